@@ -1,0 +1,103 @@
+"""What a tenant submits: program, shape, tier, restart and stop rules. Validated whole, at the edge, once."""
+
+import posixpath
+from enum import StrEnum
+from typing import Annotated, Final, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from muster.domain.strict import EnvKey, Line, Name, StrictModel, Text
+
+REFUSED_ENVIRONMENT_PREFIXES: Final = ("LD_", "NVIDIA_", "MUSTER_", "TORCHELASTIC_")
+REFUSED_ENVIRONMENT: Final = frozenset(
+    {"PATH", "BASH_ENV", "ENV", "IFS", "CUDA_VISIBLE_DEVICES", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT"}
+)
+"""Names by which a program could reach past its sandbox, or which the supervisor itself sets."""
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or posixpath.normpath(path) != path.rstrip("/"):
+        raise ValueError("must be an absolute path without '..', '.' or doubled slashes")
+    return path
+
+
+AbsolutePath = Annotated[Line, AfterValidator(_absolute)]
+
+
+class LauncherKind(StrEnum):
+    TORCHRUN = "torchrun"
+    COMMAND = "command"
+
+
+class NodeLossRule(StrEnum):
+    """What happens when a host falls silent: ``wait`` for its whole lease, or relaunch ``fenced`` at once."""
+
+    WAIT = "wait"
+    FENCED = "fenced"
+
+
+class Program(StrictModel):
+    """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell."""
+
+    launcher: LauncherKind = Field(default=LauncherKind.TORCHRUN, strict=False)
+    script: AbsolutePath | None = None
+    args: tuple[Text, ...] = Field(default=(), max_length=1000, strict=False)
+    argv: tuple[Text, ...] = Field(default=(), max_length=1000, strict=False)
+    working_dir: AbsolutePath | None = None
+    python: AbsolutePath | None = None
+    env: dict[EnvKey, Text] = Field(default_factory=dict, max_length=500)
+
+    @field_validator("env")
+    @classmethod
+    def _no_refused_names(cls, env: dict[str, str]) -> dict[str, str]:
+        refused = sorted(key for key in env if key in REFUSED_ENVIRONMENT or key.startswith(REFUSED_ENVIRONMENT_PREFIXES))
+        if refused:
+            raise ValueError(f"these names are set by Muster or refused for safety: {', '.join(refused)}")
+        return env
+
+    @model_validator(mode="after")
+    def _fits_its_launcher(self) -> Self:
+        if self.launcher is LauncherKind.TORCHRUN and (self.script is None or self.argv):
+            raise ValueError("launcher torchrun takes `script` and `args`, not `argv`")
+        if self.launcher is LauncherKind.COMMAND and (not self.argv or self.script is not None or self.args):
+            raise ValueError("launcher command takes `argv` (at least the program), not `script` or `args`")
+        return self
+
+
+class Shape(StrictModel):
+    """A gang: ``nodes`` × ``gpus_per_node`` GPUs; ``ranks_per_node`` is one a GPU unless said."""
+
+    nodes: Annotated[int, Field(ge=1, le=12_500)] = 1
+    gpus_per_node: Annotated[int, Field(ge=1, le=72)] = 1
+    ranks_per_node: Annotated[int, Field(ge=1, le=576)] | None = None
+
+    @property
+    def num_gpus(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def num_ranks_per_node(self) -> int:
+        return self.ranks_per_node or self.gpus_per_node
+
+
+class Restart(StrictModel):
+    """How many new attempts the job's own faults may cost. The infrastructure's faults never count."""
+
+    max_restarts: Annotated[int, Field(ge=0, le=100)] = 0
+
+
+class JobSpec(StrictModel):
+    name: Name
+    program: Program
+    shape: Shape = Field(default_factory=Shape)
+    tier: Name = "on_demand"
+    restart: Restart = Field(default_factory=Restart)
+    wall_time_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
+    stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
+    on_node_loss: NodeLossRule = Field(default=NodeLossRule.WAIT, strict=False)
+    labels: dict[Name, Text] = Field(default_factory=dict, max_length=64)
+
+    @field_validator("wall_time_s", "stop_grace_s", mode="before")
+    @classmethod
+    def _whole_numbers_are_seconds_too(cls, value: object) -> object:
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else value

@@ -1,0 +1,84 @@
+"""The policy: the versioned document that holds every number and rule. Defaults are the settled numbers."""
+
+from typing import Annotated, Final, Self
+
+from pydantic import Field, model_validator
+
+from muster.domain.strict import Name, StrictModel
+
+Seconds = Annotated[float, Field(gt=0, le=31_536_000, strict=False)]
+
+
+class ContactPolicy(StrictModel):
+    """When a host counts as silent and lost, and how long its leases hold."""
+
+    heartbeat_s: Seconds = 10.0
+    heartbeat_jitter_fraction: Annotated[float, Field(ge=0, le=0.5)] = 0.1
+    silent_after_s: Seconds = 30.0
+    lost_after_s: Seconds = 60.0
+    agent_lease_s: Seconds = 900.0
+    server_lease_extra_s: Seconds = 60.0
+    kill_grace_s: Seconds = 30.0
+    lease_margin_s: Seconds = 10.0
+    no_expiry_after_start_s: Seconds = 300.0
+
+    @property
+    def server_lease_s(self) -> float:
+        return self.agent_lease_s + self.server_lease_extra_s
+
+    @model_validator(mode="after")
+    def _leases_are_safe(self) -> Self:
+        if self.kill_grace_s + self.lease_margin_s > self.server_lease_extra_s:
+            raise ValueError("kill_grace_s + lease_margin_s must not exceed server_lease_extra_s (I13)")
+        if not self.heartbeat_s < self.silent_after_s < self.lost_after_s < self.agent_lease_s:
+            raise ValueError("heartbeat_s < silent_after_s < lost_after_s < agent_lease_s must hold")
+        return self
+
+
+class DispatchPolicy(StrictModel):
+    """Ring again, place again, and back off between attempts."""
+
+    ring_again_s: Seconds = 15.0
+    place_again_s: Seconds = 60.0
+    retry_backoff_s: Seconds = 30.0
+    retry_backoff_max_s: Seconds = 60.0
+    launch_failures_before_hold: Annotated[int, Field(ge=1, le=100)] = 5
+    stop_grace_s: Seconds = 30.0
+
+
+class TierPolicy(StrictModel):
+    """One class of service. ``notice_s`` is None where a rule may never reclaim (I7)."""
+
+    priority: Annotated[int, Field(ge=0, le=1000)]
+    notice_s: Seconds | None = None
+    standings: tuple[str, ...] = Field(default=("HEALTHY",), strict=False)
+
+
+class LimitPolicy(StrictModel):
+    json_body_bytes: Annotated[int, Field(ge=1024, le=64 << 20)] = 1 << 20
+    json_depth: Annotated[int, Field(ge=4, le=256)] = 32
+    page_items: Annotated[int, Field(ge=1, le=1000)] = 200
+    log_bytes_per_stream: Annotated[int, Field(ge=4096, le=1 << 30)] = 8 << 20
+    idempotency_hours: Annotated[int, Field(ge=24, le=720)] = 24
+
+
+def _default_tiers() -> dict[str, TierPolicy]:
+    return {
+        "reserved": TierPolicy(priority=300),
+        "on_demand": TierPolicy(priority=200),
+        "spot": TierPolicy(priority=100, notice_s=120.0, standings=("HEALTHY", "PROBATION")),
+    }
+
+
+class Policy(StrictModel):
+    contact: ContactPolicy = Field(default_factory=ContactPolicy)
+    dispatch: DispatchPolicy = Field(default_factory=DispatchPolicy)
+    tiers: dict[Name, TierPolicy] = Field(default_factory=_default_tiers, min_length=1)
+    limits: LimitPolicy = Field(default_factory=LimitPolicy)
+
+    def tier(self, name: str) -> TierPolicy:
+        """Raises ``KeyError`` for a tier that the policy does not define."""
+        return self.tiers[name]
+
+
+DEFAULT_POLICY: Final = Policy()

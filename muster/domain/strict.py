@@ -1,0 +1,62 @@
+"""Base types that keep out what databases and JSON cannot hold: NaN, U+0000, lone surrogates, numbers past 2^63."""
+
+import re
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+MAX_STRING: Final = 4096
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+_ENV_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+class StrictModel(BaseModel):
+    """Unknown fields refused, no coercion between types, no NaN or infinity, immutable."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+
+def _clean_text(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("must not contain U+0000")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("must not contain a lone surrogate")
+    return text
+
+
+def _clean_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(
+            "must be 1 to 63 of a-z, 0-9, dot, dash and underscore, and begin and end with a letter or digit"
+        )
+    return text
+
+
+def _env_key(text: str) -> str:
+    if not _ENV_KEY.fullmatch(text):
+        raise ValueError("must be a letter or underscore, then letters, digits and underscores, 128 at most")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_clean_text), Field(max_length=MAX_STRING)]
+Line = Annotated[str, AfterValidator(_clean_text), Field(min_length=1, max_length=MAX_STRING, pattern=r"^[^\r\n]*$")]
+Name = Annotated[str, AfterValidator(_clean_name), Field(min_length=1, max_length=63)]
+EnvKey = Annotated[str, AfterValidator(_env_key)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+def require_clean_document(document: Any) -> None:
+    """Refuse, anywhere in free JSON, what PostgreSQL's jsonb cannot hold.
+
+    Raises:
+        ValueError: a string with U+0000 or a lone surrogate.
+    """
+    if isinstance(document, str):
+        _clean_text(document)
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            _clean_text(key)
+            require_clean_document(value)
+    elif isinstance(document, list):
+        for value in document:
+            require_clean_document(value)
