@@ -1,0 +1,147 @@
+"""The host protocol: heartbeat, claim, report, logs. Every order and report carries the attempt's fence.
+
+A ring over the broker says nothing but "heartbeat now": the heartbeat's answer is what lists a host's unclaimed
+attempts, stop orders and what to forget, so that losing the broker loses nothing (I20).
+Durations cross the wire, never wall-clock deadlines: host and server clocks need not agree.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+PROTOCOL_VERSION: Final = 1
+
+BootId = Annotated[str, Meta(min_length=1, max_length=64)]
+ShortText = Annotated[str, Meta(max_length=128)]
+PositiveFence = Annotated[int, Meta(gt=0, lt=1 << 63)]
+Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
+
+
+class WireMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what hosts send: unknown fields are refused, so a newer host is told to wait for its server."""
+
+
+class WireAnswer(Struct, frozen=True, kw_only=True):
+    """Base of what the server answers: unknown fields are ignored, so an older host keeps working."""
+
+
+class HeldAttempt(WireMessage):
+    """An attempt that the host keeps a record of, with how far it came there."""
+
+    attempt_id: ShortText
+    fence: PositiveFence
+    phase: Literal["claimed", "started", "exited", "clean"]
+
+
+class HeartbeatRequest(WireMessage):
+    protocol: int
+    boot_id: BootId
+    seq: Count
+    held: tuple[HeldAttempt, ...] = ()
+    rung: bool = False
+    """Whether a ring over the broker caused this beat (for the figures only)."""
+
+
+class UnclaimedAttempt(WireAnswer):
+    attempt_id: str
+    fence: int
+
+
+class StopOrder(WireAnswer):
+    """SIGTERM now; SIGKILL of everything ``kill_after_s`` from the answer's receipt (0 = at once)."""
+
+    attempt_id: str
+    fence: int
+    reason: str
+    kill_after_s: float
+
+
+class HeartbeatAnswer(WireAnswer):
+    lease_s: float
+    """How long, counted from the *sending* of the request, the host may keep its programs running."""
+    heartbeat_s: float
+    unclaimed: tuple[UnclaimedAttempt, ...] = ()
+    stops: tuple[StopOrder, ...] = ()
+    forget: tuple[str, ...] = ()
+    """Attempts that the server knows as clean: their records on the host may go."""
+
+
+class ClaimRequest(WireMessage):
+    protocol: int
+    boot_id: BootId
+    fence: PositiveFence
+    nonce: ShortText
+
+
+class Rendezvous(WireAnswer):
+    host: str
+    port: int
+
+
+class Order(WireAnswer):
+    """All that a host needs to run its part of an attempt."""
+
+    attempt_id: str
+    job_id: str
+    fence: int
+    node_rank: int
+    num_nodes: int
+    ranks_per_node: int
+    gpus: tuple[str, ...]
+    launcher: str
+    script: str | None
+    args: tuple[str, ...]
+    argv: tuple[str, ...]
+    python: str | None
+    working_dir: str | None
+    env: dict[str, str]
+    rendezvous: Rendezvous
+    wall_time_s: float | None
+    grace_s: float
+    log_limit_bytes_per_stream: int
+
+
+class ClaimAnswer(WireAnswer):
+    """Granted with an order, or refused with a reason: the host then forgets the attempt."""
+
+    granted: bool
+    order: Order | None = None
+    refusal: str | None = None
+
+
+class HostReport(WireMessage):
+    """One step of a host's part: the program started, exited (with its record), or its place is proved clean."""
+
+    kind: Literal["started", "exited", "cleaned"]
+    boot_id: BootId
+    fence: PositiveFence
+    record: dict[str, Any] = field(default_factory=dict)
+    """``exited``: the supervisor's exit record. ``cleaned``: its proof."""
+
+
+class ReportBatch(WireMessage):
+    protocol: int
+    reports: Annotated[tuple[HostReport, ...], Meta(max_length=16)]
+
+
+class ReportAnswer(WireAnswer):
+    accepted: int
+    """How many had effect; a repeated report is a success without effect."""
+
+
+class LogChunk(WireMessage):
+    """Bytes of one stream from ``offset`` on; base64 on the wire. Sending one twice has effect once."""
+
+    stream: Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^(launcher|[0-9]{1,7})$")]
+    offset: Count
+    content: Annotated[bytes, Meta(max_length=1 << 18)]
+
+
+class LogBatch(WireMessage):
+    protocol: int
+    fence: PositiveFence
+    chunks: Annotated[tuple[LogChunk, ...], Meta(max_length=64)]
+
+
+class LogAnswer(WireAnswer):
+    stored: int
