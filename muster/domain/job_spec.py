@@ -50,7 +50,9 @@ class Program(StrictModel):
     @field_validator("env")
     @classmethod
     def _no_refused_names(cls, env: dict[str, str]) -> dict[str, str]:
-        refused = sorted(key for key in env if key in REFUSED_ENVIRONMENT or key.startswith(REFUSED_ENVIRONMENT_PREFIXES))
+        refused = sorted(
+            key for key in env if key in REFUSED_ENVIRONMENT or key.startswith(REFUSED_ENVIRONMENT_PREFIXES)
+        )
         if refused:
             raise ValueError(f"these names are set by Muster or refused for safety: {', '.join(refused)}")
         return env

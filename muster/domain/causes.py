@@ -1,0 +1,78 @@
+"""Cause of an attempt's end → whose budget it counts against, what the job does next, and which hardware to avoid."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from muster.domain.states import Cause, StopReason
+
+
+class Budget(StrEnum):
+    """Whose restarts a cause uses up. The infrastructure's faults never count against the job."""
+
+    NOBODY = "nobody"
+    JOB = "job"
+    INFRASTRUCTURE = "infrastructure"
+
+
+class Onward(StrEnum):
+    """What the job does after its attempt: end well, end badly, or try again at once or after a pause."""
+
+    SUCCEED = "succeed"
+    FAIL = "fail"
+    CANCEL = "cancel"
+    RETRY_AT_ONCE = "retry_at_once"
+    RETRY_AFTER_PAUSE = "retry_after_pause"
+
+
+class Avoid(StrEnum):
+    NOTHING = "nothing"
+    GPUS = "gpus"
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True)
+class CauseRule:
+    budget: Budget
+    onward: Onward
+    avoid: Avoid = Avoid.NOTHING
+
+
+_JOBS_OWN: Final = CauseRule(Budget.JOB, Onward.RETRY_AFTER_PAUSE)
+_MOVED: Final = CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AT_ONCE)
+
+CAUSE_RULES: Final[Mapping[Cause, CauseRule]] = {
+    Cause.SUCCEEDED: CauseRule(Budget.NOBODY, Onward.SUCCEED),
+    Cause.USER_ERROR: _JOBS_OWN,
+    Cause.GPU_OOM: _JOBS_OWN,
+    Cause.HOST_OOM: _JOBS_OWN,
+    Cause.HANG: _JOBS_OWN,
+    Cause.DIVERGED: _JOBS_OWN,
+    Cause.CHECKPOINT_CORRUPT: _JOBS_OWN,
+    Cause.NCCL_TIMEOUT: CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AFTER_PAUSE),
+    Cause.GPU_FAULT: CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AT_ONCE, Avoid.GPUS),
+    Cause.NODE_LOST: CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AT_ONCE, Avoid.NODE),
+    Cause.LAUNCH_FAILED: CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AFTER_PAUSE, Avoid.NODE),
+    Cause.PREFLIGHT_FAILED: CauseRule(Budget.INFRASTRUCTURE, Onward.RETRY_AFTER_PAUSE, Avoid.NODE),
+    Cause.RECLAIMED: _MOVED,
+    Cause.EVACUATED: _MOVED,
+    Cause.MAINTENANCE: _MOVED,
+    Cause.RESIZE: _MOVED,
+    Cause.HOT_SWAP: _MOVED,
+    Cause.WALLTIME: CauseRule(Budget.NOBODY, Onward.FAIL),
+    Cause.BUDGET: CauseRule(Budget.NOBODY, Onward.FAIL),
+    Cause.CANCELLED: CauseRule(Budget.NOBODY, Onward.CANCEL),
+}
+
+STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
+    StopReason.RECLAIM: Cause.RECLAIMED,
+    StopReason.CANCEL: Cause.CANCELLED,
+    StopReason.EVACUATION: Cause.EVACUATED,
+    StopReason.MAINTENANCE: Cause.MAINTENANCE,
+    StopReason.WALLTIME: Cause.WALLTIME,
+    StopReason.BUDGET: Cause.BUDGET,
+    StopReason.HOT_SWAP: Cause.HOT_SWAP,
+    StopReason.RESIZE: Cause.RESIZE,
+}
+"""The cause of an attempt that ended because it was asked to stop."""

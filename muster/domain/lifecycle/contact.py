@@ -1,0 +1,36 @@
+"""Hearing from hosts: which messages move a node's contact forward, and when it counts as silent or lost."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from muster.domain.states import Contact
+
+MAX_PAST_BOOTS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """The newest accepted heartbeat of a host. ``past_boots``: earlier boot ids, newest first, never believed again."""
+
+    boot_id: str
+    heard_ms: int
+    seq: int = 0
+    past_boots: tuple[str, ...] = ()
+
+
+def hear(before: Hearing | None, boot_id: str, seq: int, now_ms: int) -> Hearing | None:
+    """The hearing after one heartbeat, or None for a stale one (a past boot, or not newer within this boot): I14."""
+    if before is None:
+        return Hearing(boot_id, now_ms, seq)
+    if boot_id == before.boot_id:
+        return replace(before, heard_ms=now_ms, seq=seq) if seq > before.seq else None
+    if boot_id in before.past_boots:
+        return None
+    return Hearing(boot_id, now_ms, seq, (before.boot_id, *before.past_boots)[:MAX_PAST_BOOTS])
+
+
+def contact_after(silence_ms: int, *, silent_ms: int, lost_ms: int) -> Contact:
+    """LIVE, SILENT or LOST by the time since the node was last heard."""
+    if silence_ms >= lost_ms:
+        return Contact.LOST
+    return Contact.SILENT if silence_ms >= silent_ms else Contact.LIVE

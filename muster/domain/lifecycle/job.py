@@ -1,0 +1,111 @@
+"""The job's machine: placed, attempt ended, cancelled, held, due again."""
+
+from dataclasses import dataclass, replace
+
+from muster.domain.causes import CAUSE_RULES, Budget, Onward
+from muster.domain.lifecycle.model import JobLife, Timers, Verdict
+from muster.domain.states import JOB_EDGES, Cause, JobState, require_edge
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An attempt was committed for the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """By the tenant or an operator; before placement it takes effect at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldAsked:
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAsked:
+    """Out of HELD, back into the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passes."""
+
+
+Event = Placed | AttemptEnded | CancelAsked | HoldAsked | ReleaseAsked | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class StopAttempt:
+    """Ask the live attempt to stop, because the job is cancelled."""
+
+
+Outcome = tuple[JobLife, tuple[StopAttempt, ...]]
+_J = JobState
+
+
+def step(life: JobLife, event: Event, now_ms: int, timers: Timers) -> Outcome:
+    """One event on one job. Events that do not fit its state change nothing."""
+    if isinstance(event, Tick):
+        if life.state is _J.RECOVERING and now_ms >= (life.next_try_ms or 0):
+            return replace(_moved(life, _J.QUEUED, "waiting to be placed again"), next_try_ms=None), ()
+        return life, ()
+    if isinstance(event, Placed):
+        return _moved(life, _J.ACTIVE, "placed"), ()
+    if isinstance(event, AttemptEnded):
+        return _attempt_ended(life, event.verdict, now_ms, timers), ()
+    if isinstance(event, CancelAsked):
+        return _cancel(life)
+    if isinstance(event, HoldAsked):
+        return (_moved(life, _J.HELD, event.why) if life.state is _J.QUEUED else life), ()
+    return (_moved(life, _J.QUEUED, "released from hold") if life.state is _J.HELD else life), ()
+
+
+def _cancel(life: JobLife) -> Outcome:
+    if life.state is _J.ACTIVE and not life.is_cancel_asked:
+        waiting = "cancel asked; waiting for its programs to stop"
+        return replace(life, is_cancel_asked=True, reason=waiting), (StopAttempt(),)
+    if life.state in {_J.QUEUED, _J.HELD, _J.RECOVERING}:
+        return replace(_moved(life, _J.CANCELLED, "cancelled"), is_cancel_asked=True, next_try_ms=None), ()
+    return life, ()
+
+
+def _attempt_ended(life: JobLife, verdict: Verdict, now_ms: int, timers: Timers) -> JobLife:
+    if life.state is not _J.ACTIVE:
+        return life
+    rule = CAUSE_RULES[verdict.cause]
+    if rule.onward is Onward.SUCCEED:
+        return _moved(life, _J.SUCCEEDED, verdict.proof)
+    if life.is_cancel_asked or rule.onward is Onward.CANCEL:
+        return _moved(life, _J.CANCELLED, "cancelled")
+    if rule.onward is Onward.FAIL or (rule.budget is Budget.JOB and life.restarts_used >= life.max_restarts):
+        return _moved(life, _J.FAILED, f"{verdict.cause}: {verdict.proof}")
+    if rule.budget is Budget.JOB:
+        life = replace(life, restarts_used=life.restarts_used + 1)
+    failures = life.launch_failures + 1 if verdict.cause is Cause.LAUNCH_FAILED else 0
+    if failures >= timers.launch_failures_before_hold:
+        return replace(
+            _moved(life, _J.HELD, f"{failures} launches failed in a row; the last: {verdict.proof}"), launch_failures=0
+        )
+    pause_ms = _pause_ms(life, failures, timers) if rule.onward is Onward.RETRY_AFTER_PAUSE else 0
+    return replace(
+        _moved(life, _J.RECOVERING, f"{verdict.cause}: {verdict.proof}"),
+        launch_failures=failures,
+        next_try_ms=now_ms + pause_ms,
+    )
+
+
+def _pause_ms(life: JobLife, launch_failures: int, timers: Timers) -> int:
+    """Doubles with each failure of the same kind, up to the policy's cap."""
+    tries = max(life.restarts_used, launch_failures, 1)
+    return int(min(timers.retry_backoff_max_ms, timers.retry_backoff_ms * 2 ** min(tries - 1, 16)))
+
+
+def _moved(life: JobLife, state: JobState, reason: str) -> JobLife:
+    require_edge(JOB_EDGES, life.state, state)
+    return replace(life, state=state, reason=reason)
