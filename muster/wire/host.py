@@ -25,7 +25,7 @@ class WireAnswer(Struct, frozen=True, kw_only=True):
     """Base of what the server answers: unknown fields are ignored, so an older host keeps working."""
 
 
-class HeldAttempt(WireMessage):
+class HeldAttempt(WireMessage, frozen=True, kw_only=True):
     """An attempt that the host keeps a record of, with how far it came there."""
 
     attempt_id: ShortText
@@ -33,7 +33,7 @@ class HeldAttempt(WireMessage):
     phase: Literal["claimed", "started", "exited", "clean"]
 
 
-class HeartbeatRequest(WireMessage):
+class HeartbeatRequest(WireMessage, frozen=True, kw_only=True):
     protocol: int
     boot_id: BootId
     seq: Count
@@ -42,12 +42,12 @@ class HeartbeatRequest(WireMessage):
     """Whether a ring over the broker caused this beat (for the figures only)."""
 
 
-class UnclaimedAttempt(WireAnswer):
+class UnclaimedAttempt(WireAnswer, frozen=True, kw_only=True):
     attempt_id: str
     fence: int
 
 
-class StopOrder(WireAnswer):
+class StopOrder(WireAnswer, frozen=True, kw_only=True):
     """SIGTERM now; SIGKILL of everything ``kill_after_s`` from the answer's receipt (0 = at once)."""
 
     attempt_id: str
@@ -56,7 +56,7 @@ class StopOrder(WireAnswer):
     kill_after_s: float
 
 
-class HeartbeatAnswer(WireAnswer):
+class HeartbeatAnswer(WireAnswer, frozen=True, kw_only=True):
     lease_s: float
     """How long, counted from the *sending* of the request, the host may keep its programs running."""
     heartbeat_s: float
@@ -66,19 +66,19 @@ class HeartbeatAnswer(WireAnswer):
     """Attempts that the server knows as clean: their records on the host may go."""
 
 
-class ClaimRequest(WireMessage):
+class ClaimRequest(WireMessage, frozen=True, kw_only=True):
     protocol: int
     boot_id: BootId
     fence: PositiveFence
     nonce: ShortText
 
 
-class Rendezvous(WireAnswer):
+class Rendezvous(WireAnswer, frozen=True, kw_only=True):
     host: str
     port: int
 
 
-class Order(WireAnswer):
+class Order(WireAnswer, frozen=True, kw_only=True):
     """All that a host needs to run its part of an attempt."""
 
     attempt_id: str
@@ -101,7 +101,7 @@ class Order(WireAnswer):
     log_limit_bytes_per_stream: int
 
 
-class ClaimAnswer(WireAnswer):
+class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
     """Granted with an order, or refused with a reason: the host then forgets the attempt."""
 
     granted: bool
@@ -109,7 +109,7 @@ class ClaimAnswer(WireAnswer):
     refusal: str | None = None
 
 
-class HostReport(WireMessage):
+class HostReport(WireMessage, frozen=True, kw_only=True):
     """One step of a host's part: the program started, exited (with its record), or its place is proved clean."""
 
     kind: Literal["started", "exited", "cleaned"]
@@ -119,17 +119,17 @@ class HostReport(WireMessage):
     """``exited``: the supervisor's exit record. ``cleaned``: its proof."""
 
 
-class ReportBatch(WireMessage):
+class ReportBatch(WireMessage, frozen=True, kw_only=True):
     protocol: int
     reports: Annotated[tuple[HostReport, ...], Meta(max_length=16)]
 
 
-class ReportAnswer(WireAnswer):
+class ReportAnswer(WireAnswer, frozen=True, kw_only=True):
     accepted: int
     """How many had effect; a repeated report is a success without effect."""
 
 
-class LogChunk(WireMessage):
+class LogChunk(WireMessage, frozen=True, kw_only=True):
     """Bytes of one stream from ``offset`` on; base64 on the wire. Sending one twice has effect once."""
 
     stream: Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^(launcher|[0-9]{1,7})$")]
@@ -137,11 +137,11 @@ class LogChunk(WireMessage):
     content: Annotated[bytes, Meta(max_length=1 << 18)]
 
 
-class LogBatch(WireMessage):
+class LogBatch(WireMessage, frozen=True, kw_only=True):
     protocol: int
     fence: PositiveFence
     chunks: Annotated[tuple[LogChunk, ...], Meta(max_length=64)]
 
 
-class LogAnswer(WireAnswer):
+class LogAnswer(WireAnswer, frozen=True, kw_only=True):
     stored: int

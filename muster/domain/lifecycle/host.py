@@ -157,23 +157,25 @@ def step(ledger: HostLedger, event: Event, now_ms: int) -> Outcome:
     if isinstance(event, ClaimGranted):
         return _granted(ledger, record, event, now_ms)
     if isinstance(event, ClaimRefused):
-        return (
-            (_without(ledger, record), (Forget(record.attempt_id),)) if record.phase is Phase.CLAIMING else (ledger, ())
-        )
-    if isinstance(event, ProgramStarted):
-        if record.phase is not Phase.CLAIMED:
-            return ledger, ()
-        return _with(ledger, replace(record, phase=Phase.STARTED, has_started=True)), (Report(record.attempt_id),)
-    if isinstance(event, ProgramExited):
-        if record.phase not in _MAY_RUN:
-            return ledger, ()
-        return _with(ledger, replace(record, phase=Phase.EXITED)), (
-            Report(record.attempt_id),
-            ProveClean(record.attempt_id),
-        )
-    if record.phase is not Phase.EXITED:
+        return _refused(ledger, record)
+    return _progress(ledger, record, event)
+
+
+def _refused(ledger: HostLedger, record: HostRecord) -> Outcome:
+    if record.phase is not Phase.CLAIMING:
         return ledger, ()
-    return _with(ledger, replace(record, phase=Phase.CLEAN)), (Report(record.attempt_id),)
+    return _without(ledger, record), (Forget(record.attempt_id),)
+
+
+def _progress(ledger: HostLedger, record: HostRecord, event: ProgramStarted | ProgramExited | ProvedClean) -> Outcome:
+    report = Report(record.attempt_id)
+    if isinstance(event, ProgramStarted) and record.phase is Phase.CLAIMED:
+        return _with(ledger, replace(record, phase=Phase.STARTED, has_started=True)), (report,)
+    if isinstance(event, ProgramExited) and record.phase in _MAY_RUN:
+        return _with(ledger, replace(record, phase=Phase.EXITED)), (report, ProveClean(record.attempt_id))
+    if isinstance(event, ProvedClean) and record.phase is Phase.EXITED:
+        return _with(ledger, replace(record, phase=Phase.CLEAN)), (report,)
+    return ledger, ()
 
 
 def restarted(ledger: HostLedger, boot_id: str) -> Outcome:
@@ -256,8 +258,8 @@ def _granted(ledger: HostLedger, record: HostRecord, event: ClaimGranted, now_ms
 
 
 def _stop(ledger: HostLedger, record: HostRecord, reason: str, kill_at_ms: int) -> Outcome:
-    if record.phase is Phase.CLAIMING:
-        return _without(ledger, record), (Forget(record.attempt_id),)
+    if record.phase is Phase.CLAIMING:  # the grant may be on its way: say that nothing ran, and nothing will
+        return _never_started(ledger, record)
     if record.phase not in _MAY_RUN:
         return ledger, (Report(record.attempt_id),)
     if record.kill_at_ms is not None and record.kill_at_ms <= kill_at_ms:
