@@ -1,0 +1,184 @@
+"""Settings of every process: environment over file over default, each value checked at start, all faults at once.
+
+A setting ``x_y`` is ``MUSTER_X_Y`` in the environment and ``x_y`` in the YAML file that ``MUSTER_SETTINGS`` names.
+"""
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+
+from muster.domain.strict import StrictModel
+
+PREFIX: Final = "MUSTER_"
+SECRET_KEY_BYTES: Final = 32
+_NOT_SETTINGS: Final = frozenset(
+    {
+        "SETTINGS",
+        "FAILPOINTS",
+        "POSTGRES_BIN",
+        "BROKER_BIN",
+        "API_KEY",
+        "PROFILE",
+        "ATTEMPT_ID",
+        "JOB_ID",
+        "FENCE",
+        "NODE_ID",
+    }
+)
+"""MUSTER_ names that other parts read, or that the supervisor gives to programs."""
+
+
+class SettingsError(Exception):
+    """Says every fault at once, one a line."""
+
+    def __init__(self, faults: list[str]) -> None:
+        self.faults = faults
+        super().__init__("the settings are not usable:\n" + "\n".join(f"  - {fault}" for fault in faults))
+
+
+def is_loopback(host: str) -> bool:
+    return host in {"localhost", "::1", "[::1]"} or host.startswith("127.")
+
+
+def _http_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must be an http:// or https:// address")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise ValueError("must be https:// beyond loopback: a key would cross the network in clear")
+    return text.rstrip("/")
+
+
+def _database_url(text: str) -> str:
+    if not text.startswith("postgresql+psycopg://"):
+        raise ValueError("must begin with postgresql+psycopg://")
+    return text
+
+
+def _broker_url(text: str) -> str:
+    if not text.startswith(("redis://", "rediss://", "redis+socket://")):
+        raise ValueError("must begin with redis://, rediss:// or redis+socket://")
+    return text
+
+
+class Settings(StrictModel):
+    database_url: Annotated[str, AfterValidator(_database_url)] | None = None
+    broker_url: Annotated[str, AfterValidator(_broker_url)] | None = None
+    secret_key: SecretStr | None = None
+    secret_key_file: Annotated[Path, Field(strict=False)] | None = None
+    api_host: str = "127.0.0.1"
+    api_port: Annotated[int, Field(ge=1, le=65535, strict=False)] = 8420
+    api_tls_certificate: Annotated[Path, Field(strict=False)] | None = None
+    api_tls_key: Annotated[Path, Field(strict=False)] | None = None
+    api_insecure_bind: Annotated[bool, Field(strict=False)] = False
+    api_url: Annotated[str, AfterValidator(_http_url)] | None = None
+    api_key_file: Annotated[Path, Field(strict=False)] | None = None
+    state_dir: Annotated[Path, Field(strict=False)] = Path(".muster")
+    job_python: Annotated[Path, Field(strict=False)] | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> Self:
+        if (self.api_tls_certificate is None) != (self.api_tls_key is None):
+            raise ValueError("api_tls_certificate and api_tls_key come together")
+        if not is_loopback(self.api_host) and self.api_tls_certificate is None and not self.api_insecure_bind:
+            raise ValueError("api_host beyond loopback needs api_tls_certificate and api_tls_key")
+        return self
+
+    def require(self, *names: str) -> Self:
+        """Raises ``SettingsError`` naming each of ``names`` that is not set."""
+        missing = [name for name in names if getattr(self, name) is None]
+        if missing:
+            raise SettingsError([f"{PREFIX}{name.upper()}: is needed here and not set" for name in missing])
+        return self
+
+    def secret_key_bytes(self) -> bytes:
+        """The 32-byte key that signs cursors and seals secrets.
+
+        Raises:
+            SettingsError: no key, a key of another length, or a key file that others can read.
+        """
+        if self.secret_key is not None:
+            return _decoded_key(self.secret_key.get_secret_value(), f"{PREFIX}SECRET_KEY")
+        if self.secret_key_file is None:
+            raise SettingsError(
+                [f"{PREFIX}SECRET_KEY or {PREFIX}SECRET_KEY_FILE: is needed; `muster up` makes one on its first start"]
+            )
+        return _decoded_key(_read_private_file(self.secret_key_file), str(self.secret_key_file))
+
+
+def _decoded_key(text: str, origin: str) -> bytes:
+    try:
+        key = bytes.fromhex(text.strip())
+    except ValueError:
+        key = b""
+    if len(key) != SECRET_KEY_BYTES:
+        raise SettingsError(
+            [f"{origin}: must be {SECRET_KEY_BYTES} bytes as {SECRET_KEY_BYTES * 2} hexadecimal digits"]
+        )
+    return key
+
+
+def _read_private_file(path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"{path}: cannot be read ({error})"]) from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise SettingsError([f"{path}: others can read it; set its mode to 0600"])
+    return text
+
+
+def make_secret_key_file(path: Path) -> None:
+    """Write a fresh key, mode 0600, unless there is one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(os.urandom(SECRET_KEY_BYTES).hex() + "\n")
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read, merge and check.
+
+    Raises:
+        SettingsError: with every fault: unknown names, wrong values, an unreadable file.
+    """
+    environ = os.environ if environ is None else environ
+    values = _file_values(environ.get(f"{PREFIX}SETTINGS"))
+    for name, value in environ.items():
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in _NOT_SETTINGS:
+            values[name.removeprefix(PREFIX).lower()] = value
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError([_sentence(fault) for fault in error.errors(include_input=False)]) from None
+
+
+def _file_values(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError([f"{path}: cannot be read as YAML ({error})"]) from error
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise SettingsError([f"{path}: must hold one mapping of setting names to values"])
+    return dict(document)
+
+
+def _sentence(fault: Any) -> str:
+    name = f"{PREFIX}{str(fault['loc'][0]).upper()}: " if fault["loc"] else ""
+    if fault["type"] == "extra_forbidden":
+        return f"{name}is not a setting"
+    return f"{name}{fault['msg'].removeprefix('Value error, ')}"
