@@ -1,0 +1,53 @@
+"""The host's side of the host protocol over HTTP."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from muster.client.transport import UnreachableError, open_http, send
+from muster.domain.ids import AttemptId
+from muster.wire.host import (
+    ClaimAnswer,
+    ClaimRequest,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    LogAnswer,
+    LogBatch,
+    ReportAnswer,
+    ReportBatch,
+    WireMessage,
+)
+
+_Answer = TypeVar("_Answer")
+
+
+class HostClient:
+    """Heartbeat, claim, report and send logs as one node. Each call raises ``UnreachableError`` or ``Problem``."""
+
+    def __init__(self, api_url: str, token: str, *, ca_file: Path | None = None) -> None:
+        self._http = open_http(api_url, token, ca_file=ca_file)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
+        return self._post("/v1/hosts/self/heartbeat", request, HeartbeatAnswer)
+
+    def claim(self, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
+        return self._post(f"/v1/hosts/self/attempts/{attempt_id}/claim", request, ClaimAnswer)
+
+    def report(self, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
+        return self._post(f"/v1/hosts/self/attempts/{attempt_id}/reports", batch, ReportAnswer)
+
+    def send_logs(self, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
+        return self._post(f"/v1/hosts/self/attempts/{attempt_id}/logs", batch, LogAnswer)
+
+    def _post(self, path: str, message: WireMessage, answer_type: type[_Answer]) -> _Answer:
+        headers = {"Content-Type": "application/json"}
+        answer: Any = send(self._http, "POST", path, content=msgspec.json.encode(message), headers=headers)
+        try:
+            return msgspec.json.decode(answer.content, type=answer_type)
+        except msgspec.MsgspecError as error:
+            message_text = f"the answer of {path} cannot be read: {error}"
+            raise UnreachableError(message_text) from error

@@ -1,0 +1,92 @@
+"""One HTTP connection to the control plane: refuses clear text beyond loopback, names faults in one sentence."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from muster import __version__
+
+CONNECT_TIMEOUT_S: Final = 2.0
+REQUEST_TIMEOUT_S: Final = 10.0
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class UnreachableError(Exception):
+    """The control plane did not answer: refused, timed out, or its certificate does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem(Exception):  # noqa: N818  # the field's name for it (RFC 9457)
+    """The control plane's answer was a problem document."""
+
+    status: int
+    code: str
+    detail: str
+    suggestion: str = ""
+    document: dict[str, Any] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.detail} ({self.code})"
+
+
+class InsecureAddressError(ValueError):
+    """http:// beyond loopback."""
+
+
+def open_http(api_url: str, token: str, *, ca_file: Path | None = None) -> httpx.Client:
+    """A client that never follows redirects, so a key never goes to another host.
+
+    Raises:
+        InsecureAddressError: ``api_url`` is http:// and not on loopback.
+    """
+    parts = urlsplit(api_url)
+    if parts.scheme != "https" and parts.hostname not in _LOOPBACK and not (parts.hostname or "").startswith("127."):
+        message = f"{api_url}: must be https:// beyond loopback, since a key would cross the network in clear"
+        raise InsecureAddressError(message)
+    return httpx.Client(
+        base_url=api_url,
+        headers={"Authorization": f"Bearer {token}", "User-Agent": f"muster/{__version__}"},
+        timeout=httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+        verify=ssl.create_default_context(cafile=str(ca_file)) if ca_file else True,
+        follow_redirects=False,
+        trust_env=False,
+    )
+
+
+def send(http: httpx.Client, method: str, path: str, **request: Any) -> httpx.Response:
+    """One request.
+
+    Raises:
+        UnreachableError: no answer came.
+        Problem: the answer's status is 400 or more, or a redirect.
+    """
+    try:
+        answer = http.request(method, path, **request)
+    except httpx.HTTPError as error:
+        message = f"{http.base_url} does not answer: {error or type(error).__name__}"
+        raise UnreachableError(message) from error
+    raise_for_problem(answer)
+    return answer
+
+
+def raise_for_problem(answer: httpx.Response) -> None:
+    """Raises ``Problem`` unless the status is 2xx or 304."""
+    if answer.status_code < 300 or answer.status_code == httpx.codes.NOT_MODIFIED:
+        return
+    try:
+        document = answer.json()
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        document = {}
+    raise Problem(
+        status=answer.status_code,
+        code=str(document.get("code", f"http_{answer.status_code}")),
+        detail=str(document.get("detail", f"the server answered {answer.status_code}")),
+        suggestion=str(document.get("suggestion", "")),
+        document=document,
+    )
