@@ -67,7 +67,7 @@ def send(http: httpx.Client, method: str, path: str, **request: Any) -> httpx.Re
     try:
         answer = http.request(method, path, **request)
     except httpx.HTTPError as error:
-        message = f"{http.base_url} does not answer: {error or type(error).__name__}"
+        message = f"{http.base_url} does not answer: {str(error) or type(error).__name__}"
         raise UnreachableError(message) from error
     raise_for_problem(answer)
     return answer

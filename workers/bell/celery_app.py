@@ -16,7 +16,7 @@ def host_queue(node_id: str) -> str:
 
 
 def make_celery(broker_url: str) -> Celery:
-    """Celery for rings: JSON only, no results, late acknowledgement, prefetch 1, no gossip, mingle or remote control."""
+    """Celery for rings: JSON only, no results, acknowledged late, prefetch 1, no gossip, mingle or remote control."""
     app = Celery("muster", broker=broker_url)
     app.conf.update(
         accept_content=["json"],
