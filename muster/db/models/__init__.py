@@ -1,0 +1,47 @@
+"""Every table, one file per aggregate."""
+
+from muster.db.base import Base
+from muster.db.models.allocations import Allocation, AllocationGpu
+from muster.db.models.attempts import Attempt, AttemptHost, StopRequest
+from muster.db.models.audit import AuditEntry
+from muster.db.models.checkpoints import Checkpoint
+from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
+from muster.db.models.cordons import Cordon
+from muster.db.models.events import ConsumerCursor, Event
+from muster.db.models.gpus import Gpu, GpuOverride, GpuStandingChange
+from muster.db.models.idempotency import IdempotencyKey
+from muster.db.models.jobs import Job
+from muster.db.models.logs import LogChunk
+from muster.db.models.nodes import Node
+from muster.db.models.outbox import CeleryDelivery, OutboxMessage
+from muster.db.models.policies import PolicyVersion
+from muster.db.models.tenants import ApiKey, Tenant
+
+__all__ = [
+    "Allocation",
+    "AllocationGpu",
+    "ApiKey",
+    "Attempt",
+    "AttemptHost",
+    "AuditEntry",
+    "Base",
+    "CeleryDelivery",
+    "Checkpoint",
+    "Cluster",
+    "ConsumerCursor",
+    "Cordon",
+    "Event",
+    "Gpu",
+    "GpuOverride",
+    "GpuStandingChange",
+    "IdempotencyKey",
+    "Job",
+    "LogChunk",
+    "Node",
+    "OutboxMessage",
+    "PolicyVersion",
+    "SequenceHead",
+    "StateEdge",
+    "StopRequest",
+    "Tenant",
+]

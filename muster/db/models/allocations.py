@@ -1,0 +1,57 @@
+"""Allocations: the GPUs that one attempt holds, rank by rank, until each is proved clean."""
+
+from datetime import datetime
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from muster.db.base import Base, EnumText, one_of
+from muster.db.models.attempts import Attempt
+from muster.db.models.gpus import Gpu
+from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.states import AllocationState
+
+
+class Allocation(Base):
+    __tablename__ = "allocations"
+    __table_args__ = (
+        CheckConstraint("(state = 'RELEASED') = (released_at IS NOT NULL)", name="released"),
+        Index("ix_allocations_open", "tenant_id", "tier", postgresql_where=text("state <> 'RELEASED'")),
+    )
+
+    id: Mapped[AllocationId] = mapped_column(primary_key=True)
+    attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), unique=True)
+    job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"), index=True)
+    tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
+    tier: Mapped[str]
+    state: Mapped[AllocationState] = mapped_column(EnumText(AllocationState), one_of("state", AllocationState))
+    created_at: Mapped[datetime]
+    released_at: Mapped[datetime | None] = mapped_column(default=None)
+
+    attempt: Mapped[Attempt] = relationship(lazy="raise", init=False)
+
+
+class AllocationGpu(Base):
+    """One GPU of an allocation. ``uq_allocation_gpus_taken`` is I1: held or being cleaned, at most once."""
+
+    __tablename__ = "allocation_gpus"
+    __table_args__ = (
+        UniqueConstraint("allocation_id", "node_rank", "local_index"),
+        Index(
+            "uq_allocation_gpus_taken",
+            "gpu_uuid",
+            unique=True,
+            postgresql_where=text("state IN ('HELD', 'CLEANING')"),
+        ),
+        Index("ix_allocation_gpus_node_id_open", "node_id", postgresql_where=text("state <> 'RELEASED'")),
+    )
+
+    allocation_id: Mapped[AllocationId] = mapped_column(ForeignKey("allocations.id"), primary_key=True)
+    gpu_uuid: Mapped[GpuUuid] = mapped_column(ForeignKey("gpus.uuid"), primary_key=True)
+    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"))
+    node_rank: Mapped[int]
+    local_index: Mapped[int]
+    state: Mapped[AllocationState] = mapped_column(EnumText(AllocationState), one_of("state", AllocationState))
+
+    allocation: Mapped[Allocation] = relationship(lazy="raise", init=False)
+    gpu: Mapped[Gpu] = relationship(lazy="raise", init=False)

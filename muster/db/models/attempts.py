@@ -1,0 +1,108 @@
+"""Attempts: one try at a job on one allocation, its hosts' parts, and the stop requests on it."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from muster.db.base import Base, EnumText, one_of
+from muster.db.models.jobs import Job
+from muster.db.models.nodes import Node
+from muster.domain.ids import AttemptId, Fence, JobId, NodeId, TenantId
+from muster.domain.job_spec import NodeLossRule
+from muster.domain.states import AttemptState, Cause, HostPartState, StopReason
+
+
+class Attempt(Base):
+    """``ending_cause`` is known before its hosts are proved stopped; ``cause`` is set when it ENDS, and stays."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (
+        UniqueConstraint("job_id", "number"),
+        CheckConstraint("(state = 'ENDED') = (cause IS NOT NULL)", name="ended_with_cause"),
+        CheckConstraint("(state = 'ENDED') = (ended_at IS NOT NULL)", name="ended_at"),
+        CheckConstraint("(stop_reason IS NULL) = (stop_deadline_at IS NULL)", name="stop"),
+        CheckConstraint("resume_state NOT IN ('LOST', 'ENDED')", name="resume"),
+        Index("uq_attempts_job_id_live", "job_id", unique=True, postgresql_where=text("state <> 'ENDED'")),
+        Index("ix_attempts_live", "state", postgresql_where=text("state <> 'ENDED'")),
+    )
+
+    id: Mapped[AttemptId] = mapped_column(primary_key=True)
+    job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"))
+    tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
+    number: Mapped[int]
+    fence: Mapped[Fence] = mapped_column(unique=True)
+    state: Mapped[AttemptState] = mapped_column(EnumText(AttemptState), one_of("state", AttemptState))
+    resume_state: Mapped[AttemptState | None] = mapped_column(
+        EnumText(AttemptState), one_of("resume_state", AttemptState), default=None
+    )
+    cause: Mapped[Cause | None] = mapped_column(EnumText(Cause), one_of("cause", Cause), default=None)
+    proof: Mapped[str | None] = mapped_column(default=None)
+    ending_cause: Mapped[Cause | None] = mapped_column(EnumText(Cause), one_of("ending_cause", Cause), default=None)
+    ending_proof: Mapped[str | None] = mapped_column(default=None)
+    placed_at: Mapped[datetime]
+    claimed_at: Mapped[datetime | None] = mapped_column(default=None)
+    running_at: Mapped[datetime | None] = mapped_column(default=None)
+    stopping_at: Mapped[datetime | None] = mapped_column(default=None)
+    lost_at: Mapped[datetime | None] = mapped_column(default=None)
+    ended_at: Mapped[datetime | None] = mapped_column(default=None)
+    wall_deadline_at: Mapped[datetime | None] = mapped_column(default=None)
+    stop_reason: Mapped[StopReason | None] = mapped_column(
+        EnumText(StopReason), one_of("stop_reason", StopReason), default=None
+    )
+    stop_deadline_at: Mapped[datetime | None] = mapped_column(default=None)
+    on_node_loss: Mapped[NodeLossRule] = mapped_column(EnumText(NodeLossRule), one_of("on_node_loss", NodeLossRule))
+    rendezvous_address: Mapped[str]
+    rendezvous_port: Mapped[int]
+    version: Mapped[int] = mapped_column(default=1, init=False)
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # SQLAlchemy reads this plain class attribute
+
+    job: Mapped[Job] = relationship(lazy="raise", init=False)
+
+
+class AttemptHost(Base):
+    """One host's part. ``omitted_at``: since when the host's heartbeats no longer list it as its own."""
+
+    __tablename__ = "attempt_hosts"
+    __table_args__ = (
+        UniqueConstraint("attempt_id", "node_rank"),
+        Index("ix_attempt_hosts_node_id_unclean", "node_id", postgresql_where=text("state <> 'CLEAN'")),
+    )
+
+    attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
+    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
+    node_rank: Mapped[int]
+    state: Mapped[HostPartState] = mapped_column(EnumText(HostPartState), one_of("state", HostPartState))
+    boot_id: Mapped[str | None] = mapped_column(default=None)
+    nonce: Mapped[str | None] = mapped_column(default=None)
+    rung_at: Mapped[datetime | None] = mapped_column(default=None)
+    ring_count: Mapped[int] = mapped_column(default=0)
+    claimed_at: Mapped[datetime | None] = mapped_column(default=None)
+    started_at: Mapped[datetime | None] = mapped_column(default=None)
+    exited_at: Mapped[datetime | None] = mapped_column(default=None)
+    clean_at: Mapped[datetime | None] = mapped_column(default=None)
+    omitted_at: Mapped[datetime | None] = mapped_column(default=None)
+    is_past_lease: Mapped[bool] = mapped_column(default=False)
+    exit_record: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    clean_proof: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+
+    attempt: Mapped[Attempt] = relationship(lazy="raise", init=False)
+    node: Mapped[Node] = relationship(lazy="raise", init=False)
+
+
+class StopRequest(Base):
+    """Who asked an attempt to stop, why and by when. The most urgent one stands on the attempt itself."""
+
+    __tablename__ = "stop_requests"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), index=True)
+    tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
+    reason: Mapped[StopReason] = mapped_column(EnumText(StopReason), one_of("reason", StopReason))
+    deadline_at: Mapped[datetime]
+    requested_by: Mapped[str]
+    detail: Mapped[str] = mapped_column(default="")
+    created_at: Mapped[datetime]
+
+    attempt: Mapped[Attempt] = relationship(lazy="raise", init=False)

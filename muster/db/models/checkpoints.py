@@ -1,0 +1,35 @@
+"""Checkpoints: the generations of a job's state."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from muster.db.base import Base, EnumText, one_of
+from muster.db.models.attempts import Attempt
+from muster.domain.ids import AttemptId, CheckpointId, Fence, JobId, TenantId
+from muster.domain.states import CheckpointStatus
+
+
+class Checkpoint(Base):
+    """One generation: ``manifest`` holds its files with sizes and checksums."""
+
+    __tablename__ = "checkpoints"
+    __table_args__ = (
+        Index("ix_checkpoints_generations", "job_id", "fence", "step"),
+        CheckConstraint("step >= 0", name="step"),
+    )
+
+    id: Mapped[CheckpointId] = mapped_column(primary_key=True)
+    job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"))
+    attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), index=True)
+    tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
+    fence: Mapped[Fence]
+    step: Mapped[int] = mapped_column(BigInteger)
+    status: Mapped[CheckpointStatus] = mapped_column(EnumText(CheckpointStatus), one_of("status", CheckpointStatus))
+    manifest: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    committed_at: Mapped[datetime | None] = mapped_column(default=None)
+
+    attempt: Mapped[Attempt] = relationship(lazy="raise", init=False)

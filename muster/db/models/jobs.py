@@ -1,0 +1,44 @@
+"""Jobs: what tenants submit, and where each stands."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, text
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from muster.db.base import Base, EnumText, one_of
+from muster.db.models.tenants import Tenant
+from muster.domain.ids import JobId, TenantId
+from muster.domain.states import TERMINAL_JOB_STATES, JobState
+
+_TERMINAL = ", ".join(f"'{state}'" for state in JobState if state in TERMINAL_JOB_STATES)
+
+
+class Job(Base):
+    __tablename__ = "jobs"
+    __table_args__ = (
+        CheckConstraint(f"(state IN ({_TERMINAL})) = (finished_at IS NOT NULL)", name="finished"),
+        CheckConstraint("restarts_used >= 0 AND launch_failures >= 0", name="counters"),
+        Index("ix_jobs_queue", "state", "tier", "created_at"),
+        Index("ix_jobs_page", "tenant_id", text("created_at DESC"), text("id DESC")),
+    )
+
+    id: Mapped[JobId] = mapped_column(primary_key=True)
+    tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
+    name: Mapped[str]
+    tier: Mapped[str]
+    state: Mapped[JobState] = mapped_column(EnumText(JobState), one_of("state", JobState))
+    state_reason: Mapped[str] = mapped_column(default="")
+    spec: Mapped[dict[str, Any]]
+    submitted_by: Mapped[str]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None] = mapped_column(default=None)
+    restarts_used: Mapped[int] = mapped_column(default=0)
+    launch_failures: Mapped[int] = mapped_column(default=0)
+    next_try_at: Mapped[datetime | None] = mapped_column(default=None)
+    cancel_requested_at: Mapped[datetime | None] = mapped_column(default=None)
+    version: Mapped[int] = mapped_column(default=1, init=False)
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # SQLAlchemy reads this plain class attribute
+
+    tenant: Mapped[Tenant] = relationship(lazy="raise", init=False)

@@ -1,0 +1,34 @@
+"""GPU hosts: place, contact and leases. Heartbeats write with Core updates, which leave ``version`` alone."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from muster.db.base import Base, EnumText, one_of
+from muster.domain.ids import NodeId
+from muster.domain.states import Contact
+
+
+class Node(Base):
+    """``address`` is where ranks meet; ``lease_renewed_at`` is when the server last received a heartbeat in time."""
+
+    __tablename__ = "nodes"
+    __table_args__ = (CheckConstraint("num_gpus >= 0", name="num_gpus"),)
+
+    id: Mapped[NodeId] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    contact: Mapped[Contact] = mapped_column(EnumText(Contact), one_of("contact", Contact), index=True)
+    boot_id: Mapped[str | None] = mapped_column(default=None)
+    last_heartbeat_at: Mapped[datetime | None] = mapped_column(default=None)
+    lease_renewed_at: Mapped[datetime | None] = mapped_column(default=None)
+    address: Mapped[str]
+    num_gpus: Mapped[int]
+    is_simulated: Mapped[bool] = mapped_column(default=False)
+    rack: Mapped[str | None] = mapped_column(default=None)
+    labels: Mapped[dict[str, Any]] = mapped_column(default_factory=dict)
+    agent_version: Mapped[str | None] = mapped_column(default=None)
+    created_at: Mapped[datetime]
+    version: Mapped[int] = mapped_column(default=1, init=False)
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # SQLAlchemy reads this plain class attribute

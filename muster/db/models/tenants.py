@@ -1,0 +1,46 @@
+"""Tenants and the keys by which anyone acts."""
+
+from datetime import datetime
+
+from sqlalchemy import CheckConstraint, ForeignKey
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from muster.db.base import Base, EnumText, one_of
+from muster.db.models.nodes import Node
+from muster.domain.ids import KeyId, NodeId, TenantId
+from muster.domain.principals import Role
+
+
+class Tenant(Base):
+    __tablename__ = "tenants"
+
+    id: Mapped[TenantId] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime]
+
+
+class ApiKey(Base):
+    """``prefix`` is public and finds the row; of the secret only its SHA-256 is stored (I17)."""
+
+    __tablename__ = "api_keys"
+    __table_args__ = (
+        CheckConstraint("(role IN ('tenant_member', 'tenant_admin')) = (tenant_id IS NOT NULL)", name="tenant_by_role"),
+        CheckConstraint("(role = 'node') = (node_id IS NOT NULL)", name="node_by_role"),
+    )
+
+    id: Mapped[KeyId] = mapped_column(primary_key=True)
+    prefix: Mapped[str] = mapped_column(unique=True)
+    secret_sha256: Mapped[bytes]
+    name: Mapped[str]
+    role: Mapped[Role] = mapped_column(EnumText(Role), one_of("role", Role))
+    tenant_id: Mapped[TenantId | None] = mapped_column(ForeignKey("tenants.id"), index=True, default=None)
+    node_id: Mapped[NodeId | None] = mapped_column(ForeignKey("nodes.id"), index=True, default=None)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None] = mapped_column(default=None)
+    revoked_at: Mapped[datetime | None] = mapped_column(default=None)
+    last_used_at: Mapped[datetime | None] = mapped_column(default=None)
+    version: Mapped[int] = mapped_column(default=1, init=False)
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # SQLAlchemy reads this plain class attribute
+
+    tenant: Mapped[Tenant | None] = relationship(lazy="raise", init=False)
+    node: Mapped[Node | None] = relationship(lazy="raise", init=False)
