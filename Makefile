@@ -1,0 +1,64 @@
+# The whole project in two commands: `make setup`, `make test`. POSIX make; every target stands in `make help`.
+.POSIX:
+
+PYTHON = python3
+BIN = .venv/bin
+JOBS = 2
+ARGS =
+
+help:
+	@echo 'make setup       the locked environment in .venv (TORCH=auto|cuda|skip, PYTHON=python3.11)'
+	@echo 'make up          the whole control plane on this machine (ARGS=--exit: start, prove, stop)'
+	@echo 'make test        every test, on real PostgreSQL and a real broker (ARGS="-k placement")'
+	@echo 'make lint        style and formatting'
+	@echo 'make types       static types'
+	@echo 'make contracts   which package may import which'
+	@echo 'make migrations  the schema goes up, down and up again, and matches the models'
+	@echo 'make check       test, lint, types, contracts and migrations'
+	@echo 'make soak        the long simulation, with crashes'
+	@echo 'make bench       the measured bars'
+	@echo 'make lock        writes constraints.txt anew (needs uv)'
+	@echo 'make newest      the tests with the newest versions the bounds allow'
+	@echo 'make clean       removes the environment and every cache; never the state in .muster'
+
+setup:
+	@$(PYTHON) -m tools.setup_environment
+
+up: setup
+	@$(BIN)/muster up $(ARGS)
+
+test: setup
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+lint: setup
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: setup
+	@$(BIN)/mypy
+
+contracts: setup
+	@$(BIN)/lint-imports
+
+migrations: setup
+	@$(BIN)/python -m tools.check_migrations
+
+check: test lint types contracts migrations
+
+soak: setup
+	@$(BIN)/python -m pytest -m soak $(ARGS)
+
+bench: setup
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lock:
+	@$(PYTHON) -m tools.lock_versions
+
+newest:
+	@$(PYTHON) -m tools.newest_versions
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help setup up test lint types contracts migrations check soak bench lock newest clean
