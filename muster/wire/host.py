@@ -106,6 +106,8 @@ class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
 
     granted: bool
     order: Order | None = None
+    lease_s: float = 0.0
+    """Counted from the sending of the claim."""
     refusal: str | None = None
 
 

@@ -1,0 +1,82 @@
+"""One attempt's folder on this host: order, lease, stop and records, shared with its supervisor by files."""
+
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from muster.domain.ids import AttemptId
+from muster.wire.host import Order
+from workers.host.durable import sync_folder, write_durably
+
+FORGOTTEN: Final = "forgotten.json"
+_NS_PER_MS: Final = 1_000_000
+
+
+def boottime_ms() -> int:
+    """Milliseconds of the clock that counts suspended time too; leases run on it."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
+
+
+class AttemptFolder:
+    def __init__(self, state_dir: Path, attempt_id: AttemptId) -> None:
+        self.path = state_dir / "attempts" / attempt_id
+        self.attempt_id = attempt_id
+
+    def write_order(
+        self, order: Order, *, boot_id: str, node_id: str, python: str, lease_until_ms: int, port: int
+    ) -> None:
+        """All that the supervisor needs; written before the ledger says CLAIMED, so a claimed attempt has its order."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        sync_folder(self.path.parent)
+        document = {
+            "schema": 1,
+            "attempt_id": order.attempt_id,
+            "fence": order.fence,
+            "job_id": order.job_id,
+            "boot_id": boot_id,
+            "node_id": node_id,
+            "node_rank": order.node_rank,
+            "num_nodes": order.num_nodes,
+            "ranks_per_node": order.ranks_per_node,
+            "gpus": order.gpus,
+            "launcher": order.launcher,
+            "script": order.script,
+            "args": order.args,
+            "command": order.argv or None,
+            "python": order.python or python,
+            "working_dir": order.working_dir or str(self.path),
+            "env": order.env,
+            "rendezvous": {"host": order.rendezvous.host, "port": port},
+            "wall_time_s": order.wall_time_s,
+            "grace_s": order.grace_s,
+            "log_limit_bytes_per_stream": order.log_limit_bytes_per_stream,
+            "lease": {"boottime_ns": lease_until_ms * _NS_PER_MS},
+        }
+        self._write("order.json", document)
+
+    def write_lease(self, lease_until_ms: int) -> None:
+        self._write("lease.json", {"boottime_ns": lease_until_ms * _NS_PER_MS})
+
+    def write_stop(self, reason: str, kill_at_ms: int) -> None:
+        document = {"reason": reason, "grace_until_boottime_ns": kill_at_ms * _NS_PER_MS, "terminate": True}
+        self._write("stop.json", document)
+
+    def write_exit(self, record: dict[str, Any]) -> None:
+        self._write("exit.json", record)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A record of the supervisor, or None while there is none."""
+        try:
+            document = msgspec.json.decode((self.path / name).read_bytes())
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+        return document if isinstance(document, dict) else None
+
+    def mark_forgotten(self) -> None:
+        """The server needs nothing more of it; the relay removes it once its logs are delivered."""
+        self._write(FORGOTTEN, {})
+
+    def _write(self, name: str, document: dict[str, Any]) -> None:
+        write_durably(self.path / name, msgspec.json.encode(document))

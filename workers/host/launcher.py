@@ -1,0 +1,284 @@
+"""The launcher: heartbeats, claims, starts supervisors, stops them, reports, forgets. The shell of ``lifecycle.host``.
+
+It decides nothing: each event goes through the pure machine, the ledger is on disk before a command is carried out,
+and each command may be carried out again. Killed at any point, the next launcher adopts what runs.
+"""
+
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from muster.client.host import HostClient
+from muster.client.transport import Problem, UnreachableError
+from muster.domain.ids import AttemptId, Fence, JobId
+from muster.domain.lifecycle import host
+from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase
+from muster.wire.host import PROTOCOL_VERSION, ClaimRequest, HeartbeatRequest, HeldAttempt, HostReport, ReportBatch
+from workers.host import supervisor
+from workers.host.attempt_folder import AttemptFolder, boottime_ms
+from workers.host.doorbell import Doorbell
+from workers.host.ledger_file import LedgerFile
+from workers.host.log_relay import LogRelay
+
+BUSY_POLL_S: Final = 0.05
+RETRY_REPORT_MS: Final = 1_000
+FIRST_HEARTBEAT_S: Final = 10.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HostConfig:
+    """``python``: the interpreter for programs that name none (it has torch)."""
+
+    node_id: str
+    state_dir: Path
+    python: str
+    boot_id: str
+
+
+class Launcher:
+    def __init__(self, config: HostConfig, client: HostClient, ledger_file: LedgerFile, relay: LogRelay) -> None:
+        self._config = config
+        self._client = client
+        self._file = ledger_file
+        self._relay = relay
+        self._ledger: HostLedger = ledger_file.load(config.boot_id)
+        self._seq = 0
+        self._next_heartbeat_ms = 0
+        self._next_report_ms = 0
+        self._unreported: set[AttemptId] = set()
+        self._was_reachable = True
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            host.SendClaim: self._send_claim,
+            host.StartProgram: self._start_program,
+            host.StopProgram: self._stop_program,
+            host.ExtendLease: self._extend_lease,
+            host.ProveClean: self._prove_clean,
+            host.Report: self._note_report,
+            host.Forget: self._forget,
+        }
+
+    def run(self, doorbell: Doorbell, stop: threading.Event) -> None:
+        """Until ``stop``: programs run on after it, and are adopted by the next launcher."""
+        self._adopt()
+        while not stop.is_set():
+            rung = doorbell.wait(self._pause_s())
+            self.turn(rung=rung)
+
+    def turn(self, *, rung: bool) -> None:
+        """One round: beat if due or rung, look at programs, let time pass, send what is unreported."""
+        if rung or boottime_ms() >= self._next_heartbeat_ms:
+            self._heartbeat(rung=rung)
+        self._look_at_programs()
+        self._apply(host.Tick())
+        self._send_reports()
+
+    def _pause_s(self) -> float:
+        until_beat_s = max(0, self._next_heartbeat_ms - boottime_ms()) / 1000
+        is_busy = self._unreported or any(record.phase is not Phase.CLEAN for record in self._ledger.records.values())
+        return min(until_beat_s, BUSY_POLL_S) if is_busy else until_beat_s
+
+    def _adopt(self) -> None:
+        self._ledger, commands = host.restarted(self._ledger, self._config.boot_id)
+        self._file.save(self._ledger)
+        self._carry_out(commands)
+
+    def _apply(self, event: host.Event) -> None:
+        before = self._ledger
+        self._ledger, commands = host.step(before, event, boottime_ms())
+        if self._ledger != before:
+            self._file.save(self._ledger)
+        self._carry_out(commands)
+
+    def _carry_out(self, commands: tuple[host.Command, ...]) -> None:
+        for command in commands:
+            self._handlers[type(command)](command)
+
+    def _heartbeat(self, *, rung: bool) -> None:
+        self._seq += 1
+        held = tuple(
+            HeldAttempt(
+                attempt_id=record.attempt_id,
+                fence=record.fence,
+                phase="claimed" if record.phase is Phase.CLAIMING else record.phase.value,
+            )
+            for record in self._ledger.records.values()
+        )
+        sent_ms = boottime_ms()
+        # The sequence number must grow across launchers of one boot: the boot-time clock does.
+        request = HeartbeatRequest(
+            protocol=PROTOCOL_VERSION,
+            boot_id=self._config.boot_id,
+            seq=sent_ms * 64 + self._seq % 64,
+            held=held,
+            rung=rung,
+        )
+        self._next_heartbeat_ms = sent_ms + 1_000
+        answer = self._ask(lambda: self._client.heartbeat(request))
+        if answer is None:
+            return
+        self._next_heartbeat_ms = sent_ms + round(answer.heartbeat_s * 1000)
+        self._apply(
+            host.HeartbeatAnswered(
+                sent_ms=sent_ms,
+                lease_ms=round(answer.lease_s * 1000),
+                unclaimed=tuple((AttemptId(item.attempt_id), Fence(item.fence)) for item in answer.unclaimed),
+                stops={
+                    AttemptId(item.attempt_id): (item.reason, round(item.kill_after_s * 1000)) for item in answer.stops
+                },
+                forget=tuple(AttemptId(attempt_id) for attempt_id in answer.forget),
+            )
+        )
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        """The answer, or None when the control plane does not answer or refuses: said once, not each second."""
+        try:
+            answer = question()
+        except (UnreachableError, Problem) as fault:
+            if self._was_reachable or isinstance(fault, Problem):
+                _log.warning("control_plane_refuses", node_id=self._config.node_id, fault=str(fault))
+            self._was_reachable = False
+            return None
+        if not self._was_reachable:
+            _log.info("control_plane_answers_again", node_id=self._config.node_id)
+        self._was_reachable = True
+        return answer
+
+    def _send_claim(self, command: host.SendClaim) -> None:
+        request = ClaimRequest(
+            protocol=PROTOCOL_VERSION,
+            boot_id=self._config.boot_id,
+            fence=command.fence,
+            nonce=f"{self._config.node_id}/{command.attempt_id}",
+        )
+        sent_ms = boottime_ms()
+        answer = self._ask(lambda: self._client.claim(command.attempt_id, request))
+        if answer is None:
+            return
+        if not answer.granted or answer.order is None:
+            _log.info("claim_refused", attempt_id=command.attempt_id, why=answer.refusal)
+            self._apply(host.ClaimRefused(command.attempt_id))
+            return
+        lease_ms = round(answer.lease_s * 1000)
+        self._folder(command.attempt_id).write_order(
+            answer.order,
+            boot_id=self._config.boot_id,
+            node_id=self._config.node_id,
+            python=self._config.python,
+            lease_until_ms=sent_ms + lease_ms,
+            port=answer.order.rendezvous.port or _free_port(),
+        )
+        granted = host.ClaimGranted(command.attempt_id, JobId(answer.order.job_id), sent_ms, lease_ms)
+        self._apply(granted)
+
+    def _start_program(self, command: host.StartProgram) -> None:
+        folder = self._folder(command.attempt_id)
+        record = self._ledger.records[command.attempt_id]
+        if supervisor.adopt(folder.path).state == "not_started":
+            if host.may_start(record, boottime_ms()):
+                supervisor.spawn_supervisor(folder.path)
+            else:
+                self._never_start(record)
+        self._look_at(record)
+
+    def _stop_program(self, command: host.StopProgram) -> None:
+        folder = self._folder(command.attempt_id)
+        folder.write_stop(command.reason, command.kill_at_ms)
+        if supervisor.adopt(folder.path).state == "not_started":
+            self._never_start(self._ledger.records[command.attempt_id])
+        else:
+            supervisor.wake(folder.path)
+
+    def _never_start(self, record: HostRecord) -> None:
+        why = record.stop_reason or "its lease had ended"
+        supervisor.refuse_start(self._folder(record.attempt_id).path, why)
+
+    def _extend_lease(self, command: host.ExtendLease) -> None:
+        self._folder(command.attempt_id).write_lease(command.lease_until_ms)
+
+    def _prove_clean(self, command: host.ProveClean) -> None:
+        folder = self._folder(command.attempt_id)
+        proof = folder.read("clean.json") or supervisor.prove_clean(folder.path)
+        if proof.get("clean"):
+            self._apply(host.ProvedClean(command.attempt_id))
+
+    def _look_at_programs(self) -> None:
+        for record in tuple(self._ledger.records.values()):
+            if record.phase in {Phase.CLAIMED, Phase.STARTED}:
+                self._look_at(record)
+            elif record.phase is Phase.EXITED:
+                self._prove_clean(host.ProveClean(record.attempt_id))
+
+    def _look_at(self, record: HostRecord) -> None:
+        folder = self._folder(record.attempt_id)
+        state = supervisor.adopt(folder.path).state
+        if state == "vanished":
+            supervisor.reap_vanished(folder.path)
+            state = "exited"
+        if state in {"running", "exited"} and record.phase is Phase.CLAIMED:
+            self._apply(host.ProgramStarted(record.attempt_id))
+        if state == "exited":
+            self._apply(host.ProgramExited(record.attempt_id))
+
+    def _note_report(self, command: host.Report) -> None:
+        self._unreported.add(command.attempt_id)
+        self._next_report_ms = 0
+
+    def _send_reports(self) -> None:
+        if boottime_ms() < self._next_report_ms:
+            return
+        for attempt_id in sorted(self._unreported):
+            record = self._ledger.records.get(attempt_id)
+            if record is None:
+                self._unreported.discard(attempt_id)
+                continue
+            if record.phase in {Phase.EXITED, Phase.CLEAN}:
+                self._relay.drain(self._folder(attempt_id).path)
+            batch = ReportBatch(protocol=PROTOCOL_VERSION, reports=self._facts(record))
+            answer = self._ask(lambda attempt=attempt_id, said=batch: self._client.report(attempt, said))
+            if answer is None:
+                self._next_report_ms = boottime_ms() + RETRY_REPORT_MS
+                return
+            self._unreported.discard(attempt_id)
+            if record.phase is Phase.CLEAN:
+                self._next_heartbeat_ms = 0  # the answer says to forget it
+
+    def _facts(self, record: HostRecord) -> tuple[HostReport, ...]:
+        """Everything known, in order, from the first fact on: earlier reports may have been lost."""
+        folder = self._folder(record.attempt_id)
+        kinds: list[tuple[Any, dict[str, Any]]] = []
+        if record.has_started:
+            kinds.append(("started", {}))
+        if record.phase in {Phase.EXITED, Phase.CLEAN}:
+            kinds.append(
+                ("exited", folder.read("exit.json") or {"spawn_error": "its lease had ended before it started"})
+            )
+        if record.phase is Phase.CLEAN:
+            kinds.append(("cleaned", folder.read("clean.json") or {"clean": True}))
+        return tuple(
+            HostReport(kind=kind, boot_id=record.boot_id, fence=record.fence, record=document)
+            for kind, document in kinds
+        )
+
+    def _forget(self, command: host.Forget) -> None:
+        folder = self._folder(command.attempt_id)
+        self._unreported.discard(command.attempt_id)
+        if folder.path.is_dir():
+            folder.mark_forgotten()
+            self._relay.drain(folder.path)
+
+    def _folder(self, attempt_id: AttemptId) -> AttemptFolder:
+        return AttemptFolder(self._config.state_dir, attempt_id)
+
+
+def _free_port() -> int:
+    """A port that is free now, for a rendezvous that stays on this host."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

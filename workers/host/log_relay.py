@@ -1,0 +1,97 @@
+"""Brings the streams that supervisors write to the control plane, each byte once, across crashes of either end.
+
+Offsets are kept beside the logs; a chunk sent twice has effect once, because the server keys it by its offset.
+"""
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from muster.client.host import HostClient
+from muster.client.transport import Problem, UnreachableError
+from muster.domain.ids import AttemptId
+from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
+from workers.host.attempt_folder import FORGOTTEN
+from workers.host.durable import write_durably
+
+CHUNK_BYTES: Final = 128 << 10
+BATCH_CHUNKS: Final = 16
+_OFFSETS: Final = "logs_sent.json"
+_log = structlog.get_logger(__name__)
+
+
+class LogRelay:
+    """Scans ``<state_dir>/attempts/*/logs``; a folder marked as forgotten goes once its logs are delivered."""
+
+    def __init__(self, state_dir: Path, client: HostClient) -> None:
+        self._attempts = state_dir / "attempts"
+        self._client = client
+        self._lock = threading.Lock()
+
+    def drain_all(self) -> int:
+        """Send what is there. Returns how many bytes went; 0 when there is nothing, or nobody to take it."""
+        sent = 0
+        if not self._attempts.is_dir():
+            return sent
+        for folder in sorted(self._attempts.iterdir()):
+            sent += self.drain(folder)
+        return sent
+
+    def drain(self, folder: Path) -> int:
+        """Send one attempt's unsent bytes, in batches, until none is left or the server does not take them."""
+        with self._lock:
+            sent, is_delivered = self._drain_locked(folder)
+            if is_delivered and (folder / FORGOTTEN).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+            return sent
+
+    def _drain_locked(self, folder: Path) -> tuple[int, bool]:
+        order = _read(folder / "order.json")
+        if order is None or not (folder / "logs").is_dir():
+            return 0, True
+        offsets: dict[str, int] = _read(folder / _OFFSETS) or {}
+        total = 0
+        while chunks := _next_chunks(folder / "logs", offsets):
+            if not self._send(AttemptId(folder.name), int(order["fence"]), chunks):
+                return total, False
+            for chunk in chunks:
+                offsets[chunk.stream] = chunk.offset + len(chunk.content)
+                total += len(chunk.content)
+            write_durably(folder / _OFFSETS, msgspec.json.encode(offsets))
+        return total, True
+
+    def _send(self, attempt_id: AttemptId, fence: int, chunks: tuple[LogChunk, ...]) -> bool:
+        batch = LogBatch(protocol=PROTOCOL_VERSION, fence=fence, chunks=chunks)
+        try:
+            self._client.send_logs(attempt_id, batch)
+        except UnreachableError:
+            return False
+        except Problem as problem:
+            if problem.status >= 500 or problem.status == 429:
+                return False
+            _log.warning("logs_refused", attempt_id=attempt_id, code=problem.code, detail=problem.detail)
+        return True
+
+
+def _next_chunks(logs: Path, offsets: dict[str, int]) -> tuple[LogChunk, ...]:
+    chunks: list[LogChunk] = []
+    for path in sorted(logs.glob("*.log")):
+        offset = offsets.get(path.stem, 0)
+        with path.open("rb") as file:
+            file.seek(offset)
+            while len(chunks) < BATCH_CHUNKS and (content := file.read(CHUNK_BYTES)):
+                chunks.append(LogChunk(stream=path.stem, offset=offset, content=content))
+                offset += len(content)
+    return tuple(chunks)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        document = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return document if isinstance(document, dict) else None
