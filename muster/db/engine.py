@@ -1,0 +1,58 @@
+"""The engine: psycopg 3, a pool that checks before it lends, and limits that hold in every session."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import URL, Engine, create_engine, make_url
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How long one statement, one wait for a lock and one idle transaction may last, in milliseconds. 0: no limit."""
+
+    statement_ms: int = 5_000
+    lock_ms: int = 2_000
+    idle_in_transaction_ms: int = 10_000
+
+
+DEFAULT_LIMITS: Final = SessionLimits()
+NO_LIMITS: Final = SessionLimits(statement_ms=0, lock_ms=0, idle_in_transaction_ms=0)
+_CONNECT_TIMEOUT_S: Final = 2
+_POOL_TIMEOUT_S: Final = 2
+
+
+def driver_url(url: str | URL) -> URL:
+    """``postgresql://…`` or ``postgres://…`` as SQLAlchemy needs it for psycopg 3."""
+    parsed = make_url(url)
+    if parsed.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    raise ValueError(f"a database URL begins with postgresql://, not {parsed.drivername}://")
+
+
+def make_engine(
+    url: str | URL,
+    *,
+    application_name: str = "muster",
+    pool_size: int = 5,
+    max_overflow: int = 5,
+    limits: SessionLimits = DEFAULT_LIMITS,
+) -> Engine:
+    """An engine whose sessions run in UTC under ``limits`` and show ``application_name`` in pg_stat_activity."""
+    settings = {
+        "timezone": "UTC",
+        "statement_timeout": limits.statement_ms,
+        "lock_timeout": limits.lock_ms,
+        "idle_in_transaction_session_timeout": limits.idle_in_transaction_ms,
+    }
+    return create_engine(
+        driver_url(url),
+        pool_pre_ping=True,
+        pool_size=pool_size,
+        max_overflow=max_overflow,
+        pool_timeout=_POOL_TIMEOUT_S,
+        connect_args={
+            "application_name": application_name,
+            "connect_timeout": _CONNECT_TIMEOUT_S,
+            "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
+        },
+    )
