@@ -1,0 +1,37 @@
+"""Alembic's entry. One transaction for the whole way, behind a lock, so two processes may migrate at once."""
+
+from typing import Final
+
+from alembic import context
+from sqlalchemy import Connection, text
+
+from muster.db.engine import NO_LIMITS, make_engine
+from muster.db.models import Base
+
+_LOCK_KEY: Final = 0x6D757374_6D696772  # "must", "migr"
+
+
+def _migrate(connection: Connection) -> None:
+    with connection.begin():
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+        context.configure(connection=connection, target_metadata=Base.metadata)
+        context.run_migrations()
+
+
+def _run() -> None:
+    given = context.config.attributes.get("connection")
+    if isinstance(given, Connection):
+        _migrate(given)
+        return
+    url = context.config.get_main_option("sqlalchemy.url")
+    if not url:
+        raise SystemExit("no database: call muster.db.migrate, or set sqlalchemy.url in alembic.ini for a trial")
+    engine = make_engine(url, application_name="muster migrate", limits=NO_LIMITS)
+    try:
+        with engine.connect() as connection:
+            _migrate(connection)
+    finally:
+        engine.dispose()
+
+
+_run()
