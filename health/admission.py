@@ -1,4 +1,4 @@
-"""Admission: may this GPU take this tier's work now? One function of standing, contact, cordons, overrides, cleanliness.
+"""Admission: may this GPU take this tier's work now? By standing, contact, cordons, overrides, cleanliness.
 
 The planner asks it of its snapshot; the placement service asks it again inside the commit (I3).
 """

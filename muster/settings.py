@@ -56,8 +56,8 @@ def _http_url(text: str) -> str:
 
 
 def _database_url(text: str) -> str:
-    if not text.startswith("postgresql+psycopg://"):
-        raise ValueError("must begin with postgresql+psycopg://")
+    if not text.startswith(("postgresql://", "postgresql+psycopg://")):
+        raise ValueError("must begin with postgresql://")
     return text
 
 

@@ -1,0 +1,200 @@
+"""Events on attempts: load under locks, step the machines, store, release GPUs. Every change of a job's life goes here.
+
+Locking order (see ARCHITECTURE.md): the job's row, then its attempt, then the attempt's hosts, then allocation and
+GPUs. Whoever holds the job's row is alone with all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import select
+
+from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import AttemptId, JobId, NodeId
+from muster.domain.lifecycle import attempt as attempts
+from muster.domain.lifecycle import job as jobs
+from muster.domain.lifecycle.model import Timers
+from muster.domain.policy import Policy
+from muster.domain.states import AllocationState, AttemptState, HostPartState, StopReason
+from muster.identity import new_id
+from muster.services.lives import attempt_life, grace_ms, job_life, spec_of, store_attempt, store_job, to_ms
+from muster.services.unit_of_work import UnitOfWork
+
+RING_TOPIC: Final = "ring"
+OUTBOX_CHANNEL: Final = "muster_outbox"
+SCHEDULER_CHANNEL: Final = "muster_scheduler"
+
+
+@dataclass(slots=True)
+class LoadedAttempt:
+    """A job, one of its attempts and that attempt's hosts in node rank order, all locked."""
+
+    job: Job
+    attempt: Attempt
+    hosts: Sequence[AttemptHost]
+
+    def host(self, node_id: NodeId) -> AttemptHost | None:
+        return next((host for host in self.hosts if host.node_id == node_id), None)
+
+
+def lock_job(unit: UnitOfWork, job_id: JobId) -> Job:
+    """Raises ``NotFoundError`` when there is no such job."""
+    query = select(Job).where(Job.id == job_id).with_for_update(key_share=True)
+    job = unit.session.scalar(query.execution_options(populate_existing=True))
+    if job is None:
+        raise NotFoundError
+    return job
+
+
+def lock_attempt(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt:
+    """Raises ``NotFoundError`` when there is no such attempt."""
+    job_id = unit.session.scalar(select(Attempt.job_id).where(Attempt.id == attempt_id))
+    if job_id is None:
+        raise NotFoundError
+    job = lock_job(unit, job_id)
+    fresh = {"populate_existing": True}  # what was read before the lock may be stale
+    attempt = unit.session.scalars(select(Attempt).where(Attempt.id == attempt_id).execution_options(**fresh)).one()
+    parts = select(AttemptHost).where(AttemptHost.attempt_id == attempt_id).order_by(AttemptHost.node_rank)
+    hosts = unit.session.scalars(parts.execution_options(**fresh)).all()
+    return LoadedAttempt(job, attempt, hosts)
+
+
+def live_attempt_of(unit: UnitOfWork, job: Job) -> LoadedAttempt | None:
+    attempt_id = unit.session.scalar(
+        select(Attempt.id).where(Attempt.job_id == job.id, Attempt.state != AttemptState.ENDED)
+    )
+    return None if attempt_id is None else lock_attempt(unit, attempt_id)
+
+
+def step_attempt(
+    unit: UnitOfWork, loaded: LoadedAttempt, event: attempts.Event, policy: Policy
+) -> tuple[attempts.Command, ...]:
+    """One event on a locked attempt, with all that follows from it: job, allocation, rings, events."""
+    timers = Timers.of(policy)
+    before = attempt_life(loaded.attempt, loaded.hosts, spec_of(loaded.job), timers)
+    after, commands = attempts.step(before, event, to_ms(unit.now), timers)
+    if after != before:
+        store_attempt(unit, loaded.attempt, loaded.hosts, after)
+    for command in commands:
+        if isinstance(command, attempts.Ring):
+            ring(unit, command.node_id, loaded.attempt.id)
+        elif isinstance(command, attempts.Ended):
+            step_job(unit, loaded.job, jobs.AttemptEnded(command.verdict), policy)
+    if after != before and after.state is AttemptState.ENDED:
+        _release_clean(unit, loaded)
+    return commands
+
+
+def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> None:
+    """One event on a locked job; a cancel also stops its live attempt."""
+    timers = Timers.of(policy)
+    after, commands = jobs.step(job_life(job), event, to_ms(unit.now), timers)
+    store_job(unit, job, after)
+    unit.wake(SCHEDULER_CHANNEL)
+    for _ in commands:
+        loaded = live_attempt_of(unit, job)
+        if loaded is not None:
+            stop_attempt(unit, loaded, StopReason.CANCEL, policy)
+
+
+def stop_attempt(
+    unit: UnitOfWork, loaded: LoadedAttempt, reason: StopReason, policy: Policy, *, grace: timedelta | None = None
+) -> None:
+    """Ask a locked attempt to stop: the request is a row of its own, with the deadline that was promised."""
+    timers = Timers.of(policy)
+    if grace is None:
+        grace = timedelta(milliseconds=grace_ms(spec_of(loaded.job), timers))
+    deadline = unit.now + grace
+    unit.session.add(
+        StopRequest(
+            id=new_id("stop_request"),
+            attempt_id=loaded.attempt.id,
+            tenant_id=loaded.attempt.tenant_id,
+            reason=reason,
+            deadline_at=deadline,
+            requested_by=unit.principal.name,
+            created_at=unit.now,
+        )
+    )
+    unit.emit(
+        "attempt.stop_requested",
+        "attempt",
+        loaded.attempt.id,
+        tenant_id=loaded.attempt.tenant_id,
+        payload={"job_id": loaded.job.id, "reason": reason, "deadline_at": deadline.isoformat()},
+    )
+    step_attempt(unit, loaded, attempts.StopAsked(reason, to_ms(deadline)), policy)
+
+
+def ring(unit: UnitOfWork, node_id: NodeId, attempt_id: AttemptId) -> None:
+    """Wake a host about an attempt. Only a ring: the heartbeat's answer carries the order."""
+    unit.enqueue(RING_TOPIC, node_id, {"attempt_id": attempt_id})
+    unit.wake(OUTBOX_CHANNEL)
+
+
+def _release_clean(unit: UnitOfWork, loaded: LoadedAttempt) -> None:
+    """The ended attempt's GPUs: CLEANING, and on each host that is proved clean RELEASED (I22)."""
+    allocation = unit.session.scalar(
+        select(Allocation).where(Allocation.attempt_id == loaded.attempt.id).with_for_update(key_share=True)
+    )
+    if allocation is None or allocation.state is AllocationState.RELEASED:
+        return
+    gpus = unit.session.scalars(
+        select(AllocationGpu)
+        .where(AllocationGpu.allocation_id == allocation.id)
+        .order_by(AllocationGpu.gpu_uuid)
+        .with_for_update(key_share=True)
+    ).all()
+    clean_nodes = {host.node_id for host in loaded.hosts if host.state is HostPartState.CLEAN}
+    if allocation.state is AllocationState.HELD:
+        _move_allocation(unit, allocation, AllocationState.CLEANING)
+    for gpu in gpus:
+        if gpu.state is AllocationState.HELD:
+            gpu.state = AllocationState.CLEANING
+    unit.session.flush()
+    for gpu in gpus:
+        if gpu.state is AllocationState.CLEANING and gpu.node_id in clean_nodes:
+            gpu.state = AllocationState.RELEASED
+    if all(gpu.state is AllocationState.RELEASED for gpu in gpus):
+        allocation.released_at = unit.now
+        _move_allocation(unit, allocation, AllocationState.RELEASED)
+    unit.wake(SCHEDULER_CHANNEL)
+
+
+def _move_allocation(unit: UnitOfWork, allocation: Allocation, state: AllocationState) -> None:
+    origin = allocation.state
+    allocation.state = state
+    unit.emit(
+        f"allocation.{state.lower()}",
+        "allocation",
+        allocation.id,
+        tenant_id=allocation.tenant_id,
+        payload={"job_id": allocation.job_id, "attempt_id": allocation.attempt_id, "from": origin, "to": state},
+    )
+
+
+def cordon_unclean(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, why: str) -> None:
+    """A host that could not be proved clean keeps its GPUs out of new placements until a person has looked."""
+    place = f"attempt {loaded.attempt.id} on {node_id}"
+    is_standing = unit.session.scalar(
+        select(Cordon.id).where(
+            Cordon.node_id == node_id, Cordon.reason_code == "unclean", Cordon.released_at.is_(None)
+        )
+    )
+    if is_standing is not None:
+        return
+    cordon_id = new_id("cordon")
+    unit.session.add(
+        Cordon(
+            id=cordon_id,
+            node_id=node_id,
+            reason_code="unclean",
+            reason=f"{place}: {why}",
+            owner=unit.principal.name,
+            created_at=unit.now,
+        )
+    )
+    unit.emit("node.cordoned", "node", node_id, payload={"cordon_id": cordon_id, "reason_code": "unclean", "why": why})

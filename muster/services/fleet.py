@@ -1,0 +1,200 @@
+"""The fleet as the planner sees it, enrolment of hosts, overrides by persons."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Row, exists, func, or_, select
+from sqlalchemy.orm import Session
+
+from health.admission import AdmissionFacts
+from muster.db.models import AllocationGpu, Cordon, Gpu, GpuOverride, GpuStandingChange, Node
+from muster.domain.errors import ConflictError
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.principals import Permission
+from muster.domain.states import AllocationState, Contact, Standing
+from muster.identity import new_id
+from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.planner import GpuView
+
+ENROL: Final = declare_action("node.enrol")
+OVERRIDE: Final = declare_action("gpu.override")
+READ: Final = declare_action("fleet.read")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInventory:
+    """One GPU as its host claims it at enrolment."""
+
+    uuid: GpuUuid
+    slot_index: int
+    model: str
+    memory_bytes: int
+    compute_capability: str
+    driver_version: str
+    serial: str | None = None
+    is_simulated: bool = False
+
+    @property
+    def cohort_key(self) -> str:
+        return f"{self.model}|{self.memory_bytes}|{self.compute_capability}|{self.driver_version}"
+
+
+def list_nodes(unit: UnitOfWork) -> Sequence[Node]:
+    unit.principal.require(Permission.NODE_READ)
+    return unit.session.scalars(select(Node).order_by(Node.name)).all()
+
+
+def list_gpus(unit: UnitOfWork) -> Sequence[Gpu]:
+    unit.principal.require(Permission.GPU_READ)
+    return unit.session.scalars(select(Gpu).order_by(Gpu.node_id, Gpu.slot_index)).all()
+
+
+def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None = None) -> list[GpuView]:
+    """Each GPU with the facts that admission asks for, in topology order; one query, a row a GPU."""
+    held = exists().where(
+        AllocationGpu.gpu_uuid == Gpu.uuid,
+        AllocationGpu.state.in_([AllocationState.HELD, AllocationState.CLEANING]),
+    )
+    cordoned = exists().where(
+        or_(Cordon.node_id == Gpu.node_id, Cordon.gpu_uuid == Gpu.uuid),
+        Cordon.released_at.is_(None),
+        or_(Cordon.until.is_(None), Cordon.until > now),
+    )
+    override = (
+        select(GpuOverride.standing)
+        .where(GpuOverride.gpu_uuid == Gpu.uuid, GpuOverride.ended_at.is_(None), GpuOverride.until > now)
+        .order_by(GpuOverride.created_at.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = (
+        select(
+            Gpu.uuid,
+            Gpu.node_id,
+            Gpu.slot_index,
+            Gpu.cohort_key,
+            Gpu.standing,
+            Gpu.is_mig_enabled,
+            Node.contact,
+            held.label("is_held"),
+            cordoned.label("is_cordoned"),
+            override.label("override"),
+        )
+        .join(Node, Node.id == Gpu.node_id)
+        .order_by(Node.rack, Gpu.node_id, Gpu.slot_index)
+    )
+    if only is not None:
+        query = query.where(Gpu.uuid.in_(only))
+    return [_view(row) for row in session.execute(query)]
+
+
+def _view(row: Row[tuple[GpuUuid, NodeId, int, str, Standing, bool, Contact, bool, bool, Standing | None]]) -> GpuView:
+    facts = AdmissionFacts(
+        standing=row.standing,
+        contact=row.contact,
+        is_cordoned=row.is_cordoned,
+        is_held=row.is_held,
+        is_mig_enabled=row.is_mig_enabled,
+        override=None if row.override is None else Standing(row.override),
+    )
+    return GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts)
+
+
+def enrol_node(
+    unit: UnitOfWork,
+    name: str,
+    gpus: Sequence[GpuInventory],
+    *,
+    address: str,
+    rack: str | None = None,
+    is_simulated: bool = False,
+) -> NodeId:
+    """A host with its GPUs, each UNPROVEN. Enrolling the same name again returns the node as it is.
+
+    Raises:
+        ConflictError: a UUID already belongs to another node.
+    """
+    unit.principal.require(Permission.NODE_WRITE)
+    existing = unit.session.scalar(select(Node).where(Node.name == name))
+    if existing is not None:
+        return existing.id
+    taken = unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_([gpu.uuid for gpu in gpus]))).all()
+    if taken:
+        message = f"these GPUs belong to another node already: {', '.join(taken)}"
+        raise ConflictError(message)
+    node_id = NodeId(new_id("node"))
+    unit.session.add(
+        Node(
+            id=node_id,
+            name=name,
+            contact=Contact.LOST,
+            address=address,
+            num_gpus=len(gpus),
+            is_simulated=is_simulated,
+            rack=rack,
+            created_at=unit.now,
+        )
+    )
+    unit.session.flush()
+    for gpu in gpus:
+        _enrol_gpu(unit, node_id, gpu)
+    unit.emit(
+        "node.enrolled", "node", node_id, payload={"name": name, "num_gpus": len(gpus), "simulated": is_simulated}
+    )
+    unit.audit("node.enrol", "node", node_id, detail={"name": name, "gpus": [gpu.uuid for gpu in gpus]})
+    return node_id
+
+
+def _enrol_gpu(unit: UnitOfWork, node_id: NodeId, gpu: GpuInventory) -> None:
+    unit.session.add(
+        Gpu(
+            uuid=gpu.uuid,
+            node_id=node_id,
+            slot_index=gpu.slot_index,
+            serial=gpu.serial,
+            model=gpu.model,
+            memory_bytes=gpu.memory_bytes,
+            compute_capability=gpu.compute_capability,
+            driver_version=gpu.driver_version,
+            standing=Standing.UNPROVEN,
+            is_simulated=gpu.is_simulated,
+            cohort_key=gpu.cohort_key,
+        )
+    )
+    unit.session.flush()
+    unit.session.add(
+        GpuStandingChange(
+            gpu_uuid=gpu.uuid, target=Standing.UNPROVEN, at=unit.now, reason="enrolled", actor=unit.principal.name
+        )
+    )
+
+
+def override_standing(
+    unit: UnitOfWork, gpus: Sequence[GpuUuid], standing: Standing, *, until: datetime, reason: str
+) -> int:
+    """A person's standing for GPUs until a stated time. Returns how many; an empty selection is none (I24)."""
+    unit.principal.require(Permission.GPU_WRITE)
+    known = unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(gpus)).order_by(Gpu.uuid)).all()
+    for uuid in known:
+        override_id = new_id("override")
+        unit.session.add(
+            GpuOverride(
+                id=override_id,
+                gpu_uuid=uuid,
+                standing=standing,
+                reason=reason,
+                actor=unit.principal.name,
+                until=until,
+                created_at=unit.now,
+            )
+        )
+        payload = {"override_id": override_id, "standing": standing, "until": until.isoformat(), "reason": reason}
+        unit.emit("gpu.overridden", "gpu", uuid, payload=payload)
+        unit.audit("gpu.override", "gpu", uuid, reason=reason, detail=payload)
+    return len(known)
+
+
+def count_gpus(session: Session) -> int:
+    return session.scalar(select(func.count()).select_from(Gpu)) or 0

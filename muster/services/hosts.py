@@ -1,0 +1,321 @@
+"""The server's end of the host protocol: heartbeat, claim, report, logs. A node speaks about itself only (I16)."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Row, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from muster.db.models import AllocationGpu, Attempt, AttemptHost, Job, LogChunk, Node
+from muster.db.models.allocations import Allocation
+from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError, ValidationFailedError
+from muster.domain.exits import classify, parse_exit_record
+from muster.domain.ids import AttemptId, NodeId
+from muster.domain.lifecycle import attempt as attempts
+from muster.domain.lifecycle.contact import hear
+from muster.domain.lifecycle.model import AttemptLife, Timers, Verdict
+from muster.domain.policy import Policy
+from muster.domain.principals import Permission
+from muster.domain.states import Contact, HostPartState
+from muster.domain.strict import require_clean_document
+from muster.services.attempts import LoadedAttempt, cordon_unclean, lock_attempt, step_attempt
+from muster.services.lives import attempt_life, grace_ms, hearing_of, spec_of, to_ms
+from muster.services.policies import active_policy
+from muster.services.unit_of_work import UnitOfWork, declare_action
+from muster.wire.host import (
+    PROTOCOL_VERSION,
+    ClaimAnswer,
+    ClaimRequest,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    HeldAttempt,
+    HostReport,
+    LogAnswer,
+    LogBatch,
+    Order,
+    Rendezvous,
+    ReportAnswer,
+    ReportBatch,
+    StopOrder,
+    UnclaimedAttempt,
+)
+
+HEARTBEAT: Final = declare_action("host.heartbeat")
+CLAIM: Final = declare_action("host.claim")
+REPORT: Final = declare_action("host.report")
+LOGS: Final = declare_action("host.logs")
+
+_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
+
+
+def _node_of(unit: UnitOfWork, protocol: int) -> NodeId:
+    unit.principal.require(Permission.HOST_REPORT)
+    if protocol != PROTOCOL_VERSION:
+        message = f"protocol {protocol} came; {PROTOCOL_VERSION} is spoken here"
+        raise UpgradeRequiredError(message, spoken=PROTOCOL_VERSION)
+    if unit.principal.node_id is None:
+        raise NotFoundError
+    return unit.principal.node_id
+
+
+def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
+    """Renew the host's leases and tell it what to claim, to stop and to forget. A stale beat renews nothing."""
+    node_id = _node_of(unit, request.protocol)
+    policy = active_policy(unit.session)
+    node = unit.session.scalar(select(Node).where(Node.id == node_id).with_for_update(key_share=True))
+    if node is None:
+        raise NotFoundError
+    hearing = hear(hearing_of(node), request.boot_id, request.seq, to_ms(unit.now))
+    if hearing is None:
+        return HeartbeatAnswer(lease_s=0.0, heartbeat_s=policy.contact.heartbeat_s)
+    _note_contact(unit, node)
+    unit.session.execute(
+        update(Node)
+        .where(Node.id == node_id)
+        .values(
+            boot_id=hearing.boot_id,
+            heartbeat_seq=hearing.seq,
+            past_boot_ids=list(hearing.past_boots),
+            last_heartbeat_at=unit.now,
+            lease_renewed_at=unit.now,
+            contact=Contact.LIVE,
+        )
+        .execution_options(synchronize_session=False)
+    )
+    parts = _open_parts(unit, node_id)
+    _note_listed(unit, node_id, request, parts, policy)
+    return _answer(unit, node_id, request.held, parts, policy)
+
+
+def _note_contact(unit: UnitOfWork, node: Node) -> None:
+    if node.contact is not Contact.LIVE:
+        unit.emit("node.live", "node", node.id, payload={"from": node.contact, "to": Contact.LIVE})
+
+
+def _open_parts(unit: UnitOfWork, node_id: NodeId) -> Sequence[Row[tuple[AttemptHost, Attempt, Job]]]:
+    return unit.session.execute(
+        select(AttemptHost, Attempt, Job)
+        .join(Attempt, Attempt.id == AttemptHost.attempt_id)
+        .join(Job, Job.id == Attempt.job_id)
+        .where(AttemptHost.node_id == node_id, AttemptHost.state != HostPartState.CLEAN)
+        .order_by(Attempt.fence)
+    ).all()
+
+
+def _note_listed(
+    unit: UnitOfWork,
+    node_id: NodeId,
+    request: HeartbeatRequest,
+    parts: Sequence[Row[tuple[AttemptHost, Attempt, Job]]],
+    policy: Policy,
+) -> None:
+    """A part that its host no longer lists has its lease renewed no more."""
+    listed = {held.attempt_id for held in request.held}
+    for part, attempt, _ in parts:
+        is_listed = attempt.id in listed
+        is_news = (
+            part.state in _MAY_RUN and part.boot_id == request.boot_id and is_listed == (part.omitted_at is not None)
+        )
+        if is_news:
+            loaded = lock_attempt(unit, attempt.id)
+            step_attempt(unit, loaded, attempts.Listed(node_id, request.boot_id, is_listed), policy)
+            unit.emit(
+                "attempt.listed" if is_listed else "attempt.omitted",
+                "attempt",
+                attempt.id,
+                tenant_id=attempt.tenant_id,
+                payload={"node_id": node_id, "boot_id": request.boot_id},
+            )
+
+
+def _answer(
+    unit: UnitOfWork,
+    node_id: NodeId,
+    held: Sequence[HeldAttempt],
+    parts: Sequence[Row[tuple[AttemptHost, Attempt, Job]]],
+    policy: Policy,
+) -> HeartbeatAnswer:
+    timers = Timers.of(policy)
+    now_ms = to_ms(unit.now)
+    lives = {attempt.id: _life(attempt, part, job, timers) for part, attempt, job in parts}
+    unclaimed = tuple(
+        UnclaimedAttempt(attempt_id=life.attempt_id, fence=life.fence)
+        for life in lives.values()
+        if attempts.is_unclaimed_on(life, node_id)
+    )
+    stops: list[StopOrder] = []
+    forget: list[str] = []
+    for item in held:
+        life = lives.get(AttemptId(item.attempt_id))
+        if life is None or life.fence != item.fence:
+            # Clean here as far as the server knows, or never ours: what still runs of it is stopped, then forgotten.
+            forget += [item.attempt_id] if item.phase == "clean" else []
+            order = None if item.phase in {"exited", "clean"} else ("stale", 0)
+        else:
+            order = attempts.stop_order(life, node_id, now_ms)
+        if order is not None and item.phase not in {"exited", "clean"}:
+            reason, kill_after_ms = order
+            stop = StopOrder(
+                attempt_id=item.attempt_id, fence=item.fence, reason=reason, kill_after_s=kill_after_ms / 1000
+            )
+            stops.append(stop)
+    return HeartbeatAnswer(
+        lease_s=policy.contact.agent_lease_s,
+        heartbeat_s=policy.contact.heartbeat_s,
+        unclaimed=unclaimed,
+        stops=tuple(stops),
+        forget=tuple(forget),
+    )
+
+
+def _life(attempt: Attempt, part: AttemptHost, job: Job, timers: Timers) -> AttemptLife:
+    """The attempt with this host's part alone: enough for what one host is told."""
+    return attempt_life(attempt, [part], spec_of(job), timers)
+
+
+def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
+    """Claim before start: only the current fence, in the node's current boot, is granted an order."""
+    node_id = _node_of(unit, request.protocol)
+    policy = active_policy(unit.session)
+    loaded = _own_attempt(unit, attempt_id, node_id)
+    if loaded is None:
+        return ClaimAnswer(granted=False, refusal="this host holds no part of that attempt")
+    boot_id = unit.session.scalar(select(Node.boot_id).where(Node.id == node_id))
+    if boot_id != request.boot_id:
+        return ClaimAnswer(granted=False, refusal="that boot of the host is not the current one; heartbeat first")
+    event = attempts.ClaimAsked(node_id, request.fence, request.boot_id, request.nonce)
+    for command in step_attempt(unit, loaded, event, policy):
+        if isinstance(command, attempts.Grant):
+            order = _order(unit, loaded, node_id, policy)
+            return ClaimAnswer(granted=True, order=order, lease_s=policy.contact.agent_lease_s)
+        if isinstance(command, attempts.Refuse):
+            return ClaimAnswer(granted=False, refusal=command.why)
+    return ClaimAnswer(granted=False, refusal="the attempt cannot be claimed")
+
+
+def _own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> LoadedAttempt | None:
+    try:
+        loaded = lock_attempt(unit, attempt_id)
+    except NotFoundError:
+        return None
+    return loaded if loaded.host(node_id) is not None else None
+
+
+def _order(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
+    job, attempt, spec = loaded.job, loaded.attempt, spec_of(loaded.job)
+    host = loaded.host(node_id)
+    gpus = unit.session.scalars(
+        select(AllocationGpu.gpu_uuid)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .where(Allocation.attempt_id == attempt.id, AllocationGpu.node_id == node_id)
+        .order_by(AllocationGpu.local_index)
+    ).all()
+    return Order(
+        attempt_id=attempt.id,
+        job_id=job.id,
+        fence=attempt.fence,
+        node_rank=host.node_rank if host is not None else 0,
+        num_nodes=spec.shape.nodes,
+        ranks_per_node=spec.shape.num_ranks_per_node,
+        gpus=tuple(gpus),
+        launcher=spec.program.launcher,
+        script=spec.program.script,
+        args=spec.program.args,
+        argv=spec.program.argv,
+        python=spec.program.python,
+        working_dir=spec.program.working_dir,
+        env=dict(spec.program.env),
+        rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
+        wall_time_s=spec.wall_time_s,
+        grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
+        log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
+    )
+
+
+def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
+    """Take a host's facts in order; each has effect at most once (I14). Facts about an ended attempt still free GPUs.
+
+    Raises:
+        StaleFenceError: a report's fence is not this attempt's, or the host holds no part of it.
+        ValidationFailedError: an exit record that cannot be read.
+    """
+    node_id = _node_of(unit, batch.protocol)
+    policy = active_policy(unit.session)
+    loaded = _own_attempt(unit, attempt_id, node_id)
+    if loaded is None or any(item.fence != loaded.attempt.fence for item in batch.reports):
+        raise StaleFenceError
+    accepted = 0
+    for item in batch.reports:
+        accepted += _take_report(unit, loaded, node_id, item, policy)
+    return ReportAnswer(accepted=accepted)
+
+
+def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport, policy: Policy) -> int:
+    part = loaded.host(node_id)
+    if part is None:
+        return 0
+    before = part.state
+    if item.kind == "started":
+        event: attempts.Event = attempts.Started(node_id, item.fence, item.boot_id)
+    elif item.kind == "exited":
+        event = attempts.Exited(node_id, item.fence, item.boot_id, _verdict(loaded, item))
+        if before in _MAY_RUN:
+            part.exit_record = item.record
+    else:
+        part.clean_proof = item.record if part.clean_proof is None else part.clean_proof
+        if not item.record.get("clean", True):
+            cordon_unclean(unit, loaded, node_id, str(item.record.get("why", "something of the job is left")))
+            return 0
+        event = attempts.Cleaned(node_id, item.fence, item.boot_id)
+    step_attempt(unit, loaded, event, policy)
+    if part.state is before:
+        return 0
+    payload = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
+    kind = f"attempt.host_{part.state.lower()}"
+    unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
+    return 1
+
+
+def _verdict(loaded: LoadedAttempt, item: HostReport) -> Verdict:
+    try:
+        require_clean_document(item.record)
+        verdict = classify(parse_exit_record(item.record), loaded.attempt.stop_reason)
+    except ValueError as error:
+        message = f"the exit record cannot be read: {error}"
+        raise ValidationFailedError(message) from error
+    return Verdict(verdict.cause, verdict.proof)
+
+
+def store_logs(unit: UnitOfWork, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
+    """Keep pieces of logs; a piece that came before has no effect. Begin the unit ``quiet``: logs leave no events.
+
+    Raises:
+        StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
+    """
+    node_id = _node_of(unit, batch.protocol)
+    owner = unit.session.execute(
+        select(Attempt.tenant_id, Attempt.job_id)
+        .join(AttemptHost, AttemptHost.attempt_id == Attempt.id)
+        .where(Attempt.id == attempt_id, Attempt.fence == batch.fence, AttemptHost.node_id == node_id)
+    ).one_or_none()
+    if owner is None:
+        raise StaleFenceError
+    if not batch.chunks:
+        return LogAnswer(stored=0)
+    rows: list[dict[str, Any]] = [
+        {
+            "attempt_id": attempt_id,
+            "node_id": node_id,
+            "stream": chunk.stream,
+            "byte_offset": chunk.offset,
+            "tenant_id": owner.tenant_id,
+            "job_id": owner.job_id,
+            "content": chunk.content,
+            "received_at": unit.now,
+        }
+        for chunk in batch.chunks
+    ]
+    stored = unit.session.execute(
+        insert(LogChunk).values(rows).on_conflict_do_nothing().returning(LogChunk.byte_offset)
+    ).all()
+    return LogAnswer(stored=len(stored))

@@ -1,0 +1,222 @@
+"""Jobs as their tenants use them: submit, read, cancel, logs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
+
+from muster.db.models import AllocationGpu, Attempt, AttemptHost, Job, LogChunk, Node, Tenant
+from muster.db.models.allocations import Allocation
+from muster.domain.errors import (
+    ConflictError,
+    FieldFault,
+    NotFoundError,
+    PreconditionFailedError,
+    ValidationFailedError,
+)
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.job_spec import JobSpec
+from muster.domain.lifecycle import job as jobs
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import TERMINAL_JOB_STATES, JobState
+from muster.identity import new_id
+from muster.services.attempts import SCHEDULER_CHANNEL, lock_job, step_job
+from muster.services.fleet import count_gpus
+from muster.services.lives import emit_job
+from muster.services.policies import active_policy
+from muster.services.unit_of_work import UnitOfWork, declare_action
+
+SUBMIT: Final = declare_action("job.submit")
+CANCEL: Final = declare_action("job.cancel")
+READ: Final = declare_action("job.read")
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """One host's part of an attempt with the GPUs that it holds there."""
+
+    part: AttemptHost
+    node_name: str
+    gpus: tuple[GpuUuid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptView:
+    attempt: Attempt
+    hosts: tuple[HostView, ...]
+
+
+def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> Job:
+    """Accept a job: from this commit on it is never lost (I12).
+
+    Raises:
+        ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    owner = _owner(unit, tenant_id)
+    _require_possible(unit, spec)
+    job = Job(
+        id=JobId(new_id("job")),
+        tenant_id=owner,
+        name=spec.name,
+        tier=spec.tier,
+        state=JobState.QUEUED,
+        state_reason="waiting for the scheduler",
+        spec=spec.model_dump(mode="json"),
+        submitted_by=unit.principal.name,
+        created_at=unit.now,
+        updated_at=unit.now,
+    )
+    unit.session.add(job)
+    emit_job(unit, job, None)
+    unit.audit("job.submit", "job", job.id, tenant_id=owner, detail={"name": spec.name, "tier": spec.tier})
+    unit.wake(SCHEDULER_CHANNEL)
+    unit.session.flush()
+    return job
+
+
+def _owner(unit: UnitOfWork, asked: TenantId | None) -> TenantId:
+    own = unit.principal.tenant_id
+    if own is not None:
+        if asked not in {None, own}:
+            raise _fault("/tenant_id", "foreign_tenant", "a tenant submits for itself only")
+        return own
+    if asked is None:
+        raise _fault("/tenant_id", "missing", "an operator names the tenant that the job is for")
+    if unit.session.get(Tenant, asked) is None:
+        raise _fault("/tenant_id", "unknown_tenant", "there is no such tenant")
+    return asked
+
+
+def _require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
+    """What no wait could ever make possible is refused at once; what waiting may solve is queued."""
+    policy = active_policy(unit.session)
+    if spec.tier not in policy.tiers:
+        raise _fault("/tier", "unknown_tier", f"the policy defines: {', '.join(sorted(policy.tiers))}")
+    num_gpus = count_gpus(unit.session)
+    if num_gpus and spec.shape.num_gpus > num_gpus:
+        raise _fault("/shape", "larger_than_fleet", f"asks for {spec.shape.num_gpus} GPUs; the fleet has {num_gpus}")
+
+
+def _fault(pointer: str, code: str, detail: str) -> ValidationFailedError:
+    return ValidationFailedError(f"{pointer}: {detail}", faults=(FieldFault(pointer, code, detail),))
+
+
+def get(unit: UnitOfWork, job_id: JobId) -> Job:
+    """Raises ``NotFoundError`` for a missing job and for another tenant's alike."""
+    unit.principal.require(Permission.JOB_READ)
+    job = unit.session.get(Job, job_id)
+    if job is None or not may_see(unit.principal, job.tenant_id):
+        raise NotFoundError
+    return job
+
+
+def may_see(principal: Principal, tenant_id: TenantId) -> bool:
+    return principal.sees_all_tenants or principal.tenant_id == tenant_id
+
+
+def list_jobs(
+    unit: UnitOfWork,
+    *,
+    states: Sequence[JobState] = (),
+    tenant_id: TenantId | None = None,
+    name: str | None = None,
+    before: tuple[datetime, str] | None = None,
+    limit: int = 50,
+) -> Sequence[Job]:
+    """Newest first; ``before`` is the (created_at, id) of the last job of the page before."""
+    unit.principal.require(Permission.JOB_READ)
+    query = select(Job).order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)
+    if not unit.principal.sees_all_tenants:
+        query = query.where(Job.tenant_id == unit.principal.tenant_id)
+    if tenant_id is not None:
+        query = query.where(Job.tenant_id == tenant_id)
+    if states:
+        query = query.where(Job.state.in_(states))
+    if name is not None:
+        query = query.where(Job.name == name)
+    if before is not None:
+        query = query.where(tuple_(Job.created_at, Job.id) < tuple_(*before))
+    return unit.session.scalars(query).all()
+
+
+def cancel(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None, expected_version: int | None = None) -> Job:
+    """Cancel: at once while it waits, else when its programs have stopped. Cancelling twice is the same as once.
+
+    Raises:
+        NotFoundError: no such job, or another tenant's.
+        ConflictError: the job has ended by itself.
+        PreconditionFailedError: it is not at ``expected_version`` any more.
+    """
+    unit.principal.require(Permission.JOB_CANCEL)
+    job = lock_job(unit, job_id)
+    if not may_see(unit.principal, job.tenant_id):
+        raise NotFoundError
+    if expected_version is not None and job.version != expected_version:
+        raise PreconditionFailedError(current_version=job.version)
+    if job.state is JobState.CANCELLED or (
+        job.cancel_requested_at is not None and job.state not in TERMINAL_JOB_STATES
+    ):
+        return job
+    if job.state in TERMINAL_JOB_STATES:
+        message = f"the job has ended already: {job.state}"
+        raise ConflictError(message, suggestion="There is nothing to cancel.")
+    unit.audit("job.cancel", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"state": job.state})
+    unit.emit("job.cancel_requested", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
+    step_job(unit, job, jobs.CancelAsked(), active_policy(unit.session))
+    unit.session.flush()
+    return job
+
+
+def attempts_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptView]:
+    """Every attempt of a visible job, the first one first, with hosts and GPUs."""
+    job = get(unit, job_id)
+    rows = unit.session.scalars(select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number)).all()
+    hosts: dict[AttemptId, list[HostView]] = {row.id: [] for row in rows}
+    gpus = _gpus_of(unit.session, job.id)
+    query = (
+        select(AttemptHost, Node.name)
+        .join(Node, Node.id == AttemptHost.node_id)
+        .where(AttemptHost.attempt_id.in_(hosts))
+        .order_by(AttemptHost.attempt_id, AttemptHost.node_rank)
+    )
+    for part, node_name in unit.session.execute(query):
+        held = tuple(gpus.get((part.attempt_id, part.node_id), ()))
+        hosts[part.attempt_id].append(HostView(part, node_name, held))
+    return [AttemptView(row, tuple(hosts[row.id])) for row in rows]
+
+
+def _gpus_of(session: Session, job_id: JobId) -> dict[tuple[AttemptId, NodeId], list[GpuUuid]]:
+    gpus: dict[tuple[AttemptId, NodeId], list[GpuUuid]] = {}
+    query = (
+        select(Allocation.attempt_id, AllocationGpu.node_id, AllocationGpu.gpu_uuid)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(Allocation.job_id == job_id)
+        .order_by(AllocationGpu.node_rank, AllocationGpu.local_index)
+    )
+    for attempt_id, node_id, uuid in session.execute(query):
+        gpus.setdefault((attempt_id, node_id), []).append(uuid)
+    return gpus
+
+
+def log_chunks(
+    unit: UnitOfWork,
+    job_id: JobId,
+    *,
+    after: int = 0,
+    limit: int = 100,
+    stream: str | None = None,
+    attempt_id: str | None = None,
+) -> Sequence[LogChunk]:
+    """Pieces of a visible job's logs in the order of their arrival, behind position ``after``."""
+    unit.principal.require(Permission.LOG_READ)
+    job = get(unit, job_id)
+    query = select(LogChunk).where(LogChunk.job_id == job.id, LogChunk.position > after)
+    if stream is not None:
+        query = query.where(LogChunk.stream == stream)
+    if attempt_id is not None:
+        query = query.where(LogChunk.attempt_id == attempt_id)
+    return unit.session.scalars(query.order_by(LogChunk.position).limit(limit)).all()

@@ -1,0 +1,207 @@
+"""Placement: the queue and fleet that the planner reads, and the one transaction that makes a plan true.
+
+The commit locks the job and the GPUs in id order and asks admission *again* (I3); what the snapshot said no longer
+counts. The partial unique indexes make a double holding impossible in any case (I1, I2).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from health.admission import refusal_of
+from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Gpu, Job, Node
+from muster.db.repositories.cluster import next_fence
+from muster.domain.causes import CAUSE_RULES, Avoid
+from muster.domain.errors import ConflictError
+from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId
+from muster.domain.lifecycle import job as jobs
+from muster.domain.policy import Policy
+from muster.domain.principals import Permission
+from muster.domain.states import AllocationState, AttemptState, Cause, HostPartState, JobState
+from muster.identity import new_id
+from muster.services.attempts import lock_job, ring, step_job
+from muster.services.fleet import gpu_views
+from muster.services.lives import spec_of, to_ms
+from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.planner import Placement, Waiting, WaitingJob
+
+PLACE: Final = declare_action("placement.place")
+NOTE_WAITING: Final = declare_action("placement.note_waiting")
+RENDEZVOUS_PORTS: Final = range(20_000, 30_000)
+AVOID_LAST_ATTEMPTS: Final = 3
+MAX_QUEUE: Final = 1_000
+
+
+class PlacementLostError(ConflictError):
+    """The snapshot no longer holds: another commit was first. The next cycle plans anew."""
+
+    code, status, title = "placement_lost", 409, "The fleet has changed since the plan was made"
+
+
+def waiting_jobs(session: Session) -> list[WaitingJob]:
+    """The queue's head: jobs that may be placed now."""
+    rows = session.scalars(
+        select(Job).where(Job.state == JobState.QUEUED).order_by(Job.created_at, Job.id).limit(MAX_QUEUE)
+    ).all()
+    avoided = _nodes_at_fault(session, [job.id for job in rows])
+    num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
+    return [_waiting_job(job, avoided.get(job.id, frozenset()), num_nodes) for job in rows]
+
+
+def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int) -> WaitingJob:
+    shape = spec_of(job).shape
+    return WaitingJob(
+        job_id=job.id,
+        version=job.version,
+        tier=job.tier,
+        queued_ms=to_ms(job.created_at),
+        nodes=shape.nodes,
+        gpus_per_node=shape.gpus_per_node,
+        # To avoid every host would leave the job waiting for ever: then the fault is forgiven.
+        avoid_nodes=avoided if num_nodes - len(avoided) >= shape.nodes else frozenset(),
+    )
+
+
+def _nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, frozenset[NodeId]]:
+    """Hosts where one of a job's last attempts ended by the host's fault."""
+    faults = [cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoid.NODE]
+    last_number = func.max(Attempt.number).over(partition_by=Attempt.job_id).label("last_number")
+    ended = (
+        select(Attempt.id, Attempt.job_id, Attempt.cause, Attempt.number, last_number)
+        .where(Attempt.job_id.in_(job_ids))
+        .subquery()
+    )
+    query = (
+        select(ended.c.job_id, AttemptHost.node_id)
+        .join(AttemptHost, AttemptHost.attempt_id == ended.c.id)
+        .where(ended.c.cause.in_(faults), ended.c.number > ended.c.last_number - AVOID_LAST_ATTEMPTS)
+    )
+    nodes: dict[JobId, set[NodeId]] = {}
+    for job_id, node_id in session.execute(query):
+        nodes.setdefault(job_id, set()).add(node_id)
+    return {job_id: frozenset(found) for job_id, found in nodes.items()}
+
+
+def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
+    """Commit one gang whole (I5): attempt with its fence, hosts, allocation, rings.
+
+    Raises:
+        PlacementLostError: the job or a GPU is no longer as the plan saw it.
+    """
+    unit.principal.require(Permission.SYSTEM_RUN)
+    job = lock_job(unit, placement.job_id)
+    if job.state is not JobState.QUEUED or job.version != placement.version:
+        message = f"{job.id} is {job.state} now"
+        raise PlacementLostError(message)
+    uuids = sorted(uuid for _, part in placement.parts for uuid in part)
+    _require_admitted(unit, job, uuids, policy)
+    attempt = _new_attempt(unit, job, placement)
+    _new_allocation(unit, job, attempt, placement)
+    step_job(unit, job, jobs.Placed(), policy)
+    unit.emit(
+        "attempt.placed",
+        "attempt",
+        attempt.id,
+        tenant_id=job.tenant_id,
+        payload={
+            "job_id": job.id,
+            "number": attempt.number,
+            "fence": attempt.fence,
+            "nodes": {node_id: list(part) for node_id, part in placement.parts},
+        },
+    )
+    for node_id, _ in placement.parts:
+        ring(unit, node_id, attempt.id)
+    return attempt.id
+
+
+def _require_admitted(unit: UnitOfWork, job: Job, uuids: Sequence[GpuUuid], policy: Policy) -> None:
+    """I3 and I4 at the moment of commit, under locks."""
+    unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(uuids)).order_by(Gpu.uuid).with_for_update(key_share=True))
+    views = gpu_views(unit.session, unit.now, only=uuids)
+    if len(views) != len(uuids) or len({view.cohort_key for view in views}) != 1:
+        message = "the GPUs are no longer one cohort"
+        raise PlacementLostError(message)
+    for view in views:
+        refusal = refusal_of(view.facts, policy.tier(job.tier))
+        if refusal is not None:
+            message = f"{view.uuid} is no longer admitted: {refusal}"
+            raise PlacementLostError(message)
+
+
+def _new_attempt(unit: UnitOfWork, job: Job, placement: Placement) -> Attempt:
+    spec = spec_of(job)
+    first_node = placement.parts[0][0]
+    address = unit.session.scalars(select(Node.address).where(Node.id == first_node)).one()
+    number = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id)) or 0
+    fence = next_fence(unit.session)
+    # A gang on one host meets on a port that the host itself finds free.
+    port = 0 if len(placement.parts) == 1 else RENDEZVOUS_PORTS[fence % len(RENDEZVOUS_PORTS)]
+    attempt = Attempt(
+        id=AttemptId(new_id("attempt")),
+        job_id=job.id,
+        tenant_id=job.tenant_id,
+        number=number + 1,
+        fence=fence,
+        state=AttemptState.PLACED,
+        placed_at=unit.now,
+        on_node_loss=spec.on_node_loss,
+        rendezvous_address=address,
+        rendezvous_port=port,
+    )
+    unit.session.add(attempt)
+    unit.session.flush()
+    for node_rank, (node_id, _) in enumerate(placement.parts):
+        unit.session.add(
+            AttemptHost(
+                attempt_id=attempt.id,
+                node_id=node_id,
+                node_rank=node_rank,
+                state=HostPartState.UNCLAIMED,
+                rung_at=unit.now,
+                ring_count=1,
+            )
+        )
+    return attempt
+
+
+def _new_allocation(unit: UnitOfWork, job: Job, attempt: Attempt, placement: Placement) -> None:
+    allocation = Allocation(
+        id=AllocationId(new_id("allocation")),
+        attempt_id=attempt.id,
+        job_id=job.id,
+        tenant_id=job.tenant_id,
+        tier=job.tier,
+        state=AllocationState.HELD,
+        created_at=unit.now,
+    )
+    unit.session.add(allocation)
+    unit.session.flush()
+    for node_rank, (node_id, uuids) in enumerate(placement.parts):
+        for local_index, uuid in enumerate(uuids):
+            unit.session.add(
+                AllocationGpu(
+                    allocation_id=allocation.id,
+                    gpu_uuid=uuid,
+                    node_id=node_id,
+                    node_rank=node_rank,
+                    local_index=local_index,
+                    state=AllocationState.HELD,
+                )
+            )
+    unit.session.flush()
+
+
+def note_waiting(unit: UnitOfWork, waiting: Sequence[Waiting]) -> int:
+    """Keep the one sentence why a job waits, where it has changed. Returns how many changed."""
+    changed = 0
+    for verdict in waiting:
+        job = unit.session.scalar(
+            select(Job).where(Job.id == verdict.job_id, Job.state == JobState.QUEUED, Job.state_reason != verdict.why)
+        )
+        if job is not None:
+            job.state_reason, job.updated_at = verdict.why, unit.now
+            changed += 1
+    return changed

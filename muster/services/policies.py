@@ -1,0 +1,47 @@
+"""The active policy: one row of ``policy_versions``, validated again on each read of a new version."""
+
+from typing import Final
+
+import structlog
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from muster.db.models import PolicyVersion
+from muster.domain.policy import DEFAULT_POLICY, Policy
+from muster.services.unit_of_work import UnitOfWork, declare_action
+
+ACTIVATE: Final = declare_action("policy.activate")
+_log = structlog.get_logger(__name__)
+
+
+def active_policy(session: Session) -> Policy:
+    """The active policy, or the defaults while none is stored. A row that no longer validates is said and passed by."""
+    version = session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
+    if version is None:
+        return DEFAULT_POLICY
+    document = session.scalars(select(PolicyVersion.document).where(PolicyVersion.version == version)).one()
+    try:
+        return Policy.model_validate(document, strict=False)
+    except ValidationError as error:
+        _log.error("policy_unusable", version=version, faults=error.errors(include_input=False, include_url=False))
+        return DEFAULT_POLICY
+
+
+def store_policy(unit: UnitOfWork, policy: Policy, *, reason: str) -> int:
+    """Make ``policy`` the active one. Returns its version."""
+    for row in unit.session.scalars(select(PolicyVersion).where(PolicyVersion.is_active).with_for_update()):
+        row.is_active = False
+    unit.session.flush()
+    row = PolicyVersion(
+        document=policy.model_dump(mode="json"),
+        is_active=True,
+        created_at=unit.now,
+        created_by=unit.principal.name,
+        reason=reason,
+    )
+    unit.session.add(row)
+    unit.session.flush()
+    unit.emit("policy.activated", "policy", str(row.version), payload={"version": row.version, "reason": reason})
+    unit.audit("policy.activate", "policy", str(row.version), reason=reason)
+    return row.version
