@@ -1,0 +1,111 @@
+"""Real servers for every test that asks: one PostgreSQL and one broker per pytest process, started by the first to ask.
+
+A server per process rather than one for all: it costs half a second, and nothing is shared that a killed process could
+leave locked. Each test gets its own database, a copy of one that the migrations made.
+"""
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.embedded.broker import BrokerServer
+from muster.embedded.postgres import PostgresServer
+
+TEMPLATE_DATABASE = "muster_template"
+DATABASE_FIXTURES = {"postgres_server", "template_database", "database_url"}
+
+# Runs beside pytest, sees the end of its input when pytest ends in whatever way, lets the servers stop and removes
+# their folder: after a kill -9 nothing is left.
+JANITOR = """
+import pathlib, shutil, sys, time
+folder = pathlib.Path(sys.argv[1])
+sys.stdin.read()
+deadline = time.monotonic() + 10
+while list(folder.glob("*/cluster/postmaster.pid")) and time.monotonic() < deadline:
+    time.sleep(0.02)
+while folder.exists() and time.monotonic() < deadline:
+    shutil.rmtree(folder, ignore_errors=True)
+    time.sleep(0.02)
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what needs PostgreSQL, so that it can be run against another version of it."""
+    for item in items:
+        if DATABASE_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("database")
+
+
+@contextlib.contextmanager
+def swept_folder() -> Iterator[Path]:
+    """A folder of a short name that goes with this process, and that the servers' unprivileged user may traverse."""
+    folder = Path(tempfile.mkdtemp(prefix="muster-test-"))
+    folder.chmod(0o711)
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", JANITOR, folder], stdin=subprocess.PIPE, start_new_session=True
+    ) as janitor:
+        yield folder
+        # Leaving the block closes its input and waits for it.
+        assert janitor.poll() is None
+
+
+@pytest.fixture(scope="session")
+def server_folder() -> Iterator[Path]:
+    with swept_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """For a test that starts servers of its own: pytest's `tmp_path` is long, and closed to other users."""
+    with swept_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def postgres_server(server_folder: Path) -> Iterator[PostgresServer]:
+    """Durable as in production: a test that passes only without fsync proves nothing."""
+    server = PostgresServer(server_folder / "postgres")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def template_database(postgres_server: PostgresServer) -> str:
+    """A database at the newest revision, with no rows but those the migrations write."""
+    from muster.db import migrate  # noqa: PLC0415  # tests without a database need no SQLAlchemy
+
+    postgres_server.create_database(TEMPLATE_DATABASE)
+    migrate.upgrade(postgres_server.url(TEMPLATE_DATABASE))
+    return TEMPLATE_DATABASE
+
+
+@pytest.fixture
+def database_url(postgres_server: PostgresServer, template_database: str) -> Iterator[str]:
+    """The test's own database, gone afterwards even where connections are left open."""
+    name = f"test_{uuid.uuid4().hex}"
+    postgres_server.create_database(name, template=template_database)
+    yield postgres_server.url(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def broker_server(server_folder: Path) -> Iterator[BrokerServer]:
+    server = BrokerServer(server_folder / "broker")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def broker_url(broker_server: BrokerServer) -> str:
+    """The broker, emptied."""
+    broker_server.flush_all()
+    return broker_server.url
