@@ -105,6 +105,7 @@ class Base(MappedAsDataclass, DeclarativeBase, kw_only=True, eq=False, repr=Fals
         bytes: LargeBinary(),
         datetime: UtcTimestamp(),
         dict[str, Any]: JSONB(none_as_null=True),
+        list[str]: JSONB(none_as_null=True),
         Fence: BigInteger(),
         **{kind: Text() for kind in _TEXT_IDS},
     }

@@ -14,6 +14,8 @@ CREATE TABLE cluster (
     id integer NOT NULL,
     epoch integer NOT NULL,
     fence_serial bigint NOT NULL,
+    api_alive_at timestamptz,
+    accepting_since timestamptz,
     CONSTRAINT pk_cluster PRIMARY KEY (id),
     CONSTRAINT ck_cluster_only_one CHECK (id = 1)
 );

@@ -16,6 +16,8 @@ CREATE TABLE nodes (
     contact text NOT NULL
         CONSTRAINT ck_nodes_contact CHECK (contact IN ('LIVE', 'SILENT', 'LOST')),
     boot_id text,
+    past_boot_ids jsonb NOT NULL,
+    heartbeat_seq bigint NOT NULL,
     last_heartbeat_at timestamptz,
     lease_renewed_at timestamptz,
     address text NOT NULL,

@@ -9,7 +9,10 @@ from muster.db.base import Base
 
 
 class Cluster(Base):
-    """One row. ``epoch`` rises with each restore from a backup; ``fence_serial`` with each fence."""
+    """One row. ``epoch`` rises with each restore from a backup; ``fence_serial`` with each fence.
+
+    ``api_alive_at``: the API's last own beat; ``accepting_since``: since when it takes heartbeats without a gap (R15).
+    """
 
     __tablename__ = "cluster"
     __table_args__ = (CheckConstraint("id = 1", name="only_one"),)
@@ -17,6 +20,8 @@ class Cluster(Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     epoch: Mapped[int]
     fence_serial: Mapped[int] = mapped_column(BigInteger)
+    api_alive_at: Mapped[datetime | None] = mapped_column(default=None)
+    accepting_since: Mapped[datetime | None] = mapped_column(default=None)
 
 
 class SequenceHead(Base):

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint
+from sqlalchemy import BigInteger, CheckConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
@@ -21,6 +21,8 @@ class Node(Base):
     name: Mapped[str] = mapped_column(unique=True)
     contact: Mapped[Contact] = mapped_column(EnumText(Contact), one_of("contact", Contact), index=True)
     boot_id: Mapped[str | None] = mapped_column(default=None)
+    past_boot_ids: Mapped[list[str]] = mapped_column(default_factory=list)
+    heartbeat_seq: Mapped[int] = mapped_column(BigInteger, default=0)
     last_heartbeat_at: Mapped[datetime | None] = mapped_column(default=None)
     lease_renewed_at: Mapped[datetime | None] = mapped_column(default=None)
     address: Mapped[str]
