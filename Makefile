@@ -55,7 +55,7 @@ lock:
 	@$(PYTHON) -m tools.lock_versions
 
 newest:
-	@$(PYTHON) -m tools.newest_versions
+	@ARGS="$(ARGS)" $(PYTHON) -m tools.newest_versions
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info

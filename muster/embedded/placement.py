@@ -72,7 +72,7 @@ class ServerHome:
     def socket_directory(self, socket_name: str) -> Path:
         """A private folder whose sockets' paths fit the kernel's limit: inside the home, or linked from there."""
         link = self.path / "socket"
-        if len(os.fsencode(link / socket_name)) <= MAX_SOCKET_PATH_BYTES:
+        if _is_fit_for_socket(link / socket_name):
             return self.sub_directory("socket")
         if link.is_symlink() and link.is_dir() and link.stat().st_uid == self._uid:
             return link.resolve()
@@ -137,6 +137,11 @@ def open_parent() -> Path:
     return var_lib if os.access(var_lib, os.W_OK) else Path(tempfile.gettempdir())
 
 
+def _is_fit_for_socket(path: Path) -> bool:
+    """Within the kernel's limit, and without the signs at which libpq and PostgreSQL split a list of hosts."""
+    return len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES and not set(str(path)) & set(',"')
+
+
 def _short_directory(socket_name: str, owner: Owner | None) -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     parents = [Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108  # only to hold a private folder of a random name
@@ -144,7 +149,7 @@ def _short_directory(socket_name: str, owner: Owner | None) -> Path:
         parents.insert(0, Path(runtime))
     for parent in parents:
         longest = parent / "muster-01234567" / socket_name
-        fits = len(os.fsencode(longest)) <= MAX_SOCKET_PATH_BYTES and os.access(parent, os.W_OK)
+        fits = _is_fit_for_socket(longest) and os.access(parent, os.W_OK)
         if fits and (owner is None or is_reachable(parent / "socket", owner)):
             return Path(tempfile.mkdtemp(prefix="muster-", dir=parent))
     raise EmbeddedServerError("no folder of a short name can hold a socket; set TMPDIR to one that may be written")

@@ -19,8 +19,11 @@ from muster.embedded.processes import ORPHAN_PATIENCE_S, ServerProcess
 DEFAULT_DATABASE = "muster"
 # Recovery after a crash replays at most max_wal_size.
 START_TIMEOUT_S = 120.0
-_SOCKET_NAME = ".s.PGSQL.5432.lock"
+# Names the socket, and is said to server and clients alike: PGPORT in the environment would tell them something else.
+_PORT = 5432
+_SOCKET_NAME = f".s.PGSQL.{_PORT}.lock"
 _SETTINGS = {
+    "port": str(_PORT),
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "max_connections": "100",
@@ -169,11 +172,12 @@ class PostgresServer:
 
     def url(self, database: str = DEFAULT_DATABASE) -> str:
         """For SQLAlchemy."""
-        return f"postgresql+psycopg://{SUPERUSER}@/{quote(database)}?host={quote(str(self.socket_dir), safe='/')}"
+        host = quote(str(self.socket_dir), safe="/")
+        return f"postgresql+psycopg://{SUPERUSER}@/{quote(database)}?host={host}&port={_PORT}"
 
     def dsn(self, database: str = DEFAULT_DATABASE) -> str:
         """For psycopg and libpq."""
-        return psycopg.conninfo.make_conninfo(host=str(self.socket_dir), user=SUPERUSER, dbname=database)
+        return psycopg.conninfo.make_conninfo(host=str(self.socket_dir), port=_PORT, user=SUPERUSER, dbname=database)
 
     def create_database(self, name: str, template: str | None = None) -> None:
         """A copy of the template, which must have no connections while it is copied."""

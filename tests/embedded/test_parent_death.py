@@ -1,6 +1,7 @@
 """What is left when the process that started the servers is killed with no chance to clean up: nothing."""
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,8 @@ from muster.embedded.broker import BrokerServer
 from muster.embedded.placement import Owner, is_reachable
 from muster.embedded.postgres import PostgresServer
 
-STRANGER = Owner(uid=12345, gid=12345)
+# initdb wants a user with a name.
+STRANGER = Owner(uid=pwd.getpwnam("daemon").pw_uid, gid=pwd.getpwnam("daemon").pw_gid)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to drop")
 ROOT = Path(__file__).parent.parent.parent
 

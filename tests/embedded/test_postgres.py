@@ -132,6 +132,16 @@ def test_a_path_with_spaces_and_signs_works(short_folder: Path, name: str) -> No
     server.stop()
 
 
+def test_libpqs_own_variables_change_nothing(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPORT", "6000")
+    monkeypatch.setenv("PGDATA", "/nowhere")
+    server.start()
+    write_row(server)
+    with create_engine(server.url(), poolclass=NullPool).connect() as connection:
+        assert connection.scalar(text("SELECT number FROM kept")) == 7
+    server.stop()
+
+
 def test_databases_are_cloned_and_dropped_though_in_use(server: PostgresServer) -> None:
     server.start()
     server.create_database("first")
