@@ -1,0 +1,1 @@
+"""The control plane's background work: sequencing, sealing, relaying, reconciling."""

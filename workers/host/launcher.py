@@ -6,10 +6,11 @@ and each command may be carried out again. Killed at any point, the next launche
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import structlog
 
@@ -28,6 +29,13 @@ from workers.host.log_relay import LogRelay
 BUSY_POLL_S: Final = 0.05
 RETRY_REPORT_MS: Final = 1_000
 FIRST_HEARTBEAT_S: Final = 10.0
+_SAID_PHASES: Final[Mapping[Phase, Literal["claimed", "started", "exited", "clean"]]] = {
+    Phase.CLAIMING: "claimed",  # the grant may be on its way: from here on the server counts on this host
+    Phase.CLAIMED: "claimed",
+    Phase.STARTED: "started",
+    Phase.EXITED: "exited",
+    Phase.CLEAN: "clean",
+}
 _log = structlog.get_logger(__name__)
 
 
@@ -105,7 +113,7 @@ class Launcher:
             HeldAttempt(
                 attempt_id=record.attempt_id,
                 fence=record.fence,
-                phase="claimed" if record.phase is Phase.CLAIMING else record.phase.value,
+                phase=_SAID_PHASES[record.phase],
             )
             for record in self._ledger.records.values()
         )
@@ -240,8 +248,7 @@ class Launcher:
             if record.phase in {Phase.EXITED, Phase.CLEAN}:
                 self._relay.drain(self._folder(attempt_id).path)
             batch = ReportBatch(protocol=PROTOCOL_VERSION, reports=self._facts(record))
-            answer = self._ask(lambda attempt=attempt_id, said=batch: self._client.report(attempt, said))
-            if answer is None:
+            if self._ask(partial(self._client.report, attempt_id, batch)) is None:
                 self._next_report_ms = boottime_ms() + RETRY_REPORT_MS
                 return
             self._unreported.discard(attempt_id)

@@ -1,0 +1,86 @@
+"""``muster worker control``: the keepers of events, audit, outbox and time. Any number may run.
+
+Each keeper takes its rows under locks, so several are safe; it runs at once on a word from the database, and by itself
+after a pause.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+
+from muster.db.engine import make_engine
+from muster.db.listening import Wakeups
+from muster.domain.principals import system_principal
+from muster.processes import Loop, run_loops, stop_on_signals
+from muster.services.reconcile import reconcile
+from muster.services.relay import RING_TOPIC, relay_once
+from muster.services.sealer import seal_once
+from muster.services.sequencer import sequence_once
+from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.settings import Settings
+from workers.bell.ringer import Ringer
+
+PAUSE_S: Final = 0.5
+RECONCILE_S: Final = 1.0
+_log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings) -> None:
+    """Until SIGTERM or SIGINT."""
+    settings.require("database_url", "broker_url")
+    engine = make_engine(str(settings.database_url), application_name="muster-control")
+    units = UnitOfWorkFactory(engine)
+    run_loops(keepers(units, str(settings.broker_url)), stop_on_signals())
+    engine.dispose()
+
+
+def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
+    principal = system_principal("reconciler")
+    return [
+        Loop("sequencer", _woken(units, ("muster_events",), lambda: sequence_once(units) > 0)),
+        Loop("sealer", _woken(units, ("muster_events",), lambda: seal_once(units) > 0)),
+        Loop("relay", _relaying(units, broker_url)),
+        Loop("reconciler", _paced(lambda: reconcile(units, principal))),
+    ]
+
+
+def _woken(
+    units: UnitOfWorkFactory, channels: tuple[str, ...], work: Callable[[], bool]
+) -> Callable[[threading.Event], None]:
+    """Work until there is nothing left, then wait for a word."""
+
+    def body(stop: threading.Event) -> None:
+        with Wakeups(units.engine, *channels) as wakeups:
+            while not stop.is_set():
+                if not work():
+                    wakeups.wait(PAUSE_S)
+
+    return body
+
+
+def _relaying(units: UnitOfWorkFactory, broker_url: str) -> Callable[[threading.Event], None]:
+    def body(stop: threading.Event) -> None:
+        ringer = Ringer(broker_url)
+
+        def send(topic: str, key: str, payload: dict[str, Any]) -> None:
+            if topic != RING_TOPIC:
+                message = f"nobody takes messages of the topic {topic}"
+                raise ValueError(message)
+            ringer.ring(key, payload["attempt_id"])
+
+        try:
+            _woken(units, ("muster_outbox",), lambda: not relay_once(units, send).is_idle)(stop)
+        finally:
+            ringer.close()
+
+    return body
+
+
+def _paced(work: Callable[[], object]) -> Callable[[threading.Event], None]:
+    def body(stop: threading.Event) -> None:
+        while not stop.wait(RECONCILE_S):
+            work()
+
+    return body

@@ -1,0 +1,94 @@
+"""``muster worker host``: the launcher, its log relay, and the bell's listener as a child that dies with it."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from muster.client.host import HostClient
+from muster.processes import Loop, run_loops, stop_on_signals
+from muster.settings import Settings, SettingsError
+from workers.host.doorbell import Doorbell
+from workers.host.launcher import HostConfig, Launcher
+from workers.host.ledger_file import LedgerFile, current_boot_id
+from workers.host.log_relay import LogRelay
+
+LOG_RELAY_S: Final = 0.2
+LISTENER_PAUSE_S: Final = 2.0
+_log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings, node_id: str) -> None:
+    """Until SIGTERM or SIGINT; programs run on, and the next launcher adopts them.
+
+    Raises:
+        SettingsError: the address or the key of the control plane is missing.
+        LauncherIsRunningError: another launcher works in the same state folder.
+    """
+    settings.require("api_url", "api_key_file")
+    token = _token(settings)
+    state_dir = settings.state_dir.absolute()
+    ledger_file = LedgerFile(state_dir)
+    relay = LogRelay(state_dir, HostClient(str(settings.api_url), token))
+    config = HostConfig(
+        node_id=node_id,
+        state_dir=state_dir,
+        python=str(settings.job_python or sys.executable),
+        boot_id=settings.simulated_boot_id or current_boot_id(),
+    )
+    launcher = Launcher(config, HostClient(str(settings.api_url), token), ledger_file, relay)
+    doorbell = Doorbell(state_dir / "bell.sock")
+    loops = [
+        Loop("launcher", lambda stop: launcher.run(doorbell, stop)),
+        Loop("log_relay", lambda stop: _relay_logs(relay, stop)),
+    ]
+    if settings.broker_url is not None:
+        loops.append(Loop("bell", ListenerLoop(node_id, doorbell.path, settings.broker_url)))
+    _log.info("host_worker_started", node_id=node_id, boot_id=config.boot_id)
+    try:
+        run_loops(loops, stop_on_signals())
+    finally:
+        doorbell.close()
+        ledger_file.close()
+
+
+def _token(settings: Settings) -> str:
+    path = settings.api_key_file
+    try:
+        return path.read_text(encoding="ascii").strip() if path is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"MUSTER_API_KEY_FILE: {path} cannot be read ({error})"]) from error
+
+
+def _relay_logs(relay: LogRelay, stop: threading.Event) -> None:
+    while not stop.wait(LOG_RELAY_S):
+        relay.drain_all()
+
+
+class ListenerLoop:
+    """Keeps the bell's Celery worker running; without a broker the host still works, a heartbeat later."""
+
+    def __init__(self, node_id: str, doorbell: Path, broker_url: str) -> None:
+        self._command = [sys.executable, "-m", "workers.bell.listener", node_id, str(doorbell)]
+        self._environment = {**os.environ, "MUSTER_BROKER_URL": broker_url}
+
+    def __call__(self, stop: threading.Event) -> None:
+        listener = subprocess.Popen(self._command, env=self._environment, stdin=subprocess.DEVNULL)  # noqa: S603  # our own module, fixed arguments
+        try:
+            while not stop.wait(0.5):
+                if listener.poll() is not None:
+                    _log.warning("bell_listener_ended", exit_code=listener.returncode)
+                    stop.wait(LISTENER_PAUSE_S)
+                    return
+        finally:
+            if listener.poll() is None:
+                listener.terminate()
+                try:
+                    listener.wait(3)
+                except subprocess.TimeoutExpired:
+                    listener.kill()
+                    listener.wait()
