@@ -13,6 +13,9 @@ from muster.domain.errors import UnavailableError
 CONTENTION: Final = frozenset({"40001", "40P01"})
 """serialization_failure, deadlock_detected: the same unit of work, begun again, can succeed."""
 
+LOCK_TIMEOUT: Final = "55P03"
+"""lock_not_available: another transaction held a row longer than our lock timeout."""
+
 _UNAVAILABLE_CLASSES: Final = ("08", "53", "58")  # connection, insufficient resources (disk, connections), system
 _UNAVAILABLE: Final = frozenset(
     {
@@ -21,7 +24,7 @@ _UNAVAILABLE: Final = frozenset(
         "57P03",  # cannot_connect_now
         "57P05",  # idle_session_timeout
         "57014",  # query_canceled: our statement timeout
-        "55P03",  # lock_not_available: our lock timeout
+        LOCK_TIMEOUT,
         "25P03",  # idle_in_transaction_session_timeout
         "25006",  # read_only_sql_transaction: a standby, during a fail-over
     }
