@@ -24,7 +24,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 # With a uid, its imports happen before it becomes that user, who may not be able to read this interpreter's files.
 STARTS_BOTH = """
-import os, sys, time
+import os, secrets, sys, time, redis
+redis.Redis(unix_socket_path="warms up imports").close()
 from pathlib import Path
 from muster.embedded.broker import BrokerServer
 from muster.embedded.postgres import PostgresServer
