@@ -10,7 +10,7 @@ from muster.db.models import AllocationGpu, Attempt, AttemptHost, Job, LogChunk,
 from muster.db.models.allocations import Allocation
 from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError, ValidationFailedError
 from muster.domain.exits import classify, parse_exit_record
-from muster.domain.ids import AttemptId, NodeId
+from muster.domain.ids import AttemptId, Fence, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.contact import hear
 from muster.domain.lifecycle.model import AttemptLife, Timers, Verdict
@@ -92,7 +92,7 @@ def _note_contact(unit: UnitOfWork, node: Node) -> None:
         unit.emit("node.live", "node", node.id, payload={"from": node.contact, "to": Contact.LIVE})
 
 
-def _open_parts(unit: UnitOfWork, node_id: NodeId) -> Sequence[Row[tuple[AttemptHost, Attempt, Job]]]:
+def _open_parts(unit: UnitOfWork, node_id: NodeId) -> Sequence[Row[AttemptHost, Attempt, Job]]:
     return unit.session.execute(
         select(AttemptHost, Attempt, Job)
         .join(Attempt, Attempt.id == AttemptHost.attempt_id)
@@ -106,7 +106,7 @@ def _note_listed(
     unit: UnitOfWork,
     node_id: NodeId,
     request: HeartbeatRequest,
-    parts: Sequence[Row[tuple[AttemptHost, Attempt, Job]]],
+    parts: Sequence[Row[AttemptHost, Attempt, Job]],
     policy: Policy,
 ) -> None:
     """A part that its host no longer lists has its lease renewed no more."""
@@ -132,7 +132,7 @@ def _answer(
     unit: UnitOfWork,
     node_id: NodeId,
     held: Sequence[HeldAttempt],
-    parts: Sequence[Row[tuple[AttemptHost, Attempt, Job]]],
+    parts: Sequence[Row[AttemptHost, Attempt, Job]],
     policy: Policy,
 ) -> HeartbeatAnswer:
     timers = Timers.of(policy)
@@ -183,7 +183,7 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
     boot_id = unit.session.scalar(select(Node.boot_id).where(Node.id == node_id))
     if boot_id != request.boot_id:
         return ClaimAnswer(granted=False, refusal="that boot of the host is not the current one; heartbeat first")
-    event = attempts.ClaimAsked(node_id, request.fence, request.boot_id, request.nonce)
+    event = attempts.ClaimAsked(node_id, Fence(request.fence), request.boot_id, request.nonce)
     for command in step_attempt(unit, loaded, event, policy):
         if isinstance(command, attempts.Grant):
             order = _order(unit, loaded, node_id, policy)
@@ -254,11 +254,11 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     part = loaded.host(node_id)
     if part is None:
         return 0
-    before = part.state
+    before, fence = part.state, Fence(item.fence)
     if item.kind == "started":
-        event: attempts.Event = attempts.Started(node_id, item.fence, item.boot_id)
+        event: attempts.Event = attempts.Started(node_id, fence, item.boot_id)
     elif item.kind == "exited":
-        event = attempts.Exited(node_id, item.fence, item.boot_id, _verdict(loaded, item))
+        event = attempts.Exited(node_id, fence, item.boot_id, _verdict(loaded, item))
         if before in _MAY_RUN:
             part.exit_record = item.record
     else:
@@ -266,7 +266,7 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
         if not item.record.get("clean", True):
             cordon_unclean(unit, loaded, node_id, str(item.record.get("why", "something of the job is left")))
             return 0
-        event = attempts.Cleaned(node_id, item.fence, item.boot_id)
+        event = attempts.Cleaned(node_id, fence, item.boot_id)
     step_attempt(unit, loaded, event, policy)
     if part.state is before:
         return 0
