@@ -1,0 +1,9 @@
+"""One process per attempt and host that outlives everybody: runs the program, stops it, records how it ended.
+
+The launcher's side of it is this list; the supervisor itself is ``supervise``, started by path through ``entry``.
+"""
+
+from workers.host.supervisor.adoption import Adoption, adopt, prove_clean, reap_vanished, refuse_start, wake
+from workers.host.supervisor.spawning import spawn_supervisor
+
+__all__ = ["Adoption", "adopt", "prove_clean", "reap_vanished", "refuse_start", "spawn_supervisor", "wake"]

@@ -1,0 +1,167 @@
+"""What a launcher asks about an attempt on its host, whoever started it: by files, lock and /proc alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from workers.host.supervisor import exit_record, files
+from workers.host.supervisor.cleaning import kill_leftovers, prove
+from workers.host.supervisor.lock import is_locked, take_lock
+from workers.host.supervisor.order import OrderError, read_order
+from workers.host.supervisor.processes import is_same_process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    AdoptionState = Literal["not_started", "running", "exited", "vanished"]
+
+
+class Adoption:
+    """``vanished``: it was started, its supervisor is gone and left no exit record: killed, or the machine rebooted.
+
+    ``pid`` is the supervisor's while it runs (None in its first milliseconds); ``exit_record`` is there once exited.
+    """
+
+    __slots__ = ("exit_record", "pid", "state")
+
+    def __init__(self, state: AdoptionState, pid: int | None = None, exit_record: dict[str, Any] | None = None) -> None:
+        self.state = state
+        self.pid = pid
+        self.exit_record = exit_record
+
+    def __repr__(self) -> str:
+        return f"Adoption({self.state!r}, pid={self.pid})"
+
+
+def adopt(attempt_dir: Path) -> Adoption:
+    """Where this attempt stands on this host. Asking changes nothing, and never hinders a supervisor that starts."""
+    # The order of looking matters: a supervisor writes its exit record before it lets go of the lock.
+    holds_lock = is_locked(attempt_dir / files.LOCK)
+    record = files.read_json(attempt_dir / files.EXIT)
+    if record is not None:
+        return Adoption("exited", exit_record=record)
+    identity = files.read_json(attempt_dir / files.IDENTITY)
+    if holds_lock:
+        return Adoption("running", pid=_living_pid(identity))
+    return Adoption("not_started" if identity is None else "vanished")
+
+
+def wake(attempt_dir: Path) -> bool:
+    """Tell the supervisor to look at its files now. Whether there was one to tell."""
+    pid = _living_pid(files.read_json(attempt_dir / files.IDENTITY))
+    if pid is None or not is_locked(attempt_dir / files.LOCK):
+        return False
+    try:
+        os.kill(pid, signal.SIGUSR1)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def refuse_start(attempt_dir: Path, why: str) -> bool:
+    """Make sure that this attempt never starts here: an exit record that says so, under the supervisor's own lock.
+
+    False where it has been started already, or is being started at this moment.
+    """
+    attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = take_lock(attempt_dir / files.LOCK)
+    if lock is None:
+        return False
+    try:
+        if (attempt_dir / files.IDENTITY).exists() or (attempt_dir / files.EXIT).exists():
+            return False
+        order = files.read_json(attempt_dir / files.ORDER) or {}
+        record = exit_record.refusal(
+            attempt_dir.name,
+            int(order.get("fence", 0)),
+            str(order.get("boot_id", "")),
+            f"not started: {why}",
+            exit_record.REFUSED,
+        )
+        files.write_json(attempt_dir / files.EXIT, {**record, "stop_reason": why})
+        return True
+    finally:
+        os.close(lock)
+
+
+def reap_vanished(attempt_dir: Path) -> dict[str, Any]:
+    """Bury an attempt whose supervisor is gone: kill what still carries its mark, write its records.
+
+    Returns the exit record; the supervisor's own where it wrote one after all.
+
+    Raises:
+        RuntimeError: its supervisor lives.
+    """
+    lock = take_lock(attempt_dir / files.LOCK)
+    if lock is None:
+        raise RuntimeError(f"{attempt_dir.name} has a living supervisor; nothing to reap")
+    try:
+        existing = files.read_json(attempt_dir / files.EXIT)
+        if existing is not None:
+            return existing
+        order = read_order(attempt_dir)
+        killed = kill_leftovers(order, supervisor_pid=None, reap=lambda: None)
+        identity = files.read_json(attempt_dir / files.IDENTITY) or {}
+        record = {
+            **exit_record.blank_record(order.attempt_id, order.fence, order.boot_id),
+            "started_at_ms": identity.get("started_at_ms"),
+            "ranks": exit_record.rank_outcomes(
+                attempt_dir,
+                order,
+                reaped={},
+                main_code=None,
+                excerpt=lambda stream: exit_record.file_excerpt(attempt_dir, stream),
+            ),
+            "killed_descendants": killed,
+            "supervisor_vanished": True,
+        }
+        files.write_json(attempt_dir / files.EXIT, record)
+        prove(attempt_dir, order, supervisor_pid=None)
+        return record
+    finally:
+        os.close(lock)
+
+
+def prove_clean(attempt_dir: Path) -> dict[str, Any]:
+    """Look (again) whether nothing of the attempt is left here, after ending what is. Writes and returns the proof.
+
+    While its supervisor lives that one is at it: the answer is its newest proof, or that there is none yet.
+    """
+    if not attempt_dir.is_dir():
+        return _proof_of_nothing(is_clean=True)
+    lock = take_lock(attempt_dir / files.LOCK)
+    if lock is None:
+        return files.read_json(attempt_dir / files.CLEAN) or _proof_of_nothing(is_clean=False)
+    try:
+        order = read_order(attempt_dir)
+        kill_leftovers(order, supervisor_pid=None, reap=lambda: None)
+        return prove(attempt_dir, order, supervisor_pid=None)
+    except OrderError:  # without an order nothing has ever been started
+        proof = _proof_of_nothing(is_clean=True)
+        files.write_json(attempt_dir / files.CLEAN, proof)
+        return proof
+    finally:
+        os.close(lock)
+
+
+def _proof_of_nothing(*, is_clean: bool) -> dict[str, Any]:
+    return {
+        "clean": is_clean,
+        "processes_left": 0,
+        "ports_left": [],
+        "scratch_removed": is_clean,
+        "checked_at_ms": files.wall_ms(),
+    }
+
+
+def _living_pid(identity: dict[str, Any] | None) -> int | None:
+    """The pid that the identity names, if it still is that process, in this boot."""
+    if identity is None or identity.get("kernel_boot_id") != files.kernel_boot_id():
+        return None
+    pid, start_ticks = identity.get("pid"), identity.get("start_ticks")
+    if not isinstance(pid, int) or not isinstance(start_ticks, int) or not is_same_process(pid, start_ticks):
+        return None
+    return pid

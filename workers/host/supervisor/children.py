@@ -1,0 +1,108 @@
+"""Starting a program: plain fork and exec, since the supervisor has one thread and every import costs its start."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from workers.host.supervisor.kernel import die_with_parent, prefer_to_kill
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import NoReturn
+
+NOT_STARTED = 127
+_USUAL_UMASK = 0o022
+
+
+class StartError(Exception):
+    """The program could not become a process; says why in the kernel's words."""
+
+
+def start(program: list[str], environment: Mapping[str, str], working_dir: str, output: int) -> int:
+    """The pid of the running program, whose output goes to ``output``. It dies with this process.
+
+    Raises:
+        StartError: there is no such program or folder, or it may not be run.
+    """
+    # Close-on-exec: an empty read means that the exec has happened.
+    said, says = os.pipe2(os.O_CLOEXEC)
+    own_pid = os.getpid()
+    child = os.fork()
+    if child == 0:
+        die_with_parent(own_pid)
+        os.setsid()
+        prefer_to_kill(0)
+        become(program, environment, working_dir, output=output, on_failure=lambda fault: _report(says, fault))
+    os.close(says)
+    with os.fdopen(said, "rb") as pipe:
+        refusal = pipe.read()
+    if refusal:
+        os.waitpid(child, 0)
+        raise StartError(refusal.decode(errors="replace"))
+    return child
+
+
+def become(
+    program: list[str],
+    environment: Mapping[str, str],
+    working_dir: str,
+    *,
+    output: int,
+    on_failure: Callable[[OSError], None],
+) -> NoReturn:
+    """In a fresh child: the program itself, with usual signals and mask. Never returns, whatever happens."""
+    try:
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.umask(_USUAL_UMASK)
+        # Python ignores these two, and an ignored signal stays ignored over exec.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        os.chdir(working_dir)
+        os.execvpe(program[0], program, environment)  # noqa: S606  # no shell; the order names the program
+    except OSError as fault:
+        on_failure(fault)
+    finally:
+        os._exit(NOT_STARTED)
+
+
+def _report(descriptor: int, fault: OSError) -> None:
+    os.write(descriptor, str(fault).encode(errors="replace"))
+
+
+def torchrun_command(
+    *,
+    python: str,
+    num_nodes: int,
+    node_rank: int,
+    ranks_per_node: int,
+    host: str,
+    port: int,
+    grace_s: int,
+    log_dir: Path,
+    rank_command: list[str],
+) -> list[str]:
+    """One try, static rendezvous: restarts are ours to decide, with a new attempt and a new fence.
+
+    ``-P`` keeps the folder it runs in out of its imports. The shutdown timeout counts only when a rank fails by
+    itself; during a stop ``rank_entry`` keeps torchrun out of it.
+    """
+    return [
+        python,
+        "-P",
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={num_nodes}",
+        f"--node-rank={node_rank}",
+        f"--nproc-per-node={ranks_per_node}",
+        f"--master-addr={host}",
+        f"--master-port={port}",
+        "--max-restarts=0",
+        f"--shutdown-timeout={grace_s}",
+        f"--log-dir={log_dir}",
+        "--no-python",
+        *rank_command,
+    ]

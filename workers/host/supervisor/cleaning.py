@@ -1,0 +1,58 @@
+"""After the end: nothing of the attempt may live on here. Kills, removes, and proves it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from workers.host.supervisor import files
+from workers.host.supervisor.processes import attempt_processes, kill_all, listening_ports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from workers.host.supervisor.order import Order
+
+KILL_PATIENCE_S = 10.0
+
+
+def reap_children() -> dict[int, int]:
+    """Every child that has ended: pid → exit code, or minus the signal's number."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = os.waitstatus_to_exitcode(status)
+
+
+def kill_leftovers(order: Order, *, supervisor_pid: int | None, reap: Callable[[], None]) -> int:
+    """SIGKILL all that belongs to the attempt on this host. Returns how many processes that took."""
+    killed, _ = kill_all(lambda: attempt_processes(order.marks, supervisor_pid), reap, patience_s=KILL_PATIENCE_S)
+    return len(killed)
+
+
+def prove(folder: Path, order: Order, *, supervisor_pid: int | None) -> dict[str, Any]:
+    """Look, write ``clean.json`` and return it: clean only with no process, no port and no scratch left."""
+    scratch = files.scratch_path(folder)
+    for place in (scratch, folder / files.PIPES):
+        shutil.rmtree(place, ignore_errors=True)
+    left = attempt_processes(order.marks, supervisor_pid)
+    ports = listening_ports(left) if left else set()
+    if order.node_rank == 0 and order.rendezvous_port in listening_ports():
+        ports.add(order.rendezvous_port)
+    proof = {
+        "clean": not left and not ports and not scratch.exists(),
+        "processes_left": len(left),
+        "ports_left": sorted(ports),
+        "scratch_removed": not scratch.exists(),
+        "checked_at_ms": files.wall_ms(),
+    }
+    files.write_json(folder / files.CLEAN, proof)
+    return proof

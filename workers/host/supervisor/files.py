@@ -1,0 +1,92 @@
+"""The attempt's folder as the supervisor sees it: names of its files, and writes that survive a crash at any moment.
+
+Everything here and beside it is standard library, and the slow parts of that (dataclasses, typing, asyncio) stay out:
+the supervisor's start stands on the way from submit to the first step of the program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zlib
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ORDER = "order.json"
+LOCK = "supervisor.lock"
+IDENTITY = "supervisor.json"
+LEASE = "lease.json"
+STOP = "stop.json"
+STOPPING = "stopping.json"
+EXIT = "exit.json"
+CLEAN = "clean.json"
+EVENTS = "events.jsonl"
+LOGS = "logs"
+RANKS = "ranks"
+PIPES = "pipes"
+LAUNCH = "launch"
+_LONGEST_SCRATCH = 72
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+
+
+def boottime_ns() -> int:
+    """The clock of leases and kill times: it counts suspended time and nobody can set it."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def wall_ms() -> int:
+    return time.time_ns() // NS_PER_MS
+
+
+def kernel_boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Replace ``path`` whole: after a crash the old file stands or the new one, never a half. Mode 0600."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(json.dumps(document).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The document, or None while there is no readable one."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def note_event(folder: Path, what: str, **details: object) -> None:
+    """One dated line for whoever asks later why the program was stopped when it was."""
+    line = json.dumps({"at_ms": wall_ms(), "boottime_ns": boottime_ns(), "event": what, **details}) + "\n"
+    descriptor = os.open(folder / EVENTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def scratch_path(folder: Path) -> Path:
+    """The program's TMPDIR. Unix sockets made below it (DataLoader workers) hold 107 bytes of path, so a state folder
+    that lies deep gets a short place instead; it follows from the folder's name, so that a reaper finds it too.
+    """
+    inside = folder / "scratch"
+    if len(str(inside)) <= _LONGEST_SCRATCH:
+        return inside
+    return Path(f"/tmp/muster-{os.getuid()}-{zlib.crc32(str(folder.resolve()).encode()):08x}")  # noqa: S108  # 0700, ours

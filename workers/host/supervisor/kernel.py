@@ -1,0 +1,72 @@
+"""What only the kernel can promise: orphans come to us, and a child dies with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+_SET_PARENT_DEATH_SIGNAL = 1
+_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, argument: int) -> None:
+    if _libc.prctl(option, argument, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+
+
+def adopt_orphans() -> None:
+    """Daemons that the program forks off become our children, so that none is out of reach."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """To be called in a fresh child. It stays in force across exec, and is not inherited by the child's children."""
+    _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before the line above, and nobody would ever tell us
+        os._exit(1)
+
+
+def prefer_to_kill(score: int) -> None:
+    """How readily the kernel takes this process when memory runs out: -900 for us, 0 for the program."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text(str(score), encoding="ascii")
+    except OSError:
+        return  # lowering it needs a privilege that a developer's machine may not give
+
+
+def oom_kills() -> tuple[int | None, int | None]:
+    """Kernel counts of memory kills so far: in our cgroup (None where it does not tell), and on the whole host."""
+    return _cgroup_oom_kills(), _counter(Path("/proc/vmstat"))
+
+
+def _cgroup_oom_kills() -> int | None:
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        number, controllers, group = line.split(":", 2)
+        if number == "0" and not controllers:
+            paths = [Path("/sys/fs/cgroup" + group, "memory.events")]
+        elif "memory" in controllers.split(","):
+            paths = [
+                Path("/sys/fs/cgroup/memory" + group, "memory.oom_control"),
+                Path("/sys/fs/cgroup/memory/memory.oom_control"),
+            ]
+        else:
+            continue
+        for path in paths:
+            if (count := _counter(path)) is not None:
+                return count
+    return None
+
+
+def _counter(path: Path) -> int | None:
+    try:
+        text = path.read_text(encoding="ascii")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return None

@@ -1,0 +1,104 @@
+"""What to run, as the launcher wrote it before the start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from workers.host.supervisor import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME")
+_PASSED_ON_PREFIX = "NCCL_"
+
+
+class OrderError(Exception):
+    """The order is not one that this supervisor can carry out: our side's fault, never the program's."""
+
+
+class Order:
+    """One host's part of an attempt. ``local_ranks`` are global rank numbers; a bare command is one of them."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        try:
+            self._read(document)
+        except (KeyError, TypeError, ValueError) as fault:
+            raise OrderError(f"{files.ORDER}: {type(fault).__name__}: {fault}") from fault
+
+    def _read(self, document: dict[str, Any]) -> None:
+        self.attempt_id = str(document["attempt_id"])
+        self.fence = int(document["fence"])
+        self.job_id = str(document["job_id"])
+        self.boot_id = str(document["boot_id"])
+        self.node_id = str(document["node_id"])
+        self.node_rank = int(document["node_rank"])
+        self.num_nodes = int(document["num_nodes"])
+        self.ranks_per_node = int(document["ranks_per_node"])
+        self.gpus: list[str] = [str(gpu) for gpu in document["gpus"]]
+        self.is_torchrun = {"torchrun": True, "command": False}[document["launcher"]]
+        self.script: str | None = document["script"]
+        self.args: list[str] = [str(argument) for argument in document["args"]]
+        self.command: list[str] = [str(argument) for argument in document["command"] or ()]
+        self.python = str(document["python"])
+        self.working_dir = Path(document["working_dir"])
+        self.env = {str(name): str(value) for name, value in document["env"].items()}
+        self.rendezvous_host = str(document["rendezvous"]["host"])
+        self.rendezvous_port = int(document["rendezvous"]["port"])
+        wall_time_s = document["wall_time_s"]
+        self.wall_time_ns = None if wall_time_s is None else round(wall_time_s * files.NS_PER_S)
+        self.grace_ns = round(document["grace_s"] * files.NS_PER_S)
+        self.log_limit_bytes = int(document["log_limit_bytes_per_stream"])
+        self.lease_until_ns = int(document["lease"]["boottime_ns"])
+        if self.is_torchrun and not self.script:
+            raise ValueError("torchrun needs a script")
+        if not self.is_torchrun and not self.command:
+            raise ValueError("command is empty")
+
+    @property
+    def local_ranks(self) -> list[int]:
+        first = self.node_rank * self.ranks_per_node
+        return list(range(first, first + self.ranks_per_node)) if self.is_torchrun else [first]
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """What every process of this part carries in its environment. The node is among it because simulated hosts
+        of one attempt may share a machine, and each must clean up after itself alone.
+        """
+        return (f"MUSTER_ATTEMPT_ID={self.attempt_id}", f"MUSTER_NODE_ID={self.node_id}")
+
+
+def read_order(folder: Path) -> Order:
+    """Raises OrderError where there is none, or none that fits."""
+    document = files.read_json(folder / files.ORDER)
+    if document is None:
+        raise OrderError(f"{files.ORDER} is missing or not a JSON object")
+    return Order(document)
+
+
+def passed_on_environment() -> dict[str, str]:
+    """What a program may see of the host's environment. An allow-list: the launcher's own holds its credentials."""
+    return {
+        name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
+    }
+
+
+def program_environment(order: Order, scratch: Path) -> dict[str, str]:
+    return {
+        "PATH": os.defpath,
+        "OMP_NUM_THREADS": "1",
+        **passed_on_environment(),
+        "MASTER_ADDR": order.rendezvous_host,
+        "MASTER_PORT": str(order.rendezvous_port),
+        **order.env,
+        "MUSTER_ATTEMPT_ID": order.attempt_id,
+        "MUSTER_JOB_ID": order.job_id,
+        "MUSTER_FENCE": str(order.fence),
+        "MUSTER_NODE_ID": order.node_id,
+        "MUSTER_NODE_RANK": str(order.node_rank),
+        "MUSTER_NUM_NODES": str(order.num_nodes),
+        "CUDA_VISIBLE_DEVICES": ",".join(order.gpus),
+        "TMPDIR": str(scratch),
+    }

@@ -1,0 +1,170 @@
+"""The running program: torchrun with its ranks, or a bare command. Starts it, signals it, notices its end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from workers.host.supervisor import children, files
+from workers.host.supervisor.cleaning import reap_children
+from workers.host.supervisor.log_streams import LogStream
+from workers.host.supervisor.order import program_environment
+from workers.host.supervisor.processes import read_process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from workers.host.supervisor.order import Order
+
+_RANK_ENTRY = Path(__file__).with_name("rank_entry.py")
+_LAUNCHER = "launcher"
+_PIPE_BYTES = 1 << 20
+_F_SETPIPE_SZ = 1031
+
+
+class MissingProgramError(Exception):
+    """What the tenant asked for is not there or may not be run."""
+
+
+class Program:
+    def __init__(self, folder: Path, order: Order) -> None:
+        self._folder = folder
+        self._order = order
+        self._kept_open: list[int] = []
+        self._terminated: set[int] = set()
+        self.streams: dict[str, LogStream] = {}
+        self.reaped: dict[int, int] = {}
+        self.pid = 0
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the main process; minus the signal's number where one ended it; None while it runs."""
+        return self.reaped.get(self.pid)
+
+    def has_ended(self) -> bool:
+        return self.pid in self.reaped
+
+    def start(self) -> None:
+        """Raises MissingProgramError for the tenant's fault, StartError or OSError for ours."""
+        order = self._order
+        if not order.working_dir.is_dir():
+            raise MissingProgramError(f"the working directory {order.working_dir} does not exist")
+        scratch = files.scratch_path(self._folder)
+        for place in (scratch, self._folder / files.LOGS, self._folder / files.RANKS):
+            place.mkdir(mode=0o700, exist_ok=True)
+        environment = program_environment(order, scratch)
+        if order.is_torchrun:
+            self._start_torchrun(environment)
+        else:
+            self._start_command(environment)
+
+    def _start_command(self, environment: dict[str, str]) -> None:
+        order = self._order
+        rank = str(order.local_ranks[0])
+        environment["TORCHELASTIC_ERROR_FILE"] = error_file = str(self._folder / files.RANKS / f"{rank}.error.json")
+        output = self._pipe(rank)
+        try:
+            self.pid = children.start(order.command, environment, str(order.working_dir), output)
+        except children.StartError as fault:
+            raise MissingProgramError(str(fault)) from fault
+        finally:
+            os.close(output)
+        identity = {"pid": self.pid, "exec_at_unix_ns": time.time_ns(), "error_file": error_file}
+        files.write_json(self._folder / files.RANKS / f"{rank}.json", identity)
+
+    def _start_torchrun(self, environment: dict[str, str]) -> None:
+        order = self._order
+        script = order.working_dir / str(order.script)
+        if not script.is_file():
+            raise MissingProgramError(f"the script {script} does not exist")
+        launch, pipes = self._folder / files.LAUNCH, self._folder / files.PIPES
+        for place in (launch, pipes):
+            place.mkdir(mode=0o700, exist_ok=True)
+        for rank in order.local_ranks:
+            self._open_fifo(pipes / str(rank))
+        output = self._pipe(_LAUNCHER)
+        command = children.torchrun_command(
+            python=order.python,
+            num_nodes=order.num_nodes,
+            node_rank=order.node_rank,
+            ranks_per_node=order.ranks_per_node,
+            host=order.rendezvous_host,
+            port=order.rendezvous_port,
+            grace_s=-(-order.grace_ns // files.NS_PER_S),
+            log_dir=launch,
+            rank_command=[
+                *(sys.executable, "-I", "-S", str(_RANK_ENTRY), str(self._folder), str(os.getpid())),
+                *(str(order.working_dir), order.python, "-u", str(script), *order.args),
+            ],
+        )
+        try:
+            self.pid = children.start(command, environment, str(launch), output)
+        finally:
+            os.close(output)
+
+    def _pipe(self, name: str) -> int:
+        """A stream of that name; returns the end to write to."""
+        reads, writes = os.pipe2(os.O_CLOEXEC)
+        self._add_stream(name, reads)
+        return writes
+
+    def _open_fifo(self, path: Path) -> None:
+        """Ranks open it by name. We hold a write end too: a FIFO without writers would report its end for ever."""
+        os.mkfifo(path, 0o600)
+        reads = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._kept_open.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+        self._add_stream(path.name, reads)
+
+    def _add_stream(self, name: str, reads: int) -> None:
+        os.set_blocking(reads, False)
+        widen_pipe(reads)
+        self.streams[name] = LogStream(self._folder / files.LOGS, name, reads, self._order.log_limit_bytes)
+
+    def reap(self) -> None:
+        self.reaped.update(reap_children())
+
+    def terminate(self) -> None:
+        """SIGTERM to each rank once: to its pid alone, so its helpers live while it checkpoints.
+
+        To be called again and again during a stop, for ranks that start late. torchrun is told only while it has
+        started none: once it has, it ends when they end, and it would kill their whole groups.
+        """
+        if not self._order.is_torchrun:
+            self._signal_once(self.pid, os.getpid())
+            return
+        ranks = [files.read_json(self._folder / files.RANKS / f"{rank}.json") for rank in self._order.local_ranks]
+        started = [rank for rank in ranks if rank is not None]
+        for rank in started:
+            self._signal_once(rank["pid"], rank["entry_pid"])
+        if not started:
+            self._signal_once(self.pid, os.getpid())
+
+    def _signal_once(self, pid: int, parent_pid: int) -> None:
+        """Only a process that still is the child it was: numbers are used again."""
+        process = read_process(pid)
+        if pid in self._terminated or process is None or process.ppid != parent_pid:
+            return
+        self._terminated.add(pid)
+        os.kill(pid, signal.SIGTERM)
+
+    def excerpt(self, stream: str) -> str:
+        return self.streams[stream].excerpt()
+
+    def drain(self) -> dict[str, int]:
+        """Take what the ended program left in its pipes, close all, and say how much of each stream was dropped."""
+        for stream in self.streams.values():
+            stream.drain()
+            stream.close()
+        for descriptor in self._kept_open:
+            os.close(descriptor)
+        return {name: stream.dropped_bytes for name, stream in self.streams.items() if stream.dropped_bytes}
+
+
+def widen_pipe(descriptor: int) -> None:
+    try:
+        fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _PIPE_BYTES)
+    except OSError:
+        return  # the host's limit for this user; a smaller pipe only costs speed

@@ -1,0 +1,77 @@
+"""Stands between torchrun and one rank's program, and writes down how that ended.
+
+    python -I -S rank_entry.py ATTEMPT_FOLDER SUPERVISOR_PID WORKING_DIR PROGRAM [ARGUMENT ...]
+
+It stays as the program's parent rather than becoming the program, for three reasons. Only a parent learns the exit
+code or signal for certain: torchrun keeps it to itself and returns 1 for everything. The program gets a process group
+of its own, so torchrun's killpg reaches only us and we pass SIGTERM to the rank alone: DataLoader workers live on and
+the rank can still checkpoint. And while a stop is under way we answer 0 for the program, so that torchrun does not cut
+short the grace of the other ranks because one has ended.
+
+Run by path, standard library only, by our interpreter; the program gets its own and nothing of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+# -I keeps every path of ours and of the tenant's away; the package's root is asked for, last.
+sys.path.append(str(Path(__file__).resolve().parents[3]))
+
+from workers.host.supervisor import files
+from workers.host.supervisor.children import become
+from workers.host.supervisor.kernel import die_with_parent
+
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR2)
+
+
+def main(folder: Path, supervisor_pid: int, working_dir: str, program: list[str]) -> int:
+    torchrun_pid = os.getppid()
+    if torchrun_pid == supervisor_pid:  # torchrun died before this line
+        return 1
+    die_with_parent(torchrun_pid)
+    rank = os.environ["RANK"]
+    output = os.open(folder / files.PIPES / rank, os.O_WRONLY | os.O_CLOEXEC)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    own_pid = os.getpid()
+    child = os.fork()
+    if child == 0:
+        die_with_parent(own_pid)
+        os.setpgid(0, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        become(program, os.environ, working_dir, output=output, on_failure=_say)
+    exec_at_unix_ns = time.time_ns()
+    for number in _PASSED_ON:
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+    files.write_json(
+        folder / files.RANKS / f"{rank}.json",
+        {
+            "pid": child,
+            "entry_pid": own_pid,
+            "exec_at_unix_ns": exec_at_unix_ns,
+            "error_file": os.environ.get("TORCHELASTIC_ERROR_FILE"),
+        },
+    )
+    # Waiting first and reaping after the record would let a signal hit a stranger: the number stays ours until then.
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    for number in _PASSED_ON:
+        signal.signal(number, signal.SIG_IGN)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    ended = {"exit_code": max(code, 0), "signal": None} if code >= 0 else {"exit_code": None, "signal": -code}
+    files.write_json(folder / files.RANKS / f"{rank}.exit.json", {**ended, "ended_at_ms": files.wall_ms()})
+    if (folder / files.STOPPING).exists():
+        return 0
+    return code if code >= 0 else 128 - code
+
+
+def _say(fault: OSError) -> None:
+    os.write(2, f"cannot start the program: {fault}\n".encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]))

@@ -1,0 +1,271 @@
+"""The supervisor's life: lock, order, start, watch, stop, record, proof.
+
+One thread and one poll loop. It needs nobody: neither the launcher nor the control plane has to live for the lease to
+fence it, the wall time to end it or the exit record to be written.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+from workers.host.supervisor import exit_record, files
+from workers.host.supervisor.children import StartError
+from workers.host.supervisor.cleaning import kill_leftovers, prove
+from workers.host.supervisor.control_files import StopOrder, WatchedFile, lease_end_ns
+from workers.host.supervisor.kernel import adopt_orphans, oom_kills, prefer_to_kill
+from workers.host.supervisor.lock import take_lock
+from workers.host.supervisor.order import OrderError, read_order
+from workers.host.supervisor.processes import read_process
+from workers.host.supervisor.program import MissingProgramError, Program
+from workers.host.supervisor.stop_plan import StopPlan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from workers.host.supervisor.order import Order
+
+EXIT_LOCKED = 10
+EXIT_STARTED_BEFORE = 11
+EXIT_BAD_ORDER = 12
+_POLL_MS = 200
+_STOPPING_POLL_MS = 20
+_PROOF_PAUSE_S = 1.0
+_PROOF_TRIES = 30
+_OOM_SCORE = -900
+LEASE = "lease"
+WALL_TIME = "walltime"
+HOST_SHUTDOWN = "host_shutdown"
+
+
+class Supervisor:
+    def __init__(self, folder: Path, order: Order) -> None:
+        self._folder = folder
+        self._order = order
+        self._program = Program(folder, order)
+        self._plan = StopPlan()
+        self._lease_file = WatchedFile(folder / files.LEASE)
+        self._stop_file = WatchedFile(folder / files.STOP)
+        self._lease_until_ns = order.lease_until_ns
+        self._wall_time_ends_ns: int | None = None
+        self._is_host_stopping = False
+        self._record = exit_record.blank_record(order.attempt_id, order.fence, order.boot_id)
+        self._oom_kills = oom_kills()
+        self._wakeup, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def run(self) -> None:
+        self._listen_to_signals()
+        self._write_identity()
+        adopt_orphans()
+        self._read_control_files()
+        if self._plan.is_asked:
+            self._refuse("it was told to stop, or its lease had ended, before the start", exit_record.REFUSED)
+        elif self._start():
+            self._watch()
+        self._end()
+
+    def _listen_to_signals(self) -> None:
+        """Before the identity is written: from then on the launcher may knock, and an unheard SIGUSR1 kills."""
+        for number in (signal.SIGUSR1, signal.SIGCHLD):
+            signal.signal(number, _nothing)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._note_host_stop)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+
+    def _note_host_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_host_stopping = True
+
+    def _write_identity(self) -> None:
+        own = read_process(os.getpid())
+        identity = {
+            "pid": os.getpid(),
+            "start_ticks": own.start_ticks if own else 0,
+            "boot_id": self._order.boot_id,
+            "kernel_boot_id": files.kernel_boot_id(),
+            "fence": self._order.fence,
+            "started_at_ms": files.wall_ms(),
+        }
+        self._record["started_at_ms"] = identity["started_at_ms"]
+        files.write_json(self._folder / files.IDENTITY, identity)
+
+    def _start(self) -> bool:
+        try:
+            self._program.start()
+        except MissingProgramError as fault:
+            self._refuse(str(fault), exit_record.PROGRAM)
+            return False
+        except (StartError, OSError) as fault:
+            self._refuse(str(fault), exit_record.HOST)
+            return False
+        if self._order.wall_time_ns is not None:
+            self._wall_time_ends_ns = files.boottime_ns() + self._order.wall_time_ns
+        return True
+
+    def _refuse(self, why: str, fault: str) -> None:
+        self._record |= {"spawn_error": why, "spawn_fault": fault, "stop_reason": self._plan.reason}
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._wakeup, select.POLLIN)
+        streams = {stream.descriptor: stream for stream in self._program.streams.values()}
+        for descriptor in streams:
+            poll.register(descriptor, select.POLLIN)
+        while not self._program.has_ended():
+            for descriptor, _ in poll.poll(self._pause_ms()):
+                if descriptor == self._wakeup:
+                    self._drain_wakeup()
+                    continue
+                streams[descriptor].pump()
+                if not streams[descriptor].is_open:
+                    poll.unregister(descriptor)
+            self._program.reap()
+            self._read_control_files()
+            if not self._program.has_ended() and self._plan.is_asked and self._carry_out_stop():
+                return
+
+    def _drain_wakeup(self) -> None:
+        try:
+            while os.read(self._wakeup, 512):
+                pass
+        except BlockingIOError:
+            return
+
+    def _pause_ms(self) -> int:
+        """Until the next moment at which something falls due, and never longer than the files may go unread."""
+        now = files.boottime_ns()
+        moments = (self._lease_until_ns, self._wall_time_ends_ns, self._plan.kill_at_ns)
+        until_ms = [(moment - now) // files.NS_PER_MS + 1 for moment in moments if moment is not None and moment > now]
+        return min([_STOPPING_POLL_MS if self._plan.is_asked else _POLL_MS, *until_ms])
+
+    def _read_control_files(self) -> None:
+        renewed = self._lease_file.news()
+        if renewed is not None and (until := lease_end_ns(renewed)) is not None:
+            self._lease_until_ns = until
+        stop = self._stop_file.news()
+        now = files.boottime_ns()
+        if stop is not None:
+            order = StopOrder(stop)
+            self._ask(order.reason, order.kill_at_ns, is_terminating=order.is_terminating)
+            self._record["self_fenced"] |= order.reason == LEASE
+        if now >= self._lease_until_ns and not self._record["self_fenced"]:
+            self._record["self_fenced"] = True
+            self._ask(LEASE, now + self._order.grace_ns)
+        if self._wall_time_ends_ns is not None and now >= self._wall_time_ends_ns:
+            self._wall_time_ends_ns = None
+            self._record["wall_time_exceeded"] = True
+            self._ask(WALL_TIME, now + self._order.grace_ns)
+        if self._is_host_stopping:
+            self._is_host_stopping = False
+            self._ask(HOST_SHUTDOWN, now + self._order.grace_ns)
+
+    def _ask(self, reason: str, kill_at_ns: int, *, is_terminating: bool = True) -> None:
+        before = self._plan.kill_at_ns
+        has_changed = self._plan.ask(reason, kill_at_ns, is_terminating=is_terminating)
+        what = "stop_changed" if has_changed else "stop_kept"
+        details = {"kill_at_boottime_ns": self._plan.kill_at_ns, "before_boottime_ns": before}
+        files.note_event(self._folder, what, reason=reason, asked_boottime_ns=kill_at_ns, **details)
+        if has_changed:
+            files.write_json(self._folder / files.STOPPING, {"reason": self._plan.reason, **details})
+
+    def _carry_out_stop(self) -> bool:
+        """Whether the time is over: the caller then kills everything."""
+        if self._plan.is_terminating:
+            self._record["stop_reason"] = self._plan.reason
+            self._program.terminate()
+        if not self._plan.is_kill_due(files.boottime_ns()):
+            return False
+        self._record["stop_reason"] = self._plan.reason
+        files.note_event(self._folder, "kill", reason=self._plan.reason)
+        return True
+
+    def _end(self) -> None:
+        """Everything dies, the record reaches the disk, then the proof is looked for as long as it may take."""
+        order, program = self._order, self._program
+        killed = kill_leftovers(order, supervisor_pid=os.getpid(), reap=program.reap)
+        program.reap()
+        dropped = program.drain()
+        exit_code, number = exit_record.split_status(program.exit_code)
+        self._record |= {
+            "ended_at_ms": files.wall_ms(),
+            "launcher_exit_code": exit_code,
+            "launcher_signal": number,
+            "ranks": exit_record.rank_outcomes(
+                self._folder, order, reaped=program.reaped, main_code=program.exit_code, excerpt=program.excerpt
+            ),
+            "dropped_log_bytes": dropped,
+            "killed_descendants": killed,
+        }
+        self._blame_launcher()
+        self._record["oom_killed"] = self._ran_out_of_memory()
+        files.write_json(self._folder / files.EXIT, self._record)
+        for _ in range(_PROOF_TRIES):
+            if prove(self._folder, order, supervisor_pid=os.getpid())["clean"]:
+                return
+            time.sleep(_PROOF_PAUSE_S)
+            kill_leftovers(order, supervisor_pid=os.getpid(), reap=program.reap)
+
+    def _blame_launcher(self) -> None:
+        """No rank ever ran: torchrun failed, not the program (no torch, no peer, no free port)."""
+        has_ended_itself = self._program.exit_code is not None and not self._record["stop_reason"]
+        if not self._order.is_torchrun or not has_ended_itself or self._program.exit_code == 0:
+            return
+        if not any((self._folder / files.RANKS / f"{rank}.json").exists() for rank in self._order.local_ranks):
+            why = f"torchrun ended before any rank started: {self._program.excerpt('launcher')}"
+            self._record |= {"spawn_error": why, "spawn_fault": exit_record.HOST}
+
+    def _ran_out_of_memory(self) -> bool:
+        """Only with the kernel's word: a count that rose in our cgroup, or on the host while a rank got SIGKILL."""
+        if self._program.exit_code in {None, 0}:
+            return False
+        rises = [
+            before is not None and after is not None and after > before
+            for before, after in zip(self._oom_kills, oom_kills(), strict=True)
+        ]
+        was_killed = any(rank["signal"] == signal.SIGKILL for rank in self._record["ranks"].values())
+        return rises[0] or (rises[1] and was_killed and not self._record["stop_reason"])
+
+
+def _nothing(_number: int, _frame: FrameType | None) -> None:
+    """The wake-up descriptor has it; the loop looks."""
+
+
+def main(folder_name: str) -> int:
+    """One attempt, start to proof. The exit codes say only why nothing was run; all else stands in files."""
+    folder = Path(folder_name)
+    lock = take_lock(folder / files.LOCK)
+    if lock is None:
+        return _complain(EXIT_LOCKED, "another supervisor of this attempt lives")
+    if (folder / files.IDENTITY).exists() or (folder / files.EXIT).exists():
+        return _complain(EXIT_STARTED_BEFORE, "this attempt has been started here before")
+    try:
+        order = read_order(folder)
+    except OrderError as fault:
+        record = exit_record.refusal(folder.name, 0, "", str(fault), exit_record.HOST)
+        files.write_json(folder / files.EXIT, record)
+        return _complain(EXIT_BAD_ORDER, str(fault))
+    prefer_to_kill(_OOM_SCORE)
+    try:
+        Supervisor(folder, order).run()
+    except Exception as fault:  # the process's edge: the launcher must hear of our own bugs too
+        _record_own_failure(folder, order, fault)
+        raise
+    return 0
+
+
+def _record_own_failure(folder: Path, order: Order, fault: Exception) -> None:
+    kill_leftovers(order, supervisor_pid=os.getpid(), reap=lambda: None)
+    if not (folder / files.EXIT).exists():
+        why = f"the supervisor failed: {type(fault).__name__}: {fault}"
+        record = exit_record.refusal(order.attempt_id, order.fence, order.boot_id, why, exit_record.HOST)
+        files.write_json(folder / files.EXIT, record)
+
+
+def _complain(code: int, why: str) -> int:
+    sys.stderr.write(f"supervisor {os.getpid()}: {why}\n")
+    return code
