@@ -1,5 +1,6 @@
 """Bring a database's schema to a revision. Two processes may do so at once: the second waits and finds it done."""
 
+import threading
 from importlib.resources import files
 from typing import Final
 
@@ -14,6 +15,9 @@ from muster.db.errors import translated_errors
 
 HEAD: Final = "head"
 BASE: Final = "base"
+
+_ONE_AT_A_TIME: Final = threading.Lock()
+"""Alembic keeps its current script in module globals, so two threads of one process take turns."""
 
 
 def _config() -> Config:
@@ -58,7 +62,7 @@ def _run(url: str | URL, revision: str, *, is_upgrade: bool) -> None:
     engine = make_engine(url, application_name="muster migrate", limits=NO_LIMITS)
     config = _config()
     try:
-        with translated_errors(), engine.connect() as connection:
+        with _ONE_AT_A_TIME, translated_errors(), engine.connect() as connection:
             config.attributes["connection"] = connection
             move = command.upgrade if is_upgrade else command.downgrade
             move(config, revision)

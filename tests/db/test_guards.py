@@ -1,0 +1,186 @@
+"""What the database itself refuses, whatever a service does."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, Table, inspect, select, text, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.exc import StaleDataError
+
+from muster.db.errors import violated_constraint
+from muster.db.models import Base, Job, PolicyVersion, StateEdge
+from muster.domain import states
+from muster.domain.states import AllocationState, AttemptState, Cause, JobState
+
+LATER = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
+MACHINES: dict[str, Mapping[Any, frozenset[Any]]] = {
+    "job": states.JOB_EDGES,
+    "attempt": states.ATTEMPT_EDGES,
+    "host_part": states.HOST_PART_EDGES,
+    "allocation": states.ALLOCATION_EDGES,
+    "checkpoint": states.CHECKPOINT_EDGES,
+    "standing": states.STANDING_EDGES,
+}
+ROWS = [
+    ("job", "job", "state"),
+    ("attempt", "attempt", "state"),
+    ("attempt_host", "host_part", "state"),
+    ("allocation", "allocation", "state"),
+    ("allocation_gpu", "allocation", "state"),
+    ("checkpoint", "checkpoint", "status"),
+    ("gpu", "standing", "standing"),
+]
+
+
+def companions(factory: str, state: StrEnum) -> dict[str, Any]:
+    """The columns that must go with a state, so that only the edge can be what is refused."""
+    if factory == "job":
+        return {"finished_at": LATER if state in states.TERMINAL_JOB_STATES else None}
+    if factory == "attempt":
+        is_ended = state is AttemptState.ENDED
+        return {"cause": Cause.USER_ERROR if is_ended else None, "ended_at": LATER if is_ended else None}
+    if factory == "allocation":
+        return {"released_at": LATER if state is AllocationState.RELEASED else None}
+    return {}
+
+
+def outcome_of(session: Session, move: Callable[[], object]) -> str | None:
+    """The constraint that refused the move; None when it was taken. Leaves the row as it was."""
+    point = session.begin_nested()
+    try:
+        move()
+    except IntegrityError as error:
+        return violated_constraint(error)
+    finally:
+        point.rollback()
+    return None
+
+
+def test_edges_in_the_database_are_the_published_ones(session: Session) -> None:
+    stored = {(edge.machine, edge.origin, edge.target) for edge in session.scalars(select(StateEdge))}
+    published = {
+        (machine, str(origin), str(target))
+        for machine, edges in MACHINES.items()
+        for origin, onward in edges.items()
+        for target in onward
+    }
+    assert stored == published
+
+
+@pytest.mark.parametrize(("factory", "machine", "column"), ROWS)
+def test_only_listed_edges_happen(session: Session, rows: Any, factory: str, machine: str, column: str) -> None:
+    row = getattr(rows, factory)()
+    table = inspect(type(row)).local_table
+    assert isinstance(table, Table)
+    this_row = [key == value for key, value in zip(table.primary_key, inspect(row).identity, strict=True)]
+    edges = MACHINES[machine]
+
+    def go(state: StrEnum) -> None:
+        session.execute(update(table).where(*this_row).values({column: state, **companions(factory, state)}))
+
+    for origin in edges:
+        session.execute(text("SET LOCAL session_replication_role = replica"))
+        go(origin)
+        session.execute(text("SET LOCAL session_replication_role = origin"))
+        for target in edges.keys() - {origin}:
+            refused = outcome_of(session, lambda target=target: go(target))  # type: ignore[misc]  # a lambda's default
+            if target in edges[origin]:
+                assert refused is None, f"{origin} to {target} is listed"
+            else:
+                assert refused in {"listed_edge", "end_stays"}, f"{origin} to {target} is not listed"
+
+
+def test_a_gpu_is_held_once(rows: Any) -> None:
+    gpu = rows.gpu()
+    rows.allocation_gpu(gpu)
+    with pytest.raises(IntegrityError) as caught:
+        rows.allocation_gpu(gpu)
+    assert violated_constraint(caught.value) == "uq_allocation_gpus_taken"
+
+
+def test_a_gpu_being_cleaned_is_not_free_and_a_released_one_is(session: Session, rows: Any) -> None:
+    gpu = rows.gpu()
+    holding = rows.allocation_gpu(gpu)
+    holding.state = AllocationState.CLEANING
+    session.flush()
+    assert outcome_of(session, lambda: rows.allocation_gpu(gpu)) == "uq_allocation_gpus_taken"
+    holding = session.get_one(type(holding), (holding.allocation_id, gpu.uuid))
+    holding.state = AllocationState.RELEASED
+    session.flush()
+    rows.allocation_gpu(gpu)
+
+
+def test_a_job_has_one_live_attempt(session: Session, rows: Any) -> None:
+    job = rows.job()
+    attempt = rows.attempt(job)
+    assert outcome_of(session, lambda: rows.attempt(job, number=2)) == "uq_attempts_job_id_live"
+    attempt = session.get_one(type(attempt), attempt.id)
+    attempt.state, attempt.cause, attempt.ended_at = AttemptState.ENDED, Cause.NODE_LOST, LATER
+    session.flush()
+    rows.attempt(job, number=2)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE attempts SET fence = fence + 1",
+        "UPDATE cluster SET fence_serial = -1",
+        "UPDATE cluster SET epoch = 0",
+        "UPDATE sequence_heads SET position = -1",
+        "UPDATE policy_versions SET document = '{\"x\": 1}'",
+        "UPDATE attempts SET state = 'ENDED'",
+        "UPDATE jobs SET state = 'PAUSED'",
+        "UPDATE jobs SET state = 'FAILED'",
+        "INSERT INTO cluster (id, epoch, fence_serial) VALUES (2, 1, 0)",
+    ],
+)
+def test_history_and_numbers_stay(session: Session, rows: Any, statement: str) -> None:
+    rows.attempt()
+    session.add(PolicyVersion(document={}, is_active=True, created_at=LATER, created_by="bob", reason="first"))
+    session.flush()
+    with pytest.raises(IntegrityError):
+        session.execute(text(statement))
+
+
+def test_one_policy_is_active(session: Session) -> None:
+    for _ in range(2):
+        session.add(PolicyVersion(document={}, is_active=True, created_at=LATER, created_by="bob", reason="again"))
+    with pytest.raises(IntegrityError) as caught:
+        session.flush()
+    assert violated_constraint(caught.value) == "uq_policy_versions_active"
+
+
+def test_a_change_raises_the_version_and_a_stale_one_is_refused(engine: Engine, session: Session, rows: Any) -> None:
+    job = rows.job()
+    assert job.version == 1
+    session.commit()
+    with Session(engine) as other:
+        other.get_one(Job, job.id).state = JobState.HELD
+        assert job.version == 1
+        other.commit()
+    job.state = JobState.CANCELLED
+    job.finished_at = LATER
+    with pytest.raises(StaleDataError):
+        session.flush()
+
+
+def test_every_state_column_is_checked() -> None:
+    unchecked = [
+        f"{table.name}.{column.name}"
+        for table in Base.metadata.sorted_tables
+        for column in table.columns
+        if type(column.type).__name__ == "EnumText"
+        and not any(str(check.name).endswith(f"_{column.name}") for check in column.constraints)
+    ]
+    assert unchecked == []
+
+
+def test_a_time_without_zone_is_refused(session: Session, rows: Any) -> None:
+    job = rows.job()
+    job.next_try_at = datetime(2026, 11, 21)  # noqa: DTZ001  # the fault under test
+    with pytest.raises(Exception, match="no time zone"):
+        session.flush()
