@@ -35,7 +35,7 @@ def main() -> int:
         output, requirements = Path(folder) / "output.txt", Path(folder) / "back_end.in"
         shutil.copy(CONSTRAINTS, output)
         project = resolve(uv, "--all-extras", "--group", "dev", "pyproject.toml", output=output)
-        requirements.write_text("\n".join(back_end) + "\n")
+        requirements.write_text("\n".join(["pip", *back_end]) + "\n")
         shutil.copy(CONSTRAINTS, output)
         building = resolve(uv, str(requirements), output=output)
     CONSTRAINTS.write_text("\n".join([*heading, *sorted({*project, *building})]) + "\n")

@@ -155,15 +155,15 @@ def install_with_uv(environment: Environment) -> bool:
 
 
 def install_with_pip(environment: Environment, *, locked: bool = True) -> None:
-    # Compiled afterwards instead, on every core: half of pip's time is bytecode.
-    command = [environment.python, "-m", "pip", "install", *QUIET, "--no-compile"]
-    run(
-        [*command, *requirements(environment.root)],
-        failure="make setup: pip could not install the packages (its reason stands above); "
-        "check your pip configuration and run `make setup` again.",
-        cwd=environment.root,
-        locked=locked,
+    failure = (
+        "make setup: pip could not install the packages (its reason stands above); "
+        "check your pip configuration and run `make setup` again."
     )
+    # Compiled afterwards instead, on every core: bytecode is a third of pip's time.
+    command = [environment.python, "-m", "pip", "install", *QUIET, "--no-compile"]
+    # The pip that comes with an older Python takes twice as long over the rest.
+    for wanted in (["--upgrade", "pip"], requirements(environment.root)):
+        run([*command, *wanted], failure=failure, cwd=environment.root, locked=locked)
     compile_bytecode(environment)
 
 
