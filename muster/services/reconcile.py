@@ -73,7 +73,7 @@ def _due_attempts(session: Session, now: datetime, policy: Policy) -> Sequence[A
     has_rebooted = and_(AttemptHost.boot_id.is_not(None), Node.boot_id != AttemptHost.boot_id)
     is_unheard = and_(
         AttemptHost.state.in_(_MAY_RUN),
-        or_(Node.last_heartbeat_at < silent_since, AttemptHost.omitted_at.is_not(None), has_rebooted),
+        or_(Node.last_heartbeat_at <= silent_since, AttemptHost.omitted_at.is_not(None), has_rebooted),
     )
     is_live = and_(
         Attempt.state != AttemptState.ENDED,

@@ -1,0 +1,395 @@
+"""A job's life over a real database, with the host played by direct calls of the host services."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine, select
+
+from muster.db.models import AllocationGpu, Cordon, Event, Job, Tenant
+from muster.domain.errors import ConflictError, NotFoundError, StaleFenceError, ValidationFailedError
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.job_spec import JobSpec
+from muster.domain.principals import Principal, Role, system_principal
+from muster.domain.states import AllocationState, AttemptState, Cause, JobState, Standing
+from muster.identity import new_id
+from muster.services import fleet, hosts, jobs
+from muster.services.reconcile import BEAT, beat, reconcile
+from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.wire.host import (
+    PROTOCOL_VERSION,
+    ClaimAnswer,
+    ClaimRequest,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    HeldAttempt,
+    HostReport,
+    LogBatch,
+    LogChunk,
+    ReportBatch,
+)
+from scheduler.loop import run_cycle
+from tests.services.conftest import SetClock
+
+OPERATOR = Principal(name="operator:test", role=Role.OPERATOR)
+START = SetClock().now
+SUCCESS = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}}
+FAILURE = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 3, "signal": None}}}
+
+
+@dataclass
+class PlayedHost:
+    """A host that says what the test tells it to say."""
+
+    units: UnitOfWorkFactory
+    node_id: NodeId
+    boot_id: str = "boot-1"
+    seq: int = 0
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(name=f"node:{self.node_id}", role=Role.NODE, node_id=self.node_id)
+
+    def beat(self, *held: HeldAttempt) -> HeartbeatAnswer:
+        self.seq += 1
+        request = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=held)
+        with self.units.begin(self.principal, hosts.HEARTBEAT, quiet=True) as unit:
+            return hosts.heartbeat(unit, request)
+
+    def claim(self, attempt_id: str, fence: int, nonce: str = "n") -> ClaimAnswer:
+        request = ClaimRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, fence=fence, nonce=nonce)
+        with self.units.begin(self.principal, hosts.CLAIM) as unit:
+            return hosts.claim(unit, AttemptId(attempt_id), request)
+
+    def report(self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None) -> int:
+        reports = tuple(
+            HostReport(kind=kind, boot_id=self.boot_id, fence=fence, record=(record or {}) if kind == "exited" else {})  # type: ignore[arg-type]  # the test names one of the literals
+            for kind in kinds
+        )
+        with self.units.begin(self.principal, hosts.REPORT) as unit:
+            return hosts.report(
+                unit, AttemptId(attempt_id), ReportBatch(protocol=PROTOCOL_VERSION, reports=reports)
+            ).accepted
+
+
+@dataclass
+class World:
+    engine: Engine
+    units: UnitOfWorkFactory
+    clock: SetClock
+    tenant: Principal
+    tenant_id: TenantId
+    host: PlayedHost
+
+    def submit(self, **spec: object) -> JobId:
+        document = {"name": "job", "program": {"script": "/srv/train.py"}, **spec}
+        with self.units.begin(self.tenant, jobs.SUBMIT) as unit:
+            return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
+
+    def job(self, job_id: JobId) -> Job:
+        with self.units.begin(self.tenant, jobs.READ) as unit:
+            return jobs.get(unit, job_id)
+
+    def attempts(self, job_id: JobId) -> list[jobs.AttemptView]:
+        with self.units.begin(self.tenant, jobs.READ) as unit:
+            return jobs.attempts_of(unit, job_id)
+
+    def cycle(self) -> None:
+        run_cycle(self.units, system_principal("scheduler"))
+
+    def reconcile(self) -> None:
+        with self.units.begin(system_principal("api"), BEAT, quiet=True) as unit:
+            beat(unit)
+        reconcile(self.units, system_principal("reconciler"))
+
+    def start(self, job_id: JobId) -> tuple[str, int]:
+        """Placed, claimed and started on the played host."""
+        self.cycle()
+        (unclaimed,) = self.host.beat().unclaimed
+        assert self.host.claim(unclaimed.attempt_id, unclaimed.fence).granted
+        self.host.report(unclaimed.attempt_id, unclaimed.fence, "started")
+        assert self.job(job_id).state is JobState.ACTIVE
+        return unclaimed.attempt_id, unclaimed.fence
+
+    def taken_gpus(self) -> int:
+        with self.units.read() as session:
+            open_states = [AllocationState.HELD, AllocationState.CLEANING]
+            return len(session.scalars(select(AllocationGpu).where(AllocationGpu.state.in_(open_states))).all())
+
+
+@pytest.fixture
+def make_host() -> Callable[[UnitOfWorkFactory, str], PlayedHost]:
+    def make(units: UnitOfWorkFactory, name: str) -> PlayedHost:
+        gpus = [
+            fleet.GpuInventory(
+                uuid=GpuUuid(f"GPU-{name}-{index}"),
+                slot_index=index,
+                model="Simulated H100",
+                memory_bytes=80 << 30,
+                compute_capability="9.0",
+                driver_version="0",
+                is_simulated=True,
+            )
+            for index in range(2)
+        ]
+        with units.begin(OPERATOR, fleet.ENROL) as unit:
+            node_id = fleet.enrol_node(unit, name, gpus, address="127.0.0.1", is_simulated=True)
+        with units.begin(OPERATOR, fleet.OVERRIDE) as unit:
+            until = unit.now + timedelta(days=1)
+            fleet.override_standing(unit, [gpu.uuid for gpu in gpus], Standing.HEALTHY, until=until, reason="test")
+        host = PlayedHost(units, node_id, boot_id=f"boot-of-{name}")
+        host.beat()
+        return host
+
+    return make
+
+
+@pytest.fixture
+def world(
+    engine: Engine,
+    clock: SetClock,
+    units: UnitOfWorkFactory,
+    make_host: Callable[[UnitOfWorkFactory, str], PlayedHost],
+) -> World:
+    tenant_id = TenantId(new_id("tenant"))
+    with units.begin(OPERATOR, fleet.ENROL) as unit:
+        unit.session.add(Tenant(id=tenant_id, name="acme", created_at=unit.now))
+        unit.audit("tenant.create", "tenant", tenant_id)
+    tenant = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=tenant_id)
+    world = World(engine, units, clock, tenant, tenant_id, make_host(units, "alpha"))
+    world.reconcile()
+    return world
+
+
+def test_a_job_runs_from_submission_to_success_and_frees_its_gpus(world: World) -> None:
+    job_id = world.submit(shape={"gpus_per_node": 2})
+    attempt_id, fence = world.start(job_id)
+    assert world.taken_gpus() == 2
+    assert world.attempts(job_id)[0].attempt.state is AttemptState.RUNNING
+    world.host.report(attempt_id, fence, "exited", record=SUCCESS)
+    assert world.job(job_id).state is JobState.SUCCEEDED
+    assert world.taken_gpus() == 2, "not free before it is proved clean"
+    world.host.report(attempt_id, fence, "cleaned")
+    assert world.taken_gpus() == 0
+    assert world.host.beat(HeldAttempt(attempt_id=attempt_id, fence=fence, phase="clean")).forget == (attempt_id,)
+
+
+def test_a_repeated_report_has_effect_once(world: World) -> None:
+    attempt_id, fence = world.start(world.submit())
+    kinds = ("started", "exited", "cleaned")
+    assert world.host.report(attempt_id, fence, *kinds, record=SUCCESS) == 2
+    assert world.host.report(attempt_id, fence, *kinds, record=SUCCESS) == 0
+
+
+def test_a_report_under_another_fence_is_refused(world: World) -> None:
+    attempt_id, fence = world.start(world.submit())
+    with pytest.raises(StaleFenceError):
+        world.host.report(attempt_id, fence + 1, "exited", record=SUCCESS)
+
+
+def test_a_claim_is_granted_again_to_the_same_claimer_and_to_nobody_else(world: World) -> None:
+    world.submit()
+    world.cycle()
+    (unclaimed,) = world.host.beat().unclaimed
+    assert world.host.claim(unclaimed.attempt_id, unclaimed.fence).granted
+    assert world.host.claim(unclaimed.attempt_id, unclaimed.fence).granted
+    assert not world.host.claim(unclaimed.attempt_id, unclaimed.fence, nonce="other").granted
+    assert not world.host.claim(unclaimed.attempt_id, unclaimed.fence + 1).granted
+
+
+def test_a_failed_program_fails_the_job_with_its_proof(world: World) -> None:
+    job_id = world.submit()
+    attempt_id, fence = world.start(job_id)
+    world.host.report(attempt_id, fence, "exited", "cleaned", record=FAILURE)
+    job = world.job(job_id)
+    assert job.state is JobState.FAILED
+    assert "user_error" in job.state_reason
+    assert "3" in job.state_reason
+
+
+def test_the_jobs_own_faults_use_up_its_restarts(world: World) -> None:
+    job_id = world.submit(restart={"max_restarts": 1})
+    for expected in (JobState.RECOVERING, JobState.FAILED):
+        attempt_id, fence = world.start(job_id)
+        world.host.report(attempt_id, fence, "exited", "cleaned", record=FAILURE)
+        assert world.job(job_id).state is expected
+        world.clock.advance(31)
+        world.host.beat()
+        world.reconcile()
+    assert [view.attempt.number for view in world.attempts(job_id)] == [1, 2]
+
+
+def test_cancel_of_a_waiting_job_is_immediate(world: World) -> None:
+    job_id = world.submit()
+    with world.units.begin(world.tenant, jobs.CANCEL) as unit:
+        assert jobs.cancel(unit, job_id).state is JobState.CANCELLED
+
+
+def test_cancel_of_a_running_job_waits_for_its_program(world: World) -> None:
+    job_id = world.submit(stop_grace_s=20)
+    attempt_id, fence = world.start(job_id)
+    with world.units.begin(world.tenant, jobs.CANCEL) as unit:
+        jobs.cancel(unit, job_id, reason="enough")
+    held = HeldAttempt(attempt_id=attempt_id, fence=fence, phase="started")
+    (stop,) = world.host.beat(held).stops
+    assert (stop.reason, stop.kill_after_s) == ("cancel", 20.0)
+    world.clock.advance(5)
+    assert world.host.beat(held).stops[0].kill_after_s == 15.0, "the deadline is stored, not recomputed"
+    record = {**FAILURE, "stop_reason": "cancel"}
+    world.host.report(attempt_id, fence, "exited", "cleaned", record=record)
+    assert world.job(job_id).state is JobState.CANCELLED
+    assert world.attempts(job_id)[0].attempt.cause is Cause.CANCELLED
+
+
+def test_a_silent_host_is_lost_and_its_job_is_placed_again_after_the_lease(
+    world: World, make_host: Callable[[UnitOfWorkFactory, str], PlayedHost]
+) -> None:
+    job_id = world.submit()
+    world.start(job_id)
+    other = make_host(world.units, "beta")
+    for _ in range(400):
+        world.clock.advance(5)
+        other.beat()
+        world.reconcile()
+        if world.job(job_id).state is not JobState.ACTIVE:
+            break
+        state = world.attempts(job_id)[0].attempt.state
+        silence_s = (world.clock.now - START).total_seconds()
+        assert (state is AttemptState.LOST) == (silence_s >= 60)
+    ended = world.attempts(job_id)[0].attempt
+    assert ended.cause is Cause.NODE_LOST
+    assert ended.ended_at is not None
+    assert 960 <= (ended.ended_at - START).total_seconds() <= 970
+    world.reconcile()
+    world.cycle()
+    assert [host.part.node_id for host in world.attempts(job_id)[1].hosts] == [other.node_id]
+    assert world.job(job_id).restarts_used == 0
+
+
+def test_a_reboot_ends_the_attempt_at_once_and_proves_its_gpus_clean(world: World) -> None:
+    job_id = world.submit()
+    world.start(job_id)
+    world.host.boot_id = "boot-2"
+    world.host.beat()
+    world.reconcile()
+    assert world.attempts(job_id)[0].attempt.cause is Cause.NODE_LOST
+    assert world.taken_gpus() == 0
+    world.host.boot_id = "boot-of-alpha"
+    assert world.host.beat().lease_s == 0.0, "a past boot is never believed again"
+
+
+def test_an_unclaimed_attempt_is_rung_again_and_then_placed_again(world: World) -> None:
+    job_id = world.submit()
+    world.cycle()
+    world.clock.advance(16)
+    world.host.beat()
+    world.reconcile()
+    assert world.attempts(job_id)[0].hosts[0].part.ring_count == 2
+    world.clock.advance(45)
+    world.host.beat()
+    world.reconcile()
+    assert world.attempts(job_id)[0].attempt.cause is Cause.LAUNCH_FAILED
+    assert world.job(job_id).state is JobState.RECOVERING
+    assert world.taken_gpus() == 0
+
+
+def test_no_lease_ends_while_the_api_was_silent(world: World) -> None:
+    job_id = world.submit()
+    attempt_id, fence = world.start(job_id)
+    world.clock.advance(3600)
+    world.reconcile()
+    assert world.attempts(job_id)[0].attempt.state is AttemptState.LOST
+    world.host.beat(HeldAttempt(attempt_id=attempt_id, fence=fence, phase="started"))
+    world.reconcile()
+    assert world.attempts(job_id)[0].attempt.state is AttemptState.RUNNING
+
+
+def test_wall_time_stops_the_attempt_and_fails_the_job(world: World) -> None:
+    job_id = world.submit(wall_time_s=60, stop_grace_s=10)
+    attempt_id, fence = world.start(job_id)
+    world.clock.advance(61)
+    answer = world.host.beat(HeldAttempt(attempt_id=attempt_id, fence=fence, phase="started"))
+    assert answer.stops == ()
+    world.reconcile()
+    answer = world.host.beat(HeldAttempt(attempt_id=attempt_id, fence=fence, phase="started"))
+    assert answer.stops[0].reason == "walltime"
+    world.host.report(attempt_id, fence, "exited", "cleaned", record={**FAILURE, "stop_reason": "walltime"})
+    assert world.job(job_id).state is JobState.FAILED
+
+
+def test_what_cannot_be_proved_clean_is_cordoned_and_stays_held(world: World) -> None:
+    attempt_id, fence = world.start(world.submit())
+    world.host.report(attempt_id, fence, "exited", record=SUCCESS)
+    report = HostReport(kind="cleaned", boot_id=world.host.boot_id, fence=fence, record={"clean": False})
+    batch = ReportBatch(protocol=PROTOCOL_VERSION, reports=(report,))
+    with world.units.begin(world.host.principal, hosts.REPORT) as unit:
+        hosts.report(unit, AttemptId(attempt_id), batch)
+    assert world.taken_gpus() == 1
+    with world.units.read() as session:
+        assert session.scalars(select(Cordon.reason_code)).all() == ["unclean"]
+
+
+def test_a_host_that_holds_a_foreign_attempt_is_told_to_stop_it(world: World) -> None:
+    held = HeldAttempt(attempt_id=new_id("attempt"), fence=7, phase="started")
+    (stop,) = world.host.beat(held).stops
+    assert stop.kill_after_s == 0.0
+
+
+def test_logs_are_kept_once_whatever_the_host_repeats(world: World) -> None:
+    job_id = world.submit()
+    attempt_id, fence = world.start(job_id)
+    chunk = LogChunk(stream="0", offset=0, content=b"hello\n")
+    for stored in (1, 0):
+        with world.units.begin(world.host.principal, hosts.LOGS, quiet=True) as unit:
+            batch = LogBatch(protocol=PROTOCOL_VERSION, fence=fence, chunks=(chunk,))
+            assert hosts.store_logs(unit, AttemptId(attempt_id), batch).stored == stored
+    with world.units.begin(world.tenant, jobs.READ) as unit:
+        assert [piece.content for piece in jobs.log_chunks(unit, job_id)] == [b"hello\n"]
+
+
+def test_impossible_jobs_are_refused_and_possible_ones_say_why_they_wait(world: World) -> None:
+    with pytest.raises(ValidationFailedError, match="fleet has 2"):
+        world.submit(shape={"nodes": 2, "gpus_per_node": 2})
+    with pytest.raises(ValidationFailedError, match="on_demand"):
+        world.submit(tier="platinum")
+    world.submit(shape={"gpus_per_node": 2})
+    waiting = world.submit()
+    world.cycle()
+    assert world.job(waiting).state_reason.startswith("needs 1 × 1 GPUs of one cohort; 0 of 2 GPUs are free")
+
+
+def test_another_tenants_job_is_not_found(world: World) -> None:
+    job_id = world.submit()
+    stranger = Principal(name="other", role=Role.TENANT_ADMIN, tenant_id=TenantId(new_id("tenant")))
+    with world.units.begin(stranger, jobs.READ) as unit, pytest.raises(NotFoundError):
+        jobs.get(unit, job_id)
+    with pytest.raises(NotFoundError), world.units.begin(stranger, jobs.CANCEL) as unit:
+        jobs.cancel(unit, job_id)
+
+
+def test_an_ended_job_cannot_be_cancelled(world: World) -> None:
+    job_id = world.submit()
+    attempt_id, fence = world.start(job_id)
+    world.host.report(attempt_id, fence, "exited", "cleaned", record=SUCCESS)
+    with pytest.raises(ConflictError), world.units.begin(world.tenant, jobs.CANCEL) as unit:
+        jobs.cancel(unit, job_id)
+
+
+def test_every_edge_leaves_its_event(world: World) -> None:
+    job_id = world.submit()
+    attempt_id, fence = world.start(job_id)
+    world.host.report(attempt_id, fence, "exited", "cleaned", record=SUCCESS)
+    with world.units.read() as session:
+        kinds = set(session.scalars(select(Event.kind).where(Event.tenant_id == world.tenant_id)))
+    assert {
+        "job.queued",
+        "job.active",
+        "job.succeeded",
+        "attempt.placed",
+        "attempt.claiming",
+        "attempt.running",
+        "attempt.ended",
+        "allocation.cleaning",
+        "allocation.released",
+    } <= kinds
