@@ -29,6 +29,7 @@ sys.stdin.read()
 deadline = time.monotonic() + 10
 while list(folder.glob("*/cluster/postmaster.pid")) and time.monotonic() < deadline:
     time.sleep(0.02)
+deadline = time.monotonic() + 10
 while folder.exists() and time.monotonic() < deadline:
     shutil.rmtree(folder, ignore_errors=True)
     time.sleep(0.02)
