@@ -1,0 +1,190 @@
+"""How a program may end by itself, and what the record says of it."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from workers.host import supervisor
+from workers.host.supervisor.processes import living_processes, read_process
+
+from .attempt_case import Attempt
+
+
+def test_success(attempt: Attempt) -> None:
+    attempt.start("print('done')")
+    record = attempt.ended()
+    assert record["launcher_exit_code"] == 0
+    assert record["ranks"]["0"]["exit_code"] == 0
+    assert (record["attempt_id"], record["fence"], record["boot_id"]) == (attempt.folder.name, 7, "boot-test")
+    assert attempt.log() == "done\n"
+    assert attempt.read("clean.json")["clean"]
+    assert supervisor.adopt(attempt.folder).state == "exited"
+
+
+def test_exit_code(attempt: Attempt) -> None:
+    attempt.start("raise SystemExit(3)")
+    record = attempt.ended()
+    assert (record["ranks"]["0"]["exit_code"], record["ranks"]["0"]["signal"]) == (3, None)
+
+
+def test_exception_leaves_its_traceback_in_the_record(attempt: Attempt) -> None:
+    attempt.start("print('x' * 9000); raise ValueError('bad shape')")
+    rank = attempt.ended()["ranks"]["0"]
+    assert rank["exit_code"] == 1
+    assert rank["error_excerpt"].startswith("Traceback (most recent call last)")
+    assert rank["error_excerpt"].endswith("ValueError: bad shape")
+
+
+@pytest.mark.parametrize("number", [9, 11])
+def test_signal(attempt: Attempt, number: int) -> None:
+    attempt.start(f"import os; os.kill(os.getpid(), {number})")
+    record = attempt.ended()
+    assert (record["launcher_signal"], record["ranks"]["0"]["signal"]) == (number, number)
+    assert record["stop_reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"command": ["/no/such/program"]}, "No such file"),
+        ({"command": ["/etc/passwd"]}, "Permission denied"),
+        ({"command": ["true"], "working_dir": "/no/such/folder"}, "/no/such/folder"),
+        ({"launcher": "torchrun", "script": "/no/such/script.py"}, "/no/such/script.py"),
+    ],
+)
+def test_what_cannot_be_started_is_the_programs_fault(attempt: Attempt, fields: dict[str, object], words: str) -> None:
+    attempt.order(**fields)
+    supervisor.spawn_supervisor(attempt.folder)
+    record = attempt.ended()
+    assert words in record["spawn_error"]
+    assert record["spawn_fault"] == "program"
+
+
+def test_a_host_without_torch_is_our_fault(attempt: Attempt) -> None:
+    script = attempt.folder / "train.py"
+    script.touch()
+    attempt.order(launcher="torchrun", script=str(script), python="/bin/false")
+    supervisor.spawn_supervisor(attempt.folder)
+    record = attempt.ended()
+    assert "before any rank started" in record["spawn_error"]
+    assert record["spawn_fault"] == "host"
+
+
+def test_a_corrupt_order_ends_at_once_with_a_record(attempt: Attempt) -> None:
+    (attempt.folder / "order.json").write_text('{"schema": 1', encoding="utf-8")
+    assert attempt.supervise_again().returncode == 12
+    assert attempt.read("exit.json")["spawn_fault"] == "host"
+
+
+def test_the_program_sees_its_own_environment_and_nothing_of_the_launchers(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_API_KEY", "mst_launcher")
+    monkeypatch.setenv("PYTHONPATH", "/launcher")
+    attempt.start(
+        "import os; print(sorted(os.environ.items())); print(os.getcwd()); print(sorted(os.listdir('/proc/self/fd')))",
+        env={"LEARNING_RATE": "0.1"},
+        working_dir="/usr",
+    )
+    attempt.ended()
+    log = attempt.log()
+    assert "launcher" not in log
+    for words in (
+        "('LEARNING_RATE', '0.1')",
+        "('CUDA_VISIBLE_DEVICES', 'GPU-1,GPU-2')",
+        f"('MUSTER_ATTEMPT_ID', '{attempt.folder.name}')",
+        "('MUSTER_FENCE', '7')",
+        "('OMP_NUM_THREADS', '1')",
+        "/usr\n",
+        "['0', '1', '2', '3']",  # 3 is the listing's own
+    ):
+        assert words in log
+
+
+def test_a_hundred_megabytes_of_output_cost_neither_disk_nor_memory_nor_the_programs_time(attempt: Attempt) -> None:
+    attempt.start(
+        "import sys\nfor _ in range(1600): sys.stdout.write('0123456789abcde\\n' * 4096)\n"
+        "print('the end', flush=True); import time; time.sleep(0.5); raise ValueError('late')"
+    )
+    pid = attempt.supervisor_pid()
+    peak = 0
+    while (process := read_process(pid)) is not None and process.state != "Z":
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii") if Path(f"/proc/{pid}").exists() else ""
+        peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))])
+        time.sleep(0.05)
+    record = attempt.ended()
+    written = 1600 * 4096 * 16
+    size = (attempt.folder / "logs" / "0.log").stat().st_size
+    assert size == 1 << 20
+    assert record["dropped_log_bytes"]["0"] > written - size
+    assert record["ranks"]["0"]["error_excerpt"].endswith("ValueError: late")
+    assert attempt.read("logs/0.json")["dropped_bytes"] == record["dropped_log_bytes"]["0"]
+    assert peak < 40_000, f"the supervisor grew to {peak} KiB"
+
+
+def test_fifty_megabytes_without_a_newline(attempt: Attempt) -> None:
+    attempt.start("import sys\nfor _ in range(50): sys.stdout.write('x' * (1 << 20))\nraise SystemExit(4)")
+    record = attempt.ended()
+    assert record["ranks"]["0"]["exit_code"] == 4
+    assert len(record["ranks"]["0"]["error_excerpt"]) <= 4096
+    assert (attempt.folder / "logs" / "0.log").stat().st_size == 1 << 20
+    assert record["dropped_log_bytes"]["0"] == 49 << 20
+
+
+def test_daemons_that_left_the_session_and_hold_a_port_are_gone_with_the_program(attempt: Attempt) -> None:
+    attempt.start(
+        "import os, socket, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        f"        server = socket.create_server(('127.0.0.1', {attempt.rendezvous_port}))\n"
+        "        print('daemon', os.getpid(), flush=True)\n"
+        "        time.sleep(600)\n"
+        "    os._exit(0)\n"
+        "os.wait(); time.sleep(0.3)\n"
+    )
+    record = attempt.ended()
+    daemon = int(attempt.log().split()[1])
+    assert daemon not in living_processes()
+    assert record["killed_descendants"] == 1
+    assert attempt.read("clean.json") | {"checked_at_ms": 0} == {
+        "clean": True,
+        "processes_left": 0,
+        "ports_left": [],
+        "scratch_removed": True,
+        "checked_at_ms": 0,
+    }
+
+
+def test_a_daemon_that_dropped_its_environment_is_gone_too(attempt: Attempt) -> None:
+    attempt.start(
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    print('daemon', os.getpid(), flush=True)\n"
+        "    os.execve('/bin/sleep', ['sleep', '600'], {})\n"
+        "time.sleep(0.3)\n"
+    )
+    attempt.ended()
+    assert int(attempt.log().split()[1]) not in living_processes()
+
+
+def test_scratch_is_the_programs_and_goes_with_it(attempt: Attempt) -> None:
+    attempt.start("import tempfile; print(tempfile.mkdtemp())")
+    attempt.ended()
+    made = Path(attempt.log().strip())
+    assert made.parent.name.startswith(("scratch", f"muster-{os.getuid()}-"))
+    assert not made.parent.exists()
+
+
+def test_only_this_hosts_part_of_a_shared_machine_is_ended(attempt: Attempt) -> None:
+    environment = {"MUSTER_ATTEMPT_ID": attempt.folder.name, "MUSTER_NODE_ID": "node_other"}
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=environment) as other:
+        attempt.start("print('done')")
+        attempt.ended()
+        assert other.poll() is None
+        other.kill()

@@ -1,0 +1,172 @@
+"""Who may end a program, when, and how gently."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from workers.host import supervisor
+from workers.host.supervisor.files import boottime_ns
+from workers.host.supervisor.stop_plan import StopPlan
+
+from .attempt_case import SECOND_NS, Attempt, until
+
+SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
+CHECKPOINTS = (
+    "import signal, sys, time\n"
+    "def save(*_):\n"
+    "    print('told', time.clock_gettime_ns(time.CLOCK_BOOTTIME), flush=True)\n"
+    "    time.sleep(0.5); print('saved', flush=True); sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, save); print('up', flush=True)\n"
+    "while True: time.sleep(1)\n"
+)
+IGNORES = (
+    "import signal, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: print('ignored', flush=True)); print('up', flush=True)\n"
+    "while True:\n"
+    "    time.sleep(0.01)\n"
+    "    open('last', 'w').write(str(time.clock_gettime_ns(time.CLOCK_BOOTTIME)))\n"
+)
+
+
+def events(attempt: Attempt) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (attempt.folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_checkpointing_program_is_given_its_grace_and_ends_well(attempt: Attempt) -> None:
+    attempt.start(CHECKPOINTS)
+    attempt.wait_for_log("up")
+    attempt.stop("reclaim", after_s=20)
+    record = attempt.ended()
+    assert "saved" in attempt.log()
+    assert record["ranks"]["0"]["exit_code"] == 0
+    assert record["stop_reason"] == "reclaim"
+    assert not record["self_fenced"]
+
+
+def test_a_stop_reaches_the_program_within_100_ms_of_the_knock(attempt: Attempt) -> None:
+    attempt.start(CHECKPOINTS)
+    attempt.wait_for_log("up")
+    asked_ns = boottime_ns()
+    attempt.stop("cancel", after_s=20)
+    attempt.wait_for_log("told")
+    told_ns = int(attempt.log().split("told ")[1].split()[0])
+    assert (told_ns - asked_ns) / 1e6 < 100
+
+
+def test_a_stop_is_found_without_any_knock(attempt: Attempt) -> None:
+    attempt.start(SLEEPS)
+    attempt.wait_for_log("up")
+    attempt.write("stop.json", {"reason": "cancel", "grace_until_boottime_ns": boottime_ns() + 20 * SECOND_NS})
+    assert attempt.ended()["ranks"]["0"]["signal"] == 15
+
+
+def test_who_ignores_sigterm_is_killed_at_the_deadline_and_not_before(attempt: Attempt) -> None:
+    attempt.start(IGNORES)
+    attempt.wait_for_log("up")
+    asked_ns = boottime_ns()
+    attempt.stop("evacuation", after_s=1.0)
+    record = attempt.ended()
+    lived_s = (int((attempt.folder / "last").read_text(encoding="ascii")) - asked_ns) / SECOND_NS
+    assert 0.95 < lived_s < 1.4
+    assert attempt.log().count("ignored") == 1
+    assert (record["ranks"]["0"]["signal"], record["stop_reason"]) == (9, "evacuation")
+
+
+def test_a_later_order_shortens_the_grace_and_never_lengthens_it(attempt: Attempt) -> None:
+    attempt.start(IGNORES)
+    attempt.wait_for_log("up")
+    attempt.stop("reclaim", after_s=30)
+    attempt.wait_for_log("ignored")
+    attempt.stop("cancel", after_s=0.5)
+    until(lambda: len(events(attempt)) == 2, "the second order")
+    attempt.stop("maintenance", after_s=60)
+    record = attempt.ended(timeout_s=5)
+    assert record["stop_reason"] == "cancel"
+    assert [event["event"] for event in events(attempt)] == ["stop_changed", "stop_changed", "stop_kept", "kill"]
+
+
+def test_a_kill_order_without_sigterm_says_nothing_to_the_program(attempt: Attempt) -> None:
+    attempt.start(IGNORES)
+    attempt.wait_for_log("up")
+    attempt.stop("reclaim", after_s=0.3, terminate=False)
+    assert attempt.ended()["ranks"]["0"]["signal"] == 9
+    assert "ignored" not in attempt.log()
+
+
+def test_wall_time_is_sigterm_then_grace_then_sigkill(attempt: Attempt) -> None:
+    attempt.start(IGNORES, wall_time_s=0.6, grace_s=0.4)
+    record = attempt.ended(timeout_s=10)
+    assert record["wall_time_exceeded"]
+    assert (record["stop_reason"], record["ranks"]["0"]["signal"]) == ("walltime", 9)
+    assert "ignored" in attempt.log()
+
+
+def test_lease_end_fences_the_program_with_nobody_there(attempt: Attempt) -> None:
+    attempt.start(IGNORES, lease={"boottime_ns": boottime_ns() + SECOND_NS})
+    record = attempt.ended(timeout_s=10)
+    assert record["self_fenced"]
+    assert (record["stop_reason"], record["ranks"]["0"]["signal"]) == ("lease", 9)
+    assert "ignored" in attempt.log()
+
+
+def test_a_renewed_lease_keeps_the_program(attempt: Attempt) -> None:
+    attempt.start("import time; time.sleep(1.5); print('done')", lease={"boottime_ns": boottime_ns() + SECOND_NS})
+    attempt.write("lease.json", {"boottime_ns": boottime_ns() + 60 * SECOND_NS})
+    record = attempt.ended()
+    assert (record["self_fenced"], record["ranks"]["0"]["exit_code"]) == (False, 0)
+
+
+def test_a_lease_that_cannot_be_read_renews_nothing(attempt: Attempt) -> None:
+    attempt.start(SLEEPS, lease={"boottime_ns": boottime_ns() + SECOND_NS})
+    attempt.write("lease.json", {"boottime_ns": "for ever"})
+    assert attempt.ended(timeout_s=10)["self_fenced"]
+
+
+def test_a_stop_before_the_start_starts_nothing(attempt: Attempt) -> None:
+    attempt.stop("cancel", after_s=0)
+    attempt.start("print('ran')")
+    record = attempt.ended()
+    assert (record["stop_reason"], record["spawn_fault"]) == ("cancel", "refused")
+    assert not attempt.log()
+
+
+def test_a_lease_that_ended_before_the_start_starts_nothing(attempt: Attempt) -> None:
+    attempt.start("print('ran')", lease={"boottime_ns": boottime_ns() - 1})
+    assert attempt.ended()["self_fenced"]
+    assert not attempt.log()
+
+
+def test_a_stop_that_comes_after_the_end_changes_nothing(attempt: Attempt) -> None:
+    attempt.start("print('done')")
+    attempt.ended()
+    attempt.stop("cancel", after_s=0)
+    time.sleep(0.3)
+    assert attempt.read("exit.json")["stop_reason"] is None
+    assert supervisor.wake(attempt.folder) is False
+
+
+def test_refused_start_is_final(attempt: Attempt) -> None:
+    attempt.order(command=["true"])
+    assert supervisor.refuse_start(attempt.folder, "cancel")
+    assert attempt.supervise_again().returncode == 11
+    assert supervisor.adopt(attempt.folder).state == "exited"
+    assert attempt.read("exit.json")["fence"] == 7
+    assert supervisor.prove_clean(attempt.folder)["clean"]
+
+
+@pytest.mark.parametrize("second_ns", [50, 100])
+def test_no_plan_ever_lengthens(second_ns: int) -> None:
+    plan = StopPlan()
+    assert plan.ask("reclaim", 50)
+    assert not plan.ask("cancel", second_ns)
+    assert (plan.reason, plan.kill_at_ns) == ("reclaim", 50)
+
+
+def test_sigterm_once_promised_is_not_taken_back() -> None:
+    plan = StopPlan()
+    plan.ask("reclaim", 50)
+    plan.ask("cancel", 20, is_terminating=False)
+    assert plan.is_terminating
+    assert plan.is_kill_due(20)
