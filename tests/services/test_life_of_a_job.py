@@ -1,21 +1,17 @@
 """A job's life over a real database, with the host played by direct calls of the host services."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import select
 
-from muster.db.models import AllocationGpu, Cordon, Event, Job, Tenant
+from muster.db.models import Cordon, Event
 from muster.domain.errors import ConflictError, NotFoundError, StaleFenceError, ValidationFailedError
-from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.job_spec import JobSpec
-from muster.domain.principals import Principal, Role, system_principal
-from muster.domain.states import AllocationState, AttemptState, Cause, JobState, Standing
+from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
+from muster.domain.principals import Principal, Role
+from muster.domain.states import AttemptState, Cause, JobState
 from muster.identity import new_id
-from muster.services import fleet, hosts, jobs
-from muster.services.reconcile import BEAT, beat, reconcile
+from muster.services import hosts, jobs
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import (
     PROTOCOL_VERSION,
@@ -29,10 +25,9 @@ from muster.wire.host import (
     LogChunk,
     ReportBatch,
 )
-from scheduler.loop import run_cycle
+from tests.fleet_factory import Fleet, enrol_host, make_fleet
 from tests.services.conftest import SetClock
 
-OPERATOR = Principal(name="operator:test", role=Role.OPERATOR)
 START = SetClock().now
 SUCCESS = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}}
 FAILURE = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 3, "signal": None}}}
@@ -73,35 +68,10 @@ class PlayedHost:
             ).accepted
 
 
-@dataclass
-class World:
-    engine: Engine
-    units: UnitOfWorkFactory
+@dataclass(frozen=True)
+class World(Fleet):
     clock: SetClock
-    tenant: Principal
-    tenant_id: TenantId
     host: PlayedHost
-
-    def submit(self, **spec: object) -> JobId:
-        document = {"name": "job", "program": {"script": "/srv/train.py"}, **spec}
-        with self.units.begin(self.tenant, jobs.SUBMIT) as unit:
-            return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
-
-    def job(self, job_id: JobId) -> Job:
-        with self.units.begin(self.tenant, jobs.READ) as unit:
-            return jobs.get(unit, job_id)
-
-    def attempts(self, job_id: JobId) -> list[jobs.AttemptView]:
-        with self.units.begin(self.tenant, jobs.READ) as unit:
-            return jobs.attempts_of(unit, job_id)
-
-    def cycle(self) -> None:
-        run_cycle(self.units, system_principal("scheduler"))
-
-    def reconcile(self) -> None:
-        with self.units.begin(system_principal("api"), BEAT, quiet=True) as unit:
-            beat(unit)
-        reconcile(self.units, system_principal("reconciler"))
 
     def start(self, job_id: JobId) -> tuple[str, int]:
         """Placed, claimed and started on the played host."""
@@ -112,52 +82,19 @@ class World:
         assert self.job(job_id).state is JobState.ACTIVE
         return unclaimed.attempt_id, unclaimed.fence
 
-    def taken_gpus(self) -> int:
-        with self.units.read() as session:
-            open_states = [AllocationState.HELD, AllocationState.CLEANING]
-            return len(session.scalars(select(AllocationGpu).where(AllocationGpu.state.in_(open_states))).all())
+
+def played_host(units: UnitOfWorkFactory, name: str) -> PlayedHost:
+    host = PlayedHost(units, enrol_host(units, name), boot_id=f"boot-of-{name}")
+    host.beat()
+    return host
 
 
 @pytest.fixture
-def make_host() -> Callable[[UnitOfWorkFactory, str], PlayedHost]:
-    def make(units: UnitOfWorkFactory, name: str) -> PlayedHost:
-        gpus = [
-            fleet.GpuInventory(
-                uuid=GpuUuid(f"GPU-{name}-{index}"),
-                slot_index=index,
-                model="Simulated H100",
-                memory_bytes=80 << 30,
-                compute_capability="9.0",
-                driver_version="0",
-                is_simulated=True,
-            )
-            for index in range(2)
-        ]
-        with units.begin(OPERATOR, fleet.ENROL) as unit:
-            node_id = fleet.enrol_node(unit, name, gpus, address="127.0.0.1", is_simulated=True)
-        with units.begin(OPERATOR, fleet.OVERRIDE) as unit:
-            until = unit.now + timedelta(days=1)
-            fleet.override_standing(unit, [gpu.uuid for gpu in gpus], Standing.HEALTHY, until=until, reason="test")
-        host = PlayedHost(units, node_id, boot_id=f"boot-of-{name}")
-        host.beat()
-        return host
-
-    return make
-
-
-@pytest.fixture
-def world(
-    engine: Engine,
-    clock: SetClock,
-    units: UnitOfWorkFactory,
-    make_host: Callable[[UnitOfWorkFactory, str], PlayedHost],
-) -> World:
-    tenant_id = TenantId(new_id("tenant"))
-    with units.begin(OPERATOR, fleet.ENROL) as unit:
-        unit.session.add(Tenant(id=tenant_id, name="acme", created_at=unit.now))
-        unit.audit("tenant.create", "tenant", tenant_id)
-    tenant = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=tenant_id)
-    world = World(engine, units, clock, tenant, tenant_id, make_host(units, "alpha"))
+def world(clock: SetClock, units: UnitOfWorkFactory) -> World:
+    fleet = make_fleet(units)
+    host = PlayedHost(units, fleet.node_id, boot_id="boot-of-alpha")
+    host.beat()
+    world = World(units, fleet.tenant, fleet.tenant_id, fleet.node_id, clock, host)
     world.reconcile()
     return world
 
@@ -165,13 +102,13 @@ def world(
 def test_a_job_runs_from_submission_to_success_and_frees_its_gpus(world: World) -> None:
     job_id = world.submit(shape={"gpus_per_node": 2})
     attempt_id, fence = world.start(job_id)
-    assert world.taken_gpus() == 2
+    assert world.num_taken_gpus() == 2
     assert world.attempts(job_id)[0].attempt.state is AttemptState.RUNNING
     world.host.report(attempt_id, fence, "exited", record=SUCCESS)
     assert world.job(job_id).state is JobState.SUCCEEDED
-    assert world.taken_gpus() == 2, "not free before it is proved clean"
+    assert world.num_taken_gpus() == 2, "not free before it is proved clean"
     world.host.report(attempt_id, fence, "cleaned")
-    assert world.taken_gpus() == 0
+    assert world.num_taken_gpus() == 0
     assert world.host.beat(HeldAttempt(attempt_id=attempt_id, fence=fence, phase="clean")).forget == (attempt_id,)
 
 
@@ -242,12 +179,10 @@ def test_cancel_of_a_running_job_waits_for_its_program(world: World) -> None:
     assert world.attempts(job_id)[0].attempt.cause is Cause.CANCELLED
 
 
-def test_a_silent_host_is_lost_and_its_job_is_placed_again_after_the_lease(
-    world: World, make_host: Callable[[UnitOfWorkFactory, str], PlayedHost]
-) -> None:
+def test_a_silent_host_is_lost_and_its_job_is_placed_again_after_the_lease(world: World) -> None:
     job_id = world.submit()
     world.start(job_id)
-    other = make_host(world.units, "beta")
+    other = played_host(world.units, "beta")
     for _ in range(400):
         world.clock.advance(5)
         other.beat()
@@ -274,7 +209,7 @@ def test_a_reboot_ends_the_attempt_at_once_and_proves_its_gpus_clean(world: Worl
     world.host.beat()
     world.reconcile()
     assert world.attempts(job_id)[0].attempt.cause is Cause.NODE_LOST
-    assert world.taken_gpus() == 0
+    assert world.num_taken_gpus() == 0
     world.host.boot_id = "boot-of-alpha"
     assert world.host.beat().lease_s == 0.0, "a past boot is never believed again"
 
@@ -291,7 +226,7 @@ def test_an_unclaimed_attempt_is_rung_again_and_then_placed_again(world: World) 
     world.reconcile()
     assert world.attempts(job_id)[0].attempt.cause is Cause.LAUNCH_FAILED
     assert world.job(job_id).state is JobState.RECOVERING
-    assert world.taken_gpus() == 0
+    assert world.num_taken_gpus() == 0
 
 
 def test_no_lease_ends_while_the_api_was_silent(world: World) -> None:
@@ -325,7 +260,7 @@ def test_what_cannot_be_proved_clean_is_cordoned_and_stays_held(world: World) ->
     batch = ReportBatch(protocol=PROTOCOL_VERSION, reports=(report,))
     with world.units.begin(world.host.principal, hosts.REPORT) as unit:
         hosts.report(unit, AttemptId(attempt_id), batch)
-    assert world.taken_gpus() == 1
+    assert world.num_taken_gpus() == 1
     with world.units.read() as session:
         assert session.scalars(select(Cordon.reason_code)).all() == ["unclean"]
 

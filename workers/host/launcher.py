@@ -73,7 +73,7 @@ class Launcher:
 
     def run(self, doorbell: Doorbell, stop: threading.Event) -> None:
         """Until ``stop``: programs run on after it, and are adopted by the next launcher."""
-        self._adopt()
+        self.adopt()
         while not stop.is_set():
             rung = doorbell.wait(self._pause_s())
             self.turn(rung=rung)
@@ -91,7 +91,8 @@ class Launcher:
         is_busy = self._unreported or any(record.phase is not Phase.CLEAN for record in self._ledger.records.values())
         return min(until_beat_s, BUSY_POLL_S) if is_busy else until_beat_s
 
-    def _adopt(self) -> None:
+    def adopt(self) -> None:
+        """Go on where the last launcher stopped."""
         self._ledger, commands = host.restarted(self._ledger, self._config.boot_id)
         self._file.save(self._ledger)
         self._carry_out(commands)

@@ -1,0 +1,92 @@
+"""A tenant, one host with two GPUs, and what a test does with them: built on the services themselves."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import select
+
+from muster.db.models import AllocationGpu, Job, Tenant
+from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
+from muster.domain.job_spec import JobSpec
+from muster.domain.principals import Principal, Role, system_principal
+from muster.domain.states import AllocationState, Standing
+from muster.identity import new_id
+from muster.services import fleet, jobs
+from muster.services.reconcile import BEAT, beat, reconcile
+from muster.services.unit_of_work import UnitOfWorkFactory
+from scheduler.loop import run_cycle
+
+OPERATOR = Principal(name="operator:test", role=Role.OPERATOR)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    units: UnitOfWorkFactory
+    tenant: Principal
+    tenant_id: TenantId
+    node_id: NodeId
+
+    @property
+    def node_principal(self) -> Principal:
+        return Principal(name=f"node:{self.node_id}", role=Role.NODE, node_id=self.node_id)
+
+    def submit(self, **spec: object) -> JobId:
+        document = {"name": "job", "program": {"script": "/srv/train.py"}, **spec}
+        with self.units.begin(self.tenant, jobs.SUBMIT) as unit:
+            return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
+
+    def job(self, job_id: JobId) -> Job:
+        with self.units.begin(self.tenant, jobs.READ) as unit:
+            return jobs.get(unit, job_id)
+
+    def attempts(self, job_id: JobId) -> list[jobs.AttemptView]:
+        with self.units.begin(self.tenant, jobs.READ) as unit:
+            return jobs.attempts_of(unit, job_id)
+
+    def cancel(self, job_id: JobId) -> Job:
+        with self.units.begin(self.tenant, jobs.CANCEL) as unit:
+            return jobs.cancel(unit, job_id, reason="enough")
+
+    def cycle(self) -> None:
+        run_cycle(self.units, system_principal("scheduler"))
+
+    def reconcile(self) -> None:
+        with self.units.begin(system_principal("api"), BEAT, quiet=True) as unit:
+            beat(unit)
+        reconcile(self.units, system_principal("reconciler"))
+
+    def num_taken_gpus(self) -> int:
+        with self.units.read() as session:
+            open_states = [AllocationState.HELD, AllocationState.CLEANING]
+            return len(session.scalars(select(AllocationGpu).where(AllocationGpu.state.in_(open_states))).all())
+
+
+def enrol_host(units: UnitOfWorkFactory, name: str, *, num_gpus: int = 2) -> NodeId:
+    """A host whose simulated GPUs an operator has declared healthy."""
+    gpus = [
+        fleet.GpuInventory(
+            uuid=GpuUuid(f"GPU-{name}-{index}"),
+            slot_index=index,
+            model="Simulated H100",
+            memory_bytes=80 << 30,
+            compute_capability="9.0",
+            driver_version="0",
+            is_simulated=True,
+        )
+        for index in range(num_gpus)
+    ]
+    with units.begin(OPERATOR, fleet.ENROL) as unit:
+        node_id = fleet.enrol_node(unit, name, gpus, address="127.0.0.1", is_simulated=True)
+    with units.begin(OPERATOR, fleet.OVERRIDE) as unit:
+        until = unit.now + timedelta(days=1)
+        fleet.override_standing(unit, [gpu.uuid for gpu in gpus], Standing.HEALTHY, until=until, reason="test")
+    return node_id
+
+
+def make_fleet(units: UnitOfWorkFactory) -> Fleet:
+    tenant_id = TenantId(new_id("tenant"))
+    with units.begin(OPERATOR, fleet.ENROL) as unit:
+        unit.session.add(Tenant(id=tenant_id, name="acme", created_at=unit.now))
+        unit.audit("tenant.create", "tenant", tenant_id)
+    tenant = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=tenant_id)
+    return Fleet(units, tenant, tenant_id, enrol_host(units, "alpha"))
