@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 NOT_STARTED = 127
 _USUAL_UMASK = 0o022
+_TORCHRUN = "import gc; gc.disable(); from torch.distributed.run import main; gc.enable(); main()"
+"""``python -m torch.distributed.run`` without collecting garbage while it imports torch, which is all of its start."""
 
 
 class StartError(Exception):
@@ -81,27 +83,23 @@ def torchrun_command(
     ranks_per_node: int,
     host: str,
     port: int,
-    grace_s: int,
     log_dir: Path,
     rank_command: list[str],
 ) -> list[str]:
     """One try, static rendezvous: restarts are ours to decide, with a new attempt and a new fence.
 
-    ``-P`` keeps the folder it runs in out of its imports. The shutdown timeout counts only when a rank fails by
-    itself; during a stop ``rank_entry`` keeps torchrun out of it.
+    Only options that every torch 2 knows: the tenant's environment need not hold the version of ours.
     """
     return [
         python,
-        "-P",
-        "-m",
-        "torch.distributed.run",
+        "-c",
+        _TORCHRUN,
         f"--nnodes={num_nodes}",
         f"--node-rank={node_rank}",
         f"--nproc-per-node={ranks_per_node}",
         f"--master-addr={host}",
         f"--master-port={port}",
         "--max-restarts=0",
-        f"--shutdown-timeout={grace_s}",
         f"--log-dir={log_dir}",
         "--no-python",
         *rank_command,

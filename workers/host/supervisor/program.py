@@ -85,6 +85,8 @@ class Program:
             place.mkdir(mode=0o700, exist_ok=True)
         for rank in order.local_ranks:
             self._open_fifo(pipes / str(rank))
+        # Counts only when a rank fails by itself; during a stop ``rank_entry`` keeps torchrun out of it.
+        environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(-(-order.grace_ns // files.NS_PER_S))
         output = self._pipe(_LAUNCHER)
         command = children.torchrun_command(
             python=order.python,
@@ -93,7 +95,6 @@ class Program:
             ranks_per_node=order.ranks_per_node,
             host=order.rendezvous_host,
             port=order.rendezvous_port,
-            grace_s=-(-order.grace_ns // files.NS_PER_S),
             log_dir=launch,
             rank_command=[
                 *(sys.executable, "-I", "-S", str(_RANK_ENTRY), str(self._folder), str(os.getpid())),
