@@ -75,7 +75,7 @@ def _exit_words(status: int | None) -> str:
     return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
 
 
-def child_environment(**values: str | Path) -> dict[str, str]:
+def child_environment(**values: str | int | Path) -> dict[str, str]:
     """Settings of a child as ``MUSTER_`` variables. What this process inherited of them does not reach it twice."""
     settings = {f"MUSTER_{name.upper()}": str(value) for name, value in values.items()}
     return {"PYTHONUNBUFFERED": "1", "PATH": os.environ.get("PATH", os.defpath), **settings}

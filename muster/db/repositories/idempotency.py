@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
@@ -49,10 +49,12 @@ def store_answer(
     location: str | None = None,
 ) -> None:
     """What every repetition of the request will be answered."""
-    row = session.scalars(
-        select(IdempotencyKey).where(IdempotencyKey.principal_scope == scope, IdempotencyKey.key == key)
-    ).one()
-    row.status, row.body, row.etag, row.location = status, body, etag, location
+    # On the connection, as in ``claim_key``: an answer alone is no change of state (I18).
+    session.connection().execute(
+        update(IdempotencyKey)
+        .where(IdempotencyKey.principal_scope == scope, IdempotencyKey.key == key)
+        .values(status=status, body=body, etag=etag, location=location)
+    )
 
 
 def forget_before(session: Session, moment: datetime) -> None:

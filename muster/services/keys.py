@@ -1,0 +1,170 @@
+"""API keys: made once, stored as a hash, checked on each request, revoked at once."""
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import select
+
+from muster.db.models import ApiKey, Node, Tenant
+from muster.db.repositories.keys import USE_RESOLUTION, key_by_prefix, note_use
+from muster.domain.errors import (
+    FieldFault,
+    ForbiddenError,
+    NotFoundError,
+    PreconditionFailedError,
+    UnauthenticatedError,
+    ValidationFailedError,
+)
+from muster.domain.ids import KeyId, NodeId, TenantId
+from muster.domain.principals import ROLE_PERMISSIONS, Permission, Principal, Role, system_principal
+from muster.identity import new_id
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from muster.tokens import Token, new_token, read_token
+
+CREATE: Final = declare_action("key.create")
+REVOKE: Final = declare_action("key.revoke")
+READ: Final = declare_action("key.read")
+NOTE_USE: Final = declare_action("key.note_use")
+
+TENANT_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN})
+_PRINCIPAL: Final = system_principal("authentication")
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """``token`` is the secret: it is shown once and stored nowhere."""
+
+    key: ApiKey
+    token: Token
+
+
+def create(
+    unit: UnitOfWork,
+    *,
+    name: str,
+    role: Role,
+    tenant_id: TenantId | None = None,
+    node_id: NodeId | None = None,
+    expires_at: datetime | None = None,
+) -> NewKey:
+    """A key with no more rights than its maker.
+
+    Raises:
+        ForbiddenError: the role holds what the maker does not.
+        ValidationFailedError: a tenant's role without a tenant, an end in the past, no such tenant or node.
+    """
+    unit.principal.require(Permission.KEY_WRITE)
+    tenant_id = _tenant_of(unit.principal, role, tenant_id)
+    _require_places(unit, role, tenant_id, node_id)
+    if expires_at is not None and expires_at <= unit.now:
+        raise _fault("/expires_at", "in_the_past", "must lie in the future")
+    token = new_token()
+    key = ApiKey(
+        id=KeyId(new_id("key")),
+        prefix=token.public,
+        secret_sha256=token.digest,
+        name=name,
+        role=role,
+        tenant_id=tenant_id,
+        node_id=node_id,
+        created_at=unit.now,
+        expires_at=expires_at,
+    )
+    unit.session.add(key)
+    detail = {"name": name, "role": role, "node_id": node_id}
+    unit.emit("key.created", "key", key.id, tenant_id=tenant_id, payload=detail)
+    unit.audit("key.create", "key", key.id, tenant_id=tenant_id, detail=detail)
+    unit.session.flush()
+    return NewKey(key, token)
+
+
+def _tenant_of(principal: Principal, role: Role, asked: TenantId | None) -> TenantId | None:
+    if principal.tenant_id is None:
+        return asked
+    is_more = role not in TENANT_ROLES or not ROLE_PERMISSIONS[role] <= ROLE_PERMISSIONS[principal.role]
+    if is_more or asked not in {None, principal.tenant_id}:
+        message = "a tenant makes keys for itself, with no more rights than the key that asks"
+        raise ForbiddenError(message, permission=str(Permission.KEY_WRITE))
+    return principal.tenant_id
+
+
+def _require_places(unit: UnitOfWork, role: Role, tenant_id: TenantId | None, node_id: NodeId | None) -> None:
+    if role is Role.SERVICE:
+        raise _fault("/role", "not_for_keys", "the control plane itself uses no key")
+    if (role in TENANT_ROLES) != (tenant_id is not None):
+        raise _fault("/tenant_id", "by_role", "is needed for a tenant's role, and only for one")
+    if (role is Role.NODE) != (node_id is not None):
+        raise _fault("/node_id", "by_role", "is needed for the role node, and only for it")
+    if tenant_id is not None and unit.session.get(Tenant, tenant_id) is None:
+        raise _fault("/tenant_id", "unknown_tenant", "there is no such tenant")
+    if node_id is not None and unit.session.get(Node, node_id) is None:
+        raise _fault("/node_id", "unknown_node", "there is no such node")
+
+
+def _fault(pointer: str, code: str, detail: str) -> ValidationFailedError:
+    return ValidationFailedError(f"{pointer}: {detail}", faults=(FieldFault(pointer, code, detail),))
+
+
+def list_keys(unit: UnitOfWork) -> Sequence[ApiKey]:
+    unit.principal.require(Permission.KEY_READ)
+    query = select(ApiKey).order_by(ApiKey.created_at.desc(), ApiKey.id.desc())
+    if not unit.principal.sees_all_tenants:
+        query = query.where(ApiKey.tenant_id == unit.principal.tenant_id)
+    return unit.session.scalars(query.limit(1000)).all()
+
+
+def get(unit: UnitOfWork, key_id: KeyId) -> ApiKey:
+    """Raises ``NotFoundError`` for a missing key and for another tenant's alike."""
+    unit.principal.require(Permission.KEY_READ)
+    key = unit.session.get(ApiKey, key_id)
+    if key is None or not (unit.principal.sees_all_tenants or key.tenant_id == unit.principal.tenant_id):
+        raise NotFoundError
+    return key
+
+
+def revoke(unit: UnitOfWork, key_id: KeyId, *, expected_version: int | None = None) -> ApiKey:
+    """From this commit on the key opens nothing: there is no cache. Revoking twice is the same as once."""
+    unit.principal.require(Permission.KEY_WRITE)
+    key = get(unit, key_id)
+    if expected_version is not None and key.version != expected_version:
+        raise PreconditionFailedError(current_version=key.version)
+    if key.revoked_at is not None:
+        return key
+    key.revoked_at = unit.now
+    unit.emit("key.revoked", "key", key.id, tenant_id=key.tenant_id, payload={"name": key.name})
+    unit.audit("key.revoke", "key", key.id, tenant_id=key.tenant_id, detail={"name": key.name})
+    unit.session.flush()
+    return key
+
+
+def authenticate(units: UnitOfWorkFactory, text: str, *, address: str | None, request_id: str | None) -> Principal:
+    """Who holds this token.
+
+    Raises:
+        UnauthenticatedError: the same words for malformed, unknown, wrong, expired and revoked.
+    """
+    token = read_token(text)
+    if token is None:
+        raise UnauthenticatedError
+    with units.read() as session:
+        key = key_by_prefix(session, token.public)
+    now = units.clock()
+    if key is None or not hmac.compare_digest(key.secret_sha256, token.digest):
+        raise UnauthenticatedError
+    if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
+        raise UnauthenticatedError
+    if key.last_used_at is None or now - key.last_used_at > USE_RESOLUTION:
+        with units.begin(_PRINCIPAL, NOTE_USE, quiet=True) as unit:
+            note_use(unit.session, key.id, now)
+    return Principal(
+        name=f"key:{key.name}",
+        role=key.role,
+        key_id=key.id,
+        tenant_id=key.tenant_id,
+        node_id=key.node_id,
+        address=address,
+        request_id=request_id,
+    )
