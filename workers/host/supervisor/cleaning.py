@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from workers.host.supervisor import files
@@ -40,6 +39,8 @@ def kill_leftovers(order: Order, *, supervisor_pid: int | None, reap: Callable[[
 
 def prove(folder: Path, order: Order, *, supervisor_pid: int | None) -> dict[str, Any]:
     """Look, write ``clean.json`` and return it: clean only with no process, no port and no scratch left."""
+    import shutil  # noqa: PLC0415  # it loads three compressors, and the start of the program would wait for them
+
     scratch = files.scratch_path(folder)
     for place in (scratch, folder / files.PIPES):
         shutil.rmtree(place, ignore_errors=True)

@@ -15,6 +15,7 @@ def leave() -> None:
         os._exit(0)
     os.dup2(2, 1)
     os.closerange(3, 1 << 20)
+    os.chdir("/")  # the starter's folder may be unmounted
     os.umask(0o077)
 
 

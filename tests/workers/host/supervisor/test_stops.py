@@ -22,11 +22,11 @@ CHECKPOINTS = (
     "while True: time.sleep(1)\n"
 )
 IGNORES = (
-    "import signal, time\n"
+    "import os, signal, time\n"
     "signal.signal(signal.SIGTERM, lambda *_: print('ignored', flush=True)); print('up', flush=True)\n"
     "while True:\n"
     "    time.sleep(0.01)\n"
-    "    open('last', 'w').write(str(time.clock_gettime_ns(time.CLOCK_BOOTTIME)))\n"
+    "    open('draft', 'w').write(str(time.clock_gettime_ns(time.CLOCK_BOOTTIME))); os.replace('draft', 'last')\n"
 )
 
 
