@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from workers.host.supervisor import exit_record, files
-from workers.host.supervisor.cleaning import kill_leftovers, prove
+from workers.host.supervisor.cleaning import kill_leftovers, prove_in_time
 from workers.host.supervisor.lock import is_locked, take_lock
 from workers.host.supervisor.order import OrderError, read_order
 from workers.host.supervisor.processes import is_same_process
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     AdoptionState = Literal["not_started", "running", "exited", "vanished"]
+
+
+_PROOF_PATIENCE_S = 1.0
+"""The launcher waits for this; what hangs longer is looked at again on its next turn."""
 
 
 class Adoption:
@@ -103,7 +107,7 @@ def reap_vanished(attempt_dir: Path) -> dict[str, Any]:
         if existing is not None:
             return existing
         order = read_order(attempt_dir)
-        killed = kill_leftovers(order, supervisor_pid=None, reap=lambda: None)
+        killed = kill_leftovers(order, supervisor_pid=None, reap=_nothing_to_reap)
         identity = files.read_json(attempt_dir / files.IDENTITY) or {}
         record = {
             **exit_record.blank_record(order.attempt_id, order.fence, order.boot_id),
@@ -119,7 +123,7 @@ def reap_vanished(attempt_dir: Path) -> dict[str, Any]:
             "supervisor_vanished": True,
         }
         files.write_json(attempt_dir / files.EXIT, record)
-        prove(attempt_dir, order, supervisor_pid=None)
+        prove_in_time(attempt_dir, order, supervisor_pid=None, reap=_nothing_to_reap, patience_s=_PROOF_PATIENCE_S)
         return record
     finally:
         os.close(lock)
@@ -137,14 +141,20 @@ def prove_clean(attempt_dir: Path) -> dict[str, Any]:
         return files.read_json(attempt_dir / files.CLEAN) or _proof_of_nothing(is_clean=False)
     try:
         order = read_order(attempt_dir)
-        kill_leftovers(order, supervisor_pid=None, reap=lambda: None)
-        return prove(attempt_dir, order, supervisor_pid=None)
+        kill_leftovers(order, supervisor_pid=None, reap=_nothing_to_reap)
+        return prove_in_time(
+            attempt_dir, order, supervisor_pid=None, reap=_nothing_to_reap, patience_s=_PROOF_PATIENCE_S
+        )
     except OrderError:  # without an order nothing has ever been started
         proof = _proof_of_nothing(is_clean=True)
         files.write_json(attempt_dir / files.CLEAN, proof)
         return proof
     finally:
         os.close(lock)
+
+
+def _nothing_to_reap() -> None:
+    """The attempt's processes are children of init, not of the one who asks."""
 
 
 def _proof_of_nothing(*, is_clean: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from workers.host.supervisor import files
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from workers.host.supervisor.order import Order
 
 KILL_PATIENCE_S = 10.0
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
 
 
 def reap_children() -> dict[int, int]:
@@ -35,6 +38,23 @@ def kill_leftovers(order: Order, *, supervisor_pid: int | None, reap: Callable[[
     """SIGKILL all that belongs to the attempt on this host. Returns how many processes that took."""
     killed, _ = kill_all(lambda: attempt_processes(order.marks, supervisor_pid), reap, patience_s=KILL_PATIENCE_S)
     return len(killed)
+
+
+def prove_in_time(
+    folder: Path, order: Order, *, supervisor_pid: int | None, reap: Callable[[], None], patience_s: float
+) -> dict[str, Any]:
+    """Kill and look until it is clean or the patience is over. A dying process has no environment to know it by
+    long before the kernel closes its ports, so one look right after the kill may well find the port still held.
+    """
+    pause_s = _FIRST_PAUSE_S
+    deadline = time.monotonic() + patience_s
+    while True:
+        proof = prove(folder, order, supervisor_pid=supervisor_pid)
+        if proof["clean"] or time.monotonic() > deadline:
+            return proof
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        kill_leftovers(order, supervisor_pid=supervisor_pid, reap=reap)
 
 
 def prove(folder: Path, order: Order, *, supervisor_pid: int | None) -> dict[str, Any]:

@@ -10,12 +10,11 @@ import os
 import select
 import signal
 import sys
-import time
 from pathlib import Path
 
 from workers.host.supervisor import exit_record, files
 from workers.host.supervisor.children import StartError
-from workers.host.supervisor.cleaning import kill_leftovers, prove
+from workers.host.supervisor.cleaning import kill_leftovers, prove_in_time
 from workers.host.supervisor.control_files import StopOrder, WatchedFile, lease_end_ns
 from workers.host.supervisor.kernel import adopt_orphans, oom_kills, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
@@ -35,8 +34,7 @@ EXIT_STARTED_BEFORE = 11
 EXIT_BAD_ORDER = 12
 _POLL_MS = 200
 _STOPPING_POLL_MS = 20
-_PROOF_PAUSE_S = 1.0
-_PROOF_TRIES = 30
+_PROOF_PATIENCE_S = 30.0
 _OOM_SCORE = -900
 LEASE = "lease"
 WALL_TIME = "walltime"
@@ -204,11 +202,7 @@ class Supervisor:
         self._blame_launcher()
         self._record["oom_killed"] = self._ran_out_of_memory()
         files.write_json(self._folder / files.EXIT, self._record)
-        for _ in range(_PROOF_TRIES):
-            if prove(self._folder, order, supervisor_pid=os.getpid())["clean"]:
-                return
-            time.sleep(_PROOF_PAUSE_S)
-            kill_leftovers(order, supervisor_pid=os.getpid(), reap=program.reap)
+        prove_in_time(self._folder, order, supervisor_pid=os.getpid(), reap=program.reap, patience_s=_PROOF_PATIENCE_S)
 
     def _blame_launcher(self) -> None:
         """No rank ever ran: torchrun failed, not the program (no torch, no peer, no free port)."""
