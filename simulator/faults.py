@@ -1,0 +1,102 @@
+"""What goes wrong, and when: drawn from the seed, counted, and stopped for good at the horizon."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from random import Random
+
+from muster.domain.ids import NodeId
+from muster.domain.states import StopReason
+from simulator.hosts import Host
+from simulator.kernel import Kernel
+from simulator.network import Wire
+from simulator.server import Server
+from simulator.settings import Settings
+
+_STOP_REASONS = (StopReason.RECLAIM, StopReason.MAINTENANCE, StopReason.EVACUATION)
+
+
+class Faults:
+    name = "faults"
+
+    def __init__(
+        self, kernel: Kernel, rng: Random, settings: Settings, server: Server, hosts: Mapping[NodeId, Host], *wires: Wire
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._kernel, self._rng, self._settings, self._server, self._hosts = kernel, rng, settings, server, hosts
+        self._wires = wires
+        self._is_over = False
+        kinds: tuple[Callable[[], None], ...] = (
+            self.kill_launcher, self.reboot, self.cut_one_way, self.cut_both_ways, self.drop_server,
+            self.flip_admission, self.cancel, self.stop_attempt,
+        )  # fmt: skip
+        self._kinds = kinds
+        self._weights = [rng.random() ** 2 for _ in kinds]
+
+    def strike(self) -> None:
+        """One fault, and the next some time later."""
+        if self._is_over:
+            return
+        kind = self._rng.choices(self._kinds, self._weights)[0]
+        self.counts[kind.__name__] += 1
+        kind()
+        self._kernel.after(1 + int(self._rng.expovariate(1 / self._settings.fault_gap_ms)), self.strike)
+
+    def end(self) -> None:
+        self._is_over = True
+        self._server.crash_rate = 0.0
+        self._server.come_up()
+        for gpu in self._server.store.is_admitted:
+            self._server.store.is_admitted[gpu] = True
+        for wire in self._wires:
+            wire.mend()
+        for host in self._hosts.values():
+            host.crash_rate = 0.0
+            for wire in (host.up, host.down, host.bell):
+                wire.mend()
+            host.boot()
+            host.start_launcher()
+
+    def _some_host(self) -> Host:
+        return self._rng.choice(list(self._hosts.values()))
+
+    def _a_while_ms(self) -> int:
+        """From a blink to longer than every lease, short ones most often."""
+        return int(self._settings.timers.server_lease_ms * 1.6 * self._rng.random() ** 3) + 1
+
+    def kill_launcher(self) -> None:
+        self._some_host().kill_launcher(self._a_while_ms())
+
+    def reboot(self) -> None:
+        self._some_host().power_off(self._a_while_ms())
+
+    def cut_one_way(self) -> None:
+        host = self._some_host()
+        wire = host.up if self._rng.random() < 0.5 else host.down
+        wire.cut_until_ms = self._kernel.now_ms + self._a_while_ms()
+
+    def cut_both_ways(self) -> None:
+        host = self._some_host()
+        host.up.cut_until_ms = host.down.cut_until_ms = host.bell.cut_until_ms = self._kernel.now_ms + self._a_while_ms()
+
+    def drop_server(self) -> None:
+        self._server.go_down(self._a_while_ms())
+
+    def flip_admission(self) -> None:
+        """A GPU is admitted no more, or again; one in two that falls is evacuated."""
+        is_admitted = self._server.store.is_admitted
+        gpu = self._rng.choice(list(is_admitted))
+        is_admitted[gpu] = not is_admitted[gpu]
+        attempt_id = self._server.store.holders.get(gpu)
+        if not is_admitted[gpu] and attempt_id is not None and self._rng.random() < 0.5:
+            self._server.receive(self._server.stop, attempt_id, StopReason.EVACUATION, 0)
+
+    def cancel(self) -> None:
+        jobs = list(self._server.store.jobs)
+        if jobs:
+            self._server.receive(self._server.cancel, self._rng.choice(jobs))
+
+    def stop_attempt(self) -> None:
+        live = list(self._server.store.live_of_job.values())
+        if live:
+            grace_ms = int(self._rng.random() * 4 * self._settings.timers.stop_grace_ms)
+            self._server.receive(self._server.stop, self._rng.choice(live), self._rng.choice(_STOP_REASONS), grace_ms)

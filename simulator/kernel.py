@@ -1,0 +1,48 @@
+"""The only clock and the only order of things: a heap of (time, number, action, arguments)."""
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Final
+
+Action = Callable[..., None]
+Entry = tuple[int, int, Action, tuple[Any, ...]]
+TRAIL_EVENTS: Final = 50
+
+
+class Kernel:
+    """True time in whole milliseconds. One event is one pop of the heap."""
+
+    __slots__ = ("_heap", "_number", "now_ms", "num_events", "trail")
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.num_events = 0
+        self.trail: deque[Entry] = deque(maxlen=TRAIL_EVENTS)
+        self._heap: list[Entry] = []
+        self._number = 0
+
+    def after(self, delay_ms: int, action: Action, *args: Any) -> None:
+        self._number = number = self._number + 1
+        heappush(self._heap, (self.now_ms + delay_ms, number, action, args))
+
+    def run(self, until_ms: int) -> None:
+        """Until ``until_ms``, or until nothing is left to happen."""
+        heap, note = self._heap, self.trail.append
+        while heap and heap[0][0] <= until_ms:
+            entry = heappop(heap)
+            self.now_ms = entry[0]
+            self.num_events += 1
+            note(entry)
+            entry[2](*entry[3])
+
+    def stop(self) -> None:
+        self._heap.clear()
+
+
+def told(entry: Entry) -> str:
+    """One event in one line."""
+    time_ms, _, action, args = entry
+    whom = getattr(getattr(action, "__self__", None), "name", "world")
+    said = ", ".join(getattr(arg, "__name__", None) or str(arg) for arg in args)
+    return f"{time_ms:>9} ms  {whom}.{action.__name__}({said})"

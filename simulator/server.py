@@ -1,0 +1,262 @@
+"""The control plane's use cases over the store: each is one transaction, with failpoints before and after its commit.
+
+What follows a commit (rings, answers) is lost when the process dies in between; what precedes it never happened.
+"""
+
+from collections.abc import Mapping
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from muster.domain.exits import ExitRecord, classify
+from muster.domain.ids import AttemptId, Fence, JobId, NodeId
+from muster.domain.lifecycle import attempt as attempts
+from muster.domain.lifecycle import job as jobs
+from muster.domain.lifecycle.host import ClaimGranted, ClaimRefused, HeartbeatAnswered, Phase
+from muster.domain.lifecycle.model import AttemptLife, JobLife, Verdict
+from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, StopReason
+from simulator.kernel import Action, Kernel
+from simulator.settings import Settings
+from simulator.store import JobRow, Store
+from simulator.truth import require
+from simulator.wiring import Wiring
+
+if TYPE_CHECKING:
+    from simulator.hosts import Host
+
+_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
+_GONE: Final = frozenset({Phase.EXITED, Phase.CLEAN})
+Held = tuple[tuple[AttemptId, Fence, Phase], ...]
+Fact = tuple[str, ExitRecord | None]
+
+
+class ServerCrashedError(Exception):
+    """The process dies here."""
+
+
+class Server:
+    name = "server"
+
+    def __init__(self, kernel: Kernel, rng: Random, settings: Settings, wiring: Wiring, store: Store) -> None:
+        self.store = store
+        self.hosts: dict[NodeId, Host] = {}
+        self.is_up = True
+        self.started_ms = -settings.timers.no_expiry_after_start_ms
+        self.crash_rate = settings.crash_rate
+        self.timers = wiring.server_timers(settings.timers)
+        self._true_timers = settings.timers
+        self._kernel, self._random, self._wiring = kernel, rng.random, wiring
+        self._forgotten: set[AttemptId] = set()
+
+    def receive(self, use_case: Action, *args: object) -> None:
+        """One request; the process may die in it."""
+        if not self.is_up:
+            return
+        try:
+            use_case(*args)
+        except ServerCrashedError:
+            self.go_down(int(self._random() * 5 * self.timers.heartbeat_ms))
+
+    def go_down(self, for_ms: int) -> None:
+        if self.is_up:
+            self.is_up = False
+            self._kernel.after(for_ms, self.come_up)
+
+    def come_up(self) -> None:
+        if not self.is_up:
+            self.is_up = True
+            self.started_ms = self._kernel.now_ms
+            if self._wiring.forgets_deadlines_at_restart:
+                self._forgotten.update(self.store.open_attempts)
+
+    def failpoint(self) -> None:
+        if self.crash_rate and self._random() < self.crash_rate:
+            raise ServerCrashedError
+
+    def submit(self, row: JobRow, max_restarts: int, acknowledge: Action) -> None:
+        """Accept a job: one key makes one job (I12)."""
+        job_id = self.store.job_of_key.get(row.key) if self._wiring.remembers_keys else None
+        if job_id is None:
+            if not self._wiring.answers_after_commit:
+                acknowledge(row)
+            self.failpoint()
+            is_new = row.key not in self.store.job_of_key
+            require(is_new, "I12", f"the key {row.key} makes a second job")
+            self.store.job_of_key[row.key] = row.job_id
+            self.store.rows[row.job_id] = row
+            self.store.put_job(JobLife(row.job_id, max_restarts=max_restarts))
+            self.failpoint()
+        acknowledge(row)
+
+    def cancel(self, job_id: JobId) -> None:
+        life = self.store.jobs[job_id]
+        after, commands = self._wiring.job_step(life, jobs.CancelAsked(), self._kernel.now_ms, self.timers)
+        self.failpoint()
+        self.store.put_job(after)
+        attempt_id = self.store.live_of_job.get(job_id)
+        if commands and attempt_id is not None:
+            self._stop(attempt_id, StopReason.CANCEL, self.store.rows[job_id].stop_grace_ms)
+
+    def stop(self, attempt_id: AttemptId, reason: StopReason, grace_ms: int) -> None:
+        if attempt_id in self.store.live_of_job.values():
+            self.failpoint()
+            self._stop(attempt_id, reason, grace_ms)
+
+    def _stop(self, attempt_id: AttemptId, reason: StopReason, grace_ms: int) -> None:
+        event = attempts.StopAsked(reason, self._kernel.now_ms + grace_ms)
+        life = self.store.attempts[attempt_id]
+        after, commands = self._wiring.attempt_step(life, event, self._kernel.now_ms, self.timers)
+        self._apply(life, after, commands)
+        self.failpoint()
+        self._ring(after, commands)
+
+    def step_attempt(self, life: AttemptLife, event: attempts.Event) -> tuple[attempts.Command, ...]:
+        """One event as one transaction."""
+        after, commands = self._wiring.attempt_step(life, event, self._kernel.now_ms, self.timers)
+        if after is not life:
+            self.failpoint()
+            self._apply(life, after, commands)
+            self.failpoint()
+        if commands:
+            self._ring(after, commands)
+        return commands
+
+    def _apply(self, before: AttemptLife, after: AttemptLife, commands: tuple[attempts.Command, ...]) -> None:
+        now_ms = self._kernel.now_ms
+        if after.ending is not before.ending and after.ending is not None:
+            cause, proof = after.ending.cause, after.ending.proof
+            up_ms = now_ms - self.started_ms
+            self.store.require_end_is_proved(after, cause, proof, up_ms, self._true_timers.no_expiry_after_start_ms)
+        self.store.put_attempt(after)
+        for command in commands:
+            if isinstance(command, attempts.Ended):
+                self.store.count_usage(after.attempt_id)
+                self._end_job(after, command.verdict)
+
+    def _end_job(self, life: AttemptLife, verdict: Verdict) -> None:
+        job = self.store.jobs[life.job_id]
+        self.store.put_job(
+            self._wiring.job_step(job, jobs.AttemptEnded(verdict), self._kernel.now_ms, self.timers)[0]
+        )
+
+    def _ring(self, life: AttemptLife, commands: tuple[attempts.Command, ...]) -> None:
+        for command in commands:
+            if isinstance(command, attempts.Ring):
+                self.ring(command.node_id)
+
+    def ring(self, node_id: NodeId) -> None:
+        host = self.hosts[node_id]
+        host.bell.send(host.on_ring)
+
+    def heartbeat(
+        self, node_id: NodeId, boot_id: str, seq: int, held: Held, sent_ms: int, launch: int, is_rung: bool
+    ) -> None:  # noqa: FBT001  # arguments cross the wire by place
+        store, host = self.store, self.hosts[node_id]
+        hearing = self._wiring.hear(store.hearings.get(node_id), boot_id, seq, self._kernel.now_ms)
+        if hearing is None:
+            host.down.send(host.on_answer, launch, HeartbeatAnswered(sent_ms, 0))
+            return
+        self.failpoint()
+        store.hearings[node_id] = hearing
+        listed = {item[0] for item in held}
+        unclaimed: list[tuple[AttemptId, Fence]] = []
+        for attempt_id in tuple(store.open_on[node_id]):
+            life = store.attempts[attempt_id]
+            part = attempts.part_of(life, node_id)
+            is_listed = attempt_id in listed
+            if part is not None and part.state in _MAY_RUN and is_listed == (part.omitted_ms is not None):
+                self.step_attempt(life, attempts.Listed(node_id, boot_id, is_listed))
+            if self._wiring.is_unclaimed_on(life, node_id) and (is_rung or self._wiring.lists_unclaimed_unrung):
+                unclaimed.append((attempt_id, life.fence))
+        stops, forget = self._orders(node_id, held)
+        self.failpoint()
+        answer = HeartbeatAnswered(sent_ms, self.timers.agent_lease_ms, tuple(unclaimed), stops, forget)
+        host.down.send(host.on_answer, launch, answer)
+
+    def _orders(self, node_id: NodeId, held: Held) -> tuple[Mapping[AttemptId, tuple[str, int]], tuple[AttemptId, ...]]:
+        stops: dict[AttemptId, tuple[str, int]] = {}
+        forget: list[AttemptId] = []
+        open_here = self.store.open_on[node_id]
+        for attempt_id, _, phase in held:
+            if attempt_id not in open_here:
+                if phase is Phase.CLEAN:
+                    forget.append(attempt_id)
+                order: tuple[str, int] | None = ("stale", 0)
+            else:
+                order = self._wiring.stop_order(self.store.attempts[attempt_id], node_id, self._kernel.now_ms)
+            if order is not None and phase not in _GONE:
+                stops[attempt_id] = (order[0], 0) if attempt_id in self._forgotten else order
+        return stops, tuple(forget)
+
+    def claim(self, node_id: NodeId, attempt_id: AttemptId, fence: Fence, boot_id: str, sent_ms: int, launch: int) -> None:
+        life = self.store.attempts[attempt_id]
+        host = self.hosts[node_id]
+        hearing = self.store.hearings.get(node_id)
+        commands: tuple[attempts.Command, ...] = ()
+        if not self._wiring.knows_claiming_boot or (hearing is not None and hearing.boot_id == boot_id):
+            event = attempts.ClaimAsked(node_id, fence, boot_id, f"{node_id}/{attempt_id}")
+            commands = self.step_attempt(life, event)
+        for command in commands:
+            if isinstance(command, attempts.Grant):
+                granted = ClaimGranted(attempt_id, life.job_id, sent_ms, self.timers.agent_lease_ms)
+                host.down.send(host.on_answer, launch, granted)
+                return
+        host.down.send(host.on_answer, launch, ClaimRefused(attempt_id))
+
+    def report(
+        self, node_id: NodeId, attempt_id: AttemptId, fence: Fence, boot_id: str, facts: tuple[Fact, ...],
+        acknowledge: Action, launch: int, phase: Phase,
+    ) -> None:  # fmt: skip
+        """Each fact has effect at most once, and in the order in which it came about (I14)."""
+        for kind, record in facts:
+            life = self.store.attempts[attempt_id]
+            if not self._wiring.checks_fence_of_reports:
+                life, fence, boot_id, node_id = self._newest(life, fence, boot_id, node_id)
+            event: attempts.Event = attempts.Started(node_id, fence, boot_id)
+            if record is not None:
+                verdict = classify(record, None if life.stop is None else life.stop.reason)
+                event = attempts.Exited(node_id, fence, boot_id, Verdict(verdict.cause, verdict.proof))
+            elif kind == "cleaned":
+                event = attempts.Cleaned(node_id, fence, boot_id)
+            self.step_attempt(life, event)
+        self.hosts[node_id].down.send(acknowledge, launch, attempt_id, phase)
+
+    def _newest(
+        self, life: AttemptLife, fence: Fence, boot_id: str, node_id: NodeId
+    ) -> tuple[AttemptLife, Fence, str, NodeId]:
+        """The planted fault: what an old attempt reports is taken for the job's live one."""
+        live = self.store.attempts.get(self.store.live_of_job.get(life.job_id, life.attempt_id), life)
+        if live is life:
+            return life, fence, boot_id, node_id
+        part = attempts.part_of(live, node_id) or live.hosts[0]
+        return live, live.fence, part.boot_id or boot_id, part.node_id
+
+    def take_commit(self, attempt_id: AttemptId, job_id: JobId, fence: Fence) -> None:
+        """A program commits a checkpoint: only under the fence of the job's live attempt."""
+        is_current = self.store.live_of_job.get(job_id) == attempt_id and self.store.attempts[attempt_id].fence == fence
+        if is_current or not self._wiring.checks_fence_of_commits:
+            self.store.truth.commits(job_id, fence)
+
+    def reconcile(self) -> None:
+        """Let time pass for each open attempt and each waiting job: looked at now, changed a little later."""
+        for job_id, job in tuple(self.store.jobs.items()):
+            if job.state not in TERMINAL_JOB_STATES:
+                after = self._wiring.job_step(job, jobs.Tick(), self._kernel.now_ms, self.timers)[0]
+                if after is not job:
+                    self.failpoint()
+                    self.store.put_job(after)
+        tick = attempts.Tick(dict(self.store.hearings), self.started_ms)
+        for attempt_id in tuple(self.store.open_attempts):
+            life = self.store.attempts[attempt_id]
+            after, _ = self._wiring.attempt_step(life, tick, self._kernel.now_ms, self.timers)
+            if after is not life:
+                delay_ms = 1 + int(self._random() * self._random() * self.timers.ring_again_ms)
+                self._kernel.after(delay_ms, self.receive, self.tick_attempt, life, tick)
+
+    def tick_attempt(self, seen: AttemptLife, seen_tick: attempts.Tick) -> None:
+        """Under the row's lock everything is read again; the planted reaper writes what it had decided on old reading."""
+        if not self._wiring.compares_and_sets:
+            self.step_attempt(seen, seen_tick)
+            return
+        life = self.store.attempts[seen.attempt_id]
+        if life.state is not AttemptState.ENDED or life.attempt_id in self.store.open_attempts:
+            self.step_attempt(life, attempts.Tick(self.store.hearings, self.started_ms))

@@ -1,0 +1,67 @@
+"""What kind of world a seed makes: calm or brutal, small or large, with real or with scaled timers."""
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from muster.domain.lifecycle.model import Timers
+from muster.domain.policy import DEFAULT_POLICY
+
+_REAL_TIMERS: Final = Timers.of(DEFAULT_POLICY)
+_SCALED_FIELDS: Final = tuple(name for name in Timers.__dataclass_fields__ if name.endswith("_ms"))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``crash_rate``: of every failpoint; ``fault_gap_ms``: the mean time between two faults of the whole world."""
+
+    timers: Timers
+    num_hosts: int
+    gpus_per_host: int
+    num_jobs: int
+    loss: float
+    duplication: float
+    min_delay_ms: int
+    tail_delay_ms: int
+    crash_rate: float
+    fault_gap_ms: int
+    drift_ppm: float
+    horizon_ms: int
+    turn_ms: int
+    reconcile_ms: int
+
+    @property
+    def settle_ms(self) -> int:
+        """Liveness: how long after the last fault everything may take to end and be clean."""
+        timers = self.timers
+        one_try_ms = timers.server_lease_ms + timers.place_again_ms + timers.retry_backoff_max_ms
+        return timers.no_expiry_after_start_ms + 12 * one_try_ms
+
+
+def draw_settings(rng: Random) -> Settings:
+    """One in eight keeps the policy's own timers; the others are ten times faster."""
+    scale = 1.0 if rng.random() < 0.125 else 0.1
+    timers = scaled_timers(scale)
+    fury = rng.random() if rng.random() < 0.85 else 0.0
+    heartbeat_ms = timers.heartbeat_ms
+    return Settings(
+        timers=timers,
+        num_hosts=rng.randint(3, 5),
+        gpus_per_host=rng.randint(1, 3),
+        num_jobs=rng.randint(4, 8),
+        loss=fury * rng.choice((0.0, 0.02, 0.1, 0.3)),
+        duplication=fury * rng.choice((0.0, 0.05, 0.3)),
+        min_delay_ms=rng.randint(1, 20),
+        tail_delay_ms=int(heartbeat_ms * rng.choice((0.02, 0.2, 2.0, 8.0, 30.0)) * (0.1 + fury)),
+        crash_rate=fury * rng.choice((0.0, 0.002, 0.01, 0.03)),
+        fault_gap_ms=int(heartbeat_ms * rng.choice((2, 6, 20)) / (0.1 + fury)),
+        drift_ppm=rng.choice((0.0, 50.0, 200.0)),
+        horizon_ms=heartbeat_ms * rng.choice((150, 250, 400)),
+        turn_ms=heartbeat_ms // 2,
+        reconcile_ms=heartbeat_ms,
+    )
+
+
+def scaled_timers(scale: float) -> Timers:
+    numbers = {name: round(getattr(_REAL_TIMERS, name) * scale) for name in _SCALED_FIELDS}
+    return replace(_REAL_TIMERS, **numbers)

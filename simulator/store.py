@@ -1,0 +1,154 @@
+"""The database in memory: rows, versions by identity, and the rules that the real one enforces by index and trigger."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
+from muster.domain.job_spec import NodeLossRule
+from muster.domain.lifecycle.contact import Hearing
+from muster.domain.lifecycle.model import AttemptLife, JobLife
+from muster.domain.states import (
+    ALLOCATION_EDGES,
+    ATTEMPT_EDGES,
+    HOST_PART_EDGES,
+    JOB_EDGES,
+    TERMINAL_JOB_STATES,
+    AllocationState,
+    AttemptState,
+    Cause,
+    HostPartState,
+    JobState,
+    require_edge,
+)
+from simulator.truth import Truth, require
+
+_CLEAN, _ENDED = HostPartState.CLEAN, AttemptState.ENDED
+_OVER = frozenset({HostPartState.EXITED, HostPartState.CLEAN})
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """What the tenant asked for."""
+
+    job_id: JobId
+    key: str
+    nodes: int
+    gpus_per_node: int
+    rule: NodeLossRule
+    wall_time_ms: int
+    stop_grace_ms: int
+
+
+@dataclass(slots=True)
+class Store:
+    truth: Truth
+    gpus: dict[NodeId, tuple[GpuUuid, ...]]
+    is_admitted: dict[GpuUuid, bool]
+    rows: dict[JobId, JobRow] = field(default_factory=dict)
+    job_of_key: dict[str, JobId] = field(default_factory=dict)
+    jobs: dict[JobId, JobLife] = field(default_factory=dict)
+    attempts: dict[AttemptId, AttemptLife] = field(default_factory=dict)
+    live_of_job: dict[JobId, AttemptId] = field(default_factory=dict)
+    allocated: dict[AttemptId, Mapping[NodeId, tuple[GpuUuid, ...]]] = field(default_factory=dict)
+    allocation_states: dict[AttemptId, AllocationState] = field(default_factory=dict)
+    holders: dict[GpuUuid, AttemptId] = field(default_factory=dict)
+    hearings: dict[NodeId, Hearing] = field(default_factory=dict)
+    open_on: dict[NodeId, dict[AttemptId, None]] = field(default_factory=dict)
+    open_attempts: dict[AttemptId, None] = field(default_factory=dict)
+    usage_counts: dict[tuple[AttemptId, GpuUuid], int] = field(default_factory=dict)
+    serial: int = 0
+
+    def next_fence(self) -> Fence:
+        self.serial += 1
+        return compose_fence(1, self.serial)
+
+    def put_job(self, life: JobLife) -> None:
+        before = self.jobs.get(life.job_id)
+        if before is not None and before.state is not life.state:
+            require_edge(JOB_EDGES, before.state, life.state)
+        if before is not None and before.state in TERMINAL_JOB_STATES:
+            require(life == before, "I21", f"{life.job_id} changes after its end")
+        self.jobs[life.job_id] = life
+
+    def insert_attempt(self, life: AttemptLife, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
+        """I1, I2, I5 as unique indexes; I3 is asked by the caller, who knows the clock."""
+        row = self.rows[life.job_id]
+        require(life.job_id not in self.live_of_job, "I2", f"{life.job_id} has a live attempt already")
+        is_whole = len(picks) == row.nodes and all(len(part) == row.gpus_per_node for part in picks.values())
+        require(is_whole, "I5", f"{life.attempt_id} is placed in part: {picks}")
+        self.truth.placed(life.job_id, life.fence)
+        self.attempts[life.attempt_id] = life
+        self.live_of_job[life.job_id] = life.attempt_id
+        self.allocated[life.attempt_id] = picks
+        self.allocation_states[life.attempt_id] = AllocationState.HELD
+        self.open_attempts[life.attempt_id] = None
+        for node_id, part in picks.items():
+            self.open_on[node_id][life.attempt_id] = None
+            for gpu in part:
+                require(gpu not in self.holders, "I1", f"{gpu} is held by {self.holders.get(gpu)} already")
+                self.holders[gpu] = life.attempt_id
+
+    def put_attempt(self, after: AttemptLife) -> None:
+        """One attempt's row and its hosts' rows, with what the database would refuse and what must never happen."""
+        before = self.attempts[after.attempt_id]
+        if before.state is not after.state:
+            require_edge(ATTEMPT_EDGES, before.state, after.state)
+        if before.ending is not None:
+            require(after.ending == before.ending, "I21", f"{after.attempt_id}: its cause changes")
+        if before.stop is not None:
+            is_kept = after.stop is not None and after.stop.deadline_ms <= before.stop.deadline_ms
+            require(is_kept, "I8", f"{after.attempt_id}: its stop deadline is dropped or lengthened")
+        if after.hosts is not before.hosts:
+            self._put_parts(before, after)
+        self.attempts[after.attempt_id] = after
+        if after.state is _ENDED and before.state is not _ENDED:
+            del self.live_of_job[after.job_id]
+            self._move_allocation(after.attempt_id, AllocationState.CLEANING)
+        if after.state is _ENDED:
+            self._release(after)
+
+    def _put_parts(self, before: AttemptLife, after: AttemptLife) -> None:
+        for old, new in zip(before.hosts, after.hosts, strict=True):
+            if old.state is new.state:
+                continue
+            require_edge(HOST_PART_EDGES, old.state, new.state)
+            place = (after.attempt_id, new.node_id)
+            if new.state in _OVER:
+                require(not self.truth.runs(place), "I14", f"{place} is {new.state} at the server and runs on its host")
+            if new.state is _CLEAN:
+                require(place not in self.truth.present, "I22", f"{place} is clean at the server, not on its host")
+                self.open_on[new.node_id].pop(after.attempt_id, None)
+
+    def _release(self, life: AttemptLife) -> None:
+        is_all_clean = True
+        for part in life.hosts:
+            if part.state is not _CLEAN:
+                is_all_clean = False
+                continue
+            for gpu in self.allocated[life.attempt_id][part.node_id]:
+                if self.holders.get(gpu) == life.attempt_id:
+                    require(gpu not in self.truth.user_of, "I22", f"{gpu} is freed while {self.truth.user_of.get(gpu)} uses it")
+                    del self.holders[gpu]
+        if is_all_clean and life.attempt_id in self.open_attempts:
+            self._move_allocation(life.attempt_id, AllocationState.RELEASED)
+            del self.open_attempts[life.attempt_id]
+
+    def _move_allocation(self, attempt_id: AttemptId, state: AllocationState) -> None:
+        require_edge(ALLOCATION_EDGES, self.allocation_states[attempt_id], state)
+        self.allocation_states[attempt_id] = state
+
+    def count_usage(self, attempt_id: AttemptId) -> None:
+        for part in self.allocated[attempt_id].values():
+            for gpu in part:
+                count = self.usage_counts[attempt_id, gpu] = self.usage_counts.get((attempt_id, gpu), 0) + 1
+                require(count == 1, "I23", f"{attempt_id} on {gpu} is counted {count} times")
+
+    def require_end_is_proved(self, life: AttemptLife, cause: Cause, proof: str, up_ms: int, no_expiry_ms: int) -> None:
+        """R15: by silence alone nothing ends soon after the control plane's own start."""
+        if cause is Cause.NODE_LOST and ("without a word" in proof or "relaunches fenced" in proof):
+            require(up_ms >= no_expiry_ms, "R15", f"{life.attempt_id} ends by silence {up_ms} ms after the server's start")
+
+    def is_at_rest(self) -> bool:
+        """Every job is over (or held for a person), and nothing is held."""
+        at_rest = TERMINAL_JOB_STATES | {JobState.HELD}
+        return not self.open_attempts and not self.holders and all(life.state in at_rest for life in self.jobs.values())

@@ -1,0 +1,40 @@
+"""How the core is wired to the world. The defaults are the truth; ``planted`` replaces one part at a time by a bug."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from muster.domain.ids import NodeId
+from muster.domain.lifecycle import attempt, contact, host, job
+from muster.domain.lifecycle.model import AttemptLife, JobLife, Timers
+
+
+def _as_they_are(timers: Timers) -> Timers:
+    return timers
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    attempt_step: Callable[[AttemptLife, attempt.Event, int, Timers], attempt.Outcome] = attempt.step
+    job_step: Callable[[JobLife, job.Event, int, Timers], job.Outcome] = job.step
+    host_step: Callable[[host.HostLedger, host.Event, int], host.Outcome] = host.step
+    host_restarted: Callable[[host.HostLedger, str], host.Outcome] = host.restarted
+    hear: Callable[[contact.Hearing | None, str, int, int], contact.Hearing | None] = contact.hear
+    is_unclaimed_on: Callable[[AttemptLife, NodeId], bool] = attempt.is_unclaimed_on
+    stop_order: Callable[[AttemptLife, NodeId, int], tuple[str, int] | None] = attempt.stop_order
+    server_timers: Callable[[Timers], Timers] = _as_they_are
+    lists_unclaimed_unrung: bool = True
+    forgets_deadlines_at_restart: bool = False
+    rechecks_admission: bool = True
+    rechecks_snapshot: bool = True
+    compares_and_sets: bool = True
+    checks_fence_of_reports: bool = True
+    checks_fence_of_commits: bool = True
+    knows_claiming_boot: bool = True
+    answers_after_commit: bool = True
+    remembers_keys: bool = True
+    persists_before_acting: bool = True
+    supervisors_fence_themselves: bool = True
+    looks_before_it_says_clean: bool = True
+
+
+TRUE_WIRING = Wiring()
