@@ -199,6 +199,10 @@ def _exited(life: AttemptLife, part: HostPart, verdict: Verdict) -> Outcome:
     everyone_done = all(host.state in _OVER for host in life.hosts)
     if verdict.cause is not Cause.SUCCEEDED or everyone_done:
         return _ending(life, verdict)
+    if life.stop is not None and not any(host.state in _MAY_RUN for host in life.hosts):
+        # The others were never claimed, and are not to be any more: nobody else will report an end.
+        why = "stopped: some hosts had ended well, and the others had not claimed it yet"
+        return _ending(life, Verdict(STOP_CAUSES[life.stop.reason], why))
     return life, ()
 
 
@@ -305,7 +309,7 @@ def _contact(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> Outc
         return life, ()
     if life.state is not _S.LOST:
         life = replace(_moved(life, _S.LOST), resume_state=life.state)
-    return _lost(life, lost)
+    return _lost(life, lost) if may_expire else (life, ())
 
 
 def _lost(life: AttemptLife, lost: list[NodeId]) -> Outcome:
