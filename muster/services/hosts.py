@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from muster.db.models import AllocationGpu, Attempt, AttemptHost, Job, LogChunk, Node
@@ -302,6 +302,8 @@ def store_logs(unit: UnitOfWork, attempt_id: AttemptId, batch: LogBatch) -> LogA
         raise StaleFenceError
     if not batch.chunks:
         return LogAnswer(stored=0)
+    # One writer a job at a time: pieces become visible in the order of their positions, so a follower skips none.
+    unit.session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(owner.job_id, 0))))
     rows: list[dict[str, Any]] = [
         {
             "attempt_id": attempt_id,

@@ -212,7 +212,9 @@ class Launcher:
 
     def _prove_clean(self, command: host.ProveClean) -> None:
         folder = self._folder(command.attempt_id)
-        proof = folder.read("clean.json") or supervisor.prove_clean(folder.path)
+        proof = folder.read("clean.json")
+        if proof is None or not proof.get("clean"):
+            proof = supervisor.prove_clean(folder.path)
         if proof.get("clean"):
             self._apply(host.ProvedClean(command.attempt_id))
 

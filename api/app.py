@@ -1,0 +1,61 @@
+"""The application factory: routes, problems, documents; refused at start when a route declares no permission."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, FastAPI
+from starlette.types import ASGIApp
+
+from api import documents, problems
+from api.dependencies import AppDependencies
+from api.middleware import Edge
+from api.permissions import declared_routes
+from api.streams import Broadcast
+from api.v1 import events, fleet, hosts, jobs, keys, system, tenants
+from muster import __version__
+
+
+def create_app(dependencies: AppDependencies) -> ASGIApp:
+    """The whole API as one ASGI application.
+
+    Raises:
+        UndeclaredRouteError: a route, websocket or mount says neither its permission nor why it needs none.
+    """
+    app = create_inner_app(dependencies)
+    return Edge(
+        app,
+        body_bytes=dependencies.limits.json_body_bytes,
+        allowed_hosts=dependencies.allowed_hosts,
+        registry=dependencies.registry,
+    )
+
+
+def create_inner_app(dependencies: AppDependencies) -> FastAPI:
+    """The application without its outermost layer, for those who look at its routes."""
+    app = FastAPI(
+        title="Muster",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=_lifespan,
+        redirect_slashes=False,
+    )
+    app.state.dependencies = dependencies
+    app.state.broadcast = Broadcast(dependencies.units)
+    app.include_router(system.router)
+    v1 = APIRouter(prefix="/v1")
+    for module in (jobs, keys, tenants, fleet, events, hosts):
+        v1.include_router(module.router)
+    v1.include_router(system.v1)
+    app.include_router(v1)
+    problems.install(app)
+    documents.install(app)
+    tuple(declared_routes(app))
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.broadcast.close()

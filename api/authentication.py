@@ -1,0 +1,27 @@
+"""From the Authorization header to the principal. One header, one scheme, one answer to every fault."""
+
+from typing import Final
+
+from fastapi import Request
+
+from api.dependencies import dependencies_of
+from muster.domain.errors import UnauthenticatedError
+from muster.domain.principals import Principal
+from muster.services.keys import authenticate
+
+_SCHEME: Final = "bearer "
+
+
+def authenticated(request: Request) -> Principal:
+    """Raises ``UnauthenticatedError``: no header, two of them, another scheme, or a token that opens nothing."""
+    headers = request.headers.getlist("authorization")
+    if len(headers) != 1 or headers[0][: len(_SCHEME)].lower() != _SCHEME:
+        raise UnauthenticatedError
+    principal = authenticate(
+        dependencies_of(request).units,
+        headers[0][len(_SCHEME) :],
+        address=request.client.host if request.client else None,
+        request_id=getattr(request.state, "request_id", None),
+    )
+    request.state.principal = principal
+    return principal

@@ -1,0 +1,157 @@
+"""Every change by REST: one unit of work, repeatable under an Idempotency-Key, and to be tried with ``?dry_run=true``.
+
+The key's row is written in the transaction of the effect, so between them there is no gap: a repetition finds either
+nothing or the whole answer.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Self, TypeVar
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.responses import JSONResponse
+
+from api.dependencies import dependencies_of
+from muster.db.models import IdempotencyKey
+from muster.db.repositories.idempotency import claim_key, store_answer
+from muster.domain.errors import (
+    IdempotencyKeyReusedError,
+    InvalidIdempotencyKeyError,
+    PreconditionRequiredError,
+    ValidationFailedError,
+)
+from muster.domain.principals import Principal
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
+
+MAX_KEY_LENGTH: Final = 255
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a change answers; ``etag`` is the version of the object in ``body``."""
+
+    body: dict[str, Any]
+    status: int = 200
+    etag: str | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One request that changes something."""
+
+    units: UnitOfWorkFactory
+    key: str | None
+    is_dry_run: bool
+    method_path: str
+    body_sha256: bytes
+
+    def without_key(self) -> Self:
+        """For an answer that must not be kept: a secret that is shown once."""
+        return replace(self, key=None)
+
+    def run(
+        self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
+    ) -> JSONResponse:
+        """Do ``work`` once and answer; begun again when it met another unit on the same rows."""
+        return retrying(lambda: self._once(principal, action, work, render))
+
+    def _once(
+        self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
+    ) -> JSONResponse:
+        key = None if self.is_dry_run else self.key
+        scope = principal.tenant_id or principal.key_id or principal.name
+        with self.units.begin(principal, action, dry_run=self.is_dry_run) as unit:
+            if key is not None:
+                earlier = claim_key(
+                    unit.session,
+                    scope=scope,
+                    key=key,
+                    method_path=self.method_path,
+                    body_sha256=self.body_sha256,
+                    now=unit.now,
+                )
+                if earlier is not None:
+                    return self._replay(earlier)
+            answer = render(work(unit))
+            if self.is_dry_run:
+                body = {**answer.body, "dry_run": True, "consequences": unit.consequences}
+                return JSONResponse(body, status_code=200)
+            if key is not None:
+                store_answer(
+                    unit.session,
+                    scope=scope,
+                    key=key,
+                    status=answer.status,
+                    body=answer.body,
+                    etag=answer.etag,
+                    location=answer.location,
+                )
+        return _response(answer.body, answer.status, answer.etag, answer.location)
+
+    def _replay(self, earlier: IdempotencyKey) -> JSONResponse:
+        if earlier.method_path != self.method_path or earlier.body_sha256 != self.body_sha256:
+            raise IdempotencyKeyReusedError
+        response = _response(earlier.body or {}, earlier.status or 200, earlier.etag, earlier.location)
+        response.headers["Idempotency-Replayed"] = "true"
+        return response
+
+
+def _response(body: dict[str, Any], status: int, etag: str | None, location: str | None) -> JSONResponse:
+    headers = {name: value for name, value in (("ETag", etag), ("Location", location)) if value is not None}
+    return JSONResponse(body, status_code=status, headers=headers)
+
+
+def change_of(
+    request: Request,
+    idempotency_key: Annotated[str | None, Header(description="makes a repetition safe: one key, one effect")] = None,
+    *,
+    dry_run: Annotated[bool, Query(description="the same path, rolled back, with its consequences")] = False,
+) -> Change:
+    """Raises ``InvalidIdempotencyKeyError`` for a key that is empty, too long or not visible ASCII."""
+    given = request.headers.getlist("idempotency-key")
+    if len(given) > 1:
+        raise InvalidIdempotencyKeyError
+    if idempotency_key is not None and not _is_key(idempotency_key):
+        raise InvalidIdempotencyKeyError
+    body = getattr(request.state, "raw_body", b"")
+    return Change(
+        units=dependencies_of(request).units,
+        key=idempotency_key,
+        is_dry_run=dry_run,
+        method_path=f"{request.method} {request.scope['path']}",
+        body_sha256=hashlib.sha256(body).digest(),
+    )
+
+
+def _is_key(text: str) -> bool:
+    return 1 <= len(text) <= MAX_KEY_LENGTH and all("!" <= character <= "~" for character in text)
+
+
+Changing = Annotated[Change, Depends(change_of)]
+
+
+def etag_of(version: int) -> str:
+    return f'"v{version}"'
+
+
+def version_in(if_match: str | None, *, is_required: bool) -> int | None:
+    """The version that an If-Match header names; None where it is absent or ``*``.
+
+    Raises:
+        PreconditionRequiredError: absent where it is needed.
+        ValidationFailedError: not an ETag of ours.
+    """
+    if if_match is None:
+        if is_required:
+            raise PreconditionRequiredError
+        return None
+    text = if_match.strip()
+    if text == "*":
+        return None
+    digits = text.removeprefix('"v').removesuffix('"')
+    if text != f'"v{digits}"' or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+        raise ValidationFailedError('If-Match: must be an ETag such as "v3"')
+    return int(digits)

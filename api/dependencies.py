@@ -1,0 +1,25 @@
+"""What the routes stand on, made once at start and carried by the application."""
+
+from dataclasses import dataclass, field
+
+from fastapi import Request
+from prometheus_client import CollectorRegistry
+
+from muster.domain.policy import DEFAULT_POLICY, LimitPolicy
+from muster.services.unit_of_work import UnitOfWorkFactory
+
+
+@dataclass(frozen=True, slots=True)
+class AppDependencies:
+    """``secret_key`` signs cursors; ``allowed_hosts``: the Host headers that are answered (empty: any well-formed)."""
+
+    units: UnitOfWorkFactory
+    secret_key: bytes
+    limits: LimitPolicy = field(default_factory=lambda: DEFAULT_POLICY.limits)
+    allowed_hosts: frozenset[str] = frozenset()
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+
+def dependencies_of(request: Request) -> AppDependencies:
+    dependencies: AppDependencies = request.app.state.dependencies
+    return dependencies

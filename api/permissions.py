@@ -1,0 +1,77 @@
+"""Who may call what: each route declares a permission, or says why it needs none. Start-up refuses any other route.
+
+Authorisation is a dependency of the route itself, never a rule about paths, so no spelling of a path can pass it by.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import iter_route_contexts
+
+from api.authentication import authenticated
+from muster.domain.principals import Permission, Principal
+
+_DECLARES: Final = "__muster_declares__"
+
+
+class UndeclaredRouteError(RuntimeError):
+    """A route without a permission; the API does not start."""
+
+
+def requires(permission: Permission) -> Any:
+    """The principal who calls, once it is known to hold ``permission``."""
+
+    def check(request: Request) -> Principal:
+        principal = authenticated(request)
+        principal.require(permission)
+        return principal
+
+    setattr(check, _DECLARES, str(permission))
+    return Depends(check)
+
+
+def signed_in() -> Any:
+    """Whoever calls with a valid key, of any role: for what a principal may always know about itself."""
+
+    def check(request: Request) -> Principal:
+        return authenticated(request)
+
+    setattr(check, _DECLARES, "signed in")
+    return Depends(check)
+
+
+def public(why: str) -> Any:
+    """No credential needed, and why."""
+
+    def check() -> None:
+        return None
+
+    setattr(check, _DECLARES, f"public: {why}")
+    return Depends(check)
+
+
+def declared_routes(app: FastAPI) -> Iterator[tuple[str, str, str]]:
+    """(method, path, declaration) of each route.
+
+    Raises:
+        UndeclaredRouteError: a route, websocket or mount that declares nothing.
+    """
+    for route in iter_route_contexts(app.routes):
+        dependant = getattr(route, "dependant", None)
+        declaration = _declared_in(dependant) if isinstance(dependant, Dependant) else None
+        path = route.path or repr(route.original_route)
+        if declaration is None:
+            message = f"{path}: declare requires(Permission.…), signed_in() or public('why')"
+            raise UndeclaredRouteError(message)
+        for method in sorted(route.methods or {"*"}):
+            yield method, path, declaration
+
+
+def _declared_in(dependant: Dependant) -> str | None:
+    call: Callable[..., Any] | None = dependant.call
+    own = getattr(call, _DECLARES, None)
+    if own is not None:
+        return str(own)
+    return next((found for inner in dependant.dependencies if (found := _declared_in(inner))), None)

@@ -1,0 +1,81 @@
+"""The process ``muster api``: uvicorn over the application, with TLS when given a certificate."""
+
+import logging
+import threading
+from typing import Final
+
+import structlog
+import uvicorn
+
+from api.app import create_app
+from api.dependencies import AppDependencies
+from api.figures import DatabaseFigures
+from muster.db.engine import make_engine
+from muster.domain.errors import MusterError
+from muster.domain.principals import system_principal
+from muster.services.reconcile import BEAT, beat
+from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.settings import Settings, is_loopback
+
+BEAT_S: Final = 5.0
+KEEP_ALIVE_S: Final = 60
+MAX_HEADER_BYTES: Final = 32 << 10
+WORKER_THREADS: Final = 40
+_log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings) -> None:
+    """Until SIGTERM or SIGINT.
+
+    Raises:
+        SettingsError: no database, or no usable secret key.
+    """
+    settings.require("database_url")
+    secret_key = settings.secret_key_bytes()
+    # As many connections as the thread pool has threads: a thread never waits for one.
+    engine = make_engine(
+        str(settings.database_url), application_name="muster-api", pool_size=10, max_overflow=WORKER_THREADS - 10
+    )
+    units = UnitOfWorkFactory(engine)
+    dependencies = AppDependencies(units=units, secret_key=secret_key, allowed_hosts=_allowed_hosts(settings))
+    dependencies.registry.register(DatabaseFigures(units))
+    stop = threading.Event()
+    threading.Thread(target=_beat, args=(units, stop), name="api-beat", daemon=True).start()
+    uvicorn.run(
+        create_app(dependencies),
+        host=settings.api_host,
+        port=settings.api_port,
+        loop="uvloop",
+        http="httptools",
+        ssl_certfile=None if settings.api_tls_certificate is None else str(settings.api_tls_certificate),
+        ssl_keyfile=None if settings.api_tls_key is None else str(settings.api_tls_key),
+        access_log=False,
+        log_config=None,
+        log_level=logging.WARNING,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=3,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+    )
+    stop.set()
+    engine.dispose()
+
+
+def _allowed_hosts(settings: Settings) -> frozenset[str]:
+    """On loopback only loopback's names, so that no web page can reach us by a name of its own (DNS rebinding)."""
+    if is_loopback(settings.api_host):
+        return frozenset({"localhost", "127.0.0.1", "[::1]", settings.api_host.lower()})
+    return frozenset()
+
+
+def _beat(units: UnitOfWorkFactory, stop: threading.Event) -> None:
+    """Say that this API takes heartbeats: no lease ends soon after it did not (R15)."""
+    principal = system_principal("api")
+    while True:
+        try:
+            with units.begin(principal, BEAT, quiet=True) as unit:
+                beat(unit)
+        except MusterError as error:
+            _log.warning("beat_missed", fault=error.detail)
+        if stop.wait(BEAT_S):
+            return

@@ -1,0 +1,108 @@
+"""Server-sent events: one listener a process wakes every stream; a stream holds no thread and no connection."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import structlog
+from starlette.responses import StreamingResponse
+
+from muster.db.listening import Wakeups
+from muster.domain.errors import UnavailableError
+from muster.services.unit_of_work import UnitOfWorkFactory
+
+HEARTBEAT_S: Final = 15.0
+LOOK_ANYWAY_S: Final = 1.0
+MEDIA_TYPE: Final = "text/event-stream"
+_log = structlog.get_logger(__name__)
+
+
+class Broadcast:
+    """Wakes every waiting stream when events have got positions. Starts its thread with the first waiter."""
+
+    def __init__(self, units: UnitOfWorkFactory) -> None:
+        self._units = units
+        self._waiting: set[asyncio.Event] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until something is new, or ``timeout_s`` have passed."""
+        self._ensure_listening(asyncio.get_running_loop())
+        woken = asyncio.Event()
+        self._waiting.add(woken)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(woken.wait(), timeout_s)
+        finally:
+            self._waiting.discard(woken)
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(2)
+
+    def _ensure_listening(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._listen, name="sequenced-events", daemon=True)
+            self._thread.start()
+
+    def _listen(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with Wakeups(self._units.engine, "muster_sequenced") as wakeups:
+                    while not self._stop.is_set():
+                        if wakeups.wait(LOOK_ANYWAY_S):
+                            self._wake()
+            except UnavailableError as error:
+                _log.warning("listener_pauses", fault=error.detail)
+                self._stop.wait(LOOK_ANYWAY_S)
+
+    def _wake(self) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._wake_here)
+
+    def _wake_here(self) -> None:
+        for woken in tuple(self._waiting):
+            woken.set()
+
+
+def frame(data: dict[str, Any], *, event: str | None = None, position: int | None = None) -> bytes:
+    """One event. JSON holds no raw line break, so no text of a tenant can end the frame."""
+    lines = []
+    if position is not None:
+        lines.append(f"id: {position}")
+    if event is not None:
+        lines.append(f"event: {event}")
+    lines.append(f"data: {json.dumps(data, separators=(',', ':'))}")
+    return ("\n".join(lines) + "\n\n").encode()
+
+
+COMMENT: Final = b": still here\n\n"
+
+
+def sse(frames: AsyncIterator[bytes]) -> StreamingResponse:
+    return StreamingResponse(frames, media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
+
+
+class Pulse:
+    """Says when a silent stream must send a comment, so that proxies and clients know it lives."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = clock()
+
+    def spoke(self) -> None:
+        self._last = self._clock()
+
+    def is_due(self) -> bool:
+        if self._clock() - self._last < HEARTBEAT_S:
+            return False
+        self._last = self._clock()
+        return True

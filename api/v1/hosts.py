@@ -1,0 +1,68 @@
+"""The host protocol over HTTP: a node acts for itself alone, so its id is in its key and in no path."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api.bodies import wire_body
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import require_id
+from muster.domain.ids import AttemptId
+from muster.domain.principals import Permission, Principal
+from muster.services import hosts
+from muster.services.unit_of_work import UnitOfWork, retrying
+from muster.wire.host import ClaimRequest, HeartbeatRequest, LogBatch, ReportBatch, WireAnswer
+
+router = APIRouter(prefix="/hosts/self", tags=["hosts"])
+Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
+
+
+def _run(
+    request: Request, node: Principal, action: str, work: Callable[[UnitOfWork], WireAnswer], *, quiet: bool = False
+) -> Response:
+    units = dependencies_of(request).units
+
+    def once() -> Any:
+        with units.begin(node, action, quiet=quiet) as unit:
+            return work(unit)
+
+    return Response(msgspec.json.encode(retrying(once)), media_type="application/json")
+
+
+@router.post("/heartbeat", response_model=None)
+def heartbeat(
+    request: Request, node: Node, message: Annotated[HeartbeatRequest, wire_body(HeartbeatRequest)]
+) -> Response:
+    """Renew leases; the answer lists what to claim, to stop and to forget."""
+    return _run(request, node, hosts.HEARTBEAT, lambda unit: hosts.heartbeat(unit, message), quiet=True)
+
+
+@router.post("/attempts/{attempt_id}/claim", response_model=None)
+def claim(
+    attempt_id: str, request: Request, node: Node, message: Annotated[ClaimRequest, wire_body(ClaimRequest)]
+) -> Response:
+    """Claim before start: granted with the order, or refused with the reason."""
+    found_id = AttemptId(require_id("attempt", attempt_id))
+    return _run(request, node, hosts.CLAIM, lambda unit: hosts.claim(unit, found_id, message))
+
+
+@router.post("/attempts/{attempt_id}/reports", response_model=None)
+def report(
+    attempt_id: str, request: Request, node: Node, message: Annotated[ReportBatch, wire_body(ReportBatch)]
+) -> Response:
+    """What happened to the host's part; a repeated fact has no effect."""
+    found_id = AttemptId(require_id("attempt", attempt_id))
+    return _run(request, node, hosts.REPORT, lambda unit: hosts.report(unit, found_id, message))
+
+
+@router.post("/attempts/{attempt_id}/logs", response_model=None)
+def store_logs(
+    attempt_id: str, request: Request, node: Node, message: Annotated[LogBatch, wire_body(LogBatch)]
+) -> Response:
+    """Pieces of logs, keyed by their offsets."""
+    found_id = AttemptId(require_id("attempt", attempt_id))
+    return _run(request, node, hosts.LOGS, lambda unit: hosts.store_logs(unit, found_id, message), quiet=True)

@@ -1,0 +1,235 @@
+"""Jobs: submit, list, show, cancel, events, logs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from api.bodies import described_by, json_body
+from api.changes import Answer, Changing, etag_of, version_in
+from api.cursors import make_cursor, read_cursor
+from api.dependencies import AppDependencies, dependencies_of
+from api.permissions import requires
+from api.reading import After, Limit, reading, require_id
+from api.streams import COMMENT, Pulse, frame, sse
+from api.views import attempt_view, event_view, job_view, log_view
+from muster.db.models import Job
+from muster.db.repositories.events import events_after
+from muster.domain.ids import JobId, TenantId
+from muster.domain.job_spec import JobSpec
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import TERMINAL_JOB_STATES, HostPartState, JobState
+from muster.domain.strict import Name, StrictModel, Text
+from muster.services import jobs
+
+router = APIRouter(tags=["jobs"])
+LOOK_AT_LOGS_S: Final = 0.25
+FOLLOW_PAGE: Final = 100
+
+
+class JobSubmission(JobSpec):
+    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
+
+    tenant_id: Text | None = None
+
+
+class Cancellation(StrictModel):
+    reason: Annotated[Text, Field(max_length=500)] | None = None
+
+
+def _answer(job: Job, status: int = 200) -> Answer:
+    return Answer(job_view(job), status, etag_of(job.version), f"/v1/jobs/{job.id}" if status == 201 else None)
+
+
+@router.post("/jobs", status_code=201, openapi_extra=described_by(JobSubmission))
+def submit_job(
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    submission: Annotated[JobSubmission, json_body(JobSubmission)],
+    change: Changing,
+) -> JSONResponse:
+    """Accept a job: after the 201 it is never lost."""
+    tenant_id = None if submission.tenant_id is None else TenantId(submission.tenant_id)
+    spec = JobSpec.model_validate(submission.model_dump(exclude={"tenant_id"}))
+    return change.run(
+        principal,
+        jobs.SUBMIT,
+        lambda unit: jobs.submit(unit, spec, tenant_id=tenant_id),
+        lambda job: _answer(job, 201),
+    )
+
+
+@router.get("/jobs")
+def list_jobs(
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.JOB_READ)],
+    state: Annotated[list[JobState] | None, Query(max_length=10)] = None,
+    tenant_id: Annotated[str | None, Query(max_length=64)] = None,
+    name: Annotated[Name | None, Query()] = None,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Newest first; ``next_cursor`` is null on the last page."""
+    dependencies = dependencies_of(request)
+    states = sorted(state or [])
+    filters = {"states": states, "tenant_id": tenant_id, "name": name, "who": principal.tenant_id}
+    before = None
+    if cursor is not None:
+        moment, job_id = read_cursor(dependencies.secret_key, filters, cursor, length=2)
+        before = (datetime.fromisoformat(moment), job_id)
+    found = reading(
+        dependencies.units,
+        principal,
+        jobs.READ,
+        lambda unit: jobs.list_jobs(
+            unit,
+            states=states,
+            tenant_id=None if tenant_id is None else TenantId(tenant_id),
+            name=name,
+            before=before,
+            limit=limit + 1,
+        ),
+    )
+    page, next_cursor = found[:limit], None
+    if len(found) > limit:
+        last = page[-1]
+        next_cursor = make_cursor(dependencies.secret_key, filters, [last.created_at.isoformat(), last.id])
+    return {"items": [job_view(job) for job in page], "next_cursor": next_cursor}
+
+
+@router.get("/jobs/{job_id}")
+def show_job(
+    job_id: str,
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.JOB_READ)],
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """The job with every attempt, its hosts, GPUs, cause and proof."""
+    found_id = JobId(require_id("job", job_id))
+    units = dependencies_of(request).units
+    job, attempts = reading(
+        units, principal, jobs.READ, lambda unit: (jobs.get(unit, found_id), jobs.attempts_of(unit, found_id))
+    )
+    # The attempts move on their own: they are part of what the tag stands for.
+    etag = f'"v{job.version}.{sum(view.attempt.version for view in attempts)}"'
+    if if_none_match == etag:
+        return Response(status_code=304, headers={"ETag": etag})
+    body = {**job_view(job), "attempts": [attempt_view(view) for view in attempts]}
+    return JSONResponse(body, headers={"ETag": etag})
+
+
+@router.post("/jobs/{job_id}/cancel", openapi_extra=described_by(Cancellation))
+def cancel_job(
+    job_id: str,
+    principal: Annotated[Principal, requires(Permission.JOB_CANCEL)],
+    cancellation: Annotated[Cancellation, json_body(Cancellation)],
+    change: Changing,
+    if_match: Annotated[str | None, Header()] = None,
+) -> JSONResponse:
+    """Cancel: at once while it waits, else when its programs have stopped. Twice is the same as once."""
+    found_id = JobId(require_id("job", job_id))
+    version = version_in(if_match, is_required=False)
+    return change.run(
+        principal,
+        jobs.CANCEL,
+        lambda unit: jobs.cancel(unit, found_id, reason=cancellation.reason, expected_version=version),
+        _answer,
+    )
+
+
+@router.get("/jobs/{job_id}/events")
+def job_events(
+    job_id: str,
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.EVENT_READ)],
+    after: After = 0,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """What happened to the job itself, in the order of positions."""
+    found_id = JobId(require_id("job", job_id))
+    units = dependencies_of(request).units
+    reading(units, principal, jobs.READ, lambda unit: jobs.get(unit, found_id))
+    with units.read() as session:
+        found = events_after(session, after, limit=limit, subject_id=found_id)
+    return {"items": [event_view(event) for event in found], "next_after": found[-1].position if found else after}
+
+
+@router.get("/jobs/{job_id}/logs", response_model=None)
+async def job_logs(
+    job_id: str,
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.LOG_READ)],
+    after: After = 0,
+    limit: Limit = 100,
+    stream: Annotated[str | None, Query(pattern=r"^(launcher|[0-9]{1,7})$")] = None,
+    attempt_id: Annotated[str | None, Query(max_length=64)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=32)] = None,
+    *,
+    follow: bool = False,
+) -> Response:
+    """Pieces of what the ranks print; ``follow=true`` streams them until the job has ended and all are delivered."""
+    follower = _Follower(dependencies_of(request), principal, JobId(require_id("job", job_id)), stream, attempt_id)
+    if last_event_id is not None and last_event_id.isascii() and last_event_id.isdigit():
+        after = int(last_event_id)
+    first = await run_in_threadpool(follower.page, after, limit)
+    if follow:
+        return sse(follower.frames(after))
+    items = [log_view(chunk) for chunk in first]
+    return JSONResponse({"items": items, "next_after": items[-1]["position"] if items else after})
+
+
+class _Follower:
+    def __init__(
+        self,
+        dependencies: AppDependencies,
+        principal: Principal,
+        job_id: JobId,
+        stream: str | None,
+        attempt_id: str | None,
+    ) -> None:
+        self._units = dependencies.units
+        self._principal = principal
+        self._job_id = job_id
+        self._stream = stream
+        self._attempt_id = attempt_id
+
+    def page(self, after: int, limit: int) -> Any:
+        return reading(
+            self._units,
+            self._principal,
+            jobs.READ,
+            lambda unit: jobs.log_chunks(
+                unit, self._job_id, after=after, limit=limit, stream=self._stream, attempt_id=self._attempt_id
+            ),
+        )
+
+    def _end(self) -> JobState | None:
+        """The job's state once it has ended and every host's part is over: hosts deliver logs before they say so."""
+
+        def look(unit: Any) -> JobState | None:
+            job = jobs.get(unit, self._job_id)
+            over = {HostPartState.EXITED, HostPartState.CLEAN}
+            parts = [host.part.state for view in jobs.attempts_of(unit, self._job_id) for host in view.hosts]
+            return job.state if job.state in TERMINAL_JOB_STATES and over.issuperset(parts) else None
+
+        return reading(self._units, self._principal, jobs.READ, look)
+
+    async def frames(self, after: int) -> AsyncIterator[bytes]:
+        pulse = Pulse(asyncio.get_running_loop().time)
+        while True:
+            end = await run_in_threadpool(self._end)
+            while chunks := await run_in_threadpool(self.page, after, FOLLOW_PAGE):
+                for chunk in chunks:
+                    after = chunk.position
+                    yield frame(log_view(chunk), event="log", position=after)
+                pulse.spoke()
+            if end is not None:
+                yield frame({"state": end}, event="end")
+                return
+            if pulse.is_due():
+                yield COMMENT
+            await asyncio.sleep(LOOK_AT_LOGS_S)

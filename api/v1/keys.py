@@ -1,0 +1,97 @@
+"""API keys and who one is."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import AwareDatetime, Field
+
+from api.bodies import described_by, json_body
+from api.changes import Answer, Changing, etag_of, version_in
+from api.dependencies import dependencies_of
+from api.permissions import requires, signed_in
+from api.reading import reading, require_id
+from api.views import key_view
+from muster.domain.ids import KeyId, NodeId, TenantId
+from muster.domain.principals import ROLE_PERMISSIONS, Permission, Principal, Role
+from muster.domain.strict import Name, StrictModel, Text
+from muster.services import keys
+
+router = APIRouter(tags=["keys"])
+
+
+class NewApiKey(StrictModel):
+    name: Name
+    role: Annotated[Role, Field(strict=False)]
+    tenant_id: Text | None = None
+    node_id: Text | None = None
+    expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+
+
+@router.post("/keys", status_code=201, openapi_extra=described_by(NewApiKey))
+def create_key(
+    principal: Annotated[Principal, requires(Permission.KEY_WRITE)],
+    wanted: Annotated[NewApiKey, json_body(NewApiKey)],
+    change: Changing,
+) -> JSONResponse:
+    """A key; ``token`` is in this answer alone, so no Idempotency-Key is kept for it."""
+
+    def work(unit: Any) -> keys.NewKey:
+        return keys.create(
+            unit,
+            name=wanted.name,
+            role=wanted.role,
+            tenant_id=None if wanted.tenant_id is None else TenantId(wanted.tenant_id),
+            node_id=None if wanted.node_id is None else NodeId(wanted.node_id),
+            expires_at=wanted.expires_at,
+        )
+
+    def render(made: keys.NewKey) -> Answer:
+        body = {**key_view(made.key), "token": made.token.text}
+        return Answer(body, 201, etag_of(made.key.version), f"/v1/keys/{made.key.id}")
+
+    return change.without_key().run(principal, keys.CREATE, work, render)
+
+
+@router.get("/keys")
+def list_keys(request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]) -> dict[str, Any]:
+    found = reading(dependencies_of(request).units, principal, keys.READ, keys.list_keys)
+    return {"items": [key_view(key) for key in found], "next_cursor": None}
+
+
+@router.get("/keys/{key_id}")
+def show_key(key_id: str, request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]) -> Response:
+    found_id = KeyId(require_id("key", key_id))
+    key = reading(dependencies_of(request).units, principal, keys.READ, lambda unit: keys.get(unit, found_id))
+    return JSONResponse(key_view(key), headers={"ETag": etag_of(key.version)})
+
+
+@router.delete("/keys/{key_id}")
+def revoke_key(
+    key_id: str,
+    principal: Annotated[Principal, requires(Permission.KEY_WRITE)],
+    change: Changing,
+    if_match: Annotated[str | None, Header()] = None,
+) -> JSONResponse:
+    """Revoke: from the commit on it opens nothing. Needs If-Match."""
+    found_id = KeyId(require_id("key", key_id))
+    version = version_in(if_match, is_required=True)
+    return change.run(
+        principal,
+        keys.REVOKE,
+        lambda unit: keys.revoke(unit, found_id, expected_version=version),
+        lambda key: Answer(key_view(key), 200, etag_of(key.version)),
+    )
+
+
+@router.get("/whoami")
+def whoami(principal: Annotated[Principal, signed_in()]) -> dict[str, Any]:
+    """Who this key acts as, and what it may do."""
+    return {
+        "name": principal.name,
+        "role": principal.role,
+        "key_id": principal.key_id,
+        "tenant_id": principal.tenant_id,
+        "node_id": principal.node_id,
+        "permissions": sorted(ROLE_PERMISSIONS[principal.role]),
+    }

@@ -1,0 +1,65 @@
+"""Health, figures, the pages that problems point to, and the documents of this API: all of it works offline."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from sqlalchemy import text
+
+from api.dependencies import dependencies_of
+from api.documents import documentation_page
+from api.permissions import public, requires
+from muster import __version__
+from muster.db import migrate
+from muster.domain.errors import REGISTRY, NotFoundError, UnavailableError
+from muster.domain.principals import Permission, Principal
+
+router = APIRouter(tags=["system"])
+v1 = APIRouter(tags=["system"])
+CSP: Final = (
+    "default-src 'none'; style-src 'sha256-{digest}'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+
+
+@router.get("/healthz", dependencies=[public("a load balancer asks whether the process lives")])
+def healthz() -> dict[str, str]:
+    return {"status": "ok", "version": __version__}
+
+
+@router.get("/readyz", dependencies=[public("a load balancer asks whether requests can be served")])
+def readyz(request: Request) -> dict[str, str]:
+    """The database answers and is at this version's revision; 503 otherwise."""
+    with dependencies_of(request).units.read() as session:
+        revision = session.scalar(text("SELECT version_num FROM alembic_version"))
+    if revision != migrate.head():
+        message = f"the database is at revision {revision}; this version needs {migrate.head()}"
+        raise UnavailableError(message, suggestion="Run `muster migrate`.", retry_after_s=5)
+    return {"status": "ready", "version": __version__}
+
+
+@router.get("/metrics", response_model=None)
+def metrics(request: Request, _principal: Annotated[Principal, requires(Permission.METRICS_READ)]) -> Response:
+    """Prometheus text; needs an operator's key."""
+    return Response(generate_latest(dependencies_of(request).registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@v1.get("/problems/{code}", dependencies=[public("problem documents point here")])
+def problem(code: str) -> dict[str, Any]:
+    """What a problem's code means and what to do."""
+    kind = REGISTRY.get(code)
+    if kind is None:
+        raise NotFoundError
+    return {"code": kind.code, "status": kind.status, "title": kind.title, "suggestion": kind.advice}
+
+
+@v1.get("/openapi.json", dependencies=[public("the API's description holds nothing of any tenant")])
+def openapi(request: Request) -> JSONResponse:
+    return JSONResponse(request.app.openapi())
+
+
+@v1.get("/docs", dependencies=[public("the API's description holds nothing of any tenant")], response_model=None)
+def docs(request: Request) -> HTMLResponse:
+    """The operations on one page: no script, nothing from elsewhere."""
+    page = documentation_page(request.app.openapi())
+    return HTMLResponse(page.html, headers={"Content-Security-Policy": CSP.format(digest=page.style_digest)})

@@ -1,0 +1,142 @@
+"""Rows as the JSON that callers see. Times are RFC 3339 in UTC; units stand in the names."""
+
+from datetime import datetime
+from typing import Any
+
+from muster.db.models import ApiKey, Event, Gpu, Job, LogChunk, Node, Tenant
+from muster.services.jobs import AttemptView
+
+
+def time_of(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
+
+
+def job_view(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "tenant_id": job.tenant_id,
+        "name": job.name,
+        "tier": job.tier,
+        "state": job.state,
+        "state_reason": job.state_reason,
+        "spec": job.spec,
+        "submitted_by": job.submitted_by,
+        "created_at": time_of(job.created_at),
+        "updated_at": time_of(job.updated_at),
+        "finished_at": time_of(job.finished_at),
+        "restarts_used": job.restarts_used,
+        "next_try_at": time_of(job.next_try_at),
+        "cancel_requested_at": time_of(job.cancel_requested_at),
+        "version": job.version,
+    }
+
+
+def attempt_view(view: AttemptView) -> dict[str, Any]:
+    attempt = view.attempt
+    return {
+        "id": attempt.id,
+        "number": attempt.number,
+        "fence": attempt.fence,
+        "state": attempt.state,
+        "cause": attempt.cause,
+        "proof": attempt.proof,
+        "stop_reason": attempt.stop_reason,
+        "stop_deadline_at": time_of(attempt.stop_deadline_at),
+        "placed_at": time_of(attempt.placed_at),
+        "claimed_at": time_of(attempt.claimed_at),
+        "running_at": time_of(attempt.running_at),
+        "ended_at": time_of(attempt.ended_at),
+        "hosts": [
+            {
+                "node_id": host.part.node_id,
+                "node_name": host.node_name,
+                "node_rank": host.part.node_rank,
+                "state": host.part.state,
+                "gpus": list(host.gpus),
+                "claimed_at": time_of(host.part.claimed_at),
+                "started_at": time_of(host.part.started_at),
+                "exited_at": time_of(host.part.exited_at),
+                "clean_at": time_of(host.part.clean_at),
+                "exit_record": host.part.exit_record,
+            }
+            for host in view.hosts
+        ],
+    }
+
+
+def log_view(chunk: LogChunk) -> dict[str, Any]:
+    return {
+        "position": chunk.position,
+        "attempt_id": chunk.attempt_id,
+        "node_id": chunk.node_id,
+        "stream": chunk.stream,
+        "offset": chunk.byte_offset,
+        "received_at": time_of(chunk.received_at),
+        "text": chunk.content.decode("utf-8", "replace").replace("\x00", "\ufffd"),
+    }
+
+
+def event_view(event: Event) -> dict[str, Any]:
+    return {
+        "id": event.id,
+        "position": event.position,
+        "at": time_of(event.at),
+        "kind": event.kind,
+        "subject_type": event.subject_type,
+        "subject_id": event.subject_id,
+        "tenant_id": event.tenant_id,
+        "payload": event.payload,
+        "caused_by": event.caused_by,
+    }
+
+
+def key_view(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "prefix": f"mst_{key.prefix}",
+        "role": key.role,
+        "tenant_id": key.tenant_id,
+        "node_id": key.node_id,
+        "created_at": time_of(key.created_at),
+        "expires_at": time_of(key.expires_at),
+        "revoked_at": time_of(key.revoked_at),
+        "last_used_at": time_of(key.last_used_at),
+        "version": key.version,
+    }
+
+
+def tenant_view(tenant: Tenant) -> dict[str, Any]:
+    return {"id": tenant.id, "name": tenant.name, "created_at": time_of(tenant.created_at)}
+
+
+def node_view(node: Node) -> dict[str, Any]:
+    return {
+        "id": node.id,
+        "name": node.name,
+        "contact": node.contact,
+        "boot_id": node.boot_id,
+        "last_heartbeat_at": time_of(node.last_heartbeat_at),
+        "address": node.address,
+        "num_gpus": node.num_gpus,
+        "is_simulated": node.is_simulated,
+        "rack": node.rack,
+        "labels": node.labels,
+    }
+
+
+def gpu_view(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "uuid": gpu.uuid,
+        "node_id": gpu.node_id,
+        "slot_index": gpu.slot_index,
+        "serial": gpu.serial,
+        "model": gpu.model,
+        "memory_bytes": gpu.memory_bytes,
+        "compute_capability": gpu.compute_capability,
+        "driver_version": gpu.driver_version,
+        "standing": gpu.standing,
+        "is_mig_enabled": gpu.is_mig_enabled,
+        "is_simulated": gpu.is_simulated,
+        "cohort_key": gpu.cohort_key,
+    }
