@@ -162,9 +162,10 @@ def step(ledger: HostLedger, event: Event, now_ms: int) -> Outcome:
 
 
 def _refused(ledger: HostLedger, record: HostRecord) -> Outcome:
+    """An earlier claim may have been granted, and its answer lost: say that nothing ran, so that the part is clean."""
     if record.phase is not Phase.CLAIMING:
         return ledger, ()
-    return _without(ledger, record), (Forget(record.attempt_id),)
+    return _never_started(ledger, record)
 
 
 def _progress(ledger: HostLedger, record: HostRecord, event: ProgramStarted | ProgramExited | ProvedClean) -> Outcome:
