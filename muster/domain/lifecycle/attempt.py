@@ -199,6 +199,8 @@ def _exited(life: AttemptLife, part: HostPart, verdict: Verdict) -> Outcome:
     everyone_done = all(host.state in _OVER for host in life.hosts)
     if verdict.cause is not Cause.SUCCEEDED or everyone_done:
         return _ending(life, verdict)
+    if life.ending is not None:
+        return _settled(life, ())
     if life.stop is not None and not any(host.state in _MAY_RUN for host in life.hosts):
         # The others were never claimed, and are not to be any more: nobody else will report an end.
         why = "stopped: some hosts had ended well, and the others had not claimed it yet"
