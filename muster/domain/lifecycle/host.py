@@ -192,12 +192,24 @@ def restarted(ledger: HostLedger, boot_id: str) -> Outcome:
         if record.phase is Phase.CLAIMING:
             commands.append(SendClaim(record.attempt_id, record.fence))
         elif record.phase is Phase.CLAIMED:
-            commands.append(StartProgram(record.attempt_id))
+            commands += _stopped_again(record) or _started_again(ledger, record)
         elif record.phase is Phase.EXITED:
             commands += [Report(record.attempt_id), ProveClean(record.attempt_id)]
         else:
-            commands.append(Report(record.attempt_id))
+            commands += [Report(record.attempt_id), *_stopped_again(record)]
     return ledger, tuple(commands)
+
+
+def _stopped_again(record: HostRecord) -> list[Command]:
+    """The launcher may have died between writing a stop down and carrying it out."""
+    if record.phase not in _MAY_RUN or record.kill_at_ms is None:
+        return []
+    return [StopProgram(record.attempt_id, record.kill_at_ms, record.stop_reason or "stale")]
+
+
+def _started_again(ledger: HostLedger, record: HostRecord) -> list[Command]:
+    """Not while an older attempt of its job may still run here: then a tick starts it later."""
+    return [] if _older_runs(ledger, record) else [StartProgram(record.attempt_id)]
 
 
 def may_start(record: HostRecord, now_ms: int) -> bool:
