@@ -67,6 +67,9 @@ class Host:
         self._booted_ms = self._kernel.now_ms
         self.start_launcher()
 
+    def is_boot(self, boot_id: str) -> bool:
+        return self._boot_id == boot_id
+
     def power_off(self, for_ms: int) -> None:
         if self.is_on:
             self.is_on = self._is_launcher_alive = False

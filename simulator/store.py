@@ -24,6 +24,7 @@ from simulator.truth import Truth, require
 
 _CLEAN, _ENDED = HostPartState.CLEAN, AttemptState.ENDED
 _OVER = frozenset({HostPartState.EXITED, HostPartState.CLEAN})
+_NOT_STARTED = frozenset({HostPartState.UNCLAIMED, HostPartState.CLAIMED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Store:
     allocation_states: dict[AttemptId, AllocationState] = field(default_factory=dict)
     holders: dict[GpuUuid, AttemptId] = field(default_factory=dict)
     hearings: dict[NodeId, Hearing] = field(default_factory=dict)
+    heard_boots: set[str] = field(default_factory=set)
     open_on: dict[NodeId, dict[AttemptId, None]] = field(default_factory=dict)
     open_attempts: dict[AttemptId, None] = field(default_factory=dict)
     usage_counts: dict[tuple[AttemptId, GpuUuid], int] = field(default_factory=dict)
@@ -100,6 +102,9 @@ class Store:
             require(is_kept, "I8", f"{after.attempt_id}: its stop deadline is dropped or lengthened")
         if after.hosts is not before.hosts:
             self._put_parts(before, after)
+        if after.state is AttemptState.CLAIMING:
+            is_waiting = any(part.state in _NOT_STARTED for part in after.hosts)
+            require(is_waiting, "I21", f"{after.attempt_id} has started everywhere and is not RUNNING")
         self.attempts[after.attempt_id] = after
         if after.state is _ENDED and before.state is not _ENDED:
             del self.live_of_job[after.job_id]
