@@ -184,9 +184,12 @@ def _started(life: AttemptLife, part: HostPart, now_ms: int) -> Outcome:
     if part.state is not _H.CLAIMED:
         return life, ()
     life = _with_part(life, replace(part, state=_H.STARTED))
-    if life.state is _S.CLAIMING and all(host.state not in {_H.UNCLAIMED, _H.CLAIMED} for host in life.hosts):
+    awaited = life.resume_state if life.state is _S.LOST else life.state
+    if awaited is _S.CLAIMING and all(host.state not in {_H.UNCLAIMED, _H.CLAIMED} for host in life.hosts):
         deadline = None if life.wall_time_ms is None else now_ms + life.wall_time_ms
-        life = replace(_moved(life, _S.RUNNING), wall_deadline_ms=deadline)
+        life = replace(life, wall_deadline_ms=deadline)
+        # The last start may be heard while another host is lost: then it is RUNNING once that one is heard again.
+        return (replace(life, resume_state=_S.RUNNING) if life.state is _S.LOST else _moved(life, _S.RUNNING)), ()
     return life, ()
 
 
