@@ -170,7 +170,8 @@ def _claim(life: AttemptLife, event: ClaimAsked, now_ms: int) -> Outcome:
     if life.state is _S.ENDED or life.ending is not None or life.stop is not None:
         return life, (Refuse(event.node_id, "the attempt has ended or is being stopped"),)
     if part.state in _MAY_RUN and part.boot_id == event.boot_id and part.nonce == event.nonce:
-        return life, (Grant(event.node_id),)
+        # The host counts a new lease from this claim: so must the server.
+        return _with_part(life, replace(part, claimed_ms=max(now_ms, part.claimed_ms))), (Grant(event.node_id),)
     if part.state is not _H.UNCLAIMED:
         return life, (Refuse(event.node_id, "this part was claimed before"),)
     claimed = replace(part, state=_H.CLAIMED, boot_id=event.boot_id, nonce=event.nonce, claimed_ms=now_ms)
