@@ -253,7 +253,7 @@ def _granted(ledger: HostLedger, record: HostRecord, event: ClaimGranted, now_ms
         return ledger, ()
     lease_until_ms = event.sent_ms + event.lease_ms
     record = replace(record, phase=Phase.CLAIMED, job_id=event.job_id, lease_until_ms=lease_until_ms)
-    if now_ms >= lease_until_ms:
+    if now_ms >= lease_until_ms or _newer_is_granted(ledger, record):
         return _never_started(ledger, record)
     ledger = _with(ledger, record)
     older = [
@@ -303,6 +303,11 @@ def _older_runs(ledger: HostLedger, record: HostRecord) -> bool:
         other.job_id == record.job_id and other.fence < record.fence and other.phase in _MAY_RUN
         for other in ledger.records.values()
     )
+
+
+def _newer_is_granted(ledger: HostLedger, record: HostRecord) -> bool:
+    """A grant may come so late that its job has another attempt here by now."""
+    return any(other.job_id == record.job_id and other.fence > record.fence for other in ledger.records.values())
 
 
 def _with(ledger: HostLedger, record: HostRecord) -> HostLedger:
