@@ -92,6 +92,7 @@ def _start(
     make_secret_key_file(state_dir / "secret.key")
     database_url = _database(state_dir, console, ending)
     broker_url = _broker(state_dir, console, ending)
+    _write_private(state_dir / "database.url", database_url.encode())
     migrate.upgrade(database_url)
     engine = make_engine(database_url, application_name="muster-up")
     identities = bootstrap(UnitOfWorkFactory(engine), state_dir / "keys", num_gpus=num_gpus)
@@ -193,10 +194,13 @@ def _write_profile(stack: LocalStack) -> None:
         "operator_key_file": str(stack.identities.operator_key_file),
         "tenant_id": stack.identities.tenant_id,
     }
-    path = stack.state_dir / "cli.json"
+    _write_private(stack.state_dir / "cli.json", msgspec.json.format(msgspec.json.encode(profile)))
+
+
+def _write_private(path: Path, content: bytes) -> None:
     draft = path.with_suffix(".draft")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(profile)))
+        file.write(content)
     draft.replace(path)
 
 

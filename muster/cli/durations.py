@@ -1,0 +1,20 @@
+"""Durations as people write them: 30s, 10m, 2h, 1d."""
+
+import re
+from typing import Final
+
+import typer
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
+
+
+def seconds_of(text: str | None) -> float | None:
+    """Raises ``typer.BadParameter`` for anything else."""
+    if text is None:
+        return None
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        message = f"{text!r} is no duration: write 30s, 10m, 2h or 1d"
+        raise typer.BadParameter(message)
+    return float(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,65 @@
+"""Structured logs of every process: one event a line, with ids, secrets struck out."""
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+import structlog
+
+from muster.settings import Settings
+
+_SECRET_NAMES: Final = re.compile(r"(?i)(secret|token|password|authorization|api_key)$")
+_TOKEN: Final = re.compile(r"mst_[0-9A-Za-z]{6,}")
+_URL_PASSWORD: Final = re.compile(r"(?<=://)([^:/@\s]*):([^@\s]+)@")
+STRUCK: Final = "[struck out]"
+
+
+def configure_logs(settings: Settings, component: str) -> None:
+    """JSON lines, or coloured words on a terminal; the standard library's loggers go the same way."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _with_component(component),
+        structlog.processors.format_exc_info,
+        strike_secrets,
+    ]
+    is_json = settings.log_format == "json"
+    renderer: Any = structlog.processors.JSONRenderer(default=str) if is_json else structlog.dev.ConsoleRenderer()
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.WARNING))
+
+
+def _with_component(component: str) -> Any:
+    def add(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event.setdefault("component", component)
+        return event
+
+    return add
+
+
+def strike_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """No secret reaches a log (I17): by its name, by the shape of our tokens, by its place in an address."""
+    for name, value in event.items():
+        if _SECRET_NAMES.search(name):
+            event[name] = STRUCK
+        elif isinstance(value, str):
+            event[name] = _URL_PASSWORD.sub(r"\1:" + STRUCK + "@", _TOKEN.sub(STRUCK, value))
+    return event
