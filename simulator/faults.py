@@ -61,7 +61,7 @@ class Faults:
 
     def _a_while_ms(self) -> int:
         """From a blink to longer than every lease, short ones most often."""
-        return int(self._settings.timers.server_lease_ms * 1.6 * self._rng.random() ** 3) + 1
+        return int(self._settings.timers.server_lease_ms * 2 * self._rng.random() ** 3) + 1
 
     def kill_launcher(self) -> None:
         self._some_host().kill_launcher(self._a_while_ms())
@@ -76,7 +76,9 @@ class Faults:
 
     def cut_both_ways(self) -> None:
         host = self._some_host()
-        host.up.cut_until_ms = host.down.cut_until_ms = host.bell.cut_until_ms = self._kernel.now_ms + self._a_while_ms()
+        until_ms = self._kernel.now_ms + self._a_while_ms()
+        for wire in (host.up, host.down, host.bell):  # one way may come back a little before the other
+            wire.cut_until_ms = until_ms + int(self._rng.random() ** 2 * 2 * self._settings.timers.lost_ms)
 
     def drop_server(self) -> None:
         self._server.go_down(self._a_while_ms())

@@ -13,11 +13,12 @@ TRAIL_EVENTS: Final = 50
 class Kernel:
     """True time in whole milliseconds. One event is one pop of the heap."""
 
-    __slots__ = ("_heap", "_number", "now_ms", "num_events", "trail")
+    __slots__ = ("_heap", "_number", "listener", "now_ms", "num_events", "trail")
 
     def __init__(self) -> None:
         self.now_ms = 0
         self.num_events = 0
+        self.listener: Callable[[Entry], object] | None = None
         self.trail: deque[Entry] = deque(maxlen=TRAIL_EVENTS)
         self._heap: list[Entry] = []
         self._number = 0
@@ -29,11 +30,14 @@ class Kernel:
     def run(self, until_ms: int) -> None:
         """Until ``until_ms``, or until nothing is left to happen."""
         heap, note = self._heap, self.trail.append
+        listener = self.listener
         while heap and heap[0][0] <= until_ms:
             entry = heappop(heap)
             self.now_ms = entry[0]
             self.num_events += 1
             note(entry)
+            if listener is not None:
+                listener(entry)
             entry[2](*entry[3])
 
     def stop(self) -> None:

@@ -23,6 +23,7 @@ class Placer:
         self._kernel, self._rng, self._settings, self._wiring, self._server = kernel, rng, settings, wiring, server
         self._store = server.store
         self._num_attempts = 0
+        self._shuffles = rng.random() < 0.5  # else the first hosts are preferred, and jobs come back to them
 
     def select(self) -> None:
         """Several rounds may be on their way at once, as with two schedulers."""
@@ -33,13 +34,14 @@ class Placer:
             picks = self._pick(job, taken)
             if picks is not None:
                 taken.update(gpu for part in picks.values() for gpu in part)
-                delay_ms = 1 + int(self._rng.random() * self._settings.timers.heartbeat_ms)
+                delay_ms = 1 + int(self._rng.random() ** 2 * 3 * self._settings.timers.heartbeat_ms)
                 self._kernel.after(delay_ms, self._server.receive, self.commit, job, picks)
 
     def _pick(self, job: JobLife, taken: set[GpuUuid]) -> Picks | None:
         row = self._store.rows[job.job_id]
         nodes = list(self._store.gpus)
-        self._rng.shuffle(nodes)
+        if self._shuffles:
+            self._rng.shuffle(nodes)
         picks: dict[NodeId, tuple[GpuUuid, ...]] = {}
         for node_id in nodes:
             free = [gpu for gpu in self._store.gpus[node_id] if gpu not in taken and self._refusal(node_id, gpu) is None]

@@ -42,18 +42,27 @@ def draw_settings(rng: Random) -> Settings:
     """One in eight keeps the policy's own timers; the others are ten times faster."""
     scale = 1.0 if rng.random() < 0.125 else 0.1
     timers = scaled_timers(scale)
+    if scale != 1.0:  # leases that end within reach of the faults
+        lease_ms = rng.choice((12_000, 20_000, 90_000))
+        extra_ms = timers.server_lease_ms - timers.agent_lease_ms
+        timers = replace(
+            timers,
+            agent_lease_ms=lease_ms,
+            server_lease_ms=lease_ms + extra_ms,
+            no_expiry_after_start_ms=rng.choice((5_000, 30_000)),
+        )
     fury = rng.random() if rng.random() < 0.85 else 0.0
     heartbeat_ms = timers.heartbeat_ms
     return Settings(
         timers=timers,
-        num_hosts=rng.randint(3, 5),
-        gpus_per_host=rng.randint(1, 3),
+        num_hosts=rng.randint(2, 5),
+        gpus_per_host=rng.randint(1, 4),
         num_jobs=rng.randint(4, 8),
         loss=fury * rng.choice((0.0, 0.02, 0.1, 0.3)),
         duplication=fury * rng.choice((0.0, 0.05, 0.3)),
         min_delay_ms=rng.randint(1, 20),
         tail_delay_ms=int(heartbeat_ms * rng.choice((0.02, 0.2, 2.0, 8.0, 30.0)) * (0.1 + fury)),
-        crash_rate=fury * rng.choice((0.0, 0.002, 0.01, 0.03)),
+        crash_rate=fury * rng.choice((0.0, 0.005, 0.02, 0.08)),
         fault_gap_ms=int(heartbeat_ms * rng.choice((2, 6, 20)) / (0.1 + fury)),
         drift_ppm=rng.choice((0.0, 50.0, 200.0)),
         horizon_ms=heartbeat_ms * rng.choice((150, 250, 400)),

@@ -32,10 +32,10 @@ def draw_program(rng: Random, settings: Settings) -> Program:
     beat_ms = settings.timers.heartbeat_ms
     margin_ms = settings.timers.kill_grace_ms // 3
     return Program(
-        runs_ms=None if rng.random() < 0.08 else int(beat_ms * (0.2 + 40 * rng.random() ** 2)),
+        runs_ms=None if rng.random() < 0.15 else int(beat_ms * (0.2 + 80 * rng.random() ** 3)),
         exit_code=1 if rng.random() < 0.15 else 0,
         term_ms=None if rng.random() < 0.2 else int(rng.random() * settings.timers.stop_grace_ms * 1.2),
-        death_ms=1 + int(rng.random() ** 3 * margin_ms * 0.5),
+        death_ms=1 + int(rng.random() ** 2 * margin_ms * 0.8),
         linger_ms=0 if rng.random() < 0.7 else int(rng.random() * beat_ms),
         commit_every_ms=int(beat_ms * (1 + 4 * rng.random())),
     )

@@ -19,7 +19,7 @@ from simulator.store import JobRow, Store
 from simulator.truth import Truth, ViolationError, require
 from simulator.wiring import TRUE_WIRING, Wiring
 
-REPLAY: Final = "python -m simulator --from {seed} --seeds 1 --trace{bug}"
+REPLAY: Final = "python -m simulator --trace {seed}{bug}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class Client:
         row = JobRow(
             job_id=JobId(f"job{self._num_rows}"),
             key=key,
-            nodes=wanted.choice((1, 1, 2, 3)),
-            gpus_per_node=wanted.randint(1, self._settings.gpus_per_host),
+            nodes=min(wanted.choice((1, 1, 2, 3)), self._settings.num_hosts),
+            gpus_per_node=min(wanted.choice((1, 1, 2, 4)), self._settings.gpus_per_host),
             rule=wanted.choice((NodeLossRule.WAIT, NodeLossRule.FENCED)),
-            wall_time_ms=beat_ms * wanted.randint(30, 90),
+            wall_time_ms=beat_ms * wanted.randint(30, 150),
             stop_grace_ms=int(self._settings.timers.stop_grace_ms * wanted.random() * 2),
         )
         self.up.send(self._server.receive, self._server.submit, row, wanted.randint(0, 3), self.answer)
@@ -142,9 +142,11 @@ class World:
         return "not at rest: " + "\n  ".join((*jobs, *attempts, *records, f"accepted {sorted(self.client.accepted)}"))
 
 
-def run_seed(seed: int, wiring: Wiring = TRUE_WIRING, bug: str | None = None) -> History:
+def run_seed(
+    seed: int, wiring: Wiring = TRUE_WIRING, bug: str | None = None, world_type: type[World] = World
+) -> History:
     """One history; the same seed and wiring give the same, event by event."""
-    world = World(seed, wiring)
+    world = world_type(seed, wiring)
     violation = None
     try:
         world.run()

@@ -1,0 +1,80 @@
+"""``python -m simulator``: many seeds, or one told event by event; exit 1 with the replay command on a violation."""
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+from simulator.kernel import told
+from simulator.planted import BUGS
+from simulator.wiring import TRUE_WIRING, Wiring
+from simulator.world import History, World, run_seed
+
+_CHUNK = 16
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=500, help="how many histories (default 500)")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed (default 0)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug")
+    parser.add_argument("--trace", type=int, nargs="?", const=-1, metavar="SEED", help="tell one seed event by event")
+    return parser.parse_args()
+
+
+def _histories(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) -> Iterator[History]:
+    run = partial(run_seed, wiring=wiring, bug=bug)
+    if num_processes == 1:
+        yield from map(run, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(num_processes) as pool:
+        yield from pool.imap(run, seeds, chunksize=_CHUNK)
+
+
+def _tell(seed: int, wiring: Wiring, bug: str | None) -> int:
+    class Teller(World):
+        """The same world; each event is printed before it happens."""
+
+        def run(self) -> None:
+            self.kernel.listener = lambda entry: sys.stdout.write(told(entry) + "\n")
+            super().run()
+
+    history = run_seed(seed, wiring, bug, world_type=Teller)
+    if history.violation is not None:
+        sys.stdout.write(history.violation.split("\n", 50)[-1] + "\n")
+    return int(history.violation is not None)
+
+
+def _sweep(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) -> int:
+    started_s = time.perf_counter()
+    events, violations, faults = 0, 0, Counter[str]()
+    for number, history in enumerate(_histories(seeds, wiring, bug, num_processes), 1):
+        events += history.num_events
+        faults.update(dict(history.fault_counts))
+        if history.violation is not None:
+            violations += 1
+            sys.stdout.write(history.violation + "\n")
+        if number % 250 == 0:
+            sys.stdout.write(f"{number} of {len(seeds)} seeds, {events} events, {violations} violations\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"faults: {', '.join(f'{name} {count}' for name, count in sorted(faults.items()))}\n")
+    rate = events / max(time.perf_counter() - started_s, 1e-9)
+    sys.stdout.write(f"{len(seeds)} seeds, {events} events, {violations} violations, {rate:.0f} events/s\n")
+    return int(violations > 0)
+
+
+def main() -> int:
+    arguments = _arguments()
+    wiring = BUGS[arguments.bug].wiring if arguments.bug else TRUE_WIRING
+    if arguments.trace is not None:
+        return _tell(arguments.first if arguments.trace < 0 else arguments.trace, wiring, arguments.bug)
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    return _sweep(seeds, wiring, arguments.bug, arguments.jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
