@@ -65,6 +65,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(MusterError, _on_muster_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_parameters)
+    # The framework answers with this and raises on, to the outermost layer, which logs the trace.
+    app.add_exception_handler(Exception, _on_muster_error)
 
 
 def _respond(request: Request, error: MusterError) -> JSONResponse:

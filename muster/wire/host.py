@@ -13,7 +13,7 @@ PROTOCOL_VERSION: Final = 1
 
 BootId = Annotated[str, Meta(min_length=1, max_length=64)]
 ShortText = Annotated[str, Meta(max_length=128)]
-PositiveFence = Annotated[int, Meta(gt=0, lt=1 << 63)]
+PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
