@@ -1,0 +1,82 @@
+"""The job's machine: every edge that it takes, and what changes nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from muster.domain.causes import CAUSE_RULES, Onward
+from muster.domain.lifecycle import job
+from muster.domain.lifecycle.model import JobLife, Verdict
+from muster.domain.states import TERMINAL_JOB_STATES, Cause, JobState
+from tests.domain.lifecycle.lives import JOB, SUCCEEDED, TIMERS
+
+J = JobState
+QUEUED = JobLife(JOB)
+ACTIVE = replace(QUEUED, state=J.ACTIVE)
+EVENTS: list[job.Event] = [
+    job.AttemptEnded(SUCCEEDED), job.CancelAsked(), job.HoldAsked("why"), job.ReleaseAsked(), job.Tick(),
+]  # fmt: skip
+
+
+def after(life: JobLife, *events: job.Event, now_ms: int = 0) -> JobLife:
+    for event in events:
+        life, _ = job.step(life, event, now_ms, TIMERS)
+    return life
+
+
+def ended(cause: Cause) -> job.AttemptEnded:
+    return job.AttemptEnded(Verdict(cause, "proof"))
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_each_cause_leads_where_its_rule_says(cause: Cause) -> None:
+    onward = CAUSE_RULES[cause].onward
+    state = {Onward.SUCCEED: J.SUCCEEDED, Onward.FAIL: J.FAILED, Onward.CANCEL: J.CANCELLED}.get(onward, J.RECOVERING)
+    assert after(replace(ACTIVE, max_restarts=1), ended(cause)).state is state
+
+
+def test_the_jobs_own_faults_use_up_its_restarts() -> None:
+    life = after(replace(ACTIVE, max_restarts=1), ended(Cause.USER_ERROR))
+    assert (life.state, life.restarts_used, life.next_try_ms) == (J.RECOVERING, 1, TIMERS.retry_backoff_ms)
+    waiting = after(life, job.Tick(), now_ms=TIMERS.retry_backoff_ms - 1)
+    assert waiting == life
+    life = after(life, job.Tick(), job.Placed(), now_ms=TIMERS.retry_backoff_ms)
+    assert after(life, ended(Cause.USER_ERROR)).state is J.FAILED
+
+
+def test_the_infrastructures_faults_never_count() -> None:
+    life = ACTIVE
+    for _ in range(20):
+        life = after(life, ended(Cause.NODE_LOST), job.Tick(), job.Placed(), now_ms=1 << 40)
+    assert (life.state, life.restarts_used) == (J.ACTIVE, 0)
+
+
+def test_launches_that_fail_in_a_row_hold_the_job_for_a_person() -> None:
+    life = ACTIVE
+    for _ in range(TIMERS.launch_failures_before_hold - 1):
+        life = after(life, ended(Cause.LAUNCH_FAILED), job.Tick(), job.Placed(), now_ms=1 << 40)
+    assert after(life, ended(Cause.LAUNCH_FAILED)).state is J.HELD
+
+
+def test_a_cancel_waits_for_the_attempt_to_end() -> None:
+    life, commands = job.step(ACTIVE, job.CancelAsked(), 0, TIMERS)
+    assert (life.state, commands) == (J.ACTIVE, (job.StopAttempt(),))
+    assert job.step(life, job.CancelAsked(), 0, TIMERS) == (life, ())
+    assert after(life, ended(Cause.NODE_LOST)).state is J.CANCELLED
+
+
+@pytest.mark.parametrize("state", [J.QUEUED, J.HELD, J.RECOVERING])
+def test_a_cancel_before_placement_is_at_once(state: JobState) -> None:
+    assert after(replace(QUEUED, state=state), job.CancelAsked()).state is J.CANCELLED
+
+
+def test_hold_and_release() -> None:
+    assert after(QUEUED, job.HoldAsked("why")).state is J.HELD
+    assert after(QUEUED, job.HoldAsked("why"), job.ReleaseAsked()).state is J.QUEUED
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL_JOB_STATES))
+@pytest.mark.parametrize("event", EVENTS)
+def test_terminal_jobs_never_change(state: JobState, event: job.Event) -> None:
+    life = replace(QUEUED, state=state)
+    assert job.step(life, event, 1 << 40, TIMERS) == (life, ())
