@@ -19,7 +19,13 @@ class Faults:
     name = "faults"
 
     def __init__(
-        self, kernel: Kernel, rng: Random, settings: Settings, server: Server, hosts: Mapping[NodeId, Host], *wires: Wire
+        self,
+        kernel: Kernel,
+        rng: Random,
+        settings: Settings,
+        server: Server,
+        hosts: Mapping[NodeId, Host],
+        *wires: Wire,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._kernel, self._rng, self._settings, self._server, self._hosts = kernel, rng, settings, server, hosts

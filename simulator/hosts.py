@@ -113,7 +113,7 @@ class Host:
 
     def on_ring(self) -> None:
         if self._is_launcher_alive:
-            self._live(self._beat, True)  # noqa: FBT003  # rung
+            self._live(self._beat, True)
 
     def on_answer(self, launch: int, event: host.Event) -> None:
         """An answer reaches the process that asked, or nobody."""
@@ -131,7 +131,7 @@ class Host:
     def _turn(self) -> None:
         now_ms = self.clock()
         if now_ms >= self._next_beat_ms:
-            self._beat(False)  # noqa: FBT003  # not rung
+            self._beat(False)
         if self.ledger.records:
             self._look_at_programs()
             self._apply(_TICK)
@@ -263,10 +263,8 @@ class Host:
             supervisor = self.supervisors.get(record.attempt_id)
             if supervisor is None:
                 supervisor = self._new_supervisor(record)
-            if supervisor.exit_record is None:
-                supervisor.refuse("lease")
-            assert supervisor.exit_record is not None
-            facts.append(("exited", supervisor.exit_record))
+            record_of_end = supervisor.exit_record or supervisor.refuse("lease")
+            facts.append(("exited", record_of_end))
         if record.phase is _CLEAN:
             facts.append(("cleaned", None))
         return tuple(facts)

@@ -44,7 +44,9 @@ class Placer:
             self._rng.shuffle(nodes)
         picks: dict[NodeId, tuple[GpuUuid, ...]] = {}
         for node_id in nodes:
-            free = [gpu for gpu in self._store.gpus[node_id] if gpu not in taken and self._refusal(node_id, gpu) is None]
+            free = [
+                gpu for gpu in self._store.gpus[node_id] if gpu not in taken and self._refusal(node_id, gpu) is None
+            ]
             if len(free) >= row.gpus_per_node:
                 picks[node_id] = tuple(free[: row.gpus_per_node])
                 if len(picks) == row.nodes:

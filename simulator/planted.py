@@ -97,13 +97,6 @@ def _forget_grants(life: AttemptLife, event: attempt.Event, now_ms: int, timers:
     return attempt.step(life, event, now_ms, timers)
 
 
-def _ignore_older(ledger: HostLedger, event: host.Event, now_ms: int) -> host.Outcome:
-    """Each attempt takes itself for a job of its own: an older one of its job is not waited for."""
-    if isinstance(event, host.ClaimGranted):
-        event = replace(event, job_id=JobId(f"of {event.attempt_id}"))
-    return host.step(ledger, event, now_ms)
-
-
 def _forget_stops(ledger: HostLedger, boot_id: str) -> host.Outcome:
     """A stop that was written down, but not carried out when the launcher died, is never carried out."""
     ledger, commands = host.restarted(ledger, boot_id)
@@ -131,38 +124,94 @@ def _bug(name: str, what: str, within: int, **patch: Any) -> PlantedBug:
 
 
 PLANTED_BUGS: Final = (
-    _bug("start_without_claim", "a program starts on the message, with no claim handshake", 400, host_step=_start_without_claim),
+    _bug(
+        "start_without_claim", "a program starts on the message, with no claim handshake", 60,
+        host_step=_start_without_claim,
+    ),
     _bug(
         "never_self_fences", "a host that is cut off runs on past its lease", 400,
         host_step=_never_fence, supervisors_fence_themselves=False,
     ),
-    _bug("lease_too_long", "the host's lease is longer than the server's", 400, server_timers=_lend_longer),
     _bug(
-        "no_reaper", "an order is rung once; nothing rings again, lists it or gives it up", 400,
+        "lease_too_long", "the host's lease is longer than the server's", 400,
+        server_timers=_lend_longer,
+    ),
+    _bug(
+        "no_reaper", "an order is rung once; nothing rings again, lists it or gives it up", 60,
         attempt_step=_no_reaper, lists_unclaimed_unrung=False,
     ),
-    _bug("stale_completion", "what an old attempt reports is taken for the new one", 400, checks_fence_of_reports=False),
-    _bug("stale_commit", "a checkpoint under an old fence is taken", 400, checks_fence_of_commits=False),
-    _bug("admission_at_select", "admission is asked when GPUs are selected, not at commit", 400, rechecks_admission=False),
-    _bug("completion_twice", "a completion that comes twice counts twice", 400, attempt_step=_not_idempotent),
-    _bug("grant_outlives_boot", "a grant of before the reboot starts a program after it", 400, host_restarted=_remember_records),
-    _bug("reaper_without_cas", "the reaper writes what it decided on an old reading", 400, compares_and_sets=False),
-    _bug("acts_before_disk", "the launcher acts before its ledger is on disk", 400, persists_before_acting=False),
-    _bug("clean_without_look", "a host says clean without having looked", 400, looks_before_it_says_clean=False),
+    _bug(
+        "stale_completion", "what an old attempt reports is taken for the new one", 60,
+        checks_fence_of_reports=False,
+    ),
+    _bug(
+        "stale_commit", "a checkpoint under an old fence is taken", 60,
+        checks_fence_of_commits=False,
+    ),
+    _bug(
+        "admission_at_select", "admission is asked when GPUs are selected, not at commit", 60,
+        rechecks_admission=False,
+    ),
+    _bug(
+        "completion_twice", "a completion that comes twice counts twice", 60,
+        attempt_step=_not_idempotent,
+    ),
+    _bug(
+        "grant_outlives_boot", "a grant of before the reboot starts a program after it", 60,
+        host_restarted=_remember_records,
+    ),
+    _bug(
+        "reaper_without_cas", "the reaper writes what it decided on an old reading", 60,
+        compares_and_sets=False,
+    ),
+    _bug(
+        "acts_before_disk", "the launcher acts before its ledger is on disk", 60,
+        persists_before_acting=False,
+    ),
+    _bug(
+        "clean_without_look", "a host says clean without having looked", 60,
+        looks_before_it_says_clean=False,
+    ),
     _bug(
         "old_boots_believed", "a delayed heartbeat of an earlier boot is believed", 400,
         hear=_believe_all_boots, knows_claiming_boot=False,
     ),
-    _bug("two_schedulers", "a commit trusts the snapshot of its selection", 400, rechecks_snapshot=False),
-    _bug("deadline_forgotten", "after its restart the server asks for stops at once", 400, forgets_deadlines_at_restart=True),
-    _bug("no_expiry_guard", "leases end right after the control plane's own outage", 400, server_timers=_expire_at_once),
-    _bug("ends_too_early", "an attempt ends with its first bad exit", 400, attempt_step=_end_at_once),
-    _bug("grants_twice", "a claim is granted whatever the attempt has come to", 400, attempt_step=_forget_grants),
-    _bug("older_not_awaited", "a newer attempt starts beside an older one on its host", 400, host_step=_ignore_older),
-    _bug("stop_not_resumed", "a stop is lost with the launcher that had noted it", 400, host_restarted=_forget_stops),
-    _bug("refusal_forgotten", "a refused claim leaves no report", 400, host_step=_forget_refused),
-    _bug("answers_before_commit", "the 2xx leaves before the job is committed", 400, answers_after_commit=False),
-    _bug("keys_not_remembered", "a repeated submit makes a second job", 400, remembers_keys=False),
+    _bug(
+        "two_schedulers", "a commit trusts the snapshot of its selection", 60,
+        rechecks_snapshot=False,
+    ),
+    _bug(
+        "deadline_forgotten", "after its restart the server asks for stops at once", 60,
+        forgets_deadlines_at_restart=True,
+    ),
+    _bug(
+        "no_expiry_guard", "leases end right after the control plane's own outage", 60,
+        server_timers=_expire_at_once,
+    ),
+    _bug(
+        "ends_too_early", "an attempt ends with its first bad exit", 60,
+        attempt_step=_end_at_once,
+    ),
+    _bug(
+        "grants_twice", "a claim is granted whatever the attempt has come to", 400,
+        attempt_step=_forget_grants,
+    ),
+    _bug(
+        "stop_not_resumed", "a stop is lost with the launcher that had noted it", 400,
+        host_restarted=_forget_stops,
+    ),
+    _bug(
+        "refusal_forgotten", "a refused claim leaves no report", 60,
+        host_step=_forget_refused,
+    ),
+    _bug(
+        "answers_before_commit", "the 2xx leaves before the job is committed", 400,
+        answers_after_commit=False,
+    ),
+    _bug(
+        "keys_not_remembered", "a repeated submit makes a second job", 60,
+        remembers_keys=False,
+    ),
 )  # fmt: skip
 BUGS: Final = {bug.name: bug for bug in PLANTED_BUGS}
 

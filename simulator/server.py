@@ -107,7 +107,7 @@ class Server:
         after, commands = self._wiring.attempt_step(life, event, self._kernel.now_ms, self.timers)
         self._apply(life, after, commands)
         self.failpoint()
-        self._ring(after, commands)
+        self._ring(commands)
 
     def step_attempt(self, life: AttemptLife, event: attempts.Event) -> tuple[attempts.Command, ...]:
         """One event as one transaction."""
@@ -117,7 +117,7 @@ class Server:
             self._apply(life, after, commands)
             self.failpoint()
         if commands:
-            self._ring(after, commands)
+            self._ring(commands)
         return commands
 
     def _apply(self, before: AttemptLife, after: AttemptLife, commands: tuple[attempts.Command, ...]) -> None:
@@ -134,11 +134,9 @@ class Server:
 
     def _end_job(self, life: AttemptLife, verdict: Verdict) -> None:
         job = self.store.jobs[life.job_id]
-        self.store.put_job(
-            self._wiring.job_step(job, jobs.AttemptEnded(verdict), self._kernel.now_ms, self.timers)[0]
-        )
+        self.store.put_job(self._wiring.job_step(job, jobs.AttemptEnded(verdict), self._kernel.now_ms, self.timers)[0])
 
-    def _ring(self, life: AttemptLife, commands: tuple[attempts.Command, ...]) -> None:
+    def _ring(self, commands: tuple[attempts.Command, ...]) -> None:
         for command in commands:
             if isinstance(command, attempts.Ring):
                 self.ring(command.node_id)
@@ -148,11 +146,18 @@ class Server:
         host.bell.send(host.on_ring)
 
     def heartbeat(
-        self, node_id: NodeId, boot_id: str, seq: int, held: Held, sent_ms: int, launch: int, is_rung: bool
-    ) -> None:  # noqa: FBT001  # arguments cross the wire by place
+        self,
+        node_id: NodeId,
+        boot_id: str,
+        seq: int,
+        held: Held,
+        sent_ms: int,
+        launch: int,
+        is_rung: bool,  # noqa: FBT001  # by place, as all that crosses the wire
+    ) -> None:
         store, host = self.store, self.hosts[node_id]
         if boot_id not in store.heard_boots and not host.is_boot(boot_id):
-            return  # not modelled: the first word of a boot that comes after the next boot's (the wire has no order of boots)
+            return  # not modelled: a boot first heard after its successor (the wire has no order of boots)
         hearing = self._wiring.hear(store.hearings.get(node_id), boot_id, seq, self._kernel.now_ms)
         if hearing is None:
             host.down.send(host.on_answer, launch, HeartbeatAnswered(sent_ms, 0))
@@ -190,7 +195,9 @@ class Server:
                 stops[attempt_id] = (order[0], 0) if attempt_id in self._forgotten else order
         return stops, tuple(forget)
 
-    def claim(self, node_id: NodeId, attempt_id: AttemptId, fence: Fence, boot_id: str, sent_ms: int, launch: int) -> None:
+    def claim(
+        self, node_id: NodeId, attempt_id: AttemptId, fence: Fence, boot_id: str, sent_ms: int, launch: int
+    ) -> None:
         life = self.store.attempts[attempt_id]
         host = self.hosts[node_id]
         hearing = self.store.hearings.get(node_id)
@@ -241,12 +248,12 @@ class Server:
 
     def reconcile(self) -> None:
         """Let time pass for each open attempt and each waiting job: looked at now, changed a little later."""
-        for job_id, job in tuple(self.store.jobs.items()):
+        for job in tuple(self.store.jobs.values()):
             if job.state not in TERMINAL_JOB_STATES:
-                after = self._wiring.job_step(job, jobs.Tick(), self._kernel.now_ms, self.timers)[0]
-                if after is not job:
+                waited = self._wiring.job_step(job, jobs.Tick(), self._kernel.now_ms, self.timers)[0]
+                if waited is not job:
                     self.failpoint()
-                    self.store.put_job(after)
+                    self.store.put_job(waited)
         tick = attempts.Tick(dict(self.store.hearings), self.started_ms)
         for attempt_id in tuple(self.store.open_attempts):
             life = self.store.attempts[attempt_id]
@@ -256,7 +263,7 @@ class Server:
                 self._kernel.after(delay_ms, self.receive, self.tick_attempt, life, tick)
 
     def tick_attempt(self, seen: AttemptLife, seen_tick: attempts.Tick) -> None:
-        """Under the row's lock everything is read again; the planted reaper writes what it had decided on old reading."""
+        """Under the row's lock all is read again; the planted reaper goes by what it had read."""
         if not self._wiring.compares_and_sets:
             self.step_attempt(seen, seen_tick)
             return

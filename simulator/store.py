@@ -132,7 +132,11 @@ class Store:
                 continue
             for gpu in self.allocated[life.attempt_id][part.node_id]:
                 if self.holders.get(gpu) == life.attempt_id:
-                    require(gpu not in self.truth.user_of, "I22", f"{gpu} is freed while {self.truth.user_of.get(gpu)} uses it")
+                    require(
+                        gpu not in self.truth.user_of,
+                        "I22",
+                        f"{gpu} is freed while {self.truth.user_of.get(gpu)} uses it",
+                    )
                     del self.holders[gpu]
         if is_all_clean and life.attempt_id in self.open_attempts:
             self._move_allocation(life.attempt_id, AllocationState.RELEASED)
@@ -151,7 +155,9 @@ class Store:
     def require_end_is_proved(self, life: AttemptLife, cause: Cause, proof: str, up_ms: int, no_expiry_ms: int) -> None:
         """R15: by silence alone nothing ends soon after the control plane's own start."""
         if cause is Cause.NODE_LOST and ("without a word" in proof or "relaunches fenced" in proof):
-            require(up_ms >= no_expiry_ms, "R15", f"{life.attempt_id} ends by silence {up_ms} ms after the server's start")
+            require(
+                up_ms >= no_expiry_ms, "R15", f"{life.attempt_id} ends by silence {up_ms} ms after the server's start"
+            )
 
     def is_at_rest(self) -> bool:
         """Every job is over (or held for a person), and nothing is held."""

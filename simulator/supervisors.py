@@ -46,7 +46,8 @@ class Supervisor:
 
     __slots__ = (
         "_clock", "_commit", "_delay_until", "_kernel", "_program", "_settings", "_signalled", "_store",
-        "exit_record", "fences_itself", "is_dead", "is_self_fenced", "kill_at_ms", "lease_until_ms", "name", "reason", "run",
+        "exit_record", "fences_itself", "is_dead", "is_self_fenced", "kill_at_ms", "lease_until_ms", "name", "reason",
+        "run",
     )  # fmt: skip
 
     def __init__(
@@ -75,9 +76,11 @@ class Supervisor:
         if self._program.runs_ms is not None:
             self._kernel.after(self._program.runs_ms, self.finish)
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str) -> ExitRecord:
         """It never starts here, and the record says so."""
-        self.exit_record = ExitRecord(spawn_error=f"not started: {why}", spawn_fault="refused", stop_reason=why)
+        record = ExitRecord(spawn_error=f"not started: {why}", spawn_fault="refused", stop_reason=why)
+        self.exit_record = record
+        return record
 
     def is_gone(self) -> bool:
         return (self.run.attempt_id, self.run.node_id) not in self._store.truth.present

@@ -1,4 +1,4 @@
-"""What is truly so, known to nobody in the world but the judge: which programs run where, and the invariants on them."""
+"""What is truly so, known to nobody in the world: which programs run where, and the invariants on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,14 +49,18 @@ class Truth:
         for other in others.values():
             if other.attempt_id == run.attempt_id:
                 continue
-            require(other.node_id != run.node_id, "I13", f"{run.attempt_id} starts beside {other.attempt_id} on one host")
+            require(
+                other.node_id != run.node_id, "I13", f"{run.attempt_id} starts beside {other.attempt_id} on one host"
+            )
             require(
                 run.rule is not NodeLossRule.WAIT,
                 "I13",
                 f"{run.attempt_id} starts on {run.node_id} while {other.attempt_id} runs on {other.node_id}",
             )
         for gpu in run.gpus:
-            require(gpu not in self.user_of, "I22", f"{run.attempt_id} starts on {gpu}, used by {self.user_of.get(gpu)}")
+            require(
+                gpu not in self.user_of, "I22", f"{run.attempt_id} starts on {gpu}, used by {self.user_of.get(gpu)}"
+            )
             holder = holders.get(gpu)
             require(holder == run.attempt_id, "I22", f"{run.attempt_id} starts on {gpu}, held by {holder}")
             self.user_of[gpu] = run.attempt_id

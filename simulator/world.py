@@ -80,9 +80,7 @@ class World:
         self.rng = rng = Random(seed)
         self.settings = settings = draw_settings(rng)
         nodes = [NodeId(f"node{number}") for number in range(settings.num_hosts)]
-        gpus = {
-            node: tuple(GpuUuid(f"{node}-gpu{slot}") for slot in range(settings.gpus_per_host)) for node in nodes
-        }
+        gpus = {node: tuple(GpuUuid(f"{node}-gpu{slot}") for slot in range(settings.gpus_per_host)) for node in nodes}
         self.store = Store(Truth(), gpus, {gpu: True for part in gpus.values() for gpu in part})
         self.store.open_on.update({node: {} for node in nodes})
         self.server = Server(self.kernel, rng, settings, wiring, self.store)

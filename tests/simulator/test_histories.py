@@ -9,13 +9,19 @@ from simulator.world import History, run_seed
 SEEDS = 500
 CHUNK = 50
 KINDS = {
-    "cancel", "cut_both_ways", "cut_one_way", "drop_server", "flip_admission", "kill_launcher", "reboot", "stop_attempt",
-}  # fmt: skip
+    "cancel",
+    "cut_both_ways",
+    "cut_one_way",
+    "drop_server",
+    "flip_admission",
+    "kill_launcher",
+    "reboot",
+    "stop_attempt",
+}
 
 
 def histories(first: int) -> list[History]:
     return [run_seed(seed) for seed in range(first, first + CHUNK)]
-
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))

@@ -60,7 +60,9 @@ def ledger_after(*events: host.Event, now_ms: int = 0, ledger: host.HostLedger |
     return ledger
 
 
-def told_to_claim(attempt_id: AttemptId = ATTEMPT, fence: Fence = FENCE, lease_ms: int = 1000) -> host.HeartbeatAnswered:
+def told_to_claim(
+    attempt_id: AttemptId = ATTEMPT, fence: Fence = FENCE, lease_ms: int = 1000
+) -> host.HeartbeatAnswered:
     return host.HeartbeatAnswered(0, lease_ms, unclaimed=((attempt_id, fence),))
 
 

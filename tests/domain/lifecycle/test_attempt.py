@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from muster.domain.ids import Fence
 from muster.domain.job_spec import NodeLossRule
 from muster.domain.lifecycle import attempt
 from muster.domain.lifecycle.model import AttemptLife
@@ -171,9 +172,9 @@ CLEAN = after(ENDED, cleaned(A), cleaned(B))
         attempt.Started(A, FENCE, "boot0"),
         attempt.Exited(A, FENCE, "boot0", FAILED),
         attempt.Cleaned(A, FENCE, "boot0"),
-        replace(started(A), fence=FENCE - 1),
-        replace(exited(A, FAILED), fence=FENCE - 1),
-        replace(cleaned(A), fence=FENCE + 1),
+        replace(started(A), fence=Fence(FENCE - 1)),
+        replace(exited(A, FAILED), fence=Fence(FENCE - 1)),
+        replace(cleaned(A), fence=Fence(FENCE + 1)),
         attempt.Listed(A, "boot0", is_listed=False),
     ],
 )
@@ -183,7 +184,8 @@ def test_other_fences_and_boots_change_nothing(life: AttemptLife, event: attempt
 
 
 @pytest.mark.parametrize(
-    "event", [started(A), exited(A, FAILED), cleaned(A), STOP, tick(a=0, b=0), claim(A), tick(server_started_ms=LONG_UP_MS)]
+    "event",
+    [started(A), exited(A, FAILED), cleaned(A), STOP, tick(a=0, b=0), claim(A), tick(server_started_ms=LONG_UP_MS)],
 )
 def test_an_ended_clean_attempt_never_changes(event: attempt.Event) -> None:
     assert attempt.step(CLEAN, event, 10_000_000, TIMERS)[0] == CLEAN

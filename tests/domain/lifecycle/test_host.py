@@ -54,9 +54,7 @@ def test_kill_times_only_come_nearer() -> None:
 
 
 def test_a_newer_attempt_waits_until_the_older_one_is_gone() -> None:
-    ledger, commands = host.step(
-        ledger_after(told_to_claim(NEWER, NEWER_FENCE), ledger=STARTED), granted(NEWER), 10
-    )
+    ledger, commands = host.step(ledger_after(told_to_claim(NEWER, NEWER_FENCE), ledger=STARTED), granted(NEWER), 10)
     assert commands == (host.StopProgram(ATTEMPT, 10, "stale"),)
     assert host.step(ledger, host.Tick(), 20)[1] == ()
     assert host.StartProgram(NEWER) not in host.restarted(ledger, "boot1")[1]

@@ -1,11 +1,12 @@
-"""Whatever comes in whatever order: edges hold, ENDED is final, causes and deadlines stay, grants repeat, hosts gone end it."""
+"""Whatever comes in whatever order: edges hold, ENDED is final, causes and deadlines stay, grants repeat."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.domain.ids import Fence
+from muster.domain.ids import Fence, NodeId
 from muster.domain.job_spec import NodeLossRule
 from muster.domain.lifecycle import attempt, host
 from muster.domain.lifecycle.contact import Hearing, hear
@@ -50,7 +51,7 @@ def lives(history: Sequence[tuple[attempt.Event, int]], rule: NodeLossRule) -> l
 @settings(max_examples=300, deadline=None)
 def test_ends_causes_and_deadlines_stay(history: list[tuple[attempt.Event, int]], rule: NodeLossRule) -> None:
     passed = lives(history, rule)
-    for (before, _), (after, _) in zip(passed, passed[1:], strict=False):
+    for (before, _), (after, _) in pairwise(passed):
         if before.ending is not None:
             assert after.ending == before.ending
         if before.state is AttemptState.ENDED:
@@ -73,7 +74,7 @@ def test_an_attempt_whose_hosts_are_all_gone_ends(history: list[tuple[attempt.Ev
 @given(histories, rules, nodes)
 @settings(max_examples=200, deadline=None)
 def test_a_granted_claim_is_granted_again(
-    history: list[tuple[attempt.Event, int]], rule: NodeLossRule, node: attempt.NodeId
+    history: list[tuple[attempt.Event, int]], rule: NodeLossRule, node: NodeId
 ) -> None:
     life, now_ms = lives(history, rule)[-1]
     claim = attempt.ClaimAsked(node, FENCE, "boot1", "n")
