@@ -8,6 +8,7 @@ from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import DEFAULT_POLICY
 
 _REAL_TIMERS: Final = Timers.of(DEFAULT_POLICY)
+MAX_WALL_BEATS: Final = 150
 _SCALED_FIELDS: Final = tuple(name for name in Timers.__dataclass_fields__ if name.endswith("_ms"))
 
 
@@ -35,7 +36,8 @@ class Settings:
         """Liveness: how long after the last fault everything may take to end and be clean."""
         timers = self.timers
         one_try_ms = timers.server_lease_ms + timers.place_again_ms + timers.retry_backoff_max_ms
-        return timers.no_expiry_after_start_ms + 12 * one_try_ms
+        programs_ms = self.num_jobs * 2 * MAX_WALL_BEATS * timers.heartbeat_ms
+        return timers.no_expiry_after_start_ms + 12 * one_try_ms + programs_ms
 
 
 def draw_settings(rng: Random) -> Settings:

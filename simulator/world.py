@@ -14,7 +14,7 @@ from simulator.kernel import Kernel, told
 from simulator.network import Wire
 from simulator.placing import Placer
 from simulator.server import Server
-from simulator.settings import Settings, draw_settings
+from simulator.settings import MAX_WALL_BEATS, Settings, draw_settings
 from simulator.store import JobRow, Store
 from simulator.truth import Truth, ViolationError, require
 from simulator.wiring import TRUE_WIRING, Wiring
@@ -58,7 +58,7 @@ class Client:
             nodes=min(wanted.choice((1, 1, 2, 3)), self._settings.num_hosts),
             gpus_per_node=min(wanted.choice((1, 1, 2, 4)), self._settings.gpus_per_host),
             rule=wanted.choice((NodeLossRule.WAIT, NodeLossRule.FENCED)),
-            wall_time_ms=beat_ms * wanted.randint(30, 150),
+            wall_time_ms=beat_ms * wanted.randint(30, MAX_WALL_BEATS),
             stop_grace_ms=int(self._settings.timers.stop_grace_ms * wanted.random() * 2),
         )
         self.up.send(self._server.receive, self._server.submit, row, wanted.randint(0, 3), self.answer)
