@@ -1,6 +1,7 @@
 """``python -m simulator``: many seeds, or one told event by event; exit 1 with the replay command on a violation."""
 
 import argparse
+import gc
 import multiprocessing
 import sys
 import time
@@ -69,6 +70,7 @@ def _sweep(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) ->
 
 def main() -> int:
     arguments = _arguments()
+    gc.set_threshold(100_000)  # millions of small frozen rows, few cycles
     wiring = BUGS[arguments.bug].wiring if arguments.bug else TRUE_WIRING
     if arguments.trace is not None:
         return _tell(arguments.first if arguments.trace < 0 else arguments.trace, wiring, arguments.bug)

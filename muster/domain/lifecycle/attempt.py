@@ -114,6 +114,7 @@ _S: Final = AttemptState
 _H: Final = HostPartState
 _STARTING: Final = frozenset({_S.PLACED, _S.CLAIMING})
 _MAY_RUN: Final = frozenset({_H.CLAIMED, _H.STARTED})
+_NOT_YET_CLEAN: Final = frozenset({*_MAY_RUN, _H.EXITED})
 _OVER: Final = frozenset({_H.EXITED, _H.CLEAN})
 
 
@@ -279,7 +280,7 @@ def _clean_rebooted(life: AttemptLife, tick: Tick) -> AttemptLife:
 def _seen_reboots(life: AttemptLife, tick: Tick) -> tuple[AttemptLife, Verdict | None]:
     verdict = None
     for part in life.hosts:
-        if part.state in {*_MAY_RUN, _H.EXITED} and _has_rebooted(part, tick):
+        if part.state in _NOT_YET_CLEAN and _has_rebooted(part, tick):
             if part.state is not _H.EXITED:
                 verdict = Verdict(Cause.NODE_LOST, f"{part.node_id} has rebooted: boot {part.boot_id} is gone")
             life = _with_part(life, replace(part, state=_H.CLEAN))

@@ -1,6 +1,6 @@
 """Hearing from hosts: which messages move a node's contact forward, and when it counts as silent or lost."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from muster.domain.states import Contact
@@ -23,7 +23,7 @@ def hear(before: Hearing | None, boot_id: str, seq: int, now_ms: int) -> Hearing
     if before is None:
         return Hearing(boot_id, now_ms, seq)
     if boot_id == before.boot_id:
-        return replace(before, heard_ms=now_ms, seq=seq) if seq > before.seq else None
+        return Hearing(boot_id, now_ms, seq, before.past_boots) if seq > before.seq else None
     if boot_id in before.past_boots:
         return None
     return Hearing(boot_id, now_ms, seq, (before.boot_id, *before.past_boots)[:MAX_PAST_BOOTS])

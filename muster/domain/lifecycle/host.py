@@ -311,7 +311,7 @@ def _newer_is_granted(ledger: HostLedger, record: HostRecord) -> bool:
 
 
 def _with(ledger: HostLedger, record: HostRecord) -> HostLedger:
-    return replace(ledger, records={**ledger.records, record.attempt_id: record})
+    return HostLedger(ledger.boot_id, ledger.highest_epoch, {**ledger.records, record.attempt_id: record})
 
 
 def _without(ledger: HostLedger, record: HostRecord) -> HostLedger:
