@@ -5,6 +5,7 @@ leave locked. Each test gets its own database, a copy of one that the migrations
 """
 
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.embedded.binaries import POSTGRES_VARIABLE, packaged_postgres
 from muster.embedded.broker import BrokerServer
 from muster.embedded.postgres import PostgresServer
 
@@ -34,6 +36,13 @@ while folder.exists() and time.monotonic() < deadline:
     shutil.rmtree(folder, ignore_errors=True)
     time.sleep(0.02)
 """
+
+
+def pytest_configure() -> None:
+    """The newest PostgreSQL that everybody gets from the wheel, unless the run names another one."""
+    packaged = packaged_postgres()
+    if packaged is not None and packaged.is_dir():
+        os.environ.setdefault(POSTGRES_VARIABLE, str(packaged))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

