@@ -79,6 +79,7 @@ class Settings(StrictModel):
     api_insecure_bind: Annotated[bool, Field(strict=False)] = False
     api_url: Annotated[str, AfterValidator(_http_url)] | None = None
     api_key_file: Annotated[Path, Field(strict=False)] | None = None
+    api_ca_file: Annotated[Path, Field(strict=False)] | None = None
     state_dir: Annotated[Path, Field(strict=False)] = Path(".muster")
     simulated_boot_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None

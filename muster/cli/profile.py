@@ -58,4 +58,5 @@ def open_client(*, as_operator: bool = False) -> RestClient:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"the key file {path} cannot be read ({error})", "", Exit.USAGE) from error
-    return RestClient(profile.api_url, token)
+    ca_file = os.environ.get("MUSTER_API_CA_FILE")
+    return RestClient(profile.api_url, token, ca_file=Path(ca_file) if ca_file else None)

@@ -33,14 +33,16 @@ def run(settings: Settings, node_id: str) -> None:
     token = _token(settings)
     state_dir = settings.state_dir.absolute()
     ledger_file = LedgerFile(state_dir)
-    relay = LogRelay(state_dir, HostClient(str(settings.api_url), token))
+    # Two connections: logs must never delay a heartbeat.
+    beats, logs = (HostClient(str(settings.api_url), token, ca_file=settings.api_ca_file) for _ in range(2))
+    relay = LogRelay(state_dir, logs)
     config = HostConfig(
         node_id=node_id,
         state_dir=state_dir,
         python=str(settings.job_python or sys.executable),
         boot_id=settings.simulated_boot_id or current_boot_id(),
     )
-    launcher = Launcher(config, HostClient(str(settings.api_url), token), ledger_file, relay)
+    launcher = Launcher(config, beats, ledger_file, relay)
     doorbell = Doorbell(state_dir / "bell.sock")
     loops = [
         Loop("launcher", lambda stop: launcher.run(doorbell, stop)),

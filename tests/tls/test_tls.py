@@ -1,0 +1,118 @@
+"""The API over TLS, as a process, with a certificate that the client is told to trust."""
+
+import datetime as dt
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from muster.client.rest import RestClient
+from muster.client.transport import InsecureAddressError, UnreachableError
+from muster.db.engine import make_engine
+from muster.domain.principals import Principal, Role
+from muster.embedded.children import Child, child_environment
+from muster.embedded.ports import free_port
+from muster.services import keys
+from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.settings import SettingsError, load_settings, make_secret_key_file
+from tests.waiting import wait_until
+
+
+@dataclass(frozen=True)
+class SecureApi:
+    url: str
+    token: str
+    certificate: Path
+
+
+def write_certificate(folder: Path) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate_path, key_path = folder / "certificate.pem", folder / "key.pem"
+    certificate_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate_path, key_path
+
+
+@pytest.fixture
+def secure_api(database_url: str, tmp_path: Path) -> Iterator[SecureApi]:
+    engine = make_engine(database_url)
+    operator = Principal(name="operator:test", role=Role.OPERATOR)
+    with UnitOfWorkFactory(engine).begin(operator, keys.CREATE) as unit:
+        token = keys.create(unit, name="test", role=Role.OPERATOR).token.text
+    engine.dispose()
+    certificate, key = write_certificate(tmp_path)
+    make_secret_key_file(tmp_path / "secret.key")
+    port = free_port()
+    variables = child_environment(
+        database_url=database_url,
+        secret_key_file=tmp_path / "secret.key",
+        api_port=port,
+        api_tls_certificate=certificate,
+        api_tls_key=key,
+    )
+    child = Child("api", ["api"], variables, tmp_path / "api.log")
+    child.start()
+    try:
+        wait_until(lambda: _is_listening(port))
+        yield SecureApi(f"https://127.0.0.1:{port}", token, certificate)
+    finally:
+        child.stop()
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_client_that_trusts_the_certificate_is_answered(secure_api: SecureApi) -> None:
+    with RestClient(secure_api.url, secure_api.token, ca_file=secure_api.certificate) as client:
+        assert client.whoami()["role"] == "operator"
+
+
+def test_a_client_that_does_not_trust_it_sends_no_key(secure_api: SecureApi) -> None:
+    with RestClient(secure_api.url, secure_api.token) as client, pytest.raises(UnreachableError, match="certificate"):
+        client.whoami()
+
+
+def test_the_connection_is_of_a_modern_version(secure_api: SecureApi) -> None:
+    context = ssl.create_default_context(cafile=str(secure_api.certificate))
+    port = int(secure_api.url.rsplit(":", 1)[1])
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=5) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as secured,
+    ):
+        assert secured.version() in {"TLSv1.2", "TLSv1.3"}
+
+
+def test_clear_text_beyond_loopback_is_refused_by_client_and_settings() -> None:
+    with pytest.raises(InsecureAddressError):
+        RestClient("http://192.0.2.1:8420", "mst_x")
+    with pytest.raises(SettingsError, match="https"):
+        load_settings({"MUSTER_API_URL": "http://192.0.2.1:8420"})
+    with pytest.raises(SettingsError, match="api_tls_certificate"):
+        load_settings({"MUSTER_API_HOST": "0.0.0.0"})  # noqa: S104  # the very thing that is refused
