@@ -1,0 +1,128 @@
+"""The planner: whole gangs, one cohort, admitted and free GPUs alone, and a sentence for those who wait."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from health.admission import AdmissionFacts, refusal_of
+from muster.domain.ids import GpuUuid, JobId, NodeId
+from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.states import Contact, Standing
+from scheduler.planner import GpuView, WaitingJob, plan
+
+FIT = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
+
+
+def host(name: str, count: int, *, cohort: str = "h100", facts: AdmissionFacts = FIT) -> list[GpuView]:
+    return [GpuView(GpuUuid(f"{name}-{slot}"), NodeId(name), slot, cohort, facts) for slot in range(count)]
+
+
+def job(name: str, *, nodes: int = 1, gpus: int = 1, tier: str = "on_demand", at: int = 0) -> WaitingJob:
+    return WaitingJob(JobId(name), 1, tier, at, nodes, gpus)
+
+
+def test_a_gang_is_placed_whole_on_one_cohort() -> None:
+    gpus = [*host("a", 4, cohort="h100"), *host("b", 4, cohort="a100"), *host("c", 4, cohort="a100")]
+    (placement,) = plan(gpus, [job("j", nodes=2, gpus=3)], DEFAULT_POLICY).placements
+    assert [node for node, _ in placement.parts] == ["b", "c"]
+    assert all(len(uuids) == 3 for _, uuids in placement.parts)
+
+
+def test_a_gang_that_does_not_fit_takes_nothing_and_says_why() -> None:
+    decided = plan(host("a", 4), [job("j", nodes=2, gpus=3)], DEFAULT_POLICY)
+    assert decided.placements == ()
+    assert decided.waiting[0].why == "needs 2 × 3 GPUs of one cohort; 4 of 4 GPUs are free to this tier"
+
+
+def test_the_sentence_counts_what_stands_in_the_way() -> None:
+    gpus = [
+        *host("a", 2, facts=replace(FIT, is_held=True)),
+        *host("b", 1, facts=replace(FIT, contact=Contact.LOST)),
+        *host("c", 1),
+    ]
+    (waiting,) = plan(gpus, [job("j", gpus=2)], DEFAULT_POLICY).waiting
+    assert "1 of 4 GPUs are free" in waiting.why
+    assert "2 held by other jobs" in waiting.why
+    assert "1 on hosts that are silent or lost" in waiting.why
+
+
+def test_no_host_at_all_is_said() -> None:
+    assert "no host is enrolled" in plan([], [job("j")], DEFAULT_POLICY).waiting[0].why
+
+
+def test_tiers_go_by_priority_and_then_by_age() -> None:
+    queue = [
+        job("spot", tier="spot", at=1),
+        job("late", at=3),
+        job("early", at=2),
+        job("reserved", tier="reserved", at=9),
+    ]
+    decided = plan(host("a", 2), queue, DEFAULT_POLICY)
+    assert [placement.job_id for placement in decided.placements] == ["reserved", "early"]
+
+
+def test_a_small_job_passes_a_large_one_that_cannot_be_placed() -> None:
+    decided = plan(host("a", 2), [job("large", gpus=4, at=1), job("small", at=2)], DEFAULT_POLICY)
+    assert [placement.job_id for placement in decided.placements] == ["small"]
+
+
+def test_the_fullest_host_that_fits_is_taken() -> None:
+    gpus = [*host("wide", 8), *host("narrow", 2)]
+    (placement,) = plan(gpus, [job("j", gpus=2)], DEFAULT_POLICY).placements
+    assert placement.parts[0][0] == "narrow"
+
+
+def test_hosts_at_fault_are_avoided() -> None:
+    gpus = [*host("a", 1), *host("b", 2)]
+    wanted = replace(job("j"), avoid_nodes=frozenset({NodeId("a")}))
+    assert plan(gpus, [wanted], DEFAULT_POLICY).placements[0].parts[0][0] == "b"
+
+
+def test_a_tier_that_the_policy_dropped_waits_with_that_reason() -> None:
+    assert "no longer defines" in plan(host("a", 1), [job("j", tier="gone")], DEFAULT_POLICY).waiting[0].why
+
+
+FACTS = st.builds(
+    AdmissionFacts,
+    standing=st.sampled_from(Standing),
+    contact=st.sampled_from(Contact),
+    is_cordoned=st.booleans(),
+    is_held=st.booleans(),
+    is_mig_enabled=st.booleans(),
+    override=st.none() | st.sampled_from(Standing),
+)
+FLEETS = st.lists(st.tuples(st.integers(1, 8), st.sampled_from(["h100", "a100"]), FACTS), max_size=6)
+JOBS = st.lists(
+    st.tuples(
+        st.integers(1, 3), st.integers(1, 8), st.sampled_from(["reserved", "on_demand", "spot"]), st.integers(0, 99)
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(FLEETS, JOBS)
+def test_every_plan_keeps_the_invariants(
+    fleet: list[tuple[int, str, AdmissionFacts]], jobs: list[tuple[int, int, str, int]]
+) -> None:
+    gpus = [
+        view
+        for number, (count, cohort, facts) in enumerate(fleet)
+        for view in host(f"n{number}", count, cohort=cohort, facts=facts)
+    ]
+    queue = [job(f"j{number}", nodes=n, gpus=g, tier=tier, at=at) for number, (n, g, tier, at) in enumerate(jobs)]
+    decided = plan(gpus, queue, DEFAULT_POLICY)
+    by_uuid = {view.uuid: view for view in gpus}
+    by_job = {waiting.job_id: waiting for waiting in queue}
+    taken = [uuid for placement in decided.placements for _, uuids in placement.parts for uuid in uuids]
+    assert len(taken) == len(set(taken)), "I1"
+    answered = [item.job_id for item in decided.placements] + [item.job_id for item in decided.waiting]
+    assert sorted(answered) == sorted(by_job), "everybody is answered once"
+    for placement in decided.placements:
+        wanted = by_job[placement.job_id]
+        assert [len(uuids) for _, uuids in placement.parts] == [wanted.gpus_per_node] * wanted.nodes, "I5"
+        views = [by_uuid[uuid] for _, uuids in placement.parts for uuid in uuids]
+        assert len({view.cohort_key for view in views}) == 1, "I4"
+        assert all(refusal_of(view.facts, DEFAULT_POLICY.tier(wanted.tier)) is None for view in views), "I3"
+    assert plan(gpus, list(reversed(queue)), DEFAULT_POLICY) == decided, "I19: the order of the rows decides nothing"
