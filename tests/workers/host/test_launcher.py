@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pytest
 from sqlalchemy import Engine
@@ -20,7 +20,7 @@ from muster.domain.errors import MusterError
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.states import AttemptState, Cause, JobState
 from muster.services import hosts, jobs
-from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from muster.wire.host import (
     ClaimAnswer,
     ClaimRequest,
@@ -36,6 +36,8 @@ from workers.host import supervisor
 from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LauncherIsRunningError, LedgerFile
 from workers.host.log_relay import LogRelay
+
+Answer = TypeVar("Answer")
 
 
 class DirectClient:
@@ -57,7 +59,7 @@ class DirectClient:
     def send_logs(self, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
         return self._call(hosts.LOGS, lambda unit: hosts.store_logs(unit, attempt_id, batch), quiet=True)
 
-    def _call(self, action: str, work: Callable[[Any], Any], *, quiet: bool = False) -> Any:
+    def _call(self, action: str, work: Callable[[UnitOfWork], Answer], *, quiet: bool = False) -> Answer:
         if self.is_cut:
             raise UnreachableError("cut off")
         try:
