@@ -46,7 +46,7 @@ migrations: setup
 check: test lint types contracts migrations
 
 soak: setup
-	@$(BIN)/python -m pytest -m soak $(ARGS)
+	@$(BIN)/python -m simulator --seeds 10000 --jobs $(JOBS) $(ARGS)
 
 bench: setup
 	@$(BIN)/python -m benchmarks $(ARGS)

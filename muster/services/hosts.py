@@ -228,6 +228,7 @@ def _order(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Pol
         rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
         wall_time_s=spec.wall_time_s,
         grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
+        kill_grace_s=policy.contact.kill_grace_s,
         log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
     )
 

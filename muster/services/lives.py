@@ -168,12 +168,12 @@ def _store_part(unit: UnitOfWork, host: AttemptHost, part: HostPart) -> None:
     host.is_past_lease = part.is_past_lease
     if part.rung_ms > to_ms(host.rung_at):
         host.rung_at, host.ring_count = to_time(part.rung_ms), host.ring_count + 1
+    if part.claimed_ms != to_ms(host.claimed_at):  # a grant that is given again renews the lease on both ends
+        host.boot_id, host.nonce, host.claimed_at = part.boot_id, part.nonce, to_time(part.claimed_ms)
     if part.state is host.state:
         return
     host.state = part.state
-    if part.state is HostPartState.CLAIMED:
-        host.boot_id, host.nonce, host.claimed_at = part.boot_id, part.nonce, unit.now
-    elif part.state is HostPartState.STARTED:
+    if part.state is HostPartState.STARTED:
         host.started_at = unit.now
     elif part.state is HostPartState.EXITED:
         host.exited_at = unit.now

@@ -98,6 +98,8 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     rendezvous: Rendezvous
     wall_time_s: float | None
     grace_s: float
+    kill_grace_s: float
+    """How long a program that is past its lease may take to end, whatever ``grace_s`` says."""
     log_limit_bytes_per_stream: int
 
 

@@ -51,6 +51,7 @@ class AttemptFolder:
             "rendezvous": {"host": order.rendezvous.host, "port": port},
             "wall_time_s": order.wall_time_s,
             "grace_s": order.grace_s,
+            "kill_grace_s": order.kill_grace_s,
             "log_limit_bytes_per_stream": order.log_limit_bytes_per_stream,
             "lease": {"boottime_ns": lease_until_ms * _NS_PER_MS},
         }

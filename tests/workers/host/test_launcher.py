@@ -203,12 +203,12 @@ def test_a_program_that_ignores_sigterm_is_killed_at_the_deadline(host: HostCase
 
 
 def test_a_partition_delays_the_report_and_loses_nothing(host: HostCase) -> None:
-    job_id = host.submit("print('done in the dark')")
+    job_id = host.submit("import time; time.sleep(0.7); print('done in the dark')")
     host.run_until_started(job_id)
     host.client.is_cut = True
-    for _ in range(10):
+    for _ in range(20):
         host.launcher.turn(rung=False)
-        time.sleep(0.05)
+        time.sleep(0.1)
     assert host.fleet.job(job_id).state is JobState.ACTIVE
     host.client.is_cut = False
     assert host.run(job_id) is JobState.SUCCEEDED

@@ -50,6 +50,8 @@ class Order:
         wall_time_s = document["wall_time_s"]
         self.wall_time_ns = None if wall_time_s is None else round(wall_time_s * files.NS_PER_S)
         self.grace_ns = round(document["grace_s"] * files.NS_PER_S)
+        # Past its lease a program may not outlast what the server's longer lease allows for (I13).
+        self.fence_grace_ns = round(min(document["grace_s"], document.get("kill_grace_s", 0.0)) * files.NS_PER_S)
         self.log_limit_bytes = int(document["log_limit_bytes_per_stream"])
         self.lease_until_ns = int(document["lease"]["boottime_ns"])
         if self.is_torchrun and not self.script:

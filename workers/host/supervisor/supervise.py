@@ -153,7 +153,7 @@ class Supervisor:
             self._record["self_fenced"] |= order.reason == LEASE
         if now >= self._lease_until_ns and not self._record["self_fenced"]:
             self._record["self_fenced"] = True
-            self._ask(LEASE, now + self._order.grace_ns)
+            self._ask(LEASE, now + self._order.fence_grace_ns)
         if self._wall_time_ends_ns is not None and now >= self._wall_time_ends_ns:
             self._wall_time_ends_ns = None
             self._record["wall_time_exceeded"] = True
