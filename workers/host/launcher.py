@@ -28,7 +28,8 @@ from workers.host.log_relay import LogRelay
 
 BUSY_POLL_S: Final = 0.05
 RETRY_REPORT_MS: Final = 1_000
-FIRST_HEARTBEAT_S: Final = 10.0
+PROVE_AGAIN_MS: Final = 5_000
+SAY_UNCLEAN_MS: Final = 30_000
 _SAID_PHASES: Final[Mapping[Phase, Literal["claimed", "started", "exited", "clean"]]] = {
     Phase.CLAIMING: "claimed",  # the grant may be on its way: from here on the server counts on this host
     Phase.CLAIMED: "claimed",
@@ -49,6 +50,15 @@ class HostConfig:
     boot_id: str
 
 
+@dataclass(slots=True)
+class ProofTries:
+    """Attempts to prove one attempt's place clean."""
+
+    first_ms: int
+    next_ms: int = 0
+    is_said: bool = False
+
+
 class Launcher:
     def __init__(self, config: HostConfig, client: HostClient, ledger_file: LedgerFile, relay: LogRelay) -> None:
         self._config = config
@@ -60,6 +70,7 @@ class Launcher:
         self._next_heartbeat_ms = 0
         self._next_report_ms = 0
         self._unreported: set[AttemptId] = set()
+        self._proofs: dict[AttemptId, ProofTries] = {}
         self._was_reachable = True
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             host.SendClaim: self._send_claim,
@@ -211,12 +222,23 @@ class Launcher:
         self._folder(command.attempt_id).write_lease(command.lease_until_ms)
 
     def _prove_clean(self, command: host.ProveClean) -> None:
+        """What cannot be proved is tried again, and after a while said: the server then cordons the host."""
+        tries = self._proofs.setdefault(command.attempt_id, ProofTries(first_ms=boottime_ms()))
+        if boottime_ms() < tries.next_ms:
+            return
         folder = self._folder(command.attempt_id)
         proof = folder.read("clean.json")
         if proof is None or not proof.get("clean"):
             proof = supervisor.prove_clean(folder.path)
         if proof.get("clean"):
+            self._proofs.pop(command.attempt_id, None)
             self._apply(host.ProvedClean(command.attempt_id))
+            return
+        tries.next_ms = boottime_ms() + PROVE_AGAIN_MS
+        if not tries.is_said and boottime_ms() - tries.first_ms >= SAY_UNCLEAN_MS:
+            tries.is_said = True
+            _log.error("not_clean", attempt_id=command.attempt_id, proof=proof)
+            self._note_report(host.Report(command.attempt_id))
 
     def _look_at_programs(self) -> None:
         for record in tuple(self._ledger.records.values()):
@@ -270,6 +292,8 @@ class Launcher:
             )
         if record.phase is Phase.CLEAN:
             kinds.append(("cleaned", folder.read("clean.json") or {"clean": True}))
+        elif record.attempt_id in self._proofs and self._proofs[record.attempt_id].is_said:
+            kinds.append(("cleaned", {**(folder.read("clean.json") or {}), "clean": False}))
         return tuple(
             HostReport(kind=kind, boot_id=record.boot_id, fence=record.fence, record=document)
             for kind, document in kinds
@@ -278,6 +302,7 @@ class Launcher:
     def _forget(self, command: host.Forget) -> None:
         folder = self._folder(command.attempt_id)
         self._unreported.discard(command.attempt_id)
+        self._proofs.pop(command.attempt_id, None)
         if folder.path.is_dir():
             folder.mark_forgotten()
             self._relay.drain(folder.path)
