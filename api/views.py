@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from muster.db.models import ApiKey, Event, Gpu, Job, LogChunk, Node, Tenant
+from muster.domain.states import Standing
 from muster.services.jobs import AttemptView
 
 
@@ -125,7 +126,7 @@ def node_view(node: Node) -> dict[str, Any]:
     }
 
 
-def gpu_view(gpu: Gpu) -> dict[str, Any]:
+def gpu_view(gpu: Gpu, override: Standing | None) -> dict[str, Any]:
     return {
         "uuid": gpu.uuid,
         "node_id": gpu.node_id,
@@ -136,6 +137,7 @@ def gpu_view(gpu: Gpu) -> dict[str, Any]:
         "compute_capability": gpu.compute_capability,
         "driver_version": gpu.driver_version,
         "standing": gpu.standing,
+        "override": override,
         "is_mig_enabled": gpu.is_mig_enabled,
         "is_simulated": gpu.is_simulated,
         "cohort_key": gpu.cohort_key,

@@ -22,5 +22,10 @@ def list_nodes(request: Request, principal: Annotated[Principal, requires(Permis
 
 @router.get("/gpus")
 def list_gpus(request: Request, principal: Annotated[Principal, requires(Permission.GPU_READ)]) -> dict[str, Any]:
-    found = reading(dependencies_of(request).units, principal, fleet.READ, fleet.list_gpus)
-    return {"items": [gpu_view(gpu) for gpu in found], "next_cursor": None}
+    found, overrides = reading(
+        dependencies_of(request).units,
+        principal,
+        fleet.READ,
+        lambda unit: (fleet.list_gpus(unit), fleet.overrides_in_force(unit)),
+    )
+    return {"items": [gpu_view(gpu, overrides.get(gpu.uuid)) for gpu in found], "next_cursor": None}

@@ -1,5 +1,7 @@
 """``muster node`` and ``muster gpu``."""
 
+from typing import Any
+
 import typer
 
 from muster.cli.output import AsJson, age, print_json, print_table
@@ -39,5 +41,10 @@ def list_gpus(*, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    rows = [(gpu["uuid"], gpu["slot_index"], gpu["model"], gpu["standing"]) for gpu in found]
+    rows = [(gpu["uuid"], gpu["slot_index"], gpu["model"], _standing(gpu)) for gpu in found]
     print_table(("GPU", "SLOT", "MODEL", "STANDING"), rows, empty="No GPUs are enrolled.")
+
+
+def _standing(gpu: dict[str, Any]) -> str:
+    """A person's override stands beside what the evidence says, and never hides it."""
+    return f"{gpu['standing']}, set {gpu['override']}" if gpu["override"] else str(gpu["standing"])

@@ -1,7 +1,6 @@
 """One HTTP connection to the control plane: refuses clear text beyond loopback, names faults in one sentence."""
 
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,18 +18,18 @@ class UnreachableError(Exception):
     """The control plane did not answer: refused, timed out, or its certificate does not fit."""
 
 
-@dataclass(frozen=True, slots=True)
 class Problem(Exception):  # noqa: N818  # the field's name for it (RFC 9457)
     """The control plane's answer was a problem document."""
 
-    status: int
-    code: str
-    detail: str
-    suggestion: str = ""
-    document: dict[str, Any] | None = None
-
-    def __str__(self) -> str:
-        return f"{self.detail} ({self.code})"
+    def __init__(
+        self, status: int, code: str, detail: str, suggestion: str = "", document: dict[str, Any] | None = None
+    ) -> None:
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.suggestion = suggestion
+        self.document = document
+        super().__init__(f"{detail} ({code})")
 
 
 class InsecureAddressError(ValueError):

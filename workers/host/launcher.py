@@ -28,6 +28,9 @@ from workers.host.log_relay import LogRelay
 
 BUSY_POLL_S: Final = 0.05
 RETRY_REPORT_MS: Final = 1_000
+PROVE_SOON_MS: Final = 100
+"""While the supervisor is still at its own proof."""
+SOON_ENDS_MS: Final = 3_000
 PROVE_AGAIN_MS: Final = 5_000
 SAY_UNCLEAN_MS: Final = 30_000
 _SAID_PHASES: Final[Mapping[Phase, Literal["claimed", "started", "exited", "clean"]]] = {
@@ -234,8 +237,9 @@ class Launcher:
             self._proofs.pop(command.attempt_id, None)
             self._apply(host.ProvedClean(command.attempt_id))
             return
-        tries.next_ms = boottime_ms() + PROVE_AGAIN_MS
-        if not tries.is_said and boottime_ms() - tries.first_ms >= SAY_UNCLEAN_MS:
+        tried_for_ms = boottime_ms() - tries.first_ms
+        tries.next_ms = boottime_ms() + (PROVE_SOON_MS if tried_for_ms < SOON_ENDS_MS else PROVE_AGAIN_MS)
+        if not tries.is_said and tried_for_ms >= SAY_UNCLEAN_MS:
             tries.is_said = True
             _log.error("not_clean", attempt_id=command.attempt_id, proof=proof)
             self._note_report(host.Report(command.attempt_id))
