@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import iter_route_contexts
 from starlette.types import ASGIApp
 
 from api import documents, problems
@@ -27,6 +28,7 @@ def create_app(dependencies: AppDependencies) -> ASGIApp:
         body_bytes=dependencies.limits.json_body_bytes,
         allowed_hosts=dependencies.allowed_hosts,
         registry=dependencies.registry,
+        templates={route.endpoint: route.path or "unmatched" for route in iter_route_contexts(app.routes)},
     )
 
 

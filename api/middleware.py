@@ -2,7 +2,8 @@
 
 import re
 import time
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -22,7 +23,8 @@ _log = structlog.get_logger(__name__)
 class Figures:
     """Requests by route template, method and status: never by what a caller may choose."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, templates: Mapping[Any, str]) -> None:
+        self._templates = templates
         labels = ("method", "route", "status")
         self.requests = Counter("muster_api_requests_total", "Requests answered", labels, registry=registry)
         self.seconds = Histogram(
@@ -30,22 +32,28 @@ class Figures:
         )
 
     def note(self, scope: Scope, status: int, took_s: float) -> None:
-        template = str(getattr(scope.get("route"), "path", "unmatched"))
+        template = self._templates.get(scope.get("endpoint"), "unmatched")
         method = scope["method"] if scope["method"] in {"GET", "POST", "PUT", "PATCH", "DELETE"} else "other"
         self.requests.labels(method, template, str(status)).inc()
         self.seconds.labels(template).observe(took_s)
 
 
 class Edge:
-    """Wraps the whole application."""
+    """Wraps the whole application. ``templates``: each endpoint's path as it is declared, prefix included."""
 
     def __init__(
-        self, app: ASGIApp, *, body_bytes: int, allowed_hosts: frozenset[str], registry: CollectorRegistry
+        self,
+        app: ASGIApp,
+        *,
+        body_bytes: int,
+        allowed_hosts: frozenset[str],
+        registry: CollectorRegistry,
+        templates: Mapping[Any, str],
     ) -> None:
         self._app = app
         self._body_bytes = body_bytes
         self._allowed_hosts = allowed_hosts
-        self._figures = Figures(registry)
+        self._figures = Figures(registry, templates)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -59,7 +59,7 @@ def overrides_in_force(unit: UnitOfWork) -> dict[GpuUuid, Standing]:
         .where(GpuOverride.ended_at.is_(None), GpuOverride.until > unit.now)
         .order_by(GpuOverride.created_at)
     )
-    return dict(unit.session.execute(query).tuples())
+    return dict(unit.session.execute(query).all())
 
 
 def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None = None) -> list[GpuView]:

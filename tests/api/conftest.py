@@ -1,0 +1,65 @@
+"""The application over a real database, a key of each role, and a client for each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import Engine
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.dependencies import AppDependencies
+from muster.db.engine import make_engine
+from muster.domain.ids import KeyId, NodeId, TenantId
+from muster.domain.principals import Role
+from muster.services import keys, tenants
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+
+GOOD_JOB = {"name": "train", "program": {"script": "/srv/train.py"}}
+
+
+@dataclass(frozen=True)
+class Api:
+    client: TestClient
+    fleet: Fleet
+    units: UnitOfWorkFactory
+    other_tenant: TenantId
+    tokens: dict[str, str]
+    key_ids: dict[str, KeyId]
+
+    def headers(self, who: str = "tenant_member") -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.tokens[who]}"}
+
+
+def _key(units: UnitOfWorkFactory, role: Role, tenant: TenantId | None, node: NodeId | None) -> keys.NewKey:
+    with units.begin(OPERATOR, keys.CREATE) as unit:
+        return keys.create(unit, name=f"key-{role.replace('_', '-')}", role=role, tenant_id=tenant, node_id=node)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = make_engine(database_url, pool_size=20, max_overflow=20)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def api(engine: Engine) -> Iterator[Api]:
+    units = UnitOfWorkFactory(engine)
+    fleet = make_fleet(units)
+    with units.begin(OPERATOR, tenants.CREATE) as unit:
+        other = tenants.create(unit, name="other").id
+    made = {
+        "tenant_member": _key(units, Role.TENANT_MEMBER, fleet.tenant_id, None),
+        "tenant_admin": _key(units, Role.TENANT_ADMIN, fleet.tenant_id, None),
+        "other_tenant": _key(units, Role.TENANT_ADMIN, other, None),
+        "operator": _key(units, Role.OPERATOR, None, None),
+        "auditor": _key(units, Role.AUDITOR, None, None),
+        "node": _key(units, Role.NODE, None, fleet.node_id),
+    }
+    app = create_app(AppDependencies(units=units, secret_key=b"x" * 32, allowed_hosts=frozenset({"127.0.0.1"})))
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        tokens = {name: key.token.text for name, key in made.items()}
+        key_ids = {name: key.key.id for name, key in made.items()}
+        yield Api(client, fleet, units, other, tokens, key_ids)

@@ -1,0 +1,115 @@
+"""The matrix: each route for each role, out of the declarations; and the refusal to start with an undeclared one."""
+
+import pytest
+from fastapi import FastAPI, WebSocket
+
+from api.app import create_inner_app
+from api.dependencies import AppDependencies
+from api.permissions import UndeclaredRouteError, declared_routes
+from muster.domain.errors import REGISTRY
+from muster.domain.principals import ROLE_PERMISSIONS, Role
+from muster.services.sequencer import sequence_once
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.api.conftest import GOOD_JOB, Api
+
+IDS = {
+    "{job_id}": "job_00000000000000000000000000",
+    "{attempt_id}": "att_00000000000000000000000000",
+    "{key_id}": "key_00000000000000000000000000",
+    "{code}": "not_found",
+}
+ROLES = {role.value: role for role in Role if role is not Role.SERVICE}
+
+
+def _routes(units: UnitOfWorkFactory) -> list[tuple[str, str, str]]:
+    app = create_inner_app(AppDependencies(units=units, secret_key=b"x" * 32))
+    return [(method, path, words) for method, path, words in declared_routes(app) if "stream" not in path]
+
+
+def _fill(path: str) -> str:
+    for name, value in IDS.items():
+        path = path.replace(name, value)
+    return path
+
+
+def test_each_route_answers_each_role_as_declared(api: Api) -> None:
+    checked = 0
+    for method, path, words in _routes(api.units):
+        for name in [*ROLES, None]:
+            headers = {} if name is None else api.headers(name)
+            answer = api.client.request(method, _fill(path), headers=headers)
+            case = (method, path, words, name, answer.status_code)
+            assert answer.status_code < 500, case
+            if words.startswith("public"):
+                assert answer.status_code not in {401, 403}, case
+            elif name is None:
+                assert answer.status_code == 401, case
+            else:
+                held = {str(permission) for permission in ROLE_PERMISSIONS[ROLES[name]]}
+                is_allowed = words == "signed in" or words in held
+                assert (answer.status_code == 403) == (not is_allowed), case
+            checked += 1
+    assert checked > 150
+
+
+def test_a_route_a_websocket_or_a_mount_without_a_declaration_stops_the_start() -> None:
+    async def naked() -> None:
+        """Nothing."""
+
+    async def socket(_socket: WebSocket) -> None:
+        """Nothing."""
+
+    apps = [FastAPI(openapi_url=None, docs_url=None, redoc_url=None) for _ in range(3)]
+    apps[0].add_api_route("/naked", naked)
+    apps[1].add_api_websocket_route("/socket", socket)
+    apps[2].mount("/mounted", FastAPI())
+    for app in apps:
+        with pytest.raises(UndeclaredRouteError):
+            tuple(declared_routes(app))
+
+
+def test_every_operation_documents_its_problems_and_permission(api: Api) -> None:
+    document = api.client.get("/v1/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert "4XX" in operation["responses"], (method, path)
+            assert operation["x-permission"], (method, path)
+
+
+def test_the_documents_page_needs_nothing_from_elsewhere(api: Api) -> None:
+    page = api.client.get("/v1/docs").text
+    assert "/v1/jobs/{job_id}/cancel" in page
+    assert "<script" not in page
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+@pytest.mark.parametrize("code", sorted(REGISTRY))
+def test_every_problem_has_its_page(api: Api, code: str) -> None:
+    page = api.client.get(f"/v1/problems/{code}").json()
+    assert page["suggestion"]
+
+
+def test_figures_name_routes_and_never_ids(api: Api) -> None:
+    job_id = api.client.post("/v1/jobs", json=GOOD_JOB, headers=api.headers()).json()["id"]
+    api.client.get(f"/v1/jobs/{job_id}", headers=api.headers())
+    figures = api.client.get("/metrics", headers=api.headers("operator")).text
+    assert 'route="/v1/jobs/{job_id}"' in figures
+    assert job_id not in figures
+
+
+def test_a_tenant_reads_its_own_events_in_order(api: Api) -> None:
+    api.client.post("/v1/jobs", json=GOOD_JOB, headers=api.headers())
+    api.client.post("/v1/jobs", json={**GOOD_JOB, "name": "canary"}, headers=api.headers("other_tenant"))
+    sequence_once(api.units)
+    page = api.client.get("/v1/events", headers=api.headers()).json()
+    positions = [event["position"] for event in page["items"]]
+    assert positions == sorted(positions)
+    assert {event["tenant_id"] for event in page["items"]} == {api.fleet.tenant_id}
+    assert "job.queued" in {event["kind"] for event in page["items"]}
+    assert api.client.get(f"/v1/events?after={positions[-1]}", headers=api.headers()).json()["items"] == []
+
+
+def test_health_and_readiness_need_no_key(api: Api) -> None:
+    assert api.client.get("/healthz").json()["status"] == "ok"
+    assert api.client.get("/readyz").json()["status"] == "ready"
