@@ -186,6 +186,9 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
     event = attempts.ClaimAsked(node_id, Fence(request.fence), request.boot_id, request.nonce)
     for command in step_attempt(unit, loaded, event, policy):
         if isinstance(command, attempts.Grant):
+            payload = {"job_id": loaded.job.id, "node_id": node_id, "boot_id": request.boot_id}
+            tenant_id = loaded.attempt.tenant_id
+            unit.emit("attempt.host_claimed", "attempt", attempt_id, tenant_id=tenant_id, payload=payload)
             order = _order(unit, loaded, node_id, policy)
             return ClaimAnswer(granted=True, order=order, lease_s=policy.contact.agent_lease_s)
         if isinstance(command, attempts.Refuse):
