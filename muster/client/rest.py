@@ -34,6 +34,9 @@ class RestClient:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._http.close()
 
     def whoami(self) -> Document:

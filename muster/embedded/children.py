@@ -36,6 +36,9 @@ class Child:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.is_running()
+
     def start(self) -> None:
         self._started_at = time.monotonic()
         self._process = ServerProcess(

@@ -1,0 +1,130 @@
+"""kill -9 of anything, at every named point on a job's way: nothing lost, nothing run twice, nothing left."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.client.transport import Problem, UnreachableError
+from tests.stack.harness import Stack, running_stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+POINTS = {
+    "api": [
+        "job.submit.before_commit",
+        "job.submit.after_commit",
+        "host.heartbeat.before_commit",
+        "host.heartbeat.after_commit",
+        "host.claim.before_commit",
+        "host.claim.after_commit",
+        "host.report.before_commit",
+        "host.report.after_commit",
+        "host.logs.before_commit",
+        "host.logs.after_commit",
+    ],
+    "scheduler": ["placement.place.before_commit", "placement.place.after_commit"],
+    "worker-control": [
+        "relay.claim.before_commit",
+        "relay.claim.after_commit",
+        "relay.after_send",
+        "relay.settle.before_commit",
+        "relay.settle.after_commit",
+        "sequencer.sequence.before_commit",
+        "sequencer.sequence.after_commit",
+        "sealer.seal.before_commit",
+        "sealer.seal.after_commit",
+        "reconcile.contact.before_commit",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(server_folder: Path) -> Path:
+    path = server_folder / "crashes"
+    path.mkdir(mode=0o711)
+    return path
+
+
+@pytest.fixture(scope="module")
+def stack(folder: Path) -> Iterator[Stack]:
+    with running_stack(folder) as stack:
+        yield stack
+
+
+@pytest.mark.parametrize("process", POINTS)
+def test_death_at_each_point_loses_nothing_and_repeats_nothing(stack: Stack, process: str) -> None:
+    for number, point in enumerate(POINTS[process]):
+        before = stack.kills[process]
+        stack.children[process].stop()
+        stack.spawn(process, failpoints=f"{point}=kill@1")
+        name = f"{process}-{number}"
+        job_id = stack.submit(name, seconds=0.1)
+        stack.wait_for(job_id, "SUCCEEDED")
+        stack.wait(lambda seen=before: stack.kills[process] > seen)  # type: ignore[misc]  # bound at once
+        assert stack.witness(name) == ["start", "end"], point
+        assert stack.submit(name, seconds=0.1) == job_id, "one key, one job"
+    stack.require_order()
+
+
+def test_a_killed_host_worker_finds_its_program_again(stack: Stack) -> None:
+    job_id = stack.submit("adopted", seconds=3)
+    stack.wait_for_start("adopted")
+    stack.kill("worker-host")
+    job = stack.wait_for(job_id, "SUCCEEDED")
+    assert len(job["attempts"]) == 1
+    assert stack.witness("adopted") == ["start", "end"]
+    stack.require_order()
+
+
+def test_a_killed_supervisor_takes_its_program_along_and_the_job_runs_again(stack: Stack) -> None:
+    job_id = stack.submit("orphaned", seconds=2)
+    stack.wait_for_start("orphaned")
+    (attempt,) = (stack.folder / "host" / "attempts").glob("att_*")
+    identity = (attempt / "supervisor.json").read_text()
+    pid = int(identity.split('"pid":')[1].split(",")[0].strip(" }"))
+    os.kill(pid, signal.SIGKILL)
+    job = stack.wait_for(job_id, "SUCCEEDED")
+    assert [item["cause"] for item in job["attempts"]] == ["node_lost", "succeeded"]
+    assert job["restarts_used"] == 0
+    assert stack.witness("orphaned") == ["start", "start", "end"], "the first never came to its end"
+    stack.require_order()
+
+
+def test_the_database_may_die_while_a_program_runs(stack: Stack) -> None:
+    job_id = stack.submit("database", seconds=3)
+    stack.wait_for_start("database")
+    stack.postgres.kill()
+    with pytest.raises((Problem, UnreachableError)):
+        stack.client._once("GET", "/v1/whoami")  # without the client's patience
+    time.sleep(0.5)
+    stack.postgres.start()
+    stack.wait_for(job_id, "SUCCEEDED")
+    assert stack.witness("database") == ["start", "end"]
+    stack.require_order()
+
+
+def test_the_broker_may_die_or_forget_everything(stack: Stack) -> None:
+    stack.broker.kill()
+    dark = stack.submit("dark", seconds=0.2)
+    stack.wait_for(dark, "SUCCEEDED")
+    stack.broker.start()
+    forgotten = stack.submit("forgotten", seconds=0.5)
+    stack.broker.flush_all()
+    stack.wait_for(forgotten, "SUCCEEDED")
+    assert stack.witness("dark") == stack.witness("forgotten") == ["start", "end"]
+    stack.require_order()
+
+
+def test_two_schedulers_place_each_job_once(stack: Stack) -> None:
+    first = stack.children["scheduler"]
+    stack.spawn("scheduler")
+    jobs = [stack.submit(f"pair-{number}", seconds=0.05) for number in range(12)]
+    for number, job_id in enumerate(jobs):
+        stack.wait_for(job_id, "SUCCEEDED")
+        assert stack.witness(f"pair-{number}") == ["start", "end"]
+    first.stop()
+    stack.require_order()
