@@ -1,0 +1,43 @@
+"""One measured figure with its bar, and the table and file that they end in."""
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+RESULTS: Final = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """``peers`` holds what was measured beside it in the same run; ``load`` the machine's load average then."""
+
+    name: str
+    value: float
+    unit: str
+    bar: float
+    better: Literal["lower", "higher"] = "lower"
+    peers: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        return self.value <= self.bar if self.better == "lower" else self.value >= self.bar
+
+
+def write(name: str, figures: list[Figure]) -> Path:
+    """``results/<name>.json``: a list of figures, each with whether it holds."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    load = round(os.getloadavg()[0], 2)
+    rows = [{**asdict(figure), "holds": figure.holds, "load_average": load} for figure in figures]
+    path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def show(figures: list[Figure]) -> None:
+    print(f"{'figure':<44} {'value':>12} {'bar':>12}  holds  peers")
+    for figure in figures:
+        value, bar = f"{figure.value:,.1f} {figure.unit}", f"{figure.bar:,.1f}"
+        peers = ", ".join(f"{name} {number:,.2f}" for name, number in figure.peers.items())
+        print(f"{figure.name:<44} {value:>12} {bar:>12}  {'yes' if figure.holds else 'NO':<5}  {peers}")

@@ -1,0 +1,76 @@
+"""The stack's start, and from a submission by REST to the first rank, beside bare torchrun in the same run."""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.figures import Figure
+from muster.client.rest import RestClient
+from muster.embedded.ports import free_port
+
+JOBS = 5
+SCRIPT = "import time\nprint('first', time.time(), flush=True)\n"
+START_TIMEOUT_S = 60
+
+
+def measure() -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="muster-launch-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        script = folder / "first.py"
+        script.write_text(SCRIPT, encoding="utf-8")
+        state = folder / "state"
+        started = time.monotonic()
+        command = [sys.executable, "-m", "muster", "up", "--state-dir", str(state), "--port", str(free_port())]
+        stack = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
+        try:
+            profile = _wait_for_profile(state / "cli.json")
+            start_s = time.monotonic() - started
+            bare_s = statistics.median(_bare(script) for _ in range(JOBS))
+            ours_s = statistics.median(_ours(profile, script) for _ in range(JOBS))
+        finally:
+            stack.send_signal(signal.SIGINT)
+            stack.wait(60)
+    return [
+        Figure("stack: start after set-up", start_s, "s", 10.0),
+        Figure("submit → first rank runs, p50", ours_s, "s", 1.5, peers={"bare torchrun s": bare_s}),
+        Figure("submit → first line over bare torchrun, p50", ours_s - bare_s, "s", 1.5, peers={"ours s": ours_s}),
+    ]
+
+
+def _wait_for_profile(path: Path) -> dict[str, str]:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not path.exists():
+        if time.monotonic() > deadline:
+            message = "the stack did not come up"
+            raise TimeoutError(message)
+        time.sleep(0.02)
+    profile: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    return profile
+
+
+def _bare(script: Path) -> float:
+    started = time.time()
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1", "--standalone", str(script)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)  # noqa: S603  # fixed arguments
+    return _first(answer.stdout) - started
+
+
+def _ours(profile: dict[str, str], script: Path) -> float:
+    token = Path(profile["key_file"]).read_text(encoding="ascii").strip()
+    with RestClient(profile["api_url"], token) as client:
+        started = time.time()
+        job = client.submit_job({"name": "first", "program": {"script": str(script)}})
+        text = "".join(piece["text"] for piece in client.follow_logs(job["id"], stream="0"))
+    return _first(text) - started
+
+
+def _first(text: str) -> float:
+    line = next(line for line in text.splitlines() if line.startswith("first "))
+    return float(line.split()[1])

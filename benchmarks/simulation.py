@@ -1,0 +1,23 @@
+"""Events a second of the deterministic simulation, on one core: process time, since these machines are shared."""
+
+import re
+import subprocess
+import sys
+import time
+
+from benchmarks.figures import Figure
+
+SEEDS = 100
+
+
+def measure() -> list[Figure]:
+    command = [sys.executable, "-m", "simulator", "--seeds", str(SEEDS)]
+    before = time.clock_gettime(time.CLOCK_MONOTONIC)
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  # our own module
+    wall_s = time.clock_gettime(time.CLOCK_MONOTONIC) - before
+    found = re.search(r"([0-9,]+) events, .* ([0-9,]+) events/s", answer.stdout)
+    if found is None:
+        message = f"the simulator said no figure: {answer.stdout[-200:]}"
+        raise ValueError(message)
+    events, rate = (float(text.replace(",", "")) for text in found.groups())
+    return [Figure("simulation", rate, "/s", 150_000, "higher", {"over the whole process /s": events / wall_s})]
