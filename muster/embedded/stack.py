@@ -22,6 +22,7 @@ from muster.db.engine import make_engine
 from muster.embedded.bootstrap import LocalIdentities, bootstrap
 from muster.embedded.broker import BrokerServer
 from muster.embedded.children import Child, child_environment
+from muster.embedded.leaving import stop_children, stop_programs
 from muster.embedded.ports import free_port, port_is_taken
 from muster.embedded.postgres import PostgresServer
 from muster.embedded.proof import prove_stack
@@ -102,8 +103,9 @@ def _start(
     stack = LocalStack(api_url, identities, state_dir)
     children = _children(stack, port, database_url, broker_url)
     (state_dir / "cli.json").unlink(missing_ok=True)
+    ending.callback(stop_programs, state_dir / "host")
+    ending.callback(stop_children, children)
     for child in children:
-        ending.callback(child.stop)
         child.start()
     _wait_ready(f"{api_url}/readyz", children, console)
     _write_profile(stack)
