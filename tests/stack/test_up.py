@@ -1,0 +1,61 @@
+"""``muster up`` as its user meets it: a taken port, a second one, Ctrl-C with a job that runs."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.client.rest import RestClient
+from muster.embedded.ports import free_port
+from tests.stack.harness import gone_within, processes_marked
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+COMMAND = [sys.executable, "-m", "muster", "up", "--gpus", "2", "--state-dir"]
+
+
+@pytest.fixture
+def state(server_folder: Path) -> Iterator[Path]:
+    folder = server_folder / "up"
+    yield folder
+    assert gone_within(str(folder), 10), processes_marked(str(folder))
+
+
+def test_a_taken_port_a_second_stack_and_ctrl_c_with_a_running_job(state: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        output = state.parent / "up.txt"
+        with output.open("wb") as file:
+            stack = subprocess.Popen([*COMMAND, str(state), "--port", str(taken)], stdout=file, stderr=file)
+        wait_until((state / "cli.json").exists, timeout_s=60)
+    assert f"port {taken} is taken" in output.read_text()
+    second = subprocess.run([*COMMAND, str(state)], capture_output=True, text=True, check=False, timeout=60)
+    assert second.returncode == 1
+    assert "another `muster up` works in" in second.stderr
+    assert "Traceback" not in second.stderr
+    profile = json.loads((state / "cli.json").read_text())
+    marker = str(state / "runs-on")
+    program = {"launcher": "command", "argv": [sys.executable, "-c", "import time; time.sleep(300)", marker]}
+    with RestClient(profile["api_url"], Path(profile["key_file"]).read_text().strip()) as client:
+        client.submit_job({"name": "long", "program": program})
+    wait_until(lambda: processes_marked(marker) != [], timeout_s=30)
+    stack.send_signal(signal.SIGINT)
+    assert stack.wait(40) == 0
+    assert gone_within(str(state), 5), processes_marked(str(state))
+    assert not (state / "cli.json").exists()
+
+
+def test_killed_it_takes_everything_along(state: Path) -> None:
+    with (state.parent / "up-killed.txt").open("wb") as file:
+        stack = subprocess.Popen([*COMMAND, str(state), "--port", str(free_port())], stdout=file, stderr=file)
+    wait_until((state / "cli.json").exists, timeout_s=60)
+    stack.kill()
+    stack.wait(10)
+    assert gone_within(str(state), 15), processes_marked(str(state))

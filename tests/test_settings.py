@@ -1,0 +1,72 @@
+"""Settings: every fault at once, environment over file, keys that nobody else can read."""
+
+from pathlib import Path
+
+import pytest
+
+from muster.settings import SECRET_KEY_BYTES, SettingsError, load_settings, make_secret_key_file
+
+
+def test_every_fault_is_said_at_once_by_its_name() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"MUSTER_API_PORT": "70000", "MUSTER_LOG_LEVEL": "loud", "MUSTER_TYPO": "1"})
+    said = str(caught.value)
+    assert all(name in said for name in ("MUSTER_API_PORT", "MUSTER_LOG_LEVEL", "MUSTER_TYPO: is not a setting"))
+    assert len(caught.value.faults) == 3
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "muster.yaml"
+    file.write_text("api_port: 9000\nlog_level: debug\n", encoding="utf-8")
+    settings = load_settings({"MUSTER_SETTINGS": str(file), "MUSTER_API_PORT": "9001"})
+    assert (settings.api_port, settings.log_level) == (9001, "debug")
+
+
+@pytest.mark.parametrize("content", ["- a list\n", "a: [1\n", "1: 2\n"])
+def test_a_file_that_is_no_mapping_of_names_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "muster.yaml"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"muster\.yaml"):
+        load_settings({"MUSTER_SETTINGS": str(file)})
+
+
+def test_what_a_process_needs_is_named_when_it_is_missing() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({}).require("database_url", "broker_url")
+    assert len(caught.value.faults) == 2
+
+
+def test_no_process_starts_without_a_secret_key() -> None:
+    with pytest.raises(SettingsError, match="muster up"):
+        load_settings({}).secret_key_bytes()
+
+
+def test_a_made_key_is_private_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "secret.key"
+    make_secret_key_file(path)
+    first = load_settings({"MUSTER_SECRET_KEY_FILE": str(path)}).secret_key_bytes()
+    make_secret_key_file(path)
+    assert len(first) == SECRET_KEY_BYTES
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert load_settings({"MUSTER_SECRET_KEY_FILE": str(path)}).secret_key_bytes() == first
+
+
+def test_a_key_that_others_can_read_or_that_is_short_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "secret.key"
+    make_secret_key_file(path)
+    path.chmod(0o644)
+    with pytest.raises(SettingsError, match="0600"):
+        load_settings({"MUSTER_SECRET_KEY_FILE": str(path)}).secret_key_bytes()
+    with pytest.raises(SettingsError, match="64 hexadecimal"):
+        load_settings({"MUSTER_SECRET_KEY": "abcd"}).secret_key_bytes()
+
+
+def test_half_a_tls_pair_and_foreign_schemes_are_refused() -> None:
+    for name, value in (
+        ("MUSTER_API_TLS_KEY", "/k.pem"),
+        ("MUSTER_DATABASE_URL", "mysql://x"),
+        ("MUSTER_BROKER_URL", "amqp://x"),
+        ("MUSTER_API_URL", "ftp://x"),
+    ):
+        with pytest.raises(SettingsError):
+            load_settings({name: value})
