@@ -3,8 +3,8 @@
 import sys
 from typing import Annotated
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from muster import __version__
 from muster.cli import audit, doctor, events, fleet, jobs, keys, stack
@@ -67,10 +67,13 @@ def main() -> None:
 def _run() -> int:
     try:
         result = app(standalone_mode=False)
-    except click.exceptions.Abort:
+    except typer.Abort:
         return Exit.INTERRUPTED
-    except click.ClickException as fault:
-        fault.show()
+    except TyperException as fault:
+        show = getattr(fault, "show", None)
+        if show is None:
+            return say_fault(fault)
+        show()
         return Exit.USAGE
     except BrokenPipeError:
         close_quietly()

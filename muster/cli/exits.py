@@ -6,7 +6,6 @@ import traceback
 from enum import IntEnum
 from typing import Final
 
-import click
 from rich.console import Console
 
 from muster.client.transport import InsecureAddressError, Problem, UnreachableError
@@ -90,6 +89,3 @@ def close_quietly() -> None:
     """A reader that went away (``| head``) is no fault: point stdout elsewhere so that the last flush is silent."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
-
-
-USAGE_FAULT: Final = click.exceptions.UsageError

@@ -1,0 +1,156 @@
+"""The command at its edge, as real processes: exit codes, sentences, and never a trace."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muster.cli.exits import Exit
+from tests.recorded_server import Answer, Asked, problem, serving
+
+JOB = {"id": "job_1", "name": "train", "tier": "spot", "state": "QUEUED", "created_at": "2026-01-01T00:00:00Z"}
+
+
+class Command:
+    """Runs ``muster`` in an empty folder with a key file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.key_file = folder / "test.key"
+        self.key_file.write_text("mst_test")
+
+    def run(self, *words: str, url: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+        variables = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "80", **environment}
+        if url is not None:
+            variables |= {"MUSTER_API_URL": url, "MUSTER_API_KEY_FILE": str(self.key_file)}
+        answer = subprocess.run(
+            [sys.executable, "-m", "muster", *words],
+            cwd=self.folder,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert "Traceback" not in answer.stdout + answer.stderr
+        return answer
+
+
+@pytest.fixture
+def muster(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (401, Exit.DENIED),
+        (403, Exit.DENIED),
+        (404, Exit.NOT_FOUND),
+        (409, Exit.CONFLICT),
+        (422, Exit.INVALID),
+        (500, Exit.SERVER_FAULT),
+    ],
+)
+def test_a_problem_ends_in_its_exit_code_with_words_and_advice(muster: Command, status: int, code: Exit) -> None:
+    with serving(lambda _asked, _number: problem(status, "no")) as server:
+        answer = muster.run("job", "show", "job_1", url=server.url)
+    assert answer.returncode == code
+    assert "it is no" in answer.stderr
+    assert "do otherwise" in answer.stderr
+
+
+def test_nobody_there_and_nobody_named_are_told_apart(muster: Command) -> None:
+    assert muster.run("job", "list", url="http://127.0.0.1:9").returncode == Exit.UNREACHABLE
+    unnamed = muster.run("job", "list")
+    assert unnamed.returncode == Exit.USAGE
+    assert "muster up" in unnamed.stderr
+
+
+def test_clear_text_beyond_loopback_is_refused_before_anything_is_sent(muster: Command) -> None:
+    answer = muster.run("job", "list", url="http://192.0.2.1:1")
+    assert answer.returncode == Exit.USAGE
+    assert "https" in answer.stderr
+
+
+def test_a_token_in_the_arguments_is_refused(muster: Command) -> None:
+    answer = muster.run("job", "list", "--name", "mst_secret")
+    assert answer.returncode == Exit.USAGE
+    assert "process list" in answer.stderr
+
+
+def test_lists_fit_narrow_terminals_and_are_json_for_programs(muster: Command) -> None:
+    with serving(lambda _asked, _number: Answer(200, {"items": [JOB], "next_cursor": None})) as server:
+        narrow = muster.run("job", "list", url=server.url, COLUMNS="20", LANG="C", NO_COLOR="1")
+        assert narrow.returncode == 0
+        assert "\x1b" not in narrow.stdout
+        assert json.loads(muster.run("job", "list", "--json", url=server.url).stdout) == [JOB]
+
+
+def test_an_empty_list_says_what_to_do(muster: Command) -> None:
+    with serving(lambda _asked, _number: Answer(200, {"items": [], "next_cursor": None})) as server:
+        assert "muster job submit" in muster.run("job", "list", url=server.url).stdout
+
+
+def test_an_interrupted_submission_repeated_is_one_job(muster: Command) -> None:
+    def answer(_asked: Asked, number: int) -> Answer:
+        return problem(500, "internal") if number == 0 else Answer(201, JOB)
+
+    with serving(answer) as server:
+        words = ("job", "submit", "--", "train.py")
+        assert muster.run(*words, url=server.url).returncode == Exit.SERVER_FAULT
+        assert muster.run(*words, url=server.url).returncode == 0
+        assert muster.run(*words, url=server.url).returncode == 0
+        first, repeated, anew = (asked.headers["idempotency-key"] for asked in server.asked)
+    assert first == repeated, "the same words again, unanswered: the same job"
+    assert anew != repeated, "answered: the next one is a new job"
+
+
+def test_a_submission_says_what_the_words_meant(muster: Command) -> None:
+    with serving(lambda _asked, _number: Answer(201, JOB)) as server:
+        words = ("--nodes", "2", "--gpus", "4", "--wall-time", "10m", "--env", "A=b=c", "--", "train.py", "--lr", "1")
+        assert muster.run("job", "submit", *words, url=server.url).returncode == 0
+        spec = json.loads(server.asked[0].body)
+    assert spec["shape"] == {"nodes": 2, "gpus_per_node": 4, "ranks_per_node": None}
+    assert spec["wall_time_s"] == 600
+    assert spec["program"]["script"] == str(muster.folder / "train.py")
+    assert spec["program"]["args"] == ["--lr", "1"]
+    assert spec["program"]["env"] == {"A": "b=c"}
+
+
+@pytest.mark.parametrize("words", [("--wall-time", "soon"), ("--env", "novalue"), ("--nodes", "0")])
+def test_words_that_mean_nothing_are_a_usage_fault(muster: Command, words: tuple[str, str]) -> None:
+    answer = muster.run("job", "submit", *words, "--", "x.py", url="http://127.0.0.1:9")
+    assert answer.returncode == Exit.USAGE
+    assert answer.stderr
+
+
+def test_a_reader_that_went_away_is_no_fault(muster: Command) -> None:
+    many = [JOB | {"id": f"job_{number}"} for number in range(200)]
+    with serving(lambda _asked, _number: Answer(200, {"items": many, "next_cursor": None})) as server:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(muster.folder),
+            "MUSTER_API_URL": server.url,
+            "MUSTER_API_KEY_FILE": str(muster.key_file),
+        }
+        line = f"{sys.executable} -m muster job list --limit 200 --json | head -n 1"
+        answer = subprocess.run(
+            ["/bin/sh", "-c", line], env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
+    assert answer.stdout.startswith("[")
+    assert answer.stderr == ""
+
+
+def test_the_exit_codes_are_listed(muster: Command) -> None:
+    assert "20  job failed" in muster.run("exit-codes").stdout
+
+
+def test_wrong_settings_are_all_said(muster: Command) -> None:
+    answer = muster.run("migrate", MUSTER_API_PORT="0", MUSTER_NONSENSE="1")
+    assert answer.returncode == Exit.USAGE
+    assert "MUSTER_API_PORT" in answer.stderr
+    assert "MUSTER_NONSENSE" in answer.stderr
