@@ -1,0 +1,81 @@
+"""Programs that misbehave, submitted by REST to the real stack: causes named, words capped, everything freed."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stack.harness import Stack, gone_within, running_stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(99)", MARK])
+time.sleep(0.3)
+"""
+
+
+@pytest.fixture(scope="module")
+def stack(server_folder: Path) -> Iterator[Stack]:
+    folder = server_folder / "programs"
+    folder.mkdir(mode=0o711)
+    with running_stack(folder) as stack:
+        yield stack
+
+
+def run(stack: Stack, name: str, code: str, **spec: Any) -> dict[str, Any]:
+    body = {"name": name, "program": {"launcher": "command", "argv": [sys.executable, "-c", code]}, **spec}
+    job_id = stack.client.submit_job(body)["id"]
+    stack.wait(lambda: stack.client.job(job_id)["finished_at"] is not None, timeout_s=60)
+    return stack.client.job(job_id)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("exits-3", "import sys; sys.exit(3)", "3"),
+        ("raises", "raise RuntimeError('no data here')", "no data here"),
+        ("killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+        ("segfault", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+    ],
+)
+def test_a_failing_program_fails_its_job_with_the_proof(stack: Stack, name: str, code: str, words: str) -> None:
+    job = run(stack, name, code)
+    assert (job["state"], job["attempts"][0]["cause"]) == ("FAILED", "user_error")
+    assert words in job["attempts"][0]["proof"]
+    stack.require_order()
+
+
+def test_a_missing_program_is_the_tenants_fault(stack: Stack) -> None:
+    body = {"name": "missing", "program": {"script": "/nowhere/train.py"}}
+    job_id = stack.client.submit_job(body)["id"]
+    job = stack.wait_for(job_id, "FAILED")
+    assert job["attempts"][0]["cause"] == "user_error"
+    assert "/nowhere/train.py" in job["state_reason"]
+    stack.require_order()
+
+
+def test_a_program_past_its_wall_time_is_stopped(stack: Stack) -> None:
+    job = run(stack, "hangs", "import time; time.sleep(99)", wall_time_s=1.0, stop_grace_s=1.0)
+    assert (job["state"], job["attempts"][0]["cause"]) == ("FAILED", "walltime")
+    stack.require_order()
+
+
+def test_a_hundred_megabytes_of_words_are_capped(stack: Stack) -> None:
+    job = run(stack, "loud", "import sys\nfor _ in range(100): sys.stdout.write('x' * (1 << 20))")
+    assert job["state"] == "SUCCEEDED"
+    stored = sum(len(piece["text"]) for piece in stack.client.logs(job["id"]))
+    assert 4 << 20 <= stored <= (8 << 20) + 4096
+    stack.require_order()
+
+
+def test_a_daemon_that_left_its_session_is_ended_with_its_attempt(stack: Stack) -> None:
+    mark = str(stack.folder / "daemon-mark")
+    job = run(stack, "daemon", DAEMON.replace("MARK", repr(mark)))
+    assert job["state"] == "SUCCEEDED"
+    stack.require_order()
+    assert gone_within(f"time.sleep(99) {mark}", 5)
