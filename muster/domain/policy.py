@@ -62,6 +62,14 @@ class LimitPolicy(StrictModel):
     idempotency_hours: Annotated[int, Field(ge=24, le=720)] = 24
 
 
+class RetentionPolicy(StrictModel):
+    """How long what explains the past is kept. Jobs, attempts and the audit chain are kept for ever."""
+
+    events_days: Annotated[int, Field(ge=1, le=3650)] = 90
+    outbox_days: Annotated[int, Field(ge=1, le=3650)] = 7
+    logs_days: Annotated[int, Field(ge=1, le=3650)] = 30
+
+
 def _default_tiers() -> dict[str, TierPolicy]:
     return {
         "reserved": TierPolicy(priority=300),
@@ -75,6 +83,7 @@ class Policy(StrictModel):
     dispatch: DispatchPolicy = Field(default_factory=DispatchPolicy)
     tiers: dict[Name, TierPolicy] = Field(default_factory=_default_tiers, min_length=1)
     limits: LimitPolicy = Field(default_factory=LimitPolicy)
+    retention: RetentionPolicy = Field(default_factory=RetentionPolicy)
 
     def tier(self, name: str) -> TierPolicy:
         """Raises ``KeyError`` for a tier that the policy does not define."""

@@ -16,6 +16,7 @@ from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.services.reconcile import reconcile
 from muster.services.relay import RING_TOPIC, relay_once
+from muster.services.retention import sweep_once
 from muster.services.sealer import seal_once
 from muster.services.sequencer import sequence_once
 from muster.services.unit_of_work import UnitOfWorkFactory
@@ -24,6 +25,7 @@ from workers.bell.ringer import Ringer
 
 PAUSE_S: Final = 0.5
 RECONCILE_S: Final = 1.0
+SWEEP_S: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
@@ -42,7 +44,8 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("sequencer", _woken(units, ("muster_events",), lambda: sequence_once(units) > 0)),
         Loop("sealer", _woken(units, ("muster_events",), lambda: seal_once(units) > 0)),
         Loop("relay", _relaying(units, broker_url)),
-        Loop("reconciler", _paced(lambda: reconcile(units, principal))),
+        Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
+        Loop("retention", _paced(SWEEP_S, lambda: sweep_once(units))),
     ]
 
 
@@ -78,9 +81,9 @@ def _relaying(units: UnitOfWorkFactory, broker_url: str) -> Callable[[threading.
     return body
 
 
-def _paced(work: Callable[[], object]) -> Callable[[threading.Event], None]:
+def _paced(pause_s: float, work: Callable[[], object]) -> Callable[[threading.Event], None]:
     def body(stop: threading.Event) -> None:
-        while not stop.wait(RECONCILE_S):
+        while not stop.wait(pause_s):
             work()
 
     return body

@@ -1,0 +1,49 @@
+"""What is kept, and for how long. Jobs, attempts and the audit chain stay; what only explains them goes by age.
+
+In small batches, so that no lock is held for long; a round that did not finish goes on in the next.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, delete, or_, select
+from sqlalchemy.orm import InstrumentedAttribute
+
+from muster.db.models import Event, IdempotencyKey, LogChunk, OutboxMessage
+from muster.domain.principals import system_principal
+from muster.services.policies import active_policy
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+
+ACTION: Final = declare_action("retention.sweep")
+BATCH: Final = 2_000
+_PRINCIPAL: Final = system_principal("retention")
+
+
+def sweep_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int]:
+    """Drop what is past its time, at most ``batch`` rows of each kind. Returns how many of each went."""
+    with units.begin(_PRINCIPAL, ACTION, quiet=True) as unit:
+        kept = active_policy(unit.session).retention
+        before_events = unit.now - timedelta(days=kept.events_days)
+        before_messages = unit.now - timedelta(days=kept.outbox_days)
+        over = or_(OutboxMessage.sent_at < before_messages, OutboxMessage.dead_at < before_messages)
+        hours = active_policy(unit.session).limits.idempotency_hours
+        return {
+            # Only what has its position: an event that no consumer could have read yet is never dropped.
+            "events": _drop(unit, Event.id, (Event.at < before_events) & Event.position.is_not(None), batch),
+            "outbox": _drop(unit, OutboxMessage.id, over, batch),
+            "logs": _drop(
+                unit, LogChunk.position, LogChunk.received_at < unit.now - timedelta(days=kept.logs_days), batch
+            ),
+            "idempotency_keys": _drop_keys(unit, unit.now - timedelta(hours=hours)),
+        }
+
+
+def _drop(unit: UnitOfWork, key: InstrumentedAttribute[Any], is_over: ColumnElement[bool], batch: int) -> int:
+    doomed = select(key).where(is_over).order_by(key).limit(batch).scalar_subquery()
+    statement = delete(key.class_).where(key.in_(doomed)).returning(key).execution_options(synchronize_session=False)
+    return len(unit.session.execute(statement).all())
+
+
+def _drop_keys(unit: UnitOfWork, moment: datetime) -> int:
+    statement = delete(IdempotencyKey).where(IdempotencyKey.created_at < moment).returning(IdempotencyKey.key)
+    return len(unit.session.execute(statement.execution_options(synchronize_session=False)).all())
