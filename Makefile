@@ -16,7 +16,7 @@ help:
 	@echo 'make migrations  the schema goes up, down and up again, and matches the models'
 	@echo 'make check       test, lint, types, contracts and migrations'
 	@echo 'make soak        the long simulation, with crashes'
-	@echo 'make bench       the measured bars'
+	@echo 'make bench       the measured bars (ARGS=--all: set-up and tests of a fresh clone too)'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
 	@echo 'make clean       removes the environment and every cache; never the state in .muster'

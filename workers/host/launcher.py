@@ -25,6 +25,7 @@ from workers.host.attempt_folder import AttemptFolder, boottime_ms
 from workers.host.doorbell import Doorbell
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
+from workers.host.starting import Starter
 
 BUSY_POLL_S: Final = 0.05
 RETRY_REPORT_MS: Final = 1_000
@@ -45,12 +46,16 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HostConfig:
-    """``python``: the interpreter for programs that name none (it has torch)."""
+    """``python``: the interpreter for programs that name none (it has torch).
+
+    ``is_warm``: keep a torchrun ready that has imported torch, so that a program starts a second or more sooner.
+    """
 
     node_id: str
     state_dir: Path
     python: str
     boot_id: str
+    is_warm: bool = False
 
 
 @dataclass(slots=True)
@@ -69,6 +74,7 @@ class Launcher:
         self._file = ledger_file
         self._relay = relay
         self._ledger: HostLedger = ledger_file.load(config.boot_id)
+        self._starter = Starter(config.state_dir, config.python, is_warm=config.is_warm)
         self._seq = 0
         self._next_heartbeat_ms = 0
         self._next_report_ms = 0
@@ -88,9 +94,12 @@ class Launcher:
     def run(self, doorbell: Doorbell, stop: threading.Event) -> None:
         """Until ``stop``: programs run on after it, and are adopted by the next launcher."""
         self.adopt()
-        while not stop.is_set():
-            rung = doorbell.wait(self._pause_s())
-            self.turn(rung=rung)
+        try:
+            while not stop.is_set():
+                rung = doorbell.wait(self._pause_s())
+                self.turn(rung=rung)
+        finally:
+            self._starter.close()
 
     def turn(self, *, rung: bool) -> None:
         """One round: beat if due or rung, look at programs, let time pass, send what is unreported."""
@@ -99,11 +108,14 @@ class Launcher:
         self._look_at_programs()
         self._apply(host.Tick())
         self._send_reports()
+        self._starter.prepare()
 
     def _pause_s(self) -> float:
-        until_beat_s = max(0, self._next_heartbeat_ms - boottime_ms()) / 1000
+        until_beat_ms = max(0, self._next_heartbeat_ms - boottime_ms())
+        prepare_ms = self._starter.pause_ms()
+        until_ms = until_beat_ms if prepare_ms is None else min(until_beat_ms, prepare_ms)
         is_busy = self._unreported or any(record.phase is not Phase.CLEAN for record in self._ledger.records.values())
-        return min(until_beat_s, BUSY_POLL_S) if is_busy else until_beat_s
+        return min(until_ms / 1000, BUSY_POLL_S) if is_busy else until_ms / 1000
 
     def adopt(self) -> None:
         """Go on where the last launcher stopped."""
@@ -204,7 +216,7 @@ class Launcher:
         record = self._ledger.records[command.attempt_id]
         if supervisor.adopt(folder.path).state == "not_started":
             if host.may_start(record, boottime_ms()):
-                supervisor.spawn_supervisor(folder.path)
+                self._starter.start(folder.path)
             else:
                 self._never_start(record)
         self._look_at(record)

@@ -41,6 +41,7 @@ def run(settings: Settings, node_id: str) -> None:
         state_dir=state_dir,
         python=str(settings.job_python or sys.executable),
         boot_id=settings.simulated_boot_id or current_boot_id(),
+        is_warm=settings.warm_start,
     )
     launcher = Launcher(config, beats, ledger_file, relay)
     doorbell = Doorbell(state_dir / "bell.sock")

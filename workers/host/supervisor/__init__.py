@@ -4,6 +4,15 @@ The launcher's side of it is this list; the supervisor itself is ``supervise``, 
 """
 
 from workers.host.supervisor.adoption import Adoption, adopt, prove_clean, reap_vanished, refuse_start, wake
-from workers.host.supervisor.spawning import spawn_supervisor
+from workers.host.supervisor.spawning import WaitingSupervisor, spawn_supervisor
 
-__all__ = ["Adoption", "adopt", "prove_clean", "reap_vanished", "refuse_start", "spawn_supervisor", "wake"]
+__all__ = [
+    "Adoption",
+    "WaitingSupervisor",
+    "adopt",
+    "prove_clean",
+    "reap_vanished",
+    "refuse_start",
+    "spawn_supervisor",
+    "wake",
+]

@@ -75,9 +75,12 @@ def _report(descriptor: int, fault: OSError) -> None:
     os.write(descriptor, str(fault).encode(errors="replace"))
 
 
-def torchrun_command(
+def torchrun_command(python: str, args: list[str]) -> list[str]:
+    return [python, "-c", _TORCHRUN, *args]
+
+
+def torchrun_args(
     *,
-    python: str,
     num_nodes: int,
     node_rank: int,
     ranks_per_node: int,
@@ -91,9 +94,6 @@ def torchrun_command(
     Only options that every torch 2 knows: the tenant's environment need not hold the version of ours.
     """
     return [
-        python,
-        "-c",
-        _TORCHRUN,
         f"--nnodes={num_nodes}",
         f"--node-rank={node_rank}",
         f"--nproc-per-node={ranks_per_node}",

@@ -1,6 +1,7 @@
 """The supervisor as a program of its own: ``python -I -S entry.py ATTEMPT_FOLDER [--foreground]``.
 
 Leaves its starter's process tree first, with nothing but ``os`` loaded, and says its pid on standard output.
+``python -I -S entry.py --standby PYTHON`` waits with a warm torchrun for the folder, on its standard input.
 """
 
 import os
@@ -19,11 +20,19 @@ def leave() -> None:
     os.umask(0o077)
 
 
-if __name__ == "__main__":
-    if "--foreground" not in sys.argv[2:]:
+def run(arguments: list[str]) -> int:
+    if "--foreground" not in arguments:
         leave()
     # -I keeps every path of ours away; the package's root is asked for, last.
     sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")))  # noqa: PTH100, PTH118, PTH120  # pathlib comes with the package
-    from workers.host.supervisor.supervise import main
+    if arguments[0] == "--standby":
+        from workers.host.supervisor import standby  # noqa: PLC0415  # after the path
 
-    sys.exit(main(sys.argv[1]))
+        return standby.main(arguments[1])
+    from workers.host.supervisor import supervise  # noqa: PLC0415  # after the path
+
+    return supervise.main(arguments[0])
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -18,6 +18,7 @@ from workers.host.supervisor.processes import read_process
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from workers.host.supervisor.order import Order
+    from workers.host.supervisor.standby import Standby
 
 _RANK_ENTRY = Path(__file__).with_name("rank_entry.py")
 _LAUNCHER = "launcher"
@@ -30,9 +31,14 @@ class MissingProgramError(Exception):
 
 
 class Program:
-    def __init__(self, folder: Path, order: Order) -> None:
+    def __init__(self, folder: Path, order: Order, standby: Standby | None = None) -> None:
+        """``standby``: a warm torchrun, used where it fits the order and gone where it does not."""
         self._folder = folder
         self._order = order
+        self._standby = standby
+        if standby is not None and not standby.fits(order):
+            standby.discard()
+            self._standby = None
         self._kept_open: list[int] = []
         self._terminated: set[int] = set()
         self.streams: dict[str, LogStream] = {}
@@ -88,8 +94,7 @@ class Program:
         # Counts only when a rank fails by itself; during a stop ``rank_entry`` keeps torchrun out of it.
         environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(-(-order.grace_ns // files.NS_PER_S))
         output = self._pipe(_LAUNCHER)
-        command = children.torchrun_command(
-            python=order.python,
+        args = children.torchrun_args(
             num_nodes=order.num_nodes,
             node_rank=order.node_rank,
             ranks_per_node=order.ranks_per_node,
@@ -102,7 +107,11 @@ class Program:
             ],
         )
         try:
-            self.pid = children.start(command, environment, str(launch), output)
+            if self._standby is not None and self._standby.run(args, environment, str(launch), output):
+                self.pid = self._standby.pid
+            else:
+                command = children.torchrun_command(order.python, args)
+                self.pid = children.start(command, environment, str(launch), output)
         finally:
             os.close(output)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from workers.host.supervisor.order import Order
+    from workers.host.supervisor.standby import Standby
 
 EXIT_LOCKED = 10
 EXIT_STARTED_BEFORE = 11
@@ -42,10 +43,10 @@ HOST_SHUTDOWN = "host_shutdown"
 
 
 class Supervisor:
-    def __init__(self, folder: Path, order: Order) -> None:
+    def __init__(self, folder: Path, order: Order, standby: Standby | None) -> None:
         self._folder = folder
         self._order = order
-        self._program = Program(folder, order)
+        self._program = Program(folder, order, standby)
         self._plan = StopPlan()
         self._lease_file = WatchedFile(folder / files.LEASE)
         self._stop_file = WatchedFile(folder / files.STOP)
@@ -229,8 +230,11 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
     """The wake-up descriptor has it; the loop looks."""
 
 
-def main(folder_name: str) -> int:
-    """One attempt, start to proof. The exit codes say only why nothing was run; all else stands in files."""
+def main(folder_name: str, standby: Standby | None = None) -> int:
+    """One attempt, start to proof. The exit codes say only why nothing was run; all else stands in files.
+
+    ``standby``: a warm torchrun, used where it fits the order.
+    """
     folder = Path(folder_name)
     lock = take_lock(folder / files.LOCK)
     if lock is None:
@@ -245,7 +249,7 @@ def main(folder_name: str) -> int:
         return _complain(EXIT_BAD_ORDER, str(fault))
     prefer_to_kill(_OOM_SCORE)
     try:
-        Supervisor(folder, order).run()
+        Supervisor(folder, order, standby).run()
     except Exception as fault:  # the process's edge: the launcher must hear of our own bugs too
         _record_own_failure(folder, order, fault)
         raise
