@@ -15,6 +15,7 @@ def measure() -> list[Figure]:
     """Of the commit that is checked out: what is not committed is not measured."""
     with tempfile.TemporaryDirectory(prefix="muster-scratch-") as name:
         folder = Path(name)
+        folder.chmod(0o755)  # as a newcomer's own folder is
         with_torch_s = _make(_clone(folder / "whole"), "setup")
         again_s = _make(folder / "whole", "setup")
         tests_s = _make(folder / "whole", "test")

@@ -30,7 +30,7 @@ def list_events(
 
 def _say(event: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print_json(event)
+        print_json(event, indent=None)
         return
     why = event["payload"].get("reason") or event["payload"].get("cause") or ""
     typer.echo(f"{event['position']:>6}  {event['at'][:19]}  {event['kind']:<24} {event['subject_id']}  {why}".rstrip())

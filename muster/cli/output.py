@@ -31,8 +31,9 @@ def console() -> Console:
     return Console(highlight=False, no_color=True if "NO_COLOR" in os.environ else None)
 
 
-def print_json(document: object) -> None:
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=not _is_utf8()) + "\n")
+def print_json(document: object, *, indent: int | None = 2) -> None:
+    """``indent=None``: one line, for streams of objects."""
+    sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=not _is_utf8()) + "\n")
     sys.stdout.flush()
 
 

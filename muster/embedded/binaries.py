@@ -51,7 +51,7 @@ def find_postgres(*, major: int | None = None) -> PostgresBinaries:
     """The first PostgreSQL 15 to 18 to be had; of that major version where a cluster was made by it."""
     found: list[str] = []
     for directory, tree in _postgres_candidates():
-        if not ((directory / "postgres").exists() and (directory / "initdb").exists()):
+        if not all(os.access(directory / name, os.X_OK) for name in ("postgres", "initdb")):
             continue
         binaries = PostgresBinaries(directory, _version_of(directory / "postgres"), tree)
         if binaries.major in POSTGRES_MAJORS and major in {None, binaries.major}:

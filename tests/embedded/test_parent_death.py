@@ -132,7 +132,9 @@ def test_an_ordinary_user_needs_no_root(short_folder: Path) -> None:
     own, system = Path(sys.executable).resolve(), shutil.which("python3", path="/usr/bin:/usr/local/bin")
     python = str(own) if is_reachable(own, STRANGER) else system
     if python is None:
-        pytest.skip("no Python here is open to ordinary users")
+        pytest.skip("NO PYTHON HERE IS OPEN TO ORDINARY USERS")
+    if not is_reachable(Path(__file__), STRANGER):
+        pytest.skip("THIS CHECKOUT IS CLOSED TO ORDINARY USERS")
     home = short_folder / "home"
     home.mkdir()
     os.chown(home, STRANGER.uid, STRANGER.gid)

@@ -3,6 +3,7 @@
 Programs leave a line in a witness file when they start and when they end, so that a second run of anything shows.
 """
 
+import json
 import os
 import signal
 import sys
@@ -106,6 +107,12 @@ class Stack:
         pid = self.children[name].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
+
+    def kill_supervisor(self, job_id: str) -> None:
+        """Of the job's newest attempt, once it runs."""
+        attempt_id = self.client.job(job_id)["attempts"][-1]["id"]
+        identity = json.loads((self.folder / "host" / "attempts" / attempt_id / "supervisor.json").read_text())
+        os.kill(identity["pid"], signal.SIGKILL)
 
     def keep(self) -> None:
         """Start again, unarmed, whatever has died."""

@@ -1,7 +1,5 @@
 """kill -9 of anything, at every named point on a job's way: nothing lost, nothing run twice, nothing left."""
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +68,53 @@ def test_death_at_each_point_loses_nothing_and_repeats_nothing(stack: Stack, pro
     stack.require_order()
 
 
+@pytest.mark.parametrize("point", ["job.cancel.before_commit", "job.cancel.after_commit"])
+def test_a_cancellation_interrupted_by_death_is_carried_out_once_asked_again(stack: Stack, point: str) -> None:
+    name = f"cancelled-{point}"
+    job_id = stack.submit(name, seconds=60)
+    stack.wait_for_start(name)
+    before = stack.kills["api"]
+    stack.children["api"].stop()
+    stack.spawn("api", failpoints=f"{point}=kill@1")
+    stack.wait(lambda: bool(stack.client.cancel_job(job_id)))
+    assert stack.kills["api"] > before
+    job = stack.wait_for(job_id, "CANCELLED")
+    assert [item["cause"] for item in job["attempts"]] == ["cancelled"]
+    assert stack.witness(name) == ["start"]
+    stack.require_order()
+
+
+@pytest.mark.parametrize("point", ["reconcile.job.before_commit", "reconcile.job.after_commit"])
+def test_a_job_that_waits_for_its_next_try_gets_it_once(stack: Stack, point: str) -> None:
+    name = f"tried-{point}"
+    before = stack.kills["worker-control"]
+    stack.children["worker-control"].stop()
+    stack.spawn("worker-control", failpoints=f"{point}=kill@1")
+    job_id = stack.submit(name, seconds=1)
+    stack.wait_for_start(name)
+    stack.kill_supervisor(job_id)
+    job = stack.wait_for(job_id, "SUCCEEDED")
+    assert stack.kills["worker-control"] > before
+    assert [item["cause"] for item in job["attempts"]] == ["node_lost", "succeeded"]
+    assert stack.witness(name) == ["start", "start", "end"]
+    stack.require_order()
+
+
+@pytest.mark.parametrize("point", ["reconcile.attempt.before_commit", "reconcile.attempt.after_commit"])
+def test_a_placed_attempt_whose_host_is_away_waits_through_a_death(stack: Stack, point: str) -> None:
+    name = f"away-{point}"
+    before = stack.kills["worker-control"]
+    stack.children["worker-control"].stop()
+    stack.children.pop("worker-host").stop()
+    stack.spawn("worker-control", failpoints=f"{point}=kill@1")
+    job_id = stack.submit(name, seconds=0.1)
+    stack.wait(lambda: stack.kills["worker-control"] > before)
+    stack.spawn("worker-host")
+    stack.wait_for(job_id, "SUCCEEDED")
+    assert stack.witness(name) == ["start", "end"]
+    stack.require_order()
+
+
 def test_a_killed_host_worker_finds_its_program_again(stack: Stack) -> None:
     job_id = stack.submit("adopted", seconds=3)
     stack.wait_for_start("adopted")
@@ -83,10 +128,7 @@ def test_a_killed_host_worker_finds_its_program_again(stack: Stack) -> None:
 def test_a_killed_supervisor_takes_its_program_along_and_the_job_runs_again(stack: Stack) -> None:
     job_id = stack.submit("orphaned", seconds=2)
     stack.wait_for_start("orphaned")
-    (attempt,) = (stack.folder / "host" / "attempts").glob("att_*")
-    identity = (attempt / "supervisor.json").read_text()
-    pid = int(identity.split('"pid":')[1].split(",")[0].strip(" }"))
-    os.kill(pid, signal.SIGKILL)
+    stack.kill_supervisor(job_id)
     job = stack.wait_for(job_id, "SUCCEEDED")
     assert [item["cause"] for item in job["attempts"]] == ["node_lost", "succeeded"]
     assert job["restarts_used"] == 0

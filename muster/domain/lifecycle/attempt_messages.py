@@ -1,0 +1,94 @@
+"""What the attempt's machine hears, and what it asks for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from muster.domain.ids import Fence, NodeId
+from muster.domain.lifecycle.contact import Hearing
+from muster.domain.lifecycle.model import AttemptLife, Verdict
+from muster.domain.states import StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAsked:
+    node_id: NodeId
+    fence: Fence
+    boot_id: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    node_id: NodeId
+    fence: Fence
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """``verdict`` is classified from the host's exit record with the stop request in hand."""
+
+    node_id: NodeId
+    fence: Fence
+    boot_id: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    node_id: NodeId
+    fence: Fence
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A heartbeat of the claiming boot listed the attempt, or did not: then its lease is no longer renewed."""
+
+    node_id: NodeId
+    boot_id: str
+    is_listed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    reason: StopReason
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passes. ``hearings``: of each host in this attempt; ``server_started_ms``: of the control plane."""
+
+    hearings: Mapping[NodeId, Hearing]
+    server_started_ms: int
+
+
+Event = ClaimAsked | Started | Exited | Cleaned | Listed | StopAsked | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    node_id: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    node_id: NodeId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Wake the host over the broker; its next heartbeat brings the order or the stop in any case."""
+
+    node_id: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    verdict: Verdict
+
+
+Command = Grant | Refuse | Ring | Ended
+Outcome = tuple[AttemptLife, tuple[Command, ...]]

@@ -1,0 +1,86 @@
+"""The moves of an attempt that both messages and time make: to stop, to end, and each checked against the tables."""
+
+from dataclasses import replace
+from typing import Final
+
+from muster.domain.causes import STOP_CAUSES
+from muster.domain.ids import NodeId
+from muster.domain.lifecycle.attempt_messages import Command, Ended, Outcome, Ring
+from muster.domain.lifecycle.model import AttemptLife, HostPart, StopRequest, Verdict
+from muster.domain.states import (
+    ATTEMPT_EDGES,
+    HOST_PART_EDGES,
+    STOP_URGENCY,
+    AttemptState,
+    Cause,
+    HostPartState,
+    require_edge,
+)
+
+_S: Final = AttemptState
+_H: Final = HostPartState
+MAY_RUN: Final = frozenset({_H.CLAIMED, _H.STARTED})
+
+
+def part_of(life: AttemptLife, node_id: NodeId) -> HostPart | None:
+    for part in life.hosts:
+        if part.node_id == node_id:
+            return part
+    return None
+
+
+def stop(life: AttemptLife, asked: StopRequest) -> Outcome:
+    if life.state is _S.ENDED:
+        return life, ()
+    before = life.stop
+    if before is not None:
+        reason = max(before.reason, asked.reason, key=STOP_URGENCY.__getitem__)
+        asked = StopRequest(reason, min(before.deadline_ms, asked.deadline_ms))
+        if asked == before:
+            return life, ()
+    life = replace(life, stop=asked)
+    if life.state is _S.LOST:
+        life = replace(life, resume_state=_S.STOPPING)
+    elif life.state is not _S.STOPPING:
+        life = moved(life, _S.STOPPING)
+    rings = tuple(Ring(host.node_id) for host in life.hosts if host.state in MAY_RUN)
+    if not rings and life.ending is None:
+        why = "stopped before any host had claimed it" if _is_untouched(life) else "stopped after its hosts had exited"
+        life = replace(life, ending=Verdict(STOP_CAUSES[asked.reason], why))
+    return settled(life, rings)
+
+
+def _is_untouched(life: AttemptLife) -> bool:
+    return all(host.state is _H.UNCLAIMED for host in life.hosts)
+
+
+def ending(life: AttemptLife, verdict: Verdict) -> Outcome:
+    """The cause is known (the first one is the root; later ones are its cascade). Others are asked to stop."""
+    if life.ending is None:
+        life = replace(life, ending=verdict)
+    rings = tuple(Ring(part.node_id) for part in life.hosts if part.state in MAY_RUN and not part.is_past_lease)
+    if rings and life.state not in {_S.STOPPING, _S.LOST}:
+        life = moved(life, _S.STOPPING)
+    return settled(life, rings)
+
+
+def settled(life: AttemptLife, commands: tuple[Command, ...]) -> Outcome:
+    if life.ending is None or any(part.state in MAY_RUN and not part.is_past_lease for part in life.hosts):
+        return life, commands
+    life = moved(life, _S.ENDED)
+    for part in life.hosts:
+        if part.state is _H.UNCLAIMED:
+            life = with_part(life, replace(part, state=_H.CLEAN))
+    return life, (*commands, Ended(life.ending or Verdict(Cause.LAUNCH_FAILED, "no cause is known")))
+
+
+def moved(life: AttemptLife, state: AttemptState) -> AttemptLife:
+    require_edge(ATTEMPT_EDGES, life.state, state)
+    return replace(life, state=state)
+
+
+def with_part(life: AttemptLife, part: HostPart) -> AttemptLife:
+    before = part_of(life, part.node_id)
+    if before is not None and before.state is not part.state:
+        require_edge(HOST_PART_EDGES, before.state, part.state)
+    return replace(life, hosts=tuple(part if host.node_id == part.node_id else host for host in life.hosts))

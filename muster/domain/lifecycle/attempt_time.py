@@ -1,0 +1,108 @@
+"""What time does to an attempt: reboots seen, wall time, hosts lost and found, leases, rings repeated."""
+
+from dataclasses import replace
+from typing import Final
+
+from muster.domain.ids import NodeId
+from muster.domain.job_spec import NodeLossRule
+from muster.domain.lifecycle.attempt_messages import Command, Outcome, Ring, Tick
+from muster.domain.lifecycle.attempt_moves import MAY_RUN, ending, moved, stop, with_part
+from muster.domain.lifecycle.model import AttemptLife, HostPart, StopRequest, Timers, Verdict
+from muster.domain.states import AttemptState, Cause, HostPartState, StopReason
+
+_S: Final = AttemptState
+_H: Final = HostPartState
+STARTING: Final = frozenset({_S.PLACED, _S.CLAIMING})
+_NOT_YET_CLEAN: Final = frozenset({*MAY_RUN, _H.EXITED})
+
+
+def time_passes(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> Outcome:
+    if life.state is _S.ENDED:
+        return _clean_rebooted(life, tick), ()
+    life, reboot = _seen_reboots(life, tick)
+    if reboot is not None:
+        return ending(life, reboot)
+    if life.wall_deadline_ms is not None and now_ms >= life.wall_deadline_ms and life.stop is None:
+        return stop(life, StopRequest(StopReason.WALLTIME, now_ms + life.stop_grace_ms))
+    life, commands = _contact(life, tick, now_ms, timers)
+    if life.state is _S.ENDED:
+        return life, commands
+    return _ring_unclaimed(life, commands, now_ms, timers)
+
+
+def _clean_rebooted(life: AttemptLife, tick: Tick) -> AttemptLife:
+    """A reboot proves that nothing of the attempt runs on: its part is clean."""
+    for part in life.hosts:
+        if part.state is not _H.CLEAN and _has_rebooted(part, tick):
+            life = with_part(life, replace(part, state=_H.CLEAN))
+    return life
+
+
+def _seen_reboots(life: AttemptLife, tick: Tick) -> tuple[AttemptLife, Verdict | None]:
+    verdict = None
+    for part in life.hosts:
+        if part.state in _NOT_YET_CLEAN and _has_rebooted(part, tick):
+            if part.state is not _H.EXITED:
+                verdict = Verdict(Cause.NODE_LOST, f"{part.node_id} has rebooted: boot {part.boot_id} is gone")
+            life = with_part(life, replace(part, state=_H.CLEAN))
+    return life, verdict
+
+
+def _has_rebooted(part: HostPart, tick: Tick) -> bool:
+    hearing = tick.hearings.get(part.node_id)
+    return hearing is not None and part.boot_id is not None and hearing.boot_id != part.boot_id
+
+
+def _contact(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> Outcome:
+    """LOST and back, and the end of leases. No lease ends soon after the control plane's own start (R15)."""
+    lost: list[NodeId] = []
+    may_expire = now_ms - tick.server_started_ms >= timers.no_expiry_after_start_ms
+    for part in life.hosts:
+        if part.state not in MAY_RUN or part.is_past_lease:
+            continue
+        hearing = tick.hearings.get(part.node_id)
+        heard_ms = hearing.heard_ms if hearing else 0
+        if part.omitted_ms is not None:
+            heard_ms = min(heard_ms, part.omitted_ms)
+        silence_ms = now_ms - max(part.claimed_ms, heard_ms)
+        if silence_ms >= timers.server_lease_ms and may_expire:
+            life = with_part(life, replace(part, is_past_lease=True))
+        if silence_ms >= timers.lost_ms:
+            lost.append(part.node_id)
+    if not lost:
+        if life.state is _S.LOST and not any(part.is_past_lease for part in life.hosts):
+            is_stopping = life.stop is not None or life.ending is not None
+            resumed = _S.STOPPING if is_stopping else life.resume_state or _S.RUNNING
+            life = replace(moved(life, resumed), resume_state=None)
+        return life, ()
+    if life.state is not _S.LOST:
+        life = replace(moved(life, _S.LOST), resume_state=life.state)
+    return _lost(life, lost) if may_expire else (life, ())
+
+
+def _lost(life: AttemptLife, lost: list[NodeId]) -> Outcome:
+    expired = [part.node_id for part in life.hosts if part.is_past_lease]
+    if expired:
+        return ending(life, Verdict(Cause.NODE_LOST, f"the lease of {', '.join(expired)} ended without a word"))
+    if life.on_node_loss is NodeLossRule.FENCED:
+        life = replace(
+            life,
+            hosts=tuple(replace(part, is_past_lease=True) if part.node_id in lost else part for part in life.hosts),
+        )
+        return ending(life, Verdict(Cause.NODE_LOST, f"{', '.join(lost)} is lost; the job relaunches fenced"))
+    return life, ()
+
+
+def _ring_unclaimed(life: AttemptLife, commands: tuple[Command, ...], now_ms: int, timers: Timers) -> Outcome:
+    if life.state not in STARTING:
+        return life, commands
+    waiting = [part for part in life.hosts if part.state is _H.UNCLAIMED]
+    if waiting and now_ms - life.placed_ms >= timers.place_again_ms:
+        names = ", ".join(part.node_id for part in waiting)
+        proof = f"unclaimed by {names} for {timers.place_again_ms // 1000} s"
+        return ending(life, Verdict(Cause.LAUNCH_FAILED, proof))
+    for part in waiting:
+        if now_ms - max(life.placed_ms, part.rung_ms) >= timers.ring_again_ms:
+            life = with_part(life, replace(part, rung_ms=now_ms))
+            commands = (*commands, Ring(part.node_id))
+    return life, commands

@@ -1,0 +1,178 @@
+"""Every command of a tenant and an operator against the real stack, as they would type it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from muster.cli.exits import Exit
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.stack.harness import Stack, running_stack
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+SLEEPS = "import time; print('up', flush=True); time.sleep(300)"
+
+
+class Shell:
+    """A folder with a local stack's profile in it, in which ``muster`` is typed."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.folder = stack.folder / "shell"
+        (self.folder / ".muster").mkdir(parents=True)
+        profile = {
+            "api_url": f"http://127.0.0.1:{stack.port}",
+            "key_file": str(stack.identities.tenant_key_file),
+            "operator_key_file": str(stack.identities.operator_key_file),
+        }
+        (self.folder / ".muster" / "cli.json").write_text(json.dumps(profile))
+        (self.folder / ".muster" / "database.url").write_text(stack.postgres.url())
+
+    def start(self, *words: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "muster", *words],
+            cwd=self.folder,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "80", **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def type(self, *words: str, code: Exit = Exit.OK, environment: dict[str, str] | None = None) -> str:
+        """What it said, on either stream; with exactly that exit code and never a trace."""
+        process = self.start(*words, environment=environment)
+        said = "".join(process.communicate(timeout=90))
+        assert "Traceback" not in said
+        assert process.returncode == code, said
+        return said
+
+    def code(self, *words: str, environment: dict[str, str]) -> int:
+        with self.start(*words, environment=environment) as process:
+            process.communicate(timeout=20)
+        return process.returncode
+
+    def submit(self, *words: str) -> str:
+        return str(json.loads(self.type("job", "submit", "--json", *words))["id"])
+
+
+@pytest.fixture(scope="module")
+def shell(server_folder: Path) -> Iterator[Shell]:
+    folder = server_folder / "walk"
+    folder.mkdir(mode=0o711)
+    with running_stack(folder) as stack:
+        yield Shell(stack)
+
+
+def test_a_submission_that_is_followed_prints_and_ends_with_its_job(shell: Shell) -> None:
+    said = shell.type("job", "submit", "-f", "--command", "--", sys.executable, "-c", "print('hello')")
+    assert "hello" in said
+    assert "SUCCEEDED" in said
+    failed = shell.type(
+        "job", "submit", "-f", "--command", "--", sys.executable, "-c", "raise SystemExit(3)", code=Exit.JOB_FAILED
+    )
+    assert "FAILED" in failed
+    assert "3" in failed
+
+
+def test_a_script_that_is_missing_is_said_in_the_timeline(shell: Shell) -> None:
+    job_id = shell.submit("--", "/nowhere/train.py")
+    shell.type("job", "wait", job_id, code=Exit.JOB_FAILED)
+    assert "/nowhere/train.py does not exist" in " ".join(shell.type("job", "show", job_id).split())
+
+
+def test_a_dry_run_leaves_nothing(shell: Shell) -> None:
+    before = json.loads(shell.type("job", "list", "--json"))
+    shell.type("job", "submit", "--dry-run", "--command", "--", "true")
+    assert json.loads(shell.type("job", "list", "--json")) == before
+
+
+def test_logs_follow_a_job_until_somebody_cancels_it(shell: Shell) -> None:
+    job_id = shell.submit("--grace", "1s", "--command", "--", sys.executable, "-c", SLEEPS)
+    follower = shell.start("job", "logs", "-f", job_id)
+    waiter = shell.start("job", "wait", job_id)
+    wait_until(lambda: "up" in shell.type("job", "logs", job_id), timeout_s=30)
+    shell.type("job", "cancel", job_id, "--reason", "wrong data")
+    assert "up" in follower.communicate(timeout=30)[0]
+    assert follower.returncode == Exit.JOB_CANCELLED
+    waiter.communicate(timeout=30)
+    assert waiter.returncode == Exit.JOB_CANCELLED
+    shown = shell.type("job", "show", job_id)
+    assert "CANCELLED" in shown
+    assert shell.type("job", "cancel", job_id)
+
+
+def test_waiting_may_be_given_up(shell: Shell) -> None:
+    job_id = shell.submit("--grace", "1s", "--command", "--", sys.executable, "-c", SLEEPS)
+    shell.type("job", "wait", job_id, "--timeout", "1s", code=Exit.FAILED)
+    follower = shell.start("job", "logs", "-f", job_id)
+    time.sleep(1.5)
+    follower.send_signal(signal.SIGINT)
+    said = "".join(follower.communicate(timeout=20))
+    assert follower.returncode == Exit.INTERRUPTED
+    assert "Traceback" not in said
+    shell.type("job", "cancel", job_id)
+    shell.type("job", "wait", job_id, code=Exit.JOB_CANCELLED)
+
+
+def test_a_key_is_shown_once_works_and_is_revoked(shell: Shell, tmp_path: Path) -> None:
+    tenant = shell.type("tenant", "create", "acme").split()[0]
+    assert "acme" in shell.type("tenant", "list")
+    shell.type("tenant", "create", "acme", code=Exit.CONFLICT)
+    made = shell.type("key", "create", "--name", "ci", "--role", "tenant_member", "--tenant", tenant, "--expires", "1d")
+    token, key_id = made.split()[:2]
+    key_file = tmp_path / "ci.key"
+    key_file.write_text(token)
+    theirs = {"MUSTER_API_URL": f"http://127.0.0.1:{shell.stack.port}", "MUSTER_API_KEY_FILE": str(key_file)}
+    assert "No jobs" in shell.type("job", "list", environment=theirs)
+    own = shell.submit("--command", "--", "true")
+    shell.type("job", "show", own, code=Exit.NOT_FOUND, environment=theirs)
+    shell.type("key", "list", code=Exit.DENIED, environment=theirs)
+    listed = shell.type("key", "list")
+    assert "ci" in listed
+    assert token not in listed
+    assert "revoked" in shell.type("key", "revoke", key_id)
+    wait_until(lambda: shell.code("job", "list", environment=theirs) == Exit.DENIED, timeout_s=6)
+    shell.type("key", "create", "--name", "x", "--role", "emperor", code=Exit.INVALID)
+
+
+def test_the_fleet_and_what_happened(shell: Shell) -> None:
+    job_id = shell.submit("--command", "--", "true")
+    shell.type("job", "wait", job_id)
+    assert "HEALTHY" in shell.type("gpu", "list")
+    assert "node_" in shell.type("node", "list")
+    wait_until(lambda: job_id in shell.type("event", "list"), timeout_s=20)
+    events = [json.loads(line) for line in shell.type("event", "list", "--json").splitlines()]
+    kinds = [event["kind"] for event in events if event["subject_id"] == job_id]
+    assert kinds[0] == "job.queued"
+    assert [event["position"] for event in events] == sorted(event["position"] for event in events)
+    assert all(line.startswith(("ok", "warn")) for line in shell.type("doctor").splitlines())
+
+
+def test_a_past_that_was_touched_is_found(shell: Shell) -> None:
+    assert "the chain holds" in shell.type("audit", "verify")
+    units: UnitOfWorkFactory = shell.stack.units
+    touch = "UPDATE audit_entries SET {} WHERE position = 3"
+    with units.engine.begin() as connection:
+        connection.execute(text("SET session_replication_role = replica"))  # as only the database's owner can
+        before = connection.execute(text("SELECT action FROM audit_entries WHERE position = 3")).scalar_one()
+        connection.execute(text(touch.format("action = 'nothing.happened'")))
+    said = shell.type("audit", "verify", code=Exit.FAILED)
+    assert "BROKEN at position 3" in said
+    with units.engine.begin() as connection:
+        connection.execute(text("SET session_replication_role = replica"))
+        connection.execute(text(touch.format("action = :action")), {"action": before})
+    assert "the chain holds" in shell.type("audit", "verify")
+
+
+def test_the_doctor_says_what_is_wrong(shell: Shell) -> None:
+    nowhere = {"MUSTER_API_URL": "http://127.0.0.1:1", "MUSTER_API_KEY_FILE": "/nowhere"}
+    said = shell.type("doctor", code=Exit.FAILED, environment=nowhere)
+    assert "fail  control plane" in said
