@@ -15,6 +15,7 @@ JobId = NewType("JobId", str)
 AttemptId = NewType("AttemptId", str)
 AllocationId = NewType("AllocationId", str)
 CheckpointId = NewType("CheckpointId", str)
+EvidenceId = NewType("EvidenceId", str)
 EventId = NewType("EventId", str)
 Fence = NewType("Fence", int)
 
@@ -28,6 +29,11 @@ PREFIXES: Final = {
     "checkpoint": "ckpt",
     "cordon": "cdn",
     "override": "ovr",
+    "evidence": "ev",
+    "burn_in": "bi",
+    "repair": "rep",
+    "reclaim": "rcl",
+    "incident": "inc",
     "stop_request": "stp",
     "event": "evt",
     "audit": "aud",

@@ -1,0 +1,90 @@
+"""What an agent says of its host: current state, events at once, history after an outage.
+
+One report is about one node and is ordered by (boot_id, seq). Values stand in the order of ``domain.metrics.METRICS``.
+A report with ``is_history`` fills blocks and chunks and never moves latest state; its events still count.
+"""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, field
+
+from muster.domain.metrics import NUM_METRICS
+from muster.wire.host import BootId, Count, ShortText, WireAnswer, WireMessage
+
+TELEMETRY_PROTOCOL: Final = 1
+MAX_GPUS: Final = 72
+MAX_EVENTS: Final = 1_000
+
+Milliseconds = Annotated[int, Meta(ge=0, lt=1 << 47)]
+"""Since 1970, UTC."""
+Values = Annotated[
+    list[Annotated[float, Meta(ge=-1e15, le=1e15)] | None], Meta(min_length=NUM_METRICS, max_length=NUM_METRICS)
+]
+
+
+class GpuReport(WireMessage, frozen=True, kw_only=True):
+    """``is_lost``: the driver no longer answers for it; ``values`` are then all None."""
+
+    uuid: ShortText
+    values: Values
+    is_lost: bool = False
+
+
+class NodeReport(WireMessage, frozen=True, kw_only=True):
+    """The host's own readings. ``expected_gpus`` is the enrolled inventory; ``spool`` tells of an outage's backlog."""
+
+    cpu_percent: Annotated[float, Meta(ge=0, le=100)] | None = None
+    memory_used_mib: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    num_gpus: Annotated[int, Meta(ge=0, le=1024)] = 0
+    agent_version: ShortText = ""
+    driver_version: ShortText = ""
+    spool_reports: Count = 0
+    spool_bytes: Count = 0
+
+
+class EventReport(WireMessage, frozen=True, kw_only=True):
+    """One event. ``event_id`` is the same in every report that carries it; open events are repeated until closed."""
+
+    event_id: Annotated[str, Meta(min_length=1, max_length=200)]
+    kind: Literal["xid", "gpu_lost", "gpu_count", "gpu_found"]
+    source: Literal["nvml", "kernel_log", "dcgm", "agent"]
+    at_ms: Milliseconds
+    gpu_uuid: ShortText | None = None
+    code: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+    text: Annotated[str, Meta(max_length=1024)] = ""
+    values: dict[ShortText, float] = field(default_factory=dict)
+    is_open: bool = False
+
+
+class GapMarker(WireMessage, frozen=True, kw_only=True):
+    """What the agent had to drop, so that each hole in history is counted (I14)."""
+
+    priority: Literal["events", "health", "metrics"]
+    first_seq: Count
+    last_seq: Count
+    num_reports: Count
+    from_ms: Milliseconds
+    until_ms: Milliseconds
+    why: ShortText
+
+
+class Report(WireMessage, frozen=True, kw_only=True):
+    protocol: int
+    boot_id: BootId
+    seq: Count
+    at_ms: Milliseconds
+    schema: int
+    is_history: bool = False
+    gpus: Annotated[tuple[GpuReport, ...], Meta(max_length=MAX_GPUS)] = ()
+    node: NodeReport | None = None
+    events: Annotated[tuple[EventReport, ...], Meta(max_length=MAX_EVENTS)] = ()
+    gaps: Annotated[tuple[GapMarker, ...], Meta(max_length=100)] = ()
+
+
+class ReportAccepted(WireAnswer, frozen=True, kw_only=True):
+    """Durable now: the agent may forget (boot_id, seq). ``interval_s``: how often the server wants samples."""
+
+    boot_id: str
+    seq: int
+    is_duplicate: bool = False
+    interval_s: float = 10.0
