@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,7 +112,8 @@ def test_waiting_may_be_given_up(shell: Shell) -> None:
     job_id = shell.submit("--grace", "1s", "--command", "--", sys.executable, "-c", SLEEPS)
     shell.type("job", "wait", job_id, "--timeout", "1s", code=Exit.FAILED)
     follower = shell.start("job", "logs", "-f", job_id)
-    time.sleep(1.5)
+    assert follower.stdout is not None
+    assert "up" in follower.stdout.readline()
     follower.send_signal(signal.SIGINT)
     said = "".join(follower.communicate(timeout=20))
     assert follower.returncode == Exit.INTERRUPTED
