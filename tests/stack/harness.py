@@ -70,6 +70,7 @@ class Stack:
         self.port = free_port()
         self.children: dict[str, Child] = {}
         self.kills: dict[str, int] = dict.fromkeys(NAMES, 0)
+        self.armed: dict[str, list[str]] = {}
 
     def start(self) -> None:
         self.postgres.start()
@@ -115,11 +116,12 @@ class Stack:
         os.kill(identity["pid"], signal.SIGKILL)
 
     def keep(self) -> None:
-        """Start again, unarmed, whatever has died."""
+        """Start again whatever has died, with its next failpoint armed where it has one."""
         for name, child in list(self.children.items()):
             if not child.is_running():
                 self.kills[name] += 1
-                self.spawn(name)
+                points = self.armed.get(name)
+                self.spawn(name, failpoints=f"{points.pop(0)}=kill@1" if points else "")
 
     def stop(self) -> None:
         for child in self.children.values():
