@@ -102,5 +102,6 @@ def program_environment(order: Order, scratch: Path) -> dict[str, str]:
         "MUSTER_NODE_RANK": str(order.node_rank),
         "MUSTER_NUM_NODES": str(order.num_nodes),
         "CUDA_VISIBLE_DEVICES": ",".join(order.gpus),
+        "MUSTER_TRAIN_SOCKET": str(scratch / files.TRAIN_SOCKET),
         "TMPDIR": str(scratch),
     }

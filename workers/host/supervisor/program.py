@@ -14,6 +14,7 @@ from workers.host.supervisor.cleaning import reap_children
 from workers.host.supervisor.log_streams import LogStream
 from workers.host.supervisor.order import program_environment
 from workers.host.supervisor.processes import read_process
+from workers.host.supervisor.train_socket import TrainSocket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Program:
         self._kept_open: list[int] = []
         self._terminated: set[int] = set()
         self.streams: dict[str, LogStream] = {}
+        self.train_socket: TrainSocket | None = None
         self.reaped: dict[int, int] = {}
         self.pid = 0
 
@@ -61,6 +63,7 @@ class Program:
         scratch = files.scratch_path(self._folder)
         for place in (scratch, self._folder / files.LOGS, self._folder / files.RANKS):
             place.mkdir(mode=0o700, exist_ok=True)
+        self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET)
         environment = program_environment(order, scratch)
         if order.is_torchrun:
             self._start_torchrun(environment)
@@ -170,6 +173,8 @@ class Program:
             stream.close()
         for descriptor in self._kept_open:
             os.close(descriptor)
+        if self.train_socket is not None:
+            self.train_socket.close()
         return {name: stream.dropped_bytes for name, stream in self.streams.items() if stream.dropped_bytes}
 
 

@@ -27,8 +27,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
+    from workers.host.supervisor.log_streams import LogStream
     from workers.host.supervisor.order import Order
     from workers.host.supervisor.standby import Standby
+    from workers.host.supervisor.train_socket import TrainSocket
 
 EXIT_LOCKED = 10
 EXIT_STARTED_BEFORE = 11
@@ -112,7 +114,11 @@ class Supervisor:
     def _watch(self) -> None:
         poll = select.poll()
         poll.register(self._wakeup, select.POLLIN)
-        streams = {stream.descriptor: stream for stream in self._program.streams.values()}
+        streams: dict[int, LogStream | TrainSocket] = {
+            stream.descriptor: stream for stream in self._program.streams.values()
+        }
+        if self._program.train_socket is not None:
+            streams[self._program.train_socket.descriptor] = self._program.train_socket
         for descriptor in streams:
             poll.register(descriptor, select.POLLIN)
         while not self._program.has_ended():
@@ -170,7 +176,16 @@ class Supervisor:
         details = {"kill_at_boottime_ns": self._plan.kill_at_ns, "before_boottime_ns": before}
         files.note_event(self._folder, what, reason=reason, asked_boottime_ns=kill_at_ns, **details)
         if has_changed:
+            self._tell_ranks()
             files.write_json(self._folder / files.STOPPING, {"reason": self._plan.reason, **details})
+
+    def _tell_ranks(self) -> None:
+        """Why and until when, before the signal: a rank may then judge whether a checkpoint still fits."""
+        if self._program.train_socket is None or not self._plan.is_terminating:
+            return
+        left_ms = max(0, (self._plan.kill_at_ns or 0) - files.boottime_ns()) // files.NS_PER_MS
+        deadline_ms = files.wall_ms() + left_ms
+        self._program.train_socket.tell({"type": "stop", "reason": self._plan.reason, "deadline_unix_ms": deadline_ms})
 
     def _carry_out_stop(self) -> bool:
         """Whether the time is over: the caller then kills everything."""

@@ -39,7 +39,8 @@ import os, sys, time
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from workers.host.supervisor import WaitingSupervisor
-print(WaitingSupervisor(sys.executable, Path(sys.argv[2])).pid, flush=True)
+waiting = WaitingSupervisor(sys.executable, Path(sys.argv[2]))  # it ends with this reference
+print(waiting.pid, flush=True)
 time.sleep(600)
 """
 

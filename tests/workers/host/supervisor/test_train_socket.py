@@ -1,0 +1,70 @@
+"""What ranks say over the socket reaches the disk; what is no message does not, and nobody is held up."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from workers.host import supervisor
+
+from .attempt_case import Attempt
+
+SPEAKS = """
+import json, os, socket
+channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
+def say(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
+"""
+SAYS_STEPS = SPEAKS + (
+    "say(type='hello', rank=0)\n"
+    "channel.sendall(b'no json\\n[1]\\n' + b'x' * 200_000 + b'\\n')\n"
+    "say(type='step', step=1, loss=2.5)\n"
+    'channel.sendall(b\'{"type": "to\')\n'
+)
+HEARS_A_STOP = SPEAKS + (
+    "import signal, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: None); print('up', flush=True)\n"
+    "print('heard', channel.makefile().readline(), flush=True)\n"
+)
+FLOODS = SPEAKS + (
+    "line = json.dumps({'type': 'step', 'text': 'x' * 1000}).encode() + b'\\n'\n"
+    "for _ in range(5_000): channel.sendall(line)\n"
+    "print('done', flush=True)\n"
+)
+
+
+def said(attempt: Attempt) -> list[dict[str, Any]]:
+    lines = (attempt.folder / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["message"] for line in lines]
+
+
+def test_messages_are_kept_and_everything_else_is_not(attempt: Attempt) -> None:
+    attempt.start(SAYS_STEPS)
+    assert attempt.ended()["ranks"]["0"]["exit_code"] == 0, attempt.log()
+    assert said(attempt) == [{"type": "hello", "rank": 0}, {"type": "step", "step": 1, "loss": 2.5}]
+
+
+def test_a_rank_hears_why_and_until_when_it_has_to_stop(attempt: Attempt) -> None:
+    attempt.start(HEARS_A_STOP, grace_s=20.0)
+    attempt.wait_for_log("up")
+    attempt.stop("reclaim", 20.0)
+    attempt.ended()
+    heard = json.loads(attempt.log().split("heard ", 1)[1])
+    assert (heard["type"], heard["reason"]) == ("stop", "reclaim")
+    record = attempt.read("exit.json")
+    assert record["ended_at_ms"] < heard["deadline_unix_ms"] < record["ended_at_ms"] + 25_000
+
+
+def test_a_flood_neither_blocks_the_rank_nor_the_supervisor(attempt: Attempt) -> None:
+    attempt.start(FLOODS)
+    assert attempt.ended()["ranks"]["0"]["exit_code"] == 0
+    assert "done" in attempt.log()
+    assert len(said(attempt)) == 5_000
+
+
+def test_nothing_of_the_socket_is_left(attempt: Attempt) -> None:
+    attempt.order(command=[sys.executable, "-c", "import os; print(os.environ['MUSTER_TRAIN_SOCKET'])"])
+    supervisor.spawn_supervisor(attempt.folder)
+    attempt.ended()
+    path = attempt.log().strip()
+    assert len(path) < 100
+    assert not Path(path).exists()

@@ -1,0 +1,139 @@
+"""What ranks say of their training, over a Unix socket: JSON lines, kept on disk until the control plane has them.
+
+Each line goes into ``train.jsonl`` with the time at which it was read. A rank that floods loses lines beyond the cap,
+counted; no rank is ever blocked for longer than one turn of ours, and none can stop us.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+from pathlib import Path
+
+from workers.host.supervisor import files
+
+MOST_CONNECTIONS = 1_024
+LONGEST_LINE = 64 << 10
+MOST_BYTES = 64 << 20
+_READ_BYTES = 64 << 10
+_READS_A_TURN = 64
+
+
+class TrainSocket:
+    """Polled like a stream: ``descriptor`` is readable when a rank connects or speaks."""
+
+    def __init__(self, folder: Path, path: Path) -> None:
+        """Raises OSError where the socket or the file cannot be made."""
+        self.path = path
+        self.is_open = True
+        self.dropped_lines = 0
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        path.unlink(missing_ok=True)
+        self._listener.bind(str(path))
+        self._listener.listen(MOST_CONNECTIONS)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(folder / files.TRAIN, flags, 0o600)
+        self._room = MOST_BYTES
+        self._ranks: dict[int, tuple[socket.socket, bytearray]] = {}
+        self._poll = select.epoll(flags=select.EPOLL_CLOEXEC)
+        self._poll.register(self._listener, select.EPOLLIN)
+        self._last_word = b""
+
+    @property
+    def descriptor(self) -> int:
+        return self._poll.fileno()
+
+    def pump(self) -> None:
+        """Take what is there, a bounded amount."""
+        for _ in range(_READS_A_TURN):
+            ready = self._poll.poll(0)
+            if not ready:
+                return
+            for number, _ in ready:
+                if number == self._listener.fileno():
+                    self._accept()
+                else:
+                    self._read(number)
+
+    def tell(self, message: dict[str, object]) -> None:
+        """One line to every rank, and to each that connects later: a rank may still be importing."""
+        self._last_word = json.dumps(message).encode() + b"\n"
+        for number in tuple(self._ranks):
+            self._send(number)
+
+    def close(self) -> None:
+        """After the end of all ranks: takes what they left first."""
+        if not self.is_open:
+            return
+        self.pump()
+        self.is_open = False
+        for number in tuple(self._ranks):
+            self._leave(number)
+        self._poll.close()
+        self._listener.close()
+        os.close(self._file)
+
+    def _accept(self) -> None:
+        try:
+            rank, _ = self._listener.accept()
+        except OSError:
+            return
+        if len(self._ranks) >= MOST_CONNECTIONS:
+            rank.close()
+            return
+        rank.setblocking(False)
+        self._ranks[rank.fileno()] = (rank, bytearray())
+        self._poll.register(rank, select.EPOLLIN)
+        if self._last_word:
+            self._send(rank.fileno())
+
+    def _send(self, number: int) -> None:
+        """A rank that does not read has the signal still to come."""
+        try:
+            self._ranks[number][0].send(self._last_word)
+        except OSError:
+            return
+
+    def _read(self, number: int) -> None:
+        rank, kept = self._ranks[number]
+        try:
+            content = rank.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            content = b""
+        if not content:
+            self._leave(number)
+            return
+        kept += content
+        *lines, rest = bytes(kept).split(b"\n")
+        kept[:] = rest[:LONGEST_LINE]
+        for line in lines:
+            self._keep(line)
+
+    def _leave(self, number: int) -> None:
+        rank, _ = self._ranks.pop(number)
+        self._poll.unregister(rank)
+        rank.close()
+
+    def _keep(self, line: bytes) -> None:
+        """Only what is one JSON object: a torn or foreign line must not stop who reads the file."""
+        try:
+            message = json.loads(line) if len(line) <= LONGEST_LINE else None
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            self.dropped_lines += 1
+            return
+        content = json.dumps({"at_ms": files.wall_ms(), "message": message}).encode() + b"\n"
+        if len(content) > self._room:
+            self.dropped_lines += 1
+            return
+        try:
+            written = os.write(self._file, content)
+        except OSError:
+            written = 0
+        self._room -= len(content)
+        self.dropped_lines += written != len(content)
