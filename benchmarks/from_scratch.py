@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -37,5 +38,8 @@ def _make(folder: Path, *targets: str) -> float:
     """Seconds, with no environment active."""
     environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
     started = time.monotonic()
-    subprocess.run(["make", *targets], cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)  # noqa: S603, S607  # the make of the path
+    command = ["make", *targets]
+    ended = subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)  # noqa: S603  # fixed words
+    if ended.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{ended.stdout[-8000:]}\n{ended.stderr[-2000:]}")
     return time.monotonic() - started

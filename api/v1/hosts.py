@@ -13,9 +13,10 @@ from api.permissions import requires
 from api.reading import require_id
 from muster.domain.ids import AttemptId
 from muster.domain.principals import Permission, Principal
-from muster.services import hosts
+from muster.services import hosts, training
 from muster.services.unit_of_work import UnitOfWork, retrying
 from muster.wire.host import ClaimRequest, HeartbeatRequest, LogBatch, ReportBatch, WireAnswer
+from muster.wire.training import TrainBatch
 
 router = APIRouter(prefix="/hosts/self", tags=["hosts"])
 Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
@@ -66,3 +67,12 @@ def store_logs(
     """Pieces of logs, keyed by their offsets."""
     found_id = AttemptId(require_id("attempt", attempt_id))
     return _run(request, node, hosts.LOGS, lambda unit: hosts.store_logs(unit, found_id, message), quiet=True)
+
+
+@router.post("/attempts/{attempt_id}/training", response_model=None)
+def take_training(
+    attempt_id: str, request: Request, node: Node, message: Annotated[TrainBatch, wire_body(TrainBatch)]
+) -> Response:
+    """What ranks said of their training, keyed by the offset in the host's file."""
+    found_id = AttemptId(require_id("attempt", attempt_id))
+    return _run(request, node, training.TAKE, lambda unit: training.take(unit, found_id, message), quiet=True)

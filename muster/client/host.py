@@ -18,6 +18,7 @@ from muster.wire.host import (
     ReportBatch,
     WireMessage,
 )
+from muster.wire.training import TrainAnswer, TrainBatch
 
 _Answer = TypeVar("_Answer")
 
@@ -42,6 +43,9 @@ class HostClient:
 
     def send_logs(self, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
         return self._post(f"/v1/hosts/self/attempts/{attempt_id}/logs", batch, LogAnswer)
+
+    def send_training(self, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
+        return self._post(f"/v1/hosts/self/attempts/{attempt_id}/training", batch, TrainAnswer)
 
     def _post(self, path: str, message: WireMessage, answer_type: type[_Answer]) -> _Answer:
         headers = {"Content-Type": "application/json"}

@@ -88,12 +88,22 @@ class Restart(StrictModel):
     max_restarts: Annotated[int, Field(ge=0, le=100)] = 0
 
 
+class CheckpointRule(StrictModel):
+    """``folder``: where all hosts of the job see the same files; the job gets a folder of its own in it.
+
+    Without it each host keeps its own: enough on one host, and no more.
+    """
+
+    folder: AbsolutePath | None = None
+
+
 class JobSpec(StrictModel):
     name: Name
     program: Program
     shape: Shape = Field(default_factory=Shape)
     tier: Name = "on_demand"
     restart: Restart = Field(default_factory=Restart)
+    checkpoint: CheckpointRule = Field(default_factory=CheckpointRule)
     wall_time_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     on_node_loss: NodeLossRule = Field(default=NodeLossRule.WAIT, strict=False)

@@ -70,6 +70,16 @@ class RetentionPolicy(StrictModel):
     logs_days: Annotated[int, Field(ge=1, le=3650)] = 30
 
 
+class TrainingPolicy(StrictModel):
+    """``good_after_steps``: healthy steps after which a verified checkpoint counts as good.
+
+    ``taint_margin_s``: how long before a correctness fault was seen its effects may have begun.
+    """
+
+    good_after_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    taint_margin_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
+
+
 def _default_tiers() -> dict[str, TierPolicy]:
     return {
         "reserved": TierPolicy(priority=300),
@@ -84,6 +94,7 @@ class Policy(StrictModel):
     tiers: dict[Name, TierPolicy] = Field(default_factory=_default_tiers, min_length=1)
     limits: LimitPolicy = Field(default_factory=LimitPolicy)
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)
+    training: TrainingPolicy = Field(default_factory=TrainingPolicy)
 
     def tier(self, name: str) -> TierPolicy:
         """Raises ``KeyError`` for a tier that the policy does not define."""

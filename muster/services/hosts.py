@@ -6,8 +6,7 @@ from typing import Any, Final
 from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from muster.db.models import AllocationGpu, Attempt, AttemptHost, Job, LogChunk, Node
-from muster.db.models.allocations import Allocation
+from muster.db.models import Attempt, AttemptHost, Job, LogChunk, Node
 from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError, ValidationFailedError
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, Fence, NodeId
@@ -19,7 +18,8 @@ from muster.domain.principals import Permission
 from muster.domain.states import Contact, HostPartState
 from muster.domain.strict import require_clean_document
 from muster.services.attempts import LoadedAttempt, cordon_unclean, lock_attempt, step_attempt
-from muster.services.lives import attempt_life, grace_ms, hearing_of, spec_of, to_ms
+from muster.services.lives import attempt_life, hearing_of, spec_of, to_ms
+from muster.services.orders import order_of
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.host import (
@@ -32,8 +32,6 @@ from muster.wire.host import (
     HostReport,
     LogAnswer,
     LogBatch,
-    Order,
-    Rendezvous,
     ReportAnswer,
     ReportBatch,
     StopOrder,
@@ -189,7 +187,7 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
             payload = {"job_id": loaded.job.id, "node_id": node_id, "boot_id": request.boot_id}
             tenant_id = loaded.attempt.tenant_id
             unit.emit("attempt.host_claimed", "attempt", attempt_id, tenant_id=tenant_id, payload=payload)
-            order = _order(unit, loaded, node_id, policy)
+            order = order_of(unit, loaded, node_id, policy)
             return ClaimAnswer(granted=True, order=order, lease_s=policy.contact.agent_lease_s)
         if isinstance(command, attempts.Refuse):
             return ClaimAnswer(granted=False, refusal=command.why)
@@ -202,38 +200,6 @@ def _own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> Lo
     except NotFoundError:
         return None
     return loaded if loaded.host(node_id) is not None else None
-
-
-def _order(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
-    job, attempt, spec = loaded.job, loaded.attempt, spec_of(loaded.job)
-    host = loaded.host(node_id)
-    gpus = unit.session.scalars(
-        select(AllocationGpu.gpu_uuid)
-        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .where(Allocation.attempt_id == attempt.id, AllocationGpu.node_id == node_id)
-        .order_by(AllocationGpu.local_index)
-    ).all()
-    return Order(
-        attempt_id=attempt.id,
-        job_id=job.id,
-        fence=attempt.fence,
-        node_rank=host.node_rank if host is not None else 0,
-        num_nodes=spec.shape.nodes,
-        ranks_per_node=spec.shape.num_ranks_per_node,
-        gpus=tuple(gpus),
-        launcher=spec.program.launcher,
-        script=spec.program.script,
-        args=spec.program.args,
-        argv=spec.program.argv,
-        python=spec.program.python,
-        working_dir=spec.program.working_dir,
-        env=dict(spec.program.env),
-        rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
-        wall_time_s=spec.wall_time_s,
-        grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
-        kill_grace_s=policy.contact.kill_grace_s,
-        log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
-    )
 
 
 def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:

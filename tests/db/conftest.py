@@ -145,6 +145,7 @@ class Rows:
                 tenant_id=attempt.tenant_id,
                 fence=attempt.fence,
                 step=100,
+                generation=f"step-00000100/gen-{attempt.fence}",
                 status=CheckpointStatus.WRITING,
                 manifest={},
                 created_at=NOW,

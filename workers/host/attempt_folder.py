@@ -22,6 +22,7 @@ def boottime_ms() -> int:
 class AttemptFolder:
     def __init__(self, state_dir: Path, attempt_id: AttemptId) -> None:
         self.path = state_dir / "attempts" / attempt_id
+        self._checkpoints = state_dir / "checkpoints"
         self.attempt_id = attempt_id
 
     def write_order(
@@ -47,7 +48,7 @@ class AttemptFolder:
             "command": order.argv or None,
             "python": order.python or python,
             "working_dir": order.working_dir or str(self.path),
-            "env": order.env,
+            "env": {"MUSTER_CHECKPOINT_DIR": str(self._checkpoints / order.job_id), **order.env},
             "rendezvous": {"host": order.rendezvous.host, "port": port},
             "wall_time_s": order.wall_time_s,
             "grace_s": order.grace_s,

@@ -1,4 +1,4 @@
-"""Brings the streams that supervisors write to the control plane, each byte once, across crashes of either end.
+"""Brings what ranks print, and what they say of their training, to the control plane: once, across crashes.
 
 Offsets are kept beside the logs; a chunk sent twice has effect once, because the server keys it by its offset.
 """
@@ -15,12 +15,18 @@ from muster.client.host import HostClient
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import AttemptId
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
+from muster.wire.training import TrainBatch, TrainLine
 from workers.host.attempt_folder import FORGOTTEN
 from workers.host.durable import write_durably
+from workers.host.supervisor.files import TRAIN
 
 CHUNK_BYTES: Final = 128 << 10
 BATCH_CHUNKS: Final = 16
+BATCH_LINES: Final = 1_000
+BATCH_BYTES: Final = 512 << 10
 _OFFSETS: Final = "logs_sent.json"
+_TRAINING: Final = "training"
+_LINE: Final = msgspec.json.Decoder(TrainLine)
 _log = structlog.get_logger(__name__)
 
 
@@ -51,7 +57,7 @@ class LogRelay:
 
     def _drain_locked(self, folder: Path) -> tuple[int, bool]:
         order = _read(folder / "order.json")
-        if order is None or not (folder / "logs").is_dir():
+        if order is None or not (folder / "logs").is_dir():  # nothing was started
             return 0, True
         offsets: dict[str, int] = _read(folder / _OFFSETS) or {}
         total = 0
@@ -62,7 +68,28 @@ class LogRelay:
                 offsets[chunk.stream] = chunk.offset + len(chunk.content)
                 total += len(chunk.content)
             write_durably(folder / _OFFSETS, msgspec.json.encode(offsets))
-        return total, True
+        return total, self._drain_training(folder, int(order["fence"]), offsets)
+
+    def _drain_training(self, folder: Path, fence: int, offsets: dict[str, int]) -> bool:
+        """Whether the server has every whole line. It says itself where it stands, so nothing is lost or doubled."""
+        while True:
+            offset = offsets.get(_TRAINING, 0)
+            lines, next_offset = next_lines(folder / TRAIN, offset)
+            if not lines:
+                return True
+            batch = TrainBatch(
+                protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=next_offset, lines=lines
+            )
+            try:
+                offsets[_TRAINING] = self._client.send_training(AttemptId(folder.name), batch).offset
+            except UnreachableError:
+                return False
+            except Problem as problem:
+                if problem.status >= 500 or problem.status == 429:
+                    return False
+                _log.warning("training_refused", attempt_id=folder.name, code=problem.code, detail=problem.detail)
+                offsets[_TRAINING] = next_offset
+            write_durably(folder / _OFFSETS, msgspec.json.encode(offsets))
 
     def _send(self, attempt_id: AttemptId, fence: int, chunks: tuple[LogChunk, ...]) -> bool:
         batch = LogBatch(protocol=PROTOCOL_VERSION, fence=fence, chunks=chunks)
@@ -75,6 +102,23 @@ class LogRelay:
                 return False
             _log.warning("logs_refused", attempt_id=attempt_id, code=problem.code, detail=problem.detail)
         return True
+
+
+def next_lines(path: Path, offset: int) -> tuple[tuple[TrainLine, ...], int]:
+    """Whole lines from ``offset`` on, a bounded number, and where the next begins. A torn last line waits."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            content = file.read(BATCH_BYTES)
+    except FileNotFoundError:
+        return (), offset
+    lines: list[TrainLine] = []
+    for raw in content.splitlines(keepends=True)[:BATCH_LINES]:
+        if not raw.endswith(b"\n"):
+            break
+        offset += len(raw)
+        lines.append(_LINE.decode(raw))
+    return tuple(lines), offset
 
 
 def _next_chunks(logs: Path, offsets: dict[str, int]) -> tuple[LogChunk, ...]:

@@ -77,17 +77,9 @@ CREATE TABLE outbox (
     CONSTRAINT pk_outbox PRIMARY KEY (id)
 );
 CREATE INDEX ix_outbox_pending ON outbox (next_try_at, id) WHERE sent_at IS NULL AND dead_at IS NULL;
-
-CREATE TABLE celery_deliveries (
-    task_id text NOT NULL,
-    count integer NOT NULL,
-    first_at timestamptz NOT NULL,
-    CONSTRAINT pk_celery_deliveries PRIMARY KEY (task_id)
-);
 """
 
 DOWN: Final = """
-DROP TABLE celery_deliveries;
 DROP TABLE outbox;
 DROP TABLE audit_entries;
 DROP TABLE consumer_cursors;

@@ -13,9 +13,10 @@ from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
 from muster.db.models.logs import LogChunk
 from muster.db.models.nodes import Node
-from muster.db.models.outbox import CeleryDelivery, OutboxMessage
+from muster.db.models.outbox import OutboxMessage
 from muster.db.models.policies import PolicyVersion
 from muster.db.models.tenants import ApiKey, Tenant
+from muster.db.models.training import TrainingHost, TrainingRank, TrainingStep
 
 __all__ = [
     "Allocation",
@@ -25,7 +26,6 @@ __all__ = [
     "AttemptHost",
     "AuditEntry",
     "Base",
-    "CeleryDelivery",
     "Checkpoint",
     "Cluster",
     "ConsumerCursor",
@@ -44,4 +44,7 @@ __all__ = [
     "StateEdge",
     "StopRequest",
     "Tenant",
+    "TrainingHost",
+    "TrainingRank",
+    "TrainingStep",
 ]

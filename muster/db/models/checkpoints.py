@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from muster.db.base import Base, EnumText, one_of
@@ -13,11 +13,12 @@ from muster.domain.states import CheckpointStatus
 
 
 class Checkpoint(Base):
-    """One generation: ``manifest`` holds its files with sizes and checksums."""
+    """One generation: ``generation`` is its folder's name; ``manifest`` says what was told of its files."""
 
     __tablename__ = "checkpoints"
     __table_args__ = (
         Index("ix_checkpoints_generations", "job_id", "fence", "step"),
+        UniqueConstraint("job_id", "generation"),
         CheckConstraint("step >= 0", name="step"),
     )
 
@@ -27,9 +28,13 @@ class Checkpoint(Base):
     tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
     fence: Mapped[Fence]
     step: Mapped[int] = mapped_column(BigInteger)
+    generation: Mapped[str]
     status: Mapped[CheckpointStatus] = mapped_column(EnumText(CheckpointStatus), one_of("status", CheckpointStatus))
     manifest: Mapped[dict[str, Any]]
     created_at: Mapped[datetime]
     committed_at: Mapped[datetime | None] = mapped_column(default=None)
+    verified_at: Mapped[datetime | None] = mapped_column(default=None)
+    num_bytes: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    reason: Mapped[str | None] = mapped_column(default=None)
 
     attempt: Mapped[Attempt] = relationship(lazy="raise", init=False)

@@ -27,13 +27,3 @@ class OutboxMessage(Base):
     sent_at: Mapped[datetime | None] = mapped_column(default=None)
     dead_at: Mapped[datetime | None] = mapped_column(default=None)
     last_error: Mapped[str | None] = mapped_column(default=None)
-
-
-class CeleryDelivery(Base):
-    """How often one Celery message was delivered: a poisonous one is given up instead of killing workers for ever."""
-
-    __tablename__ = "celery_deliveries"
-
-    task_id: Mapped[str] = mapped_column(primary_key=True)
-    count: Mapped[int]
-    first_at: Mapped[datetime]

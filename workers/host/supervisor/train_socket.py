@@ -1,7 +1,8 @@
 """What ranks say of their training, over a Unix socket: JSON lines, kept on disk until the control plane has them.
 
-Each line goes into ``train.jsonl`` with the time at which it was read. A rank that floods loses lines beyond the cap,
-counted; no rank is ever blocked for longer than one turn of ours, and none can stop us.
+Each line goes into ``train.jsonl`` with the time at which it was read and the rank that its connection's hello named.
+A rank that floods loses lines beyond the cap, counted; no rank is ever blocked for longer than one turn of ours, and
+none can stop us.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ _READ_BYTES = 64 << 10
 _READS_A_TURN = 64
 
 
+class _Connection:
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.kept = bytearray()
+        self.rank: int | None = None
+
+
 class TrainSocket:
     """Polled like a stream: ``descriptor`` is readable when a rank connects or speaks."""
 
@@ -36,7 +44,7 @@ class TrainSocket:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(folder / files.TRAIN, flags, 0o600)
         self._room = MOST_BYTES
-        self._ranks: dict[int, tuple[socket.socket, bytearray]] = {}
+        self._ranks: dict[int, _Connection] = {}
         self._poll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self._poll.register(self._listener, select.EPOLLIN)
         self._last_word = b""
@@ -84,7 +92,7 @@ class TrainSocket:
             rank.close()
             return
         rank.setblocking(False)
-        self._ranks[rank.fileno()] = (rank, bytearray())
+        self._ranks[rank.fileno()] = _Connection(rank)
         self._poll.register(rank, select.EPOLLIN)
         if self._last_word:
             self._send(rank.fileno())
@@ -92,14 +100,14 @@ class TrainSocket:
     def _send(self, number: int) -> None:
         """A rank that does not read has the signal still to come."""
         try:
-            self._ranks[number][0].send(self._last_word)
+            self._ranks[number].channel.send(self._last_word)
         except OSError:
             return
 
     def _read(self, number: int) -> None:
-        rank, kept = self._ranks[number]
+        connection = self._ranks[number]
         try:
-            content = rank.recv(_READ_BYTES)
+            content = connection.channel.recv(_READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -107,18 +115,17 @@ class TrainSocket:
         if not content:
             self._leave(number)
             return
-        kept += content
-        *lines, rest = bytes(kept).split(b"\n")
-        kept[:] = rest[:LONGEST_LINE]
+        *lines, rest = bytes(connection.kept + content).split(b"\n")
+        connection.kept[:] = rest[:LONGEST_LINE]
         for line in lines:
-            self._keep(line)
+            self._keep(connection, line)
 
     def _leave(self, number: int) -> None:
-        rank, _ = self._ranks.pop(number)
-        self._poll.unregister(rank)
-        rank.close()
+        connection = self._ranks.pop(number)
+        self._poll.unregister(connection.channel)
+        connection.channel.close()
 
-    def _keep(self, line: bytes) -> None:
+    def _keep(self, connection: _Connection, line: bytes) -> None:
         """Only what is one JSON object: a torn or foreign line must not stop who reads the file."""
         try:
             message = json.loads(line) if len(line) <= LONGEST_LINE else None
@@ -127,7 +134,9 @@ class TrainSocket:
         if not isinstance(message, dict):
             self.dropped_lines += 1
             return
-        content = json.dumps({"at_ms": files.wall_ms(), "message": message}).encode() + b"\n"
+        if message.get("type") == "hello" and isinstance(message.get("rank"), int):
+            connection.rank = message["rank"]
+        content = json.dumps({"at_ms": files.wall_ms(), "rank": connection.rank, "message": message}).encode() + b"\n"
         if len(content) > self._room:
             self.dropped_lines += 1
             return

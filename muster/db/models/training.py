@@ -1,0 +1,53 @@
+"""What a job's ranks reported of their training: how far each is, the loss, and how far each host's file was read."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, CheckConstraint, Double, ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from muster.db.base import Base
+from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
+
+
+class TrainingHost(Base):
+    """``line_offset``: bytes of the host's file that have had their effect; ``num_refused``: lines that fit nothing."""
+
+    __tablename__ = "training_hosts"
+    __table_args__ = (CheckConstraint("line_offset >= 0", name="line_offset"),)
+
+    attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
+    node_id: Mapped[NodeId] = mapped_column(primary_key=True)
+    line_offset: Mapped[int] = mapped_column(BigInteger, default=0)
+    num_refused: Mapped[int] = mapped_column(BigInteger, default=0)
+
+
+class TrainingRank(Base):
+    """The newest word of one rank."""
+
+    __tablename__ = "training_ranks"
+
+    attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
+    rank: Mapped[int] = mapped_column(primary_key=True)
+    tenant_id: Mapped[TenantId]
+    node_id: Mapped[NodeId]
+    world_size: Mapped[int | None] = mapped_column(default=None)
+    step: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    loss: Mapped[float | None] = mapped_column(Double, default=None)
+    step_s: Mapped[float | None] = mapped_column(Double, default=None)
+    outcome: Mapped[str | None] = mapped_column(default=None)
+    updated_at: Mapped[datetime]
+
+
+class TrainingStep(Base):
+    """One step of one attempt as rank 0 told it; a step trained again after a resume is another attempt's row."""
+
+    __tablename__ = "training_steps"
+    __table_args__ = (Index(None, "job_id", "step"),)
+
+    attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    job_id: Mapped[JobId]
+    tenant_id: Mapped[TenantId]
+    loss: Mapped[float | None] = mapped_column(Double, default=None)
+    step_s: Mapped[float | None] = mapped_column(Double, default=None)
+    at: Mapped[datetime]

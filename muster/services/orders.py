@@ -1,0 +1,56 @@
+"""What a host is told of its part of an attempt, once it has claimed it."""
+
+import json
+
+from sqlalchemy import select
+
+from muster.db.models import Allocation, AllocationGpu, Job
+from muster.domain.ids import NodeId
+from muster.domain.job_spec import JobSpec
+from muster.domain.lifecycle.model import Timers
+from muster.domain.policy import Policy
+from muster.services.attempts import LoadedAttempt
+from muster.services.lives import grace_ms, spec_of
+from muster.services.training import resume_of
+from muster.services.unit_of_work import UnitOfWork
+from muster.wire.host import Order, Rendezvous
+
+
+def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
+    job, attempt, spec = loaded.job, loaded.attempt, spec_of(loaded.job)
+    host = loaded.host(node_id)
+    gpus = unit.session.scalars(
+        select(AllocationGpu.gpu_uuid)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .where(Allocation.attempt_id == attempt.id, AllocationGpu.node_id == node_id)
+        .order_by(AllocationGpu.local_index)
+    ).all()
+    return Order(
+        attempt_id=attempt.id,
+        job_id=job.id,
+        fence=attempt.fence,
+        node_rank=host.node_rank if host is not None else 0,
+        num_nodes=spec.shape.nodes,
+        ranks_per_node=spec.shape.num_ranks_per_node,
+        gpus=tuple(gpus),
+        launcher=spec.program.launcher,
+        script=spec.program.script,
+        args=spec.program.args,
+        argv=spec.program.argv,
+        python=spec.program.python,
+        working_dir=spec.program.working_dir,
+        env={**spec.program.env, **_training_environment(unit, job, spec)},
+        rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
+        wall_time_s=spec.wall_time_s,
+        grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
+        kill_grace_s=policy.contact.kill_grace_s,
+        log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
+    )
+
+
+def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec) -> dict[str, str]:
+    """Where the job's checkpoints lie, and from which one to go on."""
+    resume = json.dumps(resume_of(unit.session, job.id))
+    folder = spec.checkpoint.folder
+    place = {} if folder is None else {"MUSTER_CHECKPOINT_DIR": f"{folder.rstrip('/')}/{job.id}"}
+    return {"MUSTER_RESUME": resume, **place}

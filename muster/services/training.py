@@ -1,0 +1,248 @@
+"""What ranks report of their training becomes progress, checkpoints and the timeline. Reported, so it judges no GPU.
+
+A host's lines have effect once: their offset moves in the same transaction. A line that fits nothing is counted.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from muster.db.models import Attempt, Checkpoint, TrainingHost, TrainingRank, TrainingStep
+from muster.domain.errors import NotFoundError, StaleFenceError
+from muster.domain.ids import AttemptId, CheckpointId, JobId, NodeId
+from muster.domain.policy import Policy
+from muster.domain.principals import Permission
+from muster.domain.states import CheckpointStatus
+from muster.domain.strict import require_clean_document
+from muster.identity import new_id
+from muster.services.attempts import LoadedAttempt, lock_attempt
+from muster.services.lives import to_time
+from muster.services.policies import active_policy
+from muster.services.unit_of_work import UnitOfWork, declare_action
+from muster.wire.training import (
+    AnyRankMessage,
+    CheckpointDone,
+    CheckpointRejected,
+    Hello,
+    Outcome,
+    Resumed,
+    StepDone,
+    TrainAnswer,
+    TrainBatch,
+    TrainLine,
+)
+
+TAKE: Final = declare_action("training.take")
+
+_RESUMABLE: Final = (CheckpointStatus.COMMITTED, CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
+_NEVER_AGAIN: Final = (CheckpointStatus.REJECTED, CheckpointStatus.TAINTED, CheckpointStatus.EXPIRED)
+
+
+def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
+    """Take a host's lines from where the server stands. Begin the unit ``quiet``: steps leave no events.
+
+    Raises:
+        StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
+    """
+    unit.principal.require(Permission.HOST_REPORT)
+    node_id = unit.principal.node_id
+    loaded = _loaded(unit, attempt_id)
+    if node_id is None or loaded is None or loaded.host(node_id) is None or loaded.attempt.fence != batch.fence:
+        raise StaleFenceError
+    host = unit.session.get(TrainingHost, (attempt_id, node_id)) or TrainingHost(attempt_id=attempt_id, node_id=node_id)
+    if batch.offset != host.line_offset or batch.next_offset < batch.offset:
+        return TrainAnswer(offset=host.line_offset)
+    unit.session.add(host)
+    taker = _Taker(unit, loaded, node_id, active_policy(unit.session))
+    for line in batch.lines:
+        host.num_refused += not taker.take(line)
+    host.line_offset = batch.next_offset
+    taker.store()
+    return TrainAnswer(offset=host.line_offset, taken=len(batch.lines))
+
+
+def _loaded(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt | None:
+    try:
+        return lock_attempt(unit, attempt_id)
+    except NotFoundError:
+        return None
+
+
+class _Taker:
+    """One batch's lines: progress is gathered and stored once, checkpoints and outcomes as they come."""
+
+    def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> None:
+        self._unit = unit
+        self._loaded = loaded
+        self._node_id = node_id
+        self._policy = policy
+        self._ranks: dict[int, dict[str, Any]] = {}
+        self._steps: dict[int, dict[str, Any]] = {}
+
+    def take(self, line: TrainLine) -> bool:
+        """Whether the line fitted anything."""
+        try:
+            require_clean_document(line.message)
+            message: AnyRankMessage = msgspec.convert(line.message, AnyRankMessage)
+        except (ValueError, msgspec.ValidationError):
+            return False
+        at = to_time(line.at_ms)
+        if isinstance(message, Hello):
+            self._note_rank(message.rank, at, world_size=message.world_size)
+        elif line.rank is None:
+            return False
+        elif isinstance(message, StepDone):
+            self._note_step(line.rank, message, at)
+        elif isinstance(message, CheckpointDone):
+            self._note_checkpoint(message, at)
+        elif isinstance(message, CheckpointRejected):
+            self._reject(message.generation, message.why or "it did not verify")
+        elif isinstance(message, Resumed):
+            if line.rank == 0:
+                self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
+        else:
+            self._note_outcome(line.rank, message, at)
+        return True
+
+    def _note_rank(self, rank: int, at: datetime, **fields: object) -> None:
+        self._ranks.setdefault(rank, {}).update({**fields, "updated_at": at})
+
+    def _note_step(self, rank: int, message: StepDone, at: datetime) -> None:
+        self._note_rank(rank, at, step=message.step, loss=message.loss, step_s=message.step_s)
+        if rank == 0:
+            self._steps[message.step] = {"loss": message.loss, "step_s": message.step_s, "at": at}
+
+    def _note_outcome(self, rank: int, message: Outcome, at: datetime) -> None:
+        self._note_rank(rank, at, outcome=message.exit)
+        if rank == 0:
+            payload = {"exit": message.exit, "step": message.step, "message": message.message}
+            self._tell("attempt.training_ended", payload)
+
+    def _note_checkpoint(self, message: CheckpointDone, at: datetime) -> None:
+        if message.status == "failed":
+            payload = {"generation": message.generation, "step": message.step, "why": message.why}
+            self._tell("checkpoint.failed", payload)
+            return
+        row = self._row_of(message.generation)
+        if row is None:
+            row = self._new_row(message, at)
+        if message.status == "verified" and row.status is CheckpointStatus.COMMITTED:
+            self._move(row, CheckpointStatus.VERIFIED)
+            row.verified_at = at
+
+    def _new_row(self, message: CheckpointDone, at: datetime) -> Checkpoint:
+        attempt = self._loaded.attempt
+        is_stale = self._unit.session.scalar(
+            select(Attempt.id).where(Attempt.job_id == attempt.job_id, Attempt.fence > attempt.fence).limit(1)
+        )
+        row = Checkpoint(
+            id=CheckpointId(new_id("checkpoint")),
+            job_id=attempt.job_id,
+            attempt_id=attempt.id,
+            tenant_id=attempt.tenant_id,
+            fence=attempt.fence,
+            step=message.step,
+            generation=message.generation,
+            status=CheckpointStatus.COMMITTED,
+            manifest={"sha256": message.manifest_sha256, "save_s": message.seconds},
+            num_bytes=message.bytes,
+            created_at=self._unit.now,
+            committed_at=to_time(message.at_unix_ms) if message.at_unix_ms else at,
+        )
+        self._unit.session.add(row)
+        self._unit.session.flush()
+        self._tell("checkpoint.committed", {"generation": row.generation, "step": row.step, "bytes": row.num_bytes})
+        if is_stale is not None:
+            row.reason = "it was committed under an older fence"
+            self._move(row, CheckpointStatus.REJECTED)
+        return row
+
+    def _reject(self, generation: str, why: str) -> None:
+        row = self._row_of(generation)
+        if row is not None and row.status in _RESUMABLE:
+            row.reason = why
+            self._move(row, CheckpointStatus.REJECTED)
+
+    def _row_of(self, generation: str) -> Checkpoint | None:
+        query = select(Checkpoint).where(Checkpoint.job_id == self._loaded.job.id, Checkpoint.generation == generation)
+        return self._unit.session.scalar(query)
+
+    def _move(self, row: Checkpoint, status: CheckpointStatus) -> None:
+        move_checkpoint(self._unit, row, status)
+
+    def _tell(self, kind: str, payload: dict[str, Any]) -> None:
+        attempt = self._loaded.attempt
+        payload = {"job_id": attempt.job_id, **payload}
+        self._unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
+
+    def store(self) -> None:
+        attempt, session = self._loaded.attempt, self._unit.session
+        for rank, fields in sorted(self._ranks.items()):
+            keys = {"attempt_id": attempt.id, "rank": rank}
+            row = {**keys, "tenant_id": attempt.tenant_id, "node_id": self._node_id, **fields}
+            upsert = insert(TrainingRank).values(row)
+            session.execute(upsert.on_conflict_do_update(index_elements=list(keys), set_=fields))
+        if not self._steps:
+            return
+        shared = {"attempt_id": attempt.id, "job_id": attempt.job_id, "tenant_id": attempt.tenant_id}
+        rows = [{**shared, "step": step, **fields} for step, fields in sorted(self._steps.items())]
+        session.execute(insert(TrainingStep).values(rows).on_conflict_do_nothing())
+        self._promote(max(self._steps))
+
+    def _promote(self, step: int) -> None:
+        """Verified, and enough healthy steps after it: GOOD."""
+        reached = step - self._policy.training.good_after_steps
+        query = select(Checkpoint).where(
+            Checkpoint.attempt_id == self._loaded.attempt.id,
+            Checkpoint.status == CheckpointStatus.VERIFIED,
+            Checkpoint.step <= reached,
+        )
+        for row in self._unit.session.scalars(query).all():
+            self._move(row, CheckpointStatus.GOOD)
+
+
+def move_checkpoint(unit: UnitOfWork, row: Checkpoint, status: CheckpointStatus) -> None:
+    """One edge of a checkpoint's life, with its event."""
+    origin, row.status = row.status, status
+    payload = {
+        "job_id": row.job_id,
+        "generation": row.generation,
+        "step": row.step,
+        "from": origin,
+        "to": status,
+        "reason": row.reason,
+    }
+    unit.emit(f"checkpoint.{status.lower()}", "checkpoint", row.id, tenant_id=row.tenant_id, payload=payload)
+
+
+def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
+    """What a new attempt is told: the newest generation that nothing speaks against, and those never to be used (I15).
+
+    The runtime verifies it before it loads anything, and falls back by itself.
+    """
+    rows = session.scalars(
+        select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())
+    ).all()
+    chosen = next((row.generation for row in rows if row.status in _RESUMABLE), None)
+    refused = [row.generation for row in rows if row.status in _NEVER_AGAIN]
+    return {"generation": chosen, "refuse": refused}
+
+
+def taint(unit: UnitOfWork, job_ids: Sequence[JobId], *, since: datetime, why: str) -> int:
+    """Every checkpoint of these jobs that was committed at or after ``since`` may carry wrong results. How many."""
+    query = (
+        select(Checkpoint)
+        .where(Checkpoint.job_id.in_(job_ids), Checkpoint.status.in_(_RESUMABLE), Checkpoint.committed_at >= since)
+        .order_by(Checkpoint.id)
+        .with_for_update(key_share=True)
+    )
+    rows = unit.session.scalars(query).all()
+    for row in rows:
+        row.reason = why
+        move_checkpoint(unit, row, CheckpointStatus.TAINTED)
+    return len(rows)

@@ -1,0 +1,92 @@
+"""What a job's ranks say of their training, as their host relays it: reported by a tenant's code, not measured.
+
+The lines are those of ``muster.train.wire``; what does not fit is counted and passed over, never a reason to stop.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from muster.wire.host import Count, PositiveFence, WireAnswer, WireMessage
+from muster.wire.telemetry import Milliseconds
+
+Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Text = Annotated[str, Meta(max_length=512)]
+Step = Annotated[int, Meta(ge=0, lt=1 << 53)]
+Generation = Annotated[str, Meta(pattern=r"^step-[0-9]{1,18}/gen-[0-9]{1,20}$")]
+"""Folder of one generation of a checkpoint below the job's own: ``step-00000040/gen-4294967299``."""
+
+
+class RankMessage(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Unknown fields are ignored: the runtime in a tenant's environment may be newer than the server."""
+
+
+class Hello(RankMessage, frozen=True, kw_only=True, tag="hello"):
+    rank: Annotated[int, Meta(ge=0, lt=1 << 31)]
+    world_size: Annotated[int, Meta(ge=1, lt=1 << 31)]
+    pid: Annotated[int, Meta(ge=0, lt=1 << 31)] = 0
+
+
+class StepDone(RankMessage, frozen=True, kw_only=True, tag="step"):
+    """``step``: how many are done. ``loss`` is None where it was no finite number."""
+
+    step: Step
+    loss: Number | None = None
+    step_s: Number | None = None
+
+
+class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
+    """``verified``: every file was read back equal after the commit."""
+
+    step: Step
+    generation: Generation
+    status: Annotated[str, Meta(pattern=r"^(committed|verified|failed)$")]
+    bytes: Count = 0
+    seconds: Number = 0.0
+    at_unix_ms: Milliseconds = 0
+    manifest_sha256: Annotated[str, Meta(max_length=64)] = ""
+    why: Text = ""
+
+
+class CheckpointRejected(RankMessage, frozen=True, kw_only=True, tag="checkpoint_rejected"):
+    generation: Generation
+    why: Text = ""
+
+
+class Resumed(RankMessage, frozen=True, kw_only=True, tag="resumed"):
+    """``generation`` is empty where training began anew."""
+
+    step: Step
+    generation: Text = ""
+
+
+class Outcome(RankMessage, frozen=True, kw_only=True, tag="outcome"):
+    exit: Annotated[str, Meta(pattern=r"^(done|stopped_with_checkpoint|stopped_without|failed)$")]
+    step: Step = 0
+    message: Text = ""
+
+
+AnyRankMessage = Hello | StepDone | CheckpointDone | CheckpointRejected | Resumed | Outcome
+
+
+class TrainLine(WireMessage, frozen=True, kw_only=True):
+    at_ms: Milliseconds
+    rank: Annotated[int, Meta(ge=0, lt=1 << 31)] | None = None
+    message: dict[str, Any]
+
+
+class TrainBatch(WireMessage, frozen=True, kw_only=True):
+    """Lines of one host's file from byte ``offset`` to ``next_offset``: a batch sent twice has effect once."""
+
+    protocol: int
+    fence: PositiveFence
+    offset: Count
+    next_offset: Count
+    lines: Annotated[tuple[TrainLine, ...], Meta(max_length=2_000)]
+
+
+class TrainAnswer(WireAnswer, frozen=True, kw_only=True):
+    """Where the server stands in the host's file: the next batch begins there."""
+
+    offset: int
+    taken: int = 0
