@@ -5,138 +5,15 @@ A launcher is killed by dropping it and starting another on the same folder: all
 
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
-from sqlalchemy import Engine
 
-from muster.client.transport import Problem, UnreachableError
-from muster.db.engine import make_engine
-from muster.domain.errors import MusterError
-from muster.domain.ids import AttemptId, JobId
 from muster.domain.states import AttemptState, Cause, JobState
-from muster.services import hosts, jobs
-from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
-from muster.wire.host import (
-    ClaimAnswer,
-    ClaimRequest,
-    HeartbeatAnswer,
-    HeartbeatRequest,
-    LogAnswer,
-    LogBatch,
-    ReportAnswer,
-    ReportBatch,
-)
-from tests.fleet_factory import Fleet, make_fleet
+from tests.host_case import HostCase
 from workers.host import supervisor
-from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LauncherIsRunningError, LedgerFile
-from workers.host.log_relay import LogRelay
-
-Answer = TypeVar("Answer")
-
-
-class DirectClient:
-    """Calls the host services as the API's routes do. ``is_cut`` plays a partition."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self.is_cut = False
-
-    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
-        return self._call(hosts.HEARTBEAT, lambda unit: hosts.heartbeat(unit, request), quiet=True)
-
-    def claim(self, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
-        return self._call(hosts.CLAIM, lambda unit: hosts.claim(unit, attempt_id, request))
-
-    def report(self, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
-        return self._call(hosts.REPORT, lambda unit: hosts.report(unit, attempt_id, batch))
-
-    def send_logs(self, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
-        return self._call(hosts.LOGS, lambda unit: hosts.store_logs(unit, attempt_id, batch), quiet=True)
-
-    def _call(self, action: str, work: Callable[[UnitOfWork], Answer], *, quiet: bool = False) -> Answer:
-        if self.is_cut:
-            raise UnreachableError("cut off")
-        try:
-            with self._fleet.units.begin(self._fleet.node_principal, action, quiet=quiet) as unit:
-                return work(unit)
-        except MusterError as error:
-            raise Problem(error.status, error.code, error.detail) from error
-
-
-class HostCase:
-    """One host on one folder; ``restart`` drops its launcher and starts the next."""
-
-    def __init__(self, fleet: Fleet, state_dir: Path) -> None:
-        self.fleet = fleet
-        self.client = DirectClient(fleet)
-        self.state_dir = state_dir
-        self.boot_id = "boot-1"
-        self._file: LedgerFile | None = None
-        self.launcher = self.restart()
-        self.launcher.turn(rung=False)  # the first heartbeat makes the host one that may be given work
-
-    def restart(self) -> Launcher:
-        self.close()
-        self._file = LedgerFile(self.state_dir)
-        self.relay = LogRelay(self.state_dir, self.client)  # type: ignore[arg-type]  # the same calls, without HTTP
-        config = HostConfig(self.fleet.node_id, self.state_dir, sys.executable, self.boot_id)
-        self.launcher = Launcher(config, self.client, self._file, self.relay)  # type: ignore[arg-type]  # as above
-        self.launcher.adopt()
-        return self.launcher
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def submit(self, code: str, **spec: object) -> JobId:
-        program = {"launcher": "command", "argv": [sys.executable, "-c", code]}
-        job_id = self.fleet.submit(program=program, **spec)
-        self.fleet.cycle()
-        return job_id
-
-    def turn_until(self, is_so: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not is_so():
-            assert time.monotonic() < deadline, "did not come about in time"
-            self.launcher.turn(rung=True)
-            self.relay.drain_all()
-            time.sleep(0.02)
-
-    def run(self, job_id: JobId) -> JobState:
-        self.turn_until(lambda: self.fleet.job(job_id).finished_at is not None)
-        return self.fleet.job(job_id).state
-
-    def run_until_started(self, job_id: JobId) -> None:
-        self.turn_until(lambda: self.fleet.attempts(job_id)[0].attempt.state is AttemptState.RUNNING)
-
-    def run_until_clean(self) -> None:
-        self.turn_until(lambda: self.fleet.num_taken_gpus() == 0)
-        self.turn_until(lambda: not any((self.state_dir / "attempts").iterdir()))
-
-    def log(self, job_id: JobId) -> bytes:
-        with self.fleet.units.begin(self.fleet.tenant, jobs.READ) as unit:
-            return b"".join(chunk.content for chunk in jobs.log_chunks(unit, job_id, limit=10_000))
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def host(engine: Engine, tmp_path: Path) -> Iterator[HostCase]:
-    case = HostCase(make_fleet(UnitOfWorkFactory(engine)), tmp_path / "host")
-    yield case
-    case.close()
 
 
 def test_a_program_runs_its_words_arrive_and_nothing_is_left(host: HostCase) -> None:

@@ -1,0 +1,26 @@
+"""One host with real programs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from muster.db.engine import make_engine
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.fleet_factory import make_fleet
+from tests.host_case import HostCase
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = make_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def host(engine: Engine, tmp_path: Path) -> Iterator[HostCase]:
+    case = HostCase(make_fleet(UnitOfWorkFactory(engine)), tmp_path / "host")
+    yield case
+    case.close()

@@ -1,0 +1,106 @@
+"""What a program says of its training reaches the control plane once, and the next attempt is told where to go on."""
+
+import json
+
+from sqlalchemy import select
+
+from muster.db.models import Checkpoint, TrainingHost, TrainingRank, TrainingStep
+from muster.domain.ids import JobId
+from muster.domain.policy import DispatchPolicy, Policy
+from muster.domain.states import CheckpointStatus, JobState
+from muster.services.policies import ACTIVATE, store_policy
+from tests.fleet_factory import OPERATOR
+from tests.host_case import HostCase
+
+SPEAKS = """
+import json, os, socket, sys, time
+channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
+def say(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
+fence = os.environ["MUSTER_FENCE"]
+say(type="hello", rank=0, world_size=1, pid=os.getpid())
+"""
+TRAINS = (
+    SPEAKS
+    + """
+print(os.environ["MUSTER_RESUME"], os.environ["MUSTER_CHECKPOINT_DIR"], flush=True)
+for step in range(1, 31):
+    say(type="step", step=step, loss=1.0 / step, step_s=0.01)
+    if step in (5, 28):
+        place = f"step-{step:08d}/gen-{fence}"
+        say(type="checkpoint", step=step, generation=place, status="committed", bytes=10, at_unix_ms=1_800_000_000_000)
+        say(type="checkpoint", step=step, generation=place, status="verified")
+say(type="step", step="many"); say(type="checkpoint", step=1, generation="../../etc", status="committed")
+say(type="unheard of"); say(type="step", step=1, loss="\\u0000")
+"""
+)
+
+
+def checkpoints(host: HostCase, job_id: JobId) -> list[Checkpoint]:
+    with host.fleet.units.read() as session:
+        return list(session.scalars(select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.step)))
+
+
+def test_progress_and_checkpoints_arrive_and_nonsense_is_counted(host: HostCase) -> None:
+    job_id = host.submit(TRAINS)
+    assert host.run(job_id) is JobState.SUCCEEDED
+    host.run_until_clean()
+    with host.fleet.units.read() as session:
+        rank = session.scalars(select(TrainingRank)).one()
+        assert (rank.rank, rank.step, rank.world_size) == (0, 30, 1)
+        losses = session.scalars(select(TrainingStep.loss).order_by(TrainingStep.step)).all()
+        assert losses == [1.0 / step for step in range(1, 31)]
+        assert session.scalars(select(TrainingHost.num_refused)).one() == 4
+    first, last = checkpoints(host, job_id)
+    assert (first.status, last.status) == (CheckpointStatus.GOOD, CheckpointStatus.VERIFIED)
+    assert first.num_bytes == 10
+
+
+def test_lines_sent_again_after_a_lost_answer_have_effect_once(host: HostCase) -> None:
+    job_id = host.submit(SPEAKS + "say(type='step', step=1, loss=2.0); time.sleep(60)", stop_grace_s=1)
+    host.turn_until(lambda: bool(steps(host)))
+    (folder,) = (host.state_dir / "attempts").iterdir()
+    (folder / "logs_sent.json").unlink()  # as if the launcher had died before it wrote down the answer
+    host.restart()
+    host.relay.drain_all()
+    host.relay.drain_all()
+    assert steps(host) == [1]
+    with host.fleet.units.read() as session:
+        assert session.scalars(select(TrainingHost.num_refused)).one() == 0
+    host.fleet.cancel(job_id)
+    host.run(job_id)
+
+
+def steps(host: HostCase) -> list[int]:
+    with host.fleet.units.read() as session:
+        return list(session.scalars(select(TrainingStep.step)))
+
+
+def test_the_next_attempt_is_told_the_newest_generation_that_nothing_speaks_against(host: HostCase) -> None:
+    fails_once = (
+        SPEAKS
+        + """
+print("resume", os.environ["MUSTER_RESUME"], flush=True)
+if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
+    for step in (10, 20):
+        say(type="checkpoint", step=step, generation=f"step-{step:08d}/gen-{fence}", status="committed")
+    say(type="checkpoint_rejected", generation=f"step-{20:08d}/gen-{fence}", why="one byte differs")
+    sys.exit(3)
+"""
+    )
+    quick = DispatchPolicy(retry_backoff_s=0.1, retry_backoff_max_s=0.2)
+    with host.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, Policy(dispatch=quick), reason="no need to wait here")
+    job_id = host.submit(fails_once, restart={"max_restarts": 1})
+
+    def is_over() -> bool:
+        host.fleet.reconcile()
+        host.fleet.cycle()
+        return host.fleet.job(job_id).finished_at is not None
+
+    host.turn_until(is_over, timeout_s=90)
+    assert host.fleet.job(job_id).state is JobState.SUCCEEDED
+    first, second = (json.loads(line.split(b" ", 1)[1]) for line in host.log(job_id).splitlines() if b"resume" in line)
+    assert first == {"generation": None, "refuse": []}
+    good, bad = checkpoints(host, job_id)
+    assert second == {"generation": good.generation, "refuse": [bad.generation]}
+    assert (bad.status, bad.reason) == (CheckpointStatus.REJECTED, "one byte differs")
