@@ -1,0 +1,132 @@
+"""What a probe says of a host: its inventory, one check of each GPU, and events as they happen.
+
+One small interface for real and simulated GPUs; the daemon and ``muster agent scan`` use the same one-shot ``check``.
+None stands for what a GPU does not support or did not answer, never zero: ``unsupported`` and ``faults`` say which.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from muster.domain.evidence import EventKind, GpuSample, Source
+from muster.domain.ids import GpuUuid
+from muster.domain.metrics import NUM_METRICS, Values
+
+NO_VALUES: Final[Values] = (None,) * NUM_METRICS
+WHOLE_GPU: Final = "gpu"
+"""Key of a fault that is about the GPU as such, not about one metric."""
+
+
+class ProbeError(Exception):
+    """The host as a whole cannot be probed. ``suggestion`` says what to do about it."""
+
+    def __init__(self, words: str, suggestion: str = "") -> None:
+        self.suggestion = suggestion
+        super().__init__(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuIdentity:
+    """What one GPU is. ``index`` is its slot on the host; history follows ``serial`` where there is one.
+
+    ``unsupported`` names the fields that this GPU has no answer for; ``faults`` what failed, in the driver's words.
+    """
+
+    uuid: GpuUuid
+    index: int
+    model: str | None = None
+    serial: str | None = None
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    vbios_version: str | None = None
+    gsp_firmware_version: str | None = None
+    inforom_version: str | None = None
+    board_part_number: str | None = None
+    pci_bus_id: str | None = None
+    module_id: int | None = None
+    num_nvlinks: int | None = None
+    is_mig_enabled: bool | None = None
+    is_ecc_enabled: bool | None = None
+    power_limit_w: float | None = None
+    default_power_limit_w: float | None = None
+    min_power_limit_w: float | None = None
+    max_power_limit_w: float | None = None
+    unsupported: frozenset[str] = frozenset()
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NamelessGpu:
+    """A GPU that the driver counts and that did not tell its UUID: lost or hanging since before we started."""
+
+    index: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostInventory:
+    """``cuda_version`` is the newest that the driver supports, such as ``12.8``."""
+
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    gpus: tuple[GpuIdentity, ...] = ()
+    nameless: tuple[NamelessGpu, ...] = ()
+    is_simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCheck:
+    """One check of one GPU.
+
+    ``is_lost``: the driver says so, or no longer lists it. ``is_late``: it did not answer within the deadline; what it
+    is we do not know. In both cases every value is None. ``unsupported`` and ``faults`` hold names of metrics.
+    """
+
+    gpu_uuid: GpuUuid
+    index: int
+    at_ms: int
+    values: Values = NO_VALUES
+    unsupported: frozenset[str] = frozenset()
+    faults: Mapping[str, str] = field(default_factory=dict)
+    is_lost: bool = False
+    is_late: bool = False
+
+    def sample(self) -> GpuSample:
+        return GpuSample(gpu_uuid=self.gpu_uuid, at_ms=self.at_ms, values=self.values, is_lost=self.is_lost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeEvent:
+    """One event, before the agent gives it the host's identity.
+
+    ``origin`` is unique within one boot of the host: with the boot id in front it is the signal's id.
+    ``gpu_uuid`` is None where the event is about the host, or about a GPU that cannot be named.
+    """
+
+    origin: str
+    kind: EventKind
+    source: Source
+    at_ms: int
+    gpu_uuid: GpuUuid | None = None
+    code: int | None = None
+    text: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+class Probe(Protocol):
+    """``events`` may be called from one thread while ``identify`` and ``check`` are called from another."""
+
+    def identify(self) -> HostInventory:
+        """What is in the host now. Raises ProbeError where the driver as a whole is away."""
+
+    def check(self, now_ms: int) -> tuple[GpuCheck, ...]:
+        """Every known GPU once, in slot order, within the probe's deadline whatever one GPU does.
+
+        ``now_ms`` is the wall clock, milliseconds since 1970. Raises ProbeError where the driver as a whole is away.
+        """
+
+    def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
+        """Waits up to ``timeout_s`` for the first event, then gives all that are there. Each is given once."""
+
+    def close(self) -> None:
+        """Lets go of driver and threads. A hanging GPU does not hold it up."""

@@ -1,0 +1,146 @@
+"""The probe of real GPUs, on nvidia-ml-py.
+
+Each GPU is asked in a thread of its own with a deadline, so that one that is lost or hangs never stops the others.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any, Final
+
+from agents.probes import nvml_library
+from agents.probes.deadline import NoAnswerError
+from agents.probes.interface import WHOLE_GPU, GpuCheck, GpuIdentity, HostInventory, ProbeEvent
+from agents.probes.nvml_devices import Device, DeviceList
+from agents.probes.nvml_driver import Driver
+from agents.probes.nvml_events import XidWatcher
+from agents.probes.nvml_identity import cuda_version, read_identity
+from agents.probes.nvml_readings import Polled, poll
+from agents.probes.nvml_sheet import GpuLostError
+from agents.probes.presence import Presence
+from muster.domain.ids import GpuUuid
+
+DEADLINE_S: Final = 2.0
+"""How long one GPU may take for a check."""
+XID_EVENTS: Final = "xid_events"
+"""Name under which an identity says that a GPU's XIDs cannot be heard."""
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class NvmlProbe:
+    """Opened by ``open_nvml_probe``. The interface says what each method promises."""
+
+    def __init__(self, nvml: Any, *, deadline_s: float, wall_ms: Callable[[], int]) -> None:
+        self._nvml = nvml
+        self._driver = Driver(nvml, deadline_s)
+        self._lock = Lock()
+        self._events: SimpleQueue[ProbeEvent] = SimpleQueue()
+        self._watcher = XidWatcher(nvml, self._events.put, wall_ms)
+        self._devices = DeviceList(self._driver, self._watcher.register)
+        self._presence = Presence(session=str(time.monotonic_ns()))
+        self._identities: dict[GpuUuid, GpuIdentity] = {}
+
+    def start(self) -> None:
+        """Raises ProbeError."""
+        self._driver.start()
+        self._watcher.start()
+        self._devices.refresh(self._devices.count())
+        self._presence.start(self._devices.listed, self._devices.num_listed)
+
+    def identify(self) -> HostInventory:
+        with self._lock:
+            self._devices.refresh(self._devices.count())
+            listed = self._devices.listed
+            answers = self._driver.each(
+                {
+                    uuid: partial(read_identity, self._nvml, uuid, device.index, device.handle)
+                    for uuid, device in listed.items()
+                }
+            )
+            for uuid, device in listed.items():
+                self._identities[uuid] = self._identity_of(device, answers[uuid])
+            return HostInventory(
+                driver_version=self._driver.words(self._nvml.nvmlSystemGetDriverVersion),
+                cuda_version=self._driver.words(lambda: cuda_version(self._nvml.nvmlSystemGetCudaDriverVersion_v2())),
+                gpus=tuple(sorted((self._identities[uuid] for uuid in listed), key=lambda gpu: gpu.index)),
+                nameless=self._devices.nameless,
+            )
+
+    def check(self, now_ms: int) -> tuple[GpuCheck, ...]:
+        with self._lock:
+            count = self._devices.count()
+            if count != self._devices.num_listed or self._devices.nameless:
+                self._devices.refresh(count)
+            self._tell(self._presence.counted(count, now_ms))
+            answers = self._driver.each(
+                {
+                    uuid: partial(poll, self._nvml, device.handle, device.links)
+                    for uuid, device in self._devices.listed.items()
+                }
+            )
+            checks = [_check_of(uuid, index, now_ms, answers.get(uuid)) for uuid, index in self._devices.slots.items()]
+            for found in checks:
+                self._notice(found)
+            return tuple(sorted(checks, key=lambda found: found.index))
+
+    def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
+        found: list[ProbeEvent] = []
+        try:
+            found.append(self._events.get(timeout=timeout_s))
+            while True:
+                found.append(self._events.get_nowait())
+        except Empty:
+            return tuple(found)
+
+    def close(self) -> None:
+        # Under a call that hangs, a shutdown would hang or crash too.
+        if self._watcher.close() and self._driver.is_idle:
+            self._driver.ask(self._nvml.nvmlShutdown, timeout_s=self._driver.deadline_s)
+
+    def _identity_of(self, device: Device, answer: GpuIdentity | BaseException) -> GpuIdentity:
+        if isinstance(answer, BaseException):
+            before = self._identities.get(device.uuid, GpuIdentity(uuid=device.uuid, index=device.index))
+            identity = replace(before, index=device.index, faults={**before.faults, WHOLE_GPU: str(answer)})
+        else:
+            identity = answer
+        unheard = self._devices.unheard.get(device.uuid)
+        if unheard is None:
+            return identity
+        if getattr(unheard, "value", None) in nvml_library.UNSUPPORTED_CODES:
+            return replace(identity, unsupported=identity.unsupported | {XID_EVENTS})
+        return replace(identity, faults={**identity.faults, XID_EVENTS: str(unheard)})
+
+    def _notice(self, found: GpuCheck) -> None:
+        if not found.is_late:
+            text = found.faults.get(WHOLE_GPU, "")
+            self._tell(self._presence.saw(found.gpu_uuid, found.at_ms, is_lost=found.is_lost, text=text))
+
+    def _tell(self, event: ProbeEvent | None) -> None:
+        if event is not None:
+            self._events.put(event)
+
+
+def open_nvml_probe(*, deadline_s: float = DEADLINE_S, wall_ms: Callable[[], int] = _wall_ms) -> NvmlProbe:
+    """Raises ProbeError: no package, no driver, driver not loaded, no permission, no answer."""
+    probe = NvmlProbe(nvml_library.load(), deadline_s=deadline_s, wall_ms=wall_ms)
+    probe.start()
+    return probe
+
+
+def _check_of(uuid: GpuUuid, index: int, now_ms: int, answer: Polled | BaseException | None) -> GpuCheck:
+    """``answer`` is None where the driver no longer lists the GPU."""
+    found = GpuCheck(gpu_uuid=uuid, index=index, at_ms=now_ms)
+    if isinstance(answer, Polled):
+        return replace(found, values=answer.values, unsupported=answer.unsupported, faults=answer.faults)
+    if answer is None:
+        return replace(found, is_lost=True, faults={WHOLE_GPU: "the driver no longer lists it"})
+    faults = {WHOLE_GPU: str(answer) or type(answer).__name__}
+    if isinstance(answer, GpuLostError):
+        return replace(found, is_lost=True, faults=faults)
+    return replace(found, is_late=isinstance(answer, NoAnswerError), faults=faults)

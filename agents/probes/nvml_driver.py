@@ -1,0 +1,58 @@
+"""The driver behind deadlines: calls about the host, and calls about each GPU side by side."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from agents.probes import nvml_library
+from agents.probes.deadline import Callers, NoAnswerError
+from agents.probes.interface import ProbeError
+
+HOST_DEADLINE_S: Final = 0.5
+"""How long the driver may take to count its GPUs or to name its version."""
+START_DEADLINE_S: Final = 60.0
+"""Without persistence mode the driver wakes each GPU at its start."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """``nvml`` is the module pynvml, ``deadline_s`` what one GPU may take for one round of calls."""
+
+    nvml: Any
+    deadline_s: float
+    _callers: Callers = field(default_factory=Callers)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call hangs in the driver."""
+        return self._callers.is_idle
+
+    def start(self) -> None:
+        """Raises ProbeError."""
+        self.ask(lambda: nvml_library.start(self.nvml), timeout_s=START_DEADLINE_S)
+
+    def ask(self, work: Callable[[], Result], *, timeout_s: float = HOST_DEADLINE_S) -> Result:
+        """A call about the host. Raises ProbeError; NVMLError where the fault is about this call alone."""
+        try:
+            return self._callers.within(timeout_s, "host", work)
+        except NoAnswerError as error:
+            words = f"the NVIDIA driver does not answer: {error}"
+            raise ProbeError(words, "Look at the kernel log (`dmesg`); a reboot may be needed.") from error
+        except self.nvml.NVMLError as error:
+            fault = nvml_library.host_fault(error.value)
+            if fault is None:
+                raise
+            raise fault from error
+
+    def words(self, work: Callable[[], str]) -> str | None:
+        """A text about the host; None where this driver does not tell it."""
+        try:
+            return self.ask(work)
+        except self.nvml.NVMLError:
+            return None
+
+    def each(self, work: Mapping[str, Callable[[], Result]]) -> dict[str, Result | BaseException]:
+        """Key → answer or error, all within the deadline. A key that still hangs is not called again."""
+        return self._callers.all_within(self.deadline_s, work)

@@ -1,0 +1,103 @@
+"""XIDs the moment that the driver reports them: an event set in a thread of its own.
+
+NVML delivers an XID once, to whoever waits. GPUs are registered one by one, and one that refuses does not keep the
+others from being heard; what is missed here (XID 79 may never reach NVML) the kernel log tells.
+"""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from agents.probes.interface import ProbeEvent
+from agents.probes.nvml_library import NOT_SUPPORTED, TIMEOUT, words_of
+from muster.domain.evidence import EventKind, Source
+from muster.domain.ids import GpuUuid
+
+XID_EVENT: Final = 0x8
+"""nvmlEventTypeXidCriticalError."""
+WAIT_MS: Final = 500
+"""How long one wait takes at most: the time that ``close`` may need."""
+PAUSE_AFTER_ERROR_S: Final = 1.0
+"""A lost GPU can make each wait fail at once."""
+
+
+class XidWatcher:
+    """``deliver`` gets each event, in the watcher's thread. ``wall_ms``: milliseconds since 1970."""
+
+    def __init__(self, nvml: Any, deliver: Callable[[ProbeEvent], None], wall_ms: Callable[[], int]) -> None:
+        self._nvml = nvml
+        self._deliver = deliver
+        self._wall_ms = wall_ms
+        self._event_set: Any = None
+        self._uuids: dict[int, GpuUuid] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.num_failed_waits = 0
+
+    def start(self) -> None:
+        """Where the driver has no events at all, each GPU's registration says so."""
+        try:
+            self._event_set = self._nvml.nvmlEventSetCreate()
+        except self._nvml.NVMLError:
+            return
+        self._thread = threading.Thread(target=self._watch, name="probe:xid", daemon=True)
+        self._thread.start()
+
+    def register(self, uuid: GpuUuid, handle: Any) -> None:
+        """Raises NVMLError where this GPU's XIDs cannot be heard."""
+        if self._event_set is None or not self._nvml.nvmlDeviceGetSupportedEventTypes(handle) & XID_EVENT:
+            raise self._nvml.NVMLError(NOT_SUPPORTED)
+        self._uuids[_address(handle)] = uuid
+        self._nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, self._event_set)
+
+    def close(self) -> bool:
+        """Whether the thread ended and the set was freed."""
+        self._stop.set()
+        if self._thread is None:
+            return True
+        self._thread.join(4 * WAIT_MS / 1000)
+        if self._thread.is_alive():
+            return False
+        self._nvml.nvmlEventSetFree(self._event_set)
+        return True
+
+    def _watch(self) -> None:
+        while not self._stop.is_set():
+            try:
+                data = self._nvml.nvmlEventSetWait_v2(self._event_set, WAIT_MS)
+            except self._nvml.NVMLError as error:
+                if error.value != TIMEOUT:
+                    self.num_failed_waits += 1
+                    self._stop.wait(PAUSE_AFTER_ERROR_S)
+                continue
+            if data.eventType & XID_EVENT:
+                self._deliver(self._event_of(data))
+
+    def _event_of(self, data: Any) -> ProbeEvent:
+        uuid, fault = self._uuid_of(data.device)
+        code = int(data.eventData)
+        return ProbeEvent(
+            origin=f"nvml:{uuid or 'unknown'}:xid:{code}:{time.monotonic_ns()}",
+            kind=EventKind.XID,
+            source=Source.NVML,
+            at_ms=self._wall_ms(),
+            gpu_uuid=uuid,
+            code=code,
+            text=f"XID {code}{fault}",
+        )
+
+    def _uuid_of(self, handle: Any) -> tuple[GpuUuid | None, str]:
+        known = self._uuids.get(_address(handle))
+        if known is not None:
+            return known, ""
+        try:
+            return GpuUuid(self._nvml.nvmlDeviceGetUUID(handle)), ""
+        except self._nvml.NVMLError as error:
+            return None, f" of a GPU that did not tell its UUID: {words_of(error)}"
+
+
+def _address(handle: Any) -> int:
+    """The driver gives the same opaque pointer for the same GPU."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

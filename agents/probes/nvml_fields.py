@@ -1,0 +1,37 @@
+"""NVML's field values: each one carries its own return code and type, and both are looked at."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from agents.probes.nvml_library import INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS
+
+MEMORY_TEMPERATURE: Final = 82
+"""NVML_FI_DEV_MEMORY_TEMP, °C."""
+RECOVERY_ACTION: Final = 230
+"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
+NVLINK_RECEIVE_ERRORS: Final = 208
+NVLINK_RECOVERY_EVENTS: Final = 215
+NVLINK_RETRY_BLOCKS: Final = 295
+"""Counters of NVLink 5 (Blackwell), scoped by link; the older functions have no answer there."""
+
+Field = int | tuple[int, int]
+"""A field's id, or (id, scope): the scope is the link for per-link fields."""
+
+_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Member of the union by NVML_VALUE_TYPE_*."""
+
+
+def read_fields(nvml: Any, handle: Any, fields: Sequence[Field]) -> list[Any]:
+    """One call for all. Raises NVMLError where the call as a whole failed."""
+    return list(nvml.nvmlDeviceGetFieldValues(handle, list(fields)))
+
+
+def number_of(nvml: Any, field: Any) -> float:
+    """The number in one field value. Raises NVMLError by its own code, ValueError at a type that we do not know."""
+    if field.nvmlReturn == INVALID_ARGUMENT:  # a driver older than the field
+        raise nvml.NVMLError(NOT_SUPPORTED)
+    if field.nvmlReturn != SUCCESS:
+        raise nvml.NVMLError(field.nvmlReturn)
+    if field.valueType >= len(_MEMBERS):
+        raise ValueError(f"field {field.fieldId} has the unknown value type {field.valueType}")
+    return float(getattr(field.value, _MEMBERS[field.valueType]))

@@ -1,0 +1,108 @@
+"""NVLink, link by link: which exist, which are up, and their error counters summed over all links.
+
+A link that is not supported does not exist; one that is down does, and is not counted as active.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from agents.probes.nvml_fields import (
+    NVLINK_RECEIVE_ERRORS,
+    NVLINK_RECOVERY_EVENTS,
+    NVLINK_RETRY_BLOCKS,
+    number_of,
+    read_fields,
+)
+from agents.probes.nvml_library import INVALID_ARGUMENT, NOT_SUPPORTED, UNSUPPORTED_CODES
+from agents.probes.nvml_sheet import Sheet
+
+_COUNTERS: Final = {"nvlink_crc_errors": (2, 3), "nvlink_replays": (0,), "nvlink_recoveries": (1,)}
+"""Metric → NVML_NVLINK_ERROR_DL_*: CRC of flow control (2) and of data (3), replay (0), recovery (1)."""
+_FIELDS: Final = {
+    "nvlink_crc_errors": NVLINK_RECEIVE_ERRORS,
+    "nvlink_replays": NVLINK_RETRY_BLOCKS,
+    "nvlink_recoveries": NVLINK_RECOVERY_EVENTS,
+}
+"""What stands for them from NVLink 5 on (the choice of NVIDIA's resiliency extension, gpu-health §2.8)."""
+
+
+@dataclass(slots=True)
+class LinkMemory:
+    """The newest count of each link, so that a sum does not fall when a link stops answering."""
+
+    counts: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    """(metric, counter or field, link) → count."""
+
+    def total(self, metric: str) -> float | None:
+        found = [count for (name, _, _), count in self.counts.items() if name == metric]
+        return sum(found) if found else None
+
+
+def link_states(nvml: Any, handle: Any) -> dict[int, bool]:
+    """Link → is up, of the links that exist. Raises NVMLError NOT_SUPPORTED where there is none."""
+    states: dict[int, bool] = {}
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            states[link] = nvml.nvmlDeviceGetNvLinkState(handle, link) == 1
+        except nvml.NVMLError as error:
+            if error.value == INVALID_ARGUMENT:  # past the last link
+                break
+            if error.value not in UNSUPPORTED_CODES:
+                raise
+    if not states:
+        raise nvml.NVMLError(NOT_SUPPORTED)
+    return states
+
+
+def read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:
+    """Writes the four NVLink metrics on the sheet."""
+    states: dict[int, bool] = {}
+
+    def read_states() -> int:
+        states.update(link_states(sheet.nvml, handle))
+        return sum(states.values())
+
+    sheet.take_one("nvlink_active_links", read_states)
+    for metric in _COUNTERS:
+        if states:
+            sheet.take_one(metric, _counter_reader(sheet.nvml, handle, metric, list(states), memory))
+        elif "nvlink_active_links" in sheet.unsupported:
+            sheet.unsupported.add(metric)
+        else:
+            sheet.faults[metric] = sheet.faults["nvlink_active_links"]
+
+
+def _counter_reader(nvml: Any, handle: Any, metric: str, links: list[int], memory: LinkMemory) -> Callable[[], float]:
+    def read() -> float:
+        for counter in _COUNTERS[metric]:
+            for link in links:
+                _keep(nvml, memory, (metric, counter, link), _error_counter(nvml, handle, link, counter))
+        if memory.total(metric) is None:
+            _read_as_fields(nvml, handle, metric, links, memory)
+        total = memory.total(metric)
+        if total is None:
+            raise nvml.NVMLError(NOT_SUPPORTED)
+        return total
+
+    return read
+
+
+def _read_as_fields(nvml: Any, handle: Any, metric: str, links: list[int], memory: LinkMemory) -> None:
+    field_id = _FIELDS[metric]
+    for link, found in zip(links, read_fields(nvml, handle, [(field_id, link) for link in links]), strict=True):
+        _keep(nvml, memory, (metric, field_id, link), partial(number_of, nvml, found))
+
+
+def _error_counter(nvml: Any, handle: Any, link: int, counter: int) -> Callable[[], float]:
+    return lambda: float(nvml.nvmlDeviceGetNvLinkErrorCounter(handle, link, counter))
+
+
+def _keep(nvml: Any, memory: LinkMemory, key: tuple[str, int, int], read: Callable[[], float]) -> None:
+    """An unsupported counter, or one of a link that is down, leaves what was known."""
+    try:
+        memory.counts[key] = read()
+    except nvml.NVMLError as error:
+        if error.value not in UNSUPPORTED_CODES and error.value != INVALID_ARGUMENT:
+            raise

@@ -1,0 +1,70 @@
+"""A process that runs the real NvmlProbe on the fake library and answers JSON lines: one command in, one answer out.
+
+It counts which functions pynvml looks up, so that a test can compare them with what the library exports.
+"""
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+from agents.probes import nvml_library
+from agents.probes.interface import ProbeError
+from agents.probes.nvml import NvmlProbe, open_nvml_probe
+
+NOW_MS = 1_790_000_000_000
+
+
+def _record_lookups() -> set[str]:
+    pynvml = nvml_library.load()
+    asked: set[str] = set()
+    look_up = pynvml._nvmlGetFunctionPointer
+
+    def recording(name: str) -> Any:
+        asked.add(name)
+        return look_up(name)
+
+    pynvml._nvmlGetFunctionPointer = recording
+    return asked
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    raise TypeError(type(value))
+
+
+def _answer(probe: NvmlProbe, asked: set[str], command: dict[str, Any]) -> object:
+    match command["do"]:
+        case "identify":
+            return dataclasses.asdict(probe.identify())
+        case "check":
+            return [dataclasses.asdict(found) for found in probe.check(NOW_MS)]
+        case "events":
+            return [dataclasses.asdict(event) for event in probe.events(command["timeout_s"])]
+        case "close":
+            probe.close()
+            return None
+        case "asked":
+            return sorted(asked)
+    raise ValueError(command)
+
+
+def main() -> None:
+    asked = _record_lookups()
+    try:
+        probe = open_nvml_probe(deadline_s=float(sys.argv[1]))
+    except ProbeError as error:
+        print(json.dumps({"error": str(error), "suggestion": error.suggestion}), flush=True)  # noqa: T201  # its protocol
+        return
+    print(json.dumps("open"), flush=True)  # noqa: T201
+    for line in sys.stdin:
+        try:
+            answer = _answer(probe, asked, json.loads(line))
+        except ProbeError as error:
+            answer = {"error": str(error), "suggestion": error.suggestion}
+        print(json.dumps(answer, default=_plain), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
