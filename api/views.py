@@ -3,7 +3,19 @@
 from datetime import datetime
 from typing import Any
 
-from muster.db.models import ApiKey, Event, Gpu, Job, LogChunk, Node, Tenant
+from muster.db.models import (
+    ApiKey,
+    Checkpoint,
+    Cordon,
+    Event,
+    Gpu,
+    Job,
+    LogChunk,
+    Node,
+    Tenant,
+    TrainingRank,
+    TrainingStep,
+)
 from muster.domain.states import Standing
 from muster.services.jobs import AttemptView
 
@@ -65,6 +77,45 @@ def attempt_view(view: AttemptView) -> dict[str, Any]:
     }
 
 
+def checkpoint_view(row: Checkpoint) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "attempt_id": row.attempt_id,
+        "step": row.step,
+        "generation": row.generation,
+        "status": row.status,
+        "reason": row.reason,
+        "bytes": row.num_bytes,
+        "save_s": row.manifest.get("save_s"),
+        "committed_at": time_of(row.committed_at),
+        "verified_at": time_of(row.verified_at),
+    }
+
+
+def rank_view(row: TrainingRank) -> dict[str, Any]:
+    return {
+        "attempt_id": row.attempt_id,
+        "rank": row.rank,
+        "node_id": row.node_id,
+        "world_size": row.world_size,
+        "step": row.step,
+        "loss": row.loss,
+        "step_s": row.step_s,
+        "outcome": row.outcome,
+        "updated_at": time_of(row.updated_at),
+    }
+
+
+def step_view(row: TrainingStep) -> dict[str, Any]:
+    return {
+        "attempt_id": row.attempt_id,
+        "step": row.step,
+        "loss": row.loss,
+        "step_s": row.step_s,
+        "at": time_of(row.at),
+    }
+
+
 def log_view(chunk: LogChunk) -> dict[str, Any]:
     return {
         "position": chunk.position,
@@ -109,6 +160,21 @@ def key_view(key: ApiKey) -> dict[str, Any]:
 
 def tenant_view(tenant: Tenant) -> dict[str, Any]:
     return {"id": tenant.id, "name": tenant.name, "created_at": time_of(tenant.created_at)}
+
+
+def cordon_view(cordon: Cordon) -> dict[str, Any]:
+    return {
+        "id": cordon.id,
+        "node_id": cordon.node_id,
+        "gpu_uuid": cordon.gpu_uuid,
+        "reason_code": cordon.reason_code,
+        "reason": cordon.reason,
+        "owner": cordon.owner,
+        "until": time_of(cordon.until),
+        "created_at": time_of(cordon.created_at),
+        "released_at": time_of(cordon.released_at),
+        "released_by": cordon.released_by,
+    }
 
 
 def node_view(node: Node) -> dict[str, Any]:

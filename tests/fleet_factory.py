@@ -11,9 +11,10 @@ from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import AllocationState, Standing
 from muster.identity import new_id
-from muster.services import fleet, jobs
+from muster.services import fleet, hosts, jobs
 from muster.services.reconcile import BEAT, beat, reconcile
 from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.wire.host import PROTOCOL_VERSION, HeartbeatRequest
 from scheduler.loop import run_cycle
 
 OPERATOR = Principal(name="operator:test", role=Role.OPERATOR)
@@ -46,6 +47,12 @@ class Fleet:
     def cancel(self, job_id: JobId) -> Job:
         with self.units.begin(self.tenant, jobs.CANCEL) as unit:
             return jobs.cancel(unit, job_id, reason="enough")
+
+    def beat(self) -> None:
+        """The host's heartbeat, so that it is LIVE."""
+        request = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id="boot-1", seq=1)
+        with self.units.begin(self.node_principal, hosts.HEARTBEAT, quiet=True) as unit:
+            hosts.heartbeat(unit, request)
 
     def cycle(self) -> None:
         run_cycle(self.units, system_principal("scheduler"))

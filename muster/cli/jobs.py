@@ -144,6 +144,27 @@ def show(job_id: JobId, *, as_json: AsJson = False) -> None:
             typer.echo(f"    {host['node_name']}: {host['state']}, {len(host['gpus'])} GPUs")
 
 
+@app.command("checkpoints")
+def checkpoints(job_id: JobId, *, as_json: AsJson = False) -> None:
+    """Every generation with its status, and why one is never resumed from."""
+    with open_client() as client:
+        found = client.checkpoints(job_id)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            item["step"],
+            item["status"],
+            item["generation"],
+            age(item["committed_at"]),
+            item["reason"] or "",
+        )
+        for item in found
+    ]
+    print_table(("STEP", "STATUS", "GENERATION", "AGE", "WHY"), rows, empty="No checkpoint was committed.")
+
+
 @app.command("logs")
 def logs(
     job_id: JobId,

@@ -52,6 +52,29 @@ class RestClient:
         """Every job, page by page, newest first."""
         return self._pages("/v1/jobs", filters)
 
+    def checkpoints(self, job_id: str) -> list[Document]:
+        return list(self._read(f"/v1/jobs/{job_id}/checkpoints")["items"])
+
+    def ranks(self, job_id: str) -> list[Document]:
+        return list(self._read(f"/v1/jobs/{job_id}/training/ranks")["items"])
+
+    def steps(self, job_id: str) -> Iterator[Document]:
+        """The whole loss curve, step by step."""
+        after: int | None = -1
+        while after is not None:
+            page = self._read(f"/v1/jobs/{job_id}/training/steps", after=after)
+            yield from page["items"]
+            after = page["next_after"]
+
+    def create_cordon(self, wanted: Document) -> Document:
+        return self._change("POST", "/v1/cordons", wanted)
+
+    def release_cordon(self, cordon_id: str, reason: str | None = None) -> Document:
+        return self._change("POST", f"/v1/cordons/{cordon_id}/release", {"reason": reason})
+
+    def cordons(self) -> list[Document]:
+        return list(self._read("/v1/cordons")["items"])
+
     def cancel_job(self, job_id: str, reason: str | None = None) -> Document:
         return self._change("POST", f"/v1/jobs/{job_id}/cancel", {"reason": reason})
 

@@ -16,6 +16,7 @@ IDS = {
     "{job_id}": "job_00000000000000000000000000",
     "{attempt_id}": "att_00000000000000000000000000",
     "{key_id}": "key_00000000000000000000000000",
+    "{cordon_id}": "cdn_00000000000000000000000000",
     "{code}": "not_found",
 }
 ROLES = {role.value: role for role in Role if role is not Role.SERVICE}

@@ -156,6 +156,19 @@ def test_the_fleet_and_what_happened(shell: Shell) -> None:
     assert all(line.startswith(("ok", "warn")) for line in shell.type("doctor").splitlines())
 
 
+def test_a_cordon_keeps_new_work_away_until_it_is_released(shell: Shell) -> None:
+    node_id = json.loads(shell.type("node", "list", "--json"))[0]["id"]
+    cordon_id = shell.type("cordon", "create", "--node", node_id, "--reason", "a fan", "--for", "1h").split()[0]
+    assert "a fan" in shell.type("cordon", "list")
+    job_id = shell.submit("--command", "--", "true")
+    wait_until(lambda: "cordoned" in shell.type("job", "show", job_id), timeout_s=20)
+    shell.type("cordon", "release", cordon_id)
+    shell.type("job", "wait", job_id)
+    assert "No cordons" in shell.type("cordon", "list")
+    assert "No checkpoint" in shell.type("job", "checkpoints", job_id)
+    shell.type("cordon", "create", "--reason", "nowhere", code=Exit.INVALID)
+
+
 def test_a_past_that_was_touched_is_found(shell: Shell) -> None:
     assert "the chain holds" in shell.type("audit", "verify")
     units: UnitOfWorkFactory = shell.stack.units

@@ -1,0 +1,77 @@
+"""Cordons."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import AwareDatetime, Field
+
+from api.bodies import described_by, json_body
+from api.changes import Answer, Changing
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import reading, require_id
+from api.views import cordon_view
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.principals import Permission, Principal
+from muster.domain.strict import StrictModel, Text
+from muster.services import cordons
+
+router = APIRouter(tags=["fleet"])
+Reason = Annotated[Text, Field(min_length=1, max_length=500)]
+
+
+class NewCordon(StrictModel):
+    """On exactly one of ``node_id`` and ``gpu_uuid``; without ``until`` it stands until it is released."""
+
+    node_id: Text | None = None
+    gpu_uuid: Text | None = None
+    reason: Reason
+    until: Annotated[AwareDatetime, Field(strict=False)] | None = None
+
+
+class Release(StrictModel):
+    reason: Reason | None = None
+
+
+@router.post("/cordons", status_code=201, openapi_extra=described_by(NewCordon))
+def create_cordon(
+    principal: Annotated[Principal, requires(Permission.NODE_WRITE)],
+    wanted: Annotated[NewCordon, json_body(NewCordon)],
+    change: Changing,
+) -> JSONResponse:
+    """Keep a node or a GPU out of new placements; what runs there runs on."""
+    node_id = None if wanted.node_id is None else NodeId(wanted.node_id)
+    gpu_uuid = None if wanted.gpu_uuid is None else GpuUuid(wanted.gpu_uuid)
+    until: datetime | None = wanted.until
+    return change.run(
+        principal,
+        cordons.CREATE,
+        lambda unit: cordons.create(unit, reason=wanted.reason, node_id=node_id, gpu_uuid=gpu_uuid, until=until),
+        lambda cordon: Answer(cordon_view(cordon), 201),
+    )
+
+
+@router.post("/cordons/{cordon_id}/release", openapi_extra=described_by(Release))
+def release_cordon(
+    cordon_id: str,
+    principal: Annotated[Principal, requires(Permission.NODE_WRITE)],
+    wanted: Annotated[Release, json_body(Release)],
+    change: Changing,
+) -> JSONResponse:
+    """End a cordon; twice is the same as once."""
+    found_id = require_id("cordon", cordon_id)
+    return change.run(
+        principal,
+        cordons.RELEASE,
+        lambda unit: cordons.release(unit, found_id, reason=wanted.reason),
+        lambda cordon: Answer(cordon_view(cordon)),
+    )
+
+
+@router.get("/cordons")
+def list_cordons(request: Request, principal: Annotated[Principal, requires(Permission.NODE_READ)]) -> dict[str, Any]:
+    """The cordons that stand now."""
+    found = reading(dependencies_of(request).units, principal, cordons.READ, cordons.list_open)
+    return {"items": [cordon_view(cordon) for cordon in found], "next_cursor": None}

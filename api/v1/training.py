@@ -1,0 +1,55 @@
+"""What is known of a job's training: ranks, loss, checkpoints."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import reading, require_id
+from api.views import checkpoint_view, rank_view, step_view
+from muster.domain.ids import JobId
+from muster.domain.principals import Permission, Principal
+from muster.services import jobs, training_views
+
+router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
+Reader = Annotated[Principal, requires(Permission.JOB_READ)]
+STEPS_A_PAGE = 1_000
+
+
+@router.get("/checkpoints")
+def list_checkpoints(job_id: str, request: Request, principal: Reader) -> dict[str, Any]:
+    """Every generation with its status: what is TAINTED or REJECTED is never resumed from, and says why."""
+    found_id = JobId(require_id("job", job_id))
+    units = dependencies_of(request).units
+    rows = reading(units, principal, jobs.READ, lambda unit: training_views.checkpoints_of(unit, found_id))
+    return {"items": [checkpoint_view(row) for row in rows], "next_cursor": None}
+
+
+@router.get("/training/ranks")
+def list_ranks(job_id: str, request: Request, principal: Reader) -> dict[str, Any]:
+    """How far each rank of the newest attempt is, by its own word."""
+    found_id = JobId(require_id("job", job_id))
+    units = dependencies_of(request).units
+    rows = reading(units, principal, jobs.READ, lambda unit: training_views.ranks_of(unit, found_id))
+    return {"items": [rank_view(row) for row in rows], "next_cursor": None}
+
+
+@router.get("/training/steps")
+def list_steps(
+    job_id: str,
+    request: Request,
+    principal: Reader,
+    after: Annotated[int, Query(ge=-1, lt=1 << 53)] = -1,
+) -> dict[str, Any]:
+    """The loss curve behind step ``after``, at most 1,000 steps; a step trained twice is as it was trained last."""
+    found_id = JobId(require_id("job", job_id))
+    units = dependencies_of(request).units
+    rows = reading(
+        units,
+        principal,
+        jobs.READ,
+        lambda unit: training_views.steps_of(unit, found_id, after=after, limit=STEPS_A_PAGE),
+    )
+    more = rows[-1].step if len(rows) == STEPS_A_PAGE else None
+    return {"items": [step_view(row) for row in rows], "next_after": more}

@@ -1,0 +1,99 @@
+"""Cordons: owned, reasoned, expiring records that keep a node or a GPU out of new placements. What runs, runs on."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import or_, select
+
+from muster.db.models import Cordon, Gpu, Node
+from muster.domain.errors import FieldFault, NotFoundError, ValidationFailedError
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.principals import Permission
+from muster.identity import new_id
+from muster.services.attempts import SCHEDULER_CHANNEL
+from muster.services.unit_of_work import UnitOfWork, declare_action
+
+CREATE: Final = declare_action("cordon.create")
+RELEASE: Final = declare_action("cordon.release")
+READ: Final = declare_action("cordon.read")
+BY_PERSON: Final = "by_person"
+
+
+def create(
+    unit: UnitOfWork,
+    *,
+    reason: str,
+    node_id: NodeId | None = None,
+    gpu_uuid: GpuUuid | None = None,
+    until: datetime | None = None,
+) -> Cordon:
+    """Set one on exactly one of node and GPU. Several can stand; the place is schedulable when none is left.
+
+    Raises:
+        ValidationFailedError: no place or two, no such place, or an end that has passed.
+    """
+    unit.principal.require(Permission.NODE_WRITE)
+    if (node_id is None) == (gpu_uuid is None):
+        raise _fault("/node_id", "one_place", "name either node_id or gpu_uuid")
+    if node_id is not None and unit.session.get(Node, node_id) is None:
+        raise _fault("/node_id", "unknown_node", "there is no such node")
+    if gpu_uuid is not None and unit.session.get(Gpu, gpu_uuid) is None:
+        raise _fault("/gpu_uuid", "unknown_gpu", "there is no such GPU")
+    if until is not None and until <= unit.now:
+        raise _fault("/until", "past", "must lie in the future")
+    cordon = Cordon(
+        id=new_id("cordon"),
+        node_id=node_id,
+        gpu_uuid=gpu_uuid,
+        reason_code=BY_PERSON,
+        reason=reason,
+        owner=unit.principal.name,
+        until=until,
+        created_at=unit.now,
+    )
+    unit.session.add(cordon)
+    _tell(unit, cordon, "cordoned", reason)
+    unit.session.flush()
+    return cordon
+
+
+def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> Cordon:
+    """End it now. Releasing twice is the same as once.
+
+    Raises:
+        NotFoundError: there is no such cordon.
+    """
+    unit.principal.require(Permission.NODE_WRITE)
+    cordon = unit.session.get(Cordon, cordon_id, with_for_update={"key_share": True})
+    if cordon is None:
+        raise NotFoundError
+    if cordon.released_at is None:
+        cordon.released_at, cordon.released_by = unit.now, unit.principal.name
+        _tell(unit, cordon, "uncordoned", reason)
+        unit.session.flush()
+    return cordon
+
+
+def list_open(unit: UnitOfWork) -> Sequence[Cordon]:
+    """Those that stand now, the newest first."""
+    unit.principal.require(Permission.NODE_READ)
+    query = select(Cordon).where(Cordon.released_at.is_(None), or_(Cordon.until.is_(None), Cordon.until > unit.now))
+    return unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)).all()
+
+
+def _tell(unit: UnitOfWork, cordon: Cordon, what: str, reason: str | None) -> None:
+    subject, subject_id = ("node", cordon.node_id) if cordon.node_id is not None else ("gpu", cordon.gpu_uuid)
+    payload = {
+        "cordon_id": cordon.id,
+        "reason_code": cordon.reason_code,
+        "reason": reason,
+        "until": None if cordon.until is None else cordon.until.isoformat(),
+    }
+    unit.emit(f"{subject}.{what}", subject, str(subject_id), payload=payload)
+    unit.audit(f"cordon.{'create' if what == 'cordoned' else 'release'}", "cordon", cordon.id, reason=reason)
+    unit.wake(SCHEDULER_CHANNEL)
+
+
+def _fault(pointer: str, code: str, detail: str) -> ValidationFailedError:
+    return ValidationFailedError(f"{pointer}: {detail}", faults=(FieldFault(pointer, code, detail),))
