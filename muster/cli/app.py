@@ -7,7 +7,7 @@ import typer
 from typer.exceptions import TyperException
 
 from muster import __version__
-from muster.cli import audit, cordons, doctor, events, fleet, jobs, keys, stack
+from muster.cli import agent, audit, cordons, doctor, events, fleet, jobs, keys, stack
 from muster.cli.exits import Exit, close_quietly, say_fault
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.add_typer(cordons.app, name="cordon")
 app.add_typer(events.app, name="event")
 app.add_typer(audit.app, name="audit")
 app.add_typer(stack.worker, name="worker")
+app.add_typer(agent.app, name="agent")
 app.command("up")(stack.up)
 app.command("api")(stack.api)
 app.command("scheduler")(stack.scheduler)

@@ -1,0 +1,105 @@
+"""A scan as people read it: one row a GPU within 80 columns, then what is wrong, then what is unsupported."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agents.scan import ScannedGpu, ScanReport
+from muster.domain.metrics import value_of
+
+MIB_PER_GIB = 1024
+NOTHING = "-"
+_COLUMNS = ("#", "GPU", "MODEL", "°C", "W", "UTIL", "GiB", "ECC", "XID", "STATE")
+_STYLES = {"OK": "green", "FAULT": "red", "LOST": "red", "LATE": "yellow", "MIG": "dim"}
+
+
+def print_report(report: ScanReport, out: Console) -> None:
+    table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    for gpu in report.gpus:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in _row(gpu)))
+    if report.gpus:
+        out.print(table)
+    for line in (*_findings(report), *_unread(report), _summary(report)):
+        out.print(line, markup=False)
+
+
+def short_uuid(uuid: str) -> str:
+    """First and last four digits: enough to tell the GPUs of one host apart."""
+    return uuid if len(uuid) <= 13 else f"{uuid[:8]}…{uuid[-4:]}"
+
+
+def _row(gpu: ScannedGpu) -> tuple[str, ...]:
+    model = (gpu.identity.model if gpu.identity is not None else None) or NOTHING
+    return (
+        str(gpu.check.index),
+        short_uuid(gpu.check.gpu_uuid),
+        model.removeprefix("NVIDIA ")[:14],
+        _number(gpu, "temperature_c"),
+        f"{_number(gpu, 'power_w')}/{_number(gpu, 'power_limit_w')}",
+        _number(gpu, "utilisation_percent", "%"),
+        _memory(gpu),
+        _number(gpu, "ecc_uncorrected_volatile"),
+        _codes(gpu.xids),
+        gpu.state,
+    )
+
+
+def _number(gpu: ScannedGpu, metric: str, unit: str = "") -> str:
+    value = value_of(gpu.check.values, metric)
+    return NOTHING if value is None else f"{value:.0f}{unit}"
+
+
+def _memory(gpu: ScannedGpu) -> str:
+    used_mib = value_of(gpu.check.values, "memory_used_mib")
+    total_bytes = gpu.identity.memory_bytes if gpu.identity is not None else None
+    used = NOTHING if used_mib is None else f"{used_mib / MIB_PER_GIB:.0f}"
+    return used if total_bytes is None else f"{used}/{total_bytes / (1 << 30):.0f}"
+
+
+def _codes(xids: tuple[int, ...]) -> str:
+    if len(xids) > 2:
+        return f"{xids[0]} +{len(xids) - 1}"
+    return ",".join(map(str, xids)) or NOTHING
+
+
+def _findings(report: ScanReport) -> Iterable[str]:
+    for gpu in report.gpus:
+        for words in gpu.findings:
+            yield f"fault: {short_uuid(gpu.check.gpu_uuid)} (slot {gpu.check.index}): {words}"
+    for nameless in report.inventory.nameless:
+        yield f"fault: slot {nameless.index} does not tell who it is: {nameless.fault}"
+
+
+def _unread(report: ScanReport) -> Iterable[str]:
+    """What is unsupported, GPUs of one answer together, and what failed."""
+    silent: dict[tuple[str, ...], list[int]] = {}
+    for gpu in report.gpus:
+        of_identity = gpu.identity.unsupported if gpu.identity is not None else frozenset()
+        names = tuple(sorted(gpu.check.unsupported | of_identity))
+        if names:
+            silent.setdefault(names, []).append(gpu.check.index)
+    for names, slots in silent.items():
+        yield f"unsupported in slots {_ranges(slots)}: {', '.join(names)}"
+    for gpu in report.gpus:
+        of_identity_faults = gpu.identity.faults if gpu.identity is not None else {}
+        if not gpu.check.is_lost and not gpu.check.is_late:
+            for name, words in {**of_identity_faults, **gpu.check.faults}.items():
+                yield f"unread in slot {gpu.check.index}: {name}: {words}"
+
+
+def _ranges(slots: list[int]) -> str:
+    """``0-7`` for eight slots in a row, else each one."""
+    if len(slots) > 2 and slots == list(range(slots[0], slots[-1] + 1)):
+        return f"{slots[0]}-{slots[-1]}"
+    return ", ".join(map(str, slots))
+
+
+def _summary(report: ScanReport) -> str:
+    num_ill = sum(1 for gpu in report.gpus if gpu.findings) + len(report.inventory.nameless)
+    num_gpus = len(report.gpus) + len(report.inventory.nameless)
+    verdict = "no fault found" if report.is_healthy else f"{num_ill} with a fault"
+    kind = ", simulated" if report.inventory.is_simulated else ""
+    driver = f"driver {report.inventory.driver_version}, CUDA {report.inventory.cuda_version}"
+    return f"{num_gpus} GPU{'s' if num_gpus != 1 else ''}{kind}, {driver}: {verdict}."

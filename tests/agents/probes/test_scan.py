@@ -1,0 +1,148 @@
+"""``muster agent scan`` as a real process: on simulated GPUs, on the fake driver, and without any driver."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.probes.faults import Fault, write_fault
+from agents.probes.profiles import PROFILES
+from agents.probes.simulated import simulated_uuids
+from muster.cli.agent import SimulatedModel
+from muster.cli.exits import Exit
+from tests.agents.fake_nvml.probed_host import Hosts, Libraries
+from tests.agents.fake_nvml.state import Group, uuid_of
+
+UUID = simulated_uuids(1)[0]
+SERVER_PACKAGES = ("sqlalchemy", "psycopg", "alembic", "fastapi", "uvicorn", "celery", "redis", "numpy", "torch")
+WITHOUT_SERVER = f"""
+import sys
+sys.modules.update(dict.fromkeys({SERVER_PACKAGES!r}))
+from muster.cli import main
+main()
+"""
+
+
+def scan(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    answer = subprocess.run(
+        [sys.executable, "-m", "muster", "agent", "scan", "--listen", "0.3", *words],
+        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "LD_LIBRARY_PATH": "", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "Traceback" not in answer.stdout + answer.stderr
+    return answer
+
+
+def scan_faulty(tmp_path: Path, fault: Fault) -> tuple[dict[str, Any], str]:
+    """The first GPU as JSON has it, and the scan as people read it; both say that there is a fault."""
+    faults = tmp_path / "faults.json"
+    write_fault(faults, fault)
+    as_json = scan("--simulated", "h100", "--gpus", "2", "--faults", str(faults), "--json")
+    as_table = scan("--simulated", "h100", "--gpus", "2", "--faults", str(faults))
+    assert as_json.returncode == as_table.returncode == Exit.FAILED
+    gpu: dict[str, Any] = json.loads(as_json.stdout)["gpus"][0]
+    return gpu, as_table.stdout
+
+
+@pytest.mark.parametrize("model", PROFILES)
+def test_healthy_gpus_end_in_0_and_a_table_of_80_columns(model: str) -> None:
+    answer = scan("--simulated", model, "--gpus", "72")
+    assert answer.returncode == Exit.OK, answer.stdout
+    assert max(map(len, answer.stdout.splitlines())) <= 80
+    assert "72 GPUs, simulated" in answer.stdout
+    assert "no fault found" in answer.stdout
+
+
+def test_every_profile_can_be_scanned() -> None:
+    assert {model.value for model in SimulatedModel} == set(PROFILES)
+
+
+def test_what_is_unsupported_is_listed() -> None:
+    answer = scan("--simulated", "a100", "--gpus", "4")
+    assert "unsupported in slots 0-3: recovery_action, temperature_margin_c" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault(gpu=UUID, kind="xid", code=95), "XID 95"),
+        (Fault(gpu=UUID, kind="xid", code=95, is_in_kernel_log=True), "asks for: GPU reset"),
+        (Fault(gpu=UUID, kind="ecc_uncorrected", count=2), "2 uncorrected ECC errors"),
+        (Fault(gpu=UUID, kind="row_remap_pending"), "waits for a GPU reset"),
+        (Fault(gpu=UUID, kind="row_remap_failure"), "to be replaced"),
+        (Fault(gpu=UUID, kind="clock_event", bits=0x80), "power brake"),
+        (Fault(gpu=UUID, kind="heat", temperature_c=95), "8 °C past its slowdown temperature"),
+        (Fault(gpu=UUID, kind="nvlink_down", count=1), "1 of 18 NVLinks"),
+        (Fault(gpu=UUID, kind="lost"), "GPU is lost"),
+        (Fault(gpu=UUID, kind="late"), "no answer"),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Fault) else "",
+)
+def test_each_fault_ends_in_1_and_is_said(tmp_path: Path, fault: Fault, words: str) -> None:
+    gpu, table = scan_faulty(tmp_path, fault)
+    assert any(words in finding for finding in gpu["findings"])
+    assert words in " ".join(table.split())
+    assert gpu["state"] in table
+    assert "2 GPUs, simulated" in table
+
+
+def test_a_fault_told_by_two_sources_is_one_xid(tmp_path: Path) -> None:
+    gpu, _ = scan_faulty(tmp_path, Fault(gpu=UUID, kind="xid", code=95, is_in_kernel_log=True))
+    assert gpu["xids"] == [95]
+
+
+def test_a_host_without_a_driver_is_told_in_a_sentence() -> None:
+    answer = scan()
+    assert answer.returncode == Exit.NOT_FOUND
+    assert answer.stdout == ""
+    assert "there is no NVIDIA driver on this host" in answer.stderr
+
+
+def test_a_real_driver_is_scanned(hosts: Hosts, libraries: Libraries, tmp_path: Path) -> None:
+    state = hosts.state(8)
+    state.gpus[3].unsupported = Group.SERIAL
+    state.gpus[5].mig_mode = 1
+    answer = scan("--json", LD_LIBRARY_PATH=str(libraries.today), FAKE_NVML_STATE=str(tmp_path / "nvml.state"))
+    report = json.loads(answer.stdout)
+    assert answer.returncode == Exit.OK
+    assert [gpu["uuid"] for gpu in report["gpus"]] == [uuid_of(index) for index in range(8)]
+    assert report["gpus"][3]["identity"]["unsupported"] == ["serial"]
+    assert report["gpus"][5]["state"] == "MIG"
+    assert report["gpus"][0]["values"]["power_w"] == 312.5
+
+
+def test_a_gpu_lost_before_the_scan_is_a_fault(hosts: Hosts, libraries: Libraries, tmp_path: Path) -> None:
+    hosts.state(2).gpus[1].is_lost = 1
+    answer = scan(LD_LIBRARY_PATH=str(libraries.today), FAKE_NVML_STATE=str(tmp_path / "nvml.state"))
+    assert answer.returncode == Exit.FAILED
+    assert "slot 1 does not tell who it is: GPU is lost" in answer.stdout
+
+
+def test_a_driver_without_gpus_is_no_healthy_host(hosts: Hosts, libraries: Libraries, tmp_path: Path) -> None:
+    hosts.state(0)
+    answer = scan(LD_LIBRARY_PATH=str(libraries.today), FAKE_NVML_STATE=str(tmp_path / "nvml.state"))
+    assert answer.returncode == Exit.NOT_FOUND
+    assert "lists no GPU" in answer.stderr
+
+
+@pytest.mark.parametrize("words", [("--faults", "f.json"), ("--gpus", "4"), ("--simulated", "v100")])
+def test_options_that_do_not_fit_are_a_usage_error(words: tuple[str, ...]) -> None:
+    assert scan(*words).returncode == Exit.USAGE
+
+
+def test_a_scan_needs_no_package_of_the_server() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SERVER, "agent", "scan", "--simulated", "h100", "--listen", "0"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert answer.returncode == Exit.OK, answer.stderr
