@@ -12,7 +12,7 @@ from api.dependencies import AppDependencies
 from api.middleware import Edge
 from api.permissions import declared_routes
 from api.streams import Broadcast
-from api.v1 import cordons, events, fleet, hosts, jobs, keys, system, tenants, training
+from api.v1 import cordons, enrolment, events, fleet, hosts, jobs, keys, system, tenants, training
 from muster import __version__
 
 
@@ -47,7 +47,7 @@ def create_inner_app(dependencies: AppDependencies) -> FastAPI:
     app.state.broadcast = Broadcast(dependencies.units)
     app.include_router(system.router)
     v1 = APIRouter(prefix="/v1")
-    for module in (jobs, training, keys, tenants, fleet, cordons, events, hosts):
+    for module in (jobs, training, keys, tenants, fleet, cordons, events, enrolment, hosts):
         v1.include_router(module.router)
     v1.include_router(system.v1)
     app.include_router(v1)

@@ -149,13 +149,19 @@ def enrol_node(
         )
     )
     unit.session.flush()
-    for gpu in gpus:
-        _enrol_gpu(unit, node_id, gpu)
+    add_gpus(unit, node_id, gpus)
     unit.emit(
         "node.enrolled", "node", node_id, payload={"name": name, "num_gpus": len(gpus), "simulated": is_simulated}
     )
     unit.audit("node.enrol", "node", node_id, detail={"name": name, "gpus": [gpu.uuid for gpu in gpus]})
     return node_id
+
+
+def add_gpus(unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuInventory]) -> None:
+    """GPUs that no node has, each UNPROVEN. The caller leaves the trace."""
+    unit.principal.require(Permission.NODE_WRITE)
+    for gpu in gpus:
+        _enrol_gpu(unit, node_id, gpu)
 
 
 def _enrol_gpu(unit: UnitOfWork, node_id: NodeId, gpu: GpuInventory) -> None:

@@ -7,6 +7,7 @@ from muster.db.models.audit import AuditEntry
 from muster.db.models.checkpoints import Checkpoint
 from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
 from muster.db.models.cordons import Cordon
+from muster.db.models.enrolment import JoinToken, NodeIdentity
 from muster.db.models.events import ConsumerCursor, Event
 from muster.db.models.gpus import Gpu, GpuOverride, GpuStandingChange
 from muster.db.models.idempotency import IdempotencyKey
@@ -36,8 +37,10 @@ __all__ = [
     "GpuStandingChange",
     "IdempotencyKey",
     "Job",
+    "JoinToken",
     "LogChunk",
     "Node",
+    "NodeIdentity",
     "OutboxMessage",
     "PolicyVersion",
     "SequenceHead",

@@ -1,0 +1,93 @@
+"""Join tokens for operators; enrolment and hourly tokens for agents, whose credential stands in the body."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import Field
+
+from api.bodies import described_by, json_body, wire_body
+from api.changes import Answer, Changing
+from api.dependencies import dependencies_of
+from api.permissions import public, requires
+from api.problems import request_id_of
+from api.reading import require_id
+from api.views import time_of
+from muster.domain.ids import NodeId
+from muster.domain.principals import Permission, Principal
+from muster.domain.strict import Line, StrictModel
+from muster.services import enrolment, join_tokens, node_tokens
+from muster.services.unit_of_work import UnitOfWork
+from muster.wire.enrolment import EnrolRequest, TokenRequest
+from muster.wire.host import WireAnswer
+
+router = APIRouter(tags=["enrolment"])
+
+
+class WantedJoinToken(StrictModel):
+    """``address``: where ranks meet; by default from where the host enrols."""
+
+    host_name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
+    expires_in_s: Annotated[int, Field(ge=1, le=86_400)] = 900
+    address: Line | None = None
+    rack: Line | None = None
+
+
+@router.post("/join-tokens", status_code=201, openapi_extra=described_by(WantedJoinToken))
+def create_join_token(
+    principal: Annotated[Principal, requires(Permission.NODE_WRITE)],
+    wanted: Annotated[WantedJoinToken, json_body(WantedJoinToken)],
+    change: Changing,
+) -> JSONResponse:
+    """One use, for a host of this name; ``token`` is in this answer alone, so no Idempotency-Key is kept for it."""
+
+    def work(unit: UnitOfWork) -> join_tokens.NewJoinToken:
+        return join_tokens.create(
+            unit,
+            host_name=wanted.host_name,
+            lifetime=timedelta(seconds=wanted.expires_in_s),
+            address=wanted.address,
+            rack=wanted.rack,
+        )
+
+    def render(made: join_tokens.NewJoinToken) -> Answer:
+        body = {
+            "token": made.token.text,
+            "host_name": made.row.host_name,
+            "expires_at": time_of(made.row.expires_at),
+            "address": made.row.address,
+            "rack": made.row.rack,
+        }
+        return Answer(body, 201)
+
+    return change.without_key().run(principal, join_tokens.CREATE, work, render)
+
+
+@router.post("/enrol", response_model=None, dependencies=[public("the join token in the body is the credential")])
+def enrol(request: Request, message: Annotated[EnrolRequest, wire_body(EnrolRequest)]) -> Response:
+    """Exchange a join token, once, for a node. The same host may repeat its own request."""
+    units = dependencies_of(request).units
+    answer = enrolment.enrol(units, message, address=_address(request), request_id=request_id_of(request))
+    return _wire(answer)
+
+
+@router.post(
+    "/nodes/{node_id}/token", response_model=None, dependencies=[public("the signature in the body is the credential")]
+)
+def issue_token(node_id: str, request: Request, message: Annotated[TokenRequest, wire_body(TokenRequest)]) -> Response:
+    """A token for an hour, against a signature by the node's own key."""
+    found_id = NodeId(require_id("node", node_id))
+    units = dependencies_of(request).units
+    return _wire(
+        node_tokens.issue(units, found_id, message, address=_address(request), request_id=request_id_of(request))
+    )
+
+
+def _address(request: Request) -> str | None:
+    return request.client.host if request.client else None
+
+
+def _wire(answer: WireAnswer) -> Response:
+    return Response(msgspec.json.encode(answer), media_type="application/json")

@@ -1,0 +1,74 @@
+"""How a host enrols and how its agent proves each hour who it is.
+
+A join token (one use, one host name, minutes) is exchanged for a node; from then on the agent's own Ed25519 key, which
+never leaves the host, signs each request for a short-lived token.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from muster.wire.host import BootId, WireAnswer, WireMessage
+from muster.wire.telemetry import MAX_GPUS, Milliseconds
+
+ENROLMENT_PROTOCOL: Final = 1
+
+Printable = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:/-]+\Z")]
+HostName = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?\Z")]
+Nonce = Annotated[str, Meta(min_length=16, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
+
+
+class GpuClaim(WireMessage, frozen=True, kw_only=True):
+    """One GPU as its host says it is: a claim, refused where the UUID belongs to another node."""
+
+    uuid: Identifier
+    slot_index: Annotated[int, Meta(ge=0, lt=1024)]
+    model: Printable
+    memory_bytes: Annotated[int, Meta(gt=0, lt=1 << 53)]
+    compute_capability: Printable
+    driver_version: Printable
+    serial: Printable | None = None
+
+
+class EnrolRequest(WireMessage, frozen=True, kw_only=True):
+    """``public_key``: the 32 bytes of Ed25519, base64 on the wire. Sending the same request again has effect once."""
+
+    protocol: int
+    token: Annotated[str, Meta(max_length=128)]
+    host_name: HostName
+    public_key: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    gpus: Annotated[tuple[GpuClaim, ...], Meta(max_length=MAX_GPUS)] = ()
+    is_simulated: bool = False
+
+
+class EnrolAnswer(WireAnswer, frozen=True, kw_only=True):
+    node_id: str
+
+
+class TokenRequest(WireMessage, frozen=True, kw_only=True):
+    """``instance`` lives in the agent's memory alone. ``at_ms`` must grow from request to request of one node.
+
+    ``signature`` is Ed25519 over ``challenge_bytes``.
+    """
+
+    protocol: int
+    boot_id: BootId
+    instance: Nonce
+    nonce: Nonce
+    at_ms: Milliseconds
+    signature: Annotated[bytes, Meta(min_length=64, max_length=64)]
+
+
+class TokenAnswer(WireAnswer, frozen=True, kw_only=True):
+    """Counted from the receipt of this answer. ``renew_after_s``: when to ask for the next one."""
+
+    token: str
+    expires_in_s: float
+    renew_after_s: float
+
+
+def challenge_bytes(node_id: str, *, boot_id: str, instance: str, nonce: str, at_ms: int) -> bytes:
+    """What the agent signs: each part with its length, so that no two requests read alike."""
+    parts = ("muster-node-token-1", node_id, boot_id, instance, nonce, str(at_ms))
+    return b"".join(len(encoded).to_bytes(4) + encoded for encoded in (part.encode() for part in parts))
