@@ -35,11 +35,16 @@ class Call(Generic[Result]):
     def is_over(self) -> bool:
         return not self._thread.is_alive()
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds since it was made."""
+        return time.monotonic() - self._started_s
+
     def result(self, until_s: float) -> Result:
         """Its answer, or its error raised; NoAnswerError past ``until_s`` (monotonic seconds)."""
         self._thread.join(max(0.0, until_s - time.monotonic()))
         if not self.is_over:
-            raise NoAnswerError(time.monotonic() - self._started_s)
+            raise NoAnswerError(self.waited_s)
         if self._error is not None:
             raise self._error
         return self._answer[0]
@@ -68,23 +73,25 @@ class Callers:
         until_s = time.monotonic() + timeout_s
         started = {key: self._start(key, job) for key, job in work.items()}
         answers: dict[str, Result | BaseException] = {}
-        for key, (call, is_new) in started.items():
+        for key, call in started.items():
             try:
-                # An older call that still hangs is asked how long, not waited for.
-                answers[key] = call.result(until_s if is_new else 0.0)
+                answers[key] = call if isinstance(call, NoAnswerError) else call.result(until_s)
             except Exception as error:  # noqa: BLE001  # each key's error is its own answer
                 answers[key] = error
         return answers
 
     def within(self, timeout_s: float, key: str, work: Callable[[], Result]) -> Result:
         """One call, its answer or its error; NoAnswerError past ``timeout_s``."""
-        call, is_new = self._start(key, work)
-        return call.result(time.monotonic() + timeout_s if is_new else 0.0)
+        call = self._start(key, work)
+        if isinstance(call, NoAnswerError):
+            raise call
+        return call.result(time.monotonic() + timeout_s)
 
-    def _start(self, key: str, work: Callable[[], Result]) -> tuple[Call[Result], bool]:
+    def _start(self, key: str, work: Callable[[], Result]) -> Call[Result] | NoAnswerError:
+        """NoAnswerError where the key's last call hangs: what that one gives answers an older question."""
         current = self._calls.get(key)
         if current is not None and not current.is_over:
-            return current, False
+            return NoAnswerError(current.waited_s)
         call = Call(f"probe:{key}", work)
         self._calls[key] = call
-        return call, True
+        return call

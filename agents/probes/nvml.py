@@ -101,7 +101,7 @@ class NvmlProbe:
     def close(self) -> None:
         # Under a call that hangs, a shutdown would hang or crash too.
         if self._watcher.close() and self._driver.is_idle:
-            self._driver.ask(self._nvml.nvmlShutdown, timeout_s=self._driver.deadline_s)
+            self._driver.stop()
 
     def _identity_of(self, device: Device, answer: GpuIdentity | BaseException) -> GpuIdentity:
         if isinstance(answer, BaseException):

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+import structlog
+
 from agents.probes import nvml_library
 from agents.probes.deadline import Callers, NoAnswerError
 from agents.probes.interface import ProbeError
@@ -14,6 +16,7 @@ START_DEADLINE_S: Final = 60.0
 """Without persistence mode the driver wakes each GPU at its start."""
 
 Result = TypeVar("Result")
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,13 @@ class Driver:
     def start(self) -> None:
         """Raises ProbeError."""
         self.ask(lambda: nvml_library.start(self.nvml), timeout_s=START_DEADLINE_S)
+
+    def stop(self) -> None:
+        """A driver that is gone, or does not answer, has nothing left to let go of."""
+        try:
+            self.ask(self.nvml.nvmlShutdown, timeout_s=self.deadline_s)
+        except (ProbeError, self.nvml.NVMLError) as error:
+            log.info("nvml_shutdown_refused", words=str(error))
 
     def ask(self, work: Callable[[], Result], *, timeout_s: float = HOST_DEADLINE_S) -> Result:
         """A call about the host. Raises ProbeError; NVMLError where the fault is about this call alone."""

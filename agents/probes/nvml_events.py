@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+import structlog
+
 from agents.probes.interface import ProbeEvent
 from agents.probes.nvml_library import NOT_SUPPORTED, TIMEOUT, words_of
 from muster.domain.evidence import EventKind, Source
@@ -21,6 +23,8 @@ WAIT_MS: Final = 500
 """How long one wait takes at most: the time that ``close`` may need."""
 PAUSE_AFTER_ERROR_S: Final = 1.0
 """A lost GPU can make each wait fail at once."""
+
+log = structlog.get_logger()
 
 
 class XidWatcher:
@@ -34,7 +38,7 @@ class XidWatcher:
         self._uuids: dict[int, GpuUuid] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self.num_failed_waits = 0
+        self._last_fault: int | None = None
 
     def start(self) -> None:
         """Where the driver has no events at all, each GPU's registration says so."""
@@ -60,7 +64,10 @@ class XidWatcher:
         self._thread.join(4 * WAIT_MS / 1000)
         if self._thread.is_alive():
             return False
-        self._nvml.nvmlEventSetFree(self._event_set)
+        try:
+            self._nvml.nvmlEventSetFree(self._event_set)
+        except self._nvml.NVMLError as error:
+            log.info("event_set_not_freed", words=words_of(error))  # the driver is gone, and the set with it
         return True
 
     def _watch(self) -> None:
@@ -68,12 +75,19 @@ class XidWatcher:
             try:
                 data = self._nvml.nvmlEventSetWait_v2(self._event_set, WAIT_MS)
             except self._nvml.NVMLError as error:
-                if error.value != TIMEOUT:
-                    self.num_failed_waits += 1
-                    self._stop.wait(PAUSE_AFTER_ERROR_S)
+                self._pause_after(error)
                 continue
             if data.eventType & XID_EVENT:
                 self._deliver(self._event_of(data))
+
+    def _pause_after(self, error: Any) -> None:
+        """A wait that ends without an event; another kind of fault than the last is logged."""
+        is_new, self._last_fault = error.value != self._last_fault, error.value
+        if error.value == TIMEOUT:
+            return
+        if is_new:
+            log.warning("xid_wait_failed", words=words_of(error))
+        self._stop.wait(PAUSE_AFTER_ERROR_S)
 
     def _event_of(self, data: Any) -> ProbeEvent:
         uuid, fault = self._uuid_of(data.device)

@@ -9,6 +9,8 @@ import typer
 
 from muster.cli.exits import CommandError, Exit
 from muster.cli.output import AsJson, console, print_json
+from muster.logs import configure_logs
+from muster.settings import load_settings
 
 if TYPE_CHECKING:
     from agents.probes.interface import Probe
@@ -33,7 +35,7 @@ def scan(
         SimulatedModel | None, typer.Option(help="GPUs that do not exist, in place of this host's.")
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, max=72, help="How many simulated GPUs (8).")] = None,
-    faults: Annotated[Path | None, typer.Option(help="File of simulated faults.")] = None,
+    faults: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File of simulated faults.")] = None,
     listen: Annotated[float, typer.Option(min=0, max=3600, help="Seconds to listen for XIDs.")] = 1.0,
     *,
     as_json: AsJson = False,
@@ -43,6 +45,7 @@ def scan(
     from agents.scan import as_document
     from agents.scan import scan as look
 
+    configure_logs(load_settings(), "agent-scan")
     try:
         probe = _open(simulated, gpus, faults)
         try:
@@ -64,13 +67,23 @@ def scan(
 
 def _open(simulated: SimulatedModel | None, num_gpus: int | None, faults: Path | None) -> "Probe":
     if simulated is not None:
-        from agents.probes.profiles import PROFILES
-        from agents.probes.simulated import SimulatedProbe, simulated_uuids
-
-        return SimulatedProbe(PROFILES[simulated], simulated_uuids(num_gpus or 8), faults_path=faults)
+        return _open_simulated(simulated, num_gpus or 8, faults)
     if faults is not None or num_gpus is not None:
         raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
 
     from agents.probes.nvml import open_nvml_probe
 
     return open_nvml_probe()
+
+
+def _open_simulated(model: SimulatedModel, num_gpus: int, faults: Path | None) -> "Probe":
+    from agents.probes.faults import FaultFileError, read_faults
+    from agents.probes.profiles import PROFILES
+    from agents.probes.simulated import SimulatedProbe, simulated_uuids
+
+    if faults is not None:
+        try:
+            read_faults(faults)
+        except FaultFileError as error:
+            raise CommandError(str(error), code=Exit.USAGE) from error
+    return SimulatedProbe(PROFILES[model], simulated_uuids(num_gpus), faults_path=faults)

@@ -84,7 +84,7 @@ EXPORT int nvmlInitWithFlags(unsigned flags) {
     int code = open_state();
     return code ? code : (int)state->init_code;
 }
-EXPORT int nvmlShutdown(void) { return OK; }
+EXPORT int nvmlShutdown(void) { return (int)state->init_code; }
 EXPORT const char *nvmlErrorString(int code) { (void)code; return "an error of the fake"; }
 EXPORT int nvmlSystemGetDriverVersion(char *to, unsigned size) { return text(to, size, "580.95.05"); }
 EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 12080; return OK; }
@@ -265,7 +265,7 @@ EXPORT int nvmlDeviceGetFieldValues(Gpu *gpu, int count, Field *fields) {
 }
 
 EXPORT int nvmlEventSetCreate(void **set) { *set = state; return OK; }
-EXPORT int nvmlEventSetFree(void *set) { (void)set; return OK; }
+EXPORT int nvmlEventSetFree(void *set) { (void)set; return (int)state->init_code; }
 EXPORT int nvmlDeviceGetSupportedEventTypes(Gpu *gpu, unsigned long long *types) {
     ENTER(EVENTS); *types = 0x1F; return OK;
 }

@@ -8,6 +8,8 @@ import json
 import sys
 from typing import Any
 
+import structlog
+
 from agents.probes import nvml_library
 from agents.probes.interface import ProbeError
 from agents.probes.nvml import NvmlProbe, open_nvml_probe
@@ -51,6 +53,7 @@ def _answer(probe: NvmlProbe, asked: set[str], command: dict[str, Any]) -> objec
 
 
 def main() -> None:
+    structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))  # answers alone go to stdout
     asked = _record_lookups()
     try:
         probe = open_nvml_probe(deadline_s=float(sys.argv[1]))

@@ -313,6 +313,41 @@ def test_a_driver_that_goes_away_is_an_error_of_the_host_not_of_each_gpu(hosts: 
     assert len(host.check()) == 2
 
 
+def test_a_driver_that_went_away_can_be_let_go_of(hosts: Hosts) -> None:
+    host = hosts.healthy()
+    host.state.init_code = DRIVER_NOT_LOADED
+    assert host.ask("close") is None
+
+
+def test_a_gpu_that_hangs_from_the_start_is_named_once_it_answers(hosts: Hosts) -> None:
+    state = hosts.state(3)
+    state.gpus[1].hang_ms = 1_500
+    host = hosts.open(state)
+    assert [nameless["index"] for nameless in host.ask("identify")["nameless"]] == [1]
+    assert [found["gpu_uuid"] for found in host.check()] == [uuid_of(0), uuid_of(2)]
+    state.gpus[1].hang_ms = 0
+    wait_until(lambda: len(host.check()) == 3)
+    assert not any(found["is_lost"] or found["is_late"] for found in host.check())
+
+
+def test_a_gpu_that_hangs_while_the_count_changes_is_not_lost(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=2)
+    host.state.gpus[0].hang_ms = 3_000
+    host.state.num_gpus = 3
+    checks = host.check()
+    assert [(found["is_late"], found["is_lost"]) for found in checks] == [(True, False), (False, False), (False, False)]
+    assert {event["kind"] for event in host.events()} == {"gpu_count", "gpu_found"}
+
+
+def test_an_unsupported_reading_costs_no_other(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=1)
+    for group in Group:
+        host.state.gpus[0].unsupported = group
+        (found,) = host.check()
+        assert {name.name for name in METRICS if value(found, name.name) is None} == set(found["unsupported"])
+        assert found["faults"] == {}
+
+
 def test_the_fake_exports_just_what_the_probe_asks_for(hosts: Hosts, libraries: Libraries) -> None:
     asked = {"nvmlErrorString"}  # for codes that pynvml has no words for
     for library in ("today", "older"):

@@ -137,6 +137,14 @@ def test_options_that_do_not_fit_are_a_usage_error(words: tuple[str, ...]) -> No
     assert scan(*words).returncode == Exit.USAGE
 
 
+def test_a_file_that_is_no_document_of_faults_is_refused(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.json"
+    faults.write_text('{"faults": [{"gpu": "GPU-1", "kind": "gremlin"}]}')
+    answer = scan("--simulated", "h100", "--faults", str(faults))
+    assert answer.returncode == Exit.USAGE
+    assert "gremlin" in answer.stderr
+
+
 def test_a_scan_needs_no_package_of_the_server() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", WITHOUT_SERVER, "agent", "scan", "--simulated", "h100", "--listen", "0"],
