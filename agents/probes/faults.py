@@ -119,6 +119,11 @@ class FaultFile:
         self._seen: tuple[int, int, int] | None = None
         self._faults: tuple[Fault, ...] = ()
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether the next ``faults`` reads the file: one ``stat``."""
+        return self._stamp() != self._seen
+
     def faults(self) -> tuple[Fault, ...]:
         stamp = self._stamp()
         if stamp != self._seen:

@@ -3,6 +3,7 @@
 For the same seed, faults and times of the checks it gives the same values.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -85,6 +86,7 @@ class SimulatedProbe:
         self._presence = Presence(session=str(time.monotonic_ns()))
         self._presence.start(uuids, len(uuids))
         self._latest_ms = 0
+        self._next_due_ms = math.inf
         self._told: set[str] = set()
         self._pending: list[ProbeEvent] = []
         self._energy = {uuid: _Energy() for uuid in uuids}
@@ -118,6 +120,8 @@ class SimulatedProbe:
     def _take_events(self) -> tuple[ProbeEvent, ...]:
         with self._lock:
             now_ms = self._wall_ms()
+            if not self._pending and not self._file.has_changed and now_ms < self._next_due_ms:
+                return ()
             self._notice(self._faults_by_gpu(now_ms), now_ms)
             found, self._pending = tuple(self._pending), []
             return found
@@ -129,9 +133,11 @@ class SimulatedProbe:
         """
         self._latest_ms = max(self._latest_ms, now_ms)
         due: dict[GpuUuid, list[Fault]] = {uuid: [] for uuid in self._slots}
-        for fault in self._file.faults():
-            if fault.at_ms <= self._latest_ms and fault.gpu in due:
+        ours = [fault for fault in self._file.faults() if fault.gpu in due]
+        for fault in ours:
+            if fault.at_ms <= self._latest_ms:
                 due[GpuUuid(fault.gpu)].append(fault)
+        self._next_due_ms = min((fault.at_ms for fault in ours if fault.at_ms > self._latest_ms), default=math.inf)
         return due
 
     def _notice(self, faults: dict[GpuUuid, list[Fault]], now_ms: int) -> None:
