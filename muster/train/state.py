@@ -1,0 +1,147 @@
+"""What must be equal for the next step to be the same: model, optimizer, scheduler, each rank's random numbers.
+
+Replicated state is cut into one part a rank, so that all write at once; random numbers are each rank's own and lie
+under a name of their own (one name for all would silently restore one rank's numbers everywhere).
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Stateful(Protocol):
+    """What a scheduler is to us."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any], /) -> object: ...
+
+
+class CoverageError(Exception):
+    """The parts of a checkpoint do not make up the whole state."""
+
+
+def part_of(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    scheduler: Stateful | None,
+    *,
+    rank: int,
+    world_size: int,
+) -> bytes:
+    """This rank's part, staged: what training does afterwards does not reach it."""
+    part: dict[str, Any] = {
+        "model": _share(model.state_dict(), rank, world_size),
+        "rng": random_state(),
+    }
+    if optimizer is not None:
+        state = optimizer.state_dict()
+        part["optimizer"] = {"state": _share(state["state"], rank, world_size)}
+        if rank == 0:
+            part["optimizer"]["param_groups"] = state["param_groups"]
+    if scheduler is not None and rank == 0:
+        part["scheduler"] = scheduler.state_dict()
+    buffer = io.BytesIO()
+    torch.save(part, buffer)
+    return buffer.getvalue()
+
+
+def _share(whole: Mapping[Any, Any], rank: int, world_size: int) -> dict[Any, Any]:
+    """This rank's entries, so that all ranks have about as much to write; the same cut on each rank."""
+    loads = [0] * world_size
+    chosen = {}
+    for key, value in sorted(whole.items(), key=lambda item: -_size_of(item[1])):
+        owner = loads.index(min(loads))
+        loads[owner] += _size_of(value) + 1
+        if owner == rank:
+            chosen[key] = value
+    return chosen
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    return sum(_size_of(inner) for inner in value.values()) if isinstance(value, dict) else 0
+
+
+def restore(
+    parts: Iterable[bytes],
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    scheduler: Stateful | None,
+    *,
+    rank: int,
+) -> bool:
+    """Load all parts, verified before. Returns whether this rank found its own random numbers there.
+
+    Raises:
+        CoverageError: a parameter is missing or of another shape, or the optimizer's state is not whole.
+    """
+    loaded = [torch.load(io.BytesIO(part), map_location="cpu", weights_only=True) for part in parts]
+    weights = {key: value for part in loaded for key, value in part["model"].items()}
+    try:
+        model.load_state_dict(weights, strict=True)
+    except RuntimeError as fault:
+        raise CoverageError(f"the model differs from the one that was saved: {fault}") from fault
+    if optimizer is not None:
+        _restore_optimizer(loaded, optimizer)
+    if scheduler is not None:
+        if "scheduler" not in loaded[0]:
+            raise CoverageError("no scheduler was saved")
+        scheduler.load_state_dict(loaded[0]["scheduler"])
+    if rank < len(loaded):
+        set_random_state(loaded[rank]["rng"])
+        return True
+    return False
+
+
+def _restore_optimizer(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> None:
+    if any("optimizer" not in part for part in loaded):
+        raise CoverageError("no optimizer was saved")
+    state = {key: value for part in loaded for key, value in part["optimizer"]["state"].items()}
+    try:
+        optimizer.load_state_dict({"state": state, "param_groups": loaded[0]["optimizer"]["param_groups"]})
+    except (ValueError, KeyError) as fault:
+        raise CoverageError(f"the optimizer differs from the one that was saved: {fault}") from fault
+
+
+def random_state() -> dict[str, Any]:
+    """Python's, torch's, each GPU's, and numpy's where the program uses it."""
+    version, numbers, gauss = random.getstate()
+    state: dict[str, Any] = {"python": [version, list(numbers), gauss], "torch": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        name, keys, position, has_gauss, cached = numpy.random.get_state()
+        state["numpy"] = [str(name), [int(key) for key in keys], int(position), int(has_gauss), float(cached)]
+    return state
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and "numpy" in state:
+        name, keys, position, has_gauss, cached = state["numpy"]
+        numpy.random.set_state((name, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
+
+
+def seed_rank(seed: int, rank: int) -> None:
+    """Each rank its own numbers, the same in every run."""
+    random.seed(seed * 1_000_003 + rank)
+    torch.manual_seed(seed * 1_000_003 + rank)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed((seed * 1_000_003 + rank) % 2**32)
