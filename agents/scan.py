@@ -95,7 +95,9 @@ def _findings_of(check: GpuCheck, identity: GpuIdentity | None) -> tuple[str, ..
 
 def _uncorrected_ecc(check: GpuCheck) -> str | None:
     count = value_of(check.values, "ecc_uncorrected_volatile")
-    return f"{count:.0f} uncorrected ECC errors since the driver was loaded" if count else None
+    if not count:
+        return None
+    return f"{count:.0f} uncorrected ECC error{'s' if count != 1 else ''} since the driver was loaded"
 
 
 def _remap_pending(check: GpuCheck) -> str | None:
@@ -121,7 +123,7 @@ def _clock_events(check: GpuCheck) -> str | None:
 
 def _too_hot(check: GpuCheck) -> str | None:
     margin_c = value_of(check.values, "temperature_margin_c")
-    return f"{-margin_c:.0f} °C past its slowdown temperature" if margin_c is not None and margin_c < 0 else None
+    return f"{-margin_c:.0f} degrees past its slowdown temperature" if margin_c is not None and margin_c < 0 else None
 
 
 _RULES: Final[tuple[Callable[[GpuCheck], str | None], ...]] = (

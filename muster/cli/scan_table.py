@@ -11,7 +11,7 @@ from muster.domain.metrics import value_of
 
 MIB_PER_GIB = 1024
 NOTHING = "-"
-_COLUMNS = ("#", "GPU", "MODEL", "°C", "W", "UTIL", "GiB", "ECC", "XID", "STATE")
+_COLUMNS = ("#", "GPU", "MODEL", "TEMP", "W", "UTIL", "GiB", "ECC", "XID", "STATE")
 _STYLES = {"OK": "green", "FAULT": "red", "LOST": "red", "LATE": "yellow", "MIG": "dim"}
 
 
@@ -26,8 +26,8 @@ def print_report(report: ScanReport, out: Console) -> None:
 
 
 def short_uuid(uuid: str) -> str:
-    """First and last four digits: enough to tell the GPUs of one host apart."""
-    return uuid if len(uuid) <= 13 else f"{uuid[:8]}…{uuid[-4:]}"
+    """First and last four digits: enough to tell the GPUs of one host apart. Plain ASCII, for any terminal."""
+    return uuid if len(uuid) <= 14 else f"{uuid[:8]}..{uuid[-4:]}"
 
 
 def _row(gpu: ScannedGpu) -> tuple[str, ...]:

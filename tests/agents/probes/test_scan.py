@@ -60,6 +60,12 @@ def test_healthy_gpus_end_in_0_and_a_table_of_80_columns(model: str) -> None:
     assert "no fault found" in answer.stdout
 
 
+def test_a_terminal_of_plain_ascii_gets_the_table_too() -> None:
+    answer = scan("--simulated", "h100", PYTHONIOENCODING="ascii")
+    assert answer.returncode == Exit.OK
+    assert "8 GPUs, simulated" in answer.stdout
+
+
 def test_every_profile_can_be_scanned() -> None:
     assert {model.value for model in SimulatedModel} == set(PROFILES)
 
@@ -78,7 +84,7 @@ def test_what_is_unsupported_is_listed() -> None:
         (Fault(gpu=UUID, kind="row_remap_pending"), "waits for a GPU reset"),
         (Fault(gpu=UUID, kind="row_remap_failure"), "to be replaced"),
         (Fault(gpu=UUID, kind="clock_event", bits=0x80), "power brake"),
-        (Fault(gpu=UUID, kind="heat", temperature_c=95), "8 °C past its slowdown temperature"),
+        (Fault(gpu=UUID, kind="heat", temperature_c=95), "8 degrees past its slowdown temperature"),
         (Fault(gpu=UUID, kind="nvlink_down", count=1), "1 of 18 NVLinks"),
         (Fault(gpu=UUID, kind="lost"), "GPU is lost"),
         (Fault(gpu=UUID, kind="late"), "no answer"),
