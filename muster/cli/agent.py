@@ -14,6 +14,7 @@ from muster.settings import load_settings
 
 if TYPE_CHECKING:
     from agents.probes.interface import Probe
+    from agents.scan import ScanReport
 
 app = typer.Typer(help="The agent of a GPU host: what its GPUs say.", no_args_is_help=True)
 
@@ -41,22 +42,14 @@ def scan(
     as_json: AsJson = False,
 ) -> int:
     """Look once at every GPU of this host. Exit code 0: no fault; 1: a fault; 3: there is no driver to ask."""
-    from agents.probes.interface import ProbeError
-    from agents.scan import as_document
-    from agents.scan import scan as look
-
+    if simulated is None and (faults is not None or gpus is not None):
+        raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
     configure_logs(load_settings(), "agent-scan")
-    try:
-        probe = _open(simulated, gpus, faults)
-        try:
-            report = look(probe, now_ms=time.time_ns() // 1_000_000, listen_s=listen)
-        finally:
-            probe.close()
-    except ProbeError as error:
-        raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
-    if not report.gpus and not report.inventory.nameless:
-        raise CommandError("the NVIDIA driver lists no GPU", "Look at `lspci` and the kernel log.", Exit.NOT_FOUND)
+    num_simulated = None if simulated is None else gpus or 8
+    report = _look(open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults), listen)
     if as_json:
+        from agents.scan import as_document
+
         print_json(as_document(report))
     else:
         from muster.cli.scan_table import print_report
@@ -65,15 +58,37 @@ def scan(
     return Exit.OK if report.is_healthy else Exit.FAILED
 
 
-def _open(simulated: SimulatedModel | None, num_gpus: int | None, faults: Path | None) -> "Probe":
-    if simulated is not None:
-        return _open_simulated(simulated, num_gpus or 8, faults)
-    if faults is not None or num_gpus is not None:
-        raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
+def _look(probe: "Probe", listen_s: float) -> "ScanReport":
+    from agents.probes.interface import ProbeError
+    from agents.scan import scan as look
 
+    try:
+        report = look(probe, now_ms=time.time_ns() // 1_000_000, listen_s=listen_s)
+    except ProbeError as error:
+        raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
+    finally:
+        probe.close()
+    if not report.gpus and not report.inventory.nameless:
+        raise CommandError("the NVIDIA driver lists no GPU", "Look at `lspci` and the kernel log.", Exit.NOT_FOUND)
+    return report
+
+
+def open_probe(
+    num_simulated: int | None = None,
+    *,
+    model: SimulatedModel = SimulatedModel.H100,
+    faults: Path | None = None,
+) -> "Probe":
+    """This host's GPUs, or so many simulated ones. Raises CommandError with words and advice."""
+    if num_simulated is not None:
+        return _open_simulated(model, num_simulated, faults)
+    from agents.probes.interface import ProbeError
     from agents.probes.nvml import open_nvml_probe
 
-    return open_nvml_probe()
+    try:
+        return open_nvml_probe()
+    except ProbeError as error:
+        raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
 
 
 def _open_simulated(model: SimulatedModel, num_gpus: int, faults: Path | None) -> "Probe":
