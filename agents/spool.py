@@ -205,6 +205,11 @@ class Spool:
         with self._lock:
             return self._entries.newest("metrics") or self._entries.newest("health")
 
+    def next_event(self, boot_id: str, after_seq: int) -> Entry | None:
+        """The oldest event that waits and is newer than ``after_seq`` of this boot."""
+        with self._lock:
+            return self._entries.oldest_after("events", boot_id, after_seq)
+
     def oldest(self, *priorities: Priority) -> Entry | None:
         """The oldest that waits, of the first of ``priorities`` (all by default) that has any."""
         with self._lock:
@@ -249,7 +254,7 @@ class Spool:
         return sum(segment.size for segment in self._segments)
 
     def newest_seq(self, boot_id: str) -> int:
-        """The greatest that is still kept of this boot; 0 where there is none."""
+        """The greatest that is kept of this boot; 0 where there is none."""
         with self._lock:
             return max((entry.seq for entry in self._entries if entry.boot_id == boot_id), default=0)
 

@@ -70,6 +70,15 @@ class Entries:
     def newest(self, priority: Priority) -> Entry | None:
         return next(reversed(self._by_priority[priority].values()), None)
 
+    def oldest_after(self, priority: Priority, boot_id: str, seq: int) -> Entry | None:
+        """Looks from the newest backwards, so that a long backlog costs nothing."""
+        found = None
+        for entry in reversed(self._by_priority[priority].values()):
+            if entry.boot_id != boot_id or entry.seq <= seq:
+                break
+            found = entry
+        return found
+
     def of_segment(self, segment: Segment) -> list[Entry]:
         return [entry for entry in self._by_priority[segment.priority].values() if entry.segment is segment]
 

@@ -116,6 +116,10 @@ class RestClient:
         version = self._read(f"/v1/keys/{key_id}")["version"]
         return self._change("DELETE", f"/v1/keys/{key_id}", None, headers={"If-Match": f'"v{version}"'})
 
+    def create_join_token(self, wanted: Document) -> Document:
+        """Its ``token`` is in this answer alone, so it is never asked for twice."""
+        return self._change("POST", "/v1/join-tokens", wanted, is_repeatable=False)
+
     def create_tenant(self, name: str) -> Document:
         return self._change("POST", "/v1/tenants", {"name": name})
 

@@ -11,6 +11,7 @@ from muster import __version__
 
 CONNECT_TIMEOUT_S: Final = 2.0
 REQUEST_TIMEOUT_S: Final = 10.0
+KEEP_ALIVE_S: Final = 5.0
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -36,8 +37,12 @@ class InsecureAddressError(ValueError):
     """http:// beyond loopback."""
 
 
-def open_http(api_url: str, token: str, *, ca_file: Path | None = None) -> httpx.Client:
+def open_http(
+    api_url: str, token: str, *, ca_file: Path | None = None, keep_alive_s: float = KEEP_ALIVE_S
+) -> httpx.Client:
     """A client that never follows redirects, so a key never goes to another host.
+
+    ``keep_alive_s``: how long an idle connection is kept; below the server's own 60 s.
 
     Raises:
         InsecureAddressError: ``api_url`` is http:// and not on loopback.
@@ -50,6 +55,7 @@ def open_http(api_url: str, token: str, *, ca_file: Path | None = None) -> httpx
         base_url=api_url,
         headers={"Authorization": f"Bearer {token}", "User-Agent": f"muster/{__version__}"},
         timeout=httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+        limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=keep_alive_s),
         verify=ssl.create_default_context(cafile=str(ca_file)) if ca_file else True,
         follow_redirects=False,
         trust_env=False,

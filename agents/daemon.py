@@ -1,0 +1,166 @@
+"""``muster agent run``: samples on an interval, events the moment they come, one uplink for both.
+
+Three threads: the sampler and the watcher put reports into the spool and wake the uplink; nothing else is shared. When
+the control plane, the disk or a GPU is away, the rest goes on.
+"""
+
+import random
+import secrets
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from agents import host_facts
+from agents.identity import EnrolmentClient, IdentityError, enrol, join_token_from, stored_identity
+from agents.observer import Clocks, Observer
+from agents.probes.interface import Probe
+from agents.spool import Spool, SpoolLimits
+from agents.telemetry_client import TelemetryClient
+from agents.tokens import NodeIdentity, NoTokenError, TokenKeeper
+from agents.uplink import Uplink
+from muster.client.transport import UnreachableError
+from muster.processes import Loop, run_loops, stop_on_signals
+from muster.settings import Settings, SettingsError
+
+JITTER: Final = 0.1
+EVENT_WAIT_S: Final = 1.0
+EARLY_PAUSE_S: Final = 0.25
+"""After a wait for events that came back early with none: a probe that cannot wait must not be asked in a spin."""
+ENROL_RETRY_S: Final = 5.0
+_log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings, probe: Probe, *, join_token_file: Path | None = None) -> None:
+    """Until SIGTERM or SIGINT. Whatever waits in the spool is sent by the next life.
+
+    With ``api_key_file`` set that key is used; else the host's own identity, which ``join_token_file`` gives once.
+
+    Raises:
+        SettingsError: no address of the control plane.
+        IdentityError: the host has not enrolled, and no join token is named.
+        SpoolInUseError: another agent works in the same state folder.
+        Problem: the server refuses the enrolment.
+    """
+    stop = stop_on_signals()
+    settings.require("api_url")
+    boot_id = settings.simulated_boot_id or host_facts.current_boot_id()
+    folder = settings.state_dir.absolute() / "agent"
+    clocks = Clocks()
+    chance = random.Random(secrets.randbits(64))  # noqa: S311  # jitter, no secret
+    spool = Spool(folder / "spool", SpoolLimits(), monotonic_ms=clocks.boottime_ms)
+    try:
+        client = _client(settings, probe, folder, boot_id, join_token_file, clocks, chance, stop)
+        if client is not None:
+            _observe(probe, spool, client, boot_id, clocks, chance, stop)
+            client.close()
+    finally:
+        spool.close()
+        probe.close()
+    _log.info("agent_ended", num_reports_kept=spool.state().num_reports)
+
+
+def _observe(
+    probe: Probe,
+    spool: Spool,
+    client: TelemetryClient,
+    boot_id: str,
+    clocks: Clocks,
+    chance: random.Random,
+    stop: threading.Event,
+) -> None:
+    uplink = Uplink(
+        spool,
+        client,
+        boot_id,
+        monotonic_ms=clocks.boottime_ms,
+        wall_ms=clocks.wall_ms,
+        chance=chance,
+    )
+    observer = Observer(probe, spool, boot_id, clocks=clocks, wake=lambda is_urgent: uplink.wake(is_urgent=is_urgent))
+    uplink.on_interval = observer.set_interval
+    loops = [
+        Loop("sampler", lambda ending: keep_sampling(observer, ending, chance)),
+        Loop("watcher", lambda ending: keep_watching(observer, ending)),
+        Loop("uplink", uplink.run),
+    ]
+    _log.info("agent_started", boot_id=boot_id, num_reports_kept=spool.state().num_reports)
+    run_loops(loops, stop)
+
+
+def keep_sampling(observer: Observer, stop: threading.Event, chance: random.Random) -> None:
+    """With jitter, so that a fleet started at once does not report at once."""
+    while not stop.is_set():
+        observer.sample()
+        stop.wait(observer.interval_s * chance.uniform(1 - JITTER, 1 + JITTER))
+
+
+def keep_watching(observer: Observer, stop: threading.Event) -> None:
+    while not stop.is_set():
+        began_s = time.monotonic()
+        if observer.watch(EVENT_WAIT_S) == 0 and time.monotonic() - began_s < EVENT_WAIT_S / 2:
+            stop.wait(EARLY_PAUSE_S)
+
+
+def _client(
+    settings: Settings,
+    probe: Probe,
+    folder: Path,
+    boot_id: str,
+    join_token_file: Path | None,
+    clocks: Clocks,
+    chance: random.Random,
+    stop: threading.Event,
+) -> TelemetryClient | None:
+    """None: asked to stop before the host had enrolled."""
+    api_url = str(settings.api_url)
+    if settings.api_key_file is not None:
+        key_file = settings.api_key_file
+        try:
+            _read_key(key_file)
+        except NoTokenError as fault:
+            raise SettingsError([f"MUSTER_API_KEY_FILE: {fault}"]) from fault
+        return TelemetryClient(api_url, token=lambda: _read_key(key_file), ca_file=settings.api_ca_file)
+    enrolment = EnrolmentClient(api_url, ca_file=settings.api_ca_file)
+    identity = stored_identity(folder) or _enrolled(folder, enrolment, probe, join_token_file, stop)
+    if identity is None:
+        return None
+    keeper = TokenKeeper(
+        identity,
+        enrolment.ask_token,
+        boot_id,
+        monotonic_ms=clocks.boottime_ms,
+        wall_ms=clocks.wall_ms,
+        chance=chance,
+        token_file=folder / "node.token",
+    )
+    return TelemetryClient(api_url, token=keeper.token, spurn=keeper.spurn, ca_file=settings.api_ca_file)
+
+
+def _read_key(path: Path) -> str:
+    """Read anew each time: whoever renews the file is heard at once."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoTokenError(f"{path} cannot be read ({error})") from error
+
+
+def _enrolled(
+    folder: Path, client: EnrolmentClient, probe: Probe, join_token_file: Path | None, stop: threading.Event
+) -> NodeIdentity | None:
+    if join_token_file is None:
+        raise IdentityError(
+            "this host has not enrolled yet: ask an operator for `muster join-token create <host name>`, put the token"
+            " into a file, mode 0600, and name it with --join-token-file"
+        )
+    join_token = join_token_from(join_token_file)
+    inventory = probe.identify()
+    while not stop.is_set():
+        try:
+            return enrol(folder, client, join_token=join_token, host_name=host_facts.host_name(), inventory=inventory)
+        except UnreachableError as fault:
+            _log.warning("enrolment_waits", fault=str(fault), retry_s=ENROL_RETRY_S)
+            stop.wait(ENROL_RETRY_S)
+    return None

@@ -1,0 +1,147 @@
+"""Who this host is to the control plane: its own Ed25519 key, made here and never sent, and the node it stands for."""
+
+import stat
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from agents.durable import create_durably, write_durably
+from agents.probes.interface import HostInventory
+from agents.tokens import NodeIdentity
+from muster.client.transport import UnreachableError, open_http, send
+from muster.wire.enrolment import (
+    ENROLMENT_PROTOCOL,
+    EnrolAnswer,
+    EnrolRequest,
+    GpuClaim,
+    TokenAnswer,
+    TokenRequest,
+)
+
+KEY_FILE: Final = "node_key"
+NODE_FILE: Final = "identity.json"
+_KEY_BYTES: Final = 32
+_log = structlog.get_logger(__name__)
+
+
+class IdentityError(Exception):
+    """The host has no usable identity. Says what to do."""
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    node_id: str
+
+
+class EnrolmentClient:
+    """Enrolment and tokens over HTTP. Each call raises ``UnreachableError`` or ``Problem``."""
+
+    def __init__(self, api_url: str, *, ca_file: Path | None = None) -> None:
+        self._http = open_http(api_url, "", ca_file=ca_file)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def enrol(self, request: EnrolRequest) -> EnrolAnswer:
+        answer: EnrolAnswer = self._post("/v1/enrol", request, EnrolAnswer)
+        return answer
+
+    def ask_token(self, node_id: str, request: TokenRequest) -> TokenAnswer:
+        answer: TokenAnswer = self._post(f"/v1/nodes/{node_id}/token", request, TokenAnswer)
+        return answer
+
+    def _post(self, path: str, message: msgspec.Struct, answer_type: Any) -> Any:
+        headers = {"Content-Type": "application/json"}
+        answer = send(self._http, "POST", path, content=msgspec.json.encode(message), headers=headers)
+        try:
+            return msgspec.json.decode(answer.content, type=answer_type)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UnreachableError(f"the answer of {path} cannot be read: {error}") from error
+
+
+class Enroller(Protocol):
+    def enrol(self, request: EnrolRequest) -> EnrolAnswer: ...
+
+
+def load_or_make_key(path: Path) -> Ed25519PrivateKey:
+    """The node's key, made on the first call: 32 bytes, mode 0600.
+
+    Raises:
+        IdentityError: others can read it, or it is no key.
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not path.exists():
+        create_durably(path, Ed25519PrivateKey.generate().private_bytes_raw())
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise IdentityError(f"{path}: others can read the node's key; delete it and enrol the host again")
+    content = path.read_bytes()
+    if len(content) != _KEY_BYTES:
+        raise IdentityError(f"{path}: holds no Ed25519 key of {_KEY_BYTES} bytes; delete it and enrol the host again")
+    return Ed25519PrivateKey.from_private_bytes(content)
+
+
+def stored_identity(folder: Path) -> NodeIdentity | None:
+    """None: the host has not enrolled yet. Raises as ``load_or_make_key``."""
+    try:
+        stored = msgspec.json.decode((folder / NODE_FILE).read_bytes(), type=_Stored)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise IdentityError(f"{folder / NODE_FILE}: cannot be read; delete it and enrol the host again") from error
+    return NodeIdentity(stored.node_id, load_or_make_key(folder / KEY_FILE))
+
+
+def enrol(folder: Path, client: Enroller, *, join_token: str, host_name: str, inventory: HostInventory) -> NodeIdentity:
+    """Exchange the join token for a node, and remember it. Interrupted anywhere, it may be called again.
+
+    Raises:
+        Problem: the server refuses: the token, or a GPU of another node.
+        UnreachableError: the server does not answer.
+    """
+    key = load_or_make_key(folder / KEY_FILE)
+    request = EnrolRequest(
+        protocol=ENROLMENT_PROTOCOL,
+        token=join_token,
+        host_name=host_name.lower(),
+        public_key=key.public_key().public_bytes_raw(),
+        gpus=claims_of(inventory),
+        is_simulated=inventory.is_simulated,
+    )
+    answer = client.enrol(request)
+    write_durably(folder / NODE_FILE, msgspec.json.encode(_Stored(answer.node_id)))
+    _log.info("host_enrolled", node_id=answer.node_id, host_name=host_name, num_gpus=len(request.gpus))
+    return NodeIdentity(answer.node_id, key)
+
+
+def claims_of(inventory: HostInventory) -> tuple[GpuClaim, ...]:
+    """Raises IdentityError: a GPU does not say its memory, without which it cannot be placed."""
+    silent = [gpu.uuid for gpu in inventory.gpus if not gpu.memory_bytes]
+    if silent:
+        raise IdentityError(f"these GPUs do not say how much memory they have: {', '.join(silent)}")
+    return tuple(
+        GpuClaim(
+            uuid=gpu.uuid,
+            slot_index=gpu.index,
+            model=(gpu.model or "unknown")[:128],
+            memory_bytes=gpu.memory_bytes or 0,
+            compute_capability=gpu.compute_capability or "unknown",
+            driver_version=inventory.driver_version or "unknown",
+            serial=gpu.serial,
+        )
+        for gpu in inventory.gpus
+    )
+
+
+def join_token_from(path: Path) -> str:
+    """Raises IdentityError: it cannot be read, or others can read it."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IdentityError(f"the join token {path} cannot be read ({error})") from error
+    if mode & 0o077:
+        raise IdentityError(f"{path}: others can read the join token; set its mode to 0600")
+    return text

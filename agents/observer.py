@@ -1,0 +1,112 @@
+"""What the sampler and the watcher do, one turn at a time: look, put into the spool, wake the uplink."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from agents import host_facts
+from agents.probes.interface import GpuCheck, Probe, ProbeError
+from agents.reports import Numbering, OpenEvents, events_report, sample_report
+from agents.spool import Spool
+from agents.spool_gaps import SEQ_STEP
+from muster import __version__
+from muster.wire.telemetry import NodeReport
+
+INTERVAL_S: Final = 10.0
+MIN_INTERVAL_S: Final = 1.0
+MAX_INTERVAL_S: Final = 300.0
+EVENTS_PER_REPORT: Final = 200
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Milliseconds: ``boottime`` for durations and numbers, ``wall`` for dates."""
+
+    boottime_ms: Callable[[], int] = host_facts.boottime_ms
+    wall_ms: Callable[[], int] = host_facts.wall_ms
+
+
+class Observer:
+    """``wake`` tells the uplink that something waits; True: an event."""
+
+    def __init__(
+        self, probe: Probe, spool: Spool, boot_id: str, *, clocks: Clocks, wake: Callable[[bool], None]
+    ) -> None:
+        self._probe = probe
+        self._spool = spool
+        self._boot_id = boot_id
+        self._clocks = clocks
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._numbering = Numbering(spool.newest_seq(boot_id), SEQ_STEP)
+        self._open_events = OpenEvents()
+        self._driver_version: str | None = None
+        self._was_probed = True
+        self.interval_s = INTERVAL_S
+
+    def set_interval(self, seconds: float) -> None:
+        """As the server wishes, within reason."""
+        self.interval_s = min(max(seconds, MIN_INTERVAL_S), MAX_INTERVAL_S)
+
+    def sample(self) -> None:
+        """One report of current state. Where the driver is away altogether, the node's own state alone."""
+        at_ms = self._clocks.wall_ms()
+        checks = self._checks(at_ms)
+        node = self._node_report(checks)
+        with self._lock:
+            report = sample_report(
+                checks, node, self._open_events, boot_id=self._boot_id, seq=self._next_seq(), at_ms=at_ms
+            )
+            self._spool.append(report, "metrics" if report.gpus else "health")
+        self._spool.sync()
+        self._wake(False)
+
+    def watch(self, timeout_s: float) -> int:
+        """Waits for events and keeps them, durably, before the uplink hears of them. Returns how many came."""
+        events = self._probe.events(timeout_s)
+        if not events:
+            return 0
+        with self._lock:
+            said = tuple(one for event in events for one in self._open_events.take(event, self._boot_id))
+            for start in range(0, len(said), EVENTS_PER_REPORT):
+                part = said[start : start + EVENTS_PER_REPORT]
+                at_ms = self._clocks.wall_ms()
+                report = events_report(part, boot_id=self._boot_id, seq=self._next_seq(), at_ms=at_ms)
+                self._spool.append(report, "events")
+        self._wake(True)
+        return len(events)
+
+    def _next_seq(self) -> int:
+        return self._numbering.next(self._clocks.boottime_ms())
+
+    def _checks(self, at_ms: int) -> tuple[GpuCheck, ...]:
+        try:
+            if self._driver_version is None:
+                self._driver_version = self._probe.identify().driver_version
+            checks = self._probe.check(at_ms)
+        except ProbeError as error:
+            if self._was_probed:
+                _log.error("gpus_cannot_be_probed", fault=str(error), suggestion=error.suggestion)
+            self._was_probed = False
+            self._driver_version = None
+            return ()
+        if not self._was_probed:
+            _log.info("gpus_can_be_probed_again", num_gpus=len(checks))
+        self._was_probed = True
+        return checks
+
+    def _node_report(self, checks: tuple[GpuCheck, ...]) -> NodeReport:
+        state = self._spool.state()
+        return NodeReport(
+            cpu_percent=host_facts.cpu_percent(),
+            memory_used_mib=host_facts.memory_used_mib(),
+            num_gpus=sum(1 for check in checks if not check.is_lost),
+            agent_version=__version__,
+            driver_version=(self._driver_version or "")[:128],
+            spool_reports=state.num_reports,
+            spool_bytes=state.num_bytes,
+        )

@@ -1,0 +1,147 @@
+"""One report to the server, and what its answer means for that report."""
+
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Final
+
+import httpx
+import msgspec
+
+from agents.tokens import NoTokenError
+from muster.client.transport import open_http
+from muster.wire.telemetry import ReportAccepted
+
+PATH: Final = "/v1/telemetry"
+GZIP_ABOVE_BYTES: Final = 8 << 10
+MAX_RETRY_AFTER_S: Final = 600.0
+KEEP_ALIVE_S: Final = 50.0
+"""More than a few intervals, so that no report needs a handshake; less than the server's own 60 s."""
+
+_REPEATABLE: Final = frozenset({408, 425, 429})
+_ABOUT_THE_CREDENTIAL: Final = frozenset({401, 403})
+_ABOUT_THE_SERVER: Final = frozenset({404, 405, 407, 426})
+"""Nothing is wrong with the report: the path or the protocol is not served here (yet)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    interval_s: float
+    is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The server will never take this report."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Not now. ``retry_after_s``: the server's own word. ``is_for_long``: trying soon is of no use.
+
+    ``is_failure``: the server failed on this very report, as far as one can tell (status 500).
+    """
+
+    why: str
+    retry_after_s: float | None = None
+    is_for_long: bool = False
+    is_failure: bool = False
+
+
+Outcome = Accepted | Refused | Later
+
+
+class TelemetryClient:
+    """``token`` gives the credential of the moment; ``spurn`` is told of one that the server does not take."""
+
+    def __init__(
+        self,
+        api_url: str,
+        *,
+        token: Callable[[], str],
+        spurn: Callable[[str], None] = lambda _token: None,
+        ca_file: Path | None = None,
+    ) -> None:
+        self._http = open_http(api_url, "", ca_file=ca_file, keep_alive_s=KEEP_ALIVE_S)
+        self._token = token
+        self._spurn = spurn
+
+    def close(self) -> None:
+        self._http.close()
+
+    def send(self, content: bytes) -> Outcome:
+        """Raises nothing: whatever happens is an outcome."""
+        try:
+            token = self._token()
+        except NoTokenError as fault:
+            return Later(str(fault), is_for_long=fault.is_for_long)
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        if len(content) > GZIP_ABOVE_BYTES:
+            headers["Content-Encoding"] = "gzip"
+            content = gzip.compress(content, 6, mtime=0)
+        try:
+            answer = self._http.post(PATH, content=content, headers=headers)
+        except httpx.HTTPError as error:
+            return Later(f"no answer: {str(error) or type(error).__name__}")
+        if answer.status_code == 401:
+            self._spurn(token)
+        return outcome_of(answer)
+
+
+def outcome_of(answer: httpx.Response) -> Outcome:
+    status = answer.status_code
+    if answer.is_success:
+        return _accepted(answer)
+    words = f"{status} {_code_of(answer)}"
+    wait_s = retry_after_s(answer)
+    if status in _REPEATABLE or status >= 500:
+        return Later(words, retry_after_s=wait_s, is_failure=status == 500)
+    if status in _ABOUT_THE_CREDENTIAL:
+        # With a fresh token it may go at once; where there is none, the asking for it has a pace of its own.
+        return Later(words, retry_after_s=wait_s, is_for_long=status != 401)
+    if status in _ABOUT_THE_SERVER or status < 400:
+        return Later(words, retry_after_s=wait_s, is_for_long=True)
+    return Refused(words)
+
+
+def _accepted(answer: httpx.Response) -> Outcome:
+    try:
+        message = msgspec.json.decode(answer.content, type=ReportAccepted)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Later(f"{answer.status_code} with an answer that cannot be read", is_for_long=True)
+    return Accepted(message.interval_s, message.is_duplicate)
+
+
+def _code_of(answer: httpx.Response) -> str:
+    try:
+        document = answer.json()
+    except (ValueError, UnicodeDecodeError):
+        return ""
+    if not isinstance(document, dict):
+        return ""
+    return f"{document.get('code', '')}: {document.get('detail', '')}"[:300]
+
+
+def retry_after_s(answer: httpx.Response) -> float | None:
+    """The header in seconds: a number, or a date by the server's own clock. Ten minutes at most."""
+    text = answer.headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:6]), MAX_RETRY_AFTER_S)
+    until = _date_of(text)
+    if until is None:
+        return None
+    now = _date_of(answer.headers.get("date", "")) or datetime.now(UTC)
+    return min(max((until - now).total_seconds(), 0.0), MAX_RETRY_AFTER_S)
+
+
+def _date_of(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
