@@ -16,6 +16,16 @@ from muster.db.models.logs import LogChunk
 from muster.db.models.nodes import Node
 from muster.db.models.outbox import OutboxMessage
 from muster.db.models.policies import PolicyVersion
+from muster.db.models.telemetry import (
+    GpuLatest,
+    NodeLatest,
+    StoredSignal,
+    TelemetryBlock,
+    TelemetryChunk,
+    TelemetryGap,
+    TelemetryPlace,
+    TelemetryReports,
+)
 from muster.db.models.tenants import ApiKey, Tenant
 from muster.db.models.training import TrainingHost, TrainingRank, TrainingStep
 
@@ -33,6 +43,7 @@ __all__ = [
     "Cordon",
     "Event",
     "Gpu",
+    "GpuLatest",
     "GpuOverride",
     "GpuStandingChange",
     "IdempotencyKey",
@@ -41,11 +52,18 @@ __all__ = [
     "LogChunk",
     "Node",
     "NodeIdentity",
+    "NodeLatest",
     "OutboxMessage",
     "PolicyVersion",
     "SequenceHead",
     "StateEdge",
     "StopRequest",
+    "StoredSignal",
+    "TelemetryBlock",
+    "TelemetryChunk",
+    "TelemetryGap",
+    "TelemetryPlace",
+    "TelemetryReports",
     "Tenant",
     "TrainingHost",
     "TrainingRank",

@@ -1,0 +1,144 @@
+"""What agents report. Written by the group commits of `services.telemetry` alone, read by everyone."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, ForeignKey, Index, SmallInteger, text
+from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, INT8MULTIRANGE, JSONB
+from sqlalchemy.orm import Mapped, mapped_column
+
+from muster.db.base import Base
+from muster.domain.ids import GpuUuid, NodeId
+
+
+class GpuLatest(Base):
+    """The newest readings of one GPU; NaN stands for none. It only moves forward in (``boot_order``, ``seq``)."""
+
+    __tablename__ = "gpu_latest"
+
+    gpu_uuid: Mapped[GpuUuid] = mapped_column(ForeignKey("gpus.uuid"), primary_key=True)
+    node_id: Mapped[NodeId]
+    boot_id: Mapped[str]
+    boot_order: Mapped[int] = mapped_column(BigInteger)
+    seq: Mapped[int] = mapped_column(BigInteger)
+    at: Mapped[datetime]
+    received_at: Mapped[datetime]
+    schema: Mapped[int] = mapped_column(SmallInteger)
+    values: Mapped[list[float]] = mapped_column(ARRAY(DOUBLE_PRECISION))
+    is_lost: Mapped[bool]
+
+
+class NodeLatest(Base):
+    """The newest state of one node's agent, and the row that a flush locks for the node.
+
+    ``boot_order`` counts the boots that were believed as current; ``newest_ms`` is the latest time one of them said.
+    ``skew_ms``: receipt minus the agent's own time.
+    """
+
+    __tablename__ = "node_latest"
+
+    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
+    boot_id: Mapped[str | None] = mapped_column(default=None)
+    boot_order: Mapped[int] = mapped_column(BigInteger, default=0)
+    past_boot_ids: Mapped[list[str]] = mapped_column(default_factory=list)
+    seq: Mapped[int] = mapped_column(BigInteger, default=-1)
+    newest_ms: Mapped[int] = mapped_column(BigInteger, default=0)
+    at: Mapped[datetime | None] = mapped_column(default=None)
+    received_at: Mapped[datetime | None] = mapped_column(default=None)
+    skew_ms: Mapped[int] = mapped_column(BigInteger, default=0)
+    readings: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+
+
+class TelemetryReports(Base):
+    """Which reports of one boot have come, as ranges of ``seq_code``: in ordinary times one range, however many."""
+
+    __tablename__ = "telemetry_reports"
+
+    node_id: Mapped[NodeId] = mapped_column(primary_key=True)
+    boot_id: Mapped[str] = mapped_column(primary_key=True)
+    seen: Mapped[Any] = mapped_column(INT8MULTIRANGE)
+    heard_at: Mapped[datetime]
+
+
+class TelemetryBlock(Base):
+    """One report's readings, packed, until its hour is compacted into a chunk. ``at`` is where history places it."""
+
+    __tablename__ = "telemetry_blocks"
+
+    node_id: Mapped[NodeId] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(primary_key=True)
+    boot_id: Mapped[str] = mapped_column(primary_key=True)
+    seq: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    schema: Mapped[int] = mapped_column(SmallInteger)
+    content: Mapped[bytes]
+
+
+class TelemetryChunk(Base):
+    """One node's hour. ``content`` is a compressed segment a GPU, ending at ``segment_ends``; stored uncompressed by
+    PostgreSQL, so that one GPU's segment is read without the others. ``seconds``: when each sample was, in the hour.
+    """
+
+    __tablename__ = "telemetry_chunks"
+
+    node_id: Mapped[NodeId] = mapped_column(primary_key=True)
+    hour: Mapped[datetime] = mapped_column(primary_key=True, index=True)
+    schema: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    gpu_uuids: Mapped[list[str]]
+    segment_ends: Mapped[list[int]] = mapped_column(JSONB)
+    seconds: Mapped[bytes]
+    content: Mapped[bytes]
+
+
+class TelemetryPlace(Base):
+    """That chunks of a node hold a GPU: its history is found after the board has moved."""
+
+    __tablename__ = "telemetry_places"
+
+    gpu_uuid: Mapped[GpuUuid] = mapped_column(primary_key=True)
+    node_id: Mapped[NodeId] = mapped_column(primary_key=True)
+    last_hour: Mapped[datetime]
+
+
+class TelemetryGap(Base):
+    """What an agent had to drop, by its own count: the marker ``ordinal`` of its report ``report_seq``."""
+
+    __tablename__ = "telemetry_gaps"
+    __table_args__ = (Index(None, "node_id", "until_at"),)
+
+    node_id: Mapped[NodeId] = mapped_column(primary_key=True)
+    boot_id: Mapped[str] = mapped_column(primary_key=True)
+    report_seq: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    ordinal: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    priority: Mapped[str]
+    first_seq: Mapped[int] = mapped_column(BigInteger)
+    last_seq: Mapped[int] = mapped_column(BigInteger)
+    num_reports: Mapped[int] = mapped_column(BigInteger)
+    from_at: Mapped[datetime]
+    until_at: Mapped[datetime]
+    why: Mapped[str]
+    received_at: Mapped[datetime]
+
+
+class StoredSignal(Base):
+    """The judge's inbox: each event of an agent once, however often it is sent. ``is_open`` goes from true to false."""
+
+    __tablename__ = "gpu_signals"
+    __table_args__ = (
+        Index(
+            "ix_gpu_signals_unjudged", "received_at", "node_id", "signal_id", postgresql_where=text("judged_at IS NULL")
+        ),
+        Index(None, "gpu_uuid", "at"),
+    )
+
+    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
+    signal_id: Mapped[str] = mapped_column(primary_key=True)
+    gpu_uuid: Mapped[GpuUuid | None] = mapped_column(default=None)
+    kind: Mapped[str]
+    source: Mapped[str]
+    code: Mapped[int | None] = mapped_column(default=None)
+    at: Mapped[datetime]
+    received_at: Mapped[datetime]
+    text: Mapped[str]
+    values: Mapped[dict[str, Any]]
+    is_open: Mapped[bool]
+    judged_at: Mapped[datetime | None] = mapped_column(default=None)

@@ -1,0 +1,37 @@
+"""Which boot of a node is the current one, as its reports tell: only its reports move latest state (I14)."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Final
+
+MAX_PAST_BOOTS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class BootBook:
+    """``order`` counts the boots believed so far; ``seq`` and ``newest_ms`` are the newest of the current one."""
+
+    boot_id: str | None = None
+    order: int = 0
+    seq: int = -1
+    newest_ms: int = 0
+    past: tuple[str, ...] = ()
+
+
+def hear_report(
+    book: BootBook, boot_id: str, seq: int, at_ms: int, *, heard_boot: str | None, heard_past: Collection[str]
+) -> BootBook | None:
+    """The book after one live report, or None for one that is older than what the book holds.
+
+    Heartbeats decide: ``heard_boot`` is the boot they know as current, ``heard_past`` those that it has replaced. A
+    boot that no heartbeat has named yet is believed when it speaks of a later time than its predecessor ever did.
+    """
+    if boot_id in heard_past:
+        return None
+    if boot_id == book.boot_id:
+        return replace(book, seq=seq, newest_ms=max(at_ms, book.newest_ms)) if seq > book.seq else None
+    is_newer = boot_id == heard_boot or (boot_id not in book.past and at_ms > book.newest_ms)
+    if not is_newer:
+        return None
+    past = book.past if book.boot_id is None else (book.boot_id, *book.past)[:MAX_PAST_BOOTS]
+    return BootBook(boot_id, book.order + 1, seq, at_ms, tuple(boot for boot in past if boot != boot_id))
