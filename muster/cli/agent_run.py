@@ -1,11 +1,14 @@
-"""``muster agent run`` and ``muster join-token create``."""
+"""``muster agent run`` and ``muster join-token create``.
+
+The root registers them: ``agent.app.command("run")(agent_run.run)`` and the group ``agent_run.join_tokens``.
+"""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from muster.cli.agent import SimulatedModel, _open
+from muster.cli.agent import SimulatedModel, open_probe
 from muster.cli.durations import seconds_of
 from muster.cli.exits import CommandError, Exit
 from muster.cli.output import AsJson, print_json
@@ -33,10 +36,14 @@ def run(
     from agents.probes.interface import ProbeError
     from agents.spool import SpoolInUseError
 
+    if simulated is None and (faults is not None or gpus is not None):
+        raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
     settings = load_settings()
     configure_logs(settings, "agent")
+    num_simulated = None if simulated is None else gpus or 8
+    probe = open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults)
     try:
-        daemon.run(settings, _open(simulated, gpus, faults), join_token_file=join_token_file)
+        daemon.run(settings, probe, join_token_file=join_token_file)
     except ProbeError as error:
         raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
     except (IdentityError, SpoolInUseError) as error:

@@ -1,0 +1,195 @@
+"""The daemon as its own process: samples, events within a second, an end on SIGTERM, a start where it stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from agents.probes.faults import Fault
+from muster.wire.telemetry import Report
+from tests.agents.test_uplink import ACCEPTED, read
+from tests.recorded_server import Answer, Asked, problem, serving
+
+DAEMON = """
+import sys
+from pathlib import Path
+from agents import daemon
+from agents.probes.profiles import PROFILES
+from agents.probes.simulated import SimulatedProbe, simulated_uuids
+from muster.logs import configure_logs
+from muster.settings import load_settings
+settings = load_settings()
+configure_logs(settings, "agent")
+model = next(iter(PROFILES))
+daemon.run(settings, SimulatedProbe(PROFILES[model], simulated_uuids(2), faults_path=Path(sys.argv[1])))
+"""
+GPU = "GPU-51300000-0000-4000-8000-000000000000"
+
+
+@dataclass
+class Server:
+    """What agents send, with the times of receipt. ``answer`` may be changed while it runs."""
+
+    url: str = ""
+    answer: Callable[[Report], Answer] = lambda _report: ACCEPTED
+    taken: list[tuple[float, Report]] = field(default_factory=list)
+
+    def take(self, asked: Asked, _num: int) -> Answer:
+        report = read(asked)
+        answer = self.answer(report)
+        if answer.status == 200:
+            self.taken.append((time.monotonic(), report))
+        return answer
+
+    def wait_for(self, is_it: Callable[[Report], bool], within_s: float = 20) -> tuple[float, Report]:
+        until = time.monotonic() + within_s
+        while time.monotonic() < until:
+            for at, report in tuple(self.taken):
+                if is_it(report):
+                    return at, report
+            time.sleep(0.01)
+        raise AssertionError([report for _, report in self.taken])
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    with serving(made.take) as recorded:
+        made.url = recorded.url
+        yield made
+
+
+def _start(server: Server, folder: Path, state_dir: Path | None = None) -> subprocess.Popen[str]:
+    folder.mkdir(exist_ok=True)
+    key_file = folder / "node.key"
+    key_file.write_text("mst_test\n", encoding="ascii")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")},
+        "PYTHONPATH": str(Path.cwd()),
+        "MUSTER_API_URL": server.url,
+        "MUSTER_API_KEY_FILE": str(key_file),
+        "MUSTER_STATE_DIR": str(state_dir or folder / "state"),
+        "MUSTER_SIMULATED_BOOT_ID": "boot-1",
+    }
+    command = [sys.executable, "-c", DAEMON, str(folder / "faults.json")]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+@contextmanager
+def agent(server: Server, folder: Path, state_dir: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    with _start(server, folder, state_dir) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def _break(folder: Path, *faults: Fault) -> None:
+    draft = folder / "faults.draft"
+    draft.write_bytes(msgspec.json.encode({"faults": faults}))
+    draft.replace(folder / "faults.json")
+
+
+def _has_gpus(report: Report) -> bool:
+    return len(report.gpus) == 2
+
+
+def test_a_sample_comes_at_once_and_sigterm_ends_the_agent_cleanly(server: Server, tmp_path: Path) -> None:
+    with agent(server, tmp_path / "a") as process:
+        _, report = server.wait_for(_has_gpus)
+        assert report.node is not None
+        assert report.node.num_gpus == 2
+        assert report.node.driver_version
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert process.wait(10) == 0
+        assert time.monotonic() - began < 5
+        assert process.stderr is not None
+        log = process.stderr.read()
+    assert "agent_ended" in log
+    assert "Traceback" not in log
+
+
+def test_a_driver_event_is_acknowledged_within_a_second_and_an_open_one_is_repeated_until_it_ends(
+    server: Server, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a"
+    server.answer = lambda report: Answer(document={"boot_id": "boot-1", "seq": report.seq, "interval_s": 1.0})
+    with agent(server, folder):
+        server.wait_for(_has_gpus)
+        began = time.monotonic()
+        _break(folder, Fault(gpu=GPU, kind="xid", code=95))
+        at, report = server.wait_for(lambda report: any(event.code == 95 for event in report.events))
+        assert at - began < 1, f"{at - began:.3f} s"
+        assert not report.is_history
+        _break(folder, Fault(gpu=GPU, kind="lost"))
+        server.wait_for(lambda report: _has_gpus(report) and any(event.is_open for event in report.events))
+        _break(folder)
+        _, found = server.wait_for(lambda report: any(event.kind == "gpu_found" for event in report.events))
+        assert [(event.kind, event.is_open) for event in found.events] == [("gpu_lost", False), ("gpu_found", False)]
+        before = len(server.taken)
+        server.wait_for(lambda _report: len(server.taken) > before + 1)
+        assert not any(event.is_open for _, report in server.taken[before + 1 :] for event in report.events)
+
+
+def test_killed_and_started_again_it_sends_what_waited_under_growing_numbers(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    server.answer = lambda _report: problem(503, "unavailable")
+    with agent(server, folder) as process:
+        waited = time.monotonic() + 20
+        while not list((folder / "state").glob("agent/spool/*.seg")) and time.monotonic() < waited:
+            time.sleep(0.02)
+        _break(folder, Fault(gpu=GPU, kind="xid", code=79))
+        while not list((folder / "state").glob("agent/spool/*.events.seg")) and time.monotonic() < waited:
+            time.sleep(0.02)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+    _break(folder)
+    server.answer = lambda _report: ACCEPTED
+    with agent(server, folder):
+        _, fresh = server.wait_for(lambda report: _has_gpus(report) and not report.is_history)
+        _, kept = server.wait_for(lambda report: any(event.code == 79 for event in report.events))
+    assert kept.is_history
+    assert kept.seq < fresh.seq
+
+
+def test_without_a_disk_it_serves_all_the_same_and_says_so(server: Server, tmp_path: Path) -> None:
+    with agent(server, tmp_path / "a", Path("/proc/no-such-place")) as process:
+        server.wait_for(_has_gpus)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert "spool_cannot_write" in process.stderr.read()
+
+
+def test_a_second_agent_in_the_same_folder_ends_with_a_sentence(server: Server, tmp_path: Path) -> None:
+    with agent(server, tmp_path / "a"):
+        server.wait_for(_has_gpus)
+        with agent(server, tmp_path / "a") as second:
+            assert second.wait(20) != 0
+            assert second.stderr is not None
+            assert "another agent works in" in second.stderr.read()
+
+
+def test_an_idle_agent_costs_little(server: Server, tmp_path: Path) -> None:
+    with agent(server, tmp_path / "a") as process:
+        server.wait_for(_has_gpus)
+        time.sleep(0.5)
+        watched = psutil.Process(process.pid)
+        before = watched.cpu_times()
+        time.sleep(5)
+        after = watched.cpu_times()
+        used_s = after.user + after.system - before.user - before.system
+        assert used_s / 5 < 0.03, f"{used_s / 5:.1%} of a core"
+        assert watched.memory_info().rss < 150 << 20

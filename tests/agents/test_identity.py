@@ -1,0 +1,163 @@
+"""The node's key is made once, private; the token is renewed at half its life and asked for anew when it is spurned."""
+
+import random
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from agents.identity import IdentityError, enrol, join_token_from, load_or_make_key, stored_identity
+from agents.probes.interface import GpuIdentity, HostInventory
+from agents.tokens import NodeIdentity, NoTokenError, TokenKeeper
+from muster.client.transport import Problem, UnreachableError
+from muster.domain.ids import GpuUuid
+from muster.wire.enrolment import EnrolAnswer, EnrolRequest, TokenAnswer, TokenRequest
+from tests.agents.reports import BOOT, Clock
+
+INVENTORY = HostInventory(
+    driver_version="570", gpus=(GpuIdentity(uuid=GpuUuid("GPU-a"), index=0, model="H100", memory_bytes=80 << 30),)
+)
+
+
+@dataclass
+class Office:
+    """Gives a token to whoever asks, or the fault that it is told to."""
+
+    asked: list[TokenRequest] = field(default_factory=list)
+    faults: list[Exception] = field(default_factory=list)
+
+    def ask(self, _node_id: str, request: TokenRequest) -> TokenAnswer:
+        self.asked.append(request)
+        if self.faults:
+            raise self.faults.pop(0)
+        return TokenAnswer(token=f"mst_{len(self.asked)}", expires_in_s=3600, renew_after_s=1800)
+
+
+def _keeper(office: Office, clock: Clock, token_file: Path | None = None) -> TokenKeeper:
+    return TokenKeeper(
+        NodeIdentity("node_1", Ed25519PrivateKey.generate()),
+        office.ask,
+        BOOT,
+        monotonic_ms=clock.monotonic_ms,
+        wall_ms=clock.wall_ms,
+        chance=random.Random(1),  # noqa: S311  # a test that repeats
+        token_file=token_file,
+    )
+
+
+def _problem(status: int, **members: Any) -> Problem:
+    return Problem(status, "conflict", "no", document=members)
+
+
+class Server:
+    def __init__(self) -> None:
+        self.asked: list[EnrolRequest] = []
+
+    def enrol(self, request: EnrolRequest) -> EnrolAnswer:
+        self.asked.append(request)
+        return EnrolAnswer(node_id="node_7")
+
+
+def test_the_key_is_made_once_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "agent" / "node_key"
+    key = load_or_make_key(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert load_or_make_key(path).private_bytes_raw() == key.private_bytes_raw()
+    assert [entry.name for entry in path.parent.iterdir()] == ["node_key"], "no draft is left"
+    path.chmod(0o640)
+    with pytest.raises(IdentityError, match="others can read"):
+        load_or_make_key(path)
+    path.chmod(0o600)
+    path.write_bytes(b"short")
+    with pytest.raises(IdentityError, match="holds no Ed25519 key"):
+        load_or_make_key(path)
+
+
+def test_enrolment_sends_the_public_key_alone_and_is_remembered(tmp_path: Path) -> None:
+    server = Server()
+    assert stored_identity(tmp_path) is None
+    made = enrol(tmp_path, server, join_token="mst_j", host_name="GPU-01.example", inventory=INVENTORY)
+    (request,) = server.asked
+    assert request.public_key == made.key.public_key().public_bytes_raw()
+    assert (request.host_name, request.gpus[0].uuid, request.gpus[0].serial) == ("gpu-01.example", "GPU-a", None)
+    again = stored_identity(tmp_path)
+    assert again is not None
+    assert (again.node_id, again.key.private_bytes_raw()) == ("node_7", made.key.private_bytes_raw())
+
+
+def test_a_gpu_that_does_not_say_its_memory_is_named(tmp_path: Path) -> None:
+    silent = HostInventory(gpus=(GpuIdentity(uuid=GpuUuid("GPU-mute"), index=0),))
+    with pytest.raises(IdentityError, match="GPU-mute"):
+        enrol(tmp_path, Server(), join_token="mst_j", host_name="h", inventory=silent)
+
+
+def test_a_join_token_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "join"
+    path.write_text("mst_x\n", encoding="ascii")
+    path.chmod(0o644)
+    with pytest.raises(IdentityError, match="0600"):
+        join_token_from(path)
+    path.chmod(0o600)
+    assert join_token_from(path) == "mst_x"
+
+
+def test_a_token_is_renewed_at_half_its_life_and_lies_where_other_programs_find_it(tmp_path: Path) -> None:
+    office, clock = Office(), Clock()
+    keeper = _keeper(office, clock, tmp_path / "node.token")
+    assert keeper.token() == keeper.token() == "mst_1"
+    clock.advance(1800)
+    assert keeper.token() == "mst_2"
+    assert (tmp_path / "node.token").read_text() == "mst_2\n"
+    assert stat.S_IMODE((tmp_path / "node.token").stat().st_mode) == 0o600
+    first, second = office.asked
+    assert first.instance == second.instance
+    assert first.nonce != second.nonce
+    assert first.at_ms < second.at_ms
+    assert _keeper(office, clock)._instance != first.instance, "each life of the agent has its own"
+
+
+def test_an_unreachable_server_costs_nothing_while_the_token_lives(tmp_path: Path) -> None:
+    office, clock = Office(), Clock()
+    keeper = _keeper(office, clock)
+    keeper.token()
+    clock.advance(1800)
+    office.faults = [UnreachableError("away")] * 1000
+    assert keeper.token() == keeper.token() == "mst_1"
+    assert len(office.asked) == 2, "not asked again at once"
+    clock.advance(1801)
+    with pytest.raises(NoTokenError, match="away"):
+        keeper.token()
+    office.faults = []
+    clock.advance(5)
+    assert keeper.token().startswith("mst_")
+
+
+def test_a_spurned_token_is_not_used_again(tmp_path: Path) -> None:
+    office, clock = Office(), Clock()
+    keeper = _keeper(office, clock)
+    keeper.spurn(keeper.token())
+    assert keeper.token() == "mst_2"
+    keeper.spurn("mst_1")
+    assert keeper.token() == "mst_2", "an older one's refusal says nothing of this one"
+
+
+def test_a_host_with_a_wrong_clock_signs_by_the_servers_time(tmp_path: Path) -> None:
+    office, clock = Office(), Clock()
+    server_ms = clock.wall_ms() - 7_200_000
+    office.faults = [_problem(409, reason="stale_challenge", server_time_ms=server_ms, after_ms=server_ms + 40)]
+    assert _keeper(office, clock).token() == "mst_2"
+    assert office.asked[1].at_ms == server_ms + 41
+
+
+def test_a_cloned_identity_waits_for_a_person(tmp_path: Path) -> None:
+    office, clock = Office(), Clock()
+    office.faults = [_problem(409, reason="cloned")] * 3
+    keeper = _keeper(office, clock)
+    for _ in range(5):
+        with pytest.raises(NoTokenError) as refused:
+            keeper.token()
+        assert refused.value.is_for_long
+    assert len(office.asked) == 1, "a minute between one asking and the next"
