@@ -4,6 +4,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
+from muster.domain.health_policy import HealthPolicy
 from muster.domain.strict import Name, StrictModel
 
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, strict=False)]
@@ -95,6 +96,7 @@ class Policy(StrictModel):
     limits: LimitPolicy = Field(default_factory=LimitPolicy)
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)
     training: TrainingPolicy = Field(default_factory=TrainingPolicy)
+    health: HealthPolicy = Field(default_factory=HealthPolicy)
 
     def tier(self, name: str) -> TierPolicy:
         """Raises ``KeyError`` for a tier that the policy does not define."""

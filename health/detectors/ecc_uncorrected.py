@@ -1,0 +1,42 @@
+"""Uncorrected ECC errors, by the rise of their counters. Source: DCGM and NVIDIA's memory error guide: any is a fault.
+
+Volatile counters begin anew when the driver is loaded, aggregate ones with another board: going down is no finding.
+"""
+
+from typing import Final
+
+from health.detectors.detector import NO_FINDINGS, Findings, Reading, SampleDetector
+from muster.domain.evidence import Severity
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.metrics import INDEX
+
+NAME: Final = "ecc_uncorrected"
+_VOLATILE: Final = INDEX["ecc_uncorrected_volatile"]
+_AGGREGATE: Final = INDEX["ecc_uncorrected_aggregate"]
+
+
+def judge(reading: Reading, policy: HealthPolicy) -> Findings:
+    """One error raises both counters, so the larger rise counts. It condemns: a program may have read wrong data."""
+    previous = reading.previous
+    if previous is None:
+        return NO_FINDINGS
+    before, now = previous.values, reading.sample.values
+    if now[_VOLATILE] == before[_VOLATILE] and now[_AGGREGATE] == before[_AGGREGATE]:
+        return NO_FINDINGS
+    rise = max(rise_of(before[_VOLATILE], now[_VOLATILE]), rise_of(before[_AGGREGATE], now[_AGGREGATE]))
+    if rise <= 0:
+        return NO_FINDINGS
+    words = f"{rise:.0f} uncorrected ECC error{'s' if rise > 1 else ''}"
+    return (
+        reading.finding(
+            NAME, NAME, Severity.CONDEMNING, policy, words, threatens_correctness=True, values={"errors": rise}
+        ),
+    )
+
+
+def rise_of(before: float | None, now: float | None) -> float:
+    """How far a counter rose; 0 where it fell, or where either end is unknown."""
+    return 0.0 if before is None or now is None else max(0.0, now - before)
+
+
+DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=False)

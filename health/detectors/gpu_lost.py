@@ -1,0 +1,36 @@
+"""A GPU that the driver lost, told by an event or seen in a sample. It stands until the driver answers for it again.
+
+It condemns, but does not threaten correctness: nothing computes on it any more, so nothing is wrong, only gone.
+"""
+
+from typing import Final
+
+from health.detectors.detector import (
+    NO_FINDINGS,
+    Findings,
+    Reading,
+    SampleDetector,
+    SignalDetector,
+    signal_finding,
+)
+from muster.domain.evidence import EventKind, GpuSignal, Severity
+from muster.domain.health_policy import HealthPolicy
+
+NAME: Final = "gpu_lost"
+_WORDS: Final = "the driver no longer answers for this GPU"
+
+
+def judge(reading: Reading, policy: HealthPolicy) -> Findings:
+    if not reading.sample.is_lost:
+        return NO_FINDINGS
+    return (reading.finding(NAME, NAME, Severity.CONDEMNING, policy, _WORDS),)
+
+
+def judge_signal(signal: GpuSignal, policy: HealthPolicy) -> Findings:
+    if signal.kind is not EventKind.GPU_LOST:
+        return NO_FINDINGS
+    return (signal_finding(NAME, signal, NAME, Severity.CONDEMNING, policy, _WORDS),)
+
+
+DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=True)
+SIGNAL_DETECTOR: Final = SignalDetector(NAME, 1, judge_signal)

@@ -1,0 +1,24 @@
+"""The recovery action that the driver asks for by NVML: the first authority on what a fault means."""
+
+from typing import Final
+
+from health.detectors.detector import NO_FINDINGS, Findings, Reading, SampleDetector
+from health.xid.recovery import SEVERITY_OF, action_of_nvml
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.metrics import INDEX
+
+NAME: Final = "recovery_action"
+_ACTION: Final = INDEX["recovery_action"]
+
+
+def judge(reading: Reading, policy: HealthPolicy) -> Findings:
+    """Stands as long as the driver asks."""
+    value = reading.sample.values[_ACTION]
+    if not value:
+        return NO_FINDINGS
+    action = action_of_nvml(value)
+    words = f"the driver asks for {action} (NVML recovery action {value:.0f})"
+    return (reading.finding(NAME, f"{NAME}:{action}", SEVERITY_OF[action], policy, words, values={"action": value}),)
+
+
+DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=True)

@@ -1,0 +1,57 @@
+"""Row remapping. Source: NVIDIA's memory error guide; DCGM for the limit of uncorrected rows.
+
+A remap that waits needs a reset (what runs may end first). One that failed, or too many: the board is to be replaced.
+"""
+
+from typing import Final
+
+from health.detectors.detector import NO_FINDINGS, Findings, Reading, SampleDetector
+from health.detectors.ecc_uncorrected import rise_of
+from muster.domain.evidence import Finding, Severity
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.metrics import INDEX
+
+NAME: Final = "row_remap"
+RISE: Final = "row_remap_rise"
+PENDING: Final = "row_remap:pending"
+FAILURE: Final = "row_remap:failure"
+EXHAUSTED: Final = "row_remap:exhausted"
+_PENDING: Final = INDEX["remap_pending"]
+_FAILURE: Final = INDEX["remap_failure"]
+_UNCORRECTED: Final = INDEX["remapped_rows_uncorrected"]
+
+
+def judge(reading: Reading, policy: HealthPolicy) -> Findings:
+    """What stands: a remap pending, failed, or too many of them."""
+    values = reading.sample.values
+    rows = values[_UNCORRECTED]
+    is_exhausted = rows is not None and rows >= policy.row_remap.uncorrected_rows_max
+    if not (values[_PENDING] or values[_FAILURE] or is_exhausted):
+        return NO_FINDINGS
+    found: list[Finding] = []
+    if values[_FAILURE]:
+        words = "a row remap failed: the board is to be replaced"
+        found.append(reading.finding(NAME, FAILURE, Severity.CONDEMNING, policy, words, threatens_correctness=True))
+    if is_exhausted and rows is not None:
+        words = f"{rows:.0f} rows remapped after uncorrectable errors: the board is used up"
+        found.append(reading.finding(NAME, EXHAUSTED, Severity.CONDEMNING, policy, words, values={"rows": rows}))
+    if values[_PENDING]:
+        words = "a row remap waits for a GPU reset"
+        found.append(reading.finding(NAME, PENDING, Severity.DEGRADED, policy, words))
+    return tuple(found)
+
+
+def judge_rise(reading: Reading, policy: HealthPolicy) -> Findings:
+    """Rows newly remapped after uncorrectable errors: to be watched; the error itself is ``ecc_uncorrected``'s."""
+    previous = reading.previous
+    if previous is None:
+        return NO_FINDINGS
+    rise = rise_of(previous.values[_UNCORRECTED], reading.sample.values[_UNCORRECTED])
+    if rise <= 0:
+        return NO_FINDINGS
+    words = f"{rise:.0f} more row{'s' if rise > 1 else ''} remapped after uncorrectable errors"
+    return (reading.finding(RISE, "row_remap:uncorrected", Severity.WARNING, policy, words, values={"rows": rise}),)
+
+
+DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=True)
+RISE_DETECTOR: Final = SampleDetector(RISE, 1, judge_rise, is_standing=False)

@@ -1,0 +1,124 @@
+"""The health score of one GPU: 0 to 100, from its live evidence alone.
+
+Each evidence takes points off: in full when last seen, half after each half life of its severity, nothing after it has
+counted its time. Reckoned in thousandths of a point, in whole numbers, so that the same evidence gives the same score
+everywhere and the score never falls by time alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from health.evidence import counts, is_condemning
+from muster.domain.evidence import Evidence, Severity, Trust
+from muster.domain.health_policy import HealthPolicy, ScorePolicy
+from muster.domain.ids import EvidenceId
+
+_FULL: Final = 100_000
+"""A whole score, in thousandths of a point."""
+
+
+class Band(StrEnum):
+    """Where a score lies between the policy's lines: at least the raise, lower, quarantine line, or under all."""
+
+    GOOD = "good"
+    FAIR = "fair"
+    POOR = "poor"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """``value``: 0 to 100. ``measured_value``: the same from measured evidence alone; quarantine looks at this one.
+
+    ``valid_until_ms``: the first time at which decay alone changes the band, None where it never does.
+    ``shares``: the points that each evidence takes off, the heaviest first, before the caps of reported evidence and of
+    a score of 0; evidence that takes off nothing is left out.
+    """
+
+    value: float
+    measured_value: float
+    band: Band
+    valid_until_ms: int | None
+    shares: tuple[tuple[EvidenceId, float], ...]
+
+
+def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Score:
+    """The score at ``now_ms``.
+
+    ``proof_ms``: when the newest passed burn-in began, or the newest repair ended: evidence last seen before it weighs
+    nothing. Neither does dismissed or suspended evidence, nor what is about the node alone. Evidence last seen after
+    ``now_ms`` weighs in full.
+    """
+    live = [each for each in evidence if _weighs(each, now_ms, proof_ms)]
+    value, measured = _values(live, policy.score, now_ms)
+    shares = [(each.id, _thousandths(each, policy.score, now_ms) / 1000) for each in live]
+    return Score(
+        value=value,
+        measured_value=measured,
+        band=band_of(value, policy.score),
+        valid_until_ms=_next_band_ms(live, policy.score, now_ms),
+        shares=tuple(sorted((share for share in shares if share[1]), key=lambda share: (-share[1], share[0]))),
+    )
+
+
+def band_of(value: float, policy: ScorePolicy) -> Band:
+    if value >= policy.raise_line:
+        return Band.GOOD
+    if value >= policy.lower_line:
+        return Band.FAIR
+    return Band.POOR if value >= policy.quarantine_line else Band.BAD
+
+
+def _weighs(evidence: Evidence, now_ms: int, proof_ms: int | None) -> bool:
+    if evidence.gpu_uuid is None or not counts(evidence):
+        return False
+    if proof_ms is not None and evidence.last_seen_ms < proof_ms:
+        return False
+    return is_condemning(evidence, None) or now_ms < _ends_ms(evidence)
+
+
+def _ends_ms(evidence: Evidence) -> int:
+    return evidence.last_seen_ms + evidence.counts_for_ms
+
+
+def _thousandths(evidence: Evidence, policy: ScorePolicy, at_ms: int) -> int:
+    """What it takes off, in thousandths of a point. Reported evidence weighs as degraded at most."""
+    if is_condemning(evidence, None):
+        return int(policy.condemning.points * 1000)
+    age_ms = max(0, at_ms - evidence.last_seen_ms)
+    if age_ms >= evidence.counts_for_ms:
+        return 0
+    severity = min(evidence.severity, Severity.DEGRADED) if evidence.trust is Trust.REPORTED else evidence.severity
+    weight = policy.weight(severity)
+    return int(weight.points * 1000 * 0.5 ** (age_ms / (weight.half_life_s * 1000)))
+
+
+def _values(live: Sequence[Evidence], policy: ScorePolicy, at_ms: int) -> tuple[float, float]:
+    """The score, and the score of measured evidence alone."""
+    measured = reported = 0
+    for each in live:
+        taken = _thousandths(each, policy, at_ms)
+        if each.trust is Trust.MEASURED:
+            measured += taken
+        else:
+            reported += taken
+    reported = min(reported, int(policy.reported_points_max * 1000))
+    return max(0, _FULL - measured - reported) / 1000, max(0, _FULL - measured) / 1000
+
+
+def _next_band_ms(live: Sequence[Evidence], policy: ScorePolicy, now_ms: int) -> int | None:
+    """The first later time with another band: the score only rises by time alone, so halving finds it."""
+
+    def band_at(at_ms: int) -> Band:
+        return band_of(_values(live, policy, at_ms)[0], policy)
+
+    present = band_at(now_ms)
+    low, high = now_ms, max((_ends_ms(each) for each in live), default=now_ms)
+    if high <= now_ms or band_at(high) is present:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if band_at(middle) is present else (low, middle)
+    return high

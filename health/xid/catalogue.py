@@ -1,0 +1,93 @@
+"""The XID catalogue: one row a code, kept as data in ``catalogue.json``.
+
+Rows are NVIDIA's XID catalogue (columns ``nvidia`` and ``scope``), reconciled where tools disagree
+(``class``, ``action``, ``severity``, and ``why`` wherever we differ). Severities: what asks for a reset, a reboot or
+hands on the hardware condemns; what a program can bring about by itself is INFO; what is to be watched is WARNING.
+``threatens_correctness``: a job on the GPU may have computed with wrong data. That is 48, 64, 95, 140, 171 and 172;
+not 94 (the driver ends the one program that read it), nor 79, 119, 120 (the GPU stops rather than lies).
+"""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from health.xid.recovery import Action
+from muster.domain.evidence import Severity
+
+
+class XidClass(StrEnum):
+    """Who is to act on a code."""
+
+    IGNORE = "ignore"
+    RESTART_APP = "restart_app"
+    RESET_GPU = "reset_gpu"
+    RESTART_VM = "restart_vm"
+    REBOOT = "reboot"
+    WORKFLOW = "workflow"
+    MONITOR = "monitor"
+    HARDWARE = "hardware"
+
+
+@dataclass(frozen=True, slots=True)
+class XidEntry:
+    """One code. ``nvidia``: the class that NVIDIA gives it, None where it gives none.
+
+    ``scope``: the architectures whose drivers report it, empty where any may.
+    """
+
+    code: int
+    name: str
+    xid_class: XidClass
+    nvidia: XidClass | None
+    action: Action
+    severity: Severity
+    threatens_correctness: bool
+    scope: tuple[str, ...]
+    source: str
+    why: str = ""
+
+
+def _entry(row: dict[str, Any]) -> XidEntry:
+    return XidEntry(
+        code=row["code"],
+        name=row["name"],
+        xid_class=XidClass(row["class"]),
+        nvidia=XidClass(row["nvidia"]) if row["nvidia"] is not None else None,
+        action=Action(row["action"]),
+        severity=Severity[row["severity"]],
+        threatens_correctness=row["threatens_correctness"],
+        scope=() if row["scope"] == "all" else tuple(row["scope"]),
+        source=row["source"],
+        why=row.get("why", ""),
+    )
+
+
+CATALOGUE: Final = {
+    entry.code: entry
+    for entry in map(_entry, json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8")))
+}
+"""Code → what is known of it. Part of the package, read once at import."""
+
+
+def entry_of(code: int) -> XidEntry:
+    """What is known of ``code``. An unknown code is watched and shown, and never resets or reboots anything."""
+    return CATALOGUE.get(code) or XidEntry(
+        code=code,
+        name="unknown to the catalogue",
+        xid_class=XidClass.MONITOR,
+        nvidia=None,
+        action=Action.MONITOR,
+        severity=Severity.WARNING,
+        threatens_correctness=False,
+        scope=(),
+        source="none",
+    )
+
+
+def action_of(code: int, *, nvml: Action | None = None, xid_154: Action | None = None) -> Action:
+    """What to do about ``code``: the driver's own word by NVML, else by XID 154's text, else the catalogue's."""
+    if nvml is not None:
+        return nvml
+    return xid_154 if xid_154 is not None else entry_of(code).action

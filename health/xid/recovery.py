@@ -1,0 +1,72 @@
+"""The recovery action that the driver itself asks for: NVML's field, and the text of XID 154 (since driver R565)."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from muster.domain.evidence import Severity
+
+
+class Action(StrEnum):
+    """What is to be done about a fault, by whomever."""
+
+    NONE = "none"
+    RESTART_JOB = "restart_job"
+    MONITOR = "monitor"
+    DRAIN_P2P = "drain_p2p"
+    DRAIN_AND_RESET = "drain_and_reset"
+    RESET_GPU = "reset_gpu"
+    REBOOT_NODE = "reboot_node"
+    FIELD_DIAGNOSIS = "field_diagnosis"
+    REPLACE = "replace"
+
+
+_BY_NVML: Final[Mapping[int, Action]] = {
+    0: Action.NONE,
+    1: Action.RESET_GPU,
+    2: Action.REBOOT_NODE,
+    3: Action.DRAIN_P2P,
+    4: Action.DRAIN_AND_RESET,
+}
+"""``nvmlDeviceGpuRecoveryAction_t``; XID 154 tells the same numbers in its text."""
+
+_BY_WORDS: Final[Mapping[str, Action]] = {
+    "none": Action.NONE,
+    "gpu reset required": Action.RESET_GPU,
+    "node reboot required": Action.REBOOT_NODE,
+    "drain p2p": Action.DRAIN_P2P,
+    "drain and reset": Action.DRAIN_AND_RESET,
+}
+
+_CHANGED_TO: Final = re.compile(r"\bto\s+(0x[0-9a-f]+)?\s*\(([^)]*)\)", re.IGNORECASE)
+
+SEVERITY_OF: Final[Mapping[Action, Severity]] = {
+    Action.NONE: Severity.INFO,
+    Action.MONITOR: Severity.WARNING,
+    Action.DRAIN_P2P: Severity.DEGRADED,
+    Action.DRAIN_AND_RESET: Severity.DEGRADED,
+    Action.RESET_GPU: Severity.CONDEMNING,
+    Action.REBOOT_NODE: Severity.CONDEMNING,
+}
+"""How bad it is that the driver asks for an action. Draining lets what runs end: that is SUSPECT, not QUARANTINED."""
+
+
+def action_of_nvml(value: float) -> Action:
+    """NVML's number as an action. A number that we do not know is watched: it never resets or reboots anything."""
+    return _BY_NVML.get(int(value), Action.MONITOR)
+
+
+def action_of_xid_154(text: str) -> Action | None:
+    """The action that the text of an XID 154 changes *to*; None where the text tells none (as from NVML's event).
+
+    Kernel log: ``… GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)``.
+    """
+    found = _CHANGED_TO.search(text)
+    if found is None:
+        return None
+    number, words = found.groups()
+    known = _BY_WORDS.get(words.strip().lower())
+    if known is not None:
+        return known
+    return action_of_nvml(int(number, 16)) if number is not None else Action.MONITOR
