@@ -1,142 +1,171 @@
-"""The planner: whole gangs onto admitted, free GPUs of one cohort; one sentence for each job that waits.
+"""The planner: whole gangs onto admitted, free GPUs of one cohort; reclaim where that is due; a sentence for the rest.
 
-Pure: the same fleet, queue and policy give the same plan (I19). Jobs go by tier priority, then age.
+Pure: the same fleet, queue, workload and policy give the same plan (I19). Jobs go by tier priority, then age; a gang
+that does not fit is passed by smaller ones behind it. Jobs with equal requests fail together, so a queue of ten
+thousand jobs that cannot be placed costs little more than one.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from health.admission import AdmissionFacts, Refusal, refusal_of
-from muster.domain.ids import GpuUuid, JobId, NodeId
+from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
+from scheduler import explain
+from scheduler.model import (
+    DEFAULT_LEVELS,
+    GpuView,
+    Parts,
+    Placement,
+    Plan,
+    Reclaim,
+    RunningAttempt,
+    StandingReclaim,
+    Waiting,
+    WaitingJob,
+    Withdrawal,
+    Workload,
+)
+from scheduler.reclaim import Notified, Outcome, Reclaimer, Refused
+from scheduler.recovery import replan
+from scheduler.solver import Chosen, Request, parts_of, place, request_of
+from scheduler.topology import FleetState
+
+__all__ = [
+    "GpuView",
+    "Parts",
+    "Placement",
+    "Plan",
+    "Reclaim",
+    "RunningAttempt",
+    "StandingReclaim",
+    "Waiting",
+    "WaitingJob",
+    "Withdrawal",
+    "Workload",
+    "plan",
+]
+
+MAX_BENEFICIARIES: Final = 64
+"""Reclaims are chosen for so many jobs in a cycle; the next cycle goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuView:
-    uuid: GpuUuid
-    node_id: NodeId
-    slot_index: int
-    cohort_key: str
-    facts: AdmissionFacts
+def plan(
+    gpus: Sequence[GpuView],
+    queue: Iterable[WaitingJob],
+    policy: Policy,
+    workload: Workload | None = None,
+    *,
+    levels: Sequence[str] = DEFAULT_LEVELS,
+) -> Plan:
+    """Place what fits, in order; say of each other job why it waits; reclaim and withdraw as the policy has it.
 
-
-@dataclass(frozen=True, slots=True)
-class WaitingJob:
-    job_id: JobId
-    version: int
-    tier: str
-    queued_ms: int
-    nodes: int
-    gpus_per_node: int
-    avoid_nodes: frozenset[NodeId] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """One gang: the GPUs of each node, in node rank order."""
-
-    job_id: JobId
-    version: int
-    parts: tuple[tuple[NodeId, tuple[GpuUuid, ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    job_id: JobId
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    placements: tuple[Placement, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
-
-
-@dataclass(slots=True)
-class _Free:
-    """Free admitted GPUs, cohort by cohort and node by node, for one tier."""
-
-    by_cohort: dict[str, dict[NodeId, list[GpuView]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
-    refused: Counter[Refusal] = field(default_factory=Counter)
-    num_gpus: int = 0
-
-
-_WORDS: Final[Mapping[Refusal, str]] = {
-    Refusal.MIG_ENABLED: "in MIG mode",
-    Refusal.NODE_CONTACT: "on hosts that are silent or lost",
-    Refusal.CORDONED: "cordoned",
-    Refusal.HELD: "held by other jobs or being cleaned",
-    Refusal.STANDING: "without a standing that this tier admits",
-}
-
-
-def plan(gpus: Sequence[GpuView], queue: Iterable[WaitingJob], policy: Policy) -> Plan:
-    """Place what fits, in order; a gang that does not fit waits and is passed by smaller ones behind it."""
-    taken: set[GpuUuid] = set()
-    placements: list[Placement] = []
-    waiting: list[Waiting] = []
-    ordered = sorted(queue, key=lambda job: (-_priority(policy, job.tier), job.queued_ms, job.job_id))
-    for job in ordered:
-        if job.tier not in policy.tiers:
-            waiting.append(Waiting(job.job_id, f"the policy no longer defines the tier {job.tier}"))
-            continue
-        free = _free_gpus(gpus, taken, policy, job.tier)
-        parts = _choose(free, job)
-        if parts is None:
-            waiting.append(Waiting(job.job_id, _explain(free, job)))
-            continue
-        taken.update(uuid for _, uuids in parts for uuid in uuids)
-        placements.append(Placement(job.job_id, job.version, parts))
-    return Plan(tuple(placements), tuple(waiting))
+    ``queue`` holds every waiting job that a standing reclaim is for: one that is missing waits no more, and what was
+    being reclaimed for it is withdrawn. ``levels`` name the entries of the GPUs' paths, widest first.
+    """
+    cycle = _Cycle(FleetState(gpus, policy, levels), policy, workload)
+    cycle.run(sorted(queue, key=lambda job: (-_priority(policy, job.tier), job.queued_ms, job.job_id)))
+    return cycle.plan()
 
 
 def _priority(policy: Policy, tier: str) -> int:
     return policy.tiers[tier].priority if tier in policy.tiers else -1
 
 
-def _free_gpus(gpus: Sequence[GpuView], taken: set[GpuUuid], policy: Policy, tier: str) -> _Free:
-    free = _Free(num_gpus=len(gpus))
-    for gpu in gpus:
-        refusal = Refusal.HELD if gpu.uuid in taken else refusal_of(gpu.facts, policy.tier(tier))
-        if refusal is None:
-            free.by_cohort[gpu.cohort_key][gpu.node_id].append(gpu)
-        else:
-            free.refused[refusal] += 1
-    return free
+@dataclass(slots=True)
+class _Cycle:
+    state: FleetState
+    policy: Policy
+    workload: Workload | None
+    reclaimer: Reclaimer | None = None
+    holdings: Counter[tuple[TenantId, str]] = field(default_factory=Counter)
+    unplaceable: set[Request] = field(default_factory=set)
+    reasons: dict[Request, str] = field(default_factory=dict)
+    placements: list[Placement] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
+    num_beneficiaries: int = 0
 
+    def run(self, ordered: Sequence[WaitingJob]) -> None:
+        if self.workload is not None:
+            self.reclaimer = Reclaimer(self.state, self.policy, self.workload)
+            self.reclaimer.hold_standing({job.job_id for job in ordered if job.tier in self.policy.tiers})
+            for attempt in self.workload.running:
+                self.holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
+        for job in ordered:
+            why = self._decide(job)
+            if why is not None:
+                self.waiting.append(Waiting(job.job_id, why))
 
-def _choose(free: _Free, job: WaitingJob) -> tuple[tuple[NodeId, tuple[GpuUuid, ...]], ...] | None:
-    """The fullest nodes that fit, so that large holes stay whole; the first cohort (by key) that holds the gang."""
-    for cohort in sorted(free.by_cohort):
-        fitting = [
-            (len(views), node_id, views)
-            for node_id, views in free.by_cohort[cohort].items()
-            if len(views) >= job.gpus_per_node and node_id not in job.avoid_nodes
-        ]
-        if len(fitting) >= job.nodes:
-            fitting.sort(key=lambda candidate: candidate[:2])
-            return tuple(
-                (node_id, tuple(view.uuid for view in sorted(views, key=_slot)[: job.gpus_per_node]))
-                for _, node_id, views in sorted(fitting[: job.nodes], key=lambda candidate: candidate[1])
-            )
-    return None
+    def plan(self) -> Plan:
+        reclaims = () if self.reclaimer is None else tuple(self.reclaimer.reclaims)
+        withdrawals = () if self.reclaimer is None else tuple(self.reclaimer.promises.withdrawals)
+        return Plan(tuple(self.placements), tuple(self.waiting), reclaims, withdrawals)
 
+    def _decide(self, job: WaitingJob) -> str | None:
+        """None when the job is placed, else why it waits."""
+        if job.tier not in self.policy.tiers:
+            return explain.unknown_tier(job.tier)
+        over_quota = self._over_quota(job)
+        if over_quota is not None:
+            if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
+                self.reclaimer.withdraw(job.job_id, "its tenant has reached its quota")
+            return over_quota
+        request = request_of(job, is_reclaimable=self.policy.tier(job.tier).notice_s is not None)
+        if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
+            return self._decide_promised(self.reclaimer, job, request)
+        if self._place(job, request):
+            return None
+        if request not in self.reasons:
+            outcome = self._reclaim(job, request)
+            if isinstance(outcome, Notified):
+                return explain.reclaimed_for_it(request, outcome.until_ms)
+            self.reasons[request] = explain.no_room(self.state, request, outcome, self.policy)
+        return self.reasons[request]
 
-def _slot(view: GpuView) -> int:
-    return view.slot_index
+    def _over_quota(self, job: WaitingJob) -> str | None:
+        """I6, as the commit will ask it again."""
+        key = (job.tenant_id, job.tier)
+        ceiling = None if self.workload is None else self.workload.ceilings.get(key)
+        if ceiling is None or self.holdings[key] + job.num_gpus <= ceiling:
+            return None
+        return explain.over_quota(job, held=self.holdings[key], ceiling=ceiling)
 
+    def _place(self, job: WaitingJob, request: Request) -> bool:
+        chosen: Chosen | None = None
+        if job.keep:
+            chosen = replan(self.state, request, job.keep)
+        if chosen is None and request not in self.unplaceable:
+            chosen = place(self.state, request)
+        if chosen is None:
+            self.unplaceable.add(request)
+            return False
+        self.state.take(chosen.gpus)
+        self.holdings[job.tenant_id, job.tier] += job.num_gpus
+        self.placements.append(Placement(job.job_id, job.version, parts_of(self.state.layout, chosen)))
+        return True
 
-def _explain(free: _Free, job: WaitingJob) -> str:
-    needed = f"needs {job.nodes} × {job.gpus_per_node} GPUs of one cohort"
-    if not free.num_gpus:
-        return f"{needed}; no host is enrolled"
-    num_free = sum(len(views) for nodes in free.by_cohort.values() for views in nodes.values())
-    reasons = [f"{count} {_WORDS[refusal]}" for refusal, count in free.refused.most_common()]
-    if job.avoid_nodes:
-        reasons.append(f"{len(job.avoid_nodes)} hosts avoided after a fault there")
-    taken = f" ({', '.join(reasons)})" if reasons else ""
-    return f"{needed}; {num_free} of {free.num_gpus} GPUs are free to this tier{taken}"
+    def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> str | None:
+        """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""
+        promises = reclaimer.promises
+        promises.lift(job.job_id)
+        was_unplaceable = request in self.unplaceable
+        self.unplaceable.discard(request)
+        is_placed = self._place(job, request)
+        if was_unplaceable:
+            self.unplaceable.add(request)
+        if is_placed:
+            reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
+            return None
+        if not reclaimer.still_suffices(job.job_id, request):
+            reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
+            return explain.planned_anew(request)
+        promises.hold(job.job_id, promises.held(job.job_id))
+        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id))
+
+    def _reclaim(self, job: WaitingJob, request: Request) -> Outcome:
+        if self.reclaimer is None or self.num_beneficiaries == MAX_BENEFICIARIES:
+            return Refused()
+        outcome = self.reclaimer.choose(job.job_id, request)
+        self.num_beneficiaries += isinstance(outcome, Notified)
+        return outcome

@@ -82,6 +82,18 @@ class Shape(StrictModel):
         return self.ranks_per_node or self.gpus_per_node
 
 
+class TopologyRule(StrictModel):
+    """How near the gang's hosts must be to each other. A level is a name of the fleet's tree, such as ``rack``.
+
+    ``required``: the whole gang stands in one domain of that level, or waits. None: anywhere.
+    ``preferred``: domains of that level are tried first, then wider ones, up to ``required``. None: the smallest
+    domain that fits. A host whose place is unknown never satisfies a required level.
+    """
+
+    required: Name | None = None
+    preferred: Name | None = None
+
+
 class Restart(StrictModel):
     """How many new attempts the job's own faults may cost. The infrastructure's faults never count."""
 
@@ -101,6 +113,7 @@ class JobSpec(StrictModel):
     name: Name
     program: Program
     shape: Shape = Field(default_factory=Shape)
+    topology: TopologyRule = Field(default_factory=TopologyRule)
     tier: Name = "on_demand"
     restart: Restart = Field(default_factory=Restart)
     checkpoint: CheckpointRule = Field(default_factory=CheckpointRule)

@@ -48,11 +48,27 @@ class DispatchPolicy(StrictModel):
 
 
 class TierPolicy(StrictModel):
-    """One class of service. ``notice_s`` is None where a rule may never reclaim (I7)."""
+    """One class of service. ``notice_s`` is None where a rule may never reclaim (I7).
+
+    ``min_run_s``: no attempt of the tier is reclaimed before it has run that long (I9).
+    """
 
     priority: Annotated[int, Field(ge=0, le=1000)]
     notice_s: Seconds | None = None
+    min_run_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = 1800.0
     standings: tuple[str, ...] = Field(default=("HEALTHY",), strict=False)
+
+
+class ReclaimPolicy(StrictModel):
+    """How much reclaim may take (I9) and what an interrupted attempt is reckoned to lose.
+
+    In any ``window_s`` a tenant loses at most ``cap_fraction`` of its peak of GPUs in that window, or its smallest
+    running job where that is more. ``restart_cost_s``: seconds that each GPU of a victim loses beside its unsaved work.
+    """
+
+    cap_fraction: Annotated[float, Field(ge=0, le=1)] = 0.25
+    window_s: Seconds = 3600.0
+    restart_cost_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 120.0
 
 
 class LimitPolicy(StrictModel):
@@ -93,6 +109,7 @@ class Policy(StrictModel):
     contact: ContactPolicy = Field(default_factory=ContactPolicy)
     dispatch: DispatchPolicy = Field(default_factory=DispatchPolicy)
     tiers: dict[Name, TierPolicy] = Field(default_factory=_default_tiers, min_length=1)
+    reclaim: ReclaimPolicy = Field(default_factory=ReclaimPolicy)
     limits: LimitPolicy = Field(default_factory=LimitPolicy)
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)
     training: TrainingPolicy = Field(default_factory=TrainingPolicy)

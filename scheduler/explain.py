@@ -1,0 +1,112 @@
+"""One sentence why a job waits, as its tenant reads it: what it needs, what is free, and what binds."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from health.admission import Refusal
+from muster.domain.policy import Policy
+from scheduler.model import WaitingJob
+from scheduler.reclaim import Coming, Notified, Obstacle, Outcome
+from scheduler.solver import Request, count_by_group, fitting_cells, level_span
+from scheduler.topology import FleetState, Ints
+
+_WORDS: Final[Mapping[Refusal, str]] = {
+    Refusal.MIG_ENABLED: "in MIG mode",
+    Refusal.NODE_CONTACT: "on hosts that are silent or lost",
+    Refusal.CORDONED: "cordoned",
+    Refusal.HELD: "held by other jobs or being cleaned",
+    Refusal.STANDING: "without a standing that this tier admits",
+}
+
+
+def unknown_tier(tier: str) -> str:
+    return f"the policy no longer defines the tier {tier}"
+
+
+def over_quota(job: WaitingJob, *, held: int, ceiling: int) -> str:
+    return (
+        f"needs {job.num_gpus} GPUs, but its tenant holds {held} of the {ceiling} GPUs that its quota allows in the "
+        f"tier {job.tier}"
+    )
+
+
+def reclaimed_for_it(request: Request, deadline_ms: int) -> str:
+    return f"{_needed(request)}; GPUs are being reclaimed for it, due by {_moment(deadline_ms)}"
+
+
+def planned_anew(request: Request) -> str:
+    return f"{_needed(request)}; what was being reclaimed for it no longer suffices, so its place is planned anew"
+
+
+def no_room(state: FleetState, request: Request, outcome: Outcome, policy: Policy) -> str:
+    """For a gang that was tried and did not fit; ``outcome``: what reclaim could do about it."""
+    num_gpus = len(state.layout.uuids)
+    if not num_gpus:
+        return f"{_needed(request)}; no host is enrolled"
+    if request.required is not None and state.layout.level(request.required) is None:
+        return f"{_needed(request)}; the fleet has no level named {request.required}"
+    num_free = int(state.tier(request.tier).counts.sum())
+    clauses = [
+        _needed(request),
+        f"{num_free} of {num_gpus} GPUs are free to this tier{_reasons(state, request)}",
+        _binding(state, request, num_free),
+        _outcome(outcome, policy),
+    ]
+    return "; ".join(clause for clause in clauses if clause)
+
+
+def _needed(request: Request) -> str:
+    where = "" if request.required is None else f" in one {request.required}"
+    return f"needs {request.nodes} × {request.gpus_per_node} GPUs of one cohort{where}"
+
+
+def _reasons(state: FleetState, request: Request) -> str:
+    refused = sorted(state.refused(request.tier).items(), key=lambda item: -item[1])
+    reasons = [f"{count} {_WORDS[refusal]}" for refusal, count in refused]
+    if request.avoid_nodes:
+        reasons.append(f"{len(request.avoid_nodes)} hosts avoided after a fault there")
+    return f" ({', '.join(reasons)})" if reasons else ""
+
+
+def _binding(state: FleetState, request: Request, num_free: int) -> str:
+    """What stands in the way although the number of free GPUs would do, or would not even with all of them free."""
+    level = level_span(state.layout, request)[-1]
+    tier = state.tier(request.tier)
+    admitted = np.bincount(state.layout.cell_of_gpu[tier.admitted], minlength=state.layout.num_cells)
+    most = _most_nodes(state, request, admitted, level)
+    if most < request.nodes:
+        return f"even with every GPU idle, {_has(request, most, 'that this tier admits')}"
+    if num_free < request.nodes * request.gpus_per_node:
+        return ""
+    return _has(request, _most_nodes(state, request, tier.counts, level), "free")
+
+
+def _most_nodes(state: FleetState, request: Request, counts: Ints, level: int) -> int:
+    return int(count_by_group(state.layout, fitting_cells(state, request, counts), level).max(initial=0))
+
+
+def _has(request: Request, most: int, condition: str) -> str:
+    what = "cohort" if request.required is None else f"cohort in one {request.required}"
+    gpus = f"{request.gpus_per_node} GPU{'' if request.gpus_per_node == 1 else 's'} {condition}"
+    hosts = "no host" if not most else f"only {most} of {request.nodes} hosts"
+    return f"the largest {what} has {hosts} with {gpus}"
+
+
+def _outcome(outcome: Outcome, policy: Policy) -> str:
+    if isinstance(outcome, Coming):
+        return f"enough of them come free by {_moment(outcome.until_ms)} without reclaim"
+    if isinstance(outcome, Notified):
+        return f"GPUs are being reclaimed for it, due by {_moment(outcome.until_ms)}"
+    if outcome.obstacle is Obstacle.CAP:
+        window_min = policy.reclaim.window_s / 60
+        return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes is reached"
+    if outcome.obstacle is Obstacle.MIN_RUN and outcome.until_ms is not None:
+        return f"reclaim waits until {_moment(outcome.until_ms)}, when enough jobs have had their minimum run time"
+    return ""
+
+
+def _moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

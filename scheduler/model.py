@@ -1,0 +1,166 @@
+"""What the planner is given and what it answers: plain frozen data, times in milliseconds, no rows and no clock."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from health.admission import AdmissionFacts
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+
+DEFAULT_LEVELS: Final = ("rack",)
+"""Named levels of the tree, widest first. The fleet above them and the node below them are always there."""
+
+NO_TENANT: Final = TenantId("")
+
+Parts = tuple[tuple[NodeId, tuple[GpuUuid, ...]], ...]
+"""The GPUs of each node, in rank order."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """``path``: the names of the node's domains, one a level, widest first; an empty name is an unknown place.
+
+    ``health_cost`` grows as the GPU's health falls: among equal places gangs take the least, small spot jobs the most.
+    """
+
+    uuid: GpuUuid
+    node_id: NodeId
+    slot_index: int
+    cohort_key: str
+    facts: AdmissionFacts
+    path: tuple[str, ...] = ()
+    health_cost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """``keep``: the parts of the last attempt, whose good GPUs the next one should take again, rank by rank."""
+
+    job_id: JobId
+    version: int
+    tier: str
+    queued_ms: int
+    nodes: int
+    gpus_per_node: int
+    avoid_nodes: frozenset[NodeId] = frozenset()
+    tenant_id: TenantId = NO_TENANT
+    required_level: str | None = None
+    preferred_level: str | None = None
+    keep: Parts = ()
+
+    @property
+    def num_gpus(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class RunningAttempt:
+    """A live attempt.
+
+    ``saved_ms`` is when its newest durable checkpoint was made; ``ends_ms`` when it ends for certain at the latest:
+    its wall time, or the deadline of a stop request (then ``is_stopping``).
+    """
+
+    attempt_id: AttemptId
+    job_id: JobId
+    tenant_id: TenantId
+    tier: str
+    gpus: tuple[GpuUuid, ...]
+    started_ms: int
+    saved_ms: int | None = None
+    ends_ms: int | None = None
+    is_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StandingReclaim:
+    """A reclaim that was committed and whose beneficiary still waits, whether or not its victim has ended by now.
+
+    ``held`` are the GPUs on which the beneficiary will run; nobody else may take them.
+    """
+
+    victim: AttemptId
+    beneficiary: JobId
+    deadline_ms: int
+    held: tuple[GpuUuid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimLoss:
+    """GPUs that a tenant has lost to a reclaim that is over; those that still stand are counted by themselves."""
+
+    tenant_id: TenantId
+    num_gpus: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What runs and what is promised, beside the fleet and the queue.
+
+    ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``ceilings``: by tenant and tier, where the
+    quota sets one (I6). Without a workload the planner neither reclaims nor knows of quotas.
+    """
+
+    now_ms: int
+    running: tuple[RunningAttempt, ...] = ()
+    reclaims: tuple[StandingReclaim, ...] = ()
+    losses: tuple[ReclaimLoss, ...] = ()
+    peak_gpus: Mapping[TenantId, int] = field(default_factory=dict)
+    ceilings: Mapping[tuple[TenantId, str], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One gang: the GPUs of each node, in node rank order."""
+
+    job_id: JobId
+    version: int
+    parts: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    job_id: JobId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """The next best set of victims, so that a person can see what the choice was between."""
+
+    victims: tuple[AttemptId, ...]
+    cost_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """Take ``gpus`` back from ``victim`` after ``notice_s``, for ``beneficiary``, which will run on ``held``.
+
+    ``cost_gpu_s``: GPU-seconds that the victim loses: since its newest durable checkpoint, and to start again.
+    """
+
+    victim: AttemptId
+    beneficiary: JobId
+    notice_s: float
+    gpus: tuple[GpuUuid, ...]
+    held: tuple[GpuUuid, ...]
+    cost_gpu_s: float
+    runner_up: RunnerUp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """The reclaim of ``victim`` is needed no more: the victim goes on."""
+
+    victim: AttemptId
+    beneficiary: JobId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    placements: tuple[Placement, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    reclaims: tuple[Reclaim, ...] = ()
+    withdrawals: tuple[Withdrawal, ...] = ()

@@ -1,0 +1,58 @@
+"""What is promised to whom: GPUs of standing reclaims are held for their beneficiaries, and nobody else takes them."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from muster.domain.ids import AttemptId, JobId
+from scheduler.model import StandingReclaim, Withdrawal
+from scheduler.topology import Flags, FleetState, Ints
+
+
+class Promises:
+    """``mask``: the GPUs that are promised. Those of them that are free now are taken in the fleet's state."""
+
+    def __init__(self, state: FleetState, reclaims: Sequence[StandingReclaim], running: Collection[AttemptId]) -> None:
+        self._state, self._running = state, running
+        self._standing: dict[JobId, list[StandingReclaim]] = defaultdict(list)
+        for reclaim in sorted(reclaims, key=lambda reclaim: reclaim.victim):
+            self._standing[reclaim.beneficiary].append(reclaim)
+        self._taken: dict[JobId, Ints] = {}
+        self.mask: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
+        self.withdrawals: list[Withdrawal] = []
+
+    def jobs(self) -> list[JobId]:
+        return sorted(self._standing)
+
+    def __contains__(self, job_id: JobId) -> bool:
+        return job_id in self._standing
+
+    def deadline_ms(self, job_id: JobId) -> int:
+        return max(reclaim.deadline_ms for reclaim in self._standing[job_id])
+
+    def held(self, job_id: JobId) -> Ints:
+        uuids = (uuid for reclaim in self._standing[job_id] for uuid in reclaim.held)
+        return np.unique(self._state.layout.gpu_indices(uuids))
+
+    def hold(self, job_id: JobId, gpus: Ints) -> None:
+        """``gpus``: distinct indices, free or not."""
+        free = gpus[self._state.is_free[gpus]]
+        self._state.take(free)
+        self._taken[job_id] = free
+        self.mask[gpus] = True
+
+    def lift(self, job_id: JobId) -> None:
+        """Let the beneficiary itself choose among what is held for it; ``hold`` undoes this."""
+        self.mask[self.held(job_id)] = False
+        self._state.give(self._taken.pop(job_id))
+
+    def withdraw(self, job_id: JobId, why: str) -> list[Withdrawal]:
+        """Only what has a victim that still runs can be given back."""
+        withdrawals = [
+            Withdrawal(reclaim.victim, job_id, why)
+            for reclaim in self._standing.pop(job_id)
+            if reclaim.victim in self._running
+        ]
+        self.withdrawals += withdrawals
+        return withdrawals

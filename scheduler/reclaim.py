@@ -1,0 +1,256 @@
+"""Reclaim as a contract: who must give GPUs back, to whom, with what notice, and never more than is needed.
+
+Nothing is evicted unless one domain becomes sufficient by it. Only reclaimable tiers of lower priority give (I7), no
+attempt before its tier's minimum run time, no tenant more than its cap in a window (I9). What ends soon in any case is
+waited for. What is freed is held for its beneficiary, and a reclaim that is needed no more is withdrawn.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from muster.domain.ids import AttemptId, JobId, TenantId
+from muster.domain.policy import Policy, TierPolicy
+from scheduler.model import Reclaim, RunnerUp, RunningAttempt, Workload
+from scheduler.promises import Promises
+from scheduler.solver import Chosen, Request, count_by_group, fitting_cells, level_span, place
+from scheduler.topology import Flags, FleetState, Ints
+from scheduler.victims import Candidates, Cover, cheapest_covers
+
+MAX_MINIMISED: Final = 64
+"""Above this many victims they are no longer each left out on trial; the greedy run has done so by counts."""
+
+NEVER_MS: Final = int(np.iinfo(np.int64).max)
+
+
+class Obstacle(StrEnum):
+    """Why reclaim cannot help a job now although lower tiers hold GPUs that would."""
+
+    MIN_RUN = "min_run"
+    CAP = "cap"
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Enough comes free by itself until then: nothing is taken."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """Victims were chosen; all of them will have let go by then, and the gang's GPUs are held for it."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """``until_ms``: when the minimum run times of enough victims are over."""
+
+    obstacle: Obstacle | None = None
+    until_ms: int | None = None
+
+
+Outcome = Notified | Coming | Refused
+
+
+def allowances(workload: Workload, policy: Policy, notified: Collection[AttemptId]) -> dict[TenantId, float]:
+    """GPUs that each tenant may still lose in this window (I9); ``notified``: the victims of reclaims that stand."""
+    sizes: dict[TenantId, list[int]] = defaultdict(list)
+    lost: Counter[TenantId] = Counter()
+    for attempt in workload.running:
+        sizes[attempt.tenant_id].append(len(attempt.gpus))
+        if attempt.attempt_id in notified:
+            lost[attempt.tenant_id] += len(attempt.gpus)
+    since_ms = workload.now_ms - policy.reclaim.window_s * 1000
+    for loss in workload.losses:
+        if loss.at_ms > since_ms:
+            lost[loss.tenant_id] += loss.num_gpus
+    peaks = {tenant: max(workload.peak_gpus.get(tenant, 0), sum(held)) for tenant, held in sizes.items()}
+    return {
+        tenant: max(policy.reclaim.cap_fraction * peaks[tenant], min(held)) - lost[tenant]
+        for tenant, held in sizes.items()
+    }
+
+
+class Reclaimer:
+    """Chooses victims, one beneficiary after another, and remembers what it has chosen in this cycle."""
+
+    def __init__(self, state: FleetState, policy: Policy, workload: Workload) -> None:
+        self._state, self._policy, self._now_ms = state, policy, workload.now_ms
+        self._attempts = sorted(workload.running, key=lambda attempt: attempt.attempt_id)
+        indices = {attempt.attempt_id: index for index, attempt in enumerate(self._attempts)}
+        self._owner: Ints = np.full(len(state.layout.uuids), -1, dtype=np.int64)
+        for index, attempt in enumerate(self._attempts):
+            self._owner[state.layout.gpu_indices(attempt.gpus)] = index
+        self._ends = [NEVER_MS if attempt.ends_ms is None else attempt.ends_ms for attempt in self._attempts]
+        self._notified: set[int] = set()
+        for reclaim in workload.reclaims:
+            if reclaim.victim in indices:
+                self._notify(indices[reclaim.victim], reclaim.deadline_ms)
+        self._allowance = allowances(workload, policy, {self._attempts[i].attempt_id for i in self._notified})
+        self._costs = np.array([self._cost(attempt) for attempt in self._attempts], dtype=np.float64)
+        tenants = {tenant: code for code, tenant in enumerate(sorted(self._allowance))}
+        self._tenants = [tenants[attempt.tenant_id] for attempt in self._attempts]
+        self.promises = Promises(state, workload.reclaims, indices)
+        self.reclaims: list[Reclaim] = []
+
+    def still_suffices(self, job_id: JobId, request: Request) -> bool:
+        """Whether the gang will fit once every victim has let go; asked after the job's hold was lifted."""
+        held = self.promises.held(job_id)
+        notice_ms = int((self._longest_notice_s(request) or 0.0) * 1000)
+        until_ms = max(self.promises.deadline_ms(job_id), self._now_ms + notice_ms)
+        is_coming = np.array([*(end <= until_ms for end in self._ends), True], dtype=np.bool_)[self._owner[held]]
+        return self._with(held[is_coming & ~self._state.is_free[held]], request) is not None
+
+    def hold_standing(self, waiting: Collection[JobId]) -> None:
+        """Hold what is promised to jobs that wait; withdraw what is promised to others."""
+        for job_id in self.promises.jobs():
+            if job_id in waiting:
+                self.promises.hold(job_id, self.promises.held(job_id))
+            else:
+                self.withdraw(job_id, "the job that it was for waits no more")
+
+    def withdraw(self, job_id: JobId, why: str) -> None:
+        """The victims go on; none of them is chosen again in this cycle."""
+        spared = {withdrawal.victim for withdrawal in self.promises.withdraw(job_id, why)}
+        for index, attempt in enumerate(self._attempts):
+            if attempt.attempt_id in spared:
+                self._ends[index] = NEVER_MS if attempt.ends_ms is None else attempt.ends_ms
+
+    def choose(self, job_id: JobId, request: Request) -> Outcome:
+        """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome says why not."""
+        notice_s = self._longest_notice_s(request)
+        if notice_s is None:
+            return Refused()
+        coming = self._coming(self._now_ms + int(notice_s * 1000))
+        chosen = self._with(coming, request)
+        if chosen is not None:
+            owners = set(self._owner[chosen.gpus[~self._state.is_free[chosen.gpus]]].tolist())
+            return Coming(max(self._ends[owner] for owner in owners))
+        self._state.give(coming)
+        victims = self._victims(request)
+        self._state.take(coming)
+        if isinstance(victims, Refused):
+            return victims
+        return self._commit(job_id, *victims)
+
+    def _tier_below(self, attempt: RunningAttempt, request: Request) -> TierPolicy | None:
+        """The attempt's tier, where a rule may reclaim it for the request (I7)."""
+        tier = self._policy.tiers.get(attempt.tier)
+        is_below = tier is not None and tier.priority < self._policy.tier(request.tier).priority
+        return tier if tier is not None and is_below and tier.notice_s is not None else None
+
+    def _longest_notice_s(self, request: Request) -> float | None:
+        priority = self._policy.tier(request.tier).priority
+        notices = [tier.notice_s for tier in self._policy.tiers.values() if tier.priority < priority]
+        return max((notice for notice in notices if notice is not None), default=None)
+
+    def _free_from_ms(self, request: Request) -> Ints:
+        """For each attempt, from when on it may be a victim of the request; never, for most."""
+        moments = []
+        for index, attempt in enumerate(self._attempts):
+            tier = self._tier_below(attempt, request)
+            is_leaving = attempt.is_stopping or index in self._notified
+            min_run_ms = 0 if tier is None else int(tier.min_run_s * 1000)
+            moments.append(NEVER_MS if tier is None or is_leaving else attempt.started_ms + min_run_ms)
+        return np.array(moments, dtype=np.int64)
+
+    def _cost(self, attempt: RunningAttempt) -> float:
+        """GPU-seconds lost: since the newest durable checkpoint, and to start again."""
+        saved_ms = max(attempt.started_ms, attempt.saved_ms or attempt.started_ms)
+        unsaved_s = max(self._now_ms - saved_ms, 0) / 1000
+        return len(attempt.gpus) * (unsaved_s + self._policy.reclaim.restart_cost_s)
+
+    def _coming(self, until_ms: int) -> Ints:
+        """Held GPUs that come free until then of their own, and are promised to nobody."""
+        ending = np.array([end <= until_ms for end in self._ends] + [False], dtype=np.bool_)
+        return np.flatnonzero(ending[self._owner] & ~self._state.is_free & ~self.promises.mask)
+
+    def _owners_if(self, is_victim: Flags, request: Request) -> Ints:
+        """The owner of each GPU that would come to the request if these attempts let go, else -1."""
+        admitted = self._state.tier(request.tier).admitted
+        comes = np.append(is_victim, False)[self._owner] & admitted & ~self._state.is_free & ~self.promises.mask
+        return np.where(comes, self._owner, -1)
+
+    def _with(self, gpus: Ints, request: Request) -> Chosen | None:
+        """The placement on a hypothetical state in which ``gpus`` are free as well."""
+        self._state.give(gpus)
+        chosen = place(self._state, request)
+        self._state.take(gpus)
+        return chosen
+
+    def _victims(self, request: Request) -> tuple[Chosen, list[int], RunnerUp | None] | Refused:
+        """The target, its victims and the next best set, on a state that has given what comes of its own."""
+        free_from = self._free_from_ms(request)
+        allowance = {self._tenants[i]: self._allowance[a.tenant_id] for i, a in enumerate(self._attempts)}
+        is_open = np.array([len(a.gpus) <= self._allowance[a.tenant_id] for a in self._attempts], dtype=np.bool_)
+        owner = self._owners_if((free_from <= self._now_ms) & is_open, request)
+        sizes = [len(attempt.gpus) for attempt in self._attempts]
+        covers = cheapest_covers(self._state, request, Candidates(owner, self._costs, sizes, self._tenants, allowance))
+        if not covers:
+            return self._refusal(free_from, request)
+        target, victims = self._minimal(covers[0], owner, request)
+        runner_up = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
+        return target, victims, None if runner_up is None else self._runner_up(runner_up)
+
+    def _minimal(self, cover: Cover, owner: Ints, request: Request) -> tuple[Chosen, list[int]]:
+        """The target among what the cover frees, and those victims alone without whom none is found."""
+        victims = list(cover.victims)
+        for victim in sorted(victims, key=lambda index: (-self._costs[index], index))[:MAX_MINIMISED]:
+            others = [other for other in victims if other != victim]
+            if self._with(np.flatnonzero(np.isin(owner, others)), request) is not None:
+                victims = others
+        target = self._with(np.flatnonzero(np.isin(owner, victims)), request)
+        if target is None:
+            message = "a cover of victims does not make room for the gang: a bug of ours"
+            raise AssertionError(message)
+        used = set(owner[target.gpus].tolist())
+        return target, [victim for victim in victims if victim in used]
+
+    def _runner_up(self, cover: Cover) -> RunnerUp:
+        return RunnerUp(tuple(self._attempts[index].attempt_id for index in cover.victims), cover.cost)
+
+    def _refusal(self, free_from: Ints, request: Request) -> Refused:
+        if self._would_fit(free_from <= self._now_ms, request):
+            return Refused(Obstacle.CAP)
+        moments = np.unique(free_from[(free_from > self._now_ms) & (free_from < NEVER_MS)])
+        if not len(moments) or not self._would_fit(free_from <= moments[-1], request):
+            return Refused()
+        low, high = 0, len(moments) - 1
+        while low < high:
+            middle = (low + high) // 2
+            is_enough = self._would_fit(free_from <= moments[middle], request)
+            low, high = (low, middle) if is_enough else (middle + 1, high)
+        return Refused(Obstacle.MIN_RUN, int(moments[low]))
+
+    def _would_fit(self, is_victim: Flags, request: Request) -> bool:
+        span = level_span(self._state.layout, request)
+        if not span:
+            return False
+        gpus = np.flatnonzero(self._owners_if(is_victim, request) >= 0)
+        freed = np.bincount(self._state.layout.cell_of_gpu[gpus], minlength=self._state.layout.num_cells)
+        cells = fitting_cells(self._state, request, self._state.tier(request.tier).counts + freed)
+        return bool(count_by_group(self._state.layout, cells, span[-1]).max(initial=0) >= request.nodes)
+
+    def _notify(self, index: int, deadline_ms: int) -> None:
+        self._notified.add(index)
+        self._ends[index] = min(self._ends[index], deadline_ms)
+
+    def _commit(self, job_id: JobId, target: Chosen, victims: list[int], runner_up: RunnerUp | None) -> Notified:
+        uuids = self._state.layout.uuids
+        held = tuple(uuids[gpu] for gpu in target.gpus)
+        for index in victims:
+            attempt = self._attempts[index]
+            notice_s = self._policy.tier(attempt.tier).notice_s or 0.0
+            self._notify(index, self._now_ms + int(notice_s * 1000))
+            self._allowance[attempt.tenant_id] -= len(attempt.gpus)
+            first = Reclaim(attempt.attempt_id, job_id, notice_s, attempt.gpus, held, float(self._costs[index]))
+            self.reclaims.append(replace(first, runner_up=runner_up))
+        self.promises.hold(job_id, target.gpus)
+        return Notified(max(self._ends[index] for index in victims))

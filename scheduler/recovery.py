@@ -1,0 +1,140 @@
+"""The next placement of a job whose attempt has ended: the good GPUs stay, the bad ones are replaced nearby.
+
+Rank by rank: a node that can still give its part keeps its rank and its good GPUs, and a spare of the same cohort on
+that node takes the place of a bad one. A node that cannot is replaced whole by the nearest that can. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from muster.domain.ids import GpuUuid, NodeId
+from scheduler.model import Parts
+from scheduler.solver import Chosen, Request, fitting_cells, parts_of
+from scheduler.topology import NOWHERE, Flags, FleetState, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """``kept`` GPUs of the last attempt are in ``parts`` again, on their ranks."""
+
+    parts: Parts
+    kept: frozenset[GpuUuid]
+
+
+def recover(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Recovery | None:
+    """The next parts on the last attempt's good GPUs, which count as free for this; the state is as before afterwards.
+
+    A GPU is good when it is not in ``bad``, its tier admits it and its host is not to be avoided. None where the last
+    shape was another, nothing good is left, or no replacement stands in the required domain: then place anew.
+    """
+    own = state.layout.gpu_indices(uuid for _, uuids in last for uuid in uuids)
+    given = own[~state.is_free[own]]
+    state.give(given)
+    chosen = replan(state, request, last, bad)
+    state.take(given)
+    if chosen is None:
+        return None
+    parts = parts_of(state.layout, chosen)
+    before = {uuid for _, uuids in last for uuid in uuids}
+    return Recovery(parts, frozenset(uuid for _, uuids in parts for uuid in uuids if uuid in before))
+
+
+def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
+    """As ``recover``, of what is free now alone: the last attempt has let go of its GPUs."""
+    if [len(uuids) for _, uuids in last] != [request.gpus_per_node] * request.nodes:
+        return None
+    usable = state.usable(request.tier)
+    usable[state.layout.gpu_indices(bad)] = False
+    for node_id in request.avoid_nodes:
+        usable[state.layout.gpus_of_cells(_cells_of(state, node_id))] = False
+    cohort = _cohort_of_most(state, last, usable)
+    if cohort is None:
+        return None
+    ranks = [_keep_node(state, node_id, uuids, usable, cohort) for node_id, uuids in last]
+    filled = _replace_nodes(state, request, [node_id for node_id, _ in last], ranks, usable, cohort)
+    if filled is None:
+        return None
+    gpus = np.concatenate(filled)
+    return Chosen(state.layout.cell_of_gpu[gpus[:: request.gpus_per_node]], gpus)
+
+
+def _cells_of(state: FleetState, node_id: NodeId) -> Ints:
+    return np.array(state.layout.cells_of_node.get(node_id, ()), dtype=np.int64)
+
+
+def _cohort_of_most(state: FleetState, last: Parts, usable: Flags) -> int | None:
+    """The cohort of most good GPUs: after an upgrade they need no longer be of one."""
+    gpus = state.layout.gpu_indices(uuid for _, uuids in last for uuid in uuids)
+    cohorts = state.layout.cell_cohort[state.layout.cell_of_gpu[gpus[usable[gpus]]]]
+    return int(np.bincount(cohorts).argmax()) if len(cohorts) else None
+
+
+def _keep_node(state: FleetState, node_id: NodeId, uuids: Sequence[GpuUuid], usable: Flags, cohort: int) -> Ints | None:
+    """The node's part again, each good GPU on its local rank, or None where the node has too few spares."""
+    layout = state.layout
+    cells = [cell for cell in layout.cells_of_node.get(node_id, ()) if layout.cell_cohort[cell] == cohort]
+    here = layout.gpus_of_cells(np.array(cells[:1], dtype=np.int64))
+    here = here[usable[here]]
+    good = {layout.uuids[index]: int(index) for index in here}
+    spares = (int(index) for index in here if layout.uuids[index] not in set(uuids))
+    part = [good[uuid] if uuid in good else next(spares, None) for uuid in uuids]
+    return None if None in part else np.array(part, dtype=np.int64)
+
+
+def _replace_nodes(
+    state: FleetState,
+    request: Request,
+    nodes: Sequence[NodeId],
+    ranks: Sequence[Ints | None],
+    usable: Flags,
+    cohort: int,
+) -> list[Ints] | None:
+    """Each missing rank on the nearest other node of the cohort, within the required domain of those kept."""
+    layout = state.layout
+    counts = np.bincount(layout.cell_of_gpu[usable], minlength=layout.num_cells)
+    unkept = replace(request, avoid_nodes=request.avoid_nodes | frozenset(nodes))
+    cells = fitting_cells(state, unkept, counts)
+    kept = np.concatenate([part[:1] for part in ranks if part is not None] or [np.zeros(0, dtype=np.int64)])
+    home = _required_group(state, request, layout.cell_of_gpu[kept])
+    if home is None:
+        return None
+    cells = cells[(layout.cell_cohort[cells] == cohort) & home[cells]]
+    filled: list[Ints] = []
+    for node_id, part in zip(nodes, ranks, strict=True):
+        if part is not None:
+            filled.append(part)
+        elif not len(kept) or not len(cells):
+            return None
+        else:
+            cell = _nearest(state, node_id, cells, counts)
+            cells = cells[cells != cell]
+            here = layout.gpus_of_cells(np.array([cell]))
+            filled.append(here[usable[here]][: request.gpus_per_node])
+    return filled
+
+
+def _required_group(state: FleetState, request: Request, kept_cells: Ints) -> Flags | None:
+    """The cells that lie in the required domain of those kept; None where these lie in several or in none."""
+    if request.required is None:
+        return np.ones(state.layout.num_cells, dtype=np.bool_)
+    level = state.layout.level(request.required)
+    homes = set() if level is None else set(state.layout.groups[level][kept_cells].tolist())
+    if level is None or len(homes) != 1 or NOWHERE in homes:
+        return None
+    inside: Flags = state.layout.groups[level] == homes.pop()
+    return inside
+
+
+def _nearest(state: FleetState, node_id: NodeId, cells: Ints, counts: Ints) -> int:
+    """The cell that shares the narrowest domain with the node, then the fullest, then the first."""
+    shared: Counter[int] = Counter()
+    lost = state.layout.cells_of_node.get(node_id, ())[:1]
+    for groups in state.layout.groups[1:-1]:
+        for cell in lost:
+            if groups[cell] != NOWHERE:
+                shared.update(cells[groups[cells] == groups[cell]].tolist())
+    nearness = np.array([-shared[int(cell)] for cell in cells])
+    return int(cells[np.lexsort((cells, counts[cells], nearness))[0]])

@@ -1,0 +1,166 @@
+"""Where one gang goes: the smallest domain of one cohort that holds it whole, with the least left over.
+
+Pure best fit on counts, the same function for placement, what-if, reclaim and recovery. Ties are broken by place, so
+that the same state gives the same answer (I19).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.domain.ids import NodeId
+from scheduler.model import Parts, WaitingJob
+from scheduler.topology import NOWHERE, FleetState, Ints, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One class of request: jobs with equal requests fit or fail together."""
+
+    tier: str
+    nodes: int
+    gpus_per_node: int
+    required: str | None = None
+    preferred: str | None = None
+    avoid_nodes: frozenset[NodeId] = frozenset()
+    prefers_weak: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """``cells``: one a node, in topology order, thus in rank order; ``gpus``: the GPUs of each in turn."""
+
+    cells: Ints
+    gpus: Ints
+
+
+def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
+    """A small job of a reclaimable tier prefers weak GPUs: a fault costs least there."""
+    return Request(
+        tier=job.tier,
+        nodes=job.nodes,
+        gpus_per_node=job.gpus_per_node,
+        required=job.required_level,
+        preferred=job.preferred_level,
+        avoid_nodes=job.avoid_nodes,
+        prefers_weak=is_reclaimable and job.nodes == 1,
+    )
+
+
+def place(state: FleetState, request: Request) -> Chosen | None:
+    """The best place for the whole gang, or None (I5). The state is not changed."""
+    candidates = fitting_cells(state, request, state.tier(request.tier).counts)
+    if len(candidates) < request.nodes:
+        return None
+    for level in level_span(state.layout, request):
+        if state.layout.largest[level] < request.nodes:
+            continue
+        group = _best_group(state, request, candidates, level)
+        if group is not None:
+            inside = candidates[state.layout.groups[level][candidates] == group]
+            cells = np.sort(_descend(state, request, level, inside, request.nodes))
+            return Chosen(cells, pick_gpus(state, request, cells))
+    return None
+
+
+def level_span(layout: Layout, request: Request) -> Sequence[int]:
+    """The levels to try, narrowest first. Empty where the required level is none of this fleet's."""
+    top = 0 if request.required is None else layout.level(request.required)
+    if top is None:
+        return ()
+    preferred = None if request.preferred is None else layout.level(request.preferred)
+    is_open = request.nodes == 1 or preferred is None
+    start = layout.node_level if is_open or preferred is None else max(preferred, top)
+    return range(start, top - 1, -1)
+
+
+def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
+    """Cells that can give one node's part, by ``counts`` GPUs a cell, and whose place is known where that matters."""
+    fits = counts >= request.gpus_per_node
+    for node_id in request.avoid_nodes:
+        fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
+    if request.required is not None:
+        required = state.layout.level(request.required)
+        if required is None:
+            return np.zeros(0, dtype=np.int64)
+        fits &= state.layout.groups[required] != NOWHERE
+    return np.flatnonzero(fits)
+
+
+def count_by_group(layout: Layout, cells: Ints, level: int) -> Ints:
+    groups = layout.groups[level][cells]
+    return np.bincount(groups[groups != NOWHERE], minlength=layout.num_groups[level])
+
+
+def _best_group(state: FleetState, request: Request, candidates: Ints, level: int) -> int | None:
+    """Fewest fitting nodes, then fewest GPUs left over, then the fullest surroundings, then health, then place."""
+    layout = state.layout
+    num_nodes = count_by_group(layout, candidates, level)
+    enough = np.flatnonzero(num_nodes >= request.nodes)
+    if not len(enough):
+        return None
+    enough = _least(enough, num_nodes[enough])
+    placed = candidates[layout.groups[level][candidates] != NOWHERE]
+    groups = layout.groups[level][placed]
+    if len(enough) > 1:
+        usable = np.bincount(groups, state.tier(request.tier).counts[placed], minlength=layout.num_groups[level])
+        enough = _least(enough, usable[enough])
+    for wider in range(level - 1, -1, -1):
+        if len(enough) == 1:
+            break
+        around = layout.groups[wider][layout.first_cell[level][enough]]
+        enough = _least(enough, np.where(around == NOWHERE, 0, count_by_group(layout, candidates, wider)[around]))
+    if len(enough) > 1:
+        cost = np.bincount(groups, layout.cell_health_cost[placed], minlength=layout.num_groups[level])[enough]
+        enough = _least(enough, -cost if request.prefers_weak else cost)
+    return int(enough[0])
+
+
+def _least(groups: Ints, keys: npt.NDArray[Any]) -> Ints:
+    least: Ints = groups[keys == keys.min()]
+    return least
+
+
+def _descend(state: FleetState, request: Request, level: int, cells: Ints, nodes: int) -> Ints:
+    """``nodes`` of ``cells``, which lie in one domain of ``level``: the fewest domains below, the last by best fit."""
+    if len(cells) == nodes:
+        return cells
+    below = level + 1
+    if below >= state.layout.node_level:
+        cost = state.layout.cell_health_cost[cells]
+        keys = (cells, -cost if request.prefers_weak else cost, state.tier(request.tier).counts[cells])
+        fullest: Ints = cells[np.lexsort(keys)[:nodes]]
+        return fullest
+    _, domain, sizes = np.unique(state.layout.groups[below][cells], return_inverse=True, return_counts=True)
+    largest_first = np.argsort(-sizes, kind="stable")
+    reached = np.cumsum(sizes[largest_first])
+    num_whole = int(np.searchsorted(reached, nodes))
+    rest = nodes - (int(reached[num_whole - 1]) if num_whole else 0)
+    others = largest_first[num_whole:]
+    enough = others[sizes[others] >= rest]
+    last = enough[np.argmin(sizes[enough])]
+    whole = cells[np.isin(domain, largest_first[:num_whole])]
+    return np.concatenate([whole, _descend(state, request, below, cells[domain == last], rest)])
+
+
+def pick_gpus(state: FleetState, request: Request, cells: Ints) -> Ints:
+    """The first usable GPUs of each cell by slot, ``gpus_per_node`` a cell; ``cells`` in topology order."""
+    layout = state.layout
+    gpus = layout.gpus_of_cells(cells)
+    gpus = gpus[state.tier(request.tier).admitted[gpus] & state.is_free[gpus]]
+    owners = layout.cell_of_gpu[gpus]
+    place_in_cell = np.arange(len(gpus)) - np.searchsorted(owners, owners)
+    picked: Ints = gpus[place_in_cell < request.gpus_per_node]
+    return picked
+
+
+def parts_of(layout: Layout, chosen: Chosen) -> Parts:
+    uuids = [layout.uuids[index] for index in chosen.gpus]
+    width = len(uuids) // len(chosen.cells)
+    return tuple(
+        (layout.cell_node[cell], tuple(uuids[rank * width : (rank + 1) * width]))
+        for rank, cell in enumerate(chosen.cells)
+    )

@@ -1,0 +1,198 @@
+"""The topology tree and the fleet's state as arrays in topology order.
+
+A *cell* is the GPUs of one cohort on one node: a gang takes whole parts of cells. Cells lie so that every domain is a
+contiguous run, and each cell's GPUs too. A *group* is one cohort within one domain of a level: the gang's home (I4).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from health.admission import AdmissionFacts, Refusal, refusal_of
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.policy import Policy
+from scheduler.model import DEFAULT_LEVELS, GpuView
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+FLEET_LEVEL: Final = "fleet"
+NODE_LEVEL: Final = "node"
+NOWHERE: Final = -1
+"""The group of a cell whose node has no known place at a level."""
+
+REFUSALS: Final = tuple(Refusal)
+_ADMITTED: Final = len(REFUSALS)
+_HELD: Final = REFUSALS.index(Refusal.HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What of the fleet does not change within a cycle. ``groups`` and what follows it: one entry a level."""
+
+    levels: tuple[str, ...]
+    uuids: tuple[GpuUuid, ...]
+    index_of: Mapping[GpuUuid, int]
+    cell_of_gpu: Ints
+    cell_start: Ints
+    cell_size: Ints
+    cell_node: tuple[NodeId, ...]
+    cell_cohort: Ints
+    cell_health_cost: Ints
+    cells_of_node: Mapping[NodeId, tuple[int, ...]]
+    groups: tuple[Ints, ...]
+    first_cell: tuple[Ints, ...]
+    num_groups: tuple[int, ...]
+    largest: tuple[int, ...]
+
+    @property
+    def node_level(self) -> int:
+        return len(self.levels) - 1
+
+    @property
+    def num_cells(self) -> int:
+        return len(self.cell_node)
+
+    def level(self, name: str) -> int | None:
+        return self.levels.index(name) if name in self.levels[1:] else None
+
+    def gpu_indices(self, uuids: Iterable[GpuUuid]) -> Ints:
+        """Those that the fleet knows, in the order given."""
+        return np.array([self.index_of[uuid] for uuid in uuids if uuid in self.index_of], dtype=np.int64)
+
+    def gpus_of_cells(self, cells: Ints) -> Ints:
+        sizes = self.cell_size[cells]
+        ends = np.cumsum(sizes)
+        return np.repeat(self.cell_start[cells] - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS) -> tuple[Layout, list[GpuView]]:
+    """The layout, and the GPUs in its order: by place, node, cohort, slot, UUID, whatever the order given."""
+    ordered = sorted(gpus, key=lambda gpu: (gpu.path, gpu.node_id, gpu.cohort_key, gpu.slot_index, gpu.uuid))
+    cohorts = {key: index for index, key in enumerate(sorted({gpu.cohort_key for gpu in ordered}))}
+    heads: list[GpuView] = []
+    starts: list[int] = []
+    for index, gpu in enumerate(ordered):
+        head = heads[-1] if heads else None
+        if head is None or (gpu.node_id, gpu.cohort_key, gpu.path) != (head.node_id, head.cohort_key, head.path):
+            heads.append(gpu)
+            starts.append(index)
+    cell_start = np.array(starts, dtype=np.int64)
+    cell_size = np.diff(np.append(cell_start, len(ordered)))
+    health_cost = np.array([gpu.health_cost for gpu in ordered], dtype=np.int64)
+    by_node: dict[NodeId, tuple[int, ...]] = {}
+    for cell, head in enumerate(heads):
+        by_node[head.node_id] = (*by_node.get(head.node_id, ()), cell)
+    groups = [_groups(heads, depth) for depth in range(len(levels) + 1)]
+    groups.append(np.arange(len(heads), dtype=np.int64))
+    num_groups = tuple(int(group.max(initial=NOWHERE)) + 1 for group in groups)
+    uuids = tuple(gpu.uuid for gpu in ordered)
+    layout = Layout(
+        levels=(FLEET_LEVEL, *levels, NODE_LEVEL),
+        uuids=uuids,
+        index_of={uuid: index for index, uuid in enumerate(uuids)},
+        cell_of_gpu=np.repeat(np.arange(len(heads), dtype=np.int64), cell_size),
+        cell_start=cell_start,
+        cell_size=cell_size,
+        cell_node=tuple(head.node_id for head in heads),
+        cell_cohort=np.array([cohorts[head.cohort_key] for head in heads], dtype=np.int64),
+        cell_health_cost=np.maximum.reduceat(health_cost, cell_start) if heads else health_cost,
+        cells_of_node=by_node,
+        groups=tuple(groups),
+        first_cell=tuple(map(_first_cells, groups, num_groups)),
+        num_groups=num_groups,
+        largest=tuple(int(np.bincount(group[group >= 0]).max(initial=0)) for group in groups),
+    )
+    return layout, ordered
+
+
+def _groups(heads: Sequence[GpuView], depth: int) -> Ints:
+    """The group of each cell by the first ``depth`` names of its path; domains are told by the whole path."""
+    known: dict[tuple[tuple[str, ...], str], int] = {}
+    groups = []
+    for head in heads:
+        domain = head.path[:depth]
+        is_known = len(domain) == depth and (not depth or bool(domain[-1]))
+        groups.append(known.setdefault((domain, head.cohort_key), len(known)) if is_known else NOWHERE)
+    return np.array(groups, dtype=np.int64)
+
+
+def _first_cells(groups: Ints, num_groups: int) -> Ints:
+    first = np.zeros(num_groups, dtype=np.int64)
+    cells = np.flatnonzero(groups >= 0)[::-1]
+    first[groups[cells]] = cells
+    return first
+
+
+@dataclass(frozen=True, slots=True)
+class TierView:
+    """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell."""
+
+    admitted: Flags
+    refusals: Ints
+    counts: Ints
+
+
+class FleetState:
+    """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give."""
+
+    __slots__ = ("_distinct", "_facts", "_policy", "_tiers", "is_free", "layout")
+
+    def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
+        self.layout, ordered = build_layout(gpus, levels)
+        known: dict[AdmissionFacts, int] = {}
+        self._facts: Ints = np.array([known.setdefault(gpu.facts, len(known)) for gpu in ordered], dtype=np.int64)
+        self._distinct = tuple(known)
+        self.is_free: Flags = np.array([not gpu.facts.is_held for gpu in ordered], dtype=np.bool_)
+        self._policy = policy
+        self._tiers: dict[str, TierView] = {}
+
+    def tier(self, name: str) -> TierView:
+        """Raises ``KeyError`` for a tier that the policy does not define."""
+        if name not in self._tiers:
+            self._tiers[name] = self._make_tier(name)
+        return self._tiers[name]
+
+    def usable(self, name: str) -> Flags:
+        usable: Flags = self.tier(name).admitted & self.is_free
+        return usable
+
+    def recount(self, name: str) -> Ints:
+        """The usable GPUs of each cell counted anew, over the whole fleet: the oracle of the kept counts."""
+        return self._count(self.tier(name).admitted & self.is_free)
+
+    def refused(self, name: str) -> dict[Refusal, int]:
+        """How many GPUs this tier cannot take now, by reason."""
+        tier = self.tier(name)
+        numbers = np.bincount(np.where(tier.admitted & ~self.is_free, _HELD, tier.refusals), minlength=_ADMITTED)
+        return {refusal: int(number) for refusal, number in zip(REFUSALS, numbers, strict=False) if number}
+
+    def take(self, gpus: Ints) -> None:
+        """``gpus``: distinct indices, all free."""
+        self.is_free[gpus] = False
+        self._adjust(gpus, -1)
+
+    def give(self, gpus: Ints) -> None:
+        """``gpus``: distinct indices, none free."""
+        self.is_free[gpus] = True
+        self._adjust(gpus, 1)
+
+    def _adjust(self, gpus: Ints, sign: int) -> None:
+        for tier in self._tiers.values():
+            np.add.at(tier.counts, self.layout.cell_of_gpu[gpus[tier.admitted[gpus]]], sign)
+
+    def _make_tier(self, name: str) -> TierView:
+        verdicts = [refusal_of(facts, self._policy.tier(name)) for facts in self._distinct]
+        codes = [_ADMITTED if verdict in {None, Refusal.HELD} else REFUSALS.index(verdict) for verdict in verdicts]
+        refusals = np.array(codes, dtype=np.int64)[self._facts] if codes else self._facts
+        admitted: Flags = refusals == _ADMITTED
+        return TierView(admitted, refusals, self._count(admitted & self.is_free))
+
+    def _count(self, usable: Flags) -> Ints:
+        if not self.layout.num_cells:
+            return np.zeros(0, dtype=np.int64)
+        counts: Ints = np.add.reduceat(usable, self.layout.cell_start, dtype=np.int64)
+        return counts
