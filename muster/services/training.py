@@ -27,6 +27,7 @@ from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.training import (
     AnyRankMessage,
     CheckpointDone,
+    CheckpointExpired,
     CheckpointRejected,
     Hello,
     Outcome,
@@ -102,6 +103,8 @@ class _Taker:
             self._note_checkpoint(message, at)
         elif isinstance(message, CheckpointRejected):
             self._reject(message.generation, message.why or "it did not verify")
+        elif isinstance(message, CheckpointExpired):
+            self._expire(message.generation)
         elif isinstance(message, Resumed):
             if line.rank == 0:
                 self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
@@ -167,6 +170,11 @@ class _Taker:
         if row is not None and row.status in _RESUMABLE:
             row.reason = why
             self._move(row, CheckpointStatus.REJECTED)
+
+    def _expire(self, generation: str) -> None:
+        row = self._row_of(generation)
+        if row is not None and row.status is not CheckpointStatus.EXPIRED:
+            self._move(row, CheckpointStatus.EXPIRED)
 
     def _row_of(self, generation: str) -> Checkpoint | None:
         query = select(Checkpoint).where(Checkpoint.job_id == self._loaded.job.id, Checkpoint.generation == generation)

@@ -53,6 +53,12 @@ class CheckpointRejected(RankMessage, frozen=True, kw_only=True, tag="checkpoint
     why: Text = ""
 
 
+class CheckpointExpired(RankMessage, frozen=True, kw_only=True, tag="checkpoint_expired"):
+    """Its files are gone: newer ones are there."""
+
+    generation: Generation
+
+
 class Resumed(RankMessage, frozen=True, kw_only=True, tag="resumed"):
     """``generation`` is empty where training began anew."""
 
@@ -66,7 +72,7 @@ class Outcome(RankMessage, frozen=True, kw_only=True, tag="outcome"):
     message: Text = ""
 
 
-AnyRankMessage = Hello | StepDone | CheckpointDone | CheckpointRejected | Resumed | Outcome
+AnyRankMessage = Hello | StepDone | CheckpointDone | CheckpointRejected | CheckpointExpired | Resumed | Outcome
 
 
 class TrainLine(WireMessage, frozen=True, kw_only=True):

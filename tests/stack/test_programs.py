@@ -1,5 +1,6 @@
 """Programs that misbehave, submitted by REST to the real stack: causes named, words capped, everything freed."""
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests.stack.harness import Stack, gone_within, running_stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DAEMON = """
 import os, sys, time
 if os.fork() == 0:
@@ -79,3 +81,26 @@ def test_a_daemon_that_left_its_session_is_ended_with_its_attempt(stack: Stack) 
     assert job["state"] == "SUCCEEDED"
     stack.require_order()
     assert gone_within(f"time.sleep(99) {mark}", 5)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TORCH IS NOT INSTALLED: nothing is trained")
+def test_training_that_is_killed_goes_on_at_the_exact_next_step(stack: Stack) -> None:
+    """Two ranks; its supervisor is killed after a checkpoint. Each step is trained, none is skipped."""
+    args = ["--steps", "40", "--checkpoint-every", "5", "--step-sleep", "0.05"]
+    program = {"script": str(EXAMPLES / "train_transformer.py"), "args": args}
+    job_id = stack.client.submit_job({"name": "training", "program": program, "shape": {"gpus_per_node": 2}})["id"]
+    stack.wait(lambda: bool(stack.client.checkpoints(job_id)))
+    stack.kill_supervisor(job_id)
+    job = stack.wait_for(job_id, "SUCCEEDED", timeout_s=90)
+    assert [item["cause"] for item in job["attempts"]] == ["node_lost", "succeeded"]
+    stack.wait(lambda: len(stack.client.ranks(job_id)) == 2)
+    steps = list(stack.client.steps(job_id))
+    assert [step["step"] for step in steps] == list(range(1, 41))
+    resumed_at = min(step["step"] for step in steps if step["attempt_id"] == job["attempts"][1]["id"])
+    assert resumed_at % 5 == 1, "the step behind a checkpoint"
+    assert resumed_at > 1
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    statuses = [item["status"] for item in stack.client.checkpoints(job_id)]
+    assert statuses.count("EXPIRED") >= 2
+    assert {"VERIFIED", "GOOD"} & set(statuses)
+    stack.require_order()
