@@ -112,7 +112,7 @@ def _best_group(state: FleetState, request: Request, candidates: Ints, level: in
         if len(enough) == 1:
             break
         around = layout.groups[wider][layout.first_cell[level][enough]]
-        enough = _least(enough, np.where(around == NOWHERE, 0, count_by_group(layout, candidates, wider)[around]))
+        enough = _least(enough, np.append(count_by_group(layout, candidates, wider), 0)[around])
     if len(enough) > 1:
         cost = np.bincount(groups, layout.cell_health_cost[placed], minlength=layout.num_groups[level])[enough]
         enough = _least(enough, -cost if request.prefers_weak else cost)

@@ -1,0 +1,112 @@
+"""Recovery: the good GPUs of the last attempt stay on their ranks, the bad ones are replaced nearby."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler.model import GpuView, Parts
+from scheduler.planner import plan
+from scheduler.recovery import Recovery, recover
+from scheduler.solver import Request
+from scheduler.topology import FleetState
+from tests.scheduler.fleets import hold, host, job, of_host, racks
+
+
+def parts(*nodes: tuple[str, list[str]]) -> Parts:
+    return tuple((NodeId(name), tuple(GpuUuid(uuid) for uuid in uuids)) for name, uuids in nodes)
+
+
+def recovered(
+    gpus: list[GpuView], last: Parts, bad: list[str], *, required: str | None = None, avoid: str | None = None
+) -> Recovery | None:
+    held = hold(gpus, [uuid for _, uuids in last for uuid in uuids])
+    state = FleetState(held, DEFAULT_POLICY)
+    avoided = frozenset() if avoid is None else frozenset({NodeId(avoid)})
+    request = Request("on_demand", len(last), len(last[0][1]), required=required, avoid_nodes=avoided)
+    before = state.is_free.copy()
+    answer = recover(state, request, last, {GpuUuid(uuid) for uuid in bad})
+    assert (state.is_free == before).all(), "a proposal changes nothing"
+    return answer
+
+
+def test_a_spare_on_the_same_host_takes_the_bad_gpus_rank() -> None:
+    answer = recovered(host("a", 4), parts(("a", ["a-0", "a-1"])), ["a-0"])
+    assert answer is not None
+    assert answer.parts == parts(("a", ["a-2", "a-1"]))
+    assert answer.kept == {"a-1"}
+
+
+def test_only_the_bad_host_is_replaced_and_by_one_of_its_rack() -> None:
+    gpus = racks({"r0": [8, 8, 8], "r1": [8, 8]})
+    last = parts(*((name, of_host(name)) for name in ("r0h0", "r0h1", "r1h0")))
+    answer = recovered(gpus, last, ["r0h1-3"])
+    assert answer is not None
+    assert [node for node, _ in answer.parts] == ["r0h0", "r0h2", "r1h0"]
+
+
+def test_without_a_spare_in_the_rack_another_rack_gives_unless_the_rack_is_required() -> None:
+    gpus = racks({"r0": [8, 8], "r1": [8]})
+    last = parts(("r0h0", of_host("r0h0")), ("r0h1", of_host("r0h1")))
+    answer = recovered(gpus, last, ["r0h1-0"])
+    assert answer is not None
+    assert [node for node, _ in answer.parts] == ["r0h0", "r1h0"]
+    assert recovered(gpus, last, ["r0h1-0"], required="rack") is None
+
+
+def test_a_lost_host_is_replaced_whole() -> None:
+    gpus = racks({"r0": [8, 8, 8]})
+    last = parts(("r0h0", of_host("r0h0")), ("r0h1", of_host("r0h1")))
+    answer = recovered(gpus, last, [], avoid="r0h0")
+    assert answer is not None
+    assert [node for node, _ in answer.parts] == ["r0h2", "r0h1"]
+
+
+def test_the_replacement_is_of_the_same_cohort() -> None:
+    gpus = [*host("a", 2), *host("b", 2), *host("c", 2, cohort="a100")]
+    assert recovered(gpus, parts(("a", of_host("a", 2)), ("b", of_host("b", 2))), ["b-0"]) is None
+
+
+def test_a_job_of_another_shape_is_placed_anew() -> None:
+    state = FleetState(host("a", 4), DEFAULT_POLICY)
+    assert recover(state, Request("on_demand", 1, 4), parts(("a", ["a-0"]))) is None
+
+
+def test_the_planner_puts_a_job_back_where_it_was() -> None:
+    gpus = [*host("a", 8), *host("b", 1), *host("c", 8)]
+    kept = parts(("c", ["c-4"]))
+    assert plan(gpus, [job("j", keep=kept)], DEFAULT_POLICY).placements[0].parts == kept
+    assert plan(gpus, [job("j", keep=parts(("gone", ["gone-0"])))], DEFAULT_POLICY).placements[0].parts[0][0] == "b"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    num_nodes=st.integers(1, 3),
+    width=st.integers(1, 4),
+    spares=st.lists(st.integers(0, 2), min_size=3, max_size=3),
+    bad=st.sets(st.integers(0, 11)),
+)
+def test_recovery_keeps_every_good_gpu_of_a_host_that_can_still_give_its_part(
+    num_nodes: int, width: int, spares: list[int], bad: set[int]
+) -> None:
+    gpus = [gpu for index in range(num_nodes) for gpu in host(f"n{index}", width + spares[index])]
+    gpus += [gpu for index in range(num_nodes) for gpu in host(f"spare{index}", width)]
+    last = parts(*((f"n{index}", of_host(f"n{index}", width)) for index in range(num_nodes)))
+    used = [uuid for _, uuids in last for uuid in uuids]
+    faulty = [uuid for index, uuid in enumerate(used) if index in bad]
+    able = {
+        index
+        for index in range(num_nodes)
+        if sum(f"n{index}-{slot}" in faulty for slot in range(width)) <= spares[index]
+    }
+    has_any_good = len(faulty) < len(used)
+    answer = recovered(gpus, last, faulty)
+    good = {uuid for index in able for uuid in of_host(f"n{index}", width) if uuid not in faulty}
+    if good:
+        assert answer is not None
+        assert answer.kept == good
+    if answer is not None:
+        placed = [uuid for _, uuids in answer.parts for uuid in uuids]
+        assert has_any_good
+        assert not set(placed) & set(faulty)
+        assert len(set(placed)) == num_nodes * width
