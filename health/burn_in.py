@@ -1,0 +1,167 @@
+"""The verdict on a burn-in, from its figures: exact results, the same bits as its peers, clean counters, its speed.
+
+* **Partial sums.** A GEMM over small whole numbers has one exact answer, in whatever order it is summed; the runner
+  computes it beside the GPU. Any other answer is a wrong result: it fails and threatens correctness.
+* **Bands.** A GEMM over random numbers of one magnitude has no exact answer, but the same GPU model, driver and library
+  give the same bits. A digest is compared among GPUs of one key: the majority is right; without one it is undecided.
+* **Counters** of memory and link errors must not have grown.
+* **Rates** make the fingerprint; one far under its peers' median fails.
+
+Source: bitwise comparison finds what ECC and vendor diagnostics miss (OSDI'26, "SDCs in the Wild" and AEGIS).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import median
+from typing import Final
+
+from health.detectors.detector import counts_for_ms
+from muster.domain.evidence import Finding, Severity, Source, Trust
+from muster.domain.health_policy import BurnInPolicy, HealthPolicy
+from muster.domain.ids import GpuUuid, NodeId
+
+NAME: Final = "burn_in"
+VERSION: Final = 1
+
+
+class Outcome(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ComparisonKey:
+    """GPUs with equal keys compute the same bits. ``library``: name and version of what ran the GEMM."""
+
+    model: str
+    driver: str
+    library: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSum:
+    """One exact sum, and what the GPU gave. Whole numbers, so that equal means equal."""
+
+    name: str
+    golden: int
+    measured: int
+
+
+@dataclass(frozen=True, slots=True)
+class BurnInFigures:
+    """What one burn-in of one GPU measured.
+
+    ``bands``: magnitude band → digest of the result's bits. ``counter_deltas``: metric → growth during the run, None
+    where the GPU has no such counter. ``rates``: figure with its unit in its name → value, higher is better.
+    """
+
+    gpu_uuid: GpuUuid
+    key: ComparisonKey
+    partial_sums: tuple[PartialSum, ...]
+    bands: Mapping[str, str] = field(default_factory=dict)
+    counter_deltas: Mapping[str, float | None] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``reasons``: what failed, in words. ``undecided``: bands that its peers could not decide.
+
+    ``is_wrong``: it gave a wrong result, so what it computed before may be wrong too.
+    ``fingerprint``: its rates in the order of their names.
+    """
+
+    gpu_uuid: GpuUuid
+    outcome: Outcome
+    reasons: tuple[str, ...]
+    undecided: tuple[str, ...]
+    is_wrong: bool
+    fingerprint: tuple[tuple[str, float], ...]
+
+
+def verdict_of(figures: BurnInFigures, peers: Iterable[BurnInFigures], policy: BurnInPolicy) -> Verdict:
+    """The verdict on ``figures``. ``peers``: the newest figures of other GPUs, any key; a GPU is no peer of itself.
+
+    A burn-in without any exact sum proves nothing: it is undecided.
+    """
+    equals = [peer for peer in peers if peer.key == figures.key and peer.gpu_uuid != figures.gpu_uuid]
+    wrong_sums = tuple(
+        f"{each.name}: sum {each.measured}, exactly {each.golden}"
+        for each in figures.partial_sums
+        if each.measured != each.golden
+    )
+    wrong_bands, undecided = _compare_bands(figures, equals, policy)
+    reasons = wrong_sums + wrong_bands + _grown(figures, policy) + _slow(figures, equals, policy)
+    is_open = not figures.partial_sums or (policy.needs_majority and bool(undecided))
+    passed = Outcome.UNDECIDED if is_open else Outcome.PASSED
+    return Verdict(
+        gpu_uuid=figures.gpu_uuid,
+        outcome=Outcome.FAILED if reasons else passed,
+        reasons=reasons,
+        undecided=undecided,
+        is_wrong=bool(wrong_sums or wrong_bands),
+        fingerprint=tuple(sorted(figures.rates.items())),
+    )
+
+
+def finding_of(verdict: Verdict, node_id: NodeId, ended_ms: int, policy: HealthPolicy) -> Finding | None:
+    """The condemning finding of a failed burn-in, None for any other."""
+    if verdict.outcome is not Outcome.FAILED:
+        return None
+    return Finding(
+        detector=NAME,
+        version=VERSION,
+        fault_key=f"{NAME}:{'wrong_result' if verdict.is_wrong else 'failed'}",
+        gpu_uuid=verdict.gpu_uuid,
+        node_id=node_id,
+        severity=Severity.CONDEMNING,
+        trust=Trust.MEASURED,
+        source=Source.BURN_IN,
+        onset_ms=ended_ms,
+        counts_for_ms=counts_for_ms(Severity.CONDEMNING, policy),
+        summary=f"burn-in failed: {'; '.join(verdict.reasons)}",
+        threatens_correctness=verdict.is_wrong,
+    )
+
+
+def _compare_bands(
+    figures: BurnInFigures, equals: list[BurnInFigures], policy: BurnInPolicy
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Bands in which it differs from the majority of its key (itself included), and those that have none."""
+    wrong: list[str] = []
+    undecided: list[str] = []
+    for band, digest in sorted(figures.bands.items()):
+        votes = [digest, *(peer.bands[band] for peer in equals if band in peer.bands)]
+        right = majority_of(votes, policy.quorum)
+        if right is None:
+            undecided.append(band)
+        elif right != digest:
+            wrong.append(f"{band}: other bits than {votes.count(right)} of {len(votes)} GPUs of its kind")
+    return tuple(wrong), tuple(undecided)
+
+
+def majority_of(votes: list[str], quorum: int) -> str | None:
+    """What more than half of at least ``quorum`` votes say, else None."""
+    if len(votes) < quorum:
+        return None
+    return next((vote for vote in sorted(set(votes)) if 2 * votes.count(vote) > len(votes)), None)
+
+
+def _grown(figures: BurnInFigures, policy: BurnInPolicy) -> tuple[str, ...]:
+    """Counters that changed. One that fell was reset meanwhile: the run does not show that it was clean."""
+    deltas = {name: figures.counter_deltas.get(name) for name in policy.clean_counters}
+    return tuple(f"{name} changed by {delta:g}" for name, delta in deltas.items() if delta)
+
+
+def _slow(figures: BurnInFigures, equals: list[BurnInFigures], policy: BurnInPolicy) -> tuple[str, ...]:
+    found: list[str] = []
+    for name, rate in sorted(figures.rates.items()):
+        rates = [peer.rates[name] for peer in equals if name in peer.rates]
+        if len(rates) + 1 < policy.quorum:
+            continue
+        least = policy.slow_fraction * median(rates)
+        if rate < least:
+            found.append(f"{name} is {rate:g}, under {least:g} ({policy.slow_fraction:.0%} of its peers' median)")
+    return tuple(found)

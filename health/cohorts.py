@@ -1,0 +1,66 @@
+"""Cohorts: GPUs that may be mixed in one gang, by equal named attributes and by fingerprints within tolerance."""
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import Final
+from urllib.parse import quote
+
+from muster.domain.health_policy import CohortPolicy
+from muster.domain.ids import GpuUuid
+
+Attribute = str | int | None
+UNKNOWN: Final = "-"
+_PLAIN: Final = " .,/+:()"
+"""Signs that stand for themselves in a key, so that people can read it."""
+
+
+def cohort_key(attributes: Mapping[str, Attribute], policy: CohortPolicy) -> str:
+    """A stable text: equal for two GPUs exactly when all the policy's attributes are equal.
+
+    The attributes in the order of their names, ``name=value`` joined by ``|``; an attribute that is not known is ``-``,
+    equal only to itself.
+    """
+    return "|".join(f"{name}={_text(attributes.get(name))}" for name in sorted(policy.attributes))
+
+
+def cohorts_of(gpus: Mapping[GpuUuid, Mapping[str, Attribute]], policy: CohortPolicy) -> dict[str, tuple[GpuUuid, ...]]:
+    """Key → its GPUs, both in order."""
+    found: dict[str, list[GpuUuid]] = {}
+    for gpu_uuid in sorted(gpus):
+        found.setdefault(cohort_key(gpus[gpu_uuid], policy), []).append(gpu_uuid)
+    return {key: tuple(found[key]) for key in sorted(found)}
+
+
+def outliers_of(
+    fingerprints: Mapping[GpuUuid, Mapping[str, float]], policy: CohortPolicy
+) -> dict[GpuUuid, tuple[str, ...]]:
+    """GPUs with a figure further from its cohort's median than the tolerance, and which figures.
+
+    ``fingerprints``: GPU → figure → value, all of one cohort; a figure that a GPU lacks says nothing of it.
+    """
+    medians = {name: median(_values(fingerprints.values(), name)) for name in _names(fingerprints.values())}
+    found = {
+        gpu_uuid: tuple(
+            name
+            for name in sorted(fingerprint)
+            if abs(fingerprint[name] - medians[name]) > policy.tolerance * abs(medians[name])
+        )
+        for gpu_uuid, fingerprint in sorted(fingerprints.items())
+    }
+    return {gpu_uuid: names for gpu_uuid, names in found.items() if names}
+
+
+def _text(value: Attribute) -> str:
+    """Percent-encoded, so that no value can pass for a separator, nor a known one for an unknown."""
+    if value is None:
+        return UNKNOWN
+    text = quote(str(value), safe=_PLAIN)
+    return "%2D" if text == UNKNOWN else text
+
+
+def _names(fingerprints: Iterable[Mapping[str, float]]) -> list[str]:
+    return sorted({name for fingerprint in fingerprints for name in fingerprint})
+
+
+def _values(fingerprints: Iterable[Mapping[str, float]], name: str) -> list[float]:
+    return [fingerprint[name] for fingerprint in fingerprints if name in fingerprint]
