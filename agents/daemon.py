@@ -21,7 +21,7 @@ from agents.spool import Spool, SpoolLimits
 from agents.telemetry_client import TelemetryClient
 from agents.tokens import NodeIdentity, NoTokenError, TokenKeeper
 from agents.uplink import Uplink
-from muster.client.transport import UnreachableError
+from muster.client.transport import Problem, UnreachableError
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings, SettingsError
 
@@ -160,7 +160,9 @@ def _enrolled(
     while not stop.is_set():
         try:
             return enrol(folder, client, join_token=join_token, host_name=host_facts.host_name(), inventory=inventory)
-        except UnreachableError as fault:
+        except (UnreachableError, Problem) as fault:
+            if isinstance(fault, Problem) and not (fault.status >= 500 or fault.status in {408, 425, 429}):
+                raise
             _log.warning("enrolment_waits", fault=str(fault), retry_s=ENROL_RETRY_S)
             stop.wait(ENROL_RETRY_S)
     return None

@@ -71,7 +71,9 @@ class Observer:
         if not events:
             return 0
         with self._lock:
-            said = tuple(one for event in events for one in self._open_events.take(event, self._boot_id))
+            fresh = tuple(one for event in events for one in self._open_events.take(event, self._boot_id))
+            news = {one.event_id for one in fresh}
+            said = (*fresh, *(one for one in self._open_events if one.event_id not in news))
             for start in range(0, len(said), EVENTS_PER_REPORT):
                 part = said[start : start + EVENTS_PER_REPORT]
                 at_ms = self._clocks.wall_ms()

@@ -76,7 +76,7 @@ class Spool:
         self._segments: list[Segment] = []
         self._active: dict[Priority, Segment] = {}
         self._next_number = 1
-        self._sync_due_ms: int | None = None
+        self._sync_due_ms = 0
         self._next_age_check_ms = 0
         self._num_damaged = 0
         self._fault: str | None = None
@@ -120,10 +120,8 @@ class Spool:
         record = Record(priority, report.boot_id, report.seq, report.at_ms, content)
         with self._lock:
             self._keep(record)
-            if priority == "events":
+            if priority == "events" or self._monotonic_ms() >= self._sync_due_ms:
                 self.sync()
-            elif self._sync_due_ms is None:
-                self._sync_due_ms = self._monotonic_ms() + self._limits.sync_within_ms
             self._drop_aged(report.at_ms)
             self._stay_under_caps()
             self._gaps.save_if_needed()
@@ -183,15 +181,10 @@ class Spool:
 
     # --- flushing
 
-    @property
-    def sync_due_ms(self) -> int | None:
-        """When ``sync`` must be called at the latest, by ``monotonic_ms``; None while nothing waits for it."""
-        return self._sync_due_ms
-
     def sync(self) -> None:
-        """Flush. A fault is said and tried again with the next write."""
+        """Flush: called after a burst, whose last reports may be waiting for it. A fault is said."""
         with self._lock:
-            self._sync_due_ms = None
+            self._sync_due_ms = self._monotonic_ms() + self._limits.sync_within_ms
             for segment in self._active.values():
                 try:
                     segment.sync()

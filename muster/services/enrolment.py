@@ -37,7 +37,7 @@ def enrol(
 
     def once() -> NodeId:
         try:
-            with units.begin(principal, ENROL, quiet=True) as unit:
+            with units.begin(principal, ENROL) as unit:
                 return enrol_host(unit, prefix, request, seen_address=address or "")
         except IntegrityError as error:
             message = "another host enrolled with the same name, GPU or key at the same moment"

@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy import update
 
+from muster.db.errors import ContentionError
 from muster.db.models import JoinToken
 from muster.domain.errors import ConflictError, FieldFault, ForbiddenError, UnauthenticatedError, ValidationFailedError
 from muster.domain.principals import Permission, Principal, Role
@@ -88,7 +89,8 @@ def use(unit: UnitOfWork, prefix: str, host_name: str) -> JoinToken:
     Raises:
         ForbiddenError: it is for a host of another name.
         UnauthenticatedError: its time is over.
-        ConflictError: it was used before.
+        TokenUsedError: it was used before.
+        ContentionError: another used it at this moment; begun again, this unit sees that.
     """
     unit.principal.require(Permission.NODE_WRITE)
     row = unit.session.get_one(JoinToken, prefix)
@@ -96,6 +98,8 @@ def use(unit: UnitOfWork, prefix: str, host_name: str) -> JoinToken:
         raise ForbiddenError("this join token is for a host of another name", permission=str(Permission.NODE_WRITE))
     if row.expires_at <= unit.now:
         raise UnauthenticatedError("this join token is no longer valid", suggestion="Ask the operator for a new one.")
+    if row.used_at is not None:
+        raise TokenUsedError("this join token was used before", suggestion="Ask the operator for a new one.")
     used = unit.session.execute(
         update(JoinToken)
         .where(JoinToken.prefix == prefix, JoinToken.used_at.is_(None))
@@ -104,7 +108,7 @@ def use(unit: UnitOfWork, prefix: str, host_name: str) -> JoinToken:
         .execution_options(synchronize_session=False)
     ).first()
     if used is None:
-        raise TokenUsedError("this join token was used before", suggestion="Ask the operator for a new one.")
+        raise ContentionError("the join token was used at the same moment")
     return row
 
 

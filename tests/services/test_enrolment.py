@@ -1,5 +1,6 @@
 """A host enrols once by its token; its agent proves itself by its key; two agents of one identity get nothing."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -110,6 +111,32 @@ def test_a_token_opens_once_but_its_own_host_may_repeat_a_lost_answer(units: Uni
     assert _enrol(units, host.request(token)) == node_id
     with pytest.raises(ConflictError, match="used before"):
         _enrol(units, Host(gpus=("GPU-x",)).request(token))
+
+
+def test_of_many_hosts_with_one_token_one_enrols(units: UnitOfWorkFactory) -> None:
+    token = _join_token(units)
+    hosts = [Host(gpus=(f"GPU-{number}",)) for number in range(4)]
+
+    def tried(host: Host) -> NodeId | MusterError:
+        try:
+            return _enrol(units, host.request(token))
+        except MusterError as error:
+            return error
+
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(tried, hosts))
+    assert sum(isinstance(outcome, str) for outcome in outcomes) == 1, outcomes
+    assert {type(outcome) for outcome in outcomes if not isinstance(outcome, str)} <= {
+        ConflictError,
+        join_tokens.TokenUsedError,
+    }
+
+
+def test_one_host_that_sends_its_request_twice_at_once_is_one_node(units: UnitOfWorkFactory) -> None:
+    token, host = _join_token(units), Host()
+    with ThreadPoolExecutor(3) as pool:
+        made = list(pool.map(lambda _: _enrol(units, host.request(token)), range(3)))
+    assert len(set(made)) == 1
 
 
 def test_a_token_that_is_late_foreign_or_unknown_opens_nothing(units: UnitOfWorkFactory, clock: SetClock) -> None:
