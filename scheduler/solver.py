@@ -112,6 +112,7 @@ def _best_group(state: FleetState, request: Request, candidates: Ints, level: in
         if len(enough) == 1:
             break
         around = layout.groups[wider][layout.first_cell[level][enough]]
+        # The last entry is that of NOWHERE: nothing is known to stand around it.
         enough = _least(enough, np.append(count_by_group(layout, candidates, wider), 0)[around])
     if len(enough) > 1:
         cost = np.bincount(groups, layout.cell_health_cost[placed], minlength=layout.num_groups[level])[enough]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.domain.ids import NodeId
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.model import GpuView, WaitingJob
 from scheduler.planner import plan
@@ -103,7 +103,10 @@ def test_hosts_to_avoid_are_no_part_of_a_domain() -> None:
 
 
 def test_a_gang_never_mixes_the_cohorts_of_one_host() -> None:
-    gpus = [*host("a", 4, cohort="x"), *[replace(gpu, uuid=f"{gpu.uuid}y") for gpu in host("a", 4, cohort="y")]]
+    gpus = [
+        *host("a", 4, cohort="x"),
+        *[replace(gpu, uuid=GpuUuid(f"{gpu.uuid}y")) for gpu in host("a", 4, cohort="y")],
+    ]
     assert nodes_of(gpus, job("j", gpus=8)) == []
     assert nodes_of(gpus, job("j", gpus=4)) == ["a"]
 

@@ -1,5 +1,7 @@
 """Recovery: the good GPUs of the last attempt stay on their ranks, the bad ones are replaced nearby."""
 
+from collections.abc import Sequence
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ def parts(*nodes: tuple[str, list[str]]) -> Parts:
 
 
 def recovered(
-    gpus: list[GpuView], last: Parts, bad: list[str], *, required: str | None = None, avoid: str | None = None
+    gpus: list[GpuView], last: Parts, bad: Sequence[str], *, required: str | None = None, avoid: str | None = None
 ) -> Recovery | None:
     held = hold(gpus, [uuid for _, uuids in last for uuid in uuids])
     state = FleetState(held, DEFAULT_POLICY)

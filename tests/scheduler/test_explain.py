@@ -1,0 +1,54 @@
+"""Why a job waits, in one sentence that names what truly binds."""
+
+from dataclasses import replace
+
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler.model import GpuView, WaitingJob
+from scheduler.planner import plan
+from tests.scheduler.fleets import host, job, racks
+
+
+def why(gpus: list[GpuView], wanted: WaitingJob) -> str:
+    (waiting,) = plan(gpus, [wanted], DEFAULT_POLICY).waiting
+    return waiting.why
+
+
+def test_the_best_rack_and_its_number_are_named_where_the_level_binds() -> None:
+    gpus = racks({"r0": [8, 8, 8, 0], "r1": [8, 8, 0, 0]})
+    said = why(gpus, job("j", nodes=4, gpus=8, required="rack"))
+    assert said.startswith("needs 4 × 8 GPUs of one cohort in one rack; 40 of 64 GPUs are free to this tier")
+    assert said.endswith("the largest cohort in one rack has only 3 of 4 hosts with 8 GPUs free")
+
+
+def test_a_level_that_no_idle_fleet_could_satisfy_is_said_to_be_so() -> None:
+    said = why(racks({"r0": [8, 8], "r1": [8, 8]}), job("j", nodes=3, gpus=8, required="rack"))
+    assert "even with every GPU idle, the largest cohort in one rack has only 2 of 3 hosts" in said
+
+
+def test_cohorts_that_are_too_small_are_named() -> None:
+    said = why([*host("a", 8), *host("b", 8, cohort="a100")], job("j", nodes=2, gpus=8))
+    assert (
+        "even with every GPU idle, the largest cohort has only 1 of 2 hosts with 8 GPUs that this tier admits" in said
+    )
+
+
+def test_crumbs_are_named_where_the_number_of_free_gpus_would_do() -> None:
+    said = why(racks({"r0": [4, 4, 4]}), job("j", gpus=8))
+    assert said.endswith("the largest cohort has no host with 8 GPUs free")
+
+
+def test_the_plain_lack_of_free_gpus_is_said_plainly() -> None:
+    said = why(racks({"r0": [4]}), job("j", gpus=8))
+    assert said == (
+        "needs 1 × 8 GPUs of one cohort; 4 of 8 GPUs are free to this tier (4 held by other jobs or being cleaned)"
+    )
+
+
+def test_an_unknown_level_is_named() -> None:
+    assert why(racks({"r0": [8]}), job("j", required="pod")).endswith("the fleet has no level named pod")
+
+
+def test_avoided_hosts_are_counted() -> None:
+    gpus = host("a", 1)
+    wanted = replace(job("j"), avoid_nodes=frozenset({gpus[0].node_id}))
+    assert "1 hosts avoided after a fault there" in why(gpus, wanted)

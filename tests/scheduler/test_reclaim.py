@@ -1,0 +1,225 @@
+"""Reclaim as a contract: who gives, to whom, at what cost, and when it is waited for, refused or withdrawn."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from muster.domain.ids import TenantId
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler.model import GpuView, Plan, ReclaimLoss, RunningAttempt, StandingReclaim, WaitingJob, Workload
+from scheduler.planner import plan
+from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, racks, running, standing
+
+OWNER = TenantId("owner")
+GENEROUS = {OWNER: 1_000}
+
+
+def decide(
+    gpus: list[GpuView],
+    queue: list[WaitingJob],
+    attempts: Sequence[RunningAttempt],
+    *,
+    reclaims: Sequence[StandingReclaim] = (),
+    losses: Sequence[ReclaimLoss] = (),
+    peaks: dict[TenantId, int] = GENEROUS,
+) -> Plan:
+    held = hold(gpus, [uuid for attempt in attempts for uuid in attempt.gpus])
+    workload = Workload(NOW_MS, tuple(attempts), tuple(reclaims), tuple(losses), peaks)
+    return plan(held, queue, DEFAULT_POLICY, workload)
+
+
+def victims(decided: Plan) -> list[str]:
+    return [reclaim.victim for reclaim in decided.reclaims]
+
+
+def test_a_reserved_gang_takes_spot_back_with_notice_and_its_place_is_held() -> None:
+    queue = [job("gang", nodes=2, gpus=8, tier="reserved"), job("other", gpus=8, at=1)]
+    decided = decide(racks({"r0": [8, 8]}), queue, [running("v", of_host("r0h0"), saved_minutes=1)])
+    (reclaim,) = decided.reclaims
+    assert (reclaim.victim, reclaim.beneficiary, reclaim.notice_s) == ("v", "gang", 120.0)
+    assert list(reclaim.gpus) == of_host("r0h0")
+    assert sorted(reclaim.held) == sorted([*of_host("r0h0"), *of_host("r0h1")])
+    assert reclaim.cost_gpu_s == 8 * (60 + 120)
+    assert decided.placements == (), "the free host is held for the gang: the other job may not take it"
+    assert "GPUs are being reclaimed for it, due by" in decided.waiting[0].why
+
+
+def test_what_is_held_goes_to_its_beneficiary_and_nobody_else() -> None:
+    queue = [job("gang", nodes=2, gpus=8, tier="spot"), job("other", gpus=8, tier="reserved")]
+    held = standing("gone", "gang", [*of_host("r0h0"), *of_host("r0h1")])
+    decided = decide(racks({"r0": [8, 8]}), queue, [], reclaims=[held])
+    assert [placement.job_id for placement in decided.placements] == ["gang"]
+    assert decided.withdrawals == (), "its victim has let go: there is nothing to give back"
+
+
+def test_a_beneficiary_waits_for_its_reclaim_and_notifies_nobody_twice() -> None:
+    attempts = [running("v", of_host("r0h0")), running("w", of_host("r1h0"))]
+    queue = [job("gang", gpus=8, tier="reserved"), job("other", gpus=8, at=1)]
+    reclaim = standing("v", "gang", of_host("r0h0"))
+    decided = decide(racks({"r0": [8], "r1": [8]}), queue, attempts, reclaims=[reclaim])
+    assert victims(decided) == ["w"]
+    assert [item.beneficiary for item in decided.reclaims] == ["other"]
+    assert decided.withdrawals == ()
+
+
+def test_a_reclaim_is_withdrawn_when_its_beneficiary_waits_no_more() -> None:
+    reclaim = standing("v", "gang", of_host("r0h0"))
+    decided = decide(racks({"r0": [8]}), [], [running("v", of_host("r0h0"))], reclaims=[reclaim])
+    assert [(item.victim, item.beneficiary) for item in decided.withdrawals] == [("v", "gang")]
+
+
+def test_a_reclaim_is_withdrawn_when_its_beneficiary_fits_elsewhere() -> None:
+    reclaim = standing("v", "gang", of_host("r0h0"))
+    queue = [job("gang", gpus=8, tier="reserved")]
+    decided = decide(racks({"r0": [8], "r1": [8]}), queue, [running("v", of_host("r0h0"))], reclaims=[reclaim])
+    assert decided.placements[0].parts[0][0] == "r1h0"
+    assert [item.victim for item in decided.withdrawals] == ["v"]
+
+
+def test_a_reclaim_that_would_no_longer_make_room_is_withdrawn_and_not_chosen_again_at_once() -> None:
+    attempts = [running("v", of_host("r0h0")), running("fixed", of_host("r0h1"), tier="reserved")]
+    reclaim = standing("v", "gang", [*of_host("r0h0"), *of_host("r0h1")])
+    queue = [job("gang", nodes=2, gpus=8, tier="reserved")]
+    decided = decide(racks({"r0": [8, 8]}), queue, attempts, reclaims=[reclaim])
+    assert [item.victim for item in decided.withdrawals] == ["v"]
+    assert decided.reclaims == ()
+    assert "planned anew" in decided.waiting[0].why
+
+
+def test_the_set_that_loses_least_work_is_taken_and_the_runner_up_is_named() -> None:
+    attempts = [
+        running("fresh0", of_host("r0h0"), saved_minutes=1),
+        running("fresh1", of_host("r0h1"), saved_minutes=1),
+        running("stale", [*of_host("r1h0"), *of_host("r1h1")], saved_minutes=50),
+    ]
+    gpus = racks({"r0": [8, 8], "r1": [8, 8]})
+    decided = decide(gpus, [job("gang", nodes=2, gpus=8, tier="reserved", required="rack")], attempts)
+    assert victims(decided) == ["fresh0", "fresh1"]
+    assert decided.reclaims[0].runner_up is not None
+    assert decided.reclaims[0].runner_up.victims == ("stale",)
+    assert decided.reclaims[0].runner_up.cost_gpu_s == 16 * (3000 + 120)
+
+
+def test_one_dear_gang_is_taken_where_many_cheap_jobs_would_cost_more() -> None:
+    singles = [running(f"s{n}", of_host(f"r0h{n}"), saved_minutes=2) for n in range(4)]
+    gang = running("gang", [uuid for n in range(4) for uuid in of_host(f"r1h{n}")], saved_minutes=1)
+    gpus = racks({"r0": [8] * 4, "r1": [8] * 4})
+    assert victims(decide(gpus, [job("j", nodes=4, gpus=8, tier="reserved")], [*singles, gang])) == ["gang"]
+
+
+def test_nothing_is_evicted_where_no_domain_would_suffice() -> None:
+    attempts = [running(f"v{n}", of_host(f"r{n}h0")) for n in range(3)]
+    gpus = racks({"r0": [8], "r1": [8], "r2": [8]})
+    assert decide(gpus, [job("j", nodes=2, gpus=8, tier="reserved", required="rack")], attempts).reclaims == ()
+
+
+def test_scattered_gpus_that_make_no_host_are_left_alone() -> None:
+    attempts = [
+        running(f"{kind}{n}", of_host(f"r0h{n}", 4, start), tier=tier)
+        for n in range(2)
+        for kind, tier, start in (("spot", "spot", 0), ("kept", "on_demand", 4))
+    ]
+    assert decide(racks({"r0": [8, 8]}), [job("j", gpus=8, tier="reserved")], attempts).reclaims == ()
+
+
+@pytest.mark.parametrize("tier", ["on_demand", "reserved"])
+def test_a_tier_without_notice_is_never_reclaimed(tier: str) -> None:
+    attempts = [running("v", of_host("r0h0"), tier=tier)]
+    assert decide(racks({"r0": [8]}), [job("j", gpus=8, tier="reserved")], attempts).reclaims == ()
+
+
+def test_spot_takes_nothing_from_spot() -> None:
+    assert decide(racks({"r0": [8]}), [job("j", gpus=8, tier="spot")], [running("v", of_host("r0h0"))]).reclaims == ()
+
+
+def test_a_young_attempt_is_no_victim_and_the_job_is_told_from_when_on_it_may_be() -> None:
+    decided = decide(
+        racks({"r0": [8]}), [job("j", gpus=8, tier="reserved")], [running("v", of_host("r0h0"), minutes=5)]
+    )
+    assert decided.reclaims == ()
+    assert "reclaim waits until 1970-01-01T17:05:00Z" in decided.waiting[0].why
+
+
+def test_a_tenant_loses_no_more_than_its_cap_in_a_window() -> None:
+    attempts = [running(f"v{n}", of_host(f"r0h{n}")) for n in range(4)]
+    gpus, queue = racks({"r0": [8] * 4}), [job("j", gpus=8, tier="reserved")]
+    lost = ReclaimLoss(OWNER, 8, NOW_MS - 10 * MINUTE_MS)
+    decided = decide(gpus, queue, attempts, losses=[lost], peaks={})
+    assert decided.reclaims == ()
+    assert "the cap on what a tenant may lose to reclaim in 60 minutes is reached" in decided.waiting[0].why
+    past = replace(lost, at_ms=NOW_MS - 61 * MINUTE_MS)
+    assert len(decide(gpus, queue, attempts, losses=[past], peaks={}).reclaims) == 1
+
+
+def test_another_tenants_victims_are_taken_where_the_cheapest_tenant_is_at_its_cap() -> None:
+    attempts = [
+        running("capped", of_host("r0h0"), saved_minutes=0),
+        running("other", of_host("r0h1"), tenant="rich", saved_minutes=60),
+    ]
+    decided = decide(
+        racks({"r0": [8, 8]}),
+        [job("j", gpus=8, tier="reserved")],
+        attempts,
+        losses=[ReclaimLoss(OWNER, 8, NOW_MS)],
+        peaks={},
+    )
+    assert victims(decided) == ["other"]
+
+
+def test_the_smallest_running_job_may_be_lost_whatever_the_share() -> None:
+    assert victims(
+        decide(racks({"r0": [8]}), [job("j", gpus=8, tier="reserved")], [running("v", of_host("r0h0"))], peaks={})
+    ) == ["v"]
+
+
+def test_standing_reclaims_count_toward_the_cap() -> None:
+    attempts = [running(f"v{n}", of_host(f"r0h{n}")) for n in range(4)]
+    queue = [job("first", gpus=8, tier="reserved"), job("second", gpus=8, tier="reserved", at=1)]
+    reclaim = standing("v0", "first", of_host("r0h0"))
+    assert decide(racks({"r0": [8] * 4}), queue, attempts, reclaims=[reclaim], peaks={}).reclaims == ()
+
+
+def test_what_ends_within_the_notice_is_waited_for() -> None:
+    attempts = [running("v", of_host("r0h0")), running("ending", of_host("r0h1"), tier="reserved", ends_minutes=1.5)]
+    decided = decide(racks({"r0": [8, 8]}), [job("j", gpus=8, tier="reserved")], attempts)
+    assert decided.reclaims == ()
+    assert "enough of them come free by 1970-01-01T16:41:30Z without reclaim" in decided.waiting[0].why
+
+
+def test_what_ends_later_than_the_notice_is_not_waited_for() -> None:
+    attempts = [running("v", of_host("r0h0"), ends_minutes=30)]
+    assert victims(decide(racks({"r0": [8]}), [job("j", gpus=8, tier="reserved")], attempts)) == ["v"]
+
+
+def test_what_a_victim_gives_beyond_the_beneficiary_serves_the_next_job_without_another_victim() -> None:
+    attempts = [running("wide", of_host("r0h0"), saved_minutes=1), running("w", of_host("r0h1"))]
+    queue = [job("first", gpus=4, tier="reserved"), job("second", gpus=4, tier="reserved", at=1)]
+    decided = decide(racks({"r0": [8, 8]}), queue, attempts)
+    assert victims(decided) == ["wide"]
+    assert "without reclaim" in decided.waiting[1].why
+
+
+def test_gpus_that_the_beneficiarys_tier_does_not_admit_are_not_worth_a_victim() -> None:
+    gpus = host("a", 8)
+    cordoned = [replace(gpus[0], facts=replace(gpus[0].facts, is_cordoned=True)), *gpus[1:]]
+    assert decide(cordoned, [job("j", gpus=8, tier="reserved")], [running("v", of_host("a"))]).reclaims == ()
+
+
+def test_a_second_cycle_without_change_decides_nothing_new() -> None:
+    attempts = [running("v", of_host("r0h0")), running("w", of_host("r0h1"))]
+    gpus, queue = racks({"r0": [8, 8]}), [job("j", gpus=8, tier="reserved")]
+    (first,) = decide(gpus, queue, attempts).reclaims
+    again = decide(gpus, queue, attempts, reclaims=[standing(first.victim, "j", first.held, in_s=120)])
+    assert (again.reclaims, again.withdrawals, again.placements) == ((), (), ())
+
+
+def test_a_job_over_its_quota_neither_runs_nor_reclaims_and_is_told() -> None:
+    attempts = [running("mine", of_host("r0h0"), tier="reserved", tenant="waiter"), running("v", of_host("r0h1"))]
+    gpus = hold(racks({"r0": [8, 8, 8]}), [*of_host("r0h0"), *of_host("r0h1")])
+    workload = Workload(NOW_MS, tuple(attempts), ceilings={(TenantId("waiter"), "reserved"): 12})
+    decided = plan(gpus, [job("j", gpus=8, tier="reserved")], DEFAULT_POLICY, workload)
+    assert (decided.placements, decided.reclaims) == ((), ())
+    assert decided.waiting[0].why == (
+        "needs 8 GPUs, but its tenant holds 8 of the 12 GPUs that its quota allows in the tier reserved"
+    )
