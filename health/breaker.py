@@ -1,9 +1,9 @@
 """The circuit breaker: rules quarantine at most the policy's share of fleet, rack, cohort and tenant (I10).
 
 Each share is a scope. A move that would go past a scope's cap is proposed only, and opens that scope: from then on
-every quarantine by rule in it is proposed, until a person closes it. Scopes open by themselves: one rack's bad power does not
-keep rules from taking a burning GPU elsewhere. Whatever is no quarantine by a rule always passes; so does the return
-to QUARANTINED out of REPAIR, since that GPU was out already.
+every quarantine by rule in it is proposed, until a person closes it. Scopes open by themselves: one rack's bad power
+does not keep rules from taking a burning GPU elsewhere. Whatever is no quarantine by a rule always passes; so does the
+return to QUARANTINED out of REPAIR, since that GPU was out already.
 """
 
 from collections.abc import Iterable, Mapping

@@ -188,7 +188,7 @@ def _falls(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> list[Move]:
         if move.to_standing is Standing.SUSPECT
         and move.reason is MoveReason.LOW_SCORE
         and anew_ms < move.at_ms <= now_ms
-        and not dismissed.issuperset(move.evidence_ids)
+        and not (move.evidence_ids and dismissed.issuperset(move.evidence_ids))
     ]
 
 

@@ -1,0 +1,126 @@
+"""The health score: what evidence takes off, how it decays, and until when a band holds."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from health.score import Band, band_of, score
+from muster.domain.evidence import Evidence, Severity, Trust
+from muster.domain.health_policy import ScorePolicy
+from tests.health.case_factory import DAY, HOUR, NOW_MS, POLICY, condemning, degraded, evidence
+from tests.health.strategies import any_evidence, many_evidences
+
+LINES = POLICY.score
+LATER = st.integers(0, 30 * DAY)
+
+
+def test_a_gpu_without_evidence_has_a_whole_score_for_ever() -> None:
+    whole = score((), POLICY, NOW_MS)
+    assert (whole.value, whole.band, whole.valid_until_ms, whole.shares) == (100.0, Band.GOOD, None, ())
+
+
+@pytest.mark.parametrize(
+    ("severity", "value"),
+    [(Severity.INFO, 100.0), (Severity.WARNING, 92.0), (Severity.DEGRADED, 65.0), (Severity.CONDEMNING, 0.0)],
+)
+def test_evidence_weighs_by_its_severity(severity: Severity, value: float) -> None:
+    assert score([evidence("one", severity)], POLICY, NOW_MS).value == value
+
+
+def test_evidence_weighs_half_after_its_half_life_and_nothing_at_its_end() -> None:
+    found = [degraded("one")]
+    values = [score(found, POLICY, NOW_MS + after).value for after in (0, 12 * HOUR, 24 * HOUR, 7 * DAY)]
+    assert values == [65.0, 82.5, 91.25, 100.0]
+
+
+def test_condemning_evidence_weighs_in_full_until_a_later_proof() -> None:
+    found = [condemning("one")]
+    for after in (0, 28 * DAY, 500 * DAY):
+        assert score(found, POLICY, NOW_MS + after).value == 0.0
+    assert score(found, POLICY, NOW_MS + DAY, proof_ms=NOW_MS + HOUR).value == 100.0
+    assert score(found, POLICY, NOW_MS + DAY, proof_ms=NOW_MS).value == 0.0
+
+
+@pytest.mark.parametrize("change", [{"is_dismissed": True}, {"is_suspended": True}, {"gpu_uuid": None}])
+def test_dismissed_suspended_and_the_nodes_own_evidence_weighs_nothing(change: dict[str, object]) -> None:
+    taken_out = replace(condemning("one"), **change)  # type: ignore[arg-type]
+    assert score([taken_out], POLICY, NOW_MS) == score((), POLICY, NOW_MS)
+
+
+def test_evidence_that_came_as_history_weighs_nothing() -> None:
+    assert score([replace(degraded("late"), counts_for_ms=0)], POLICY, NOW_MS).value == 100.0
+
+
+def test_reported_evidence_alone_never_goes_under_the_quarantine_line() -> None:
+    reported = [evidence(str(n), Severity.CONDEMNING, trust=Trust.REPORTED) for n in range(50)]
+    found = score(reported, POLICY, NOW_MS)
+    assert found.value == 40.0
+    assert found.value >= LINES.quarantine_line
+    assert found.measured_value == 100.0
+
+
+def test_shares_name_what_weighs_the_heaviest_first() -> None:
+    found = score([evidence("a"), degraded("b"), evidence("info", Severity.INFO)], POLICY, NOW_MS)
+    assert found.shares == (("ev_b", 35.0), ("ev_a", 8.0))
+
+
+@pytest.mark.parametrize(
+    ("value", "band"),
+    [
+        (100, Band.GOOD),
+        (85, Band.GOOD),
+        (84.999, Band.FAIR),
+        (70, Band.FAIR),
+        (69.999, Band.POOR),
+        (30, Band.POOR),
+        (29.999, Band.BAD),
+        (0, Band.BAD),
+    ],
+)
+def test_bands_lie_between_the_lines(value: float, band: Band) -> None:
+    assert band_of(value, LINES) is band
+
+
+@given(many_evidences, any_evidence())
+def test_more_evidence_never_raises_the_score(found: tuple[Evidence, ...], more: Evidence) -> None:
+    assert score((*found, more), POLICY, NOW_MS).value <= score(found, POLICY, NOW_MS).value
+
+
+@given(many_evidences, LATER)
+def test_time_alone_never_lowers_the_score(found: tuple[Evidence, ...], after: int) -> None:
+    assert score(found, POLICY, NOW_MS + after).value >= score(found, POLICY, NOW_MS).value
+
+
+@given(many_evidences)
+def test_the_score_lies_between_nothing_and_a_hundred(found: tuple[Evidence, ...]) -> None:
+    result = score(found, POLICY, NOW_MS)
+    assert 0 <= result.value <= result.measured_value <= 100
+
+
+@given(many_evidences)
+def test_a_band_holds_exactly_until_it_says(found: tuple[Evidence, ...]) -> None:
+    now = score(found, POLICY, NOW_MS)
+    if now.valid_until_ms is None:
+        assert score(found, POLICY, NOW_MS + 1000 * DAY).band is now.band
+        return
+    assert now.valid_until_ms > NOW_MS
+    assert score(found, POLICY, now.valid_until_ms - 1).band is now.band
+    assert score(found, POLICY, now.valid_until_ms).band is not now.band
+
+
+@given(many_evidences, st.data())
+def test_the_order_of_evidence_decides_nothing(found: tuple[Evidence, ...], data: st.DataObject) -> None:
+    shuffled = data.draw(st.permutations(found))
+    assert score(shuffled, POLICY, NOW_MS) == score(found, POLICY, NOW_MS)
+
+
+def test_a_policy_whose_reported_evidence_could_quarantine_is_refused() -> None:
+    with pytest.raises(ValueError, match="reported evidence alone"):
+        ScorePolicy(reported_points_max=71.0)
+
+
+def test_a_policy_whose_lines_are_out_of_order_is_refused() -> None:
+    with pytest.raises(ValueError, match="quarantine_line < lower_line"):
+        ScorePolicy(lower_line=90.0)
