@@ -45,6 +45,7 @@ __all__ = [
     "Withdrawal",
     "Workload",
     "plan",
+    "plan_on",
 ]
 
 MAX_BENEFICIARIES: Final = 64
@@ -64,7 +65,12 @@ def plan(
     ``queue`` holds every waiting job that a standing reclaim is for: one that is missing waits no more, and what was
     being reclaimed for it is withdrawn. ``levels`` name the entries of the GPUs' paths, widest first.
     """
-    cycle = _Cycle(FleetState(gpus, policy, levels), policy, workload)
+    return plan_on(FleetState(gpus, policy, levels), queue, policy, workload)
+
+
+def plan_on(state: FleetState, queue: Iterable[WaitingJob], policy: Policy, workload: Workload | None = None) -> Plan:
+    """As ``plan``, on a state that stands already: afterwards it has taken what was placed and what is held."""
+    cycle = _Cycle(state, policy, workload)
     cycle.run(sorted(queue, key=lambda job: (-_priority(policy, job.tier), job.queued_ms, job.job_id)))
     return cycle.plan()
 

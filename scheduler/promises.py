@@ -48,7 +48,9 @@ class Promises:
         self._state.give(self._taken.pop(job_id))
 
     def withdraw(self, job_id: JobId, why: str) -> list[Withdrawal]:
-        """Only what has a victim that still runs can be given back."""
+        """What was held is let go. Only a victim that still runs can go on, so only its reclaim is withdrawn."""
+        if job_id in self._taken:
+            self.lift(job_id)
         withdrawals = [
             Withdrawal(reclaim.victim, job_id, why)
             for reclaim in self._standing.pop(job_id)

@@ -132,7 +132,7 @@ class Reclaimer:
         chosen = self._with(coming, request)
         if chosen is not None:
             owners = set(self._owner[chosen.gpus[~self._state.is_free[chosen.gpus]]].tolist())
-            return Coming(max(self._ends[owner] for owner in owners))
+            return Coming(max((self._ends[owner] for owner in owners), default=self._now_ms))
         self._state.give(coming)
         victims = self._victims(request)
         self._state.take(coming)

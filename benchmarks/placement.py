@@ -1,0 +1,137 @@
+"""One placement decision over 100,000 GPUs in the planner's core: from arrays to the GPUs of every rank, and taken.
+
+Measured as process time, since these machines are shared. The fleet is a third full and fragmented; beside it stand
+the full recount, the building of the state from views, and the choice of victims on a fleet that is full.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from benchmarks.figures import Figure
+from health.admission import AdmissionFacts
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.states import Contact, Standing
+from scheduler.model import GpuView, RunningAttempt, WaitingJob, Workload
+from scheduler.planner import plan_on
+from scheduler.reclaim import Notified, Reclaimer
+from scheduler.solver import Request, parts_of, place
+from scheduler.topology import FleetState
+
+NUM_NODES = 12_500
+GPUS_PER_NODE = 8
+NODES_PER_RACK = 16
+NODES_PER_POD = 256
+LEVELS = ("pod", "rack")
+DECISIONS = 300
+NUM_WAITING = 10_000
+NOW_MS = 10_000_000
+FREE = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
+HELD = replace(FREE, is_held=True)
+
+
+def measure() -> list[Figure]:
+    views = _views(random.Random(1))  # noqa: S311  # a seeded fleet must repeat
+    started = time.process_time()
+    state = FleetState(views, DEFAULT_POLICY, LEVELS)
+    build_ms = (time.process_time() - started) * 1000
+    state.tier("on_demand")
+    recount_ms = _p95(lambda: state.recount("on_demand"))
+    rack_ms = _p95(lambda: _decide(state, Request("on_demand", 8, 8, required="rack")))
+    one_ms = _p95(lambda: _decide(state, Request("on_demand", 1, 8)))
+    gang_ms = _p95(lambda: _decide(state, Request("on_demand", 128, 8)))
+    peers = {"full recount ms": recount_ms, "build of the state ms": build_ms}
+    return [
+        Figure("placement: 8 of 100,000 GPUs, p95", one_ms, "ms", 1.0, peers=peers),
+        Figure("placement: 1,024 of 100,000 GPUs, p95", gang_ms, "ms", 1.0, peers={"64 GPUs of one rack ms": rack_ms}),
+        _queue_figure(state),
+        _reclaim_figure(views),
+    ]
+
+
+def _views(chance: random.Random) -> list[GpuView]:
+    views = []
+    for node in range(NUM_NODES):
+        num_held = chance.choice([0, 0, 0, 8, 8, 3])
+        path = (f"pod-{node // NODES_PER_POD:03}", f"rack-{node // NODES_PER_RACK:04}")
+        cohort = "b200" if node // NODES_PER_POD % 3 == 0 else "h100"
+        for slot in range(GPUS_PER_NODE):
+            facts = HELD if slot < num_held else FREE
+            name = f"{node:05}"
+            views.append(GpuView(GpuUuid(f"gpu-{name}-{slot}"), NodeId(f"node-{name}"), slot, cohort, facts, path))
+    return views
+
+
+def _decide(state: FleetState, request: Request) -> None:
+    chosen = place(state, request)
+    if chosen is None:
+        message = f"the fleet of the benchmark has no place for {request}"
+        raise AssertionError(message)
+    parts_of(state.layout, chosen)
+    state.take(chosen.gpus)
+    state.give(chosen.gpus)
+
+
+def _p95(decide: Callable[[], object]) -> float:
+    """Milliseconds of process time."""
+    times_ms = []
+    for _ in range(DECISIONS):
+        started = time.process_time_ns()
+        decide()
+        times_ms.append((time.process_time_ns() - started) / 1e6)
+    return sorted(times_ms)[int(DECISIONS * 0.95)]
+
+
+def _queue_figure(state: FleetState) -> Figure:
+    """A queue of 10,000 jobs of ten shapes that fit nowhere, and one behind them that fits."""
+    queue = [
+        WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", number, 240 + number % 10, 8, required_level="pod")
+        for number in range(NUM_WAITING)
+    ]
+    last = WaitingJob(JobId("last"), 1, "on_demand", NUM_WAITING, 1, 8)
+    started = time.process_time()
+    decided = plan_on(state, [*queue, last], DEFAULT_POLICY)
+    took_ms = (time.process_time() - started) * 1000
+    if [placement.job_id for placement in decided.placements] != ["last"]:
+        message = "the job that fits was hidden by those that do not"
+        raise AssertionError(message)
+    return Figure("placement: 10,000 jobs that do not fit, one that does", took_ms, "ms", 250.0)
+
+
+def _reclaim_figure(views: list[GpuView]) -> Figure:
+    """Victims for a gang of 1,024 GPUs among 10,000 or so running gangs, half of them spot."""
+    workload = _workload(views, random.Random(2))  # noqa: S311  # a seeded workload must repeat
+    state = FleetState([replace(view, facts=HELD) for view in views], DEFAULT_POLICY, LEVELS)
+    state.tier("reserved")
+    started = time.process_time()
+    reclaimer = Reclaimer(state, DEFAULT_POLICY, workload)
+    prepared = time.process_time()
+    outcome = reclaimer.choose(JobId("gang"), Request("reserved", 128, 8))
+    chosen = time.process_time()
+    if not isinstance(outcome, Notified):
+        message = f"the benchmark's reclaim was refused: {outcome}"
+        raise TypeError(message)
+    peers = {"prepare ms": (prepared - started) * 1000, "gangs": float(len(workload.running))}
+    return Figure("reclaim: victims for 1,024 GPUs", (chosen - prepared) * 1000, "ms", 250.0, peers=peers)
+
+
+def _workload(views: list[GpuView], chance: random.Random) -> Workload:
+    attempts: list[RunningAttempt] = []
+    start = 0
+    while start < len(views):
+        end = start + GPUS_PER_NODE * chance.choice([1, 1, 1, 1, 1, 2])
+        number = len(attempts)
+        attempt = RunningAttempt(
+            attempt_id=AttemptId(f"att-{number:06}"),
+            job_id=JobId(f"job-{number:06}"),
+            tenant_id=TenantId(f"ten-{number % 50}"),
+            tier=chance.choice(["spot", "on_demand"]),
+            gpus=tuple(view.uuid for view in views[start:end]),
+            started_ms=chance.randrange(NOW_MS - 2_000_000),
+            saved_ms=NOW_MS - chance.randrange(1_000_000),
+        )
+        attempts.append(attempt)
+        start = end
+    return Workload(NOW_MS, tuple(attempts))
