@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from api import documents, problems
@@ -12,8 +13,10 @@ from api.dependencies import AppDependencies
 from api.middleware import Edge
 from api.permissions import declared_routes
 from api.streams import Broadcast
-from api.v1 import cordons, enrolment, events, fleet, hosts, jobs, keys, system, tenants, training
+from api.telemetry import TelemetryFigures, TelemetryRoute
+from api.v1 import cordons, enrolment, events, fleet, hosts, jobs, keys, system, telemetry, tenants, training
 from muster import __version__
+from muster.services.telemetry.intake import Intake
 
 
 def create_app(dependencies: AppDependencies) -> ASGIApp:
@@ -23,8 +26,10 @@ def create_app(dependencies: AppDependencies) -> ASGIApp:
         UndeclaredRouteError: a route, websocket or mount says neither its permission nor why it needs none.
     """
     app = create_inner_app(dependencies)
+    intake = app.state.intake
+    dependencies.registry.register(TelemetryFigures(intake))
     return Edge(
-        app,
+        TelemetryRoute(app, app, dependencies.units, intake),
         body_bytes=dependencies.limits.json_body_bytes,
         allowed_hosts=dependencies.allowed_hosts,
         registry=dependencies.registry,
@@ -45,9 +50,10 @@ def create_inner_app(dependencies: AppDependencies) -> FastAPI:
     )
     app.state.dependencies = dependencies
     app.state.broadcast = Broadcast(dependencies.units)
+    app.state.intake = Intake(dependencies.units, on_flushed=dependencies.on_flushed)
     app.include_router(system.router)
     v1 = APIRouter(prefix="/v1")
-    for module in (jobs, training, keys, tenants, fleet, cordons, events, enrolment, hosts):
+    for module in (jobs, training, keys, tenants, fleet, cordons, events, enrolment, hosts, telemetry):
         v1.include_router(module.router)
     v1.include_router(system.v1)
     app.include_router(v1)
@@ -61,3 +67,4 @@ def create_inner_app(dependencies: AppDependencies) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.broadcast.close()
+    await run_in_threadpool(app.state.intake.close)

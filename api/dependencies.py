@@ -6,18 +6,23 @@ from fastapi import Request
 from prometheus_client import CollectorRegistry
 
 from muster.domain.policy import DEFAULT_POLICY, LimitPolicy
+from muster.services.telemetry.reports import OnFlushed
 from muster.services.unit_of_work import UnitOfWorkFactory
 
 
 @dataclass(frozen=True, slots=True)
 class AppDependencies:
-    """``secret_key`` signs cursors; ``allowed_hosts``: the Host headers that are answered (empty: any well-formed)."""
+    """``secret_key`` signs cursors; ``allowed_hosts``: the Host headers that are answered (empty: any well-formed).
+
+    ``on_flushed`` is told of each group of telemetry reports once it is durable.
+    """
 
     units: UnitOfWorkFactory
     secret_key: bytes
     limits: LimitPolicy = field(default_factory=lambda: DEFAULT_POLICY.limits)
     allowed_hosts: frozenset[str] = frozenset()
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    on_flushed: OnFlushed | None = None
 
 
 def dependencies_of(request: Request) -> AppDependencies:

@@ -15,6 +15,7 @@ from muster.identity import new_id
 
 HOST_BODY_BYTES: Final = 4 << 20
 _HOST_PREFIX: Final = "/v1/hosts/"
+_TELEMETRY: Final = "/v1/telemetry"
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _log = structlog.get_logger(__name__)
@@ -71,7 +72,8 @@ class Edge:
             await exchange.fail(InternalError())
 
     def _limit(self, scope: Scope) -> int:
-        return HOST_BODY_BYTES if scope["path"].startswith(_HOST_PREFIX) else self._body_bytes
+        is_of_host = scope["path"].startswith(_HOST_PREFIX) or scope["path"] == _TELEMETRY
+        return HOST_BODY_BYTES if is_of_host else self._body_bytes
 
     def _check_host(self, scope: Scope) -> None:
         hosts = [value for name, value in scope["headers"] if name == b"host"]

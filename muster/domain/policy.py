@@ -85,6 +85,7 @@ class RetentionPolicy(StrictModel):
     events_days: Annotated[int, Field(ge=1, le=3650)] = 90
     outbox_days: Annotated[int, Field(ge=1, le=3650)] = 7
     logs_days: Annotated[int, Field(ge=1, le=3650)] = 30
+    telemetry_days: Annotated[int, Field(ge=1, le=3650)] = 30
 
 
 class TrainingPolicy(StrictModel):

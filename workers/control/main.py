@@ -19,6 +19,7 @@ from muster.services.relay import RING_TOPIC, relay_once
 from muster.services.retention import sweep_once
 from muster.services.sealer import seal_once
 from muster.services.sequencer import sequence_once
+from muster.services.telemetry.retention import keep_once
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import Settings
 from workers.bell.ringer import Ringer
@@ -26,6 +27,7 @@ from workers.bell.ringer import Ringer
 PAUSE_S: Final = 0.5
 RECONCILE_S: Final = 1.0
 SWEEP_S: Final = 60.0
+TELEMETRY_S: Final = 15.0
 _log = structlog.get_logger(__name__)
 
 
@@ -46,6 +48,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("relay", _relaying(units, broker_url)),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
         Loop("retention", _paced(SWEEP_S, lambda: sweep_once(units))),
+        Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),
     ]
 
 

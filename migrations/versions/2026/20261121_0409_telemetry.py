@@ -1,4 +1,4 @@
-"""Telemetry: latest state a row a GPU, seen reports as ranges, blocks, hourly chunks, gaps, and the judge's inbox."""
+"""Telemetry: latest state a row a GPU, a block a report, hourly chunks, gaps, and the judge's inbox."""
 
 from typing import Final
 
@@ -39,26 +39,20 @@ CREATE TABLE node_latest (
     CONSTRAINT pk_node_latest PRIMARY KEY (node_id),
     CONSTRAINT fk_node_latest_node_id FOREIGN KEY (node_id) REFERENCES nodes (id)
 ) WITH (fillfactor = 60);
-
-CREATE TABLE telemetry_reports (
-    node_id text NOT NULL,
-    boot_id text NOT NULL,
-    seen int8multirange NOT NULL,
-    heard_at timestamptz NOT NULL,
-    CONSTRAINT pk_telemetry_reports PRIMARY KEY (node_id, boot_id)
-) WITH (fillfactor = 60);
 """
 
 HISTORY: Final = """
 CREATE TABLE telemetry_blocks (
     node_id text NOT NULL,
-    at timestamptz NOT NULL,
     boot_id text NOT NULL,
     seq bigint NOT NULL,
+    at timestamptz NOT NULL,
+    received_at timestamptz NOT NULL,
     schema smallint NOT NULL,
     content bytea NOT NULL,
-    CONSTRAINT pk_telemetry_blocks PRIMARY KEY (node_id, at, boot_id, seq)
+    CONSTRAINT pk_telemetry_blocks PRIMARY KEY (node_id, boot_id, seq)
 );
+CREATE INDEX ix_telemetry_blocks_node_id_at ON telemetry_blocks (node_id, at);
 
 CREATE TABLE telemetry_chunks (
     node_id text NOT NULL,
@@ -125,7 +119,6 @@ DROP TABLE telemetry_gaps;
 DROP TABLE telemetry_places;
 DROP TABLE telemetry_chunks;
 DROP TABLE telemetry_blocks;
-DROP TABLE telemetry_reports;
 DROP TABLE node_latest;
 DROP TABLE gpu_latest;
 """

@@ -24,7 +24,6 @@ from muster.db.models.telemetry import (
     TelemetryChunk,
     TelemetryGap,
     TelemetryPlace,
-    TelemetryReports,
 )
 from muster.db.models.tenants import ApiKey, Tenant
 from muster.db.models.training import TrainingHost, TrainingRank, TrainingStep
@@ -63,7 +62,6 @@ __all__ = [
     "TelemetryChunk",
     "TelemetryGap",
     "TelemetryPlace",
-    "TelemetryReports",
     "Tenant",
     "TrainingHost",
     "TrainingRank",

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import BigInteger, ForeignKey, Index, SmallInteger, text
-from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, INT8MULTIRANGE, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base
@@ -49,26 +49,20 @@ class NodeLatest(Base):
     readings: Mapped[dict[str, Any] | None] = mapped_column(default=None)
 
 
-class TelemetryReports(Base):
-    """Which reports of one boot have come, as ranges of ``seq_code``: in ordinary times one range, however many."""
-
-    __tablename__ = "telemetry_reports"
-
-    node_id: Mapped[NodeId] = mapped_column(primary_key=True)
-    boot_id: Mapped[str] = mapped_column(primary_key=True)
-    seen: Mapped[Any] = mapped_column(INT8MULTIRANGE)
-    heard_at: Mapped[datetime]
-
-
 class TelemetryBlock(Base):
-    """One report's readings, packed, until its hour is compacted into a chunk. ``at`` is where history places it."""
+    """One report's readings, packed, until its hour is compacted; and till then the proof that the report has come.
+
+    ``at`` is where history places it.
+    """
 
     __tablename__ = "telemetry_blocks"
+    __table_args__ = (Index(None, "node_id", "at"),)
 
     node_id: Mapped[NodeId] = mapped_column(primary_key=True)
-    at: Mapped[datetime] = mapped_column(primary_key=True)
     boot_id: Mapped[str] = mapped_column(primary_key=True)
     seq: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    at: Mapped[datetime]
+    received_at: Mapped[datetime]
     schema: Mapped[int] = mapped_column(SmallInteger)
     content: Mapped[bytes]
 

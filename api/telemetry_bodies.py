@@ -1,0 +1,159 @@
+"""The body of a telemetry report: read in pieces under two limits, inflated as it comes, decoded strictly."""
+
+import zlib
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from muster.domain.errors import (
+    FieldFault,
+    MalformedRequestError,
+    PayloadTooLargeError,
+    UnsupportedMediaTypeError,
+    UpgradeRequiredError,
+    ValidationFailedError,
+)
+from muster.domain.metrics import SCHEMA
+from muster.wire.telemetry import TELEMETRY_PROTOCOL, Report
+
+MAX_WIRE_BYTES: Final = 4 << 20
+MAX_INFLATED_BYTES: Final = 32 << 20
+MAX_RATIO: Final = 100
+"""Reports shrink to a fifth; what grows a hundredfold is a bomb."""
+_FREE_BYTES: Final = 64 << 10
+"""Up to here the ratio does not matter."""
+_GZIP: Final = 31
+_ESCAPED_CONTROL: Final = b"\\u00"
+_FORBIDDEN: Final = ("\x00", "\x1f")
+
+_decode: Final = msgspec.json.Decoder(Report).decode
+
+
+class _Versions(msgspec.Struct):
+    protocol: Any = None
+    schema: Any = None
+
+
+class BodyReader:
+    """Takes the pieces of one body. The wire's own size is bounded by the middleware as well."""
+
+    def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
+        encoding = _only(headers, b"content-encoding") or b"identity"
+        media_type = (_only(headers, b"content-type") or b"").split(b";")[0].strip().lower()
+        if media_type != b"application/json":
+            raise UnsupportedMediaTypeError("the Content-Type must be application/json")
+        if encoding.lower() not in {b"identity", b"gzip"}:
+            raise UnsupportedMediaTypeError(
+                "this Content-Encoding is not taken", suggestion="Send JSON as it is, or with Content-Encoding: gzip."
+            )
+        self._inflater = zlib.decompressobj(_GZIP) if encoding.lower() == b"gzip" else None
+        self._pieces: list[bytes] = []
+        self._num_wire = 0
+        self._num_bytes = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Raises ``PayloadTooLargeError`` or ``MalformedRequestError`` as soon as it is known."""
+        self._num_wire += len(piece)
+        if self._num_wire > MAX_WIRE_BYTES:
+            raise PayloadTooLargeError(f"the body is larger than {MAX_WIRE_BYTES} bytes", limit_bytes=MAX_WIRE_BYTES)
+        if self._inflater is None:
+            self._keep(piece)
+        elif piece:
+            self._inflate(self._inflater, piece)
+
+    def _inflate(self, inflater: "zlib._Decompress", piece: bytes) -> None:
+        allowed = min(MAX_INFLATED_BYTES, max(_FREE_BYTES, self._num_wire * MAX_RATIO))
+        try:
+            self._keep(inflater.decompress(piece, allowed - self._num_bytes + 1))
+        except zlib.error:
+            raise MalformedRequestError("the body is not gzip") from None
+        if self._num_bytes > allowed:
+            raise PayloadTooLargeError(
+                "the body inflates to more than it may", limit_bytes=MAX_INFLATED_BYTES, limit_ratio=MAX_RATIO
+            )
+        if inflater.unused_data:
+            raise MalformedRequestError("something stands behind the end of the gzip body")
+
+    def _keep(self, piece: bytes) -> None:
+        if piece:
+            self._num_bytes += len(piece)
+            self._pieces.append(piece)
+
+    def whole(self) -> bytes:
+        """Raises ``MalformedRequestError``: nothing came, or the gzip stream was cut short."""
+        if self._inflater is not None and not self._inflater.eof:
+            raise MalformedRequestError("the gzip body is cut short")
+        if not self._num_bytes:
+            raise MalformedRequestError("the body is empty; a report is needed")
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+
+def _only(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    found = [value for key, value in headers if key == name]
+    if len(found) > 1:
+        raise MalformedRequestError(f"the header {name.decode()} stands there twice")
+    return found[0] if found else None
+
+
+def read_report(body: bytes) -> Report:
+    """The report in ``body``.
+
+    Raises:
+        MalformedRequestError: no JSON in UTF-8.
+        ValidationFailedError: JSON, but no report: a field unknown, missing, of another type or out of its bounds.
+        UpgradeRequiredError: of a protocol or schema that is not spoken here.
+    """
+    try:
+        report = _decode(body)
+    except msgspec.ValidationError as error:
+        _refuse_invalid(body, str(error))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedRequestError(f"the body is not JSON: {_printable(str(error))}") from None
+    except RecursionError:
+        raise MalformedRequestError("the body is nested too deep") from None
+    _require_spoken(report.protocol, report.schema)
+    if _ESCAPED_CONTROL in body:
+        _require_clean(report)
+    return report
+
+
+def _refuse_invalid(body: bytes, detail: str) -> NoReturn:
+    """A later protocol may have other fields: then the version is the fault, and the agent keeps the report."""
+    try:
+        versions = msgspec.json.decode(body, type=_Versions)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        versions = _Versions()
+    if isinstance(versions.protocol, int) and isinstance(versions.schema, int):
+        _require_spoken(versions.protocol, versions.schema)
+    raise _invalid(_printable(detail))
+
+
+def _require_spoken(protocol: int, schema: int) -> None:
+    if protocol != TELEMETRY_PROTOCOL or schema != SCHEMA:
+        raise UpgradeRequiredError(
+            f"protocol {protocol:.6g} with schema {schema:.6g} came; {TELEMETRY_PROTOCOL} with {SCHEMA} is spoken here",
+            spoken=TELEMETRY_PROTOCOL,
+            schema=SCHEMA,
+        )
+
+
+def _require_clean(report: Report) -> None:
+    """Looks at every text; asked for only where an escape could have made such a character."""
+    waiting: list[Any] = [msgspec.to_builtins(report)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            if any(character in value for character in _FORBIDDEN):
+                raise _invalid("a text holds U+0000 or U+001F")
+        elif isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+
+
+def _invalid(detail: str) -> ValidationFailedError:
+    return ValidationFailedError(detail, faults=(FieldFault("/", "invalid_message", detail),))
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()[:500]

@@ -1,0 +1,143 @@
+"""Telemetry: the agents' report, declared here and taken by ``api.telemetry``; latest readings and history, to read."""
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import reading
+from api.views import time_of
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import GpuUuid
+from muster.domain.metrics import METRICS
+from muster.domain.principals import Permission, Principal
+from muster.services.telemetry import history, latest
+from muster.services.telemetry.history import History
+from muster.services.telemetry.latest import Latest
+from muster.wire.telemetry import Report, ReportAccepted
+
+router = APIRouter()
+_UUID: Final = re.compile(r"[!-~]{1,128}")
+Reader = Annotated[Principal, requires(Permission.GPU_READ)]
+Moment = Annotated[str | None, Query(max_length=40, description="RFC 3339 with a zone, such as 2026-11-21T04:00:00Z")]
+(_SCHEMAS, _DEFINITIONS) = msgspec.json.schema_components(
+    [Report, ReportAccepted], ref_template="#/components/schemas/{name}"
+)
+_DOCUMENTED: Final[dict[str, Any]] = {
+    "x-muster-definitions": _DEFINITIONS,
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMAS[0]}}},
+    "responses": {
+        "200": {"description": "Durable now", "content": {"application/json": {"schema": _SCHEMAS[1]}}},
+    },
+}
+
+
+@router.post("/telemetry", tags=["hosts"], response_model=None, openapi_extra=_DOCUMENTED)
+def take_report(_node: Annotated[Principal, requires(Permission.HOST_REPORT)]) -> None:
+    """One report of an agent, plain or with Content-Encoding: gzip; answered once it is durable.
+
+    A report that comes again has no effect; late ones fill history and never move latest state back.
+    """
+    raise NotFoundError("this path is taken before the router")
+
+
+@router.get("/gpus/{uuid}/latest", tags=["fleet"])
+def get_latest(uuid: str, request: Request, principal: Reader) -> dict[str, Any]:
+    """The newest readings of one GPU; null where there is none."""
+    units = dependencies_of(request).units
+    return _latest_view(reading(units, principal, latest.READ, lambda unit: latest.latest_of(unit, _gpu_uuid(uuid))))
+
+
+@router.get("/gpus/{uuid}/history", tags=["fleet"])
+def get_history(
+    uuid: str,
+    request: Request,
+    principal: Reader,
+    metric: Annotated[
+        list[str] | None, Query(max_length=len(METRICS), description="names of metrics; all of them by default")
+    ] = None,
+    from_: Annotated[
+        str | None, Query(alias="from", max_length=40, description="RFC 3339; an hour before `until` by default")
+    ] = None,
+    until: Moment = None,
+    step: Annotated[
+        float | None, Query(gt=0, le=86_400, allow_inf_nan=False, description="seconds between points")
+    ] = None,
+) -> dict[str, Any]:
+    """Readings of one GPU over time, a point a step: gauges by their mean, counters by their last value, flags by OR.
+
+    By default the last hour. ``gaps`` lists what the agent counted as lost in that time.
+    """
+    units = dependencies_of(request).units
+    return _history_view(
+        reading(
+            units,
+            principal,
+            latest.READ,
+            lambda unit: history.history_of(
+                unit,
+                _gpu_uuid(uuid),
+                metrics=tuple(metric or ()),
+                since=_moment("from", from_),
+                until=_moment("until", until),
+                step_s=step,
+            ),
+        )
+    )
+
+
+def _gpu_uuid(text: str) -> GpuUuid:
+    if not _UUID.fullmatch(text):
+        raise NotFoundError
+    return GpuUuid(text)
+
+
+def _moment(name: str, text: str | None) -> datetime | None:
+    return None if text is None else history.read_moment(name, text)
+
+
+def _latest_view(found: Latest) -> dict[str, Any]:
+    row = found.row
+    return {
+        "gpu_uuid": row.gpu_uuid,
+        "node_id": row.node_id,
+        "at": time_of(row.at),
+        "received_at": time_of(row.received_at),
+        "boot_id": row.boot_id,
+        "seq": row.seq,
+        "is_lost": row.is_lost,
+        "values": found.values,
+    }
+
+
+def _history_view(found: History) -> dict[str, Any]:
+    return {
+        "gpu_uuid": found.gpu_uuid,
+        "from": time_of(found.since),
+        "until": time_of(found.until),
+        "step_s": found.step_s,
+        "series": [
+            {
+                "metric": series.metric.name,
+                "unit": series.metric.unit,
+                "kind": series.metric.kind,
+                "values": series.values,
+            }
+            for series in found.series
+        ],
+        "gaps": [
+            {
+                "node_id": gap.node_id,
+                "priority": gap.priority,
+                "from": time_of(gap.from_at),
+                "until": time_of(gap.until_at),
+                "num_reports": gap.num_reports,
+                "why": gap.why,
+            }
+            for gap in found.gaps
+        ],
+    }

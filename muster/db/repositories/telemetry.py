@@ -1,0 +1,263 @@
+"""The statements of a group commit of telemetry: each takes the whole group at once, in the order of its keys.
+
+A group's reports and GPUs travel as parallel packed arrays (``db.packed_arrays``): a few parameters, however many rows.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from muster.db.packed_arrays import PackedFloats, PackedInts, joined_texts, packed_ints
+
+_LIVE_KEYS: Final = """
+SELECT id, last_used_at IS NULL OR last_used_at < %(now)s - interval '1 minute' FROM api_keys
+WHERE id = ANY(%(ids)s) AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %(now)s)
+"""
+_NOTE_USE: Final = """
+UPDATE api_keys SET last_used_at = %(now)s WHERE id IN
+    (SELECT id FROM api_keys WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
+"""
+_ADD_NODES: Final = """
+INSERT INTO node_latest (node_id, boot_order, past_boot_ids, seq, newest_ms, skew_ms)
+SELECT id, 0, '[]', -1, 0, 0 FROM nodes WHERE id = ANY(%(ids)s) ORDER BY id ON CONFLICT DO NOTHING
+"""
+_LOCK_NODES: Final = r"""
+SELECT latest.node_id, latest.boot_id, latest.boot_order, latest.seq, latest.newest_ms, latest.past_boot_ids,
+    nodes.boot_id, nodes.past_boot_ids, (SELECT string_agg(uuid, E'\x1f') FROM gpus WHERE gpus.node_id = nodes.id)
+FROM node_latest AS latest JOIN nodes ON nodes.id = latest.node_id
+WHERE latest.node_id = ANY(%(ids)s) ORDER BY latest.node_id FOR NO KEY UPDATE OF latest
+"""
+_OWNERS: Final = "SELECT uuid, node_id FROM gpus WHERE uuid = ANY(%(uuids)s)"
+_SEEN: Final = r"""
+SELECT report.i - 1
+FROM unnest(string_to_array(%(node_ids)s, E'\x1f'), string_to_array(%(boot_ids)s, E'\x1f'), %(seqs)b)
+    WITH ORDINALITY AS report (node_id, boot_id, seq, i)
+    JOIN telemetry_blocks AS block USING (node_id, boot_id, seq)
+"""
+_ADD_BLOCKS: Final = r"""
+INSERT INTO telemetry_blocks (node_id, boot_id, seq, at, received_at, schema, content)
+SELECT report.node_id, report.boot_id, report.seq, to_timestamp(report.at_ms / 1000.0), %(now)s, report.schema,
+    substring(flat.content FROM report.start::int FOR report.length::int)
+FROM unnest(string_to_array(%(node_ids)s, E'\x1f'), string_to_array(%(boot_ids)s, E'\x1f'), %(seqs)b, %(at_ms)b,
+        %(schemas)b, %(starts)b, %(lengths)b) AS report (node_id, boot_id, seq, at_ms, schema, start, length),
+    (SELECT %(content)b::bytea AS content) AS flat
+ON CONFLICT DO NOTHING
+"""
+_MOVE_NODES: Final = r"""
+UPDATE node_latest AS latest SET boot_id = fresh.boot_id, boot_order = fresh.boot_order, seq = fresh.seq,
+    newest_ms = fresh.newest_ms, past_boot_ids = fresh.past::jsonb, at = to_timestamp(fresh.at_ms / 1000.0),
+    received_at = %(now)s, skew_ms = fresh.skew_ms,
+    readings = CASE fresh.readings WHEN 'null' THEN latest.readings ELSE fresh.readings::jsonb END
+FROM unnest(string_to_array(%(node_ids)s, E'\x1f'), string_to_array(%(boot_ids)s, E'\x1f'), %(boot_orders)b, %(seqs)b,
+        %(newest_ms)b, string_to_array(%(pasts)s, E'\x1f'), %(at_ms)b, %(skew_ms)b,
+        string_to_array(%(readings)s, E'\x1f'))
+    AS fresh (node_id, boot_id, boot_order, seq, newest_ms, past, at_ms, skew_ms, readings)
+WHERE latest.node_id = fresh.node_id
+"""
+_MOVE_GPUS: Final = r"""
+INSERT INTO gpu_latest AS latest
+    (gpu_uuid, node_id, boot_id, boot_order, seq, at, received_at, schema, "values", is_lost)
+SELECT gpu.uuid, report.node_id, report.boot_id, report.boot_order, report.seq, to_timestamp(report.at_ms / 1000.0),
+    %(now)s, report.schema, flat.floats[gpu.start : gpu.start + gpu.width - 1], gpu.is_lost = 1
+FROM unnest(string_to_array(%(gpu_uuids)s, E'\x1f'), %(report_numbers)b, %(value_starts)b, %(widths)b, %(lost)b)
+        AS gpu (uuid, report_number, start, width, is_lost)
+    JOIN unnest(string_to_array(%(node_ids)s, E'\x1f'), string_to_array(%(boot_ids)s, E'\x1f'), %(boot_orders)b,
+        %(seqs)b, %(at_ms)b, %(schemas)b) WITH ORDINALITY
+        AS report (node_id, boot_id, boot_order, seq, at_ms, schema, i) ON report.i = gpu.report_number + 1,
+    (SELECT %(floats)b AS floats) AS flat
+ON CONFLICT (gpu_uuid) DO UPDATE SET node_id = excluded.node_id, boot_id = excluded.boot_id,
+    boot_order = excluded.boot_order, seq = excluded.seq, at = excluded.at, received_at = excluded.received_at,
+    schema = excluded.schema, "values" = excluded."values", is_lost = excluded.is_lost
+WHERE latest.node_id <> excluded.node_id
+    OR (excluded.boot_order, excluded.seq) > (latest.boot_order, latest.seq)
+"""
+_LATEST_VALUES: Final = """
+SELECT gpu_uuid, at, "values", is_lost FROM gpu_latest WHERE gpu_uuid = ANY(%(uuids)s)
+"""
+_ADD_SIGNALS: Final = """
+INSERT INTO gpu_signals AS signal
+    (node_id, signal_id, gpu_uuid, kind, source, code, at, received_at, text, "values", is_open)
+VALUES (%(node_id)s, %(signal_id)s, %(gpu_uuid)s, %(kind)s, %(source)s, %(code)s, to_timestamp(%(at_ms)s / 1000.0),
+    %(received_at)s, %(text)s, %(values)s::jsonb, %(is_open)s)
+ON CONFLICT (node_id, signal_id) DO UPDATE SET is_open = false WHERE signal.is_open AND NOT excluded.is_open
+"""
+_ADD_GAPS: Final = """
+INSERT INTO telemetry_gaps (node_id, boot_id, report_seq, ordinal, priority, first_seq, last_seq, num_reports, from_at,
+    until_at, why, received_at)
+VALUES (%(node_id)s, %(boot_id)s, %(report_seq)s, %(ordinal)s, %(priority)s, %(first_seq)s, %(last_seq)s,
+    %(num_reports)s, to_timestamp(%(from_ms)s / 1000.0), to_timestamp(%(until_ms)s / 1000.0), %(why)s, %(received_at)s)
+ON CONFLICT DO NOTHING
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedNode:
+    """What a flush knows of a node while it holds its row: its newest report, its heartbeats' boots, its own GPUs."""
+
+    node_id: str
+    boot_id: str | None
+    boot_order: int
+    seq: int
+    newest_ms: int
+    past_boot_ids: tuple[str, ...]
+    heard_boot: str | None
+    heard_past: frozenset[str]
+    gpu_uuids: frozenset[str]
+
+
+def live_keys(connection: Connection, key_ids: Iterable[str], now: datetime) -> set[str]:
+    """Which of these keys open something at this moment. Notes their use, to the minute."""
+    found = connection.exec_driver_sql(_LIVE_KEYS, {"ids": sorted(key_ids), "now": now}).all()
+    unnoted = [key_id for key_id, is_unnoted in found if is_unnoted]
+    if unnoted:
+        connection.exec_driver_sql(_NOTE_USE, {"ids": unnoted, "now": now})
+    return {key_id for key_id, _ in found}
+
+
+def add_nodes(connection: Connection, node_ids: Sequence[str]) -> None:
+    """A row to lock for each node that has none yet."""
+    connection.exec_driver_sql(_ADD_NODES, {"ids": list(node_ids)})
+
+
+def lock_nodes(connection: Connection, node_ids: Sequence[str]) -> dict[str, LockedNode]:
+    """The nodes that have a row, locked in the order of their ids until the commit."""
+    rows = connection.exec_driver_sql(_LOCK_NODES, {"ids": list(node_ids)})
+    return {
+        row[0]: LockedNode(
+            node_id=row[0],
+            boot_id=row[1],
+            boot_order=row[2],
+            seq=row[3],
+            newest_ms=row[4],
+            past_boot_ids=tuple(row[5]),
+            heard_boot=row[6],
+            heard_past=frozenset(row[7]),
+            gpu_uuids=frozenset((row[8] or "").split("\x1f")),
+        )
+        for row in rows
+    }
+
+
+def owners_of(connection: Connection, uuids: Iterable[str]) -> dict[str, str]:
+    """GPU → the node that it is enrolled on."""
+    rows = connection.exec_driver_sql(_OWNERS, {"uuids": sorted(uuids)})
+    return {row[0]: row[1] for row in rows}
+
+
+def already_seen(connection: Connection, identities: Sequence[tuple[str, str, int]]) -> set[int]:
+    """The positions of those (node, boot, seq) that have come before."""
+    parameters = {
+        "node_ids": joined_texts(node_id for node_id, _, _ in identities),
+        "boot_ids": joined_texts(boot_id for _, boot_id, _ in identities),
+        "seqs": packed_ints([seq for _, _, seq in identities]),
+    }
+    return set(connection.exec_driver_sql(_SEEN, parameters).scalars())
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRow:
+    node_id: str
+    boot_id: str
+    seq: int
+    at_ms: int
+    schema: int
+    content: bytes
+
+
+def add_blocks(connection: Connection, blocks: Sequence[BlockRow], now: datetime) -> None:
+    starts, end = [], 1
+    for block in blocks:
+        starts.append(end)
+        end += len(block.content)
+    parameters = {
+        "node_ids": joined_texts(block.node_id for block in blocks),
+        "boot_ids": joined_texts(block.boot_id for block in blocks),
+        "seqs": packed_ints([block.seq for block in blocks]),
+        "at_ms": packed_ints([block.at_ms for block in blocks]),
+        "schemas": packed_ints([block.schema for block in blocks]),
+        "starts": packed_ints(starts),
+        "lengths": packed_ints([len(block.content) for block in blocks]),
+        "content": b"".join(block.content for block in blocks),
+        "now": now,
+    }
+    connection.exec_driver_sql(_ADD_BLOCKS, parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """The newest report of a node in this group. ``readings`` and ``past``: JSON; ``null`` where it said nothing."""
+
+    node_id: str
+    boot_id: str
+    boot_order: int
+    seq: int
+    newest_ms: int
+    past: str
+    at_ms: int
+    skew_ms: int
+    readings: str
+
+
+def move_nodes(connection: Connection, nodes: Sequence[NodeRow], now: datetime) -> None:
+    texts = {"node_ids": "node_id", "boot_ids": "boot_id", "pasts": "past", "readings": "readings"}
+    numbers = {"boot_orders": "boot_order", "seqs": "seq", "newest_ms": "newest_ms", "at_ms": "at_ms"}
+    parameters: dict[str, Any] = {"now": now, "skew_ms": packed_ints([node.skew_ms for node in nodes])}
+    parameters |= {name: joined_texts(getattr(node, column) for node in nodes) for name, column in texts.items()}
+    parameters |= {name: packed_ints([getattr(node, column) for node in nodes]) for name, column in numbers.items()}
+    connection.exec_driver_sql(_MOVE_NODES, parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class LatestRows:
+    """The newest samples of a group: GPUs in the order of their UUIDs, each naming its report by number.
+
+    ``value_starts`` counts from 1 into ``floats``, where each GPU's values stand in a row of ``widths``.
+    """
+
+    gpu_uuids: Sequence[str]
+    report_numbers: PackedInts
+    value_starts: PackedInts
+    widths: PackedInts
+    lost: PackedInts
+    floats: PackedFloats
+    node_ids: Sequence[str]
+    boot_ids: Sequence[str]
+    boot_orders: PackedInts
+    seqs: PackedInts
+    at_ms: PackedInts
+    schemas: PackedInts
+
+
+def move_gpus(connection: Connection, rows: LatestRows, now: datetime) -> None:
+    parameters = {
+        "gpu_uuids": joined_texts(rows.gpu_uuids),
+        "report_numbers": rows.report_numbers,
+        "value_starts": rows.value_starts,
+        "widths": rows.widths,
+        "lost": rows.lost,
+        "floats": rows.floats,
+        "node_ids": joined_texts(rows.node_ids),
+        "boot_ids": joined_texts(rows.boot_ids),
+        "boot_orders": rows.boot_orders,
+        "seqs": rows.seqs,
+        "at_ms": rows.at_ms,
+        "schemas": rows.schemas,
+        "now": now,
+    }
+    connection.exec_driver_sql(_MOVE_GPUS, parameters)
+
+
+def latest_values(connection: Connection, uuids: Iterable[str]) -> list[tuple[str, datetime, list[float], bool]]:
+    rows = connection.exec_driver_sql(_LATEST_VALUES, {"uuids": sorted(uuids)})
+    return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+def add_signals(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    connection.exec_driver_sql(_ADD_SIGNALS, [dict(row) for row in rows])
+
+
+def add_gaps(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    connection.exec_driver_sql(_ADD_GAPS, [dict(row) for row in rows])

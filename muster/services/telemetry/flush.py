@@ -1,0 +1,187 @@
+"""One group of reports in one transaction: who may, what is new, what is current; then a statement a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from muster.db.repositories import telemetry as statements
+from muster.db.repositories.telemetry import LockedNode
+from muster.domain.errors import ConflictError, MusterError, NotFoundError, UnauthenticatedError
+from muster.domain.ids import GpuUuid
+from muster.services.telemetry.boots import BootBook, hear_report
+from muster.services.telemetry.previous import PreviousSamples
+from muster.services.telemetry.reports import AcceptedReport, Duplicate, FreshReport, IncomingReport, Outcome
+from muster.services.telemetry.rows import gap_rows, latest_rows, node_row, pack_blocks, signal_rows
+
+
+@dataclass(slots=True)
+class Group:
+    """What one flush found out. ``outcomes`` has a place for each report, in the order in which they came."""
+
+    outcomes: list[Outcome | None]
+    fresh: list[FreshReport] = field(default_factory=list)
+    books: dict[str, BootBook] = field(default_factory=dict)
+    newest: dict[str, FreshReport] = field(default_factory=dict)
+    """Node → the report that is its current one after this group."""
+    num_signals: int = 0
+
+
+def flush(
+    connection: Connection, incoming: Sequence[IncomingReport], now: datetime, previous: PreviousSamples | None
+) -> Group:
+    """Write a group within the transaction that is open. ``previous`` None: nobody asks for samples before."""
+    group = Group([None] * len(incoming))
+    wanted = _permitted(connection, incoming, group, now)
+    nodes = _lock(connection, wanted)
+    wanted = _of_known_nodes(wanted, nodes, group)
+    _sort_out(connection, wanted, nodes, group)
+    _order(group, nodes)
+    _write(connection, group, now, previous)
+    return group
+
+
+def accept(group: Group, previous: PreviousSamples | None) -> list[Outcome]:
+    """The outcomes, once the transaction is committed."""
+    for fresh in group.fresh:
+        incoming = fresh.incoming
+        is_current = fresh.boot_order is not None
+        before = {}
+        if previous is not None and is_current:
+            samples = ((gpu.uuid, previous.exchange(gpu, incoming.report.at_ms)) for gpu in fresh.gpus)
+            before = {GpuUuid(uuid): sample for uuid, sample in samples if sample is not None}
+        group.outcomes[fresh.position] = AcceptedReport(
+            incoming.node_id,
+            incoming.report,
+            incoming.received_ms,
+            is_current,
+            incoming.is_skewed,
+            before,
+            fresh.unknown_gpus,
+        )
+    return [Duplicate() if outcome is None else outcome for outcome in group.outcomes]
+
+
+def _permitted(
+    connection: Connection, incoming: Sequence[IncomingReport], group: Group, now: datetime
+) -> list[tuple[int, IncomingReport]]:
+    """A key that was revoked a moment ago opens nothing, however long its holder's name was remembered."""
+    live = statements.live_keys(connection, {one.key_id for one in incoming if one.key_id is not None}, now)
+    wanted = []
+    for position, one in enumerate(incoming):
+        if one.key_id is not None and one.key_id not in live:
+            group.outcomes[position] = UnauthenticatedError()
+        else:
+            wanted.append((position, one))
+    return wanted
+
+
+def _lock(connection: Connection, wanted: Sequence[tuple[int, IncomingReport]]) -> dict[str, LockedNode]:
+    node_ids = sorted({one.node_id for _, one in wanted})
+    nodes = statements.lock_nodes(connection, node_ids)
+    if len(nodes) < len(node_ids):
+        statements.add_nodes(connection, [node_id for node_id in node_ids if node_id not in nodes])
+        nodes = statements.lock_nodes(connection, node_ids)
+    return nodes
+
+
+def _of_known_nodes(
+    wanted: Sequence[tuple[int, IncomingReport]], nodes: dict[str, LockedNode], group: Group
+) -> list[tuple[int, IncomingReport]]:
+    for position, one in wanted:
+        if one.node_id not in nodes:
+            group.outcomes[position] = NotFoundError("this node is not enrolled")
+    return [(position, one) for position, one in wanted if one.node_id in nodes]
+
+
+def _sort_out(
+    connection: Connection, wanted: Sequence[tuple[int, IncomingReport]], nodes: dict[str, LockedNode], group: Group
+) -> None:
+    """Refuse what speaks of another node's GPU (I16), know again what came before, keep the rest as fresh."""
+    strangers = {(position, uuid) for position, one in wanted for uuid in _strangers(one, nodes[one.node_id])}
+    owners = statements.owners_of(connection, {uuid for _, uuid in strangers}) if strangers else {}
+    foreign: dict[int, list[str]] = {}
+    for position, uuid in strangers:
+        if uuid in owners:
+            foreign.setdefault(position, []).append(uuid)
+    seen_before = statements.already_seen(connection, [one.identity for _, one in wanted])
+    identities = set()
+    for index, (position, one) in enumerate(wanted):
+        if position in foreign:
+            group.outcomes[position] = _foreign_gpus(sorted(foreign[position]))
+        elif index not in seen_before and one.identity not in identities:
+            identities.add(one.identity)
+            group.fresh.append(_fresh(position, one, nodes[one.node_id]))
+
+
+def _strangers(one: IncomingReport, node: LockedNode) -> set[str]:
+    spoken_of = {gpu.uuid for gpu in one.report.gpus}
+    if one.report.events:
+        spoken_of |= {event.gpu_uuid for event in one.report.events if event.gpu_uuid is not None}
+    return spoken_of - node.gpu_uuids
+
+
+def _foreign_gpus(uuids: list[str]) -> MusterError:
+    return ConflictError(
+        f"these GPUs are enrolled on another node: {', '.join(uuids)}",
+        suggestion="Report the node's own GPUs alone; a board that has moved is enrolled again first.",
+        reason="foreign_gpu",
+        gpu_uuids=uuids,
+    )
+
+
+def _fresh(position: int, one: IncomingReport, node: LockedNode) -> FreshReport:
+    gpus = one.report.gpus
+    if all(gpu.uuid in node.gpu_uuids for gpu in gpus):
+        return FreshReport(position, one, gpus)
+    own = tuple(gpu for gpu in gpus if gpu.uuid in node.gpu_uuids)
+    return FreshReport(position, one, own, tuple(gpu.uuid for gpu in gpus if gpu.uuid not in node.gpu_uuids))
+
+
+def _order(group: Group, nodes: dict[str, LockedNode]) -> None:
+    """In the order of their numbers, so that a pair which met in one group counts as it was sent."""
+    group.fresh.sort(key=lambda fresh: fresh.incoming.report.seq)
+    for fresh in group.fresh:
+        report, node_id = fresh.incoming.report, fresh.incoming.node_id
+        if report.is_history:
+            continue
+        node = nodes[node_id]
+        before = group.books.get(node_id) or BootBook(
+            node.boot_id, node.boot_order, node.seq, node.newest_ms, node.past_boot_ids
+        )
+        book = hear_report(
+            before,
+            report.boot_id,
+            report.seq,
+            fresh.incoming.placed_ms,
+            heard_boot=node.heard_boot,
+            heard_past=node.heard_past,
+        )
+        if book is not None:
+            fresh.boot_order = book.order
+            group.books[node_id] = book
+            group.newest[node_id] = fresh
+
+
+def _write(connection: Connection, group: Group, now: datetime, previous: PreviousSamples | None) -> None:
+    if not group.fresh:
+        return
+    blocks, matrix = pack_blocks(group.fresh)
+    statements.add_blocks(connection, blocks, now)
+    if group.newest:
+        rows = [node_row(fresh, group.books[node_id]) for node_id, fresh in sorted(group.newest.items())]
+        statements.move_nodes(connection, rows, now)
+    latest = latest_rows(group.fresh, matrix)
+    if latest is not None:
+        if previous is not None:
+            missing = previous.missing(latest.gpu_uuids)
+            previous.load(statements.latest_values(connection, missing) if missing else ())
+        statements.move_gpus(connection, latest, now)
+    signals = [row for fresh in group.fresh for row in signal_rows(fresh.incoming, now)]
+    if signals:
+        group.num_signals = len(signals)
+        statements.add_signals(connection, sorted(signals, key=lambda row: (row["node_id"], row["signal_id"])))
+    gaps = [row for fresh in group.fresh for row in gap_rows(fresh.incoming, now)]
+    if gaps:
+        statements.add_gaps(connection, gaps)
