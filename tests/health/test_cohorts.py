@@ -1,0 +1,47 @@
+"""Cohorts: equal attributes, equal key; and fingerprints within tolerance."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from health.cohorts import Attribute, cohort_key, cohorts_of, outliers_of
+from muster.domain.health_policy import CohortPolicy
+from muster.domain.ids import GpuUuid
+
+POLICY = CohortPolicy(attributes=("model", "driver_version"))
+TEXTS = st.one_of(st.none(), st.text(max_size=8), st.sampled_from(["-", "%2D", "a|b", "a=b", ""]))
+PAIRS = st.fixed_dictionaries({"model": TEXTS, "driver_version": TEXTS})
+
+
+def test_a_key_reads_as_its_attributes() -> None:
+    key = cohort_key({"driver_version": "580.65.06", "model": "NVIDIA H100 80GB HBM3", "power_limit_w": 700}, POLICY)
+    assert key == "driver_version=580.65.06|model=NVIDIA H100 80GB HBM3"
+
+
+def test_the_order_of_the_policys_names_changes_no_key() -> None:
+    turned = CohortPolicy(attributes=("driver_version", "model"))
+    attributes: dict[str, Attribute] = {"model": "H100", "driver_version": "580"}
+    assert cohort_key(attributes, POLICY) == cohort_key(attributes, turned)
+
+
+@given(PAIRS, PAIRS)
+def test_keys_are_equal_exactly_when_the_attributes_are(one: dict[str, Attribute], other: dict[str, Attribute]) -> None:
+    assert (cohort_key(one, POLICY) == cohort_key(other, POLICY)) == (one == other)
+
+
+def test_gpus_are_grouped_by_key() -> None:
+    gpus: dict[GpuUuid, dict[str, Attribute]] = {
+        GpuUuid("b"): {"model": "H100", "driver_version": "580"},
+        GpuUuid("a"): {"model": "H100", "driver_version": "580"},
+        GpuUuid("c"): {"model": "H200", "driver_version": "580"},
+    }
+    assert list(cohorts_of(gpus, POLICY).values()) == [("a", "b"), ("c",)]
+
+
+def test_a_gpu_far_from_its_cohorts_median_is_an_outlier() -> None:
+    fingerprints = {
+        GpuUuid("a"): {"gemm_tflops": 790.0, "hbm_gbps": 2900.0},
+        GpuUuid("b"): {"gemm_tflops": 800.0, "hbm_gbps": 2910.0},
+        GpuUuid("c"): {"gemm_tflops": 795.0},
+        GpuUuid("slow"): {"gemm_tflops": 700.0, "hbm_gbps": 2905.0},
+    }
+    assert outliers_of(fingerprints, POLICY) == {"slow": ("gemm_tflops",)}
