@@ -5,9 +5,12 @@ The planner asks it of its snapshot; the placement service asks it again inside 
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from muster.domain.policy import TierPolicy
 from muster.domain.states import Contact, Standing
+
+_OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED})
 
 
 class Refusal(StrEnum):
@@ -22,7 +25,9 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionFacts:
-    """What admission looks at. ``override`` is a person's standing in force; it never hides the evidence."""
+    """What admission looks at. ``override`` is a person's standing in force; it never hides the evidence: what was
+    quarantined since is out, whatever the override says. Who knows better dismisses the evidence.
+    """
 
     standing: Standing
     contact: Contact
@@ -36,7 +41,8 @@ def refusal_of(facts: AdmissionFacts, tier: TierPolicy) -> Refusal | None:
     """None when the GPU is admitted to ``tier``, else the first reason why not, the most lasting first."""
     if facts.is_mig_enabled:
         return Refusal.MIG_ENABLED
-    if (facts.override or facts.standing) not in tier.standings:
+    standing = facts.standing if facts.override is None or facts.standing in _OUT else facts.override
+    if standing not in tier.standings:
         return Refusal.STANDING
     if facts.is_cordoned:
         return Refusal.CORDONED

@@ -23,6 +23,7 @@ from muster.domain.ids import (
     AttemptId,
     CheckpointId,
     EventId,
+    EvidenceId,
     Fence,
     GpuUuid,
     JobId,
@@ -49,6 +50,7 @@ _TEXT_IDS: Final[tuple[Any, ...]] = (
     AllocationId,
     CheckpointId,
     EventId,
+    EvidenceId,
 )
 
 E = TypeVar("E", bound=StrEnum)

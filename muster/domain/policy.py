@@ -88,6 +88,15 @@ class RetentionPolicy(StrictModel):
     telemetry_days: Annotated[int, Field(ge=1, le=3650)] = 30
 
 
+class EvacuationPolicy(StrictModel):
+    """``grace_s``: for a checkpoint before a job leaves a bad GPU. ``correctness_grace_s``: where results are in doubt
+    there is nothing to save, only to end.
+    """
+
+    grace_s: Seconds = 120.0
+    correctness_grace_s: Seconds = 10.0
+
+
 class TrainingPolicy(StrictModel):
     """``good_after_steps``: healthy steps after which a verified checkpoint counts as good.
 
@@ -114,6 +123,7 @@ class Policy(StrictModel):
     limits: LimitPolicy = Field(default_factory=LimitPolicy)
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)
     training: TrainingPolicy = Field(default_factory=TrainingPolicy)
+    evacuation: EvacuationPolicy = Field(default_factory=EvacuationPolicy)
     health: HealthPolicy = Field(default_factory=HealthPolicy)
 
     def tier(self, name: str) -> TierPolicy:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import distinct_on
 
 from muster.db.models import Attempt, Checkpoint, TrainingRank, TrainingStep
 from muster.domain.ids import JobId
@@ -39,7 +40,7 @@ def steps_of(unit: UnitOfWork, job_id: JobId, *, after: int = -1, limit: int = 1
         select(TrainingStep)
         .join(Attempt, Attempt.id == TrainingStep.attempt_id)
         .where(TrainingStep.job_id == job.id, TrainingStep.step > after)
-        .distinct(TrainingStep.step)
+        .ext(distinct_on(TrainingStep.step))
         .order_by(TrainingStep.step, Attempt.fence.desc())
         .limit(limit)
     )

@@ -14,6 +14,8 @@ from muster.db.engine import make_engine
 from muster.db.listening import Wakeups
 from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
+from muster.services.judgement.evacuation import evacuate_once
+from muster.services.judgement.judge import BATCH, judge_once
 from muster.services.reconcile import reconcile
 from muster.services.relay import RING_TOPIC, relay_once
 from muster.services.retention import sweep_once
@@ -26,6 +28,7 @@ from workers.bell.ringer import Ringer
 
 PAUSE_S: Final = 0.5
 RECONCILE_S: Final = 1.0
+JUDGE_S: Final = 0.25
 SWEEP_S: Final = 60.0
 TELEMETRY_S: Final = 15.0
 _log = structlog.get_logger(__name__)
@@ -46,10 +49,19 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("sequencer", _woken(units, ("muster_events",), lambda: sequence_once(units) > 0)),
         Loop("sealer", _woken(units, ("muster_events",), lambda: seal_once(units) > 0)),
         Loop("relay", _relaying(units, broker_url)),
+        Loop("judge", _paced(JUDGE_S, lambda: judge_and_evacuate(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
         Loop("retention", _paced(SWEEP_S, lambda: sweep_once(units))),
         Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),
     ]
+
+
+def judge_and_evacuate(units: UnitOfWorkFactory) -> None:
+    """Until nothing is left to judge; then whoever runs on what is out must go."""
+    principal = system_principal("judge")
+    while judge_once(units, principal) >= BATCH:
+        pass
+    evacuate_once(units, principal)
 
 
 def _woken(

@@ -10,6 +10,7 @@ from muster.db.models.cordons import Cordon
 from muster.db.models.enrolment import JoinToken, NodeIdentity
 from muster.db.models.events import ConsumerCursor, Event
 from muster.db.models.gpus import Gpu, GpuOverride, GpuStandingChange
+from muster.db.models.health import Breaker, EvidenceRow, Incident
 from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
 from muster.db.models.logs import LogChunk
@@ -36,16 +37,19 @@ __all__ = [
     "AttemptHost",
     "AuditEntry",
     "Base",
+    "Breaker",
     "Checkpoint",
     "Cluster",
     "ConsumerCursor",
     "Cordon",
     "Event",
+    "EvidenceRow",
     "Gpu",
     "GpuLatest",
     "GpuOverride",
     "GpuStandingChange",
     "IdempotencyKey",
+    "Incident",
     "Job",
     "JoinToken",
     "LogChunk",

@@ -21,6 +21,7 @@ class Gpu(Base):
         CheckConstraint("slot_index >= 0", name="slot_index"),
         CheckConstraint("memory_bytes > 0", name="memory_bytes"),
         Index("ix_gpus_serial", "serial", postgresql_where=text("serial IS NOT NULL")),
+        Index("ix_gpus_judge_at", "judge_at", postgresql_where=text("judge_at IS NOT NULL")),
     )
 
     uuid: Mapped[GpuUuid] = mapped_column(primary_key=True)
@@ -37,6 +38,7 @@ class Gpu(Base):
     )
     score: Mapped[int | None] = mapped_column(default=None)
     score_valid_until: Mapped[datetime | None] = mapped_column(default=None)
+    judge_at: Mapped[datetime | None] = mapped_column(default=None)
     is_mig_enabled: Mapped[bool] = mapped_column(default=False)
     is_simulated: Mapped[bool] = mapped_column(default=False)
     cohort_key: Mapped[str] = mapped_column(index=True)
@@ -60,6 +62,8 @@ class GpuStandingChange(Base):
     reason: Mapped[str]
     actor: Mapped[str]
     policy_version: Mapped[int | None] = mapped_column(ForeignKey("policy_versions.version"), default=None)
+    move_reason: Mapped[str | None] = mapped_column(default=None)
+    evidence_ids: Mapped[list[str]] = mapped_column(default_factory=list)
 
     gpu: Mapped[Gpu] = relationship(lazy="raise", init=False)
 

@@ -1,0 +1,71 @@
+"""Evidence as it is stored, the breaker's memory, and what wants a person."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from muster.db.base import Base, EnumText, one_of
+from muster.domain.evidence import Trust
+from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+
+
+class EvidenceRow(Base):
+    """One dated finding with its sources. It is joined and dismissed, never otherwise changed."""
+
+    __tablename__ = "evidence"
+    __table_args__ = (
+        CheckConstraint("severity BETWEEN 0 AND 3", name="severity"),
+        CheckConstraint("num_nonnulls(dismissed_at, dismissed_by, dismiss_reason) IN (0, 3)", name="dismissed"),
+        Index(None, "gpu_uuid", "last_seen_at"),
+        Index(None, "node_id", "last_seen_at"),
+    )
+
+    id: Mapped[EvidenceId] = mapped_column(primary_key=True)
+    gpu_uuid: Mapped[GpuUuid | None] = mapped_column(ForeignKey("gpus.uuid"))
+    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"))
+    detector: Mapped[str]
+    detector_version: Mapped[int]
+    fault_key: Mapped[str]
+    severity: Mapped[int]
+    trust: Mapped[Trust] = mapped_column(EnumText(Trust), one_of("trust", Trust))
+    sources: Mapped[list[str]]
+    onset_at: Mapped[datetime]
+    last_seen_at: Mapped[datetime]
+    counts_for_ms: Mapped[int] = mapped_column(BigInteger)
+    summary: Mapped[str]
+    threatens_correctness: Mapped[bool]
+    is_suspended: Mapped[bool] = mapped_column(default=False)
+    values: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    dismissed_at: Mapped[datetime | None] = mapped_column(default=None)
+    dismissed_by: Mapped[str | None] = mapped_column(default=None)
+    dismiss_reason: Mapped[str | None] = mapped_column(default=None)
+
+
+class Breaker(Base):
+    """What a circuit breaker remembers, across every restart (I25). Its row is the lock under which it rules."""
+
+    __tablename__ = "breakers"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    state: Mapped[dict[str, Any]]
+
+
+class Incident(Base):
+    """One thing that wants a person."""
+
+    __tablename__ = "incidents"
+    __table_args__ = (
+        CheckConstraint("(closed_at IS NULL) = (closed_by IS NULL)", name="closed"),
+        Index("ix_incidents_open", "opened_at", postgresql_where=text("closed_at IS NULL")),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    summary: Mapped[str]
+    payload: Mapped[dict[str, Any]]
+    opened_at: Mapped[datetime]
+    closed_at: Mapped[datetime | None] = mapped_column(default=None)
+    closed_by: Mapped[str | None] = mapped_column(default=None)

@@ -1,0 +1,106 @@
+"""Evacuation: what runs on a GPU that takes nothing any more is stopped, and goes on elsewhere.
+
+Found from what stands in the database, not from a message: a quarantine whose evacuation was interrupted is carried
+out by the next round. Where the finding threatens correctness the job stops at once, and its checkpoints since the
+fault's onset (minus a margin) are TAINTED; else it is given time for a checkpoint.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import or_, select
+from sqlalchemy.dialects.postgresql import distinct_on
+
+from muster.db.models import Allocation, AllocationGpu, Attempt, EvidenceRow, Gpu, GpuStandingChange
+from muster.domain.ids import AttemptId, EvidenceId, GpuUuid, JobId
+from muster.domain.policy import Policy
+from muster.domain.principals import Principal
+from muster.domain.states import STOP_URGENCY, AllocationState, AttemptState, Standing, StopReason
+from muster.services.attempts import LoadedAttempt, lock_attempt, stop_attempt
+from muster.services.policies import active_policy
+from muster.services.training import taint
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+
+EVACUATE: Final = declare_action("judge.evacuate")
+OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
+
+
+def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
+    """Each attempt that holds a GPU which is out, and that nothing as urgent stops yet. Returns how many."""
+    with units.read() as session:
+        urgent = [reason for reason in StopReason if STOP_URGENCY[reason] >= STOP_URGENCY[StopReason.EVACUATION]]
+        query = (
+            select(Attempt.id)
+            .join(Allocation, Allocation.attempt_id == Attempt.id)
+            .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+            .join(Gpu, Gpu.uuid == AllocationGpu.gpu_uuid)
+            .where(
+                Attempt.state != AttemptState.ENDED,
+                Attempt.ending_cause.is_(None),
+                or_(Attempt.stop_reason.is_(None), Attempt.stop_reason.not_in(urgent)),
+                AllocationGpu.state == AllocationState.HELD,
+                Gpu.standing.in_(OUT),
+            )
+            .distinct()
+        )
+        attempt_ids = session.scalars(query).all()
+    for attempt_id in attempt_ids:
+        retrying(lambda attempt_id=attempt_id: _evacuate(units, principal, attempt_id))  # type: ignore[misc]  # bound at once
+    return len(attempt_ids)
+
+
+def _evacuate(units: UnitOfWorkFactory, principal: Principal, attempt_id: AttemptId) -> None:
+    with units.begin(principal, EVACUATE) as unit:
+        loaded = lock_attempt(unit, attempt_id)
+        out = _gpus_out(unit, loaded)
+        if loaded.attempt.state is AttemptState.ENDED or not out:
+            return
+        policy = active_policy(unit.session)
+        threats = [row for row in _grounds(unit, out) if row.threatens_correctness]
+        grace = timedelta(seconds=policy.evacuation.grace_s)
+        payload = {"job_id": loaded.job.id, "gpus": out, "threatens_correctness": bool(threats)}
+        if threats:
+            onset = min(row.onset_at for row in threats)
+            grace = timedelta(seconds=policy.evacuation.correctness_grace_s)
+            payload["tainted"] = _taint(unit, out, onset, policy)
+        tenant_id = loaded.attempt.tenant_id
+        unit.emit("attempt.evacuating", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
+        stop_attempt(unit, loaded, StopReason.EVACUATION, policy, grace=grace)
+
+
+def _gpus_out(unit: UnitOfWork, loaded: LoadedAttempt) -> list[GpuUuid]:
+    query = (
+        select(Gpu.uuid)
+        .join(AllocationGpu, AllocationGpu.gpu_uuid == Gpu.uuid)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .where(Allocation.attempt_id == loaded.attempt.id, Gpu.standing.in_(OUT))
+        .order_by(Gpu.uuid)
+    )
+    return list(unit.session.scalars(query).all())
+
+
+def _grounds(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> Sequence[EvidenceRow]:
+    """The evidence that each GPU's newest move was decided on."""
+    newest = (
+        select(GpuStandingChange.evidence_ids)
+        .where(GpuStandingChange.gpu_uuid.in_(gpus), GpuStandingChange.target.in_(OUT))
+        .ext(distinct_on(GpuStandingChange.gpu_uuid))
+        .order_by(GpuStandingChange.gpu_uuid, GpuStandingChange.id.desc())
+    )
+    cited = [EvidenceId(each) for ids in unit.session.scalars(newest) for each in ids]
+    return unit.session.scalars(select(EvidenceRow).where(EvidenceRow.id.in_(cited))).all()
+
+
+def _taint(unit: UnitOfWork, gpus: Sequence[GpuUuid], onset: datetime, policy: Policy) -> int:
+    """Of every job that was on these GPUs at that time, not of the one that runs there now alone."""
+    since = onset - timedelta(seconds=policy.training.taint_margin_s)
+    query = (
+        select(Allocation.job_id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(AllocationGpu.gpu_uuid.in_(gpus), or_(Allocation.released_at.is_(None), Allocation.released_at > since))
+        .distinct()
+    )
+    job_ids: list[JobId] = list(unit.session.scalars(query).all())
+    words = f"committed after {since.isoformat(timespec='seconds')}, since when a fault may have falsified results"
+    return taint(unit, job_ids, since=since, why=words)

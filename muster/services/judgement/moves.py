@@ -1,0 +1,145 @@
+"""Deciding and storing moves of standing, within the circuit breaker (I10). One transaction a ruling."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import func, select
+
+from health import breaker
+from health.breaker import BreakerState, FleetCounts, GpuPlace
+from health.gpu_case import GpuCase, Move, score_of
+from health.standing import decide, next_look_ms
+from muster.db.models import Allocation, AllocationGpu, Breaker, Gpu, GpuStandingChange, Incident, Node
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.ids import GpuUuid, TenantId
+from muster.domain.states import AllocationState, Standing
+from muster.identity import new_id
+from muster.services.attempts import SCHEDULER_CHANNEL
+from muster.services.judgement.rows import case_of, contact_of, evidence_about
+from muster.services.lives import to_ms, to_time
+from muster.services.unit_of_work import UnitOfWork
+
+BREAKER: Final = "quarantine"
+PROPOSED_AGAIN_MS: Final = 60_000
+"""A move that the breaker held back is looked at again after this."""
+
+
+def lock_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> list[Gpu]:
+    """In id order, as everybody locks them."""
+    query = select(Gpu).where(Gpu.uuid.in_(uuids)).order_by(Gpu.uuid).with_for_update(key_share=True)
+    return list(unit.session.scalars(query.execution_options(populate_existing=True)).all())
+
+
+def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, policy_version: int | None) -> int:
+    """Score locked GPUs and make the moves that the rules decide. Returns how many moved."""
+    now_ms = to_ms(unit.now)
+    evidence = evidence_about(unit, [gpu.uuid for gpu in gpus], ())
+    contacts = contact_of(unit.session, {gpu.node_id for gpu in gpus})
+    cases = {gpu.uuid: case_of(unit, gpu, evidence, contacts[gpu.node_id]) for gpu in gpus}
+    moves = [move for case in cases.values() if (move := decide(case, now_ms, policy)) is not None]
+    allowed = _ruled(unit, moves, policy, now_ms) if moves else ()
+    held_back = {move.gpu_uuid for move in moves} - {move.gpu_uuid for move in allowed}
+    for gpu in gpus:
+        _store_score(gpu, cases[gpu.uuid], policy, now_ms, is_held_back=gpu.uuid in held_back)
+    by_uuid = {gpu.uuid: gpu for gpu in gpus}
+    for move in allowed:
+        make_move(unit, by_uuid[move.gpu_uuid], move, policy_version)
+    return len(allowed)
+
+
+def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, is_held_back: bool) -> None:
+    found = score_of(case, policy, now_ms)
+    gpu.score = int(found.value)
+    gpu.score_valid_until = None if found.valid_until_ms is None else to_time(found.valid_until_ms)
+    due_ms = next_look_ms(case, now_ms, policy)
+    if is_held_back:
+        due_ms = min(due_ms or now_ms + PROPOSED_AGAIN_MS, now_ms + PROPOSED_AGAIN_MS)
+    gpu.judge_at = None if due_ms is None else to_time(due_ms)
+
+
+def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None) -> None:
+    """One move as a row, with its event. The GPU is judged again at once: its next rule may be due."""
+    gpu.standing, gpu.origin_standing = move.to_standing, move.return_to
+    gpu.judge_at = unit.now
+    unit.session.add(
+        GpuStandingChange(
+            gpu_uuid=gpu.uuid,
+            origin=move.from_standing,
+            target=move.to_standing,
+            at=unit.now,
+            reason=move.words,
+            actor=unit.principal.name,
+            policy_version=policy_version,
+            move_reason=move.reason,
+            evidence_ids=list(move.evidence_ids),
+        )
+    )
+    payload = {
+        "from": move.from_standing,
+        "to": move.to_standing,
+        "cause": move.reason,
+        "reason": move.words,
+        "evidence_ids": list(move.evidence_ids),
+        "threatens_correctness": move.threatens_correctness,
+    }
+    unit.emit(f"gpu.{move.to_standing.lower()}", "gpu", gpu.uuid, payload=payload)
+    unit.wake(SCHEDULER_CHANNEL)
+
+
+def _ruled(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy, now_ms: int) -> tuple[Move, ...]:
+    row = unit.session.get_one(Breaker, BREAKER, with_for_update=True)
+    state = msgspec.convert(row.state, BreakerState)
+    ruling = breaker.admit(moves, state, _counts(unit, moves), policy, now_ms)
+    stored: dict[str, Any] = msgspec.to_builtins(ruling.state)
+    if stored != row.state:
+        row.state = stored
+    if ruling.incident is not None:
+        _open_incident(unit, ruling.incident)
+    return ruling.allowed
+
+
+def _open_incident(unit: UnitOfWork, found: breaker.BreakerIncident) -> None:
+    scopes = ", ".join(f"{scope} (cap {cap})" for scope, cap in sorted(found.caps.items()))
+    summary = f"the quarantine breaker opened: {scopes}; {len(found.gpu_uuids)} GPUs wait for a person"
+    incident_id = new_id("incident")
+    payload = {"scopes": dict(found.caps), "gpus": list(found.gpu_uuids)}
+    unit.session.add(
+        Incident(id=incident_id, kind="breaker_open", summary=summary, payload=payload, opened_at=unit.now)
+    )
+    unit.emit("incident.opened", "incident", incident_id, payload={"kind": "breaker_open", "reason": summary})
+
+
+def _counts(unit: UnitOfWork, moves: Sequence[Move]) -> FleetCounts:
+    """How many GPUs there are, where those of the moves stand, and who holds them."""
+    session = unit.session
+    there = Gpu.standing != Standing.RETIRED
+    by_rack = session.execute(
+        select(Node.rack, func.count()).join(Gpu, Gpu.node_id == Node.id).where(there).group_by(Node.rack)
+    ).all()
+    by_cohort = session.execute(select(Gpu.cohort_key, func.count()).where(there).group_by(Gpu.cohort_key)).all()
+    held = AllocationGpu.state == AllocationState.HELD
+    by_tenant = session.execute(
+        select(Allocation.tenant_id, func.count())
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(held)
+        .group_by(Allocation.tenant_id)
+    ).all()
+    uuids = [move.gpu_uuid for move in moves]
+    holders: dict[GpuUuid, TenantId] = dict(
+        session.execute(
+            select(AllocationGpu.gpu_uuid, Allocation.tenant_id)
+            .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+            .where(held, AllocationGpu.gpu_uuid.in_(uuids))
+        ).all()
+    )
+    places = session.execute(
+        select(Gpu.uuid, Node.rack, Gpu.cohort_key).join(Node, Node.id == Gpu.node_id).where(Gpu.uuid.in_(uuids))
+    ).all()
+    return FleetCounts(
+        num_gpus=sum(count for _, count in by_cohort),
+        by_rack={rack: count for rack, count in by_rack if rack is not None},
+        by_cohort=dict(by_cohort),
+        by_tenant=dict(by_tenant),
+        places={uuid: GpuPlace(rack, cohort, holders.get(uuid)) for uuid, rack, cohort in places},
+    )

@@ -1,0 +1,144 @@
+"""Rows ↔ the plain data that ``health`` judges."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from health.gpu_case import RULE, GpuCase, Move, MoveReason
+from muster.db.models import EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
+from muster.domain.evidence import EventKind, Evidence, GpuSignal, Severity, Source
+from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.states import Contact
+from muster.services.lives import to_ms, to_time
+from muster.services.unit_of_work import UnitOfWork
+
+REMEMBERED: Final = timedelta(days=400)
+"""Older evidence weighs nothing under any policy that is taken."""
+MOVES_REMEMBERED: Final = 100
+
+
+def signal_of(row: StoredSignal) -> GpuSignal:
+    return GpuSignal(
+        signal_id=row.signal_id,
+        kind=EventKind(row.kind),
+        source=Source(row.source),
+        at_ms=to_ms(row.at),
+        node_id=row.node_id,
+        gpu_uuid=row.gpu_uuid,
+        code=row.code,
+        text=row.text,
+        values=row.values,
+    )
+
+
+def evidence_of(row: EvidenceRow) -> Evidence:
+    return Evidence(
+        id=row.id,
+        detector=row.detector,
+        version=row.detector_version,
+        fault_key=row.fault_key,
+        gpu_uuid=row.gpu_uuid,
+        node_id=row.node_id,
+        severity=Severity(row.severity),
+        trust=row.trust,
+        sources=tuple(Source(source) for source in row.sources),
+        onset_ms=to_ms(row.onset_at),
+        last_seen_ms=to_ms(row.last_seen_at),
+        counts_for_ms=row.counts_for_ms,
+        summary=row.summary,
+        threatens_correctness=row.threatens_correctness,
+        is_dismissed=row.dismissed_at is not None,
+        is_suspended=row.is_suspended,
+        values=row.values,
+    )
+
+
+def store_evidence(unit: UnitOfWork, evidence: Evidence, *, is_new: bool) -> None:
+    """Write what joining or closing made of it, with its event when it is new."""
+    if not is_new:
+        row = unit.session.get_one(EvidenceRow, evidence.id)
+        row.sources = [str(source) for source in evidence.sources]
+        row.onset_at, row.last_seen_at = to_time(evidence.onset_ms), to_time(evidence.last_seen_ms)
+        row.values = dict(evidence.values)
+        return
+    row = EvidenceRow(
+        id=evidence.id,
+        gpu_uuid=evidence.gpu_uuid,
+        node_id=evidence.node_id,
+        detector=evidence.detector,
+        detector_version=evidence.version,
+        fault_key=evidence.fault_key,
+        severity=int(evidence.severity),
+        trust=evidence.trust,
+        sources=[str(source) for source in evidence.sources],
+        onset_at=to_time(evidence.onset_ms),
+        last_seen_at=to_time(evidence.last_seen_ms),
+        counts_for_ms=evidence.counts_for_ms,
+        summary=evidence.summary,
+        threatens_correctness=evidence.threatens_correctness,
+        values=dict(evidence.values),
+        created_at=unit.now,
+    )
+    unit.session.add(row)
+    unit.session.flush()
+    subject, subject_id = ("gpu", row.gpu_uuid) if row.gpu_uuid is not None else ("node", row.node_id)
+    payload = {
+        "evidence_id": row.id,
+        "fault_key": row.fault_key,
+        "severity": evidence.severity.name.lower(),
+        "trust": row.trust,
+        "source": row.sources[0],
+        "onset_at": row.onset_at.isoformat(),
+        "reason": row.summary,
+    }
+    unit.emit("evidence.found", subject, str(subject_id), payload=payload)
+
+
+def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[NodeId]) -> list[Evidence]:
+    """What is remembered of these GPUs, and of these nodes as such."""
+    about_nodes = EvidenceRow.gpu_uuid.is_(None) & EvidenceRow.node_id.in_(list(nodes))
+    query = select(EvidenceRow).where(
+        or_(EvidenceRow.gpu_uuid.in_(list(gpus)), about_nodes), EvidenceRow.last_seen_at > unit.now - REMEMBERED
+    )
+    session = unit.session
+    return [evidence_of(row) for row in session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id))]
+
+
+def case_of(unit: UnitOfWork, gpu: Gpu, evidence: Sequence[Evidence], contact: Contact) -> GpuCase:
+    """One GPU before the judge."""
+    newest_first = (
+        select(GpuStandingChange)
+        .where(GpuStandingChange.gpu_uuid == gpu.uuid)
+        .order_by(GpuStandingChange.id.desc())
+        .limit(MOVES_REMEMBERED)
+    )
+    changes = list(reversed(unit.session.scalars(newest_first).all()))
+    return GpuCase(
+        gpu_uuid=gpu.uuid,
+        standing=gpu.standing,
+        since_ms=to_ms(changes[-1].at) if changes else 0,
+        evidence=tuple(each for each in evidence if each.gpu_uuid == gpu.uuid),
+        origin=gpu.origin_standing,
+        moves=tuple(_move_of(change) for change in changes if change.origin is not None),
+        is_heard=contact is Contact.LIVE,
+    )
+
+
+def _move_of(change: GpuStandingChange) -> Move:
+    return Move(
+        gpu_uuid=change.gpu_uuid,
+        from_standing=change.origin or change.target,
+        to_standing=change.target,
+        at_ms=to_ms(change.at),
+        reason=MoveReason(change.move_reason) if change.move_reason else MoveReason.CONDEMNED,
+        actor=RULE if change.actor.startswith("system:") else change.actor,
+        evidence_ids=tuple(EvidenceId(each) for each in change.evidence_ids),
+        words=change.reason,
+    )
+
+
+def contact_of(session: Session, nodes: Iterable[NodeId]) -> dict[NodeId, Contact]:
+    return dict(session.execute(select(Node.id, Node.contact).where(Node.id.in_(list(nodes)))).all())
