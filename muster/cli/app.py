@@ -7,7 +7,7 @@ import typer
 from typer.exceptions import TyperException
 
 from muster import __version__
-from muster.cli import agent, agent_run, audit, cordons, doctor, events, fleet, jobs, keys, stack
+from muster.cli import agent, agent_run, audit, cordons, doctor, events, fleet, jobs, keys, sim, stack
 from muster.cli.exits import Exit, close_quietly, say_fault
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(stack.worker, name="worker")
 agent.app.command("run")(agent_run.run)
 app.add_typer(agent.app, name="agent")
+app.add_typer(sim.app, name="sim")
 app.add_typer(agent_run.join_tokens, name="join-token")
 app.command("up")(stack.up)
 app.command("api")(stack.api)

@@ -18,6 +18,7 @@ class Profile:
     key_file: Path
     operator_key_file: Path | None = None
     tenant_id: str | None = None
+    faults_file: Path | None = None
 
 
 def find_profile(api_url: str | None = None) -> Profile:
@@ -26,7 +27,7 @@ def find_profile(api_url: str | None = None) -> Profile:
     key_file = os.environ.get("MUSTER_API_KEY_FILE")
     local = _local_profile()
     if api_url and key_file:
-        return Profile(api_url, Path(key_file))
+        return Profile(api_url, Path(key_file))  # some other control plane: nothing of it is simulated here
     if local is None:
         words = "no control plane is named: neither MUSTER_API_URL with MUSTER_API_KEY_FILE, nor a local stack"
         raise CommandError(words, "Start one with `muster up`, or set both variables.", Exit.USAGE)
@@ -36,6 +37,7 @@ def find_profile(api_url: str | None = None) -> Profile:
         Path(key_file or local["key_file"]),
         Path(operator) if operator else None,
         local.get("tenant_id"),
+        Path(local["faults_file"]) if local.get("faults_file") else None,
     )
 
 

@@ -32,6 +32,8 @@ from muster.settings import make_secret_key_file
 
 READY_TIMEOUT_S: Final = 30.0
 KEEP_S: Final = 0.2
+FAULTS: Final = "faults.json"
+"""What `muster sim inject` writes and the simulated GPUs' driver reads, in the state folder."""
 
 
 class StackError(Exception):
@@ -101,7 +103,7 @@ def _start(
     port = _usable_port(port, console)
     api_url = f"http://127.0.0.1:{port}"
     stack = LocalStack(api_url, identities, state_dir)
-    children = _children(stack, port, database_url, broker_url)
+    children = _children(stack, port, database_url, broker_url, num_gpus)
     (state_dir / "cli.json").unlink(missing_ok=True)
     ending.callback(stop_programs, state_dir / "host")
     ending.callback(stop_children, children)
@@ -143,7 +145,7 @@ def _usable_port(wanted: int, console: Console) -> int:
     return port
 
 
-def _children(stack: LocalStack, port: int, database_url: str, broker_url: str) -> list[Child]:
+def _children(stack: LocalStack, port: int, database_url: str, broker_url: str, num_gpus: int) -> list[Child]:
     state_dir, keys = stack.state_dir, stack.identities
     server = child_environment(
         database_url=database_url,
@@ -164,7 +166,15 @@ def _children(stack: LocalStack, port: int, database_url: str, broker_url: str) 
         Child("scheduler", ["scheduler"], server, logs / "scheduler.log"),
         Child("worker-control", ["worker", "control"], server, logs / "worker-control.log"),
         Child("worker-host", ["worker", "host", "--node-id", keys.node_id], host, logs / "worker-host.log"),
+        Child("agent", _agent_arguments(stack, num_gpus), host, logs / "agent.log"),
     ]
+
+
+def _agent_arguments(stack: LocalStack, num_gpus: int) -> list[str]:
+    faults = stack.state_dir / FAULTS
+    if not faults.exists():
+        _write_private(faults, b'{"faults": []}\n')
+    return ["agent", "run", "--simulated", "h100", "--gpus", str(num_gpus), "--faults", str(faults)]
 
 
 def _wait_ready(url: str, children: list[Child], console: Console) -> None:
@@ -195,6 +205,7 @@ def _write_profile(stack: LocalStack) -> None:
         "key_file": str(stack.identities.tenant_key_file),
         "operator_key_file": str(stack.identities.operator_key_file),
         "tenant_id": stack.identities.tenant_id,
+        "faults_file": str(stack.state_dir / FAULTS),
     }
     _write_private(stack.state_dir / "cli.json", msgspec.json.format(msgspec.json.encode(profile)))
 

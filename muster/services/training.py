@@ -163,6 +163,9 @@ class _Taker:
         if is_stale is not None:
             row.reason = "it was committed under an older fence"
             self._move(row, CheckpointStatus.REJECTED)
+        elif attempt.tainted_since is not None and (row.committed_at or at) >= attempt.tainted_since:
+            row.reason = _tainted_words(attempt.tainted_since)
+            self._move(row, CheckpointStatus.TAINTED)
         return row
 
     def _reject(self, generation: str, why: str) -> None:
@@ -241,7 +244,11 @@ def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
     return {"generation": chosen, "refuse": refused}
 
 
-def taint(unit: UnitOfWork, job_ids: Sequence[JobId], *, since: datetime, why: str) -> int:
+def _tainted_words(since: datetime) -> str:
+    return f"committed after {since.isoformat(timespec='seconds')}, since when a fault may have falsified results"
+
+
+def taint(unit: UnitOfWork, job_ids: Sequence[JobId], *, since: datetime) -> int:
     """Every checkpoint of these jobs that was committed at or after ``since`` may carry wrong results. How many."""
     query = (
         select(Checkpoint)
@@ -251,6 +258,6 @@ def taint(unit: UnitOfWork, job_ids: Sequence[JobId], *, since: datetime, why: s
     )
     rows = unit.session.scalars(query).all()
     for row in rows:
-        row.reason = why
+        row.reason = _tainted_words(since)
         move_checkpoint(unit, row, CheckpointStatus.TAINTED)
     return len(rows)

@@ -66,11 +66,13 @@ ALTER TABLE gpu_standing_changes
     ADD COLUMN evidence_ids jsonb NOT NULL DEFAULT '[]';
 ALTER TABLE gpu_standing_changes ALTER COLUMN evidence_ids DROP DEFAULT;
 ALTER TABLE gpus ADD COLUMN judge_at timestamptz;
+ALTER TABLE attempts ADD COLUMN tainted_since timestamptz;
 CREATE INDEX ix_gpus_judge_at ON gpus (judge_at) WHERE judge_at IS NOT NULL;
 """
 
 DOWN: Final = """
 DROP INDEX ix_gpus_judge_at;
+ALTER TABLE attempts DROP COLUMN tainted_since;
 ALTER TABLE gpus DROP COLUMN judge_at;
 ALTER TABLE gpu_standing_changes DROP COLUMN evidence_ids, DROP COLUMN move_reason;
 DROP TABLE incidents;

@@ -15,7 +15,10 @@ from muster.domain.states import AttemptState, Cause, HostPartState, StopReason
 
 
 class Attempt(Base):
-    """``ending_cause`` is known before its hosts are proved stopped; ``cause`` is set when it ENDS, and stays."""
+    """``ending_cause`` is known before its hosts are proved stopped; ``cause`` is set when it ENDS, and stays.
+
+    ``tainted_since``: from then on its results may be false; what it commits after that is TAINTED.
+    """
 
     __tablename__ = "attempts"
     __table_args__ = (
@@ -52,6 +55,7 @@ class Attempt(Base):
         EnumText(StopReason), one_of("stop_reason", StopReason), default=None
     )
     stop_deadline_at: Mapped[datetime | None] = mapped_column(default=None)
+    tainted_since: Mapped[datetime | None] = mapped_column(default=None)
     on_node_loss: Mapped[NodeLossRule] = mapped_column(EnumText(NodeLossRule), one_of("on_node_loss", NodeLossRule))
     rendezvous_address: Mapped[str]
     rendezvous_port: Mapped[int]

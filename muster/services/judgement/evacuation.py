@@ -63,7 +63,7 @@ def _evacuate(units: UnitOfWorkFactory, principal: Principal, attempt_id: Attemp
         if threats:
             onset = min(row.onset_at for row in threats)
             grace = timedelta(seconds=policy.evacuation.correctness_grace_s)
-            payload["tainted"] = _taint(unit, out, onset, policy)
+            payload["tainted"] = _taint(unit, loaded, out, onset, policy)
         tenant_id = loaded.attempt.tenant_id
         unit.emit("attempt.evacuating", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
         stop_attempt(unit, loaded, StopReason.EVACUATION, policy, grace=grace)
@@ -92,9 +92,12 @@ def _grounds(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> Sequence[EvidenceRow]
     return unit.session.scalars(select(EvidenceRow).where(EvidenceRow.id.in_(cited))).all()
 
 
-def _taint(unit: UnitOfWork, gpus: Sequence[GpuUuid], onset: datetime, policy: Policy) -> int:
-    """Of every job that was on these GPUs at that time, not of the one that runs there now alone."""
+def _taint(unit: UnitOfWork, loaded: LoadedAttempt, gpus: Sequence[GpuUuid], onset: datetime, policy: Policy) -> int:
+    """Of every job that was on these GPUs at that time, not of the one that runs there now alone; and of this one
+    whatever it may still commit on its way out.
+    """
     since = onset - timedelta(seconds=policy.training.taint_margin_s)
+    loaded.attempt.tainted_since = since
     query = (
         select(Allocation.job_id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
@@ -102,5 +105,4 @@ def _taint(unit: UnitOfWork, gpus: Sequence[GpuUuid], onset: datetime, policy: P
         .distinct()
     )
     job_ids: list[JobId] = list(unit.session.scalars(query).all())
-    words = f"committed after {since.isoformat(timespec='seconds')}, since when a fault may have falsified results"
-    return taint(unit, job_ids, since=since, why=words)
+    return taint(unit, job_ids, since=since)

@@ -30,7 +30,10 @@ if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
     for step, ago_s in ((10, 3600), (20, 0)):
         say(type="checkpoint", step=step, generation=f"step-{step:08d}/gen-1", status="verified",
             at_unix_ms=int((time.time() - ago_s) * 1000))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(60)
+    def leave(*_):
+        say(type="checkpoint", step=25, generation="step-00000025/gen-1", status="committed")
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, leave); time.sleep(60)
 """
 
 
@@ -145,11 +148,12 @@ def test_the_job_leaves_and_goes_on_from_before_the_fault(host: HostCase) -> Non
     first, second = host.fleet.attempts(job_id)
     assert (first.attempt.cause, second.attempt.cause) == ("evacuated", "succeeded")
     assert second.hosts[0].gpus != held
-    old, new = checkpoints(host, job_id)
-    assert (old.status, new.status) == (CheckpointStatus.VERIFIED, CheckpointStatus.TAINTED)
-    assert new.reason is not None
+    old, *new = checkpoints(host, job_id)
+    assert old.status is CheckpointStatus.VERIFIED
+    assert [row.status for row in new] == [CheckpointStatus.TAINTED] * 2, "the last one came on its way out"
+    assert all(row.reason for row in new)
     told = json.loads(host.log(job_id).decode().splitlines()[-1].split(" ", 1)[1])
-    assert told == {"generation": old.generation, "refuse": [new.generation]}
+    assert told == {"generation": old.generation, "refuse": [new[1].generation, new[0].generation]}
     assert host.fleet.job(job_id).restarts_used == 0
 
 
