@@ -9,6 +9,7 @@ time; falling again and again is flapping; and what is older than ``stale_action
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from health.evidence import counts, is_condemning
 from health.gpu_case import (
     RULE,
     BurnInResult,
@@ -181,7 +182,7 @@ def _falls(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> list[Move]:
     """Falls to SUSPECT that count as flapping: by measured evidence, not all dismissed, since a proof or a person."""
     by_person = [move.at_ms for move in gpu.moves if move.actor != RULE]
     anew_ms = max([*by_person, proof_ms_of(gpu) or 0, now_ms - _ms(policy.standing.flap_window_s)])
-    dismissed = {each.id for each in gpu.evidence if each.is_dismissed or each.is_suspended}
+    dismissed = {each.id for each in gpu.evidence if not counts(each)}
     return [
         move
         for move in gpu.moves
@@ -204,8 +205,8 @@ def _proves(burn_in: BurnInResult, gpu: GpuCase) -> bool:
 
 
 def _speaks_against(evidence: Evidence) -> bool:
-    is_dropped = evidence.is_dismissed or evidence.is_suspended
-    return evidence.severity is Severity.CONDEMNING and evidence.trust is Trust.MEASURED and not is_dropped
+    """Whether it condemns, or did before some proof."""
+    return is_condemning(evidence, None)
 
 
 def _newest_burn_in(gpu: GpuCase) -> BurnInResult | None:
@@ -217,7 +218,7 @@ def _clean_since_ms(gpu: GpuCase) -> int:
     seen = (
         each.last_seen_ms
         for each in gpu.evidence
-        if each.severity >= Severity.WARNING and not each.is_dismissed and not each.is_suspended
+        if each.severity >= Severity.WARNING and counts(each) and each.gpu_uuid is not None
     )
     return max([gpu.since_ms, *seen])
 

@@ -51,6 +51,14 @@ def test_one_condemning_evidence_that_stays_keeps_the_quarantine() -> None:
     assert dismissed(gpu, "one", "two") is not None
 
 
+def test_what_condemned_it_since_keeps_the_quarantine_too() -> None:
+    gpu = quarantined(condemning("one"), origin=Standing.HEALTHY)
+    later = replace(gpu, evidence=(*gpu.evidence, condemning("later")))
+    assert dismissed(later, "one") is None
+    proved = PastRepair("memory", NOW_MS - HOUR, NOW_MS + 1, is_done=True)
+    assert dismissed(replace(later, repairs=(proved,)), "one") is not None
+
+
 def test_dismissing_half_of_a_low_score_keeps_the_quarantine() -> None:
     gpu = quarantined(degraded("a"), degraded("b"), degraded("c"), origin=Standing.HEALTHY)
     assert dismissed(gpu, "a", "b") is None

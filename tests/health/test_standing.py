@@ -60,6 +60,12 @@ def test_a_burn_in_from_before_it_was_unproven_proves_nothing() -> None:
     assert outcome(gpu) is None
 
 
+def test_a_burn_in_that_began_before_a_fault_proves_nothing_though_a_repair_ended_later() -> None:
+    repair = PastRepair("memory", NOW_MS - 9 * HOUR, NOW_MS - HOUR, is_done=True)
+    gpu = case(Standing.UNPROVEN, condemning("fault", NOW_MS - 2 * HOUR), since_ms=NOW_MS - 8 * HOUR)
+    assert outcome(replace(gpu, burn_ins=(burn_in(NOW_MS - 3 * HOUR),), repairs=(repair,))) is None
+
+
 def test_condemning_evidence_during_a_burn_in_outweighs_its_pass() -> None:
     seen = condemning("fault", NOW_MS - HOUR)
     gpu = replace(case(Standing.UNPROVEN, seen), burn_ins=(burn_in(NOW_MS - 2 * HOUR),))
@@ -81,6 +87,11 @@ def test_a_warning_begins_probation_anew() -> None:
 def test_information_and_dismissed_warnings_do_not_lengthen_probation() -> None:
     found = [evidence("info", Severity.INFO), evidence("dismissed", is_dismissed=True)]
     assert outcome(case(Standing.PROBATION, *found, since_ms=NOW_MS - 28 * DAY)) is not None
+
+
+def test_a_fault_of_the_node_does_not_lengthen_a_gpus_probation() -> None:
+    of_node = evidence("node", fault="gpu_count", gpu=None)
+    assert outcome(case(Standing.PROBATION, of_node, since_ms=NOW_MS - 28 * DAY)) is not None
 
 
 def test_a_silent_gpu_proves_nothing() -> None:
@@ -174,6 +185,16 @@ def test_flapping_older_than_ten_minutes_does_not_act() -> None:
     gpu = replace(case(Standing.SUSPECT, since_ms=NOW_MS, origin=Standing.HEALTHY), moves=falls)
     assert outcome(gpu, NOW_MS + 10 * MINUTE) is not None
     assert outcome(gpu, NOW_MS + 10 * MINUTE + 1) is None
+
+
+def test_falls_from_before_the_window_a_proof_or_a_person_are_no_flapping() -> None:
+    falls = tuple(fall(NOW_MS - hours * HOUR) for hours in (3, 2, 0))
+    gpu = replace(case(Standing.SUSPECT, since_ms=NOW_MS, origin=Standing.HEALTHY), moves=falls)
+    assert outcome(gpu) == (Standing.QUARANTINED, MoveReason.FLAPPING)
+    assert outcome(replace(gpu, moves=(fall(NOW_MS - DAY), *falls[1:]))) is None
+    by_person = replace(fall(NOW_MS - HOUR), actor="operator:ann", reason=MoveReason.DISMISSED)
+    assert outcome(replace(gpu, moves=(*falls[:2], by_person, falls[2]))) is None
+    assert outcome(replace(gpu, burn_ins=(burn_in(NOW_MS - 2 * HOUR),))) is None
 
 
 def test_falls_by_dismissed_or_reported_evidence_are_no_flapping() -> None:

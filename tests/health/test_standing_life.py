@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from health.gpu_case import RULE, BurnInResult, GpuCase, Move, PastRepair
 from health.interventions import RefusedMoveError, dismiss, fail_repair, finish_repair, reinstate, retire, start_repair
-from health.standing import decide
-from muster.domain.evidence import Severity, Trust
+from health.standing import decide, next_look_ms
+from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.ids import EvidenceId
 from muster.domain.states import STANDING_EDGES, Standing
-from tests.health.case_factory import GPU, HOUR, MINUTE, NOW_MS, POLICY, evidence
+from tests.health.case_factory import DAY, GPU, HOUR, MINUTE, NOW_MS, POLICY, evidence
+from tests.health.strategies import many_evidences
 
 DISTRUSTED: Final = {Standing.UNPROVEN, Standing.QUARANTINED, Standing.REPAIR}
 TRUSTED: Final = {Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT}
@@ -127,6 +128,18 @@ def test_every_move_of_a_life_is_a_listed_edge_with_its_proof(
     steps: list[tuple[int, tuple[str, object, object]]],
 ) -> None:
     live(steps)
+
+
+@given(many_evidences, st.sampled_from(Standing), st.integers(0, 40 * DAY), st.integers(0, 60 * DAY))
+def test_nothing_is_decided_before_the_next_look(
+    found: tuple[Evidence, ...], standing: Standing, since: int, after: int
+) -> None:
+    gpu = GpuCase(GPU, standing, NOW_MS - since, found, origin=Standing.HEALTHY)
+    if decide(gpu, NOW_MS, POLICY) is not None:
+        return
+    look_ms = next_look_ms(gpu, NOW_MS, POLICY)
+    at_ms = NOW_MS + after if look_ms is None else min(NOW_MS + after, look_ms - 1)
+    assert decide(gpu, at_ms, POLICY) is None
 
 
 @given(STEPS)

@@ -1,0 +1,60 @@
+"""The policy's settled numbers, and what it refuses."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from muster.domain.health_policy import (
+    BreakerPolicy,
+    ClockEventPolicy,
+    EvidencePolicy,
+    HealthPolicy,
+    ScorePolicy,
+    StandingPolicy,
+)
+from muster.domain.policy import DEFAULT_POLICY
+
+DAY_S = 86_400
+
+
+def test_the_settled_numbers_are_the_defaults() -> None:
+    policy = DEFAULT_POLICY.health
+    assert (policy.standing.probation_s, policy.standing.reclaimable_only_s) == (28 * DAY_S, 72 * 3600)
+    assert (policy.repair.attempts_max, policy.repair.attempts_window_s, policy.repair.timeout_s) == (
+        3,
+        30 * DAY_S,
+        25 * 60,
+    )
+    assert policy.breaker == BreakerPolicy(
+        window_s=600.0,
+        fleet_window_share=0.05,
+        fleet_share=0.2,
+        rack_share=0.25,
+        cohort_share=0.1,
+        tenant_share=0.1,
+    )
+    assert (policy.evidence.coalescing_s, policy.evidence.stale_action_s) == (5.0, 600.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "document"),
+    [
+        (EvidencePolicy, {"restate_s": 1500.0}),
+        (ScorePolicy, {"raise_line": 60.0}),
+        (ScorePolicy, {"reported_points_max": 80.0}),
+        (StandingPolicy, {"reclaimable_only_s": 29.0 * DAY_S}),
+        (StandingPolicy, {"flap_moves": 1}),
+        (ClockEventPolicy, {"harmful_samples": 11}),
+        (BreakerPolicy, {"fleet_share": 1.01}),
+        (HealthPolicy, {"unheard_of": 1}),
+    ],
+)
+def test_numbers_that_contradict_each_other_are_refused(model: type[Any], document: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        model.model_validate(document)
+
+
+def test_a_policy_survives_json() -> None:
+    document = DEFAULT_POLICY.health.model_dump_json()
+    assert HealthPolicy.model_validate_json(document) == DEFAULT_POLICY.health
