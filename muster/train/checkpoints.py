@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import signal
-import threading
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from muster.train import generations, state
-from muster.train.generations import FileRecord, Generation, UnusableError
-from muster.train.surroundings import StaleFenceError
+from muster.train import fences, generations, state
+from muster.train.failpoints import failpoint
+from muster.train.fences import StaleFenceError
+from muster.train.generations import Generation
+from muster.train.manifest import FileRecord, Manifest, UnusableError
+from muster.train.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from muster.train.channel import Channel
     from muster.train.ranks import Ranks
     from muster.train.surroundings import Surroundings
+    from muster.train.wire import Channel
 
 
 @dataclass
@@ -34,143 +33,200 @@ class Trained:
     scheduler: state.Stateful | None
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """How rank 0 fared with the fence."""
+
+    fence: int = 0
+    stale: str = ""
+    fault: str = ""
+
+
 class Checkpoints:
     """One job's checkpoints, used by all ranks at once."""
 
     def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, folder: Path, *, keep: int) -> None:
-        """Raises StaleFenceError on every rank when a newer attempt has begun."""
+        """Raises, on every rank: StaleFenceError when a newer attempt has begun, OSError when the folder fails."""
         self._around = around
         self._ranks = ranks
         self._channel = channel
         self._folder = folder
-        self._keep = keep
-        self._verified: set[str] = set()
-        self._verifying: threading.Thread | None = None
         self.longest_save_s = 0.0
-        has_begun = generations.raise_fence(folder, around.fence) if ranks.rank == 0 else None
-        if not ranks.from_first(has_begun):
-            raise StaleFenceError(f"fence {around.fence} is older than the newest in {folder}")
+        begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
+        if begun.stale:
+            raise StaleFenceError(begun.stale)
+        if begun.fault:
+            raise OSError(begun.fault)
+        self._fence = begun.fence
+        self._upkeep = Upkeep(folder, channel, around.resume, fence=begun.fence, keep=keep)
 
-    def save(self, trained: Trained, step: int, facts: dict[str, Any]) -> bool:
-        """Whether it was committed. A failure on any rank leaves training and the older generations as they were."""
+    def _begin(self) -> _Begun:
+        try:
+            fence = fences.begin(self._folder, self._around.fence)
+            generations.abandon_older(self._folder, fence)
+        except StaleFenceError as fault:
+            return _Begun(stale=str(fault))
+        except OSError as fault:
+            return _Begun(fault=str(fault))
+        return _Begun(fence)
+
+    def save(self, trained: Trained, step: int, position: int, loss: float | None) -> bool:
+        """Whether it was committed. A full or failing disk on any rank leaves training and older generations be.
+
+        Raises, on every rank:
+            StaleFenceError: a newer attempt has begun.
+            CoverageError: the state could not be loaded again.
+        """
         started = time.monotonic()
-        generation = Generation(step, self._around.fence)
-        fault = self._write(trained, generation, facts)
-        took_s = time.monotonic() - started
-        self.longest_save_s = max(self.longest_save_s, took_s)
+        generation = Generation(step, self._fence)
+        try:
+            fault = self._write(trained, generation, (position, loss, started))
+        finally:
+            if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
+                generations.abandon(self._folder, generation)
+        self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
         if fault and self._ranks.rank == 0:
-            self._channel.say("checkpoint", step=step, generation=generation.name, status="failed", why=fault[:500])
-            shutil.rmtree(self._folder / f"step-{step:08d}" / f".gen-{generation.fence}.partial", ignore_errors=True)
+            self._channel.say("checkpoint", step=step, generation=generation.name, status="failed", why=fault)
+            _print(f"{generation.name} was not saved, training goes on: {fault}")
         return not fault
 
-    def _write(self, trained: Trained, generation: Generation, facts: dict[str, Any]) -> str:
+    def _write(self, trained: Trained, generation: Generation, facts: tuple[int, float | None, float]) -> str:
         """What went wrong, the same on all ranks; nothing where it was committed."""
-        started = time.monotonic()
-        fault = ""
-        if self._ranks.rank == 0:
-            try:
-                generations.partial_folder(self._folder, generation)
-            except OSError as error:
-                fault = f"rank 0: {error}"
-        fault = self._ranks.from_first(fault)
+        fault = self._ranks.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
         if fault:
             return fault
-        fail_at("save.before_files")
-        written = self._ranks.gather(self._write_own(trained, generation))
-        faults = [record for record in written if isinstance(record, str)]
-        if faults:
-            return faults[0]
-        fail_at("save.before_commit")
-        if self._ranks.rank == 0:
-            files = [record for record in written if isinstance(record, FileRecord)]
-            fault = self._commit(generation, files, facts, started)
-        return self._ranks.from_first(fault)
-
-    def _write_own(self, trained: Trained, generation: Generation) -> FileRecord | str:
-        rank, world_size = self._ranks.rank, self._ranks.world_size
-        place = self._folder / f"step-{generation.step:08d}" / f".gen-{generation.fence}.partial"
-        try:
-            part = state.part_of(trained.model, trained.optimizer, trained.scheduler, rank=rank, world_size=world_size)
-            return generations.write_file(place, f"rank-{rank:05d}.pt", part)
-        except OSError as fault:
-            return f"rank {rank}: {fault}"
-
-    def _commit(self, generation: Generation, files: list[FileRecord], facts: dict[str, Any], started: float) -> str:
-        about = {
-            "attempt_id": self._around.attempt_id,
-            "world_size": self._ranks.world_size,
-            "torch": torch.__version__,
-            **facts,
-        }
-        try:
-            at_unix_ms, digest = generations.commit(self._folder, generation, files, about)
-        except (OSError, UnusableError) as fault:
-            return str(fault)
-        told = {"step": generation.step, "generation": generation.name, "bytes": sum(file.size for file in files)}
-        seconds = round(time.monotonic() - started, 6)
-        self._channel.say(
-            "checkpoint", **told, status="committed", seconds=seconds, at_unix_ms=at_unix_ms, manifest_sha256=digest
+        failpoint("save.before_files")
+        files = []
+        for written in self._ranks.gather(self._write_own(trained, generation)):
+            if isinstance(written, state.CoverageError):
+                raise written
+            if isinstance(written, str):
+                return written
+            files.append(written)
+        failpoint("save.before_commit")
+        fault, is_stale = self._ranks.from_first(
+            self._commit(generation, files, *facts) if self._ranks.rank == 0 else None
         )
-        fail_at("save.after_commit")
-        self._verify_behind(generation)
+        if is_stale:
+            raise StaleFenceError(fault)
+        return fault
+
+    def _prepare(self, generation: Generation) -> str:
+        try:
+            generations.prepare(self._folder, generation)
+        except OSError as fault:
+            return f"rank 0: {fault}"
         return ""
 
-    def _verify_behind(self, generation: Generation) -> None:
-        """Read back beside training; the generations before it go only once one is known to be whole."""
-        self.settle()
+    def _write_own(self, trained: Trained, generation: Generation) -> FileRecord | str | state.CoverageError:
+        rank, world_size = self._ranks.rank, self._ranks.world_size
+        try:
+            part = state.part_of(trained.model, trained.optimizer, trained.scheduler, rank=rank, world_size=world_size)
+            failpoint("save.write")
+            return generations.write_part(self._folder, generation, rank, part)
+        except OSError as fault:
+            return f"rank {rank}: {fault}"
+        except state.CoverageError as fault:
+            return fault
 
-        def work() -> None:
-            try:
-                generations.verify(self._folder, generation)
-            except UnusableError as fault:
-                self._channel.say("checkpoint_rejected", generation=generation.name, why=str(fault))
-                return
-            self._verified.add(generation.name)
-            self._channel.say("checkpoint", step=generation.step, generation=generation.name, status="verified")
-            with contextlib.suppress(OSError):
-                generations.retain(
-                    self._folder, self._keep, verified=frozenset(self._verified), refused=self._around.refused
-                )
+    def _commit(
+        self, generation: Generation, files: list[FileRecord], position: int, loss: float | None, started: float
+    ) -> tuple[str, bool]:
+        """What went wrong, and whether it is that a newer attempt has begun."""
+        about = Manifest(
+            step=generation.step,
+            fence=generation.fence,
+            attempt_id=self._around.attempt_id,
+            committed_at_unix_ms=time.time_ns() // 1_000_000,
+            world_size=self._ranks.world_size,
+            position=position,
+            torch_version=torch.__version__,
+            loss=loss,
+            longest_save_s=max(self.longest_save_s, time.monotonic() - started),
+            files=tuple(files),
+        )
+        try:
+            failpoint("save.commit")
+            digest = generations.commit(self._folder, about)
+        except StaleFenceError as fault:
+            return str(fault), True
+        except OSError as fault:
+            return f"rank 0: {fault}", False
+        failpoint("save.after_commit")
+        self._channel.say(
+            "checkpoint",
+            step=generation.step,
+            generation=generation.name,
+            status="committed",
+            bytes=about.num_bytes,
+            seconds=round(time.monotonic() - started, 6),
+            at_unix_ms=about.committed_at_unix_ms,
+            manifest_sha256=digest,
+        )
+        self._upkeep.verify_behind(generation)
+        return "", False
 
-        self._verifying = threading.Thread(target=work, name="checkpoint-verify", daemon=True)
-        self._verifying.start()
+    def settle(self, within_s: float | None = None) -> None:
+        """Wait for the verification under way, so long as there is time."""
+        self._upkeep.settle(within_s)
 
-    def settle(self) -> None:
-        """Wait for the verification under way."""
-        if self._verifying is not None:
-            self._verifying.join()
-            self._verifying = None
-
-    def load(self, trained: Trained) -> dict[str, Any] | None:
+    def load(self, trained: Trained) -> Manifest | None:
         """Restore the newest generation that verifies, on all ranks. Its manifest, or None where there is none.
 
         Raises:
             CoverageError: it verifies and yet is not this program's: another model, no optimizer.
         """
-        chosen = self._ranks.from_first([self._choose()] if self._ranks.rank == 0 else None)[0]
-        if chosen is None:
-            return None
-        place = self._folder / f"step-{chosen['step']:08d}" / f"gen-{chosen['fence']}"
-        parts = ((place / file["name"]).read_bytes() for file in chosen["files"])
-        has_own = state.restore(parts, trained.model, trained.optimizer, trained.scheduler, rank=self._ranks.rank)
-        if not has_own:
-            state.seed_rank(chosen["step"], self._ranks.rank)
-        return chosen
-
-    def _choose(self) -> dict[str, Any] | None:
-        found = generations.list_generations(self._folder)
-        for generation in generations.candidates(found, self._around.resume_from, self._around.refused):
-            try:
-                manifest = generations.verify(self._folder, generation)
-            except UnusableError as fault:
-                self._channel.say("checkpoint_rejected", generation=generation.name, why=str(fault))
+        found = self._ranks.from_first(self._upkeep.candidates() if self._ranks.rank == 0 else None)
+        for generation in found:
+            loaded = self._read(generation)
+            if loaded is None:
                 continue
-            self._verified.add(generation.name)
-            return manifest
+            about, parts = loaded
+            rank = self._ranks.rank
+            if not state.restore(parts, trained.model, trained.optimizer, trained.scheduler, rank=rank):
+                state.seed_rank(about.step, rank)
+            self.longest_save_s = about.longest_save_s
+            return about
         return None
 
+    def _read(self, generation: Generation) -> tuple[Manifest, list[dict[str, Any]]] | None:
+        """Each rank unpickles only bytes that it has verified itself. None where any rank cannot use it."""
+        about, fault = self._ranks.from_first(self._read_manifest(generation) if self._ranks.rank == 0 else None)
+        parts: list[dict[str, Any]] = []
+        if about is not None:
+            try:
+                parts = [state.unpacked(content) for content in generations.verified_parts(self._folder, about)]
+            except UnusableError as unusable:
+                fault = unusable
+        faults = self._ranks.gather(None if fault is None else (str(fault), fault.is_damage))
+        if about is not None and not any(faults):
+            self._upkeep.note_verified(generation)
+            return about, parts
+        if self._ranks.rank == 0:
+            self._pass_over(generation, faults)
+        return None
 
-def fail_at(name: str) -> None:
-    """For tests: die here as by kill -9 when ``MUSTER_TRAIN_FAILPOINT`` names this place."""
-    if os.environ.get("MUSTER_TRAIN_FAILPOINT") == name:
-        os.kill(os.getpid(), signal.SIGKILL)
+    def _read_manifest(self, generation: Generation) -> tuple[Manifest | None, UnusableError | None]:
+        limit = self._around.resume.not_after_unix_ms
+        try:
+            about = generations.read_manifest(self._folder, generation)
+        except UnusableError as fault:
+            return None, fault
+        if limit is not None and about.committed_at_unix_ms > limit:
+            return None, UnusableError("it was committed later than this attempt may resume from", is_damage=False)
+        return about, None
+
+    def _pass_over(self, generation: Generation, faults: list[tuple[str, bool] | None]) -> None:
+        """Rank 0 judges the generation; trouble that another rank alone has is its host's."""
+        rank, (why, is_damage) = next((rank, fault) for rank, fault in enumerate(faults) if fault is not None)
+        self._upkeep.pass_over(generation)
+        is_rejected = rank == 0 and is_damage
+        words = why if rank == 0 else f"rank {rank}: {why}"
+        kind = "checkpoint_rejected" if is_rejected else "checkpoint_unreadable"
+        self._channel.say(kind, generation=generation.name, why=words)
+        _print(f"{generation.name} is not used: {words}")
+
+
+def _print(sentence: str) -> None:
+    """For who reads the job's log."""
+    sys.stderr.write(f"muster.train: {sentence}\n")

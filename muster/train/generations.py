@@ -1,44 +1,30 @@
 """Generations of a checkpoint on disk: named by step and fence, complete or not there, read only once verified.
 
 ``<folder>/step-00000040/gen-4294967299/`` holds one file a rank and ``MANIFEST.json`` with the size and SHA-256 of
-each. It is written as ``.gen-….partial`` and renamed when all of it is on disk, so a torn one has no name; it is never
-written to again. ``FENCE`` holds the highest fence that has begun. Nothing here unpickles anything.
+each. It is written as ``.gen-….partial`` and renamed when all of it is on disk, so a torn one has no name; its files
+are never written again. Nothing here unpickles anything.
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import hashlib
-import json
 import os
 import re
 import shutil
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from muster.train import fences, manifest
+from muster.train.disk import sync_folder, write_durably
+from muster.train.manifest import MANIFEST, FileRecord, Manifest, UnusableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-SCHEMA = 1
-MANIFEST = "MANIFEST.json"
-FENCE = "FENCE"
 _NAME = re.compile(r"step-(\d{1,18})/gen-(\d{1,20})")
-_READ_BYTES = 1 << 20
-
-
-class UnusableError(Exception):
-    """Why a generation is not to be used, in one sentence."""
-
-
-@dataclass(frozen=True)
-class FileRecord:
-    """One file as it was staged: hashed before it was written, so that damage on the way shows too."""
-
-    name: str
-    size: int
-    sha256: str
+_PARTIAL = re.compile(r"\.gen-(\d{1,20})\.partial")
 
 
 @dataclass(frozen=True, order=True)
@@ -74,156 +60,129 @@ def candidates(found: Sequence[Generation], wanted: str | None, refused: frozens
     return [generation for generation in allowed if chosen is None or generation <= chosen]
 
 
-def partial_folder(folder: Path, generation: Generation) -> Path:
-    """An empty place for a generation that is being written; what a crash left there is removed."""
-    place = folder / f"step-{generation.step:08d}" / f".gen-{generation.fence}.partial"
-    shutil.rmtree(place, ignore_errors=True)
+def partial_of(folder: Path, generation: Generation) -> Path:
+    """Where a generation lies while it is being written."""
+    return folder / f"step-{generation.step:08d}" / f".gen-{generation.fence}.partial"
+
+
+def prepare(folder: Path, generation: Generation) -> None:
+    """An empty place to write it to. Raises OSError."""
+    place = partial_of(folder, generation)
+    if place.exists():
+        shutil.rmtree(place)
     place.mkdir(parents=True)
-    return place
 
 
-def write_file(place: Path, name: str, content: bytes) -> FileRecord:
+def abandon(folder: Path, generation: Generation) -> None:
+    _remove(partial_of(folder, generation))
+
+
+def abandon_older(folder: Path, fence: int) -> None:
+    """What attempts before this one left half written: they may commit nothing any more."""
+    for place in folder.glob("step-*/.gen-*.partial"):
+        found = _PARTIAL.fullmatch(place.name)
+        if found is not None and int(found[1]) < fence:
+            _remove(place)
+
+
+def _remove(place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    if not any(place.parent.glob("*")):
+        shutil.rmtree(place.parent, ignore_errors=True)
+
+
+def write_part(folder: Path, generation: Generation, rank: int, content: bytes) -> FileRecord:
     """Raises OSError, such as a full disk."""
-    write_durably(place / name, content)
-    return FileRecord(name, len(content), hashlib.sha256(content).hexdigest())
+    name = manifest.file_name(rank)
+    record = FileRecord(name, rank, len(content), hashlib.sha256(content).hexdigest())
+    write_durably(partial_of(folder, generation) / name, content)
+    return record
 
 
-def commit(folder: Path, generation: Generation, files: Sequence[FileRecord], facts: dict[str, Any]) -> tuple[int, str]:
-    """Give the partial generation its name. Returns when (Unix milliseconds) and the manifest's SHA-256.
+def commit(folder: Path, about: Manifest) -> str:
+    """Give the partial generation its name, once all is on disk. Returns the manifest's SHA-256.
 
     Raises:
-        UnusableError: a newer attempt has begun, or this generation exists already.
-        OSError: the disk.
+        StaleFenceError: a newer attempt has begun.
+        OSError: the disk; or a rank's file is not here, because its host writes elsewhere; or the name is taken.
     """
-    partial = folder / f"step-{generation.step:08d}" / f".gen-{generation.fence}.partial"
-    final = folder / generation.name
-    at_unix_ms = time.time_ns() // 1_000_000
-    body = {
-        "schema": SCHEMA,
-        "step": generation.step,
-        "fence": generation.fence,
-        "committed_at_unix_ms": at_unix_ms,
-        "files": [{"name": file.name, "size": file.size, "sha256": file.sha256} for file in files],
-        **facts,
-    }
-    content = json.dumps({**body, "self_sha256": _self_hash(body)}, sort_keys=True).encode()
+    generation = Generation(about.step, about.fence)
+    partial, final = partial_of(folder, generation), folder / generation.name
+    for file in about.files:
+        if (partial / file.name).stat().st_size != file.size:
+            raise OSError(errno.EIO, f"{file.name} has another size than was written", str(partial))
+    content = manifest.dump(about)
     write_durably(partial / MANIFEST, content)
     sync_folder(partial)
-    if highest_fence(folder) > generation.fence:
-        raise UnusableError("a newer attempt of this job has begun")
-    if final.exists():
-        raise UnusableError(f"{generation.name} exists already")
-    partial.rename(final)
+    with fences.holding(folder):
+        highest = fences.highest_fence(folder)
+        if highest > about.fence:
+            raise fences.StaleFenceError(f"fence {highest} has begun, {about.fence} may commit nothing any more")
+        if final.exists():
+            raise FileExistsError(errno.EEXIST, "exists already", str(final))
+        partial.rename(final)
     sync_folder(final.parent)
     sync_folder(folder)
-    return at_unix_ms, hashlib.sha256(content).hexdigest()
+    return hashlib.sha256(content).hexdigest()
 
 
-def verify(folder: Path, generation: Generation) -> dict[str, Any]:
-    """The manifest, after every file was read back equal to it.
+def verify(folder: Path, generation: Generation) -> Manifest:
+    """The manifest, after every file was read back from the disk equal to it.
 
     Raises:
         UnusableError: anything is missing, of another size, or differs in one byte.
     """
-    place = folder / generation.name
-    manifest = read_manifest(place)
-    if (manifest["step"], manifest["fence"]) != (generation.step, generation.fence):
-        raise UnusableError(f"its {MANIFEST} is about step {manifest['step']}, fence {manifest['fence']}")
-    for file in manifest["files"]:
-        _verify_file(place, file)
-    return manifest
+    about = read_manifest(folder, generation)
+    for file in about.files:
+        _compare(file, *_digest(folder / generation.name / file.name))
+    return about
 
 
-def read_manifest(place: Path) -> dict[str, Any]:
-    try:
-        document = json.loads((place / MANIFEST).read_bytes())
-    except OSError as fault:
-        raise UnusableError(f"{MANIFEST} cannot be read: {fault.strerror}") from fault
-    except ValueError as fault:
-        raise UnusableError(f"{MANIFEST} is not JSON") from fault
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise UnusableError(f"{MANIFEST} is of another schema")
-    told = document.pop("self_sha256", None)
-    if told != _self_hash(document):
-        raise UnusableError(f"{MANIFEST} was changed after it was written")
-    return document
+def read_manifest(folder: Path, generation: Generation) -> Manifest:
+    """Raises UnusableError."""
+    about = manifest.parse(_read(folder / generation.name / MANIFEST))
+    if (about.step, about.fence) != (generation.step, generation.fence):
+        raise UnusableError(f"its {MANIFEST} is about step {about.step}, fence {about.fence}")
+    return about
 
 
-def _verify_file(place: Path, file: dict[str, Any]) -> None:
-    digest, size = hashlib.sha256(), 0
-    try:
-        with (place / file["name"]).open("rb") as content:
-            while piece := content.read(_READ_BYTES):
-                digest.update(piece)
-                size += len(piece)
-    except OSError as fault:
-        raise UnusableError(f"{file['name']} cannot be read: {fault.strerror}") from fault
-    if size != file["size"]:
-        raise UnusableError(f"{file['name']} holds {size} bytes instead of {file['size']}")
-    if digest.hexdigest() != file["sha256"]:
-        raise UnusableError(f"{file['name']} differs from what was saved")
+def verified_parts(folder: Path, about: Manifest) -> Iterator[bytes]:
+    """Each rank's file, one at a time, and only once these very bytes are proved to be those that were saved.
 
-
-def _self_hash(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def highest_fence(folder: Path) -> int:
-    """0 where no attempt has begun yet. Raises UnusableError for what is no number."""
-    try:
-        text = (folder / FENCE).read_text(encoding="ascii")
-    except FileNotFoundError:
-        return 0
-    try:
-        return int(text)
-    except ValueError as fault:
-        raise UnusableError(f"{FENCE} holds no number") from fault
-
-
-def raise_fence(folder: Path, fence: int) -> bool:
-    """Begin under ``fence``. False where a newer attempt has begun."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if highest_fence(folder) > fence:
-        return False
-    write_durably(folder / FENCE, str(fence).encode())
-    sync_folder(folder)
-    return True
-
-
-def retain(folder: Path, keep: int, *, verified: frozenset[str], refused: frozenset[str]) -> list[Generation]:
-    """Remove all but the newest ``keep``, and never the newest verified one. Returns what went.
-
-    What is refused counts for nothing and goes too, once there is a verified one to go on from. The manifest goes
-    first: what is left half removed after a crash does not verify.
+    Raises:
+        UnusableError: at the first that is not.
     """
-    found = list_generations(folder)
-    allowed = [generation for generation in found if generation.name not in refused]
-    newest_verified = next((generation for generation in allowed if generation.name in verified), None)
-    gone = [generation for generation in allowed[keep:] if generation != newest_verified]
-    if newest_verified is not None:
-        gone += [generation for generation in found if generation.name in refused]
-    for generation in gone:
-        place = folder / generation.name
-        (place / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(place, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another generation of that step is still there
-            place.parent.rmdir()
-    return gone
+    place = folder / Generation(about.step, about.fence).name
+    for file in about.files:
+        content = _read(place / file.name)
+        _compare(file, len(content), hashlib.sha256(content).hexdigest())
+        yield content
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Whole or not at all, and on disk when this returns."""
-    draft = path.with_name(f".{path.name}.draft")
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+def _compare(file: FileRecord, size: int, sha256: str) -> None:
+    if size != file.size:
+        raise UnusableError(f"{file.name} holds {size} bytes instead of {file.size}")
+    if sha256 != file.sha256:
+        raise UnusableError(f"{file.name} differs from what was saved")
 
 
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _digest(path: Path) -> tuple[int, str]:
+    """Size and SHA-256, read from the disk rather than from the cache that the write left."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+
+
+def _unreadable(path: Path, fault: OSError) -> UnusableError:
+    is_damage = isinstance(fault, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
+    return UnusableError(f"{path.name} cannot be read: {fault.strerror}", is_damage=is_damage)

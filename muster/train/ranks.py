@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -12,22 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 T = TypeVar("T")
-_PATIENCE = timedelta(minutes=10)
 
 
 class Ranks:
-    """Joins the default group where the program has not, with NCCL where there is a GPU for each rank, else gloo."""
+    """Joins the default group where the program has not: NCCL for tensors on GPUs, gloo for those on the CPU.
 
-    def __init__(self, rank: int, world_size: int) -> None:
+    ``patience_s``: how long one rank may keep the others waiting at a step or a save before they give up.
+    """
+
+    def __init__(self, rank: int, world_size: int, *, has_gpu: bool = False, patience_s: float = 1800.0) -> None:
         self.rank = rank
         self.world_size = world_size
         self._owns_group = False
         self._group: dist.ProcessGroup | None = None
         if world_size > 1:
             if not dist.is_initialized():
-                dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+                dist.init_process_group("cpu:gloo,cuda:nccl" if has_gpu else "gloo")
                 self._owns_group = True
-            self._group = dist.new_group(backend="gloo", timeout=_PATIENCE)
+            self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=patience_s))
 
     def max(self, values: Sequence[int]) -> list[int]:
         """Element by element, the same on every rank."""
@@ -55,11 +59,18 @@ class Ranks:
         return found
 
     def leave(self) -> None:
-        """After the last collective: together, so that no rank takes a group away that another still uses."""
-        if not self._owns_group:
+        """After the last collective: together, so that no rank takes a group away that another still uses.
+
+        The groups end here with their threads, not at exit: a thread of theirs that lets go of the last reference to
+        a tensor while the interpreter shuts down aborts the process ("terminate called without an active exception").
+        """
+        group, self._group = self._group, None
+        if group is None:
             return
-        try:
-            self.max([0])
-        except RuntimeError:  # another rank has died: then there is nothing to wait for
-            return
-        dist.destroy_process_group()
+        with contextlib.suppress(RuntimeError):  # another rank has died: then there is nobody to wait for
+            dist.all_reduce(torch.zeros(1), group=group)
+        dist.destroy_process_group(group)
+        del group
+        if self._owns_group:
+            dist.destroy_process_group()
+        gc.collect()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import torch
+import hashlib
+
+_ROUNDS = 6
 
 
 class Samples:
@@ -14,8 +16,6 @@ class Samples:
         self._rank = rank
         self._world_size = world_size
         self._taken = 0
-        self._epoch: tuple[int, int] = (-1, 0)
-        self._order: list[int] = []
 
     def indices(self, num_samples: int, batch_size: int) -> list[int]:
         """This rank's share of the global batch that begins at ``position``: ranks side by side, in rank order.
@@ -27,17 +27,36 @@ class Samples:
             raise ValueError(f"num_samples {num_samples} and batch_size {batch_size} must be 1 or more")
         self._taken = batch_size * self._world_size
         first = self.position + self._rank * batch_size
-        return [self._sample(number, num_samples) for number in range(first, first + batch_size)]
+        return [sample_at(number, num_samples, self._seed) for number in range(first, first + batch_size)]
 
     def advance(self) -> None:
         """The step is done: its global batch has been seen."""
         self.position += self._taken
         self._taken = 0
 
-    def _sample(self, number: int, num_samples: int) -> int:
-        epoch = number // num_samples
-        if self._epoch != (epoch, num_samples):
-            generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
-            self._order = torch.randperm(num_samples, generator=generator).tolist()
-            self._epoch = (epoch, num_samples)
-        return self._order[number % num_samples]
+
+def sample_at(number: int, num_samples: int, seed: int) -> int:
+    """The ``number``-th sample of a training: each epoch holds every sample once, in an order of its own.
+
+    A Feistel network over the smallest power of two that holds them, walked until it comes out among them: a
+    permutation without a table, so a billion samples cost no more memory than ten.
+    """
+    epoch, place = divmod(number, num_samples)
+    key = hashlib.blake2b(f"{seed} {epoch} {num_samples}".encode(), digest_size=8)
+    num_bits = (num_samples - 1).bit_length()
+    place = _scrambled(place, num_bits, key)
+    while place >= num_samples:
+        place = _scrambled(place, num_bits, key)
+    return place
+
+
+def _scrambled(place: int, num_bits: int, key: hashlib.blake2b) -> int:
+    left_bits, right_bits = num_bits // 2, num_bits - num_bits // 2
+    left, right = place >> right_bits, place & ((1 << right_bits) - 1)
+    for turn in range(_ROUNDS):
+        mixed = key.copy()
+        mixed.update(b"%d %d" % (turn, right))
+        left ^= int.from_bytes(mixed.digest(), "little") & ((1 << left_bits) - 1)
+        left, right = right, left
+        left_bits, right_bits = right_bits, left_bits
+    return left << right_bits | right

@@ -7,6 +7,7 @@ under a name of their own (one name for all would silently restore one rank's nu
 from __future__ import annotations
 
 import io
+import pickle
 import random
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+
+
+_ONLY_PLAIN = "a state_dict holds more than tensors and plain values"
 
 
 class Stateful(Protocol):
@@ -37,7 +41,11 @@ def part_of(
     rank: int,
     world_size: int,
 ) -> bytes:
-    """This rank's part, staged: what training does afterwards does not reach it."""
+    """This rank's part, staged: what training does afterwards does not reach it.
+
+    Raises:
+        CoverageError: it holds something that could not be loaded again without running code from the file.
+    """
     part: dict[str, Any] = {
         "model": _share(model.state_dict(), rank, world_size),
         "rng": random_state(),
@@ -50,8 +58,26 @@ def part_of(
     if scheduler is not None and rank == 0:
         part["scheduler"] = scheduler.state_dict()
     buffer = io.BytesIO()
-    torch.save(part, buffer)
+    try:
+        torch.save(part, buffer)
+    except (pickle.PicklingError, AttributeError, TypeError) as fault:
+        raise CoverageError(f"{_ONLY_PLAIN}: {fault}") from fault
+    buffer.seek(0)
+    _load(buffer, "meta")
     return buffer.getvalue()
+
+
+def unpacked(part: bytes) -> dict[str, Any]:
+    """One part, whose bytes were verified before. Raises CoverageError."""
+    return _load(io.BytesIO(part), "cpu")
+
+
+def _load(buffer: io.BytesIO, device: str) -> dict[str, Any]:
+    try:
+        part: dict[str, Any] = torch.load(buffer, map_location=device, weights_only=True)
+    except pickle.UnpicklingError as fault:
+        raise CoverageError(f"{_ONLY_PLAIN}: {fault}") from fault
+    return part
 
 
 def _share(whole: Mapping[Any, Any], rank: int, world_size: int) -> dict[Any, Any]:
@@ -73,19 +99,18 @@ def _size_of(value: Any) -> int:
 
 
 def restore(
-    parts: Iterable[bytes],
+    loaded: list[dict[str, Any]],
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None,
     scheduler: Stateful | None,
     *,
     rank: int,
 ) -> bool:
-    """Load all parts, verified before. Returns whether this rank found its own random numbers there.
+    """Put all ranks' parts back. Returns whether this rank found its own random numbers there.
 
     Raises:
         CoverageError: a parameter is missing or of another shape, or the optimizer's state is not whole.
     """
-    loaded = [torch.load(io.BytesIO(part), map_location="cpu", weights_only=True) for part in parts]
     weights = {key: value for part in loaded for key, value in part["model"].items()}
     try:
         model.load_state_dict(weights, strict=True)
@@ -114,11 +139,11 @@ def _restore_optimizer(loaded: list[dict[str, Any]], optimizer: torch.optim.Opti
 
 
 def random_state() -> dict[str, Any]:
-    """Python's, torch's, each GPU's, and numpy's where the program uses it."""
+    """Python's, torch's, this rank's GPU's, and numpy's where the program uses it."""
     version, numbers, gauss = random.getstate()
     state: dict[str, Any] = {"python": [version, list(numbers), gauss], "torch": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
+    if _uses_gpu():  # asking for the other GPUs' would open each of them
+        state["cuda"] = torch.cuda.get_rng_state()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         name, keys, position, has_gauss, cached = numpy.random.get_state()
@@ -131,11 +156,16 @@ def set_random_state(state: dict[str, Any]) -> None:
     random.setstate((version, tuple(numbers), gauss))
     torch.set_rng_state(state["torch"])
     if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+        torch.cuda.set_rng_state(state["cuda"])
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy" in state:
         name, keys, position, has_gauss, cached = state["numpy"]
         numpy.random.set_state((name, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
+
+
+def _uses_gpu() -> bool:
+    is_initialized: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's own gap
+    return is_initialized
 
 
 def seed_rank(seed: int, rank: int) -> None:

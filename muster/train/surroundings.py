@@ -1,12 +1,26 @@
-"""What the launcher says to a rank: torchrun's variables and Muster's own, each with what holds without it."""
+"""What the launcher says to a rank: torchrun's variables and Muster's own, each with what holds without it.
+
+| variable | meaning | without it |
+|---|---|---|
+| ``RANK``, ``WORLD_SIZE`` | torchrun's | one rank |
+| ``MUSTER_ATTEMPT_ID`` | written into manifests | empty |
+| ``MUSTER_FENCE`` | grows with each attempt; an older one writes nothing | the next number in the folder |
+| ``MUSTER_CHECKPOINT_DIR`` | the job's own folder, seen by all its hosts | nothing is kept |
+| ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | nothing is said or heard |
+| ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill where no ``stop`` names a deadline | as long as it takes |
+| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``good_after_steps`` (20) | the newest that verifies |
+"""  # noqa: E501  # a table's row is one line
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from muster.train.generations import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,57 +30,91 @@ EXIT_STOPPED_WITHOUT = 76
 EXIT_NEVER_RESTART = 93
 
 
-class StaleFenceError(RuntimeError):
-    """A newer attempt of this job has begun: this one may write nothing any more."""
+@dataclass(frozen=True)
+class Resume:
+    """Which generations may be used, by the control plane's word.
+
+    ``good_after_steps``: healthy steps after which a verified checkpoint counts as good, and is never removed while it
+    is the newest such.
+    """
+
+    generation: str | None = None
+    refused: frozenset[str] = field(default_factory=frozenset)
+    not_after_unix_ms: int | None = None
+    good_after_steps: int = 20
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """``fence`` grows with each attempt; ``checkpoint_dir`` is the job's own, None where nothing is kept.
-
-    ``resume_from`` is the generation that the control plane chose; ``refused`` are those it forbids.
-    """
+    """``fence`` None: nobody gives one out. ``stop_notice_s`` None: the signal to stop leaves all the time needed."""
 
     rank: int = 0
     world_size: int = 1
     attempt_id: str = ""
-    fence: int = 0
+    fence: int | None = None
     socket_path: str | None = None
     checkpoint_dir: Path | None = None
-    resume_from: str | None = None
-    refused: frozenset[str] = field(default_factory=frozenset)
+    stop_notice_s: float | None = None
+    resume: Resume = field(default_factory=Resume)
 
     @classmethod
     def of(cls, environ: Mapping[str, str] | None = None) -> Surroundings:
         """Raises ValueError naming the variable that cannot be read."""
         environ = os.environ if environ is None else environ
         folder = environ.get("MUSTER_CHECKPOINT_DIR")
-        resume = _resume(environ.get("MUSTER_RESUME"))
         return cls(
-            rank=_number(environ, "RANK", 0),
-            world_size=_number(environ, "WORLD_SIZE", 1),
+            rank=_number(environ, "RANK") or 0,
+            world_size=_number(environ, "WORLD_SIZE") or 1,
             attempt_id=environ.get("MUSTER_ATTEMPT_ID", ""),
-            fence=_number(environ, "MUSTER_FENCE", 0),
-            socket_path=environ.get("MUSTER_TRAIN_SOCKET"),
+            fence=_number(environ, "MUSTER_FENCE"),
+            socket_path=environ.get("MUSTER_TRAIN_SOCKET") or None,
             checkpoint_dir=Path(folder) if folder else None,
-            resume_from=resume.get("generation"),
-            refused=frozenset(resume.get("refuse") or ()),
+            stop_notice_s=_seconds(environ, "MUSTER_STOP_NOTICE_S"),
+            resume=_resume(environ.get("MUSTER_RESUME")),
         )
 
 
-def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+def _number(environ: Mapping[str, str], name: str) -> int | None:
     text = environ.get(name)
-    if text is None:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"{name}={text!r}: must be a whole number") from None
-
-
-def _resume(text: str | None) -> dict[str, Any]:
     if not text:
-        return {}
+        return None
+    if not text.isdecimal():
+        raise ValueError(f"{name}={text!r}: must be a whole number, 0 or more")
+    return int(text)
+
+
+def _seconds(environ: Mapping[str, str], name: str) -> float | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{name}={text!r}: must be seconds, 0 or more")
+    return seconds
+
+
+def _resume(text: str | None) -> Resume:
+    document = _object(text) if text else {}
+    refused = document.get("refuse") or ()
+    wanted = document.get("generation") or None
+    limit = document.get("not_after_unix_ms")
+    steps = document.get("good_after_steps")
+    fits = (
+        isinstance(refused, (list, tuple))
+        and all(isinstance(name, str) for name in refused)
+        and (wanted is None or (isinstance(wanted, str) and Generation.named(wanted) is not None))
+        and (limit is None or isinstance(limit, int))
+        and (steps is None or isinstance(steps, int))
+    )
+    if not fits:
+        raise ValueError(f"MUSTER_RESUME={text!r}: a field is of another kind than muster.train.surroundings says")
+    return Resume(wanted, frozenset(refused), limit, Resume.good_after_steps if steps is None else steps)
+
+
+def _object(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except ValueError:

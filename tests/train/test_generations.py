@@ -2,31 +2,51 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from muster.train import generations
-from muster.train.generations import MANIFEST, FileRecord, Generation, UnusableError
+from muster.train import fences, generations, manifest, retention
+from muster.train.fences import StaleFenceError
+from muster.train.generations import Generation
+from muster.train.manifest import MANIFEST, FileRecord, Manifest, UnusableError
 
 
-def commit(folder: Path, step: int, fence: int = 1, content: bytes = b"weights" * 100) -> Generation:
+def about(step: int, fence: int, files: Sequence[FileRecord]) -> Manifest:
+    return Manifest(
+        step=step,
+        fence=fence,
+        attempt_id="att_1",
+        committed_at_unix_ms=1_700_000_000_000,
+        world_size=len(files),
+        position=8 * step,
+        torch_version="2",
+        loss=0.5,
+        longest_save_s=0.1,
+        files=tuple(files),
+    )
+
+
+def commit(folder: Path, step: int, fence: int = 1) -> Generation:
     generation = Generation(step, fence)
-    place = generations.partial_folder(folder, generation)
-    files = [generations.write_file(place, f"rank-{rank:05d}.pt", content + bytes([rank])) for rank in range(2)]
-    generations.commit(folder, generation, files, {"world_size": 2})
+    generations.prepare(folder, generation)
+    content = b"weights" * 100
+    files = [generations.write_part(folder, generation, rank, content + bytes([rank])) for rank in range(2)]
+    generations.commit(folder, about(step, fence, files))
     return generation
 
 
-def names(found: list[Generation]) -> list[str]:
+def names(found: Sequence[Generation]) -> list[str]:
     return [generation.name for generation in found]
 
 
 def test_what_was_committed_verifies(tmp_path: Path) -> None:
     generation = commit(tmp_path, 40, 7)
     assert generation.name == "step-00000040/gen-7"
-    manifest = generations.verify(tmp_path, generation)
-    assert (manifest["step"], manifest["fence"], manifest["world_size"]) == (40, 7, 2)
+    found = generations.verify(tmp_path, generation)
+    assert (found.step, found.fence, found.world_size, found.position, found.loss) == (40, 7, 2, 320, 0.5)
+    assert [len(part) for part in generations.verified_parts(tmp_path, found)] == [701, 701]
 
 
 @pytest.mark.parametrize("name", ["rank-00000.pt", "rank-00001.pt", MANIFEST])
@@ -38,8 +58,9 @@ def test_one_flipped_bit_anywhere_is_found(tmp_path: Path, name: str) -> None:
         damaged = bytearray(whole)
         damaged[position] ^= 1
         path.write_bytes(damaged)
-        with pytest.raises(UnusableError):
+        with pytest.raises(UnusableError) as found:
             generations.verify(tmp_path, generation)
+        assert found.value.is_damage
     path.write_bytes(whole)
     generations.verify(tmp_path, generation)
 
@@ -52,8 +73,19 @@ def test_a_truncated_or_missing_file_is_found(tmp_path: Path, name: str) -> None
     with pytest.raises(UnusableError):
         generations.verify(tmp_path, generation)
     path.unlink()
-    with pytest.raises(UnusableError, match="cannot be read"):
+    with pytest.raises(UnusableError, match="cannot be read") as found:
         generations.verify(tmp_path, generation)
+    assert found.value.is_damage
+
+
+def test_no_bytes_are_handed_out_before_their_hash_fits(tmp_path: Path) -> None:
+    generation = commit(tmp_path, 1)
+    found = generations.read_manifest(tmp_path, generation)
+    (tmp_path / generation.name / "rank-00001.pt").write_bytes(b"evil" * 175 + b".")
+    parts = generations.verified_parts(tmp_path, found)
+    assert len(next(parts)) == 701
+    with pytest.raises(UnusableError, match="differs from what was saved"):
+        next(parts)
 
 
 def test_a_generation_under_another_name_is_refused(tmp_path: Path) -> None:
@@ -63,23 +95,79 @@ def test_a_generation_under_another_name_is_refused(tmp_path: Path) -> None:
         generations.verify(tmp_path, Generation(1, 9))
 
 
-def test_a_torn_generation_has_no_name(tmp_path: Path) -> None:
+def file(rank: int, name: str = "") -> FileRecord:
+    return FileRecord(name or manifest.file_name(rank), rank, 1, "0" * 64)
+
+
+@pytest.mark.parametrize(
+    "files", [[], [file(1)], [file(0), file(0)], [file(0, "../../FENCE")]], ids=["none", "gap", "twice", "elsewhere"]
+)
+def test_a_manifest_must_name_one_file_of_each_rank(files: list[FileRecord]) -> None:
+    document = about(1, 1, files or [file(0)])
+    content = manifest.dump(document if files else about(1, 1, []))
+    if not files:
+        assert manifest.parse(content).files == ()
+        return
+    with pytest.raises(UnusableError):
+        manifest.parse(content)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"schema": 1}', b"\xff\xfe", b"{" * 50])
+def test_what_is_no_manifest_is_unusable_and_no_crash(content: bytes) -> None:
+    with pytest.raises(UnusableError):
+        manifest.parse(content)
+
+
+def test_a_newer_runtimes_manifest_may_say_more_and_another_schema_is_not_damage() -> None:
+    document = json.loads(manifest.dump(about(1, 1, [file(0)])))
+    del document["self_sha256"]
+    more = {**document, "mood": "fine"}
+    assert manifest.parse(json.dumps({**more, "self_sha256": manifest._self_hash(more)}).encode()).step == 1
+    newer = {**document, "schema": 2}
+    with pytest.raises(UnusableError, match="of schema 2, not 1") as found:
+        manifest.parse(json.dumps({**newer, "self_sha256": manifest._self_hash(newer)}).encode())
+    assert not found.value.is_damage
+
+
+def test_a_torn_generation_has_no_name_and_goes_when_a_later_attempt_begins(tmp_path: Path) -> None:
     commit(tmp_path, 1)
-    place = generations.partial_folder(tmp_path, Generation(2, 1))
-    generations.write_file(place, "rank-00000.pt", b"half")
+    for step, fence in ((1, 1), (2, 1), (3, 5)):
+        generations.prepare(tmp_path, Generation(step, fence))
+        generations.write_part(tmp_path, Generation(step, fence), 0, b"half")
     assert names(generations.list_generations(tmp_path)) == ["step-00000001/gen-1"]
+    generations.abandon_older(tmp_path, 5)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("step-*/*"))
+    assert left == ["step-00000001/gen-1", "step-00000003/.gen-5.partial"]
+    assert not (tmp_path / "step-00000002").exists()
 
 
 def test_an_older_fence_commits_nothing_and_nothing_is_written_twice(tmp_path: Path) -> None:
     commit(tmp_path, 1, fence=5)
-    with pytest.raises(UnusableError, match="exists already"):
+    with pytest.raises(FileExistsError):
         commit(tmp_path, 1, fence=5)
-    assert generations.raise_fence(tmp_path, 6)
-    assert generations.raise_fence(tmp_path, 6)
-    assert not generations.raise_fence(tmp_path, 5)
-    with pytest.raises(UnusableError, match="newer attempt"):
+    assert fences.begin(tmp_path, 6) == 6
+    assert fences.begin(tmp_path, 6) == 6
+    with pytest.raises(StaleFenceError, match="fence 5 is older than 6"):
+        fences.begin(tmp_path, 5)
+    with pytest.raises(StaleFenceError, match="fence 6 has begun, 5 may commit nothing"):
         commit(tmp_path, 2, fence=5)
+    assert fences.begin(tmp_path, None) == 7, "who is given none takes the next"
     assert names(generations.list_generations(tmp_path)) == ["step-00000001/gen-5"]
+
+
+def test_a_fence_that_is_no_number_lets_nobody_write(tmp_path: Path) -> None:
+    (tmp_path / fences.FENCE).write_bytes(b"\xff7")
+    with pytest.raises(OSError, match="instead of a number"):
+        fences.begin(tmp_path, 8)
+
+
+def test_a_file_that_rank_0_does_not_see_is_never_committed(tmp_path: Path) -> None:
+    generation = Generation(1, 1)
+    generations.prepare(tmp_path, generation)
+    own = generations.write_part(tmp_path, generation, 0, b"weights")
+    with pytest.raises(FileNotFoundError):
+        generations.commit(tmp_path, about(1, 1, [own, file(1)]))
+    assert generations.list_generations(tmp_path) == []
 
 
 def test_the_wanted_one_is_tried_first_then_what_is_older_and_never_what_is_refused(tmp_path: Path) -> None:
@@ -98,40 +186,66 @@ def test_the_wanted_one_is_tried_first_then_what_is_older_and_never_what_is_refu
     assert names(wanted) == ["step-00000020/gen-1", "step-00000010/gen-1"]
 
 
-def test_retention_keeps_the_newest_and_the_newest_verified_one(tmp_path: Path) -> None:
-    for step in (10, 20, 30, 40):
-        commit(tmp_path, step)
-    verified = frozenset({"step-00000010/gen-1"})
-    gone = generations.retain(tmp_path, 2, verified=verified, refused=frozenset())
-    assert names(gone) == ["step-00000020/gen-1"]
-    kept = ["step-00000040/gen-1", "step-00000030/gen-1", "step-00000010/gen-1"]
-    assert names(generations.list_generations(tmp_path)) == kept
-    assert not (tmp_path / "step-00000020").exists()
+def removed(
+    steps: Sequence[int],
+    keep: int,
+    *,
+    verified: Sequence[int],
+    good: Sequence[int] = (),
+    refused: Sequence[int] = (),
+    passed_over: Sequence[int] = (),
+) -> list[int]:
+    def named(chosen: Sequence[int]) -> frozenset[str]:
+        return frozenset(Generation(step, 1).name for step in chosen)
+
+    found = [Generation(step, 1) for step in sorted(steps, reverse=True)]
+    gone = retention.to_remove(
+        found,
+        keep,
+        verified=named(verified),
+        good=named(good),
+        refused=named(refused),
+        passed_over=named(passed_over),
+    )
+    return [generation.step for generation in gone]
 
 
-def test_what_is_refused_goes_once_there_is_a_verified_one(tmp_path: Path) -> None:
-    for step in (10, 20, 30):
-        commit(tmp_path, step)
-    tainted = frozenset({"step-00000030/gen-1", "step-00000020/gen-1"})
-    assert generations.retain(tmp_path, 3, verified=frozenset(), refused=tainted) == []
-    generations.retain(tmp_path, 3, verified=frozenset({"step-00000010/gen-1"}), refused=tainted)
-    assert names(generations.list_generations(tmp_path)) == ["step-00000010/gen-1"]
+def test_retention_keeps_the_newest_the_newest_verified_and_the_newest_good_one() -> None:
+    steps = [10, 20, 30, 40, 50]
+    assert removed(steps, 2, verified=[50, 40]) == [30, 20, 10]
+    assert removed(steps, 2, verified=[10]) == [30, 20], "the newest that was read back equal"
+    assert removed(steps, 2, verified=[]) == [], "none goes before one is known to be whole"
+    assert removed(steps, 2, verified=[50], good=[20, 10]) == [30, 10]
 
 
-def test_a_full_disk_is_an_error_and_leaves_no_generation(tmp_path: Path) -> None:
-    generation = Generation(1, 1)
-    place = generations.partial_folder(tmp_path, generation)
-    place.chmod(0o500)
-    missing = [FileRecord("rank-00000.pt", 1, "0" * 64)]
-    (place / "in-the-way").mkdir(mode=0o700) if os.access(place, os.W_OK) else None
-    if os.geteuid() == 0:  # root writes everywhere: take the folder away instead
-        place.rename(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match=MANIFEST):
-        generations.commit(tmp_path, generation, missing, {})
-    assert generations.list_generations(tmp_path) == []
+def test_one_always_stays_long_enough_to_become_good() -> None:
+    """Saved each step, good after 20: with three kept, none would ever get there."""
+    verified, good, stay = list[int](), list[int](), list[int]()
+    for step in range(1, 200):
+        stay.append(step)
+        verified.append(step)
+        good += [old for old in stay if old in verified and old + 20 <= step and old not in good]
+        gone = removed(stay, 3, verified=verified, good=good)
+        stay = [old for old in stay if old not in gone]
+        assert len(stay) <= 5
+        if step > 21:
+            assert max(good) in stay
+            assert max(good) >= step - 42
 
 
-def test_a_manifest_is_plain_json_without_any_pickle(tmp_path: Path) -> None:
-    generation = commit(tmp_path, 1)
-    document = json.loads((tmp_path / generation.name / MANIFEST).read_text(encoding="utf-8"))
-    assert document["files"][0]["name"] == "rank-00000.pt"
+def test_what_is_refused_goes_once_there_is_a_verified_one_and_what_was_passed_over_stays() -> None:
+    steps = [10, 20, 30]
+    assert removed(steps, 3, verified=[], refused=[30, 20]) == []
+    assert removed(steps, 3, verified=[10], refused=[30, 20]) == [30, 20]
+    assert removed([10, 20, 30, 40], 1, verified=[20, 10], passed_over=[40, 30]) == []
+    assert removed([5, 10, 20, 30, 40], 1, verified=[20], passed_over=[40, 30]) == [10, 5]
+
+
+def test_removal_takes_the_manifest_first_and_leaves_other_generations_of_the_step(tmp_path: Path) -> None:
+    old, other = commit(tmp_path, 1, 1), commit(tmp_path, 1, 2)
+    retention.mark_good(tmp_path, other)
+    assert retention.good_ones(tmp_path) == {other.name}
+    retention.remove(tmp_path, [old])
+    assert names(generations.list_generations(tmp_path)) == [other.name]
+    retention.remove(tmp_path, [other])
+    assert not (tmp_path / "step-00000001").exists()

@@ -1,10 +1,25 @@
 """A rank's words to its supervisor, and the order to stop: JSON lines over a Unix socket that never hold up training.
 
-Out: ``hello`` (rank, world_size, pid), ``step`` (step = how many are done, loss, step_s), ``checkpoint`` (step,
-generation, status committed, verified or failed, bytes, seconds, at_unix_ms, manifest_sha256, why),
-``checkpoint_rejected`` (generation, why), ``resumed`` (step, generation), ``outcome`` (exit, step, message).
-In: ``stop`` (reason, deadline_unix_ms), ``checkpoint_now``.
-"""
+``MUSTER_TRAIN_SOCKET`` names the socket; each rank has one connection. Each line is one JSON object with a ``type``.
+
+| out | fields |
+|---|---|
+| ``hello`` | rank, world_size, pid; always the first line |
+| ``step`` | step (how many are done), loss (null where it was no finite number), step_s, samples (seen by all ranks) |
+| ``checkpoint`` | step, generation, status ``committed``: bytes, seconds, at_unix_ms, manifest_sha256; ``verified``: all was read back equal; ``failed``: why |
+| ``checkpoint_rejected`` | generation, why: it is not as it was saved, and nobody may use it |
+| ``checkpoint_unreadable`` | generation, why: this host could not read it now; it may be whole |
+| ``checkpoint_expired`` | generation: removed, since newer ones are whole |
+| ``resumed`` | step, generation (empty: from the start) |
+| ``outcome`` | exit ``done``, ``stopped_with_checkpoint``, ``stopped_without`` or ``failed``, step, message, dropped_lines |
+
+| in | fields |
+|---|---|
+| ``stop`` | reason, deadline_unix_ms; may come again with an earlier deadline |
+| ``checkpoint_now`` | |
+
+Rank 0 alone speaks of checkpoints. Unknown types and fields are to be passed over on both sides.
+"""  # noqa: E501  # a table's row is one line
 
 from __future__ import annotations
 
@@ -12,9 +27,15 @@ import contextlib
 import json
 import socket
 import threading
+import time
 
 MOST_WAITING_BYTES = 1 << 20
+MOST_STEPS_BYTES = MOST_WAITING_BYTES // 2
+"""Steps may fill half of what waits: checkpoints and the outcome still find room."""
+LONGEST_TEXT = 500
 _LAST_WORDS_S = 2.0
+_CONNECT_S = 1.0
+_BETWEEN_TRIES_S = 0.02
 
 
 class Channel:
@@ -23,17 +44,20 @@ class Channel:
     def __init__(self, path: str | None) -> None:
         self.dropped_lines = 0
         self._lock = threading.Lock()
-        self._waiting = b""
+        self._waiting = bytearray()
         self._heard = b""
         self._socket: socket.socket | None = None
-        if path is not None:
+        if path:
             self._socket = _connected(path)
 
     def say(self, kind: str, **fields: object) -> None:
         """Sent at once or kept for later; dropped and counted when too much waits."""
-        line = json.dumps({"type": kind, **fields}).encode() + b"\n"
+        cut = {name: value[:LONGEST_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
+        line = json.dumps({"type": kind, **cut}).encode() + b"\n"
+        most = MOST_STEPS_BYTES if kind == "step" else MOST_WAITING_BYTES
         with self._lock:
-            if self._socket is None or len(self._waiting) + len(line) > MOST_WAITING_BYTES:
+            self._flush()
+            if self._socket is None or len(self._waiting) + len(line) > most:
                 self.dropped_lines += 1
                 return
             self._waiting += line
@@ -42,15 +66,16 @@ class Channel:
     def hear(self) -> list[dict[str, object]]:
         """What has come since the last call."""
         with self._lock:
+            self._flush()
             if self._socket is None:
                 return []
-            self._flush()
             try:
                 while content := self._socket.recv(4096):
                     self._heard += content
             except OSError:  # nothing more now, or nobody there any more
                 pass
             *lines, self._heard = self._heard.split(b"\n")
+            self._heard = self._heard[-MOST_WAITING_BYTES:]
         return [message for line in lines if (message := _message(line)) is not None]
 
     def close(self) -> None:
@@ -69,7 +94,7 @@ class Channel:
             return
         try:
             while self._waiting:
-                self._waiting = self._waiting[self._socket.send(self._waiting) :]
+                del self._waiting[: self._socket.send(self._waiting)]
         except BlockingIOError:
             return
         except OSError:
@@ -78,14 +103,23 @@ class Channel:
 
 
 def _connected(path: str) -> socket.socket | None:
+    """Not blocking either: a listener with a full backlog gets a second, not our patience."""
     channel = socket.socket(socket.AF_UNIX)
-    try:
-        channel.connect(path)
-    except OSError:
+    channel.setblocking(False)
+    until = time.monotonic() + _CONNECT_S
+    while True:
+        try:
+            channel.connect(path)
+        except BlockingIOError:
+            if time.monotonic() < until:
+                time.sleep(_BETWEEN_TRIES_S)
+                continue
+        except OSError:
+            pass
+        else:
+            return channel
         channel.close()
         return None
-    channel.setblocking(False)
-    return channel
 
 
 def _message(line: bytes) -> dict[str, object] | None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.train import channel as channels
-from muster.train.channel import Channel
+from muster.train import wire
+from muster.train.wire import Channel
 
 
 @pytest.fixture
@@ -41,12 +41,15 @@ def test_nobody_at_the_other_end_is_no_fault(tmp_path: Path) -> None:
 
 
 def test_one_that_never_reads_blocks_nothing(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "_LAST_WORDS_S", 0.1)
+    monkeypatch.setattr(wire, "_LAST_WORDS_S", 0.1)
     channel = Channel(listener.getsockname())
     supervisor, _ = listener.accept()
     for number in range(20_000):
         channel.say("step", step=number, text="x" * 200)
     assert channel.dropped_lines > 0
+    dropped = channel.dropped_lines
+    channel.say("outcome", exit="done")
+    assert channel.dropped_lines == dropped, "steps leave room for what matters more"
     channel.close()
     supervisor.close()
 
@@ -57,4 +60,24 @@ def test_one_that_goes_away_is_not_missed(listener: socket.socket) -> None:
     for number in range(10):
         channel.say("step", step=number)
     assert channel.hear() == []
+    channel.close()
+
+
+def test_a_full_backlog_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_CONNECT_S", 0.1)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen(0)
+        channels = [Channel(str(tmp_path / "s")) for _ in range(4)]
+    for channel in channels:
+        channel.say("step", step=1)
+        channel.close()
+
+
+def test_a_long_word_is_cut(listener: socket.socket) -> None:
+    channel = Channel(listener.getsockname())
+    supervisor, _ = listener.accept()
+    with supervisor:
+        channel.say("outcome", exit="failed", message="x" * 10_000)
+        assert len(json.loads(supervisor.recv(20_000))["message"]) == wire.LONGEST_TEXT
     channel.close()

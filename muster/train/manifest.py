@@ -1,0 +1,102 @@
+"""What a generation says of itself: where training stood, and size and SHA-256 of each file. JSON, never a pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+SCHEMA = 1
+MANIFEST = "MANIFEST.json"
+
+
+class UnusableError(Exception):
+    """Why a generation is not to be used, in one sentence.
+
+    ``is_damage``: it is not as it was saved, wherever it is read. Otherwise it could not be read here and now.
+    """
+
+    def __init__(self, why: str, *, is_damage: bool = True) -> None:
+        super().__init__(why)
+        self.is_damage = is_damage
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One file as it was staged: hashed before it was written, so that damage on the way shows too."""
+
+    name: str
+    rank: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``position`` counts the samples that all ranks have seen; ``longest_save_s`` is what a save has taken at most."""
+
+    step: int
+    fence: int
+    attempt_id: str
+    committed_at_unix_ms: int
+    world_size: int
+    position: int
+    torch_version: str
+    loss: float | None
+    longest_save_s: float
+    files: tuple[FileRecord, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def dump(manifest: Manifest) -> bytes:
+    body = {"schema": SCHEMA, **asdict(manifest)}
+    return json.dumps({**body, "self_sha256": _self_hash(body)}, sort_keys=True).encode()
+
+
+def parse(content: bytes) -> Manifest:
+    """Fields that a newer runtime added are passed over.
+
+    Raises:
+        UnusableError: it is torn, was changed, or is none of ours.
+    """
+    try:
+        document = json.loads(content)
+    except ValueError as fault:
+        raise UnusableError(f"{MANIFEST} is not JSON") from fault
+    if not isinstance(document, dict):
+        raise UnusableError(f"{MANIFEST} is no JSON object")
+    told = document.pop("self_sha256", None)
+    if told != _self_hash(document):
+        raise UnusableError(f"{MANIFEST} was changed after it was written")
+    if document.get("schema") != SCHEMA:
+        raise UnusableError(f"{MANIFEST} is of schema {document.get('schema')!r}, not {SCHEMA}", is_damage=False)
+    return _of(document)
+
+
+def _of(document: dict[str, Any]) -> Manifest:
+    try:
+        files = tuple(
+            FileRecord(name=file["name"], rank=file["rank"], size=file["size"], sha256=file["sha256"])
+            for file in document["files"]
+        )
+        known = {field.name: document[field.name] for field in fields(Manifest)}
+    except (KeyError, TypeError) as fault:
+        raise UnusableError(f"{MANIFEST} lacks {fault}") from fault
+    manifest = Manifest(**{**known, "files": files})
+    if [file.rank for file in files] != list(range(manifest.world_size)):
+        raise UnusableError(f"{MANIFEST} does not name one file for each of {manifest.world_size} ranks")
+    if any(file.name != file_name(file.rank) for file in files):
+        raise UnusableError(f"{MANIFEST} names a file that is not ours")
+    return manifest
+
+
+def file_name(rank: int) -> str:
+    return f"rank-{rank:05d}.pt"
+
+
+def _self_hash(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,86 @@
+"""Beside training, on rank 0: read back what was committed, know what is good, remove what is no longer needed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from muster.train import generations, retention
+from muster.train.manifest import UnusableError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from muster.train.generations import Generation
+    from muster.train.surroundings import Resume
+    from muster.train.wire import Channel
+
+
+class Upkeep:
+    """One job's folder. Older generations go only once a newer one was read back equal."""
+
+    def __init__(self, folder: Path, channel: Channel, resume: Resume, *, fence: int, keep: int) -> None:
+        self._folder = folder
+        self._channel = channel
+        self._resume = resume
+        self._fence = fence
+        self._keep = keep
+        self._verified: set[Generation] = set()
+        self._passed_over: set[Generation] = set()
+        self._verifying: threading.Thread | None = None
+
+    def candidates(self) -> list[Generation]:
+        """Which to resume from, in order."""
+        found = generations.list_generations(self._folder)
+        return generations.candidates(found, self._resume.generation, self._resume.refused)
+
+    def note_verified(self, generation: Generation) -> None:
+        self._verified.add(generation)
+
+    def pass_over(self, generation: Generation) -> None:
+        """It could not be used when training resumed."""
+        self._passed_over.add(generation)
+
+    def verify_behind(self, generation: Generation) -> None:
+        self.settle()
+        self._verifying = threading.Thread(
+            target=self._verify, args=(generation,), name="checkpoint-verify", daemon=True
+        )
+        self._verifying.start()
+
+    def settle(self, within_s: float | None = None) -> None:
+        """Wait for the verification under way, so long as there is time."""
+        if self._verifying is not None:
+            self._verifying.join(within_s)
+            self._verifying = None
+
+    def _verify(self, generation: Generation) -> None:
+        try:
+            generations.verify(self._folder, generation)
+        except UnusableError as fault:
+            self._passed_over.add(generation)
+            kind = "checkpoint_rejected" if fault.is_damage else "checkpoint_unreadable"
+            self._channel.say(kind, generation=generation.name, why=str(fault))
+            return
+        self._verified.add(generation)
+        self._channel.say("checkpoint", step=generation.step, generation=generation.name, status="verified")
+        with contextlib.suppress(OSError):  # what cannot be removed now is removed after the next save
+            self._tidy(generation.step)
+
+    def _tidy(self, step: int) -> None:
+        for generation in self._verified:
+            if generation.fence == self._fence and generation.step + self._resume.good_after_steps <= step:
+                retention.mark_good(self._folder, generation)
+        gone = retention.to_remove(
+            generations.list_generations(self._folder),
+            self._keep,
+            verified=frozenset(generation.name for generation in self._verified),
+            good=retention.good_ones(self._folder),
+            refused=self._resume.refused,
+            passed_over=frozenset(generation.name for generation in self._passed_over),
+        )
+        retention.remove(self._folder, gone)
+        self._verified.difference_update(gone)
+        for generation in gone:
+            self._channel.say("checkpoint_expired", generation=generation.name)

@@ -1,0 +1,30 @@
+"""One zygote for the whole session, one job's folder for each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .train_case import Training, Zygote
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture
+def training(zygote: Zygote, tmp_path: Path) -> Iterator[Training]:
+    training = Training(zygote, tmp_path / "job")
+    yield training
+    training.close()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> list[dict[int, list[str]]]:
+    """What each of two ranks printed in 12 steps that nothing interrupted."""
+    attempt = Training(zygote, tmp_path_factory.mktemp("undisturbed")).run(num_ranks=2)
+    assert all(list(steps) == list(range(1, 13)) for steps in attempt.steps)
+    return attempt.steps

@@ -1,0 +1,186 @@
+"""What was interrupted goes on at the exact next step, bit for bit, from the newest generation that verifies."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from muster.train.manifest import MANIFEST
+
+from .marks import TRAINS
+from .train_case import Listening, Training
+
+pytestmark = TRAINS
+Steps = dict[int, list[str]]
+
+
+def between(steps: list[Steps], first: int, last: int) -> list[Steps]:
+    return [{step: rank[step] for step in range(first, last + 1)} for rank in steps]
+
+
+def test_killed_in_the_middle_of_a_save_it_goes_on_bit_for_bit(training: Training, undisturbed: list[Steps]) -> None:
+    """The losses, each rank's random numbers and each rank's samples."""
+    first = training.start(num_ranks=2, only={0: {"MUSTER_TRAIN_FAILPOINT": "save.after_commit"}})
+    assert -9 in first.ended()
+    assert first.steps == between(undisturbed, 1, 4)
+    second = training.start(num_ranks=2, only={0: {"MUSTER_TRAIN_FAILPOINT": "save.before_commit"}})
+    assert -9 in second.ended()
+    assert second.steps == between(undisturbed, 5, 8)
+    assert "step-00000008/gen-2" not in training.generations(), "it died before the commit"
+    third = training.run(num_ranks=2)
+    assert third.steps == between(undisturbed, 5, 12)
+    assert not any("partial" in name for name in training.generations()), "what was half written is gone"
+
+
+@pytest.mark.parametrize("place", ["save.before_files", "save.write", "save.before_commit", "save.commit"])
+def test_no_death_in_a_save_leaves_a_torn_generation(training: Training, place: str) -> None:
+    attempt = training.start("--every", "3", MUSTER_TRAIN_FAILPOINT=f"{place}@2")
+    assert attempt.ended() == [-9]
+    whole = [name for name in training.generations() if "partial" not in name]
+    assert whole == ["step-00000003/gen-1"]
+    assert list(training.run("--every", "3").steps[0]) == list(range(4, 13))
+
+
+def test_random_numbers_are_each_ranks_own(undisturbed: list[Steps]) -> None:
+    for step in range(1, 13):
+        own = [rank[step][1:3] for rank in undisturbed]
+        assert own[0][0] != own[1][0]
+        assert own[0][1] != own[1][1]
+
+
+def test_each_epoch_holds_every_sample_once_across_changing_numbers_of_ranks(training: Training) -> None:
+    """64 samples, 4 a rank and step: two ranks see them in 8 steps, one in 16."""
+    two = training.run("--steps", "4", num_ranks=2).steps
+    one = training.run("--steps", "12", num_ranks=1).steps
+    seen = [int(sample) for steps in (*two, *one) for words in steps.values() for sample in words[3:]]
+    assert list(one[0]) == list(range(5, 13))
+    assert sorted(seen) == list(range(64))
+
+
+def flip(place: Path, name: str) -> None:
+    content = bytearray((place / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (place / name).write_bytes(content)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "one flipped bit": (lambda place: flip(place, "rank-00001.pt"), "rank-00001.pt differs from what was saved"),
+    "truncated": (lambda place: os.truncate(place / "rank-00000.pt", 100), "rank-00000.pt holds 100 bytes instead of"),
+    "a missing rank": (lambda place: (place / "rank-00001.pt").unlink(), "rank-00001.pt cannot be read: No such file"),
+    "no manifest": (lambda place: (place / MANIFEST).unlink(), f"{MANIFEST} cannot be read: No such file"),
+    "manifest flipped": (lambda place: flip(place, MANIFEST), f"{MANIFEST} "),
+    "of another step": (
+        lambda place: shutil.copytree(place.parents[1] / "step-00000004/gen-1", place, dirs_exist_ok=True),
+        f"its {MANIFEST} is about step 4, fence 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_refused_and_said_and_the_generation_before_is_used(
+    training: Training, undisturbed: list[Steps], kind: str
+) -> None:
+    damage, why = DAMAGE[kind]
+    training.run("--steps", "8", num_ranks=2)
+    damage(training.checkpoints / "step-00000008/gen-1")
+    with Listening(training.checkpoints.parent / "s") as supervisor:
+        again = training.run(num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
+    assert again.steps == between(undisturbed, 5, 12)
+    (rejected,) = supervisor.heard("checkpoint_rejected")
+    assert rejected["generation"] == "step-00000008/gen-1"
+    assert rejected["why"].startswith(why)
+    assert why in again.ranks[0].errors
+    assert len(supervisor.heard("resumed", step=4, generation="step-00000004/gen-1")) == 2
+
+
+def test_what_one_host_alone_cannot_read_is_skipped_and_not_condemned(training: Training, tmp_path: Path) -> None:
+    """Rank 1 sees a folder of its own: nothing says that the generation is damaged."""
+    training.run("--steps", "4", num_ranks=2)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(training.checkpoints, elsewhere)
+    flip(elsewhere / "step-00000004/gen-1", "rank-00000.pt")
+    with Listening(tmp_path / "s") as supervisor:
+        attempt = training.start(
+            "--every",
+            "0",
+            num_ranks=2,
+            only={1: {"MUSTER_CHECKPOINT_DIR": str(elsewhere)}},
+            MUSTER_TRAIN_SOCKET=str(supervisor.path),
+        )
+        assert attempt.ended() == [0, 0], "what cannot be saved is no reason to stop"
+    assert supervisor.heard("checkpoint_rejected") == []
+    (skipped,) = supervisor.heard("checkpoint_unreadable")
+    assert skipped["why"] == "rank 1: rank-00000.pt differs from what was saved"
+    assert supervisor.heard("checkpoint", status="failed"), "rank 1 writes where nobody else looks"
+
+
+def test_the_control_plane_says_where_to_go_on(training: Training) -> None:
+    whole = training.run("--every", "2").steps[0]
+    resume = {"generation": "step-00000010/gen-1", "refuse": ["step-00000010/gen-1"]}
+    again = training.run(MUSTER_RESUME=json.dumps(resume)).steps[0]
+    assert again == {step: whole[step] for step in range(9, 13)}, "not the refused one, and no newer one"
+    early = json.loads((training.checkpoints / "step-00000008/gen-1" / MANIFEST).read_text(encoding="utf-8"))
+    resume = {"not_after_unix_ms": early["committed_at_unix_ms"]}
+    again = training.run(MUSTER_RESUME=json.dumps(resume)).steps[0]
+    assert again == {step: whole[step] for step in range(9, 13)}, "nothing that was committed later"
+
+
+def test_a_plain_script_resumes_and_counts_its_own_attempts(training: Training) -> None:
+    whole = training.run("--steps", "8", MUSTER_FENCE="").steps[0]
+    assert list(training.run(MUSTER_FENCE="").steps[0]) == [9, 10, 11, 12]
+    assert training.generations() == ["step-00000004/gen-1", "step-00000008/gen-1", "step-00000012/gen-2"]
+    alone = training.run("--steps", "8", MUSTER_FENCE="", MUSTER_CHECKPOINT_DIR="").steps[0]
+    assert alone == whole, "and without a folder it begins anew, the same"
+
+
+def test_another_programs_checkpoint_is_an_error_and_no_reason_to_begin_anew(training: Training) -> None:
+    training.run("--steps", "4")
+    attempt = training.start("--width", "8")
+    assert attempt.ended() == [1]
+    assert "CoverageError: the model differs from the one that was saved" in attempt.ranks[0].errors
+
+
+def test_a_state_that_could_never_be_loaded_fails_at_the_first_save(training: Training) -> None:
+    attempt = training.start("--keep-object", num_ranks=2)
+    assert attempt.ended() == [1, 1]
+    assert "CoverageError: a state_dict holds more than tensors and plain values" in attempt.ranks[1].errors
+
+
+@pytest.mark.parametrize("number", ["1", "0"])
+def test_an_overtaken_attempt_writes_nothing_and_says_never_again(training: Training, number: str) -> None:
+    training.checkpoints.mkdir(parents=True)
+    (training.checkpoints / "FENCE").write_text("99", encoding="ascii")
+    attempt = training.start(num_ranks=2, MUSTER_FENCE=number)
+    assert attempt.ended() == [93, 93]
+    assert attempt.steps == [{}, {}]
+    assert training.generations() == []
+
+
+def test_one_overtaken_while_it_runs_commits_nothing_more(training: Training) -> None:
+    old = training.start("--every", "200", "--steps", "400", "--sleep", "0.005", num_ranks=2)
+    while not old.steps[0]:
+        assert old.ranks[0].code is None
+    training.run("--steps", "4", num_ranks=2)
+    assert old.ended() == [93, 93]
+    assert training.generations() == ["step-00000004/gen-2"]
+
+
+@pytest.mark.parametrize("fault", ["ENOSPC", "EIO"])
+def test_a_full_disk_on_one_rank_stops_nobody_and_is_tried_again(
+    training: Training, undisturbed: list[Steps], fault: str
+) -> None:
+    with Listening(training.checkpoints.parent / "s") as supervisor:
+        attempt = training.start(
+            num_ranks=2,
+            only={1: {"MUSTER_TRAIN_FAILPOINT": f"save.write={fault}@2"}},
+            MUSTER_TRAIN_SOCKET=str(supervisor.path),
+        )
+        assert attempt.ended() == [0, 0]
+    assert attempt.steps == undisturbed
+    (failed,) = supervisor.heard("checkpoint", status="failed")
+    assert failed["generation"] == "step-00000008/gen-1"
+    assert failed["why"].startswith("rank 1: [Errno")
+    assert training.generations() == ["step-00000004/gen-1", "step-00000009/gen-1", "step-00000012/gen-1"]

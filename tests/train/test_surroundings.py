@@ -1,0 +1,55 @@
+"""What the launcher says is read strictly: a wrong word must not silently begin a training anew."""
+
+from pathlib import Path
+
+import pytest
+
+from muster.train.surroundings import Resume, Surroundings
+
+
+def test_without_a_launcher_there_is_one_rank_and_nothing_is_kept() -> None:
+    assert Surroundings.of({}) == Surroundings()
+
+
+def test_the_launchers_words() -> None:
+    around = Surroundings.of(
+        {
+            "RANK": "3",
+            "WORLD_SIZE": "4",
+            "MUSTER_ATTEMPT_ID": "att_1",
+            "MUSTER_FENCE": "4294967297",
+            "MUSTER_CHECKPOINT_DIR": "/data/job_1",
+            "MUSTER_TRAIN_SOCKET": "/run/s",
+            "MUSTER_STOP_NOTICE_S": "2.5",
+            "MUSTER_RESUME": '{"generation": "step-00000040/gen-1", "refuse": ["step-00000060/gen-1"], "newer": 1}',
+        }
+    )
+    resume = Resume("step-00000040/gen-1", frozenset({"step-00000060/gen-1"}))
+    assert around == Surroundings(3, 4, "att_1", 4294967297, "/run/s", Path("/data/job_1"), 2.5, resume)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"generation": null, "refuse": []}', '{"not_after_unix_ms": null}'])
+def test_no_wish_is_no_limit(text: str) -> None:
+    assert Surroundings.of({"MUSTER_RESUME": text}).resume == Resume()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("RANK", "first"),
+        ("WORLD_SIZE", "-1"),
+        ("MUSTER_FENCE", "1.5"),
+        ("MUSTER_STOP_NOTICE_S", "nan"),
+        ("MUSTER_STOP_NOTICE_S", "soon"),
+        ("MUSTER_RESUME", "{"),
+        ("MUSTER_RESUME", "[]"),
+        ("MUSTER_RESUME", '{"generation": "newest"}'),
+        ("MUSTER_RESUME", '{"generation": 40}'),
+        ("MUSTER_RESUME", '{"refuse": "step-00000040/gen-1"}'),
+        ("MUSTER_RESUME", '{"refuse": [40]}'),
+        ("MUSTER_RESUME", '{"not_after_unix_ms": "noon"}'),
+    ],
+)
+def test_what_cannot_be_read_is_named(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        Surroundings.of({name: text})

@@ -1,0 +1,52 @@
+"""The example under real torchrun: stopped by a signal to one rank, it goes on bit for bit."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from .marks import TRAINS
+from .train_case import Training
+
+pytestmark = TRAINS
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "train_transformer.py"
+ARGUMENTS = ("--steps", "30", "--checkpoint-every", "0")
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "MUSTER_CHECKPOINT_DIR": str(folder),
+    }
+    program = [sys.executable, *torchrun, str(EXAMPLE), *arguments]
+    return subprocess.Popen(program, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def losses_in(output: str) -> dict[int, str]:
+    lines = (line.split() for line in output.splitlines() if line.startswith("step "))
+    return {int(words[1]): words[3] for words in lines}
+
+
+def test_the_example_learns_stops_and_goes_on_bit_for_bit(training: Training) -> None:
+    process = start(training.checkpoints, *ARGUMENTS, "--step-sleep", "0.2")
+    assert process.stdout is not None
+    head = "".join(process.stdout.readline() for _ in range(3))
+    # The last child of torchrun is rank 1: the word has to spread from there.
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+    os.kill(int(children[-1]), signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    before = losses_in(head + output)
+    assert training.generations() == [f"step-{max(before):08d}/gen-1"], errors
+
+    again = training.run(*ARGUMENTS, num_ranks=2, program=EXAMPLE, MUSTER_FENCE="")
+    after = {step: words[1] for step, words in again.steps[0].items()}
+    assert min(after) == max(before) + 1
+    whole = training.run(*ARGUMENTS, num_ranks=2, program=EXAMPLE, MUSTER_CHECKPOINT_DIR="")
+    undisturbed = {step: words[1] for step, words in whole.steps[0].items()}
+    assert {**before, **after} == undisturbed
+    assert float(undisturbed[30]) < float(undisturbed[1]) - 0.5, "it learns"

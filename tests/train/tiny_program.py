@@ -1,0 +1,51 @@
+"""A tenant's program small enough to run a hundred times: a step takes a millisecond, and uses every kind of chance."""
+
+import argparse
+import random
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from muster import train
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--every", type=int, default=4)
+    parser.add_argument("--sleep", type=float, default=0.0)
+    parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--crash-at", type=int, default=-1)
+    parser.add_argument("--keep-object", action="store_true", help="a state_dict that cannot be loaded again")
+    options = parser.parse_args()
+
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, options.width), nn.Dropout(0.3), nn.ReLU(), nn.Linear(options.width, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.9)
+    if options.keep_object:
+        scheduler.load_state_dict({**scheduler.state_dict(), "mine": parser})
+    data = torch.randn(64, 4, generator=torch.Generator().manual_seed(3))
+
+    run = train.start(model=model, optimizer=optimizer, scheduler=scheduler, checkpoint_every=options.every, seed=5)
+    for step in run.steps(total=options.steps):
+        if step == options.crash_at:
+            raise ValueError("the program's own fault")
+        indices = run.sample_indices(len(data), 4)
+        batch = data[indices]
+        loss = functional.mse_loss(run.model(batch), batch.sum(1, keepdim=True))
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        scheduler.step()
+        run.report(loss=loss)
+        chance = (random.random(), torch.rand(1).item())  # noqa: S311
+        print("step", step + 1, repr(loss.item()), repr(chance[0]), repr(chance[1]), *indices, flush=True)  # noqa: T201
+        time.sleep(options.sleep)
+    run.finish()
+
+
+if __name__ == "__main__":
+    main()
