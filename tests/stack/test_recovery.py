@@ -1,0 +1,99 @@
+"""The main job of Muster as its user sees it: a GPU fails under a running job, and the job goes on without it."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.client.rest import RestClient
+from muster.embedded.ports import free_port
+from tests.stack.harness import gone_within, processes_marked
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TORCH IS NOT INSTALLED: nothing is trained"),
+]
+SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "train_transformer.py"
+
+
+class Up:
+    """``muster up`` in a folder, and ``muster`` typed beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / ".muster"
+        output = (folder / "up.txt").open("wb")
+        command = [sys.executable, "-m", "muster", "up", "--gpus", "4", "--port", str(free_port())]
+        with output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
+        wait_until((self.state / "cli.json").exists, timeout_s=60)
+        profile = json.loads((self.state / "cli.json").read_text(encoding="utf-8"))
+        self.client = RestClient(profile["api_url"], Path(profile["key_file"]).read_text(encoding="ascii").strip())
+
+    def type(self, *words: str, **environment: str) -> str:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), **environment}
+        answer = subprocess.run(
+            [sys.executable, "-m", "muster", *words],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
+
+    def events(self) -> list[dict[str, Any]]:
+        """As the operator sees them: a tenant sees its own alone."""
+        profile = json.loads((self.state / "cli.json").read_text(encoding="utf-8"))
+        key_file = profile["operator_key_file"]
+        said = self.type("event", "list", "--json", MUSTER_API_URL=profile["api_url"], MUSTER_API_KEY_FILE=key_file)
+        return [json.loads(line) for line in said.splitlines()]
+
+    def stop(self) -> None:
+        self.client.close()
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(60) == 0
+
+
+@pytest.fixture
+def up(server_folder: Path) -> Iterator[Up]:
+    folder = server_folder / "recovery"
+    folder.mkdir(mode=0o711)
+    up = Up(folder)
+    yield up
+    up.stop()
+    assert gone_within(str(up.state), 10), processes_marked(str(up.state))
+
+
+def test_an_xid_under_a_training_job_costs_it_the_gpu_and_nothing_else(up: Up) -> None:
+    args = ["--steps", "40", "--checkpoint-every", "5", "--step-sleep", "0.1"]
+    program = {"script": str(SCRIPT), "args": args}
+    job_id = up.client.submit_job({"name": "training", "program": program, "shape": {"gpus_per_node": 2}})["id"]
+    wait_until(lambda: len(up.client.checkpoints(job_id)) >= 2, timeout_s=60)
+    held = up.client.job(job_id)["attempts"][0]["hosts"][0]["gpus"]
+    up.type("sim", "inject", "gpu", held[0], "xid", "95")
+    wait_until(lambda: "QUARANTINED" in up.type("gpu", "list"), timeout_s=20)
+    wait_until(lambda: up.client.job(job_id)["finished_at"] is not None, timeout_s=90)
+    job = up.client.job(job_id)
+    assert (job["state"], job["restarts_used"]) == ("SUCCEEDED", 0)
+    assert [attempt["cause"] for attempt in job["attempts"]] == ["evacuated", "succeeded"]
+    assert held[0] not in job["attempts"][1]["hosts"][0]["gpus"]
+    assert held[1] in job["attempts"][1]["hosts"][0]["gpus"], "the good GPU is kept"
+    steps = list(up.client.steps(job_id))
+    assert [step["step"] for step in steps] == list(range(1, 41))
+    first_generations = [row for row in up.client.checkpoints(job_id) if row["attempt_id"] == job["attempts"][0]["id"]]
+    assert all(row["reason"] for row in first_generations), "each came within the margin before the fault"
+    kinds = [event["kind"] for event in up.events()]
+    order = ["evidence.found", "gpu.quarantined", "attempt.evacuating", "job.recovering", "job.succeeded"]
+    assert [kind for kind in kinds if kind in order] == order
