@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 
+import muster.train.run  # noqa: F401  # what every rank needs is there before the first fork
+
 torch.set_num_threads(1)
 # Its first use brings eight hundred modules more, which every rank would load again.
 torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()

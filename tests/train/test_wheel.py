@@ -1,0 +1,55 @@
+"""The runtime as tenants get it: its own small wheel, in an environment with torch and nothing of ours."""
+
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+from tools import build_train_wheel
+
+from .marks import TRAINS
+
+pytestmark = TRAINS
+PROOF = """
+import importlib.util, sys
+from muster import train
+assert train.start and train.Run
+foreign = {"msgspec", "pydantic", "structlog", "httpx", "psutil", "sqlalchemy", "muster.domain", "muster.wire"}
+assert not foreign & set(sys.modules), foreign & set(sys.modules)
+assert importlib.util.find_spec("muster.domain") is None
+print(train.__file__)
+"""
+
+
+def test_the_same_sources_give_the_same_wheel(tmp_path: Path) -> None:
+    first, second = (build_train_wheel.build(tmp_path / name).read_bytes() for name in ("a", "b"))
+    assert first == second
+
+
+def test_it_installs_without_a_network_and_runs_beside_torch_alone(tmp_path: Path) -> None:
+    wheel = build_train_wheel.build(tmp_path / "dist")
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=False)
+    python = place / "bin" / "python"
+    install = ["--isolated", "--python", str(python), "install", "--no-index", "--no-deps", "--quiet", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=60)
+    # Torch is too large to install again: the tenant's environment sees ours for that, without our editable link.
+    libraries = next(place.glob("lib/python*/site-packages"))
+    (libraries / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    environment = {"PATH": "/usr/bin:/bin"}
+    told = subprocess.run(
+        [str(python), "-c", PROOF],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert Path(told.stdout.strip()).is_relative_to(libraries)
+    program = [str(python), str(Path(__file__).with_name("tiny_program.py")), "--steps", "2"]
+    trained = subprocess.run(
+        program, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert trained.stdout.startswith("step 1 ")
