@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from health.evidence import is_condemning
-from health.score import Score, score
+from health.score import Score, Weighed, score, weigh
 from muster.domain.evidence import Evidence
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid
@@ -112,6 +112,11 @@ def condemning_of(gpu: GpuCase) -> tuple[Evidence, ...]:
 
 def score_of(gpu: GpuCase, policy: HealthPolicy, at_ms: int) -> Score:
     return score(gpu.evidence, policy, at_ms, proof_ms_of(gpu))
+
+
+def weighed(gpu: GpuCase, policy: HealthPolicy, at_ms: int) -> Weighed:
+    """``score_of`` without the time until which its band holds: all that a decision needs."""
+    return weigh(gpu.evidence, policy, at_ms, proof_ms_of(gpu))
 
 
 def move_to(

@@ -11,7 +11,7 @@ from health.gpu_case import (
     condemning_of,
     move_to,
     return_to_of,
-    score_of,
+    weighed,
 )
 from health.retirement import used_up_group
 from muster.domain.health_policy import HealthPolicy
@@ -106,7 +106,7 @@ def _is_held_back(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
     cited = set(quarantined.evidence_ids) if quarantined is not None else set()
     if condemning_of(gpu) or any(each.id in cited and not each.is_dismissed for each in gpu.evidence):
         return True
-    return score_of(gpu, policy, now_ms).measured_value < policy.score.quarantine_line
+    return weighed(gpu, policy, now_ms).measured_value < policy.score.quarantine_line
 
 
 def _cleared_to(gpu: GpuCase) -> tuple[Standing, Standing | None]:

@@ -44,6 +44,15 @@ class Score:
     shares: tuple[tuple[EvidenceId, float], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A score without its time: the fields mean what they do in ``Score``."""
+
+    value: float
+    measured_value: float
+    shares: tuple[tuple[EvidenceId, float], ...]
+
+
 def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Score:
     """The score at ``now_ms``.
 
@@ -52,15 +61,19 @@ def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof
     ``now_ms`` weighs in full.
     """
     live = [each for each in evidence if _weighs(each, now_ms, proof_ms)]
-    value, measured = _values(live, policy.score, now_ms)
-    shares = [(each.id, _thousandths(each, policy.score, now_ms) / 1000) for each in live]
+    weighed = _weigh(live, policy.score, now_ms)
     return Score(
-        value=value,
-        measured_value=measured,
-        band=band_of(value, policy.score),
+        value=weighed.value,
+        measured_value=weighed.measured_value,
+        band=band_of(weighed.value, policy.score),
         valid_until_ms=_next_band_ms(live, policy.score, now_ms),
-        shares=tuple(sorted((share for share in shares if share[1]), key=lambda share: (-share[1], share[0]))),
+        shares=weighed.shares,
     )
+
+
+def weigh(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Weighed:
+    """The score as ``score`` gives it, without the search for how long its band holds."""
+    return _weigh([each for each in evidence if _weighs(each, now_ms, proof_ms)], policy.score, now_ms)
 
 
 def band_of(value: float, policy: ScorePolicy) -> Band:
@@ -69,6 +82,13 @@ def band_of(value: float, policy: ScorePolicy) -> Band:
     if value >= policy.lower_line:
         return Band.FAIR
     return Band.POOR if value >= policy.quarantine_line else Band.BAD
+
+
+def _weigh(live: Sequence[Evidence], policy: ScorePolicy, now_ms: int) -> Weighed:
+    value, measured = _values(live, policy, now_ms)
+    shares = [(each.id, _thousandths(each, policy, now_ms) / 1000) for each in live]
+    heaviest_first = sorted((share for share in shares if share[1]), key=lambda share: (-share[1], share[0]))
+    return Weighed(value, measured, tuple(heaviest_first))
 
 
 def _weighs(evidence: Evidence, now_ms: int, proof_ms: int | None) -> bool:

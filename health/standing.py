@@ -21,9 +21,10 @@ from health.gpu_case import (
     proof_ms_of,
     return_to_of,
     score_of,
+    weighed,
 )
 from health.retirement import retirement_of
-from health.score import Score
+from health.score import Weighed
 from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId
@@ -85,7 +86,7 @@ def _falling(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     quarantine = _quarantine(gpu, now_ms, policy)
     if quarantine is not None:
         return quarantine
-    score, line = score_of(gpu, policy, now_ms), policy.score.lower_line
+    score, line = weighed(gpu, policy, now_ms), policy.score.lower_line
     weighing = tuple(evidence_id for evidence_id, _ in score.shares)
     if score.value >= line or not _is_fresh(gpu, weighing, now_ms, policy):
         return None
@@ -102,7 +103,7 @@ def _suspect(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     if gpu.since_ms > dwelt_from_ms or not gpu.is_heard:
         return None
     # All that was seen since then weighs in full: the score was at least this for all of the dwell time.
-    if score_of(gpu, policy, dwelt_from_ms).value < policy.score.raise_line:
+    if weighed(gpu, policy, dwelt_from_ms).value < policy.score.raise_line:
         return None
     return move_to(gpu, gpu.origin or Standing.PROBATION, MoveReason.RECOVERED, now_ms)
 
@@ -143,7 +144,7 @@ def _quarantine(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     condemned = _condemned(gpu, now_ms)
     if condemned is not None:
         return condemned
-    score, line = score_of(gpu, policy, now_ms), policy.score.quarantine_line
+    score, line = weighed(gpu, policy, now_ms), policy.score.quarantine_line
     measured = _measured(gpu, score)
     if score.measured_value < line and _is_fresh(gpu, measured, now_ms, policy):
         words = f"score {score.measured_value:.1f} is under {line:g}"
@@ -232,7 +233,7 @@ def _is_stale(at_ms: int, now_ms: int, policy: HealthPolicy) -> bool:
     return now_ms - at_ms > _ms(policy.evidence.stale_action_s)
 
 
-def _measured(gpu: GpuCase, score: Score) -> tuple[EvidenceId, ...]:
+def _measured(gpu: GpuCase, score: Weighed) -> tuple[EvidenceId, ...]:
     measured = {each.id for each in gpu.evidence if each.trust is Trust.MEASURED}
     return tuple(evidence_id for evidence_id, _ in score.shares if evidence_id in measured)
 
