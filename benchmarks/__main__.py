@@ -1,20 +1,29 @@
-"""``make bench``: measure, print, write ``results/main.json``. ``ARGS=--all`` also sets up a clone and tests it."""
+"""``make bench``, ``make bench-NAME``: measure, print, write ``results/NAME.json``."""
 
+import importlib
 import sys
 
-from benchmarks import bell, from_scratch, launches, simulation
 from benchmarks.figures import Figure, show, write
+
+SUITES = {
+    "main": ("simulation", "bell", "launches"),
+    "setup": ("from_scratch",),
+    "placement": ("placement",),
+    "judgement": ("judgement",),
+    "ingest": ("ingest",),
+}
+"""Name → the modules whose ``measure()`` makes its figures."""
 
 
 def main(arguments: list[str]) -> None:
-    measures = [simulation.measure, bell.measure, launches.measure]
-    if arguments == ["--all"]:
-        measures.append(from_scratch.measure)
-    elif arguments:
-        sys.exit(f"the benchmarks know --all and nothing else: {' '.join(arguments)}")
-    figures: list[Figure] = [figure for measure in measures for figure in measure()]
+    name = arguments[0] if arguments else "main"
+    if name not in SUITES or len(arguments) > 1:
+        sys.exit(f"one of {', '.join(SUITES)}, not: {' '.join(arguments)}")
+    figures: list[Figure] = []
+    for module in SUITES[name]:
+        figures += importlib.import_module(f"benchmarks.{module}").measure()
     show(figures)
-    print(f"written to {write('main', figures).name}")
+    print(f"written to {write(name, figures).name}")
 
 
 if __name__ == "__main__":
