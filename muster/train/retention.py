@@ -21,13 +21,14 @@ def to_remove(
     found: Sequence[Generation],
     keep: int,
     *,
+    fence: int,
     verified: frozenset[str],
     good: frozenset[str],
     refused: frozenset[str],
     passed_over: frozenset[str],
 ) -> list[Generation]:
     """All but the newest ``keep``, the newest verified one, the newest good one, and the one that becomes good next:
-    the oldest verified after that. ``found`` stands newest first.
+    the oldest verified after that, of the running attempt ``fence``. ``found`` stands newest first.
 
     ``refused`` ones count for nothing, and go once there is a verified one to go on from. ``passed_over`` ones, which
     could not be used this time, count for nothing and stay: a person may want to look.
@@ -37,7 +38,8 @@ def to_remove(
     if not whole:
         return []
     newest_good = next((generation for generation in allowed if generation.name in good), None)
-    maturing = [generation for generation in whole if newest_good is None or generation > newest_good]
+    own = [generation for generation in whole if generation.fence == fence]
+    maturing = [generation for generation in own if newest_good is None or generation > newest_good]
     held = {whole[0], newest_good, *maturing[-1:], *allowed[:keep]}
     return [generation for generation in allowed if generation not in held] + [
         generation for generation in found if generation.name in refused

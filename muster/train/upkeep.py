@@ -75,6 +75,7 @@ class Upkeep:
         gone = retention.to_remove(
             generations.list_generations(self._folder),
             self._keep,
+            fence=self._fence,
             verified=frozenset(generation.name for generation in self._verified),
             good=retention.good_ones(self._folder),
             refused=self._resume.refused,

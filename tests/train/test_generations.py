@@ -202,6 +202,7 @@ def removed(
     gone = retention.to_remove(
         found,
         keep,
+        fence=1,
         verified=named(verified),
         good=named(good),
         refused=named(refused),
@@ -231,6 +232,14 @@ def test_one_always_stays_long_enough_to_become_good() -> None:
         if step > 21:
             assert max(good) in stay
             assert max(good) >= step - 42
+
+
+def test_what_an_earlier_attempt_left_does_not_take_the_place_of_what_becomes_good() -> None:
+    found = [Generation(40, 2), Generation(30, 2), Generation(20, 2), Generation(10, 1)]
+    verified = frozenset(names(found))
+    nothing = frozenset[str]()
+    gone = retention.to_remove(found, 1, fence=2, verified=verified, good=nothing, refused=nothing, passed_over=nothing)
+    assert names(gone) == ["step-00000030/gen-2", "step-00000010/gen-1"]
 
 
 def test_what_is_refused_goes_once_there_is_a_verified_one_and_what_was_passed_over_stays() -> None:
