@@ -180,6 +180,27 @@ def test_standing_reclaims_count_toward_the_cap() -> None:
     assert decide(racks({"r0": [8] * 4}), queue, attempts, reclaims=[reclaim], peaks={}).reclaims == ()
 
 
+def test_one_gang_does_not_take_a_tenant_past_its_cap_by_two_victims() -> None:
+    attempts = [running(f"v{n}", of_host(f"r0h{n}")) for n in range(2)]
+    decided = decide(racks({"r0": [8, 8]}), [job("j", nodes=2, gpus=8, tier="reserved")], attempts, peaks={})
+    assert decided.reclaims == ()
+    assert "the cap on what a tenant may lose" in decided.waiting[0].why
+
+
+def test_two_gangs_of_one_cycle_do_not_take_a_tenant_past_its_cap() -> None:
+    attempts = [running(f"v{n}", of_host(f"r0h{n}")) for n in range(2)]
+    queue = [job("first", gpus=8, tier="reserved"), job("second", gpus=8, tier="reserved", at=1)]
+    assert len(decide(racks({"r0": [8, 8]}), queue, attempts, peaks={}).reclaims) == 1
+
+
+def test_a_victim_that_was_let_go_in_this_cycle_is_chosen_for_nobody_else() -> None:
+    attempts = [running("v", of_host("r0h0"))]
+    queue = [job("next", gpus=8, tier="reserved")]
+    decided = decide(racks({"r0": [8]}), queue, attempts, reclaims=[standing("v", "cancelled", of_host("r0h0"))])
+    assert [item.victim for item in decided.withdrawals] == ["v"]
+    assert decided.reclaims == ()
+
+
 def test_what_ends_within_the_notice_is_waited_for() -> None:
     attempts = [running("v", of_host("r0h0")), running("ending", of_host("r0h1"), tier="reserved", ends_minutes=1.5)]
     decided = decide(racks({"r0": [8, 8]}), [job("j", gpus=8, tier="reserved")], attempts)
