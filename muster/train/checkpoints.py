@@ -20,17 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from muster.train.ranks import Ranks
+    from muster.train.state import Trained
     from muster.train.surroundings import Surroundings
     from muster.train.wire import Channel
-
-
-@dataclass
-class Trained:
-    """What is saved and restored as one."""
-
-    model: torch.nn.Module
-    optimizer: torch.optim.Optimizer | None
-    scheduler: state.Stateful | None
 
 
 @dataclass(frozen=True)
@@ -70,13 +62,17 @@ class Checkpoints:
             return _Begun(fault=str(fault))
         return _Begun(fence)
 
-    def save(self, trained: Trained, step: int, position: int, loss: float | None) -> bool:
+    def save(self, trained: Trained, step: int, position: int, loss: float | None, *, is_last: bool = False) -> bool:
         """Whether it was committed. A full or failing disk on any rank leaves training and older generations be.
+
+        ``is_last``: there may be little time, so the verification of the one before is not waited for.
 
         Raises, on every rank:
             StaleFenceError: a newer attempt has begun.
             CoverageError: the state could not be loaded again.
         """
+        if not is_last:
+            self._upkeep.settle()
         started = time.monotonic()
         generation = Generation(step, self._fence)
         try:
@@ -121,9 +117,11 @@ class Checkpoints:
     def _write_own(self, trained: Trained, generation: Generation) -> FileRecord | str | state.CoverageError:
         rank, world_size = self._ranks.rank, self._ranks.world_size
         try:
-            part = state.part_of(trained.model, trained.optimizer, trained.scheduler, rank=rank, world_size=world_size)
+            part = state.part_of(trained, rank=rank, world_size=world_size)
             failpoint("save.write")
             return generations.write_part(self._folder, generation, rank, part)
+        except FileNotFoundError as fault:
+            return f"rank {rank}: {fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)"
         except OSError as fault:
             return f"rank {rank}: {fault}"
         except state.CoverageError as fault:
@@ -182,9 +180,8 @@ class Checkpoints:
             if loaded is None:
                 continue
             about, parts = loaded
-            rank = self._ranks.rank
-            if not state.restore(parts, trained.model, trained.optimizer, trained.scheduler, rank=rank):
-                state.seed_rank(about.step, rank)
+            if not state.restore(parts, trained, rank=self._ranks.rank):
+                state.seed_rank(about.step, self._ranks.rank)
             self.longest_save_s = about.longest_save_s
             return about
         return None

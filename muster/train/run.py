@@ -6,17 +6,19 @@ import math
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
 from muster.train import state
-from muster.train.checkpoints import Checkpoints, Trained
+from muster.train.checkpoints import Checkpoints
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
 from muster.train.orders import Orders
 from muster.train.ranks import Ranks
 from muster.train.samples import Samples
+from muster.train.state import Stateful, Trained
 from muster.train.surroundings import (
     EXIT_NEVER_RESTART,
     EXIT_STOPPED_WITH_CHECKPOINT,
@@ -26,7 +28,7 @@ from muster.train.surroundings import (
 from muster.train.wire import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
 _SAVE_MARGIN = 1.5
@@ -40,8 +42,9 @@ _MOST_STEPS_TO_RETRY = 64
 def start(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
-    scheduler: state.Stateful | None = None,
+    scheduler: Stateful | None = None,
     *,
+    extras: Mapping[str, Stateful] | None = None,
     checkpoint_every: int = 100,
     keep: int = 3,
     seed: int = 0,
@@ -54,7 +57,8 @@ def start(
     ``checkpoint_every`` counts steps (0: only when the job stops); ``keep`` generations stay. ``deterministic`` asks
     torch for repeatable kernels, and for one thread a rank on the CPU: then a resumed run equals an undisturbed one
     bit for bit at the same number of ranks. ``data_parallel`` wraps the model in DDP where there are several ranks.
-    ``patience_s``: how long one rank may keep the others waiting.
+    ``extras`` is whatever else has a state, such as a gradient scaler. ``patience_s``: how long one rank may keep the
+    others waiting.
 
     Exits with 93 when a newer attempt of the job has begun.
 
@@ -75,7 +79,7 @@ def start(
     state.seed_rank(seed, ranks.rank)
     return Run(
         (around, ranks, channel, orders),
-        Trained(model, optimizer, scheduler),
+        Trained(model, optimizer, scheduler, extras or {}),
         checkpoint_every=checkpoint_every,
         keep=keep,
         seed=seed,
@@ -115,7 +119,7 @@ class Run:
             inner = inner.module
         elif data_parallel and self.world_size > 1:
             self.model = torch.nn.parallel.DistributedDataParallel(inner)
-        self._trained = Trained(inner, trained.optimizer, trained.scheduler)
+        self._trained = replace(trained, model=inner)
         self._every = checkpoint_every
         self._samples = Samples(seed, self.rank, self.world_size)
         self._loss: float | None = None
@@ -163,7 +167,7 @@ class Run:
 
     def finish(self) -> None:
         """All steps are done: a last checkpoint where there is none of this step, and the outcome."""
-        is_kept = self._save() or self._checkpoints is None
+        is_kept = self._save(is_last=True) or self._checkpoints is None
         self._outcome("done", "" if is_kept else "the last checkpoint could not be saved")
         self._leave()
 
@@ -200,19 +204,20 @@ class Run:
         needed_s = max(known_s * _SAVE_MARGIN, _SHORTEST_SAVE_S) if known_s else _UNKNOWN_SAVE_S
         left_s = deadline_ms / 1000 - time.time()
         (is_late,) = self._ranks.max([needed_s > left_s])
-        has_saved = self._saved_step == self.step or (self.step > 0 and not is_late and self._save())
+        has_saved = self._saved_step == self.step or (self.step > 0 and not is_late and self._save(is_last=True))
         left_s = min(max(0.0, deadline_ms / 1000 - time.time() - _LEAVING_S), _MOST_SETTLING_S)
         if has_saved:
             self._end("stopped_with_checkpoint", EXIT_STOPPED_WITH_CHECKPOINT, why, within_s=left_s)
         self._end("stopped_without", EXIT_STOPPED_WITHOUT, why, within_s=left_s)
 
-    def _save(self) -> bool:
+    def _save(self, *, is_last: bool = False) -> bool:
         if self._checkpoints is None:
             return False
         if self._saved_step == self.step:
             return True
         try:
-            is_saved = self._checkpoints.save(self._trained, self.step, self._samples.position, self._loss)
+            position = self._samples.position
+            is_saved = self._checkpoints.save(self._trained, self.step, position, self._loss, is_last=is_last)
         except StaleFenceError as fault:
             self._end("failed", EXIT_NEVER_RESTART, str(fault))
         if is_saved:

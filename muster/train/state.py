@@ -1,7 +1,8 @@
 """What must be equal for the next step to be the same: model, optimizer, scheduler, each rank's random numbers.
 
-Replicated state is cut into one part a rank, so that all write at once; random numbers are each rank's own and lie
-under a name of their own (one name for all would silently restore one rank's numbers everywhere).
+What all ranks have alike (parameters, the optimizer's state) is cut into one part a rank, so that all write at once.
+What is each rank's own (random numbers; buffers, such as the running means of a batch norm) is written by each: one
+name for all would silently restore one rank's everywhere.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import io
 import pickle
 import random
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -33,30 +35,32 @@ class CoverageError(Exception):
     """The parts of a checkpoint do not make up the whole state."""
 
 
-def part_of(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer | None,
-    scheduler: Stateful | None,
-    *,
-    rank: int,
-    world_size: int,
-) -> bytes:
+@dataclass
+class Trained:
+    """What is saved and restored as one. ``extras``: anything else with a state, such as a gradient scaler."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer | None
+    scheduler: Stateful | None
+    extras: Mapping[str, Stateful]
+
+
+def part_of(trained: Trained, *, rank: int, world_size: int) -> bytes:
     """This rank's part, staged: what training does afterwards does not reach it.
 
     Raises:
-        CoverageError: it holds something that could not be loaded again without running code from the file.
+        CoverageError: it holds something that could not be loaded again without running code from the file, or
+            parameters of which each rank has a piece.
     """
-    part: dict[str, Any] = {
-        "model": _share(model.state_dict(), rank, world_size),
-        "rng": random_state(),
-    }
-    if optimizer is not None:
-        state = optimizer.state_dict()
+    alike, own = _divided(trained.model)
+    part: dict[str, Any] = {"model": _share(alike, rank, world_size), "own": own, "rng": random_state()}
+    if trained.optimizer is not None:
+        state = trained.optimizer.state_dict()
         part["optimizer"] = {"state": _share(state["state"], rank, world_size)}
         if rank == 0:
             part["optimizer"]["param_groups"] = state["param_groups"]
-    if scheduler is not None and rank == 0:
-        part["scheduler"] = scheduler.state_dict()
+    if rank == 0:
+        part["stateful"] = {name: stateful.state_dict() for name, stateful in _stateful(trained).items()}
     buffer = io.BytesIO()
     try:
         torch.save(part, buffer)
@@ -80,6 +84,22 @@ def _load(buffer: io.BytesIO, device: str) -> dict[str, Any]:
     return part
 
 
+def _divided(model: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What all ranks have alike, and what is this rank's own."""
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    whole = model.state_dict()
+    sharded = [name for name, value in whole.items() if hasattr(value, "device_mesh")]
+    if sharded:
+        raise CoverageError(f"{sharded[0]} is sharded across ranks; only replicated parameters are supported")
+    alike = {name: value for name, value in whole.items() if name in names}
+    return alike, {name: value for name, value in whole.items() if name not in names}
+
+
+def _stateful(trained: Trained) -> dict[str, Stateful]:
+    scheduler = {} if trained.scheduler is None else {"scheduler": trained.scheduler}
+    return {**scheduler, **{f"extra {name}": stateful for name, stateful in trained.extras.items()}}
+
+
 def _share(whole: Mapping[Any, Any], rank: int, world_size: int) -> dict[Any, Any]:
     """This rank's entries, so that all ranks have about as much to write; the same cut on each rank."""
     loads = [0] * world_size
@@ -98,34 +118,28 @@ def _size_of(value: Any) -> int:
     return sum(_size_of(inner) for inner in value.values()) if isinstance(value, dict) else 0
 
 
-def restore(
-    loaded: list[dict[str, Any]],
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer | None,
-    scheduler: Stateful | None,
-    *,
-    rank: int,
-) -> bool:
+def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int) -> bool:
     """Put all ranks' parts back. Returns whether this rank found its own random numbers there.
 
     Raises:
         CoverageError: a parameter is missing or of another shape, or the optimizer's state is not whole.
     """
+    is_known = rank < len(loaded)
+    own = loaded[rank if is_known else 0]
     weights = {key: value for part in loaded for key, value in part["model"].items()}
     try:
-        model.load_state_dict(weights, strict=True)
+        trained.model.load_state_dict({**weights, **own["own"]}, strict=True)
     except RuntimeError as fault:
         raise CoverageError(f"the model differs from the one that was saved: {fault}") from fault
-    if optimizer is not None:
-        _restore_optimizer(loaded, optimizer)
-    if scheduler is not None:
-        if "scheduler" not in loaded[0]:
-            raise CoverageError("no scheduler was saved")
-        scheduler.load_state_dict(loaded[0]["scheduler"])
-    if rank < len(loaded):
-        set_random_state(loaded[rank]["rng"])
-        return True
-    return False
+    if trained.optimizer is not None:
+        _restore_optimizer(loaded, trained.optimizer)
+    for name, stateful in _stateful(trained).items():
+        if name not in loaded[0]["stateful"]:
+            raise CoverageError(f"no {name} was saved")
+        stateful.load_state_dict(loaded[0]["stateful"][name])
+    if is_known:
+        set_random_state(own["rng"])
+    return is_known
 
 
 def _restore_optimizer(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> None:

@@ -43,10 +43,15 @@ class Upkeep:
         self._passed_over.add(generation)
 
     def verify_behind(self, generation: Generation) -> None:
-        self.settle()
-        self._verifying = threading.Thread(
-            target=self._verify, args=(generation,), name="checkpoint-verify", daemon=True
-        )
+        """Beside training, after the one under way."""
+        earlier = self._verifying
+
+        def work() -> None:
+            if earlier is not None:
+                earlier.join()
+            self._verify(generation)
+
+        self._verifying = threading.Thread(target=work, name="checkpoint-verify", daemon=True)
         self._verifying.start()
 
     def settle(self, within_s: float | None = None) -> None:

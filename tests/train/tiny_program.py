@@ -22,14 +22,28 @@ def main() -> None:
     options = parser.parse_args()
 
     torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(4, options.width), nn.Dropout(0.3), nn.ReLU(), nn.Linear(options.width, 1))
+    model = nn.Sequential(
+        nn.Linear(4, options.width),
+        nn.BatchNorm1d(options.width),
+        nn.Dropout(0.3),
+        nn.ReLU(),
+        nn.Linear(options.width, 1),
+    )
+    average = torch.optim.swa_utils.AveragedModel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.9)
     if options.keep_object:
         scheduler.load_state_dict({**scheduler.state_dict(), "mine": parser})
     data = torch.randn(64, 4, generator=torch.Generator().manual_seed(3))
 
-    run = train.start(model=model, optimizer=optimizer, scheduler=scheduler, checkpoint_every=options.every, seed=5)
+    run = train.start(
+        model=model,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        extras={"average": average},
+        checkpoint_every=options.every,
+        seed=5,
+    )
     for step in run.steps(total=options.steps):
         if step == options.crash_at:
             raise ValueError("the program's own fault")
@@ -40,9 +54,11 @@ def main() -> None:
         torch.autograd.backward(loss)
         optimizer.step()
         scheduler.step()
+        average.update_parameters(model)
         run.report(loss=loss)
-        chance = (random.random(), torch.rand(1).item())  # noqa: S311
-        print("step", step + 1, repr(loss.item()), repr(chance[0]), repr(chance[1]), *indices, flush=True)  # noqa: T201
+        own = [random.random(), torch.rand(1).item(), float(model.state_dict()["1.running_mean"].sum())]  # noqa: S311
+        alike = [loss.item(), float(average.state_dict()["module.0.weight"].sum())]
+        print("step", step + 1, *map(repr, own + alike), *indices, flush=True)  # noqa: T201
         time.sleep(options.sleep)
     run.finish()
 

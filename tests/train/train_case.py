@@ -76,7 +76,7 @@ class Rank:
 
     @property
     def steps(self) -> dict[int, list[str]]:
-        """What each step printed: loss, two random numbers, the samples."""
+        """What each step printed: two random numbers, a running mean, the loss, an averaged weight, the samples."""
         lines = (self._place / "output").read_text(encoding="utf-8").splitlines(keepends=True)
         words = [line.split() for line in lines if line.endswith("\n")]
         return {int(line[1]): line[2:] for line in words if line[0] == "step"}
