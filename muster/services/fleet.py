@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Row, exists, func, or_, select
+from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from health.admission import AdmissionFacts
@@ -89,6 +89,7 @@ def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None
             Gpu.standing,
             Gpu.is_mig_enabled,
             Node.contact,
+            Node.rack,
             held.label("is_held"),
             cordoned.label("is_cordoned"),
             override.label("override"),
@@ -101,7 +102,7 @@ def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None
     return [_view(row) for row in session.execute(query)]
 
 
-def _view(row: Row[tuple[GpuUuid, NodeId, int, str, Standing, bool, Contact, bool, bool, Standing | None]]) -> GpuView:
+def _view(row: Any) -> GpuView:
     facts = AdmissionFacts(
         standing=row.standing,
         contact=row.contact,
@@ -110,7 +111,8 @@ def _view(row: Row[tuple[GpuUuid, NodeId, int, str, Standing, bool, Contact, boo
         is_mig_enabled=row.is_mig_enabled,
         override=None if row.override is None else Standing(row.override),
     )
-    return GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts)
+    path = () if row.rack is None else (row.rack,)
+    return GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts, path=path)
 
 
 def enrol_node(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from health.admission import refusal_of
@@ -25,13 +26,14 @@ from muster.services.attempts import lock_job, ring, step_job
 from muster.services.fleet import gpu_views
 from muster.services.lives import spec_of, to_ms
 from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.model import Parts
 from scheduler.planner import Placement, Waiting, WaitingJob
 
 PLACE: Final = declare_action("placement.place")
 NOTE_WAITING: Final = declare_action("placement.note_waiting")
 RENDEZVOUS_PORTS: Final = range(20_000, 30_000)
 AVOID_LAST_ATTEMPTS: Final = 3
-MAX_QUEUE: Final = 1_000
+MAX_QUEUE: Final = 10_000
 
 
 class PlacementLostError(ConflictError):
@@ -46,12 +48,14 @@ def waiting_jobs(session: Session) -> list[WaitingJob]:
         select(Job).where(Job.state == JobState.QUEUED).order_by(Job.created_at, Job.id).limit(MAX_QUEUE)
     ).all()
     avoided = _nodes_at_fault(session, [job.id for job in rows])
+    held = _last_parts(session, [job.id for job in rows])
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
-    return [_waiting_job(job, avoided.get(job.id, frozenset()), num_nodes) for job in rows]
+    return [_waiting_job(job, avoided.get(job.id, frozenset()), num_nodes, held.get(job.id, ())) for job in rows]
 
 
-def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int) -> WaitingJob:
-    shape = spec_of(job).shape
+def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int, last_parts: Parts) -> WaitingJob:
+    spec = spec_of(job)
+    shape = spec.shape
     return WaitingJob(
         job_id=job.id,
         version=job.version,
@@ -61,7 +65,33 @@ def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int) -> Waitin
         gpus_per_node=shape.gpus_per_node,
         # To avoid every host would leave the job waiting for ever: then the fault is forgiven.
         avoid_nodes=avoided if num_nodes - len(avoided) >= shape.nodes else frozenset(),
+        tenant_id=job.tenant_id,
+        required_level=spec.topology.required,
+        preferred_level=spec.topology.preferred,
+        keep=last_parts,
     )
+
+
+def _last_parts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Parts]:
+    """What each job's last attempt held, in rank order: a next one takes the good GPUs of it again."""
+    last = (
+        select(Attempt.id)
+        .where(Attempt.job_id.in_(job_ids))
+        .ext(distinct_on(Attempt.job_id))
+        .order_by(Attempt.job_id, Attempt.number.desc())
+    )
+    query = (
+        select(Allocation.job_id, AllocationGpu.node_id, AllocationGpu.gpu_uuid)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(Allocation.attempt_id.in_(last))
+        .order_by(Allocation.job_id, AllocationGpu.node_rank, AllocationGpu.local_index)
+    )
+    parts: dict[JobId, dict[NodeId, list[GpuUuid]]] = {}
+    for job_id, node_id, uuid in session.execute(query):
+        parts.setdefault(job_id, {}).setdefault(node_id, []).append(uuid)
+    return {
+        job_id: tuple((node_id, tuple(uuids)) for node_id, uuids in nodes.items()) for job_id, nodes in parts.items()
+    }
 
 
 def _nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, frozenset[NodeId]]:
