@@ -184,6 +184,8 @@ class Checkpoints:
                 state.seed_rank(about.step, self._ranks.rank)
             self.longest_save_s = about.longest_save_s
             return about
+        if self._ranks.rank == 0 and (found or self._around.resume.generation is not None):
+            _print("no generation could be used: training begins at step 0")
         return None
 
     def _read(self, generation: Generation) -> tuple[Manifest, list[dict[str, Any]]] | None:

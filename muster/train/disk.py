@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_durably(path: Path, content: bytes) -> None:
+def write_durably(path: Path, content: bytes | memoryview) -> None:
     """Whole or not at all, and on disk when this returns."""
     draft = path.with_name(f".{path.name}.draft")
     with draft.open("wb") as file:

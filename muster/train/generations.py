@@ -91,7 +91,7 @@ def _remove(place: Path) -> None:
         shutil.rmtree(place.parent, ignore_errors=True)
 
 
-def write_part(folder: Path, generation: Generation, rank: int, content: bytes) -> FileRecord:
+def write_part(folder: Path, generation: Generation, rank: int, content: bytes | memoryview) -> FileRecord:
     """Raises OSError, such as a full disk."""
     name = manifest.file_name(rank)
     record = FileRecord(name, rank, len(content), hashlib.sha256(content).hexdigest())

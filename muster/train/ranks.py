@@ -19,18 +19,18 @@ T = TypeVar("T")
 class Ranks:
     """Joins the default group where the program has not: NCCL for tensors on GPUs, gloo for those on the CPU.
 
-    ``patience_s``: how long one rank may keep the others waiting at a step or a save before they give up.
+    ``is_launched``: there is a group to join, be it of one. ``patience_s``: how long one rank may keep the others
+    waiting at a step or a save before they give up.
     """
 
-    def __init__(self, rank: int, world_size: int, *, has_gpu: bool = False, patience_s: float = 1800.0) -> None:
+    def __init__(self, rank: int, world_size: int, *, is_launched: bool, has_gpu: bool, patience_s: float) -> None:
         self.rank = rank
         self.world_size = world_size
-        self._owns_group = False
+        self._owns_group = (is_launched or world_size > 1) and not dist.is_initialized()
         self._group: dist.ProcessGroup | None = None
+        if self._owns_group:
+            dist.init_process_group("cpu:gloo,cuda:nccl" if has_gpu else "gloo")
         if world_size > 1:
-            if not dist.is_initialized():
-                dist.init_process_group("cpu:gloo,cuda:nccl" if has_gpu else "gloo")
-                self._owns_group = True
             self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=patience_s))
 
     def max(self, values: Sequence[int]) -> list[int]:

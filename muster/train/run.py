@@ -75,7 +75,9 @@ def start(
     has_gpu = any(parameter.is_cuda for parameter in model.parameters())
     if deterministic:
         _ask_for_determinism(has_gpu=has_gpu)
-    ranks = Ranks(around.rank, around.world_size, has_gpu=has_gpu, patience_s=patience_s)
+    ranks = Ranks(
+        around.rank, around.world_size, is_launched=around.is_launched, has_gpu=has_gpu, patience_s=patience_s
+    )
     state.seed_rank(seed, ranks.rank)
     return Run(
         (around, ranks, channel, orders),

@@ -45,7 +45,7 @@ class Trained:
     extras: Mapping[str, Stateful]
 
 
-def part_of(trained: Trained, *, rank: int, world_size: int) -> bytes:
+def part_of(trained: Trained, *, rank: int, world_size: int) -> memoryview:
     """This rank's part, staged: what training does afterwards does not reach it.
 
     Raises:
@@ -68,7 +68,7 @@ def part_of(trained: Trained, *, rank: int, world_size: int) -> bytes:
         raise CoverageError(f"{_ONLY_PLAIN}: {fault}") from fault
     buffer.seek(0)
     _load(buffer, "meta")
-    return buffer.getvalue()
+    return buffer.getbuffer()
 
 
 def unpacked(part: bytes) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 | variable | meaning | without it |
 |---|---|---|
-| ``RANK``, ``WORLD_SIZE`` | torchrun's | one rank |
+| ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` | torchrun's | one rank, no process group |
 | ``MUSTER_ATTEMPT_ID`` | written into manifests | empty |
 | ``MUSTER_FENCE`` | grows with each attempt; an older one writes nothing | the next number in the folder |
 | ``MUSTER_CHECKPOINT_DIR`` | the job's own folder, seen by all its hosts | nothing is kept |
@@ -50,6 +50,7 @@ class Surroundings:
 
     rank: int = 0
     world_size: int = 1
+    is_launched: bool = False
     attempt_id: str = ""
     fence: int | None = None
     socket_path: str | None = None
@@ -65,6 +66,7 @@ class Surroundings:
         return cls(
             rank=_number(environ, "RANK") or 0,
             world_size=_number(environ, "WORLD_SIZE") or 1,
+            is_launched=all(name in environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")),
             attempt_id=environ.get("MUSTER_ATTEMPT_ID", ""),
             fence=_number(environ, "MUSTER_FENCE"),
             socket_path=environ.get("MUSTER_TRAIN_SOCKET") or None,

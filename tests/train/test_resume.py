@@ -135,6 +135,16 @@ def test_a_plain_script_resumes_and_counts_its_own_attempts(training: Training) 
     assert alone == whole, "and without a folder it begins anew, the same"
 
 
+def test_where_nothing_can_be_used_it_begins_anew_and_says_so(training: Training) -> None:
+    whole = training.run("--steps", "8").steps[0]
+    for name in ("step-00000004/gen-1", "step-00000008/gen-1"):
+        flip(training.checkpoints / name, "rank-00000.pt")
+    again = training.run("--steps", "8")
+    assert again.steps[0] == whole
+    assert "no generation could be used: training begins at step 0" in again.ranks[0].errors
+    assert "step-00000008/gen-1" in training.generations(), "a person may want to look"
+
+
 def test_another_programs_checkpoint_is_an_error_and_no_reason_to_begin_anew(training: Training) -> None:
     training.run("--steps", "4")
     attempt = training.start("--width", "8")

@@ -25,7 +25,16 @@ def test_the_launchers_words() -> None:
         }
     )
     resume = Resume("step-00000040/gen-1", frozenset({"step-00000060/gen-1"}))
-    assert around == Surroundings(3, 4, "att_1", 4294967297, "/run/s", Path("/data/job_1"), 2.5, resume)
+    assert around == Surroundings(
+        rank=3,
+        world_size=4,
+        attempt_id="att_1",
+        fence=4294967297,
+        socket_path="/run/s",
+        checkpoint_dir=Path("/data/job_1"),
+        stop_notice_s=2.5,
+        resume=resume,
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"generation": null, "refuse": []}', '{"not_after_unix_ms": null}'])
