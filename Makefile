@@ -3,7 +3,7 @@
 
 PYTHON = python3
 BIN = .venv/bin
-JOBS = 2
+JOBS = 3
 ARGS =
 
 help:
