@@ -26,6 +26,8 @@ class Figures:
 
     def __init__(self, registry: CollectorRegistry, templates: Mapping[Any, str]) -> None:
         self._templates = templates
+        self._counters: dict[tuple[str, str, int], Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
         labels = ("method", "route", "status")
         self.requests = Counter("muster_api_requests_total", "Requests answered", labels, registry=registry)
         self.seconds = Histogram(
@@ -35,8 +37,21 @@ class Figures:
     def note(self, scope: Scope, status: int, took_s: float) -> None:
         template = self._templates.get(scope.get("endpoint"), "unmatched")
         method = scope["method"] if scope["method"] in {"GET", "POST", "PUT", "PATCH", "DELETE"} else "other"
-        self.requests.labels(method, template, str(status)).inc()
-        self.seconds.labels(template).observe(took_s)
+        self._requests_of(method, template, status).inc()
+        self._seconds_of(template).observe(took_s)
+
+    def _requests_of(self, method: str, template: str, status: int) -> Counter:
+        """Kept: looking a child up by its labels costs more than counting."""
+        child = self._counters.get((method, template, status))
+        if child is None:
+            child = self._counters[method, template, status] = self.requests.labels(method, template, str(status))
+        return child
+
+    def _seconds_of(self, template: str) -> Histogram:
+        child = self._histograms.get(template)
+        if child is None:
+            child = self._histograms[template] = self.seconds.labels(template)
+        return child
 
 
 class Edge:

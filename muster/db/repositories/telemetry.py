@@ -12,9 +12,11 @@ from sqlalchemy import Connection
 
 from muster.db.packed_arrays import PackedFloats, PackedInts, joined_texts, packed_ints
 
-_LIVE_KEYS: Final = """
-SELECT id, last_used_at IS NULL OR last_used_at < %(now)s - interval '1 minute' FROM api_keys
-WHERE id = ANY(%(ids)s) AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %(now)s)
+_ODD_KEYS: Final = r"""
+SELECT asked.id, key.id IS NULL FROM unnest(string_to_array(%(ids)s, E'\x1f')) AS asked (id)
+    LEFT JOIN api_keys AS key ON key.id = asked.id AND key.revoked_at IS NULL
+        AND (key.expires_at IS NULL OR key.expires_at > %(now)s)
+WHERE key.id IS NULL OR key.last_used_at IS NULL OR key.last_used_at < %(now)s - interval '1 minute'
 """
 _NOTE_USE: Final = """
 UPDATE api_keys SET last_used_at = %(now)s WHERE id IN
@@ -25,10 +27,11 @@ INSERT INTO node_latest (node_id, boot_order, past_boot_ids, seq, newest_ms, ske
 SELECT id, 0, '[]', -1, 0, 0 FROM nodes WHERE id = ANY(%(ids)s) ORDER BY id ON CONFLICT DO NOTHING
 """
 _LOCK_NODES: Final = r"""
-SELECT latest.node_id, latest.boot_id, latest.boot_order, latest.seq, latest.newest_ms, latest.past_boot_ids,
-    nodes.boot_id, nodes.past_boot_ids, (SELECT string_agg(uuid, E'\x1f') FROM gpus WHERE gpus.node_id = nodes.id)
+SELECT latest.node_id, latest.boot_id, latest.boot_order, latest.seq, latest.newest_ms,
+    NULLIF(latest.past_boot_ids, '[]'), nodes.boot_id, NULLIF(nodes.past_boot_ids, '[]'),
+    (SELECT string_agg(uuid, E'\x1f') FROM gpus WHERE gpus.node_id = nodes.id)
 FROM node_latest AS latest JOIN nodes ON nodes.id = latest.node_id
-WHERE latest.node_id = ANY(%(ids)s) ORDER BY latest.node_id FOR NO KEY UPDATE OF latest
+WHERE latest.node_id = ANY(string_to_array(%(ids)s, E'\x1f')) ORDER BY latest.node_id FOR NO KEY UPDATE OF latest
 """
 _OWNERS: Final = "SELECT uuid, node_id FROM gpus WHERE uuid = ANY(%(uuids)s)"
 _SEEN: Final = r"""
@@ -108,13 +111,13 @@ class LockedNode:
     gpu_uuids: frozenset[str]
 
 
-def live_keys(connection: Connection, key_ids: Iterable[str], now: datetime) -> set[str]:
-    """Which of these keys open something at this moment. Notes their use, to the minute."""
-    found = connection.exec_driver_sql(_LIVE_KEYS, {"ids": sorted(key_ids), "now": now}).all()
-    unnoted = [key_id for key_id, is_unnoted in found if is_unnoted]
+def dead_keys(connection: Connection, key_ids: Iterable[str], now: datetime) -> set[str]:
+    """Which of these keys open nothing at this moment. Notes the use of the others, to the minute."""
+    odd = connection.exec_driver_sql(_ODD_KEYS, {"ids": joined_texts(key_ids), "now": now}).all()
+    unnoted = [key_id for key_id, is_dead in odd if not is_dead]
     if unnoted:
         connection.exec_driver_sql(_NOTE_USE, {"ids": unnoted, "now": now})
-    return {key_id for key_id, _ in found}
+    return {key_id for key_id, is_dead in odd if is_dead}
 
 
 def add_nodes(connection: Connection, node_ids: Sequence[str]) -> None:
@@ -124,7 +127,7 @@ def add_nodes(connection: Connection, node_ids: Sequence[str]) -> None:
 
 def lock_nodes(connection: Connection, node_ids: Sequence[str]) -> dict[str, LockedNode]:
     """The nodes that have a row, locked in the order of their ids until the commit."""
-    rows = connection.exec_driver_sql(_LOCK_NODES, {"ids": list(node_ids)})
+    rows = connection.exec_driver_sql(_LOCK_NODES, {"ids": joined_texts(node_ids)})
     return {
         row[0]: LockedNode(
             node_id=row[0],
@@ -132,9 +135,9 @@ def lock_nodes(connection: Connection, node_ids: Sequence[str]) -> dict[str, Loc
             boot_order=row[2],
             seq=row[3],
             newest_ms=row[4],
-            past_boot_ids=tuple(row[5]),
+            past_boot_ids=tuple(row[5] or ()),
             heard_boot=row[6],
-            heard_past=frozenset(row[7]),
+            heard_past=frozenset(row[7] or ()),
             gpu_uuids=frozenset((row[8] or "").split("\x1f")),
         )
         for row in rows

@@ -1,7 +1,7 @@
 """Which boot of a node is the current one, as its reports tell: only its reports move latest state (I14)."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 MAX_PAST_BOOTS: Final = 16
@@ -29,7 +29,9 @@ def hear_report(
     if boot_id in heard_past:
         return None
     if boot_id == book.boot_id:
-        return replace(book, seq=seq, newest_ms=max(at_ms, book.newest_ms)) if seq > book.seq else None
+        if seq <= book.seq:
+            return None
+        return BootBook(boot_id, book.order, seq, max(at_ms, book.newest_ms), book.past)
     is_newer = boot_id == heard_boot or (boot_id not in book.past and at_ms > book.newest_ms)
     if not is_newer:
         return None

@@ -50,8 +50,8 @@ def values_of(row: "npt.NDArray[np.floating[Any]]") -> Values:
 
 
 def pack_block(gpu_uuids: Sequence[str], values: "npt.NDArray[np.floating[Any]]") -> bytes:
-    names = _SEPARATOR.join(uuid.encode() for uuid in gpu_uuids)
-    return _HEAD.pack(len(gpu_uuids), len(names)) + names + values.astype(_KIND).tobytes()
+    names = "\x1f".join(gpu_uuids).encode()
+    return _HEAD.pack(len(gpu_uuids), len(names)) + names + values.astype(_KIND, copy=False).tobytes()
 
 
 def unpack_block(content: bytes, schema: int) -> Block:

@@ -67,10 +67,10 @@ def _permitted(
     connection: Connection, incoming: Sequence[IncomingReport], group: Group, now: datetime
 ) -> list[tuple[int, IncomingReport]]:
     """A key that was revoked a moment ago opens nothing, however long its holder's name was remembered."""
-    live = statements.live_keys(connection, {one.key_id for one in incoming if one.key_id is not None}, now)
+    dead = statements.dead_keys(connection, {one.key_id for one in incoming if one.key_id is not None}, now)
     wanted = []
     for position, one in enumerate(incoming):
-        if one.key_id is not None and one.key_id not in live:
+        if one.key_id in dead:
             group.outcomes[position] = UnauthenticatedError()
         else:
             wanted.append((position, one))
@@ -116,10 +116,10 @@ def _sort_out(
 
 
 def _strangers(one: IncomingReport, node: LockedNode) -> set[str]:
-    spoken_of = {gpu.uuid for gpu in one.report.gpus}
+    spoken_of = {gpu.uuid for gpu in one.report.gpus} - node.gpu_uuids
     if one.report.events:
-        spoken_of |= {event.gpu_uuid for event in one.report.events if event.gpu_uuid is not None}
-    return spoken_of - node.gpu_uuids
+        spoken_of |= {event.gpu_uuid for event in one.report.events if event.gpu_uuid is not None} - node.gpu_uuids
+    return spoken_of
 
 
 def _foreign_gpus(uuids: list[str]) -> MusterError:
@@ -133,10 +133,12 @@ def _foreign_gpus(uuids: list[str]) -> MusterError:
 
 def _fresh(position: int, one: IncomingReport, node: LockedNode) -> FreshReport:
     gpus = one.report.gpus
-    if all(gpu.uuid in node.gpu_uuids for gpu in gpus):
-        return FreshReport(position, one, gpus)
+    uuids = [gpu.uuid for gpu in gpus]
+    if node.gpu_uuids.issuperset(uuids):
+        return FreshReport(position, one, gpus, uuids)
     own = tuple(gpu for gpu in gpus if gpu.uuid in node.gpu_uuids)
-    return FreshReport(position, one, own, tuple(gpu.uuid for gpu in gpus if gpu.uuid not in node.gpu_uuids))
+    unknown = tuple(uuid for uuid in uuids if uuid not in node.gpu_uuids)
+    return FreshReport(position, one, own, [gpu.uuid for gpu in own], unknown)
 
 
 def _order(group: Group, nodes: dict[str, LockedNode]) -> None:

@@ -35,7 +35,7 @@ class IntakeLimits:
     """A group is closed after ``pause_s`` or at ``group_rows`` GPUs; what waits is bounded, a node and in all."""
 
     pause_s: float = 0.02
-    group_rows: int = 512
+    group_rows: int = 2_048
     waiting_reports: int = 4_096
     waiting_per_node: int = 8
 

@@ -46,6 +46,7 @@ class FreshReport:
     position: int
     incoming: IncomingReport
     gpus: tuple[GpuReport, ...]
+    gpu_uuids: Sequence[str]
     unknown_gpus: tuple[str, ...] = ()
     boot_order: int | None = None
     """None: it only fills history."""

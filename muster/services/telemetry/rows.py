@@ -21,11 +21,11 @@ _encode: Final = msgspec.json.Encoder().encode
 def pack_blocks(fresh: Sequence[FreshReport]) -> tuple[list[BlockRow], Matrix]:
     """A block a report, and the readings of all their GPUs, report by report, in full precision."""
     matrix = matrix_of(gpu.values for one in fresh for gpu in one.gpus)
-    blocks, start = [], 0
+    blocks, start, narrow = [], 0, matrix.astype("<f4")
     for one in fresh:
         end = start + len(one.gpus)
         report = one.incoming.report
-        content = pack_block([gpu.uuid for gpu in one.gpus], matrix[start:end])
+        content = pack_block(one.gpu_uuids, narrow[start:end])
         blocks.append(
             BlockRow(one.incoming.node_id, report.boot_id, report.seq, one.incoming.placed_ms, report.schema, content)
         )
@@ -50,29 +50,29 @@ def node_row(fresh: FreshReport, book: BootBook) -> NodeRow:
 
 
 def latest_rows(fresh: Sequence[FreshReport], matrix: Matrix) -> LatestRows | None:
-    """The newest sample of each GPU in the group; None where no report is current."""
-    newest: dict[str, tuple[int, int, int, bool]] = {}
+    """The newest sample of each GPU in the group; None where no report is current.
+
+    ``fresh`` stands in order: of two current reports of one node the later one is the newer.
+    """
+    newest: dict[str, int] = {}
     row = 0
     for one in fresh:
-        for gpu in one.gpus:
-            if one.boot_order is not None:
-                candidate = (one.boot_order, one.incoming.report.seq, row, gpu.is_lost)
-                known = newest.get(gpu.uuid)
-                if known is None or known[:2] <= candidate[:2]:
-                    newest[gpu.uuid] = candidate
-            row += 1
+        if one.boot_order is not None:
+            newest.update(zip(one.gpu_uuids, range(row, row + len(one.gpus)), strict=True))
+        row += len(one.gpus)
     if not newest:
         return None
     uuids = sorted(newest)
-    rows = np.array([newest[uuid][2] for uuid in uuids], dtype=np.int64)
+    rows = np.array([newest[uuid] for uuid in uuids], dtype=np.int64)
     report_of_row = np.repeat(np.arange(len(fresh)), [len(one.gpus) for one in fresh])
+    is_lost = np.array([gpu.is_lost for one in fresh for gpu in one.gpus], dtype=np.int64)
     width = matrix.shape[1]
     return LatestRows(
         gpu_uuids=uuids,
         report_numbers=packed_ints(report_of_row[rows]),
         value_starts=packed_ints(np.arange(len(uuids)) * width + 1),
         widths=packed_ints(np.full(len(uuids), width)),
-        lost=packed_ints([int(newest[uuid][3]) for uuid in uuids]),
+        lost=packed_ints(is_lost[rows]),
         floats=packed_floats(matrix[rows]),
         node_ids=[one.incoming.node_id for one in fresh],
         boot_ids=[one.incoming.report.boot_id for one in fresh],
