@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "muster" / "train"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 REQUIRES_PYTHON = ">=3.11"
-REQUIRES_TORCH = "torch>=2.6"
+REQUIRES_TORCH = "torch>=2.13"  # older ones are not tested
 
 
 def build(folder: Path) -> Path:

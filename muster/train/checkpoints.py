@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -119,13 +120,15 @@ class Checkpoints:
         try:
             part = state.part_of(trained, rank=rank, world_size=world_size)
             failpoint("save.write")
-            return generations.write_part(self._folder, generation, rank, part)
+            record = generations.write_part(self._folder, generation, rank, partial(state.dump, part))
+            state.require_loadable(generations.partial_of(self._folder, generation) / record.name)
         except FileNotFoundError as fault:
             return f"rank {rank}: {fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)"
         except OSError as fault:
             return f"rank {rank}: {fault}"
         except state.CoverageError as fault:
             return fault
+        return record
 
     def _commit(
         self, generation: Generation, files: list[FileRecord], position: int, loss: float | None, started: float

@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
-def write_durably(path: Path, content: bytes | memoryview) -> None:
-    """Whole or not at all, and on disk when this returns."""
+class HashingFile:
+    """What is written goes to disk and into the hash: of what was meant, so that damage on the way shows later."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.size = 0
+        self.fault: OSError | None = None
+        self._file = file
+        self._sha256 = hashlib.sha256()
+
+    def write(self, content: bytes | memoryview) -> int:
+        self._sha256.update(content)
+        self.size += len(content)
+        try:
+            return self._file.write(content)
+        except OSError as fault:
+            self.fault = fault
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    @property
+    def sha256(self) -> str:
+        return self._sha256.hexdigest()
+
+
+@contextlib.contextmanager
+def writing_durably(path: Path) -> Iterator[HashingFile]:
+    """Whole or not at all, and on disk afterwards. Raises OSError."""
     draft = path.with_name(f".{path.name}.draft")
     with draft.open("wb") as file:
-        file.write(content)
+        yield HashingFile(file)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    with writing_durably(path) as file:
+        file.write(content)
 
 
 def sync_folder(folder: Path) -> None:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from muster.train import fences, manifest
-from muster.train.disk import sync_folder, write_durably
+from muster.train.disk import HashingFile, sync_folder, write_durably, writing_durably
 from muster.train.manifest import MANIFEST, FileRecord, Manifest, UnusableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 _NAME = re.compile(r"step-(\d{1,18})/gen-(\d{1,20})")
@@ -91,12 +91,12 @@ def _remove(place: Path) -> None:
         shutil.rmtree(place.parent, ignore_errors=True)
 
 
-def write_part(folder: Path, generation: Generation, rank: int, content: bytes | memoryview) -> FileRecord:
-    """Raises OSError, such as a full disk."""
+def write_part(folder: Path, generation: Generation, rank: int, dump: Callable[[HashingFile], None]) -> FileRecord:
+    """One rank's file, with what ``dump`` writes. Raises OSError, such as a full disk."""
     name = manifest.file_name(rank)
-    record = FileRecord(name, rank, len(content), hashlib.sha256(content).hexdigest())
-    write_durably(partial_of(folder, generation) / name, content)
-    return record
+    with writing_durably(partial_of(folder, generation) / name) as file:
+        dump(file)
+    return FileRecord(name, rank, file.size, file.sha256)
 
 
 def commit(folder: Path, about: Manifest) -> str:

@@ -12,12 +12,15 @@ import pickle
 import random
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
+
+    from muster.train.disk import HashingFile
 
 
 _ONLY_PLAIN = "a state_dict holds more than tensors and plain values"
@@ -45,12 +48,11 @@ class Trained:
     extras: Mapping[str, Stateful]
 
 
-def part_of(trained: Trained, *, rank: int, world_size: int) -> memoryview:
-    """This rank's part, staged: what training does afterwards does not reach it.
+def part_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
+    """This rank's part: the tensors are those of training itself, to be written before it goes on.
 
     Raises:
-        CoverageError: it holds something that could not be loaded again without running code from the file, or
-            parameters of which each rank has a piece.
+        CoverageError: there are parameters of which each rank has a piece.
     """
     alike, own = _divided(trained.model)
     part: dict[str, Any] = {"model": _share(alike, rank, world_size), "own": own, "rng": random_state()}
@@ -61,14 +63,32 @@ def part_of(trained: Trained, *, rank: int, world_size: int) -> memoryview:
             part["optimizer"]["param_groups"] = state["param_groups"]
     if rank == 0:
         part["stateful"] = {name: stateful.state_dict() for name, stateful in _stateful(trained).items()}
-    buffer = io.BytesIO()
+    return part
+
+
+def dump(part: dict[str, Any], file: HashingFile) -> None:
+    """Without the checksums of the zip format: the SHA-256 of the whole says more.
+
+    Raises:
+        CoverageError: it holds something that cannot be written, or not be read again by ``unpacked``.
+        OSError: the disk.
+    """
+    had_checksums = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(compute_crc32=False)
     try:
-        torch.save(part, buffer)
+        torch.save(part, cast("IO[bytes]", file))
     except (pickle.PicklingError, AttributeError, TypeError) as fault:
         raise CoverageError(f"{_ONLY_PLAIN}: {fault}") from fault
-    buffer.seek(0)
-    _load(buffer, "meta")
-    return buffer.getbuffer()
+    except RuntimeError as fault:  # torch's writer hides a full disk behind a complaint of its own
+        raise file.fault or fault from fault
+    finally:
+        torch.serialization.set_crc32_options(had_checksums)
+
+
+def require_loadable(path: Path) -> None:
+    """Its tensors stay unread: this takes milliseconds. Raises CoverageError."""
+    with path.open("rb") as file:
+        _load(file, "meta")
 
 
 def unpacked(part: bytes) -> dict[str, Any]:
@@ -76,7 +96,7 @@ def unpacked(part: bytes) -> dict[str, Any]:
     return _load(io.BytesIO(part), "cpu")
 
 
-def _load(buffer: io.BytesIO, device: str) -> dict[str, Any]:
+def _load(buffer: IO[bytes], device: str) -> dict[str, Any]:
     try:
         part: dict[str, Any] = torch.load(buffer, map_location=device, weights_only=True)
     except pickle.UnpicklingError as fault:

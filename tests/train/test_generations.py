@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from muster.train import fences, generations, manifest, retention
+from muster.train.disk import HashingFile
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
 from muster.train.manifest import MANIFEST, FileRecord, Manifest, UnusableError
@@ -32,9 +33,16 @@ def commit(folder: Path, step: int, fence: int = 1) -> Generation:
     generation = Generation(step, fence)
     generations.prepare(folder, generation)
     content = b"weights" * 100
-    files = [generations.write_part(folder, generation, rank, content + bytes([rank])) for rank in range(2)]
+    files = [generations.write_part(folder, generation, rank, part(content + bytes([rank]))) for rank in range(2)]
     generations.commit(folder, about(step, fence, files))
     return generation
+
+
+def part(content: bytes) -> Callable[[HashingFile], None]:
+    def dump(file: HashingFile) -> None:
+        file.write(content)
+
+    return dump
 
 
 def names(found: Sequence[Generation]) -> list[str]:
@@ -133,7 +141,7 @@ def test_a_torn_generation_has_no_name_and_goes_when_a_later_attempt_begins(tmp_
     commit(tmp_path, 1)
     for step, fence in ((1, 1), (2, 1), (3, 5)):
         generations.prepare(tmp_path, Generation(step, fence))
-        generations.write_part(tmp_path, Generation(step, fence), 0, b"half")
+        generations.write_part(tmp_path, Generation(step, fence), 0, part(b"half"))
     assert names(generations.list_generations(tmp_path)) == ["step-00000001/gen-1"]
     generations.abandon_older(tmp_path, 5)
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("step-*/*"))
@@ -164,7 +172,7 @@ def test_a_fence_that_is_no_number_lets_nobody_write(tmp_path: Path) -> None:
 def test_a_file_that_rank_0_does_not_see_is_never_committed(tmp_path: Path) -> None:
     generation = Generation(1, 1)
     generations.prepare(tmp_path, generation)
-    own = generations.write_part(tmp_path, generation, 0, b"weights")
+    own = generations.write_part(tmp_path, generation, 0, part(b"weights"))
     with pytest.raises(FileNotFoundError):
         generations.commit(tmp_path, about(1, 1, [own, file(1)]))
     assert generations.list_generations(tmp_path) == []

@@ -1,0 +1,69 @@
+"""What is written of a program's state, and what is refused."""
+
+import errno
+import importlib.util
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from muster.train.disk import HashingFile
+
+from .marks import TRAINS
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+pytestmark = TRAINS
+if importlib.util.find_spec("torch") is not None:
+    import torch
+
+    from muster.train import state
+
+
+class FullDisk(io.BytesIO):
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self._room = room
+
+    def write(self, content: "Buffer", /) -> int:
+        if self.tell() + len(memoryview(content)) > self._room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(content)
+
+
+@pytest.mark.parametrize("room", [0, 600, 700, 100_000])
+def test_a_full_disk_is_an_os_error_whatever_torch_makes_of_it(room: int) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        state.dump({"weights": torch.zeros(1_000_000)}, HashingFile(FullDisk(room)))
+
+
+def test_a_part_is_read_back_as_it_was_and_only_if_it_is_plain() -> None:
+    whole = io.BytesIO()
+    file = HashingFile(whole)
+    state.dump({"weights": torch.arange(5.0), "lr": [0.1, "linear", None]}, file)
+    assert file.size == len(whole.getvalue())
+    loaded = state.unpacked(whole.getvalue())
+    assert loaded["lr"] == [0.1, "linear", None]
+    assert torch.equal(loaded["weights"], torch.arange(5.0))
+    foreign = io.BytesIO()
+    torch.save({"path": Path("/")}, foreign)
+    with pytest.raises(state.CoverageError, match="more than tensors and plain values"):
+        state.unpacked(foreign.getvalue())
+
+
+def test_sharded_parameters_are_refused_rather_than_saved_in_pieces() -> None:
+    model = torch.nn.Linear(2, 2)
+    model.weight.device_mesh = "as a DTensor has"  # type: ignore[attr-defined]  # plays one
+    model.state_dict = lambda: dict(model.named_parameters())  # type: ignore[method-assign,assignment]
+    with pytest.raises(state.CoverageError, match="weight is sharded across ranks"):
+        state.part_of(state.Trained(model, None, None, {}), rank=0, world_size=1)
+
+
+def test_a_chance_state_comes_back_exactly() -> None:
+    before = state.random_state()
+    drawn = torch.rand(3)
+    state.set_random_state(before)
+    assert torch.equal(torch.rand(3), drawn)
