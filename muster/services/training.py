@@ -29,6 +29,7 @@ from muster.wire.training import (
     CheckpointDone,
     CheckpointExpired,
     CheckpointRejected,
+    CheckpointUnreadable,
     Hello,
     Outcome,
     Resumed,
@@ -99,18 +100,26 @@ class _Taker:
             return False
         elif isinstance(message, StepDone):
             self._note_step(line.rank, message, at)
-        elif isinstance(message, CheckpointDone):
-            self._note_checkpoint(message, at)
-        elif isinstance(message, CheckpointRejected):
-            self._reject(message.generation, message.why or "it did not verify")
-        elif isinstance(message, CheckpointExpired):
-            self._expire(message.generation)
+        elif isinstance(message, Outcome):
+            self._note_outcome(line.rank, message, at)
         elif isinstance(message, Resumed):
             if line.rank == 0:
                 self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
         else:
-            self._note_outcome(line.rank, message, at)
+            self._note_generation(message, at)
         return True
+
+    def _note_generation(
+        self, message: CheckpointDone | CheckpointRejected | CheckpointUnreadable | CheckpointExpired, at: datetime
+    ) -> None:
+        if isinstance(message, CheckpointDone):
+            self._note_checkpoint(message, at)
+        elif isinstance(message, CheckpointRejected):
+            self._reject(message.generation, message.why or "it did not verify")
+        elif isinstance(message, CheckpointUnreadable):
+            self._tell("checkpoint.unreadable", {"generation": message.generation, "reason": message.why})
+        else:
+            self._expire(message.generation)
 
     def _note_rank(self, rank: int, at: datetime, **fields: object) -> None:
         self._ranks.setdefault(rank, {}).update({**fields, "updated_at": at})

@@ -53,6 +53,13 @@ class CheckpointRejected(RankMessage, frozen=True, kw_only=True, tag="checkpoint
     why: Text = ""
 
 
+class CheckpointUnreadable(RankMessage, frozen=True, kw_only=True, tag="checkpoint_unreadable"):
+    """Passed over this once, such as for a file system that does not answer: nothing is said against it."""
+
+    generation: Generation
+    why: Text = ""
+
+
 class CheckpointExpired(RankMessage, frozen=True, kw_only=True, tag="checkpoint_expired"):
     """Its files are gone: newer ones are there."""
 
@@ -72,7 +79,16 @@ class Outcome(RankMessage, frozen=True, kw_only=True, tag="outcome"):
     message: Text = ""
 
 
-AnyRankMessage = Hello | StepDone | CheckpointDone | CheckpointRejected | CheckpointExpired | Resumed | Outcome
+AnyRankMessage = (
+    Hello
+    | StepDone
+    | CheckpointDone
+    | CheckpointRejected
+    | CheckpointUnreadable
+    | CheckpointExpired
+    | Resumed
+    | Outcome
+)
 
 
 class TrainLine(WireMessage, frozen=True, kw_only=True):

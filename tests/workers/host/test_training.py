@@ -30,6 +30,7 @@ for step in range(1, 31):
         say(type="checkpoint", step=step, generation=place, status="committed", bytes=10, at_unix_ms=1_800_000_000_000)
         say(type="checkpoint", step=step, generation=place, status="verified")
 say(type="step", step="many"); say(type="checkpoint", step=1, generation="../../etc", status="committed")
+say(type="checkpoint_unreadable", generation="step-00000001/gen-1", why="EIO")
 say(type="unheard of"); say(type="step", step=1, loss="\\u0000")
 """
 )
