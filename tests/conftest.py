@@ -6,6 +6,7 @@ leave locked. Each test gets its own database, a copy of one that the migrations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,10 @@ import pytest
 from muster.embedded.binaries import POSTGRES_VARIABLE, packaged_postgres
 from muster.embedded.broker import BrokerServer
 from muster.embedded.postgres import PostgresServer
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A run in a script's background has it ignored, and so would every program under test.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TEMPLATE_DATABASE = "muster_template"
 DATABASE_FIXTURES = {"postgres_server", "template_database", "database_url"}
