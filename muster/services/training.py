@@ -21,7 +21,7 @@ from muster.domain.states import CheckpointStatus
 from muster.domain.strict import require_clean_document
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt
-from muster.services.lives import to_time
+from muster.services.lives import spec_of, to_time
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.training import (
@@ -83,6 +83,8 @@ class _Taker:
         self._loaded = loaded
         self._node_id = node_id
         self._policy = policy
+        shape = spec_of(loaded.job).shape
+        self._num_ranks = shape.nodes * shape.num_ranks_per_node
         self._ranks: dict[int, dict[str, Any]] = {}
         self._steps: dict[int, dict[str, Any]] = {}
 
@@ -94,10 +96,10 @@ class _Taker:
         except (ValueError, msgspec.ValidationError):
             return False
         at = to_time(line.at_ms)
-        if isinstance(message, Hello):
-            self._note_rank(message.rank, at, world_size=message.world_size)
-        elif line.rank is None:
+        if line.rank is None or line.rank >= self._num_ranks:
             return False
+        if isinstance(message, Hello):
+            self._note_rank(line.rank, at, world_size=message.world_size)
         elif isinstance(message, StepDone):
             self._note_step(line.rank, message, at)
         elif isinstance(message, Outcome):

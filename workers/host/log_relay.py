@@ -26,6 +26,7 @@ BATCH_LINES: Final = 1_000
 BATCH_BYTES: Final = 512 << 10
 _OFFSETS: Final = "logs_sent.json"
 _TRAINING: Final = "training"
+_REFUSED: Final = "training_refused"
 _LINE: Final = msgspec.json.Decoder(TrainLine)
 _log = structlog.get_logger(__name__)
 
@@ -75,7 +76,7 @@ class LogRelay:
         while True:
             offset = offsets.get(_TRAINING, 0)
             lines, next_offset = next_lines(folder / TRAIN, offset)
-            if not lines:
+            if next_offset == offset or _REFUSED in offsets:
                 return True
             batch = TrainBatch(
                 protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=next_offset, lines=lines
@@ -87,8 +88,9 @@ class LogRelay:
             except Problem as problem:
                 if problem.status >= 500 or problem.status == 429:
                     return False
+                # The server stands where it stood, so whatever came later would be refused too.
                 _log.warning("training_refused", attempt_id=folder.name, code=problem.code, detail=problem.detail)
-                offsets[_TRAINING] = next_offset
+                offsets[_REFUSED] = offset
             write_durably(folder / _OFFSETS, msgspec.json.encode(offsets))
 
     def _send(self, attempt_id: AttemptId, fence: int, chunks: tuple[LogChunk, ...]) -> bool:
@@ -117,7 +119,12 @@ def next_lines(path: Path, offset: int) -> tuple[tuple[TrainLine, ...], int]:
         if not raw.endswith(b"\n"):
             break
         offset += len(raw)
-        lines.append(_LINE.decode(raw))
+        try:
+            line = _LINE.decode(raw)
+            msgspec.json.encode(line)
+        except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError):
+            continue  # some JSON is no message: a surrogate, a number beyond every number
+        lines.append(line)
     return tuple(lines), offset
 
 

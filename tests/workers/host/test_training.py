@@ -105,3 +105,24 @@ if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
     good, bad = checkpoints(host, job_id)
     assert second == {"generation": good.generation, "refuse": [bad.generation]}
     assert (bad.status, bad.reason) == (CheckpointStatus.REJECTED, "one byte differs")
+
+
+def test_words_that_are_no_message_hold_up_nobody(host: HostCase) -> None:
+    """Numbers beyond JSON, surrogates, nesting without end, ranks that are not its own: passed over, each."""
+    job_id = host.submit(
+        SPEAKS
+        + """
+channel.sendall(b'{"type": "step", "step": 1, "loss": NaN}\\n{"type": "step", "step": 1, "loss": 1e999}\\n')
+channel.sendall(b'{"type": "step", "step": 1' + b'0' * 400 + b'}\\n{"type": "outcome", "message": "\\\\ud800"}\\n')
+channel.sendall(b'{"type": "step", "x": ' + b'[' * 30000 + b'\\n' + b'[' * 60000 + b']' * 60000 + b'\\n')
+for rank in (-1, 1, 2**40, True, [0], None): say(type="hello", rank=rank, world_size=1)
+say(type="step", step=2, loss=0.5)
+print("went on", flush=True)
+"""
+    )
+    assert host.run(job_id) is JobState.SUCCEEDED
+    assert b"went on" in host.log(job_id)
+    host.run_until_clean()
+    with host.fleet.units.read() as session:
+        assert session.scalars(select(TrainingRank.rank)).all() == [0]
+    assert steps(host) == [2]

@@ -63,7 +63,7 @@ class Program:
         scratch = files.scratch_path(self._folder)
         for place in (scratch, self._folder / files.LOGS, self._folder / files.RANKS):
             place.mkdir(mode=0o700, exist_ok=True)
-        self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET)
+        self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.local_ranks)
         environment = program_environment(order, scratch)
         if order.is_torchrun:
             self._start_torchrun(environment)

@@ -15,11 +15,19 @@ from pathlib import Path
 
 from workers.host.supervisor import files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container
+
 MOST_CONNECTIONS = 1_024
 LONGEST_LINE = 64 << 10
 MOST_BYTES = 64 << 20
 _READ_BYTES = 64 << 10
 _READS_A_TURN = 64
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no JSON")
 
 
 class _Connection:
@@ -32,8 +40,9 @@ class _Connection:
 class TrainSocket:
     """Polled like a stream: ``descriptor`` is readable when a rank connects or speaks."""
 
-    def __init__(self, folder: Path, path: Path) -> None:
-        """Raises OSError where the socket or the file cannot be made."""
+    def __init__(self, folder: Path, path: Path, own_ranks: Container[int]) -> None:
+        """``own_ranks``: those of this host. Raises OSError where the socket or the file cannot be made."""
+        self._own_ranks = own_ranks
         self.path = path
         self.is_open = True
         self.dropped_lines = 0
@@ -128,14 +137,14 @@ class TrainSocket:
     def _keep(self, connection: _Connection, line: bytes) -> None:
         """Only what is one JSON object: a torn or foreign line must not stop who reads the file."""
         try:
-            message = json.loads(line) if len(line) <= LONGEST_LINE else None
-        except ValueError:
+            message = json.loads(line, parse_constant=_refuse) if len(line) <= LONGEST_LINE else None
+        except (ValueError, RecursionError):  # a rank's words must not end its supervisor, however deep they nest
             message = None
         if not isinstance(message, dict):
             self.dropped_lines += 1
             return
-        if message.get("type") == "hello" and isinstance(message.get("rank"), int):
-            connection.rank = message["rank"]
+        if message.get("type") == "hello" and message.get("rank") in self._own_ranks:
+            connection.rank = int(message["rank"])
         content = json.dumps({"at_ms": files.wall_ms(), "rank": connection.rank, "message": message}).encode() + b"\n"
         if len(content) > self._room:
             self.dropped_lines += 1
