@@ -8,10 +8,10 @@ import msgspec
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from agents.durable import create_durably, write_durably
 from agents.probes.interface import HostInventory
 from agents.tokens import NodeIdentity
 from muster.client.transport import UnreachableError, open_http, send
+from muster.durable import create_durably, write_durably
 from muster.wire.enrolment import (
     ENROLMENT_PROTOCOL,
     EnrolAnswer,

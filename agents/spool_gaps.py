@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 import structlog
 
-from agents.durable import write_durably
 from agents.spool_records import Priority
 from muster.domain.metrics import SCHEMA
+from muster.durable import write_durably
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, GapMarker, Report
 
 SEQ_STEP: Final = 16

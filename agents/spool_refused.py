@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from agents.durable import write_durably
 from agents.spool_entries import Identity
+from muster.durable import write_durably
 
 KEPT: Final = 32
 MAX_CONTENT_BYTES: Final = 1 << 20

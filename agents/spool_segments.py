@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agents.durable import sync_folder
 from agents.spool_records import PRIORITIES, Damage, Found, Priority, Record, decode, encode, scan
+from muster.durable import sync_folder
 
 _SUFFIX: Final = ".seg"
 _DONE_SUFFIX: Final = ".done"

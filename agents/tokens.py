@@ -11,8 +11,8 @@ from typing import Any, Final
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from agents.durable import write_durably
 from muster.client.transport import Problem, UnreachableError
+from muster.durable import write_durably
 from muster.wire.enrolment import ENROLMENT_PROTOCOL, TokenAnswer, TokenRequest, challenge_bytes
 
 RETRY_MS: Final = 5_000

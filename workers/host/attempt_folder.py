@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from muster.domain.ids import AttemptId
+from muster.durable import sync_folder, write_durably
 from muster.wire.host import Order
-from workers.host.durable import sync_folder, write_durably
 
 FORGOTTEN: Final = "forgotten.json"
 _NS_PER_MS: Final = 1_000_000

@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from muster.domain.lifecycle.host import HostLedger
-from workers.host.durable import write_durably
+from muster.durable import write_durably
 
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 _log = structlog.get_logger(__name__)

@@ -14,10 +14,10 @@ import structlog
 from muster.client.host import HostClient
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import AttemptId
+from muster.durable import write_durably
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from workers.host.attempt_folder import FORGOTTEN
-from workers.host.durable import write_durably
 from workers.host.supervisor.files import TRAIN
 
 CHUNK_BYTES: Final = 128 << 10

@@ -1,4 +1,7 @@
-"""Files that survive a crash at any moment: written beside, flushed, renamed, and the folder flushed."""
+"""Files that survive a crash at any moment: written beside, flushed, renamed, and the folder flushed.
+
+``muster.train`` and ``workers.host.supervisor`` keep their own: they may import nothing of ours.
+"""
 
 import os
 from pathlib import Path
@@ -6,13 +9,9 @@ from pathlib import Path
 
 def write_durably(path: Path, content: bytes) -> None:
     """Replace ``path`` by ``content``: after a crash there is the whole old file or the whole new one. Mode 0600."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    draft = _draft_of(path)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_flushed(draft, content)
         draft.replace(path)
     except OSError:
         draft.unlink(missing_ok=True)
@@ -22,13 +21,9 @@ def write_durably(path: Path, content: bytes) -> None:
 
 def create_durably(path: Path, content: bytes) -> bool:
     """Write ``path`` whole, mode 0600, unless it exists. Whether it was written."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    draft = _draft_of(path)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_flushed(draft, content)
         os.link(draft, path)
     except FileExistsError:
         return False
@@ -44,3 +39,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _draft_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def _write_flushed(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
