@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,11 @@ class UnsupportedMediaTypeError(MusterError):
 class ValidationFailedError(MusterError):
     code, status, title = "validation_failed", 422, "Some fields are not as they must be"
     advice = "Each entry of `errors` names a field and what is accepted."
+
+    @classmethod
+    def at(cls, pointer: str, code: str, detail: str) -> Self:
+        """One field that is not as it must be. ``pointer``: a JSON pointer, or the name of a query parameter."""
+        return cls(f"{pointer}: {detail}", faults=(FieldFault(pointer, code, detail),))
 
 
 class IdempotencyKeyReusedError(MusterError):

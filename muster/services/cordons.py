@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import or_, select
 
 from muster.db.models import Cordon, Gpu, Node
-from muster.domain.errors import FieldFault, NotFoundError, ValidationFailedError
+from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.identity import new_id
@@ -35,13 +35,13 @@ def create(
     """
     unit.principal.require(Permission.NODE_WRITE)
     if (node_id is None) == (gpu_uuid is None):
-        raise _fault("/node_id", "one_place", "name either node_id or gpu_uuid")
+        raise ValidationFailedError.at("/node_id", "one_place", "name either node_id or gpu_uuid")
     if node_id is not None and unit.session.get(Node, node_id) is None:
-        raise _fault("/node_id", "unknown_node", "there is no such node")
+        raise ValidationFailedError.at("/node_id", "unknown_node", "there is no such node")
     if gpu_uuid is not None and unit.session.get(Gpu, gpu_uuid) is None:
-        raise _fault("/gpu_uuid", "unknown_gpu", "there is no such GPU")
+        raise ValidationFailedError.at("/gpu_uuid", "unknown_gpu", "there is no such GPU")
     if until is not None and until <= unit.now:
-        raise _fault("/until", "past", "must lie in the future")
+        raise ValidationFailedError.at("/until", "past", "must lie in the future")
     cordon = Cordon(
         id=new_id("cordon"),
         node_id=node_id,
@@ -93,7 +93,3 @@ def _tell(unit: UnitOfWork, cordon: Cordon, what: str, reason: str | None) -> No
     unit.emit(f"{subject}.{what}", subject, str(subject_id), payload=payload)
     unit.audit(f"cordon.{'create' if what == 'cordoned' else 'release'}", "cordon", cordon.id, reason=reason)
     unit.wake(SCHEDULER_CHANNEL)
-
-
-def _fault(pointer: str, code: str, detail: str) -> ValidationFailedError:
-    return ValidationFailedError(f"{pointer}: {detail}", faults=(FieldFault(pointer, code, detail),))

@@ -12,7 +12,6 @@ from muster.db.models import AllocationGpu, Attempt, AttemptHost, Job, LogChunk,
 from muster.db.models.allocations import Allocation
 from muster.domain.errors import (
     ConflictError,
-    FieldFault,
     NotFoundError,
     PreconditionFailedError,
     ValidationFailedError,
@@ -82,12 +81,12 @@ def _owner(unit: UnitOfWork, asked: TenantId | None) -> TenantId:
     own = unit.principal.tenant_id
     if own is not None:
         if asked not in {None, own}:
-            raise _fault("/tenant_id", "foreign_tenant", "a tenant submits for itself only")
+            raise ValidationFailedError.at("/tenant_id", "foreign_tenant", "a tenant submits for itself only")
         return own
     if asked is None:
-        raise _fault("/tenant_id", "missing", "an operator names the tenant that the job is for")
+        raise ValidationFailedError.at("/tenant_id", "missing", "an operator names the tenant that the job is for")
     if unit.session.get(Tenant, asked) is None:
-        raise _fault("/tenant_id", "unknown_tenant", "there is no such tenant")
+        raise ValidationFailedError.at("/tenant_id", "unknown_tenant", "there is no such tenant")
     return asked
 
 
@@ -95,14 +94,14 @@ def _require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
     """What no wait could ever make possible is refused at once; what waiting may solve is queued."""
     policy = active_policy(unit.session)
     if spec.tier not in policy.tiers:
-        raise _fault("/tier", "unknown_tier", f"the policy defines: {', '.join(sorted(policy.tiers))}")
+        raise ValidationFailedError.at(
+            "/tier", "unknown_tier", f"the policy defines: {', '.join(sorted(policy.tiers))}"
+        )
     num_gpus = count_gpus(unit.session)
     if num_gpus and spec.shape.num_gpus > num_gpus:
-        raise _fault("/shape", "larger_than_fleet", f"asks for {spec.shape.num_gpus} GPUs; the fleet has {num_gpus}")
-
-
-def _fault(pointer: str, code: str, detail: str) -> ValidationFailedError:
-    return ValidationFailedError(f"{pointer}: {detail}", faults=(FieldFault(pointer, code, detail),))
+        raise ValidationFailedError.at(
+            "/shape", "larger_than_fleet", f"asks for {spec.shape.num_gpus} GPUs; the fleet has {num_gpus}"
+        )
 
 
 def get(unit: UnitOfWork, job_id: JobId) -> Job:

@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from muster.db.errors import ContentionError
 from muster.db.models import JoinToken
-from muster.domain.errors import ConflictError, FieldFault, ForbiddenError, UnauthenticatedError, ValidationFailedError
+from muster.domain.errors import ConflictError, ForbiddenError, UnauthenticatedError, ValidationFailedError
 from muster.domain.principals import Permission, Principal, Role
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from muster.tokens import Token, new_token, read_token
@@ -44,7 +44,7 @@ def create(
     unit.principal.require(Permission.NODE_WRITE)
     if not timedelta(0) < lifetime <= MAX_LIFETIME:
         words = f"must be more than 0 and at most {MAX_LIFETIME.total_seconds():.0f} seconds"
-        raise ValidationFailedError(words, faults=(FieldFault("/expires_in_s", "out_of_range", words),))
+        raise ValidationFailedError.at("/expires_in_s", "out_of_range", words)
     token = new_token()
     row = JoinToken(
         prefix=token.public,

@@ -11,7 +11,6 @@ from sqlalchemy import select
 from muster.db.models import ApiKey, Node, Tenant
 from muster.db.repositories.keys import USE_RESOLUTION, key_by_prefix, note_use
 from muster.domain.errors import (
-    FieldFault,
     ForbiddenError,
     NotFoundError,
     PreconditionFailedError,
@@ -60,7 +59,7 @@ def create(
     tenant_id = _tenant_of(unit.principal, role, tenant_id)
     _require_places(unit, role, tenant_id, node_id)
     if expires_at is not None and expires_at <= unit.now:
-        raise _fault("/expires_at", "in_the_past", "must lie in the future")
+        raise ValidationFailedError.at("/expires_at", "in_the_past", "must lie in the future")
     token = new_token()
     key = ApiKey(
         id=KeyId(new_id("key")),
@@ -93,19 +92,15 @@ def _tenant_of(principal: Principal, role: Role, asked: TenantId | None) -> Tena
 
 def _require_places(unit: UnitOfWork, role: Role, tenant_id: TenantId | None, node_id: NodeId | None) -> None:
     if role is Role.SERVICE:
-        raise _fault("/role", "not_for_keys", "the control plane itself uses no key")
+        raise ValidationFailedError.at("/role", "not_for_keys", "the control plane itself uses no key")
     if (role in TENANT_ROLES) != (tenant_id is not None):
-        raise _fault("/tenant_id", "by_role", "is needed for a tenant's role, and only for one")
+        raise ValidationFailedError.at("/tenant_id", "by_role", "is needed for a tenant's role, and only for one")
     if (role is Role.NODE) != (node_id is not None):
-        raise _fault("/node_id", "by_role", "is needed for the role node, and only for it")
+        raise ValidationFailedError.at("/node_id", "by_role", "is needed for the role node, and only for it")
     if tenant_id is not None and unit.session.get(Tenant, tenant_id) is None:
-        raise _fault("/tenant_id", "unknown_tenant", "there is no such tenant")
+        raise ValidationFailedError.at("/tenant_id", "unknown_tenant", "there is no such tenant")
     if node_id is not None and unit.session.get(Node, node_id) is None:
-        raise _fault("/node_id", "unknown_node", "there is no such node")
-
-
-def _fault(pointer: str, code: str, detail: str) -> ValidationFailedError:
-    return ValidationFailedError(f"{pointer}: {detail}", faults=(FieldFault(pointer, code, detail),))
+        raise ValidationFailedError.at("/node_id", "unknown_node", "there is no such node")
 
 
 def list_keys(unit: UnitOfWork) -> Sequence[ApiKey]:

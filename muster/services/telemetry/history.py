@@ -12,7 +12,7 @@ import structlog
 
 from muster.db.models import Gpu, TelemetryGap
 from muster.db.repositories import telemetry_history as stored
-from muster.domain.errors import FieldFault, NotFoundError, ValidationFailedError
+from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, METRICS, SCHEMA, Metric
 from muster.domain.principals import Permission
@@ -88,18 +88,20 @@ def _chosen(names: Sequence[str]) -> tuple[Metric, ...]:
     unknown = [name for name in names if name not in INDEX]
     if unknown:
         known = ", ".join(metric.name for metric in METRICS)
-        raise _fault("metric", "unknown_metric", f"there is no such metric; known are {known}")
+        raise ValidationFailedError.at("metric", "unknown_metric", f"there is no such metric; known are {known}")
     return tuple(METRICS[INDEX[name]] for name in dict.fromkeys(names)) or METRICS
 
 
 def _steps(since: datetime, until: datetime, step_s: float | None) -> tuple[float, int]:
     span_s = (until - since).total_seconds()
     if span_s <= 0 or until - since > MAX_SPAN:
-        raise _fault("from", "no_span", f"`from` must lie before `until`, at most {MAX_SPAN.days} days")
+        raise ValidationFailedError.at(
+            "from", "no_span", f"`from` must lie before `until`, at most {MAX_SPAN.days} days"
+        )
     step_s = max(10.0, np.ceil(span_s / _USUAL_POINTS)) if step_s is None else max(_MIN_STEP_S, step_s)
     num_points = int(np.ceil(span_s / step_s))
     if num_points > MAX_POINTS:
-        raise _fault("step", "too_many_points", f"at most {MAX_POINTS} points; take a longer step")
+        raise ValidationFailedError.at("step", "too_many_points", f"at most {MAX_POINTS} points; take a longer step")
     return float(step_s), num_points
 
 
@@ -159,14 +161,10 @@ def _joined(
 
 def read_moment(name: str, text: str) -> datetime:
     """A time with its zone (RFC 3339). Raises ``ValidationFailedError``."""
-    fault = _fault(name, "no_moment", "must be a time with its zone, such as 2026-11-21T04:00:00Z")
+    fault = ValidationFailedError.at(name, "no_moment", "must be a time with its zone, such as 2026-11-21T04:00:00Z")
     if _MOMENT.fullmatch(text) is None:
         raise fault
     try:
         return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
         raise fault from None
-
-
-def _fault(pointer: str, code: str, detail: str) -> ValidationFailedError:
-    return ValidationFailedError(f"{pointer}: {detail}", faults=(FieldFault(pointer, code, detail),))
