@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from workers.host.supervisor.order import Order
 
 _WARM_TORCHRUN = Path(__file__).with_name("warm_torchrun.py")
-_READY_PATIENCE_MS = 3_000
-"""For one that is still importing: it has less left to do than a fresh one."""
+_READY_PATIENCE_MS = 30_000
+"""For one that is still importing, which on a busy host takes long: it has less left to do than a fresh one."""
 _READ_AT_IMPORT = ("PYTHON", "LD_", "TORCH", "LOGLEVEL")
 """Beginnings of names that torchrun and its interpreter look at before there is an order."""
 
