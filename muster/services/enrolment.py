@@ -4,16 +4,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from muster.db.models import ApiKey, Gpu, Node, NodeIdentity
+from muster.db.models import Gpu, Node, NodeIdentity
 from muster.domain.errors import ConflictError, UpgradeRequiredError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.services import fleet, join_tokens
 from muster.services.fleet import GpuInventory
-from muster.services.node_tokens import TOKEN_KEY_NAME
+from muster.services.node_tokens import revoke_tokens
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from muster.wire.enrolment import ENROLMENT_PROTOCOL, EnrolAnswer, EnrolRequest, GpuClaim
 
@@ -159,10 +159,5 @@ def _write_identity(unit: UnitOfWork, node_id: NodeId, prefix: str, public_key: 
     identity.joined_by = prefix
     identity.instance = identity.boot_id = identity.cloned_at = None
     identity.past_instances = []
-    unit.session.execute(
-        update(ApiKey)
-        .where(ApiKey.node_id == node_id, ApiKey.name == TOKEN_KEY_NAME, ApiKey.revoked_at.is_(None))
-        .values(revoked_at=unit.now)
-        .execution_options(synchronize_session=False)
-    )
+    revoke_tokens(unit, node_id)
     unit.session.flush()

@@ -18,6 +18,7 @@ from muster.domain.errors import ConflictError, MusterError, UnauthenticatedErro
 from muster.domain.ids import KeyId, NodeId
 from muster.domain.principals import Permission, Principal, Role
 from muster.identity import new_id
+from muster.services.lives import to_ms
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from muster.tokens import new_token
 from muster.wire.enrolment import ENROLMENT_PROTOCOL, TokenAnswer, TokenRequest, challenge_bytes
@@ -87,7 +88,7 @@ def decide(unit: UnitOfWork, node_id: NodeId, request: TokenRequest, public_key:
     identity = unit.session.scalars(statement).one_or_none()
     if identity is None or identity.public_key != public_key:
         return Decision(refusal=UnauthenticatedError("this node has another key now"))
-    now_ms = round(unit.now.timestamp() * 1000)
+    now_ms = to_ms(unit.now)
     if request.at_ms <= identity.challenge_ms or abs(request.at_ms - now_ms) > CLOCK_TOLERANCE_MS:
         return Decision(refusal=_stale(now_ms, identity.challenge_ms))
     identity.challenge_ms = request.at_ms
@@ -127,7 +128,7 @@ def _proves_clone(identity: NodeIdentity, request: TokenRequest) -> bool:
 
 def _end_both(unit: UnitOfWork, identity: NodeIdentity, request: TokenRequest) -> None:
     identity.cloned_at = unit.now
-    _revoke(unit, identity.node_id)
+    revoke_tokens(unit, identity.node_id)
     payload = {
         "boot_ids": sorted({identity.boot_id or "", request.boot_id}),
         "addresses": [unit.principal.address],
@@ -147,12 +148,13 @@ def _take_over(unit: UnitOfWork, identity: NodeIdentity, request: TokenRequest) 
         payload = {"boot_id": request.boot_id, "is_new_boot": identity.boot_id != request.boot_id}
         unit.emit("node.agent_restarted", "node", identity.node_id, payload=payload)
     if identity.boot_id != request.boot_id:
-        _revoke(unit, identity.node_id)
+        revoke_tokens(unit, identity.node_id)
     identity.instance = request.instance
     identity.boot_id = request.boot_id
 
 
-def _revoke(unit: UnitOfWork, node_id: NodeId) -> None:
+def revoke_tokens(unit: UnitOfWork, node_id: NodeId) -> None:
+    """End at once whatever was issued to the node's agent. The caller checks the permission and leaves the trace."""
     unit.session.execute(
         update(ApiKey)
         .where(ApiKey.node_id == node_id, ApiKey.name == TOKEN_KEY_NAME, ApiKey.revoked_at.is_(None))
