@@ -1,6 +1,6 @@
 """The fleet as the planner sees it, enrolment of hosts, overrides by persons."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -9,12 +9,14 @@ from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from health.admission import AdmissionFacts
+from health.cohorts import Attribute, cohort_key
 from muster.db.models import AllocationGpu, Cordon, Gpu, GpuOverride, GpuStandingChange, Node
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import AllocationState, Contact, Standing
 from muster.identity import new_id
+from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from scheduler.planner import GpuView
 
@@ -37,8 +39,14 @@ class GpuInventory:
     is_simulated: bool = False
 
     @property
-    def cohort_key(self) -> str:
-        return f"{self.model}|{self.memory_bytes}|{self.compute_capability}|{self.driver_version}"
+    def attributes(self) -> Mapping[str, Attribute]:
+        """What a policy's cohorts may ask of it; what a host does not claim is not known."""
+        return {
+            "model": self.model,
+            "memory_bytes": self.memory_bytes,
+            "compute_capability": self.compute_capability,
+            "driver_version": self.driver_version,
+        }
 
 
 def list_nodes(unit: UnitOfWork) -> Sequence[Node]:
@@ -162,11 +170,12 @@ def enrol_node(
 def add_gpus(unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuInventory]) -> None:
     """GPUs that no node has, each UNPROVEN. The caller leaves the trace."""
     unit.principal.require(Permission.NODE_WRITE)
+    cohorts = active_policy(unit.session).health.cohort
     for gpu in gpus:
-        _enrol_gpu(unit, node_id, gpu)
+        _enrol_gpu(unit, node_id, gpu, cohort_key(gpu.attributes, cohorts))
 
 
-def _enrol_gpu(unit: UnitOfWork, node_id: NodeId, gpu: GpuInventory) -> None:
+def _enrol_gpu(unit: UnitOfWork, node_id: NodeId, gpu: GpuInventory, cohort: str) -> None:
     unit.session.add(
         Gpu(
             uuid=gpu.uuid,
@@ -179,7 +188,7 @@ def _enrol_gpu(unit: UnitOfWork, node_id: NodeId, gpu: GpuInventory) -> None:
             driver_version=gpu.driver_version,
             standing=Standing.UNPROVEN,
             is_simulated=gpu.is_simulated,
-            cohort_key=gpu.cohort_key,
+            cohort_key=cohort,
         )
     )
     unit.session.flush()
