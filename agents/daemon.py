@@ -8,6 +8,7 @@ import random
 import secrets
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,10 +34,18 @@ ENROL_RETRY_S: Final = 5.0
 _log = structlog.get_logger(__name__)
 
 
-def run(settings: Settings, probe: Probe, *, join_token_file: Path | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """How a host that has not enrolled yet does: by the token in this file, under this name or the machine's own."""
+
+    token_file: Path | None = None
+    host_name: str | None = None
+
+
+def run(settings: Settings, probe: Probe, *, joining: Joining = Joining()) -> None:
     """Until SIGTERM or SIGINT. Whatever waits in the spool is sent by the next life.
 
-    With ``api_key_file`` set that key is used; else the host's own identity, which ``join_token_file`` gives once.
+    With ``api_key_file`` set that key is used; else the host's own identity, which ``joining`` gives once.
 
     Raises:
         SettingsError: no address of the control plane.
@@ -52,7 +61,7 @@ def run(settings: Settings, probe: Probe, *, join_token_file: Path | None = None
     chance = random.Random(secrets.randbits(64))  # noqa: S311  # jitter, no secret
     spool = Spool(folder / "spool", SpoolLimits(), monotonic_ms=clocks.boottime_ms)
     try:
-        client = _client(settings, probe, folder, boot_id, join_token_file, clocks, chance, stop)
+        client = _client(settings, probe, folder, boot_id, joining, clocks, chance, stop)
         if client is not None:
             _observe(probe, spool, client, boot_id, clocks, chance, stop)
             client.close()
@@ -109,7 +118,7 @@ def _client(
     probe: Probe,
     folder: Path,
     boot_id: str,
-    join_token_file: Path | None,
+    joining: Joining,
     clocks: Clocks,
     chance: random.Random,
     stop: threading.Event,
@@ -124,7 +133,7 @@ def _client(
             raise SettingsError([f"MUSTER_API_KEY_FILE: {fault}"]) from fault
         return TelemetryClient(api_url, token=lambda: _read_key(key_file), ca_file=settings.api_ca_file)
     enrolment = EnrolmentClient(api_url, ca_file=settings.api_ca_file)
-    identity = stored_identity(folder) or _enrolled(folder, enrolment, probe, join_token_file, stop)
+    identity = stored_identity(folder) or _enrolled(folder, enrolment, probe, joining, stop)
     if identity is None:
         return None
     keeper = TokenKeeper(
@@ -148,18 +157,19 @@ def _read_key(path: Path) -> str:
 
 
 def _enrolled(
-    folder: Path, client: EnrolmentClient, probe: Probe, join_token_file: Path | None, stop: threading.Event
+    folder: Path, client: EnrolmentClient, probe: Probe, joining: Joining, stop: threading.Event
 ) -> NodeIdentity | None:
-    if join_token_file is None:
+    if joining.token_file is None:
         raise IdentityError(
             "this host has not enrolled yet: ask an operator for `muster join-token create <host name>`, put the token"
             " into a file, mode 0600, and name it with --join-token-file"
         )
-    join_token = join_token_from(join_token_file)
+    join_token = join_token_from(joining.token_file)
+    host_name = joining.host_name or host_facts.host_name()
     inventory = probe.identify()
     while not stop.is_set():
         try:
-            return enrol(folder, client, join_token=join_token, host_name=host_facts.host_name(), inventory=inventory)
+            return enrol(folder, client, join_token=join_token, host_name=host_name, inventory=inventory)
         except (UnreachableError, Problem) as fault:
             if isinstance(fault, Problem) and not (fault.status >= 500 or fault.status in {408, 425, 429}):
                 raise

@@ -82,6 +82,7 @@ class Settings(StrictModel):
     api_ca_file: Annotated[Path, Field(strict=False)] | None = None
     state_dir: Annotated[Path, Field(strict=False)] = Path(".muster")
     simulated_boot_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    checkpoints_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None
     warm_start: Annotated[bool, Field(strict=False)] = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -78,10 +78,11 @@ def open_probe(
     *,
     model: SimulatedModel = SimulatedModel.H100,
     faults: Path | None = None,
+    seed: int = 0,
 ) -> "Probe":
     """This host's GPUs, or so many simulated ones. Raises CommandError with words and advice."""
     if num_simulated is not None:
-        return _open_simulated(model, num_simulated, faults)
+        return _open_simulated(model, num_simulated, faults, seed)
     from agents.probes.interface import ProbeError
     from agents.probes.nvml import open_nvml_probe
 
@@ -91,7 +92,7 @@ def open_probe(
         raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
 
 
-def _open_simulated(model: SimulatedModel, num_gpus: int, faults: Path | None) -> "Probe":
+def _open_simulated(model: SimulatedModel, num_gpus: int, faults: Path | None, seed: int) -> "Probe":
     from agents.probes.faults import FaultFileError, read_faults
     from agents.probes.profiles import PROFILES
     from agents.probes.simulated import SimulatedProbe, simulated_uuids
@@ -101,4 +102,4 @@ def _open_simulated(model: SimulatedModel, num_gpus: int, faults: Path | None) -
             read_faults(faults)
         except FaultFileError as error:
             raise CommandError(str(error), code=Exit.USAGE) from error
-    return SimulatedProbe(PROFILES[model], simulated_uuids(num_gpus), faults_path=faults)
+    return SimulatedProbe(PROFILES[model], simulated_uuids(num_gpus, seed), seed=seed, faults_path=faults)

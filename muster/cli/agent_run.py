@@ -29,6 +29,10 @@ def run(
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, max=72, help="How many simulated GPUs (8).")] = None,
     faults: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File of simulated faults.")] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=65535, help="Of simulated GPUs: each host of a fleet has another.")
+    ] = 0,
+    host_name: Annotated[str | None, typer.Option(help="To enrol as; by default this machine's name.")] = None,
 ) -> None:
     """Watch this host's GPUs and report, until SIGTERM."""
     from agents import daemon
@@ -41,9 +45,9 @@ def run(
     settings = load_settings()
     configure_logs(settings, "agent")
     num_simulated = None if simulated is None else gpus or 8
-    probe = open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults)
+    probe = open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults, seed=seed)
     try:
-        daemon.run(settings, probe, join_token_file=join_token_file)
+        daemon.run(settings, probe, joining=daemon.Joining(join_token_file, host_name))
     except ProbeError as error:
         raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
     except (IdentityError, SpoolInUseError) as error:

@@ -68,7 +68,11 @@ def control() -> None:
 
 
 @worker.command("host")
-def host(node_id: Annotated[str, typer.Option(help="This host's id, node_…")]) -> None:
+def host(
+    node_id: Annotated[
+        str | None, typer.Option(help="Its id, node_…; by default as its agent enrolled.")
+    ] = None,
+) -> None:
     """A GPU host's launcher."""
     from workers.host import main
     from workers.host.ledger_file import LauncherIsRunningError

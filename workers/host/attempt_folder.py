@@ -20,9 +20,11 @@ def boottime_ms() -> int:
 
 
 class AttemptFolder:
-    def __init__(self, state_dir: Path, attempt_id: AttemptId) -> None:
+    """``checkpoints``: where jobs that name no folder keep theirs; shared with every host that may go on with them."""
+
+    def __init__(self, state_dir: Path, attempt_id: AttemptId, checkpoints: Path | None = None) -> None:
         self.path = state_dir / "attempts" / attempt_id
-        self._checkpoints = state_dir / "checkpoints"
+        self._checkpoints = checkpoints or state_dir / "checkpoints"
         self.attempt_id = attempt_id
 
     def write_order(

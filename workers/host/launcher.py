@@ -49,6 +49,7 @@ class HostConfig:
     """``python``: the interpreter for programs that name none (it has torch).
 
     ``is_warm``: keep a torchrun ready that has imported torch, so that a program starts a second or more sooner.
+    ``checkpoints_dir``: where jobs that name no folder keep their checkpoints; None: in the state folder.
     """
 
     node_id: str
@@ -56,6 +57,7 @@ class HostConfig:
     python: str
     boot_id: str
     is_warm: bool = False
+    checkpoints_dir: Path | None = None
 
 
 @dataclass(slots=True)
@@ -324,7 +326,7 @@ class Launcher:
             self._relay.drain(folder.path)
 
     def _folder(self, attempt_id: AttemptId) -> AttemptFolder:
-        return AttemptFolder(self._config.state_dir, attempt_id)
+        return AttemptFolder(self._config.state_dir, attempt_id, self._config.checkpoints_dir)
 
 
 def _free_port() -> int:

@@ -13,6 +13,7 @@ from muster.client.host import HostClient
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings, SettingsError
 from workers.host.doorbell import Doorbell
+from workers.host.identity import HostIdentity, host_identity
 from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LedgerFile, current_boot_id
 from workers.host.log_relay import LogRelay
@@ -22,15 +23,25 @@ LISTENER_PAUSE_S: Final = 2.0
 _log = structlog.get_logger(__name__)
 
 
-def run(settings: Settings, node_id: str) -> None:
+def run(settings: Settings, node_id: str | None = None) -> None:
     """Until SIGTERM or SIGINT; programs run on, and the next launcher adopts them.
 
+    Without ``node_id`` it waits for this host's agent to enrol, and speaks as that node with the agent's token.
+
     Raises:
-        SettingsError: the address or the key of the control plane is missing.
+        SettingsError: the address of the control plane is missing, or a key that was named.
         LauncherIsRunningError: another launcher works in the same state folder.
     """
-    settings.require("api_url", "api_key_file")
-    token = _token(settings)
+    settings.require("api_url")
+    stop = stop_on_signals()
+    identity = host_identity(settings, node_id, stop)
+    if identity is not None:
+        _launch(settings, identity, stop)
+
+
+def _launch(settings: Settings, identity: HostIdentity, stop: threading.Event) -> None:
+    token = _token(identity.key_file)
+    node_id = identity.node_id
     state_dir = settings.state_dir.absolute()
     ledger_file = LedgerFile(state_dir)
     # Two connections: logs must never delay a heartbeat.
@@ -42,6 +53,7 @@ def run(settings: Settings, node_id: str) -> None:
         python=str(settings.job_python or sys.executable),
         boot_id=settings.simulated_boot_id or current_boot_id(),
         is_warm=settings.warm_start,
+        checkpoints_dir=None if settings.checkpoints_dir is None else settings.checkpoints_dir.absolute(),
     )
     launcher = Launcher(config, beats, ledger_file, relay)
     doorbell = Doorbell(state_dir / "bell.sock")
@@ -53,16 +65,15 @@ def run(settings: Settings, node_id: str) -> None:
         loops.append(Loop("bell", ListenerLoop(node_id, doorbell.path, settings.broker_url)))
     _log.info("host_worker_started", node_id=node_id, boot_id=config.boot_id)
     try:
-        run_loops(loops, stop_on_signals())
+        run_loops(loops, stop)
     finally:
         doorbell.close()
         ledger_file.close()
 
 
-def _token(settings: Settings) -> str:
-    path = settings.api_key_file
+def _token(path: Path) -> str:
     try:
-        return path.read_text(encoding="ascii").strip() if path is not None else ""
+        return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"MUSTER_API_KEY_FILE: {path} cannot be read ({error})"]) from error
 

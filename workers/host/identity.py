@@ -1,0 +1,52 @@
+"""As which node this launcher speaks: as it is told, else as its host's agent has enrolled."""
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from muster.settings import Settings
+
+AGENT_FOLDER: Final = "agent"
+_NODE_FILE: Final = "identity.json"
+_TOKEN_FILE: Final = "node.token"  # noqa: S105  # a file's name
+_LOOK_AGAIN_S: Final = 0.25
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HostIdentity:
+    """``key_file``: the node's key or, renewed by the agent, its token."""
+
+    node_id: str
+    key_file: Path
+
+
+class _Enrolled(msgspec.Struct, frozen=True):
+    node_id: str
+
+
+def host_identity(settings: Settings, node_id: str | None, stop: threading.Event) -> HostIdentity | None:
+    """Waits until the agent in the same state folder has enrolled; None: asked to stop before that."""
+    agent = settings.state_dir.absolute() / AGENT_FOLDER
+    is_said = False
+    while not stop.is_set():
+        found = node_id or _enrolled_as(agent / _NODE_FILE)
+        key_file = settings.api_key_file or agent / _TOKEN_FILE
+        if found is not None and (settings.api_key_file is not None or key_file.exists()):
+            return HostIdentity(found, key_file)
+        if not is_said:
+            _log.info("waiting_for_enrolment", identity=str(agent / _NODE_FILE), key=str(key_file))
+            is_said = True
+        stop.wait(_LOOK_AGAIN_S)
+    return None
+
+
+def _enrolled_as(path: Path) -> str | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Enrolled).node_id
+    except (OSError, msgspec.MsgspecError):
+        return None
