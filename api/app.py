@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from api import documents, problems
+from api.address_limit import AddressLimit
 from api.dependencies import AppDependencies
 from api.middleware import Edge
 from api.permissions import declared_routes
@@ -51,6 +52,8 @@ def create_inner_app(dependencies: AppDependencies) -> FastAPI:
     app.state.dependencies = dependencies
     app.state.broadcast = Broadcast(dependencies.units)
     app.state.intake = Intake(dependencies.units, on_flushed=dependencies.on_flushed)
+    limits = dependencies.limits
+    app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     app.include_router(system.router)
     v1 = APIRouter(prefix="/v1")
     for module in (jobs, training, keys, tenants, fleet, cordons, events, enrolment, hosts, telemetry):

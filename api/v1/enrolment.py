@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
+from api.address_limit import limited_by
 from api.bodies import described_by, json_body, wire_body
 from api.changes import Answer, Changing
 from api.dependencies import dependencies_of
@@ -65,7 +66,11 @@ def create_join_token(
     return change.without_key().run(principal, join_tokens.CREATE, work, render)
 
 
-@router.post("/enrol", response_model=None, dependencies=[public("the join token in the body is the credential")])
+@router.post(
+    "/enrol",
+    response_model=None,
+    dependencies=[public("the join token in the body is the credential"), limited_by("joining")],
+)
 def enrol(request: Request, message: Annotated[EnrolRequest, wire_body(EnrolRequest)]) -> Response:
     """Exchange a join token, once, for a node. The same host may repeat its own request."""
     units = dependencies_of(request).units
@@ -74,7 +79,9 @@ def enrol(request: Request, message: Annotated[EnrolRequest, wire_body(EnrolRequ
 
 
 @router.post(
-    "/nodes/{node_id}/token", response_model=None, dependencies=[public("the signature in the body is the credential")]
+    "/nodes/{node_id}/token",
+    response_model=None,
+    dependencies=[public("the signature in the body is the credential"), limited_by("joining")],
 )
 def issue_token(node_id: str, request: Request, message: Annotated[TokenRequest, wire_body(TokenRequest)]) -> Response:
     """A token for an hour, against a signature by the node's own key."""

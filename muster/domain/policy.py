@@ -72,11 +72,15 @@ class ReclaimPolicy(StrictModel):
 
 
 class LimitPolicy(StrictModel):
+    """``joining_*``: requests to enrol and for a node's token, from one address, before which no key is asked for."""
+
     json_body_bytes: Annotated[int, Field(ge=1024, le=64 << 20)] = 1 << 20
     json_depth: Annotated[int, Field(ge=4, le=256)] = 32
     page_items: Annotated[int, Field(ge=1, le=1000)] = 200
     log_bytes_per_stream: Annotated[int, Field(ge=4096, le=1 << 30)] = 8 << 20
     idempotency_hours: Annotated[int, Field(ge=24, le=720)] = 24
+    joining_burst: Annotated[int, Field(ge=1, le=100_000)] = 120
+    joining_per_s: Annotated[float, Field(ge=0.01, le=10_000, strict=False)] = 4.0
 
 
 class RetentionPolicy(StrictModel):

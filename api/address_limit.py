@@ -1,0 +1,75 @@
+"""A token bucket for each address, before routes that anyone may ask: nobody guesses there at leisure."""
+
+import ipaddress
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastapi import Depends, Request
+
+from muster.domain.errors import RateLimitedError
+
+MAX_ADDRESSES: Final = 10_000
+_IPV6_PREFIX: Final = 64
+"""What one host of IPv6 commonly has to itself: all of it counts as one address."""
+
+
+class AddressLimit:
+    """``burst`` requests at once from one address, then ``per_s``.
+
+    Of too many addresses the one that was unseen for longest is forgotten.
+    """
+
+    def __init__(
+        self,
+        burst: int,
+        per_s: float,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        max_addresses: int = MAX_ADDRESSES,
+    ) -> None:
+        self._burst = burst
+        self._per_s = per_s
+        self._clock_s = clock_s
+        self._max_addresses = max_addresses
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, address: str | None) -> None:
+        """Raises ``RateLimitedError``, which says when to come again."""
+        name = _name_of(address)
+        now_s = self._clock_s()
+        with self._lock:
+            left, seen_s = self._buckets.pop(name, (float(self._burst), now_s))
+            left = min(self._burst, left + (now_s - seen_s) * self._per_s)
+            is_taken = left >= 1
+            self._buckets[name] = (left - 1 if is_taken else left, now_s)
+            if len(self._buckets) > self._max_addresses:
+                self._buckets.popitem(last=False)
+        if not is_taken:
+            wait_s = math.ceil((1 - left) / self._per_s)
+            raise RateLimitedError("too many requests from this address", retry_after_s=max(1, wait_s))
+
+
+def limited_by(name: str) -> Any:
+    """A route's dependency: takes from the limit that the application carries as ``app.state.<name>``."""
+
+    async def take(request: Request) -> None:
+        limit: AddressLimit = getattr(request.app.state, name)
+        limit.take(request.client.host if request.client else None)
+
+    return Depends(take)
+
+
+def _name_of(address: str | None) -> str:
+    try:
+        found = ipaddress.ip_address(address or "")
+    except ValueError:
+        return address or "unknown"
+    if isinstance(found, ipaddress.IPv6Address):
+        mapped = found.ipv4_mapped
+        return str(mapped or ipaddress.ip_network((found, _IPV6_PREFIX), strict=False))
+    return str(found)
