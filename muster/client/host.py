@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from muster.client.key_file import KeyFile
 from muster.client.transport import UnreachableError, open_http, send
 from muster.domain.ids import AttemptId
 from muster.wire.host import (
@@ -26,8 +27,8 @@ _Answer = TypeVar("_Answer")
 class HostClient:
     """Heartbeat, claim, report and send logs as one node. Each call raises ``UnreachableError`` or ``Problem``."""
 
-    def __init__(self, api_url: str, token: str, *, ca_file: Path | None = None) -> None:
-        self._http = open_http(api_url, token, ca_file=ca_file)
+    def __init__(self, api_url: str, key: str | KeyFile, *, ca_file: Path | None = None) -> None:
+        self._http = open_http(api_url, key, ca_file=ca_file)
 
     def close(self) -> None:
         self._http.close()

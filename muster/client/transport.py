@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from muster import __version__
+from muster.client.key_file import KeyFile
 
 CONNECT_TIMEOUT_S: Final = 2.0
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -38,7 +39,7 @@ class InsecureAddressError(ValueError):
 
 
 def open_http(
-    api_url: str, token: str, *, ca_file: Path | None = None, keep_alive_s: float = KEEP_ALIVE_S
+    api_url: str, key: str | KeyFile, *, ca_file: Path | None = None, keep_alive_s: float = KEEP_ALIVE_S
 ) -> httpx.Client:
     """A client that never follows redirects, so a key never goes to another host.
 
@@ -51,9 +52,13 @@ def open_http(
     if parts.scheme != "https" and parts.hostname not in _LOOPBACK and not (parts.hostname or "").startswith("127."):
         message = f"{api_url}: must be https:// beyond loopback, since a key would cross the network in clear"
         raise InsecureAddressError(message)
+    headers = {"User-Agent": f"muster/{__version__}"}
+    if isinstance(key, str):
+        headers["Authorization"] = f"Bearer {key}"
     return httpx.Client(
         base_url=api_url,
-        headers={"Authorization": f"Bearer {token}", "User-Agent": f"muster/{__version__}"},
+        headers=headers,
+        auth=None if isinstance(key, str) else key,
         timeout=httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=keep_alive_s),
         verify=ssl.create_default_context(cafile=str(ca_file)) if ca_file else True,

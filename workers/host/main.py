@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from muster.client.host import HostClient
+from muster.client.key_file import KeyFile
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings, SettingsError
 from workers.host.doorbell import Doorbell
@@ -40,12 +41,11 @@ def run(settings: Settings, node_id: str | None = None) -> None:
 
 
 def _launch(settings: Settings, identity: HostIdentity, stop: threading.Event) -> None:
-    token = _token(identity.key_file)
     node_id = identity.node_id
     state_dir = settings.state_dir.absolute()
     ledger_file = LedgerFile(state_dir)
     # Two connections: logs must never delay a heartbeat.
-    beats, logs = (HostClient(str(settings.api_url), token, ca_file=settings.api_ca_file) for _ in range(2))
+    beats, logs = (_client(settings, identity.key_file) for _ in range(2))
     relay = LogRelay(state_dir, logs)
     config = HostConfig(
         node_id=node_id,
@@ -71,11 +71,13 @@ def _launch(settings: Settings, identity: HostIdentity, stop: threading.Event) -
         ledger_file.close()
 
 
-def _token(path: Path) -> str:
+def _client(settings: Settings, key_file: Path) -> HostClient:
+    """Where the agent renews its hourly token in the file, the new one is taken once the old one is refused."""
     try:
-        return path.read_text(encoding="ascii").strip()
+        key = KeyFile(key_file)
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"MUSTER_API_KEY_FILE: {path} cannot be read ({error})"]) from error
+        raise SettingsError([f"MUSTER_API_KEY_FILE: {key_file} cannot be read ({error})"]) from error
+    return HostClient(str(settings.api_url), key, ca_file=settings.api_ca_file)
 
 
 def _relay_logs(relay: LogRelay, stop: threading.Event) -> None:
