@@ -1,6 +1,7 @@
-"""Evidence as it is stored, the breaker's memory, and what wants a person."""
+"""Evidence as it is stored, repairs, the breaker's memory, and what wants a person."""
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, text
@@ -42,6 +43,51 @@ class EvidenceRow(Base):
     dismissed_at: Mapped[datetime | None] = mapped_column(default=None)
     dismissed_by: Mapped[str | None] = mapped_column(default=None)
     dismiss_reason: Mapped[str | None] = mapped_column(default=None)
+
+
+class RepairAction(StrEnum):
+    RESET = "reset"
+    REBOOT = "reboot"
+    POWER_CYCLE = "power_cycle"
+    FIELD_DIAGNOSIS = "field_diagnosis"
+    SWAP = "swap"
+    OTHER = "other"
+
+
+class RepairOutcome(StrEnum):
+    """How a repair ended. CONDEMNED: new condemning evidence came during it."""
+
+    DONE = "done"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CONDEMNED = "condemned"
+    RETIRED = "retired"
+
+
+class Repair(Base):
+    """One action on a quarantined GPU. Attempts count by board (``serial``) and by what they were for."""
+
+    __tablename__ = "repairs"
+    __table_args__ = (
+        CheckConstraint("(ended_at IS NULL) = (outcome IS NULL)", name="ended"),
+        Index("uq_repairs_open", "gpu_uuid", unique=True, postgresql_where=text("ended_at IS NULL")),
+        Index(None, "gpu_uuid", "began_at"),
+        Index(None, "serial", "began_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    gpu_uuid: Mapped[GpuUuid] = mapped_column(ForeignKey("gpus.uuid"))
+    serial: Mapped[str | None]
+    fault_group: Mapped[str]
+    action: Mapped[RepairAction] = mapped_column(EnumText(RepairAction), one_of("action", RepairAction))
+    reason: Mapped[str]
+    started_by: Mapped[str]
+    began_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None] = mapped_column(default=None)
+    outcome: Mapped[RepairOutcome | None] = mapped_column(
+        EnumText(RepairOutcome), one_of("outcome", RepairOutcome), default=None
+    )
+    words: Mapped[str | None] = mapped_column(default=None)
 
 
 class Breaker(Base):

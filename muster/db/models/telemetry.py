@@ -32,7 +32,8 @@ class NodeLatest(Base):
     """The newest state of one node's agent, and the row that a flush locks for the node.
 
     ``boot_order`` counts the boots that were believed as current; ``newest_ms`` is the latest time one of them said.
-    ``skew_ms``: receipt minus the agent's own time.
+    ``skew_ms``: receipt minus the agent's own time. ``judge_memory``: by GPU, what the judgement of its samples
+    remembers beside ``gpu_latest``; of a healthy GPU that is nothing.
     """
 
     __tablename__ = "node_latest"
@@ -47,6 +48,7 @@ class NodeLatest(Base):
     received_at: Mapped[datetime | None] = mapped_column(default=None)
     skew_ms: Mapped[int] = mapped_column(BigInteger, default=0)
     readings: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    judge_memory: Mapped[dict[str, Any] | None] = mapped_column(default=None)
 
 
 class TelemetryBlock(Base):
@@ -114,7 +116,10 @@ class TelemetryGap(Base):
 
 
 class StoredSignal(Base):
-    """The judge's inbox: each event of an agent once, however often it is sent. ``is_open`` goes from true to false."""
+    """The judge's inbox: each event of an agent once, however often it is sent, and what samples gave rise to.
+
+    ``is_open`` goes from true to false. ``judge_fault``: why it could not be judged; not before ``judge_after`` again.
+    """
 
     __tablename__ = "gpu_signals"
     __table_args__ = (
@@ -136,3 +141,5 @@ class StoredSignal(Base):
     values: Mapped[dict[str, Any]]
     is_open: Mapped[bool]
     judged_at: Mapped[datetime | None] = mapped_column(default=None)
+    judge_after: Mapped[datetime | None] = mapped_column(default=None)
+    judge_fault: Mapped[str | None] = mapped_column(default=None)

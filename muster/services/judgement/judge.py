@@ -1,93 +1,196 @@
-"""The judge: events of agents become evidence, scores and moves. Any number may run; each takes its own signals.
+"""The judge: what agents report becomes evidence, scores and moves. Any number may run; each takes its own signals.
 
-What is judged is marked in the same transaction, so a signal has effect once, whoever dies when.
+What is judged is marked in the same transaction, so a signal has effect once, whoever dies when. A batch that fails is
+taken one by one: what fails alone is set aside, and stops nothing else.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from sqlalchemy import select
+import structlog
+from sqlalchemy import Select, or_, select
 
-from health.detectors.registry import closings_of, judge_signal
+from health.detectors.detector import Closing
 from health.evidence import close, join
 from muster.db.models import Gpu, PolicyVersion, StoredSignal
-from muster.domain.evidence import Evidence, Finding, GpuSignal
+from muster.domain.errors import UnavailableError
+from muster.domain.evidence import Evidence, Finding
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
 from muster.identity import new_id
+from muster.services.judgement.inbox import Said, said_by
 from muster.services.judgement.moves import judge_gpus, lock_gpus
-from muster.services.judgement.rows import evidence_about, signal_of, store_evidence
+from muster.services.judgement.rows import evidence_about, store_evidence
+from muster.services.judgement.set_aside import close_for, set_gpu_aside, set_signal_aside
 from muster.services.lives import to_ms
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 
 SIGNALS: Final = declare_action("judge.signals")
 TIME: Final = declare_action("judge.time")
+SET_ASIDE: Final = declare_action("judge.set_aside")
 BATCH: Final = 200
+_log = structlog.get_logger(__name__)
 
 
 def judge_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """One round: the oldest unjudged events, then the GPUs whose time has come. Returns how many were looked at."""
-
-    def signals() -> int:
-        with units.begin(principal, SIGNALS, quiet=True) as unit:
-            return _judge_signals(unit)
-
-    def time() -> int:
-        with units.begin(principal, TIME, quiet=True) as unit:
-            return _judge_due(unit)
-
-    return retrying(signals) + retrying(time)
+    """One round: the oldest unjudged signals, then the GPUs whose time has come. Returns how many were looked at."""
+    round_ = _Round(units, principal)
+    return round_.judge_signals() + round_.judge_due()
 
 
-def judge_findings(unit: UnitOfWork, findings: Sequence[Finding], signals: Sequence[GpuSignal] = ()) -> int:
+def judge_findings(unit: UnitOfWork, said: Sequence[Said]) -> int:
     """Findings become evidence, and the GPUs they are about are judged. Returns how many moved."""
     unit.principal.require(Permission.SYSTEM_RUN)
     policy = active_policy(unit.session)
-    about = {finding.gpu_uuid for finding in findings} | {signal.gpu_uuid for signal in signals}
-    gpus = lock_gpus(unit, sorted(uuid for uuid in about if uuid is not None))
-    known_gpus: set[GpuUuid] = {gpu.uuid for gpu in gpus}
-    nodes = {finding.node_id for finding in findings} | {signal.node_id for signal in signals}
-    remembered = {each.id: each for each in evidence_about(unit, known_gpus, nodes)}
-    for finding in findings:
-        if finding.gpu_uuid is None or finding.gpu_uuid in known_gpus:
-            _note(unit, finding, remembered, policy)
-    for signal in signals:
-        _close(unit, signal, remembered)
-    unit.session.flush()
-    return judge_gpus(unit, gpus, policy.health, _policy_version(unit))
+    return judge_gpus(unit, _take_note(unit, said, policy), policy.health, policy_version(unit))
 
 
-def _judge_signals(unit: UnitOfWork) -> int:
-    query = (
+def policy_version(unit: UnitOfWork) -> int | None:
+    return unit.session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
+
+
+class _Round:
+    def __init__(self, units: UnitOfWorkFactory, principal: Principal) -> None:
+        self._units = units
+        self._principal = principal
+
+    def judge_signals(self) -> int:
+        def batch() -> int:
+            with self._begin(SIGNALS) as unit:
+                rows = unit.session.scalars(_oldest_waiting(unit).with_for_update(skip_locked=True)).all()
+                if rows:
+                    judge_findings(unit, _said_by(unit, rows))
+                    _mark(unit, rows)
+                return len(rows)
+
+        def waiting() -> list[tuple[str, str]]:
+            with self._begin(SIGNALS) as unit:
+                return [(row.node_id, row.signal_id) for row in unit.session.scalars(_oldest_waiting(unit))]
+
+        return self._in_batch(batch, waiting, self._judge_signal, self._set_signal_aside)
+
+    def judge_due(self) -> int:
+        """GPUs on which time alone has an effect: decay, dwell, the end of a probation."""
+
+        def batch() -> int:
+            with self._begin(TIME) as unit:
+                return _judge_gpus(unit, _due_gpus(unit))
+
+        def waiting() -> list[GpuUuid]:
+            with self._begin(TIME) as unit:
+                return _due_gpus(unit)
+
+        return self._in_batch(batch, waiting, self._judge_gpu, self._set_gpu_aside)
+
+    def _begin(self, action: str) -> UnitOfWork:
+        return self._units.begin(self._principal, action, quiet=True)
+
+    def _in_batch(
+        self,
+        batch: Callable[[], int],
+        waiting: Callable[[], Sequence[Any]],
+        alone: Callable[[Any], None],
+        set_aside: Callable[[Any, Exception], None],
+    ) -> int:
+        """All at once; where that fails, each alone, so that a poisoned one stops nobody else."""
+        try:
+            return retrying(batch)
+        except UnavailableError:
+            raise
+        except Exception:  # noqa: BLE001  # whatever it is, it must not stop the judge
+            _log.exception("judge_batch_failed")
+        keys = waiting()
+        for key in keys:
+            try:
+                retrying(lambda key=key: alone(key))  # type: ignore[misc]  # bound at once
+            except UnavailableError:
+                raise
+            except Exception as error:  # noqa: BLE001  # its own fault, whatever it is
+                _log.exception("judge_sets_aside", subject=key)
+                retrying(lambda key=key, error=error: set_aside(key, error))  # type: ignore[misc]  # bound at once
+        return len(keys)
+
+    def _judge_signal(self, key: tuple[str, str]) -> None:
+        """Its evidence alone. The GPUs are due then: what fails in judging one is its fault, not the signal's."""
+        with self._begin(SIGNALS) as unit:
+            row = _locked_signal(unit, key)
+            if row is not None:
+                for gpu in _take_note(unit, _said_by(unit, [row]), active_policy(unit.session)):
+                    gpu.judge_at = unit.now
+                _mark(unit, [row])
+
+    def _set_signal_aside(self, key: tuple[str, str], error: Exception) -> None:
+        with self._begin(SET_ASIDE) as unit:
+            row = _locked_signal(unit, key)
+            if row is not None:
+                set_signal_aside(unit, row, error)
+
+    def _judge_gpu(self, uuid: GpuUuid) -> None:
+        with self._begin(TIME) as unit:
+            _judge_gpus(unit, [uuid])
+
+    def _set_gpu_aside(self, uuid: GpuUuid, error: Exception) -> None:
+        with self._begin(SET_ASIDE) as unit:
+            for gpu in lock_gpus(unit, [uuid]):
+                set_gpu_aside(unit, gpu, error)
+
+
+def _oldest_waiting(unit: UnitOfWork) -> Select[StoredSignal]:
+    is_due = or_(StoredSignal.judge_after.is_(None), StoredSignal.judge_after <= unit.now)
+    return (
         select(StoredSignal)
-        .where(StoredSignal.judged_at.is_(None))
+        .where(StoredSignal.judged_at.is_(None), is_due)
         .order_by(StoredSignal.received_at, StoredSignal.node_id, StoredSignal.signal_id)
         .limit(BATCH)
-        .with_for_update(skip_locked=True)
     )
-    rows = unit.session.scalars(query).all()
-    if not rows:
-        return 0
-    policy = active_policy(unit.session)
-    signals = [signal_of(row) for row in rows]
-    findings = [finding for signal in signals for finding in judge_signal(signal, policy.health)]
+
+
+def _locked_signal(unit: UnitOfWork, key: tuple[str, str]) -> StoredSignal | None:
+    """None where another judge has it, or had it."""
+    query = select(StoredSignal).where(
+        StoredSignal.node_id == key[0], StoredSignal.signal_id == key[1], StoredSignal.judged_at.is_(None)
+    )
+    return unit.session.scalar(query.with_for_update(skip_locked=True))
+
+
+def _said_by(unit: UnitOfWork, rows: Sequence[StoredSignal]) -> list[Said]:
+    return said_by(rows, active_policy(unit.session).health)
+
+
+def _mark(unit: UnitOfWork, rows: Sequence[StoredSignal]) -> None:
+    close_for(unit, rows, ())
     for row in rows:
-        row.judged_at = unit.now
-    judge_findings(unit, findings, signals)
-    return len(rows)
+        row.judged_at, row.judge_after, row.judge_fault = unit.now, None, None
 
 
-def _judge_due(unit: UnitOfWork) -> int:
-    """GPUs on which time alone has an effect: decay, dwell, the end of a probation."""
-    due = select(Gpu.uuid).where(Gpu.judge_at <= unit.now).order_by(Gpu.judge_at).limit(BATCH)
-    uuids = unit.session.scalars(due).all()
+def _due_gpus(unit: UnitOfWork) -> list[GpuUuid]:
+    query = select(Gpu.uuid).where(Gpu.judge_at <= unit.now).order_by(Gpu.judge_at).limit(BATCH)
+    return list(unit.session.scalars(query))
+
+
+def _judge_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> int:
     if not uuids:
         return 0
     gpus = lock_gpus(unit, uuids)
-    judge_gpus(unit, gpus, active_policy(unit.session).health, _policy_version(unit))
+    judge_gpus(unit, gpus, active_policy(unit.session).health, policy_version(unit))
+    close_for(unit, (), [gpu.uuid for gpu in gpus])
     return len(gpus)
+
+
+def _take_note(unit: UnitOfWork, said: Sequence[Said], policy: Policy) -> list[Gpu]:
+    """What was said as evidence, and the GPUs that it is about, locked."""
+    gpus = lock_gpus(unit, sorted({each.gpu_uuid for each in said if each.gpu_uuid is not None}))
+    known_gpus: set[GpuUuid] = {gpu.uuid for gpu in gpus}
+    remembered = {each.id: each for each in evidence_about(unit, known_gpus, {each.node_id for each in said})}
+    for each in said:
+        if isinstance(each, Closing):
+            _close(unit, each, remembered)
+        elif each.gpu_uuid is None or each.gpu_uuid in known_gpus:
+            _note(unit, each, remembered, policy)
+    unit.session.flush()
+    return gpus
 
 
 def _note(unit: UnitOfWork, finding: Finding, remembered: dict[EvidenceId, Evidence], policy: Policy) -> None:
@@ -99,14 +202,9 @@ def _note(unit: UnitOfWork, finding: Finding, remembered: dict[EvidenceId, Evide
     store_evidence(unit, joined.evidence, is_new=joined.is_new)
 
 
-def _close(unit: UnitOfWork, signal: GpuSignal, remembered: dict[EvidenceId, Evidence]) -> None:
-    for closing in closings_of(signal):
-        for evidence in tuple(remembered.values()):
-            closed = close(evidence, closing)
-            if closed != evidence:
-                remembered[evidence.id] = closed
-                store_evidence(unit, closed, is_new=False)
-
-
-def _policy_version(unit: UnitOfWork) -> int | None:
-    return unit.session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
+def _close(unit: UnitOfWork, closing: Closing, remembered: dict[EvidenceId, Evidence]) -> None:
+    for evidence in tuple(remembered.values()):
+        closed = close(evidence, closing)
+        if closed != evidence:
+            remembered[evidence.id] = closed
+            store_evidence(unit, closed, is_new=False)
