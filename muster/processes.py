@@ -1,6 +1,9 @@
 """What every long-running process of ours does alike: stop on a signal, and keep its loops alive."""
 
+import ctypes
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +15,7 @@ import structlog
 from muster.domain.errors import MusterError
 
 FAULT_PAUSE_S: Final = 1.0
+_PR_SET_PDEATHSIG: Final = 1
 _log = structlog.get_logger(__name__)
 
 
@@ -21,6 +25,17 @@ def stop_on_signals() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
+
+
+def end_with_parent(parent_pid: int) -> None:
+    """From here on this process dies with the one that started it, killed or not. Only Linux can: elsewhere it stays.
+
+    The kernel's signal follows the parent's thread that forked; that one must live as long as this process should.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:  # it died before the line above
+        raise SystemExit("the parent is gone")
 
 
 @dataclass(frozen=True, slots=True)

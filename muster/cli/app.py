@@ -7,7 +7,7 @@ import typer
 from typer.exceptions import TyperException
 
 from muster import __version__
-from muster.cli import agent, agent_run, audit, cordons, doctor, events, fleet, jobs, keys, sim, stack
+from muster.cli import agent, agent_run, audit, cordons, doctor, events, fleet, jobs, keys, sim, stack, up
 from muster.cli.exits import Exit, close_quietly, say_fault
 
 app = typer.Typer(
@@ -30,7 +30,7 @@ agent.app.command("run")(agent_run.run)
 app.add_typer(agent.app, name="agent")
 app.add_typer(sim.app, name="sim")
 app.add_typer(agent_run.join_tokens, name="join-token")
-app.command("up")(stack.up)
+app.command("up")(up.up)
 app.command("api")(stack.api)
 app.command("scheduler")(stack.scheduler)
 app.command("migrate")(stack.migrate)

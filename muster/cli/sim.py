@@ -23,6 +23,8 @@ KINDS = {
     "clock_event": "bits",
     "heat": "temperature_c",
     "nvlink_down": "count",
+    "wrong_result": None,
+    "slow": None,
 }
 """Kind of fault → what its number means."""
 

@@ -1,11 +1,10 @@
-"""``muster up`` and the processes that it is made of."""
+"""The processes that a control plane is made of, each by itself."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from muster.cli.exits import CommandError, Exit
+from muster.cli.exits import CommandError
 from muster.failpoints import require_known
 from muster.logs import configure_logs
 from muster.settings import Settings, load_settings
@@ -17,26 +16,6 @@ def _settings(component: str) -> Settings:
     settings = load_settings()
     configure_logs(settings, component)
     return settings
-
-
-def up(
-    state_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path(".muster"),
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8420,
-    gpus: Annotated[int, typer.Option(min=1, max=72, help="Simulated GPUs of this machine.")] = 8,
-    *,
-    exit_when_held: Annotated[
-        bool, typer.Option("--exit", help="Run a job through, then stop; exit code 0 if it held.")
-    ] = False,
-) -> int:
-    """Start the whole control plane on this machine, with one simulated host."""
-    from muster.embedded.errors import EmbeddedServerError
-    from muster.embedded.stack import StackError, run_stack
-
-    _settings("up")
-    try:
-        return run_stack(state_dir=state_dir, port=port, exit_when_held=exit_when_held, num_gpus=gpus)
-    except (StackError, EmbeddedServerError) as error:
-        raise CommandError(str(error), f"Logs are in {state_dir / 'logs'}.", Exit.FAILED) from error
 
 
 def api() -> None:
@@ -69,9 +48,7 @@ def control() -> None:
 
 @worker.command("host")
 def host(
-    node_id: Annotated[
-        str | None, typer.Option(help="Its id, node_…; by default as its agent enrolled.")
-    ] = None,
+    node_id: Annotated[str | None, typer.Option(help="Its id, node_…; by default as its agent enrolled.")] = None,
 ) -> None:
     """A GPU host's launcher."""
     from workers.host import main

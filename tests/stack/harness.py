@@ -21,17 +21,17 @@ from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.db.models import AllocationGpu, Event
 from muster.domain.policy import ContactPolicy, DispatchPolicy, Policy
+from muster.domain.principals import Role
 from muster.domain.states import AllocationState
-from muster.embedded.bootstrap import bootstrap
+from muster.embedded.bootstrap import bootstrap, key_file
 from muster.embedded.broker import BrokerServer
 from muster.embedded.children import Child, child_environment
 from muster.embedded.ports import free_port
 from muster.embedded.postgres import PostgresServer
-from muster.services.policies import ACTIVATE, store_policy
 from muster.services.sealer import verify_audit
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
-from tests.fleet_factory import OPERATOR
+from tests.fleet_factory import enrol_host
 from tests.waiting import wait_until
 
 POLICY: Final = Policy(
@@ -79,9 +79,10 @@ class Stack:
         migrate.upgrade(self.postgres.url())
         self.engine = make_engine(self.postgres.url())
         self.units = UnitOfWorkFactory(self.engine)
-        with self.units.begin(OPERATOR, ACTIVATE) as unit:
-            store_policy(unit, POLICY, reason="scaled for tests")
-        self.identities = bootstrap(self.units, self.folder / "keys", num_gpus=8)
+        keys = self.folder / "keys"
+        self.identities = bootstrap(self.units, keys, policy=POLICY, policy_name="timers of the tests")
+        self.node_id = enrol_host(self.units, "local", num_gpus=8)
+        self.node_key_file = key_file(self.units, keys / "node.key", Role.NODE, node_id=self.node_id)
         for name in NAMES:
             self.spawn(name)
         self.client = RestClient(f"http://127.0.0.1:{self.port}", self.identities.tenant_key_file.read_text().strip())
@@ -89,13 +90,11 @@ class Stack:
 
     def spawn(self, name: str, *, failpoints: str = "") -> Child:
         """Start one process, perhaps with a failpoint armed."""
-        arguments = (
-            ["worker", "host", "--node-id", self.identities.node_id] if name == "worker-host" else name.split("-")
-        )
+        arguments = ["worker", "host", "--node-id", self.node_id] if name == "worker-host" else name.split("-")
         shared: dict[str, str | int | Path] = {"broker_url": self.broker.url, "failpoints": failpoints}
         if name == "worker-host":
             url = f"http://127.0.0.1:{self.port}"
-            shared |= {"api_url": url, "api_key_file": self.identities.node_key_file, "state_dir": self.folder / "host"}
+            shared |= {"api_url": url, "api_key_file": self.node_key_file, "state_dir": self.folder / "host"}
         else:
             shared |= {"database_url": self.postgres.url(), "secret_key_file": self.folder / "secret.key"}
             shared |= {"api_port": self.port}

@@ -1,7 +1,7 @@
 """The host's end of the bell: a small Celery worker whose one task pokes the launcher's doorbell socket.
 
-Run by the launcher as a child that dies with it: ``python -m workers.bell.listener NODE_ID SOCKET``, with the broker's
-address in the environment, so that it shows in no process list.
+Run by the launcher as a child that dies with it: ``python -m workers.bell.listener NODE_ID SOCKET LAUNCHER_PID``, with
+the broker's address in the environment, so that it shows in no process list.
 """
 
 import os
@@ -12,6 +12,7 @@ from typing import Final
 
 from celery import Celery
 
+from muster.processes import end_with_parent
 from workers.bell.celery_app import RING, host_queue, make_celery
 
 BROKER_VARIABLE: Final = "MUSTER_BROKER_URL"
@@ -37,7 +38,8 @@ def make_listener(broker_url: str, doorbell: Path) -> Celery:
 
 
 def main(arguments: list[str]) -> None:
-    node_id, doorbell = arguments
+    node_id, doorbell, launcher_pid = arguments
+    end_with_parent(int(launcher_pid))
     app = make_listener(os.environ[BROKER_VARIABLE], Path(doorbell))
     app.worker_main(
         [

@@ -89,7 +89,7 @@ class ListenerLoop:
     """Keeps the bell's Celery worker running; without a broker the host still works, a heartbeat later."""
 
     def __init__(self, node_id: str, doorbell: Path, broker_url: str) -> None:
-        self._command = [sys.executable, "-m", "workers.bell.listener", node_id, str(doorbell)]
+        self._command = [sys.executable, "-m", "workers.bell.listener", node_id, str(doorbell), str(os.getpid())]
         self._environment = {**os.environ, "MUSTER_BROKER_URL": broker_url}
 
     def __call__(self, stop: threading.Event) -> None:

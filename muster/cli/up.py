@@ -1,0 +1,94 @@
+"""``muster up``: the whole stack on this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from muster.cli.exits import CommandError, Exit
+from muster.logs import configure_logs
+from muster.settings import load_settings
+
+if TYPE_CHECKING:
+    from muster.domain.policy import Policy
+    from muster.embedded.hosts import LocalHost
+
+TOUR_POLICY: Final = Path(__file__).parents[2] / "policy" / "tour.yaml"
+
+
+def up(
+    state_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path(".muster"),
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8420,
+    hosts: Annotated[
+        str, typer.Option(help="The GPUs of each simulated host: h100, a100 or h200.")
+    ] = "h100,h100,a100,a100",
+    gpus: Annotated[int, typer.Option(min=1, max=72, help="Simulated GPUs of each host.")] = 8,
+    policy: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Instead of policy/tour.yaml.")
+    ] = None,
+    *,
+    real: Annotated[bool, typer.Option("--real", help="This machine's own GPUs, by NVML.")] = False,
+    exit_when_held: Annotated[
+        bool, typer.Option("--exit", help="Run a job through, then stop; exit code 0 if it held.")
+    ] = False,
+) -> int:
+    """Start the whole control plane on this machine, with simulated hosts or its own GPUs."""
+    from muster.embedded.errors import EmbeddedServerError
+    from muster.embedded.stack import StackError, StackPlan, run_stack
+
+    configure_logs(load_settings(), "up")
+    state_dir = state_dir.absolute()
+    policy_file = policy or TOUR_POLICY
+    plan = StackPlan(
+        state_dir=state_dir,
+        port=port,
+        hosts=_real_host(state_dir) if real else _simulated_hosts(hosts, gpus, state_dir),
+        policy=_policy(policy_file),
+        policy_name=_policy_words(policy),
+    )
+    try:
+        return run_stack(plan, exit_when_held=exit_when_held)
+    except (StackError, EmbeddedServerError) as error:
+        raise CommandError(str(error), f"Logs are in {state_dir / 'logs'}.", Exit.FAILED) from error
+
+
+def _policy_words(given: Path | None) -> str:
+    if given is not None:
+        return str(given)
+    return "policy/tour.yaml: timers scaled, so that days pass in seconds"
+
+
+def _policy(path: Path) -> "Policy":
+    import yaml
+    from pydantic import ValidationError
+
+    from muster.domain.policy import Policy
+
+    try:
+        return Policy.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {}, strict=False)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CommandError(f"{path}: cannot be read as YAML ({error})", "", Exit.USAGE) from error
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise CommandError(f"{path}: {faults}", "", Exit.USAGE) from error
+
+
+def _simulated_hosts(text: str, num_gpus: int, state_dir: Path) -> "tuple[LocalHost, ...]":
+    from muster.embedded.hosts import MODELS, simulated_hosts
+
+    models = [word.strip().lower() for word in text.split(",") if word.strip()]
+    unknown = sorted(set(models) - set(MODELS))
+    if unknown or not models:
+        words = f"--hosts names {', '.join(unknown)}" if unknown else "--hosts names none"
+        raise CommandError(words, f"There are: {', '.join(MODELS)}; such as --hosts h100,a100.", Exit.USAGE)
+    return tuple(simulated_hosts(models, num_gpus, state_dir / "hosts"))
+
+
+def _real_host(state_dir: Path) -> "tuple[LocalHost, ...]":
+    """Refused at once where there is no driver to ask."""
+    from agents.host_facts import host_name
+    from muster.cli.agent import open_probe
+    from muster.embedded.hosts import real_host
+
+    open_probe().close()
+    return (real_host(host_name(), state_dir / "hosts"),)
