@@ -41,7 +41,7 @@ class InsecureAddressError(ValueError):
 def open_http(
     api_url: str, key: str | KeyFile, *, ca_file: Path | None = None, keep_alive_s: float = KEEP_ALIVE_S
 ) -> httpx.Client:
-    """A client that never follows redirects, so a key never goes to another host.
+    """A client that never follows redirects, so a key never goes to another host. An empty key is not sent at all.
 
     ``keep_alive_s``: how long an idle connection is kept; below the server's own 60 s.
 
@@ -53,7 +53,7 @@ def open_http(
         message = f"{api_url}: must be https:// beyond loopback, since a key would cross the network in clear"
         raise InsecureAddressError(message)
     headers = {"User-Agent": f"muster/{__version__}"}
-    if isinstance(key, str):
+    if isinstance(key, str) and key:
         headers["Authorization"] = f"Bearer {key}"
     return httpx.Client(
         base_url=api_url,
