@@ -198,6 +198,10 @@ class TelemetryFigures(Collector):
             "muster_telemetry_reports": ("Reports stored", self._intake.num_reports),
             "muster_telemetry_duplicates": ("Reports that had come before", self._intake.num_duplicates),
             "muster_telemetry_groups": ("Group commits", self._intake.num_groups),
+            "muster_telemetry_reports_not_judged": (
+                "Reports whose samples could not be judged",
+                self._intake.judge.num_failed,
+            ),
             "muster_telemetry_unknown_gpus": (
                 "Samples of GPUs that no node has enrolled",
                 self._intake.num_unknown_gpus,

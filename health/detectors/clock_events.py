@@ -19,7 +19,7 @@ HW_SLOWDOWN: Final = 0x8
 SW_THERMAL: Final = 0x20
 HW_THERMAL: Final = 0x40
 POWER_BRAKE: Final = 0x80
-_HARMFUL: Final = HW_SLOWDOWN | SW_THERMAL | HW_THERMAL | POWER_BRAKE
+HARMFUL: Final = HW_SLOWDOWN | SW_THERMAL | HW_THERMAL | POWER_BRAKE
 _REASONS: Final = INDEX["clock_event_reasons"]
 
 
@@ -48,7 +48,7 @@ def judge(windows: Windows, reading: Reading, policy: HealthPolicy) -> tuple[Win
     value = reading.sample.values[_REASONS]
     if value is None:
         return windows, NO_FINDINGS
-    reasons = int(value) & _HARMFUL
+    reasons = int(value) & HARMFUL
     if not reasons and windows == NO_WINDOWS:
         return windows, NO_FINDINGS
     if reasons & (HW_THERMAL | POWER_BRAKE):

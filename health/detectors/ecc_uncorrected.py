@@ -11,8 +11,8 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.metrics import INDEX
 
 NAME: Final = "ecc_uncorrected"
-_VOLATILE: Final = INDEX["ecc_uncorrected_volatile"]
-_AGGREGATE: Final = INDEX["ecc_uncorrected_aggregate"]
+VOLATILE: Final = INDEX["ecc_uncorrected_volatile"]
+AGGREGATE: Final = INDEX["ecc_uncorrected_aggregate"]
 
 
 def judge(reading: Reading, policy: HealthPolicy) -> Findings:
@@ -21,9 +21,9 @@ def judge(reading: Reading, policy: HealthPolicy) -> Findings:
     if previous is None:
         return NO_FINDINGS
     before, now = previous.values, reading.sample.values
-    if now[_VOLATILE] == before[_VOLATILE] and now[_AGGREGATE] == before[_AGGREGATE]:
+    if now[VOLATILE] == before[VOLATILE] and now[AGGREGATE] == before[AGGREGATE]:
         return NO_FINDINGS
-    rise = max(rise_of(before[_VOLATILE], now[_VOLATILE]), rise_of(before[_AGGREGATE], now[_AGGREGATE]))
+    rise = max(rise_of(before[VOLATILE], now[VOLATILE]), rise_of(before[AGGREGATE], now[AGGREGATE]))
     if rise <= 0:
         return NO_FINDINGS
     words = f"{rise:.0f} uncorrected ECC error{'s' if rise > 1 else ''}"

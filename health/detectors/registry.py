@@ -23,9 +23,16 @@ DETECTORS: Final[Mapping[str, int]] = {
 """Name → version of every rule."""
 
 _COUNTERS: Final = tuple(INDEX[metric.name] for metric in METRICS if metric.kind == "counter")
-_WATCHED: Final = tuple(
-    INDEX[name] for name in ("ecc_uncorrected_volatile", "ecc_uncorrected_aggregate", "remapped_rows_uncorrected")
-)
+WATCHED: Final[tuple[int, int, int]] = (ecc_uncorrected.VOLATILE, ecc_uncorrected.AGGREGATE, row_remap.UNCORRECTED)
+"""Where in a sample the counters stand whose rise is a finding: all that judgement asks of the sample before."""
+_READING_OF: Final[Mapping[str, int]] = {
+    row_remap.PENDING: row_remap.PENDING_READING,
+    row_remap.FAILURE: row_remap.FAILURE_READING,
+    row_remap.EXHAUSTED: row_remap.UNCORRECTED,
+    recovery_action.NAME: INDEX["recovery_action"],
+    clock_events.NAME: INDEX["clock_event_reasons"],
+}
+"""Fault key, or its detector → the reading without which nobody can tell whether the fault still stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ def judge_sample(memory: GpuMemory, sample: GpuSample, policy: HealthPolicy, now
     reading = Reading(memory.node_id, memory.previous, sample)
     if sample.is_lost:
         found = gpu_lost.judge(reading, policy)
-        stated_ms, findings = _state(memory.stated_ms, found, sample.at_ms, policy)
+        stated_ms, findings = _state(memory.stated_ms, found, sample, policy)
         return replace(memory, stated_ms=stated_ms, latest_ms=sample.at_ms), _not_after(findings, now_ms)
     rises: Findings = NO_FINDINGS
     for detector in RISE_DETECTORS:
@@ -65,7 +72,7 @@ def judge_sample(memory: GpuMemory, sample: GpuSample, policy: HealthPolicy, now
         standing += detector.judge(reading, policy)
     stated_ms, stated = memory.stated_ms, NO_FINDINGS
     if standing or stated_ms:
-        stated_ms, stated = _state(stated_ms, standing, sample.at_ms, policy)
+        stated_ms, stated = _state(stated_ms, standing, sample, policy)
     onward = GpuMemory(memory.node_id, _carried(memory.previous, sample), windows, stated_ms, sample.at_ms)
     return onward, _not_after(rises + stated, now_ms)
 
@@ -87,20 +94,38 @@ def closings_of(signal: GpuSignal) -> tuple[Closing, ...]:
     return ()
 
 
+def closings_between(before: GpuMemory, after: GpuMemory, sample: GpuSample) -> tuple[Closing, ...]:
+    """The standing faults that ``sample`` showed to be over: stated before it, and no more after it.
+
+    A rate has no end of its own: clocks that come and go under one load stay one fault, joined by its window.
+    """
+    over = (key for key in before.stated_ms if key not in after.stated_ms and not key.startswith(clock_events.NAME))
+    return tuple(Closing(key, before.node_id, sample.gpu_uuid, sample.at_ms) for key in over)
+
+
 def _state(
-    stated_ms: Mapping[str, int], standing: Findings, at_ms: int, policy: HealthPolicy
+    stated_ms: Mapping[str, int], standing: Findings, sample: GpuSample, policy: HealthPolicy
 ) -> tuple[Mapping[str, int], Findings]:
-    """Which of the faults that stand are to be told now; faults that stand no more are forgotten."""
+    """Which of the faults that stand are to be told now; faults that are seen to stand no more are forgotten."""
     again_ms = int(policy.evidence.restate_s * 1000)
-    onward: dict[str, int] = {}
+    onward = {key: at_ms for key, at_ms in stated_ms.items() if _says_nothing_of(key, sample)}
     told: list[Finding] = []
     for finding in standing:
         last_ms = stated_ms.get(finding.fault_key)
-        is_due = last_ms is None or at_ms - last_ms >= again_ms
+        is_due = last_ms is None or sample.at_ms - last_ms >= again_ms
         if is_due:
             told.append(finding)
-        onward[finding.fault_key] = at_ms if is_due or last_ms is None else last_ms
+        onward[finding.fault_key] = sample.at_ms if is_due or last_ms is None else last_ms
     return onward, tuple(told)
+
+
+def _says_nothing_of(fault_key: str, sample: GpuSample) -> bool:
+    """Whether ``sample`` lacks the reading that would show if the fault still stands."""
+    detector = fault_key.partition(":")[0]
+    if detector == gpu_lost.NAME:
+        return all(value is None for value in sample.values)
+    at = _READING_OF.get(fault_key, _READING_OF.get(detector))
+    return at is not None and sample.values[at] is None
 
 
 def _carried(previous: GpuSample | None, sample: GpuSample) -> GpuSample:
@@ -108,7 +133,7 @@ def _carried(previous: GpuSample | None, sample: GpuSample) -> GpuSample:
     if previous is None:
         return sample
     values, before = sample.values, previous.values
-    if all(values[at] is not None or before[at] is None for at in _WATCHED):
+    if all(values[at] is not None or before[at] is None for at in WATCHED):
         return sample
     merged = list(values)
     for at in _COUNTERS:

@@ -16,26 +16,26 @@ RISE: Final = "row_remap_rise"
 PENDING: Final = "row_remap:pending"
 FAILURE: Final = "row_remap:failure"
 EXHAUSTED: Final = "row_remap:exhausted"
-_PENDING: Final = INDEX["remap_pending"]
-_FAILURE: Final = INDEX["remap_failure"]
-_UNCORRECTED: Final = INDEX["remapped_rows_uncorrected"]
+PENDING_READING: Final = INDEX["remap_pending"]
+FAILURE_READING: Final = INDEX["remap_failure"]
+UNCORRECTED: Final = INDEX["remapped_rows_uncorrected"]
 
 
 def judge(reading: Reading, policy: HealthPolicy) -> Findings:
     """What stands: a remap pending, failed, or too many of them."""
     values = reading.sample.values
-    rows = values[_UNCORRECTED]
+    rows = values[UNCORRECTED]
     is_exhausted = rows is not None and rows >= policy.row_remap.uncorrected_rows_max
-    if not (values[_PENDING] or values[_FAILURE] or is_exhausted):
+    if not (values[PENDING_READING] or values[FAILURE_READING] or is_exhausted):
         return NO_FINDINGS
     found: list[Finding] = []
-    if values[_FAILURE]:
+    if values[FAILURE_READING]:
         words = "a row remap failed: the board is to be replaced"
         found.append(reading.finding(NAME, FAILURE, Severity.CONDEMNING, policy, words, threatens_correctness=True))
     if is_exhausted and rows is not None:
         words = f"{rows:.0f} rows remapped after uncorrectable errors: the board is used up"
         found.append(reading.finding(NAME, EXHAUSTED, Severity.CONDEMNING, policy, words, values={"rows": rows}))
-    if values[_PENDING]:
+    if values[PENDING_READING]:
         words = "a row remap waits for a GPU reset"
         found.append(reading.finding(NAME, PENDING, Severity.DEGRADED, policy, words))
     return tuple(found)
@@ -46,7 +46,7 @@ def judge_rise(reading: Reading, policy: HealthPolicy) -> Findings:
     previous = reading.previous
     if previous is None:
         return NO_FINDINGS
-    rise = rise_of(previous.values[_UNCORRECTED], reading.sample.values[_UNCORRECTED])
+    rise = rise_of(previous.values[UNCORRECTED], reading.sample.values[UNCORRECTED])
     if rise <= 0:
         return NO_FINDINGS
     words = f"{rise:.0f} more row{'s' if rise > 1 else ''} remapped after uncorrectable errors"

@@ -28,7 +28,7 @@ SELECT id, 0, '[]', -1, 0, 0 FROM nodes WHERE id = ANY(%(ids)s) ORDER BY id ON C
 """
 _LOCK_NODES: Final = r"""
 SELECT latest.node_id, latest.boot_id, latest.boot_order, latest.seq, latest.newest_ms,
-    NULLIF(latest.past_boot_ids, '[]'), nodes.boot_id, NULLIF(nodes.past_boot_ids, '[]'),
+    NULLIF(latest.past_boot_ids, '[]'), nodes.boot_id, NULLIF(nodes.past_boot_ids, '[]'), latest.judge_memory,
     (SELECT string_agg(uuid, E'\x1f') FROM gpus WHERE gpus.node_id = nodes.id)
 FROM node_latest AS latest JOIN nodes ON nodes.id = latest.node_id
 WHERE latest.node_id = ANY(string_to_array(%(ids)s, E'\x1f')) ORDER BY latest.node_id FOR NO KEY UPDATE OF latest
@@ -53,11 +53,12 @@ _MOVE_NODES: Final = r"""
 UPDATE node_latest AS latest SET boot_id = fresh.boot_id, boot_order = fresh.boot_order, seq = fresh.seq,
     newest_ms = fresh.newest_ms, past_boot_ids = fresh.past::jsonb, at = to_timestamp(fresh.at_ms / 1000.0),
     received_at = %(now)s, skew_ms = fresh.skew_ms,
-    readings = CASE fresh.readings WHEN 'null' THEN latest.readings ELSE fresh.readings::jsonb END
+    readings = CASE fresh.readings WHEN 'null' THEN latest.readings ELSE fresh.readings::jsonb END,
+    judge_memory = NULLIF(fresh.memory, 'null')::jsonb
 FROM unnest(string_to_array(%(node_ids)s, E'\x1f'), string_to_array(%(boot_ids)s, E'\x1f'), %(boot_orders)b, %(seqs)b,
         %(newest_ms)b, string_to_array(%(pasts)s, E'\x1f'), %(at_ms)b, %(skew_ms)b,
-        string_to_array(%(readings)s, E'\x1f'))
-    AS fresh (node_id, boot_id, boot_order, seq, newest_ms, past, at_ms, skew_ms, readings)
+        string_to_array(%(readings)s, E'\x1f'), string_to_array(%(memories)s, E'\x1f'))
+    AS fresh (node_id, boot_id, boot_order, seq, newest_ms, past, at_ms, skew_ms, readings, memory)
 WHERE latest.node_id = fresh.node_id
 """
 _MOVE_GPUS: Final = r"""
@@ -77,8 +78,10 @@ ON CONFLICT (gpu_uuid) DO UPDATE SET node_id = excluded.node_id, boot_id = exclu
 WHERE latest.node_id <> excluded.node_id
     OR (excluded.boot_order, excluded.seq) > (latest.boot_order, latest.seq)
 """
-_LATEST_VALUES: Final = """
-SELECT gpu_uuid, at, "values", is_lost FROM gpu_latest WHERE gpu_uuid = ANY(%(uuids)s)
+_LATEST_THREE: Final = """
+SELECT gpu_uuid, NULLIF("values"[%(first)s], 'NaN'), NULLIF("values"[%(second)s], 'NaN'),
+    NULLIF("values"[%(third)s], 'NaN')
+FROM gpu_latest WHERE gpu_uuid = ANY(%(uuids)s)
 """
 _ADD_SIGNALS: Final = """
 INSERT INTO gpu_signals AS signal
@@ -108,6 +111,7 @@ class LockedNode:
     past_boot_ids: tuple[str, ...]
     heard_boot: str | None
     heard_past: frozenset[str]
+    judge_memory: dict[str, Any] | None
     gpu_uuids: frozenset[str]
 
 
@@ -138,7 +142,8 @@ def lock_nodes(connection: Connection, node_ids: Sequence[str]) -> dict[str, Loc
             past_boot_ids=tuple(row[5] or ()),
             heard_boot=row[6],
             heard_past=frozenset(row[7] or ()),
-            gpu_uuids=frozenset((row[8] or "").split("\x1f")),
+            judge_memory=row[8],
+            gpu_uuids=frozenset((row[9] or "").split("\x1f")),
         )
         for row in rows
     }
@@ -191,7 +196,7 @@ def add_blocks(connection: Connection, blocks: Sequence[BlockRow], now: datetime
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """The newest report of a node in this group. ``readings`` and ``past``: JSON; ``null`` where it said nothing."""
+    """The newest report of a node in this group. ``readings``, ``past`` and ``memory``: JSON; ``null`` for none."""
 
     node_id: str
     boot_id: str
@@ -202,10 +207,17 @@ class NodeRow:
     at_ms: int
     skew_ms: int
     readings: str
+    memory: str
 
 
 def move_nodes(connection: Connection, nodes: Sequence[NodeRow], now: datetime) -> None:
-    texts = {"node_ids": "node_id", "boot_ids": "boot_id", "pasts": "past", "readings": "readings"}
+    texts = {
+        "node_ids": "node_id",
+        "boot_ids": "boot_id",
+        "pasts": "past",
+        "readings": "readings",
+        "memories": "memory",
+    }
     numbers = {"boot_orders": "boot_order", "seqs": "seq", "newest_ms": "newest_ms", "at_ms": "at_ms"}
     parameters: dict[str, Any] = {"now": now, "skew_ms": packed_ints([node.skew_ms for node in nodes])}
     parameters |= {name: joined_texts(getattr(node, column) for node in nodes) for name, column in texts.items()}
@@ -253,9 +265,15 @@ def move_gpus(connection: Connection, rows: LatestRows, now: datetime) -> None:
     connection.exec_driver_sql(_MOVE_GPUS, parameters)
 
 
-def latest_values(connection: Connection, uuids: Iterable[str]) -> list[tuple[str, datetime, list[float], bool]]:
-    rows = connection.exec_driver_sql(_LATEST_VALUES, {"uuids": sorted(uuids)})
-    return [(row[0], row[1], row[2], row[3]) for row in rows]
+Three = tuple[float | None, float | None, float | None]
+
+
+def latest_three(connection: Connection, uuids: Iterable[str], positions: tuple[int, int, int]) -> dict[str, Three]:
+    """GPU → three of its newest values, by their positions counted from 0; None where there is no reading."""
+    first, second, third = (position + 1 for position in positions)
+    parameters = {"uuids": sorted(uuids), "first": first, "second": second, "third": third}
+    rows = connection.exec_driver_sql(_LATEST_THREE, parameters)
+    return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
 
 def add_signals(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -9,9 +9,8 @@ from sqlalchemy import Connection
 from muster.db.repositories import telemetry as statements
 from muster.db.repositories.telemetry import LockedNode
 from muster.domain.errors import ConflictError, MusterError, NotFoundError, UnauthenticatedError
-from muster.domain.ids import GpuUuid
 from muster.services.telemetry.boots import BootBook, hear_report
-from muster.services.telemetry.previous import PreviousSamples
+from muster.services.telemetry.judging import SampleJudge, Verdict
 from muster.services.telemetry.reports import AcceptedReport, Duplicate, FreshReport, IncomingReport, Outcome
 from muster.services.telemetry.rows import gap_rows, latest_rows, node_row, pack_blocks, signal_rows
 
@@ -26,39 +25,35 @@ class Group:
     newest: dict[str, FreshReport] = field(default_factory=dict)
     """Node → the report that is its current one after this group."""
     num_signals: int = 0
+    verdict: Verdict = field(default_factory=Verdict)
 
 
-def flush(
-    connection: Connection, incoming: Sequence[IncomingReport], now: datetime, previous: PreviousSamples | None
-) -> Group:
-    """Write a group within the transaction that is open. ``previous`` None: nobody asks for samples before."""
+def flush(connection: Connection, incoming: Sequence[IncomingReport], now: datetime, judge: SampleJudge) -> Group:
+    """Write a group within the transaction that is open, with what its samples gave rise to."""
     group = Group([None] * len(incoming))
     wanted = _permitted(connection, incoming, group, now)
     nodes = _lock(connection, wanted)
     wanted = _of_known_nodes(wanted, nodes, group)
     _sort_out(connection, wanted, nodes, group)
     _order(group, nodes)
-    _write(connection, group, now, previous)
+    current = [fresh for fresh in group.fresh if fresh.boot_order is not None]
+    group.verdict = judge.judge(connection, current, nodes, group.books, now)
+    _write(connection, group, now)
     return group
 
 
-def accept(group: Group, previous: PreviousSamples | None) -> list[Outcome]:
+def accept(group: Group, judge: SampleJudge) -> list[Outcome]:
     """The outcomes, once the transaction is committed."""
+    judge.keep(group.verdict)
     for fresh in group.fresh:
         incoming = fresh.incoming
-        is_current = fresh.boot_order is not None
-        before = {}
-        if previous is not None and is_current:
-            samples = ((gpu.uuid, previous.exchange(gpu, incoming.report.at_ms)) for gpu in fresh.gpus)
-            before = {GpuUuid(uuid): sample for uuid, sample in samples if sample is not None}
         group.outcomes[fresh.position] = AcceptedReport(
             incoming.node_id,
             incoming.report,
             incoming.received_ms,
-            is_current,
-            incoming.is_skewed,
-            before,
-            fresh.unknown_gpus,
+            is_current=fresh.boot_order is not None,
+            is_skewed=incoming.is_skewed,
+            unknown_gpus=fresh.unknown_gpus,
         )
     return [Duplicate() if outcome is None else outcome for outcome in group.outcomes]
 
@@ -166,21 +161,22 @@ def _order(group: Group, nodes: dict[str, LockedNode]) -> None:
             group.newest[node_id] = fresh
 
 
-def _write(connection: Connection, group: Group, now: datetime, previous: PreviousSamples | None) -> None:
+def _write(connection: Connection, group: Group, now: datetime) -> None:
     if not group.fresh:
         return
     blocks, matrix = pack_blocks(group.fresh)
     statements.add_blocks(connection, blocks, now)
     if group.newest:
-        rows = [node_row(fresh, group.books[node_id]) for node_id, fresh in sorted(group.newest.items())]
+        verdict = group.verdict
+        rows = [
+            node_row(fresh, group.books[node_id], verdict.memory_of(node_id))
+            for node_id, fresh in sorted(group.newest.items())
+        ]
         statements.move_nodes(connection, rows, now)
     latest = latest_rows(group.fresh, matrix)
     if latest is not None:
-        if previous is not None:
-            missing = previous.missing(latest.gpu_uuids)
-            previous.load(statements.latest_values(connection, missing) if missing else ())
         statements.move_gpus(connection, latest, now)
-    signals = [row for fresh in group.fresh for row in signal_rows(fresh.incoming, now)]
+    signals = [*group.verdict.rows, *(row for fresh in group.fresh for row in signal_rows(fresh.incoming, now))]
     if signals:
         group.num_signals = len(signals)
         statements.add_signals(connection, sorted(signals, key=lambda row: (row["node_id"], row["signal_id"])))

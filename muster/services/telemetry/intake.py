@@ -20,7 +20,7 @@ from muster.db.packed_arrays import register
 from muster.domain.errors import InternalError, MusterError, RateLimitedError, UnavailableError, ValidationFailedError
 from muster.failpoints import failpoint
 from muster.services.telemetry.flush import accept, flush
-from muster.services.telemetry.previous import PreviousSamples
+from muster.services.telemetry.judging import SampleJudge
 from muster.services.telemetry.reports import AcceptedReport, IncomingReport, OnFlushed, Outcome
 from muster.services.unit_of_work import UnitOfWorkFactory, declare_action
 
@@ -53,7 +53,8 @@ class _Waiting:
 class Intake:
     """``submit`` from any thread. Outcomes are delivered in the flusher's thread, after the commit.
 
-    ``on_flushed`` is the judge's hook; ``wake`` is set after each commit that brought signals.
+    Samples are judged in the group's own transaction (``judging``). ``on_flushed`` hears of each group after its
+    commit; ``wake`` is set after each commit that brought signals.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Intake:
         self._units = units
         self._limits = limits or IntakeLimits()
         self._on_flushed = on_flushed
-        self._previous = None if on_flushed is None else PreviousSamples()
+        self.judge = SampleJudge()
         self._news = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._num_rows = 0
@@ -189,12 +190,13 @@ class Intake:
 
     def _commit(self, group: list[_Waiting]) -> tuple[list[Outcome], bool]:
         with translated_errors():
+            self.judge.read_policy(self._units)
             connection = self._connected()
             with connection.begin():
-                found = flush(connection, [one.incoming for one in group], self._units.clock(), self._previous)
+                found = flush(connection, [one.incoming for one in group], self._units.clock(), self.judge)
                 failpoint(f"{FLUSH}.before_commit")
         failpoint(f"{FLUSH}.after_commit")
-        return accept(found, self._previous), found.num_signals > 0
+        return accept(found, self.judge), found.num_signals > 0
 
     def _connected(self) -> Connection:
         if self._connection is None:

@@ -1,7 +1,7 @@
 """A report on its way through the server: as it came in, and what became of it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from muster.domain.errors import MusterError
@@ -29,7 +29,7 @@ class IncomingReport:
 
     @property
     def is_skewed(self) -> bool:
-        """Whether the agent's clock is not to be believed: no action follows from such a report."""
+        """Whether the agent's clock is not to be believed."""
         oldest_ms = self.received_ms - (OLDEST_HISTORY_MS if self.report.is_history else CLOCK_TOLERANCE_MS)
         return not oldest_ms <= self.report.at_ms <= self.received_ms + CLOCK_TOLERANCE_MS
 
@@ -54,11 +54,10 @@ class FreshReport:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedReport:
-    """A report that is durable, as the judge gets it. Duplicates are not handed on.
+    """A report that is durable. Duplicates are not handed on.
 
-    ``is_current``: it moved latest state; otherwise it only filled history. ``previous``: the sample before, of those
-    of its GPUs that had one (current reports only). ``unknown_gpus``: UUIDs that no node has enrolled; their readings
-    are not kept.
+    ``is_current``: it moved latest state; otherwise it only filled history. ``unknown_gpus``: UUIDs that no node has
+    enrolled; their readings are not kept.
     """
 
     node_id: NodeId
@@ -66,7 +65,6 @@ class AcceptedReport:
     received_ms: int
     is_current: bool
     is_skewed: bool
-    previous: Mapping[GpuUuid, GpuSample] = field(default_factory=dict)
     unknown_gpus: tuple[str, ...] = ()
 
     @property

@@ -33,7 +33,7 @@ def pack_blocks(fresh: Sequence[FreshReport]) -> tuple[list[BlockRow], Matrix]:
     return blocks, matrix
 
 
-def node_row(fresh: FreshReport, book: BootBook) -> NodeRow:
+def node_row(fresh: FreshReport, book: BootBook, memory: str) -> NodeRow:
     incoming = fresh.incoming
     report = incoming.report
     return NodeRow(
@@ -46,6 +46,7 @@ def node_row(fresh: FreshReport, book: BootBook) -> NodeRow:
         at_ms=report.at_ms,
         skew_ms=incoming.received_ms - report.at_ms,
         readings=_encode(report.node).decode(),
+        memory=memory,
     )
 
 

@@ -12,7 +12,6 @@ from sqlalchemy import func, select
 from muster.db.models import Node, NodeLatest, StoredSignal, TelemetryBlock
 from muster.domain.errors import ConflictError, NotFoundError, RateLimitedError
 from muster.domain.ids import NodeId
-from muster.domain.metrics import INDEX
 from muster.domain.principals import Principal, Role
 from muster.failpoints import arming
 from muster.services import hosts
@@ -197,14 +196,3 @@ def test_a_hook_that_fails_stops_nothing(units: UnitOfWorkFactory, stored: Store
         (outcome,) = broken.take(report(seq, stored.now_ms, reading(GPU, power_w=float(seq))))
         assert isinstance(outcome, AcceptedReport)
     intake.close()
-
-
-def test_the_sample_before_survives_a_restart_of_the_process(stored: Stored) -> None:
-    stored.take(report(16, stored.now_ms, reading(GPU, energy_j=5.0e9 + 1)))
-    heard: list[AcceptedReport] = []
-    fresh = Stored(stored.units, stored.clock, stored.node_id, Intake(stored.units, on_flushed=heard.extend))
-    fresh.take(report(32, stored.now_ms + 1, reading(GPU, energy_j=5.0e9 + 2)))
-    fresh.intake.close()
-    before = heard[0].previous[GPU]
-    assert before.values[INDEX["energy_j"]] == 5.0e9 + 1, "in full precision"
-    assert before.at_ms == stored.now_ms

@@ -1,0 +1,80 @@
+"""What judgement remembers of a GPU between samples, made small: of a healthy one three counters.
+
+So it fits beside the latest state of every GPU, and most samples cost a few comparisons.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from health.detectors import clock_events, row_remap
+from health.detectors.detector import Closing
+from health.detectors.registry import WATCHED, GpuMemory, closings_between, judge_sample
+from muster.domain.evidence import Finding, GpuSample
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.metrics import INDEX, NUM_METRICS
+
+Watched = tuple[float | None, float | None, float | None]
+"""The counters of ``WATCHED``, each as it was last known."""
+UNKNOWN: Final[Watched] = (None, None, None)
+
+_FIRST, _SECOND, _THIRD = WATCHED
+_REASONS: Final = INDEX["clock_event_reasons"]
+_ACTION: Final = INDEX["recovery_action"]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """``watched`` carries counters over polls that failed; the others mean what they do in ``GpuMemory``."""
+
+    watched: Watched = UNKNOWN
+    clock_windows: clock_events.Windows = clock_events.NO_WINDOWS
+    stated_ms: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def has_counters_alone(self) -> bool:
+        return not self.stated_ms and self.clock_windows == clock_events.NO_WINDOWS
+
+
+def watched_in(values: Sequence[float | None]) -> Watched:
+    return values[_FIRST], values[_SECOND], values[_THIRD]
+
+
+def is_quiet(watched: Watched, values: Sequence[float | None], policy: HealthPolicy) -> bool:
+    """Whether these values say nothing of a GPU of which only counters are remembered, and leave those as they are.
+
+    Much quicker than ``judged``, and never true where ``judged`` would find anything.
+    """
+    rows = values[_THIRD]
+    return (
+        (values[_FIRST], values[_SECOND], rows) == watched
+        and not values[_ACTION]
+        and not values[row_remap.PENDING_READING]
+        and not values[row_remap.FAILURE_READING]
+        and not int(values[_REASONS] or 0) & clock_events.HARMFUL
+        and (rows is None or rows < policy.row_remap.uncorrected_rows_max)
+    )
+
+
+def judged(
+    past: Past, node_id: NodeId, sample: GpuSample, policy: HealthPolicy, now_ms: int
+) -> tuple[Past, tuple[Finding | Closing, ...]]:
+    """What a sample says, with the faults that it shows to be over, and what is remembered after it.
+
+    The caller gives each GPU's samples once, in the order in which they were taken.
+    """
+    before = GpuMemory(node_id, _sample_with(past.watched, sample.gpu_uuid), past.clock_windows, past.stated_ms)
+    after, findings = judge_sample(before, sample, policy, now_ms)
+    watched = past.watched if after.previous is None else watched_in(after.previous.values)
+    return (
+        Past(watched, after.clock_windows, after.stated_ms),
+        (*findings, *closings_between(before, after, sample)),
+    )
+
+
+def _sample_with(watched: Watched, gpu_uuid: GpuUuid) -> GpuSample:
+    values: list[float | None] = [None] * NUM_METRICS
+    for at, value in zip(WATCHED, watched, strict=True):
+        values[at] = value
+    return GpuSample(gpu_uuid, 0, tuple(values))

@@ -1,0 +1,171 @@
+"""Samples are judged as they are stored: in the flush's own transaction, under the node's row.
+
+So a sample has effect once, whichever API process takes it and whoever dies when; and what it is judged against is the
+sample before it in the database. Most samples say nothing and cost a few comparisons. One that raises or closes a
+finding leaves a row in the judge's inbox, and the rest is the judge's.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+from sqlalchemy import Connection
+
+from health.detectors.past import UNKNOWN, Past, Watched, is_quiet, judged, watched_in
+from health.detectors.registry import WATCHED
+from muster.db.repositories import telemetry as statements
+from muster.db.repositories.telemetry import LockedNode
+from muster.domain.evidence import Finding, GpuSample
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.ids import GpuUuid
+from muster.domain.policy import DEFAULT_POLICY
+from muster.services.judgement.inbox import Said, sample_row
+from muster.services.lives import to_ms
+from muster.services.policies import active_policy
+from muster.services.telemetry.boots import BootBook
+from muster.services.telemetry.reports import FreshReport
+from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.wire.telemetry import GpuReport
+
+POLICY_HOLDS_S: Final = 5.0
+NO_MEMORY: Final = "null"
+_encode: Final = msgspec.json.Encoder().encode
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class SeenNode:
+    """A node as its newest current report left it. ``watched``: the counters of that report's GPUs."""
+
+    boot_order: int
+    seq: int
+    watched: dict[str, Watched]
+    pasts: dict[str, Past]
+    """What is remembered of a GPU beyond its counters, or carries them over a poll that failed."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Of one group: rows for the inbox, and how each node stands after it."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    nodes: dict[str, SeenNode] = field(default_factory=dict)
+
+    def memory_of(self, node_id: str) -> str:
+        """As JSON, for the node's row."""
+        seen = self.nodes.get(node_id)
+        return NO_MEMORY if seen is None or not seen.pasts else _encode(seen.pasts).decode()
+
+
+class SampleJudge:
+    """Of one process. What it keeps saves reading and is never believed before the node's row agrees."""
+
+    def __init__(self) -> None:
+        self.num_failed = 0
+        self._policy = DEFAULT_POLICY.health
+        self._policy_read_at: float | None = None
+        self._seen: dict[str, SeenNode] = {}
+
+    def read_policy(self, units: UnitOfWorkFactory) -> None:
+        """Outside of any transaction. Raises ``UnavailableError``."""
+        if self._policy_read_at is not None and time.monotonic() - self._policy_read_at < POLICY_HOLDS_S:
+            return
+        with units.read() as session:
+            self._policy = active_policy(session).health
+        self._policy_read_at = time.monotonic()
+
+    def judge(
+        self,
+        connection: Connection,
+        current: Sequence[FreshReport],
+        nodes: Mapping[str, LockedNode],
+        books: Mapping[str, BootBook],
+        now: datetime,
+    ) -> Verdict:
+        """``current``: reports that move latest state, in the order in which each node sent them."""
+        verdict = Verdict(nodes=self._as_they_stand(connection, current, nodes))
+        for fresh in current:
+            node_id = fresh.incoming.node_id
+            try:
+                verdict.rows += _judge_report(verdict.nodes[node_id], fresh, self._policy, now)
+            except Exception:  # noqa: BLE001  # what judges must never stop what stores
+                self.num_failed += 1
+                _log.exception("sample_not_judged", node_id=node_id, seq=fresh.incoming.report.seq)
+                verdict.nodes[node_id] = SeenNode(0, -1, _counters(fresh.gpus), {})
+        for name, seen in verdict.nodes.items():
+            seen.boot_order, seen.seq = books[name].order, books[name].seq
+        return verdict
+
+    def keep(self, verdict: Verdict) -> None:
+        """Once it is committed."""
+        self._seen |= verdict.nodes
+
+    def _as_they_stand(
+        self, connection: Connection, current: Sequence[FreshReport], nodes: Mapping[str, LockedNode]
+    ) -> dict[str, SeenNode]:
+        """Each node before this group: as this process remembers it where that is still so, else from the database."""
+        found: dict[str, SeenNode] = {}
+        missing: dict[str, str] = {}
+        for fresh in current:
+            node_id = fresh.incoming.node_id
+            if node_id not in found:
+                found[node_id] = self._remembered(nodes[node_id])
+            known = found[node_id].watched
+            missing |= {uuid: node_id for uuid in fresh.gpu_uuids if uuid not in known}
+        if missing:
+            for uuid, watched in statements.latest_three(connection, missing, WATCHED).items():
+                found[missing[uuid]].watched[uuid] = watched
+        return found
+
+    def _remembered(self, node: LockedNode) -> SeenNode:
+        seen = self._seen.get(node.node_id)
+        if seen is not None and (seen.boot_order, seen.seq) == (node.boot_order, node.seq):
+            return SeenNode(seen.boot_order, seen.seq, dict(seen.watched), dict(seen.pasts))
+        return SeenNode(node.boot_order, node.seq, {}, _pasts_in(node))
+
+
+def _pasts_in(node: LockedNode) -> dict[str, Past]:
+    """Of the GPUs that are still this node's. A memory that cannot be read is given up, and said."""
+    try:
+        pasts = msgspec.convert(node.judge_memory or {}, dict[str, Past])
+    except msgspec.ValidationError as error:
+        _log.error("judge_memory_unreadable", node_id=node.node_id, fault=str(error))
+        return {}
+    return {uuid: past for uuid, past in pasts.items() if uuid in node.gpu_uuids}
+
+
+def _judge_report(seen: SeenNode, fresh: FreshReport, policy: HealthPolicy, now: datetime) -> list[dict[str, Any]]:
+    """Rows for the inbox; ``seen`` moves on."""
+    rows: list[dict[str, Any]] = []
+    before, seen.watched = seen.watched, {}
+    for gpu in fresh.gpus:
+        uuid, watched = gpu.uuid, before.get(gpu.uuid, UNKNOWN)
+        if uuid in seen.pasts or gpu.is_lost or not is_quiet(watched, gpu.values, policy):
+            past = seen.pasts.pop(uuid, None) or Past(watched)
+            after, said = judged(past, fresh.incoming.node_id, _sample(gpu, fresh), policy, to_ms(now))
+            rows += (_row(each, fresh, now) for each in said)
+            watched = after.watched
+            if not after.has_counters_alone or watched != watched_in(gpu.values):
+                seen.pasts[uuid] = after
+        seen.watched[uuid] = watched
+    return rows
+
+
+def _sample(gpu: GpuReport, fresh: FreshReport) -> GpuSample:
+    return GpuSample(GpuUuid(gpu.uuid), fresh.incoming.placed_ms, tuple(gpu.values), gpu.is_lost)
+
+
+def _row(said: Said, fresh: FreshReport, now: datetime) -> dict[str, Any]:
+    """Its name says which report it came from, so it is one row however often that is taken."""
+    report = fresh.incoming.report
+    what = said.fault_key if isinstance(said, Finding) else f"{said.fault_key}/over"
+    name = f"sample/{report.boot_id}/{report.seq:020d}/{said.gpu_uuid}/{what}"
+    return sample_row(said, fresh.incoming.node_id, name, now)
+
+
+def _counters(gpus: Sequence[GpuReport]) -> dict[str, Watched]:
+    return {gpu.uuid: watched_in(gpu.values) for gpu in gpus}
