@@ -42,6 +42,10 @@ class Cancellation(StrictModel):
     reason: Annotated[Text, Field(max_length=500)] | None = None
 
 
+class Release(StrictModel):
+    reason: Annotated[Text, Field(max_length=500)] | None = None
+
+
 def _answer(job: Job, status: int = 200) -> Answer:
     return Answer(job_view(job), status, etag_of(job.version), f"/v1/jobs/{job.id}" if status == 201 else None)
 
@@ -139,6 +143,18 @@ def cancel_job(
         lambda unit: jobs.cancel(unit, found_id, reason=cancellation.reason, expected_version=version),
         _answer,
     )
+
+
+@router.post("/jobs/{job_id}/release", openapi_extra=described_by(Release))
+def release_job(
+    job_id: str,
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    wanted: Annotated[Release, json_body(Release)],
+    change: Changing,
+) -> JSONResponse:
+    """Out of HELD, back into the queue; a suspect program is released by an operator alone."""
+    found_id = JobId(require_id("job", job_id))
+    return change.run(principal, jobs.RELEASE, lambda unit: jobs.release(unit, found_id, reason=wanted.reason), _answer)
 
 
 @router.get("/jobs/{job_id}/events")

@@ -215,6 +215,17 @@ def cancel(job_id: JobId, reason: Annotated[str | None, typer.Option()] = None, 
         typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}")
 
 
+@app.command("release")
+def release(job_id: JobId, reason: Annotated[str | None, typer.Option()] = None, *, as_json: AsJson = False) -> None:
+    """Out of HELD, back into the queue; a suspect program is released by an operator alone."""
+    with open_client() as client:
+        job = client.release_job(job_id, reason)
+    if as_json:
+        print_json(job)
+    else:
+        typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}")
+
+
 @app.command("wait")
 def wait(job_id: JobId, timeout: Annotated[str, typer.Option(help="Such as 10m.")] = "1d") -> int:
     """Until it has ended; exit code 0 succeeded, 20 failed, 21 cancelled."""

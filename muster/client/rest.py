@@ -78,6 +78,9 @@ class RestClient:
     def cancel_job(self, job_id: str, reason: str | None = None) -> Document:
         return self._change("POST", f"/v1/jobs/{job_id}/cancel", {"reason": reason})
 
+    def release_job(self, job_id: str, reason: str | None = None) -> Document:
+        return self._change("POST", f"/v1/jobs/{job_id}/release", {"reason": reason})
+
     def logs(self, job_id: str, **filters: Any) -> Iterator[Document]:
         after = 0
         while True:

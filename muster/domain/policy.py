@@ -111,6 +111,17 @@ class TrainingPolicy(StrictModel):
     taint_margin_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
 
 
+class SuspicionPolicy(StrictModel):
+    """A program is suspected when its attempts end with one GPU-side symptom on so many disjoint sets of GPUs.
+
+    ``window_s``: within which they ended. A gang of thousands of GPUs loses some by the day through no program's fault:
+    who runs such gangs asks for more sets, or for a shorter window.
+    """
+
+    disjoint_sets: Annotated[int, Field(ge=2, le=6)] = 3
+    window_s: Seconds = 86_400.0
+
+
 def _default_tiers() -> dict[str, TierPolicy]:
     return {
         "reserved": TierPolicy(priority=300),
@@ -128,6 +139,7 @@ class Policy(StrictModel):
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)
     training: TrainingPolicy = Field(default_factory=TrainingPolicy)
     evacuation: EvacuationPolicy = Field(default_factory=EvacuationPolicy)
+    suspicion: SuspicionPolicy = Field(default_factory=SuspicionPolicy)
     health: HealthPolicy = Field(default_factory=HealthPolicy)
 
     def tier(self, name: str) -> TierPolicy:

@@ -18,8 +18,9 @@ from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
-from muster.domain.states import AllocationState, AttemptState, HostPartState, StopReason
+from muster.domain.states import AllocationState, AttemptState, HostPartState, JobState, StopReason
 from muster.identity import new_id
+from muster.services import suspects
 from muster.services.lives import attempt_life, grace_ms, job_life, spec_of, store_attempt, store_job, to_ms
 from muster.services.unit_of_work import UnitOfWork
 
@@ -82,10 +83,18 @@ def step_attempt(
         if isinstance(command, attempts.Ring):
             ring(unit, command.node_id, loaded.attempt.id)
         elif isinstance(command, attempts.Ended):
-            step_job(unit, loaded.job, jobs.AttemptEnded(command.verdict), policy)
+            _end_attempt(unit, loaded.job, command, policy)
     if after != before and after.state is AttemptState.ENDED:
         _release_clean(unit, loaded)
     return commands
+
+
+def _end_attempt(unit: UnitOfWork, job: Job, ended: attempts.Ended, policy: Policy) -> None:
+    suspicion = suspects.suspicion_about(unit, job, policy)
+    words = None if suspicion is None else suspects.words_of(suspicion)
+    step_job(unit, job, jobs.AttemptEnded(ended.verdict, words), policy)
+    if suspicion is not None and job.state is JobState.HELD:
+        suspects.open_suspicion(unit, job, suspicion)
 
 
 def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> None:

@@ -22,6 +22,7 @@ from muster.domain.lifecycle import job as jobs
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import TERMINAL_JOB_STATES, JobState
 from muster.identity import new_id
+from muster.services import suspects
 from muster.services.attempts import SCHEDULER_CHANNEL, lock_job, step_job
 from muster.services.fleet import count_gpus
 from muster.services.lives import emit_job
@@ -30,6 +31,7 @@ from muster.services.unit_of_work import UnitOfWork, declare_action
 
 SUBMIT: Final = declare_action("job.submit")
 CANCEL: Final = declare_action("job.cancel")
+RELEASE: Final = declare_action("job.release")
 READ: Final = declare_action("job.read")
 
 
@@ -166,6 +168,32 @@ def cancel(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None, expect
     unit.audit("job.cancel", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"state": job.state})
     unit.emit("job.cancel_requested", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
     step_job(unit, job, jobs.CancelAsked(), active_policy(unit.session))
+    unit.session.flush()
+    return job
+
+
+def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Job:
+    """Out of HELD, back into the queue. A suspect program is released by an operator alone, also once it is cancelled.
+
+    Raises:
+        NotFoundError: no such job, or another tenant's.
+        ForbiddenError: its program is suspected, and whoever asks does not decide about GPUs.
+        ConflictError: nothing holds it.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    job = lock_job(unit, job_id)
+    if not may_see(unit.principal, job.tenant_id):
+        raise NotFoundError
+    suspicion = suspects.open_suspicion_of(unit, job.id)
+    if suspicion is not None:
+        unit.principal.require(Permission.GPU_WRITE)
+        suspects.close_suspicion(unit, suspicion, reason=reason)
+    elif job.state is not JobState.HELD:
+        message = f"nothing holds this job: it is {job.state}"
+        raise ConflictError(message, suggestion="Only what is HELD can be released.")
+    unit.audit("job.release", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"was": job.state_reason})
+    unit.emit("job.released", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
+    step_job(unit, job, jobs.ReleaseAsked(), active_policy(unit.session))
     unit.session.flush()
     return job
 

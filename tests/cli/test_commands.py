@@ -121,6 +121,18 @@ def test_a_submission_says_what_the_words_meant(muster: Command) -> None:
     assert spec["program"]["env"] == {"A": "b=c"}
 
 
+def test_a_release_is_asked_with_its_reason(muster: Command) -> None:
+    with serving(
+        lambda _asked, _number: Answer(200, JOB | {"state": "QUEUED", "state_reason": "released from hold"})
+    ) as server:
+        released = muster.run("job", "release", "job_1", "--reason", "mended", url=server.url)
+        assert (server.asked[0].path, json.loads(server.asked[0].body)) == (
+            "/v1/jobs/job_1/release",
+            {"reason": "mended"},
+        )
+    assert "QUEUED" in released.stdout
+
+
 @pytest.mark.parametrize("words", [("--wall-time", "soon"), ("--env", "novalue"), ("--nodes", "0")])
 def test_words_that_mean_nothing_are_a_usage_fault(muster: Command, words: tuple[str, str]) -> None:
     answer = muster.run("job", "submit", *words, "--", "x.py", url="http://127.0.0.1:9")

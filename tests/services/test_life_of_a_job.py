@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from muster.db.models import Cordon, Event
 from muster.domain.errors import ConflictError, NotFoundError, StaleFenceError, ValidationFailedError
-from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
+from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.principals import Principal, Role
 from muster.domain.states import AttemptState, Cause, JobState
 from muster.identity import new_id
@@ -15,57 +15,19 @@ from muster.services import hosts, jobs
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import (
     PROTOCOL_VERSION,
-    ClaimAnswer,
-    ClaimRequest,
-    HeartbeatAnswer,
-    HeartbeatRequest,
     HeldAttempt,
     HostReport,
     LogBatch,
     LogChunk,
     ReportBatch,
 )
-from tests.fleet_factory import Fleet, enrol_host, make_fleet
+from tests.fleet_factory import Fleet, make_fleet
+from tests.played_host import PlayedHost, played_host
 from tests.services.conftest import SetClock
 
 START = SetClock().now
 SUCCESS = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}}
 FAILURE = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 3, "signal": None}}}
-
-
-@dataclass
-class PlayedHost:
-    """A host that says what the test tells it to say."""
-
-    units: UnitOfWorkFactory
-    node_id: NodeId
-    boot_id: str = "boot-1"
-    seq: int = 0
-
-    @property
-    def principal(self) -> Principal:
-        return Principal(name=f"node:{self.node_id}", role=Role.NODE, node_id=self.node_id)
-
-    def beat(self, *held: HeldAttempt) -> HeartbeatAnswer:
-        self.seq += 1
-        request = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=held)
-        with self.units.begin(self.principal, hosts.HEARTBEAT, quiet=True) as unit:
-            return hosts.heartbeat(unit, request)
-
-    def claim(self, attempt_id: str, fence: int, nonce: str = "n") -> ClaimAnswer:
-        request = ClaimRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, fence=fence, nonce=nonce)
-        with self.units.begin(self.principal, hosts.CLAIM) as unit:
-            return hosts.claim(unit, AttemptId(attempt_id), request)
-
-    def report(self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None) -> int:
-        reports = tuple(
-            HostReport(kind=kind, boot_id=self.boot_id, fence=fence, record=(record or {}) if kind == "exited" else {})  # type: ignore[arg-type]  # the test names one of the literals
-            for kind in kinds
-        )
-        with self.units.begin(self.principal, hosts.REPORT) as unit:
-            return hosts.report(
-                unit, AttemptId(attempt_id), ReportBatch(protocol=PROTOCOL_VERSION, reports=reports)
-            ).accepted
 
 
 @dataclass(frozen=True)
@@ -81,12 +43,6 @@ class World(Fleet):
         self.host.report(unclaimed.attempt_id, unclaimed.fence, "started")
         assert self.job(job_id).state is JobState.ACTIVE
         return unclaimed.attempt_id, unclaimed.fence
-
-
-def played_host(units: UnitOfWorkFactory, name: str) -> PlayedHost:
-    host = PlayedHost(units, enrol_host(units, name), boot_id=f"boot-of-{name}")
-    host.beat()
-    return host
 
 
 @pytest.fixture

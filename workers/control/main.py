@@ -16,6 +16,7 @@ from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.services.judgement.evacuation import evacuate_once
 from muster.services.judgement.judge import BATCH, judge_once
+from muster.services.judgement.suspicion import hold_suspects_once
 from muster.services.reconcile import reconcile
 from muster.services.relay import RING_TOPIC, relay_once
 from muster.services.retention import sweep_once
@@ -50,6 +51,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("sealer", _woken(units, ("muster_events",), lambda: seal_once(units) > 0)),
         Loop("relay", _relaying(units, broker_url)),
         Loop("judge", _paced(JUDGE_S, lambda: judge_and_evacuate(units))),
+        Loop("suspects", _paced(RECONCILE_S, lambda: hold_suspects_once(units, system_principal("judge")))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
         Loop("retention", _paced(SWEEP_S, lambda: sweep_once(units))),
         Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),

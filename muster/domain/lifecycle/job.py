@@ -14,7 +14,10 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
+    """``suspicion``: why the program is suspected rather than the GPUs it ran on, if it is."""
+
     verdict: Verdict
+    suspicion: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,11 @@ def step(life: JobLife, event: Event, now_ms: int, timers: Timers) -> Outcome:
     if isinstance(event, Placed):
         return _moved(life, _J.ACTIVE, "placed"), ()
     if isinstance(event, AttemptEnded):
-        return _attempt_ended(life, event.verdict, now_ms, timers), ()
+        return _attempt_ended(life, event, now_ms, timers), ()
     if isinstance(event, CancelAsked):
         return _cancel(life)
     if isinstance(event, HoldAsked):
-        return (_moved(life, _J.HELD, event.why) if life.state is _J.QUEUED else life), ()
+        return (_held(life, event.why) if life.state in {_J.QUEUED, _J.RECOVERING} else life), ()
     return (_moved(life, _J.QUEUED, "released from hold") if life.state is _J.HELD else life), ()
 
 
@@ -75,9 +78,14 @@ def _cancel(life: JobLife) -> Outcome:
     return life, ()
 
 
-def _attempt_ended(life: JobLife, verdict: Verdict, now_ms: int, timers: Timers) -> JobLife:
+def _held(life: JobLife, why: str) -> JobLife:
+    return replace(_moved(life, _J.HELD, why), next_try_ms=None)
+
+
+def _attempt_ended(life: JobLife, ended: AttemptEnded, now_ms: int, timers: Timers) -> JobLife:
     if life.state is not _J.ACTIVE:
         return life
+    verdict = ended.verdict
     rule = CAUSE_RULES[verdict.cause]
     if rule.onward is Onward.SUCCEED:
         return _moved(life, _J.SUCCEEDED, verdict.proof)
@@ -87,6 +95,8 @@ def _attempt_ended(life: JobLife, verdict: Verdict, now_ms: int, timers: Timers)
         return _moved(life, _J.FAILED, f"{verdict.cause}: {verdict.proof}")
     if rule.budget is Budget.JOB:
         life = replace(life, restarts_used=life.restarts_used + 1)
+    if ended.suspicion is not None:
+        return _held(life, ended.suspicion)
     failures = life.launch_failures + 1 if verdict.cause is Cause.LAUNCH_FAILED else 0
     if failures >= timers.launch_failures_before_hold:
         return replace(

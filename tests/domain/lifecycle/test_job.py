@@ -58,6 +58,27 @@ def test_launches_that_fail_in_a_row_hold_the_job_for_a_person() -> None:
     assert after(life, ended(Cause.LAUNCH_FAILED)).state is J.HELD
 
 
+def test_a_suspected_program_is_held_whatever_its_attempt_ended_of_unless_that_ends_the_job() -> None:
+    def ended_suspect(cause: Cause) -> job.AttemptEnded:
+        return job.AttemptEnded(Verdict(cause, "proof"), suspicion="suspected")
+
+    for cause, rule in CAUSE_RULES.items():
+        life = after(replace(ACTIVE, max_restarts=1), ended_suspect(cause))
+        is_over = rule.onward in {Onward.SUCCEED, Onward.FAIL, Onward.CANCEL}
+        assert (life.state is J.HELD) == (not is_over)
+        assert is_over or (life.reason, life.next_try_ms) == ("suspected", None)
+    cancelled = after(replace(ACTIVE, is_cancel_asked=True), ended_suspect(Cause.GPU_FAULT))
+    assert cancelled.state is J.CANCELLED
+
+
+def test_a_hold_is_for_what_waits_to_run() -> None:
+    recovering = after(replace(ACTIVE, max_restarts=1), ended(Cause.USER_ERROR))
+    for life in (QUEUED, recovering):
+        held = after(life, job.HoldAsked("why"), job.Tick(), now_ms=1 << 40)
+        assert (held.state, held.reason, held.next_try_ms) == (J.HELD, "why", None)
+    assert after(ACTIVE, job.HoldAsked("why")) == ACTIVE
+
+
 def test_a_cancel_waits_for_the_attempt_to_end() -> None:
     life, commands = job.step(ACTIVE, job.CancelAsked(), 0, TIMERS)
     assert (life.state, commands) == (J.ACTIVE, (job.StopAttempt(),))

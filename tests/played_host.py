@@ -1,0 +1,60 @@
+"""A host that says what a test tells it to say, by direct calls of the host services."""
+
+from dataclasses import dataclass
+
+from muster.domain.ids import AttemptId, NodeId
+from muster.domain.principals import Principal, Role
+from muster.services import hosts
+from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.wire.host import (
+    PROTOCOL_VERSION,
+    ClaimAnswer,
+    ClaimRequest,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    HeldAttempt,
+    HostReport,
+    ReportBatch,
+)
+from tests.fleet_factory import enrol_host
+
+
+@dataclass
+class PlayedHost:
+    """A host that says what the test tells it to say."""
+
+    units: UnitOfWorkFactory
+    node_id: NodeId
+    boot_id: str = "boot-1"
+    seq: int = 0
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(name=f"node:{self.node_id}", role=Role.NODE, node_id=self.node_id)
+
+    def beat(self, *held: HeldAttempt) -> HeartbeatAnswer:
+        self.seq += 1
+        request = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=held)
+        with self.units.begin(self.principal, hosts.HEARTBEAT, quiet=True) as unit:
+            return hosts.heartbeat(unit, request)
+
+    def claim(self, attempt_id: str, fence: int, nonce: str = "n") -> ClaimAnswer:
+        request = ClaimRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, fence=fence, nonce=nonce)
+        with self.units.begin(self.principal, hosts.CLAIM) as unit:
+            return hosts.claim(unit, AttemptId(attempt_id), request)
+
+    def report(self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None) -> int:
+        reports = tuple(
+            HostReport(kind=kind, boot_id=self.boot_id, fence=fence, record=(record or {}) if kind == "exited" else {})  # type: ignore[arg-type]  # the test names one of the literals
+            for kind in kinds
+        )
+        with self.units.begin(self.principal, hosts.REPORT) as unit:
+            return hosts.report(
+                unit, AttemptId(attempt_id), ReportBatch(protocol=PROTOCOL_VERSION, reports=reports)
+            ).accepted
+
+
+def played_host(units: UnitOfWorkFactory, name: str) -> PlayedHost:
+    host = PlayedHost(units, enrol_host(units, name), boot_id=f"boot-of-{name}")
+    host.beat()
+    return host
