@@ -13,30 +13,33 @@ if TYPE_CHECKING:
     from muster.domain.policy import Policy
     from muster.embedded.hosts import LocalHost
 
+HOSTS: Final = "h100,h100,a100,a100"
+GPUS: Final = 8
 TOUR_POLICY: Final = Path(__file__).parents[2] / "policy" / "tour.yaml"
 
 
 def up(
     state_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path(".muster"),
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8420,
-    hosts: Annotated[
-        str, typer.Option(help="The GPUs of each simulated host: h100, a100 or h200.")
-    ] = "h100,h100,a100,a100",
-    gpus: Annotated[int, typer.Option(min=1, max=72, help="Simulated GPUs of each host.")] = 8,
+    hosts: Annotated[str, typer.Option(help="The GPUs of each simulated host: h100, a100 or h200.")] = HOSTS,
+    gpus: Annotated[int, typer.Option(min=1, max=72, help="Simulated GPUs of each host.")] = GPUS,
     policy: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Instead of policy/tour.yaml.")
     ] = None,
     *,
     real: Annotated[bool, typer.Option("--real", help="This machine's own GPUs, by NVML.")] = False,
-    exit_when_held: Annotated[
-        bool, typer.Option("--exit", help="Run a job through, then stop; exit code 0 if it held.")
-    ] = False,
+    tour: Annotated[
+        bool | None, typer.Option("--tour/--no-tour", help="Show on four hosts what Muster does, in about 3 minutes.")
+    ] = None,
+    exit_when_held: Annotated[bool, typer.Option("--exit", help="End with the tour; exit code 0 if it held.")] = False,
 ) -> int:
     """Start the whole control plane on this machine, with simulated hosts or its own GPUs."""
     from muster.embedded.errors import EmbeddedServerError
-    from muster.embedded.stack import StackError, StackPlan, run_stack
+    from muster.embedded.local_stack import StackPlan
+    from muster.embedded.stack import StackError, run_stack
 
     configure_logs(load_settings(), "up")
+    has_tour = _has_tour(tour, is_whole=not real and (hosts, gpus) == (HOSTS, GPUS), must_exit=exit_when_held)
     state_dir = state_dir.absolute()
     policy_file = policy or TOUR_POLICY
     plan = StackPlan(
@@ -47,9 +50,19 @@ def up(
         policy_name=_policy_words(policy),
     )
     try:
-        return run_stack(plan, exit_when_held=exit_when_held)
+        return run_stack(plan, has_tour=has_tour, exit_when_held=exit_when_held)
     except (StackError, EmbeddedServerError) as error:
         raise CommandError(str(error), f"Logs are in {state_dir / 'logs'}.", Exit.FAILED) from error
+
+
+def _has_tour(asked: bool | None, *, is_whole: bool, must_exit: bool) -> bool:  # noqa: FBT001  # an option's value
+    """By default where the hosts are those that the tour is about."""
+    has_tour = is_whole if asked is None else asked
+    if has_tour and not is_whole:
+        raise CommandError(f"the tour is about {HOSTS} with {GPUS} GPUs each", "Leave out --tour.", Exit.USAGE)
+    if must_exit and not has_tour:
+        raise CommandError("--exit ends with the tour, and there is none here", "Leave out --exit.", Exit.USAGE)
+    return has_tour
 
 
 def _policy_words(given: Path | None) -> str:

@@ -8,7 +8,6 @@ import fcntl
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,56 +17,31 @@ from rich.console import Console
 
 from muster.db import migrate
 from muster.db.engine import make_engine
-from muster.domain.policy import Policy
 from muster.embedded.bootstrap import OPERATOR, LocalIdentities, bootstrap
 from muster.embedded.broker import BrokerServer
 from muster.embedded.children import Child, child_environment
 from muster.embedded.hosts import LocalHost, host_children, write_join_tokens
 from muster.embedded.keeping import Keeper, Server
 from muster.embedded.leaving import stop_children, stop_programs
+from muster.embedded.local_stack import LocalStack, StackPlan
 from muster.embedded.ports import free_port, port_is_taken
 from muster.embedded.postgres import PostgresServer
-from muster.embedded.proof import prove_stack
+from muster.embedded.tour import run_tour
 from muster.processes import stop_on_signals
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 
 READY_TIMEOUT_S: Final = 60.0
-FAULTS: Final = "faults.json"
-"""What `muster sim inject` writes and the simulated GPUs' driver reads, in the state folder."""
 
 
 class StackError(Exception):
     """The stack cannot start, or did not become ready: says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class StackPlan:
-    """What to start, and where. ``policy_name``: where the policy was read, to be said."""
+def run_stack(plan: StackPlan, *, has_tour: bool, exit_when_held: bool) -> int:
+    """Start everything, say where it is, lead the tour, and keep it until a signal or, if asked, the tour's end.
 
-    state_dir: Path
-    port: int
-    hosts: tuple[LocalHost, ...]
-    policy: Policy
-    policy_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class LocalStack:
-    """A running stack. ``cli.json`` holds where it is reached too, so that the CLI finds it."""
-
-    api_url: str
-    identities: LocalIdentities
-    plan: StackPlan
-    servers: dict[str, Server]
-    children: tuple[Child, ...]
-    keeper: Keeper
-
-
-def run_stack(plan: StackPlan, *, exit_when_held: bool) -> int:
-    """Start everything, say where it is, and keep it until a signal; with ``exit_when_held`` prove it and stop.
-
-    Returns the exit code: 0, or 1 when the proof did not hold.
+    Returns the exit code: 0, or 1 where it was asked to end with the tour and that did not hold.
 
     Raises:
         StackError: another stack works in the state folder, or a process did not become ready.
@@ -79,8 +53,9 @@ def run_stack(plan: StackPlan, *, exit_when_held: bool) -> int:
         _lock(plan.state_dir, ending)
         stack = _start(plan, console, ending)
         _say_ready(console, stack, time.monotonic() - started)
+        has_held = not has_tour or run_tour(console, stack, stop)
         if exit_when_held:
-            return 0 if prove_stack(console, stack.api_url, stack.identities) else 1
+            return 0 if has_held else 1
         stop.wait()
         console.print("stopping …")
     console.print("stopped; the state stays in", str(plan.state_dir))
@@ -191,7 +166,7 @@ def _server_children(plan: StackPlan, port: int, database_url: str, broker_url: 
 
 
 def _host_children(plan: StackPlan, api_url: str, broker_url: str) -> list[Child]:
-    faults = plan.state_dir / FAULTS
+    faults = plan.faults
     if not faults.exists():
         _write_private(faults, b'{"faults": []}\n')
     return [
@@ -226,7 +201,7 @@ def _write_profile(stack: LocalStack) -> None:
         "key_file": str(stack.identities.tenant_key_file),
         "operator_key_file": str(stack.identities.operator_key_file),
         "tenant_id": stack.identities.tenant_id,
-        "faults_file": str(stack.plan.state_dir / FAULTS),
+        "faults_file": str(stack.plan.faults),
     }
     _write_private(stack.plan.state_dir / "cli.json", msgspec.json.format(msgspec.json.encode(profile)))
 

@@ -1,0 +1,54 @@
+"""Leads through the steps, puts right what an earlier tour left, and sums up."""
+
+import time
+from typing import Final
+
+from muster.embedded.tour import failing, proving, reclaiming, repairing
+from muster.embedded.tour.telling import InterruptedTourError, NotHeldError
+from muster.embedded.tour.world import LABEL, TERMINAL, World
+
+GOAL: Final = (
+    "Muster governs a fleet of GPUs: it judges each one by evidence, places training jobs as whole gangs, takes"
+    " capacity back by contract, and brings jobs through whatever fails. Here is that, end to end, on this machine."
+)
+TOUR_BAR_S: Final = 240.0
+
+
+def lead(world: World, policy_name: str) -> bool:
+    """Whether every step and every bar held."""
+    teller = world.teller
+    teller.console.print(f"[bold]The tour[/]  {GOAL}", soft_wrap=True)
+    teller.console.print(
+        "The GPUs are [bold]simulated[/], beneath the driver; agents, ranks, checkpoints and kills are real."
+        f" Policy: {policy_name}.",
+        soft_wrap=True,
+    )
+    try:
+        _put_right(world)
+        proving.prove(world)
+        job = failing.fail(world, failing.train(world))
+        reclaiming.reclaim(world, job)
+        repairing.repair(world)
+    except NotHeldError as fault:
+        teller.not_held(fault)
+        return False
+    except InterruptedTourError:
+        teller.console.print("the tour was interrupted")
+        return False
+    teller.measured("the whole tour", time.monotonic() - teller.started_s, TOUR_BAR_S)
+    return _summed_up(world)
+
+
+def _summed_up(world: World) -> bool:
+    held = world.teller.summary()
+    words = "[bold green]every step held[/]" if held else "[bold red]a time is over its bar[/]"
+    world.teller.console.print(f"\n{words}: {len(world.teller.checks)} things were proved")
+    return held
+
+
+def _put_right(world: World) -> None:
+    """What a tour before this one left: its jobs, its faults, its broken GPUs."""
+    for job in world.tenant.jobs():
+        if job["state"] not in TERMINAL and job["spec"]["labels"].get(LABEL):
+            world.tenant.cancel_job(job["id"], reason="a new tour begins")
+    repairing.return_to_service(world)

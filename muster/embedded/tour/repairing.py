@@ -1,0 +1,41 @@
+"""Step 5: the broken GPU is repaired, burnt in again, serves its probation and is back."""
+
+from typing import Final
+
+from muster.embedded.tour.world import Document, World
+
+_REASON: Final = "the tour: the board was reset and its fault is gone"
+
+
+def repair(world: World) -> None:
+    world.teller.stage(
+        5,
+        "The broken GPU is repaired and earns its place again",
+        "a person says so, with a reason, and it is on record; then burn-in and probation, as for a new one",
+    )
+    taken_out = [gpu for gpu in world.operator.gpus() if gpu["standing"] == "QUARANTINED"]
+    return_to_service(world)
+    for gpu in taken_out:
+        world.until(
+            f"GPU {gpu['uuid'][-4:]} is HEALTHY",
+            lambda: [one for one in world.operator.gpus() if one["standing"] != "HEALTHY"],
+            lambda found: not found,
+            seen=lambda found: ", ".join(one["standing"] for one in found),
+            log="worker-control",
+        )
+        world.teller.held(f"GPU {gpu['uuid'][-4:]} is HEALTHY again", "repaired, burnt in, probation served")
+
+
+def return_to_service(world: World) -> None:
+    """Whatever stands QUARANTINED or in REPAIR: the fault is cleared beneath the probe, then the repair is told."""
+    world.clear_faults()
+    for gpu in world.operator.gpus():
+        if gpu["standing"] == "QUARANTINED":
+            _tell(world, gpu, "start")
+        if gpu["standing"] in {"QUARANTINED", "REPAIR"}:
+            _tell(world, gpu, "finish")
+
+
+def _tell(world: World, gpu: Document, what: str) -> None:
+    world.operator.repair_gpu(gpu["uuid"], what, _REASON)
+    world.teller.say(f"[bold]muster gpu repair {gpu['uuid']} {what}[/]")

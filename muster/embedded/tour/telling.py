@@ -1,0 +1,110 @@
+"""What the tour says: headings, lines as things happen, a living line in a terminal, and the summary."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+class NotHeldError(Exception):
+    """What was expected did not come about. ``log``: where to read why."""
+
+    def __init__(self, expected: str, seen: str, log: Path) -> None:
+        self.expected = expected
+        self.seen = seen
+        self.log = log
+        super().__init__(f"expected {expected}; seen: {seen}")
+
+
+class InterruptedTourError(Exception):
+    """The user asked to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that the tour proved, in the words of its reader."""
+
+    stage: str
+    expected: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A time that was measured on the way. ``bar_s``: what it must not exceed, where that is promised."""
+
+    name: str
+    seconds: float
+    bar_s: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.bar_s is None or self.seconds <= self.bar_s
+
+
+class Teller:
+    """Prints to ``console``; a line that changes in place only where somebody watches."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.started_s = time.monotonic()
+        self.checks: list[Check] = []
+        self.measures: list[Measure] = []
+        self._stage = ""
+
+    def stage(self, number: int, title: str, why: str) -> None:
+        self._stage = str(number)
+        self.console.print(f"\n[bold]{number}  {title}[/]")
+        self.console.print(f"   [dim]{why}[/]")
+
+    def say(self, words: str) -> None:
+        self.console.print(f"   [dim]{self._clock()}[/]  {words}", soft_wrap=True)
+
+    def held(self, expected: str, seen: str) -> None:
+        self.checks.append(Check(self._stage, expected, seen))
+        self.console.print(f"   [dim]{self._clock()}[/]  [green]✓[/] {expected}: {seen}", soft_wrap=True)
+
+    def measured(self, name: str, seconds: float, bar_s: float | None = None) -> None:
+        self.measures.append(Measure(name, seconds, bar_s))
+
+    @contextmanager
+    def waiting(self, words: str) -> Iterator[Callable[[str], None]]:
+        """A line that lives while something is waited for; elsewhere than in a terminal it is not shown."""
+        if not self.console.is_terminal:
+            yield lambda _: None
+            return
+        with self.console.status(f"   {words}", spinner="dots") as status:
+            yield lambda more: status.update(f"   {words}  [dim]{more}[/]")
+
+    def summary(self) -> bool:
+        """The tables. Returns whether every bar held."""
+        proved = Table(title="what held", title_justify="left", title_style="bold")
+        for column in ("", "expected", "seen"):
+            proved.add_column(column, overflow="fold")
+        for check in self.checks:
+            proved.add_row(check.stage, check.expected, check.seen)
+        times = Table(title="how long it took", title_justify="left", title_style="bold")
+        for column in ("", "seconds", "at most", "held"):
+            times.add_column(column, justify="left" if column in {"", "held"} else "right")
+        for one in self.measures:
+            bar = "" if one.bar_s is None else f"{one.bar_s:g}"
+            held = "" if one.bar_s is None else "yes" if one.holds else "NO"
+            times.add_row(one.name, f"{one.seconds:.2f}", bar, held)
+        self.console.print()
+        self.console.print(proved)
+        self.console.print(times)
+        return all(one.holds for one in self.measures)
+
+    def not_held(self, fault: NotHeldError) -> None:
+        self.console.print(f"\n[bold red]not held[/] (step {self._stage})")
+        self.console.print(f"  expected  {fault.expected}", soft_wrap=True)
+        self.console.print(f"  seen      {fault.seen}", soft_wrap=True)
+        self.console.print(f"  read      {fault.log}", soft_wrap=True)
+
+    def _clock(self) -> str:
+        seconds = int(time.monotonic() - self.started_s)
+        return f"{seconds // 60}:{seconds % 60:02}"
