@@ -28,6 +28,7 @@ from muster.services.fleet import count_gpus
 from muster.services.lives import emit_job
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.model import DEFAULT_LEVELS
 
 SUBMIT: Final = declare_action("job.submit")
 CANCEL: Final = declare_action("job.cancel")
@@ -99,6 +100,11 @@ def _require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
         raise ValidationFailedError.at(
             "/tier", "unknown_tier", f"the policy defines: {', '.join(sorted(policy.tiers))}"
         )
+    for name, level in (("required", spec.topology.required), ("preferred", spec.topology.preferred)):
+        if level is not None and level not in DEFAULT_LEVELS:
+            known = ", ".join(DEFAULT_LEVELS)
+            detail = f"the fleet's tree has no level {level}, only: {known}"
+            raise ValidationFailedError.at(f"/topology/{name}", "unknown_level", detail)
     num_gpus = count_gpus(unit.session)
     if num_gpus and spec.shape.num_gpus > num_gpus:
         raise ValidationFailedError.at(

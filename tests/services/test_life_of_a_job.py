@@ -284,3 +284,11 @@ def test_every_edge_leaves_its_event(world: World) -> None:
         "allocation.cleaning",
         "allocation.released",
     } <= kinds
+
+
+@pytest.mark.parametrize("rule", ["required", "preferred"])
+def test_a_level_that_the_fleet_does_not_have_is_refused_by_its_field(world: World, rule: str) -> None:
+    with pytest.raises(ValidationFailedError, match="no level pod, only: rack") as caught:
+        world.submit(topology={rule: "pod"})
+    assert [(fault.pointer, fault.code) for fault in caught.value.faults] == [(f"/topology/{rule}", "unknown_level")]
+    world.submit(topology={rule: "rack"})
