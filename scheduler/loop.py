@@ -7,21 +7,28 @@ lock keeps one active.
 import signal
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby
 from typing import Final
 
 import structlog
 
 from muster.db.engine import make_engine
 from muster.db.listening import Wakeups, advisory_lock
-from muster.domain.errors import MusterError
-from muster.domain.policy import Policy
+from muster.domain.errors import ConflictError, MusterError
+from muster.domain.ids import JobId
 from muster.domain.principals import Principal, system_principal
 from muster.services.fleet import gpu_views
-from muster.services.placement import NOTE_WAITING, PLACE, PlacementLostError, note_waiting, place, waiting_jobs
+from muster.services.placement import NOTE_WAITING, PLACE, note_waiting, place, waiting_jobs
 from muster.services.policies import active_policy
-from muster.services.unit_of_work import UnitOfWorkFactory, retrying
+from muster.services.reclaims.holds import LAPSE, lapse
+from muster.services.reclaims.notices import NOTIFY, notify
+from muster.services.reclaims.victims import withdraw_idle
+from muster.services.reclaims.workload import beneficiaries, has_promises, workload
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
 from muster.settings import Settings
-from scheduler.planner import Placement, Plan, plan
+from scheduler.planner import Plan, plan
 
 LOCK_NAME: Final = "scheduler"
 PAUSE_S: Final = 1.0
@@ -30,33 +37,57 @@ _log = structlog.get_logger(__name__)
 
 
 def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
-    """One cycle: what fits is placed, what does not says why. A lost race is left to the next cycle."""
+    """One cycle: what fits is placed, what does not says why. A lost race is left to the next cycle.
+
+    First nothing more is held for who needs it no more, so that others may take it; last come the notices.
+    """
     with units.read() as session:
         policy = active_policy(session)
-        queue = waiting_jobs(session)
-        if not queue:
+        queue = waiting_jobs(session, beneficiaries(session))
+        if not queue and not has_promises(session):
             return Plan()
-        decided = plan(gpu_views(session, units.clock()), queue, policy)
+        now = units.clock()
+        decided = plan(gpu_views(session, now), queue, policy, workload(session, now, policy))
+    placed = {placement.job_id for placement in decided.placements}
+    for lapsed in decided.lapses:
+        if lapsed.beneficiary not in placed:
+            _commit(units, principal, LAPSE, partial(lapse, lapsed=lapsed), lapsed.beneficiary)
     for placement in decided.placements:
-        _commit(units, principal, placement, policy)
+        nodes = [node for node, _ in placement.parts]
+        _commit(
+            units, principal, PLACE, partial(place, placement=placement, policy=policy), placement.job_id, nodes=nodes
+        )
+    for reclaim_id in withdraw_idle(units, principal):
+        _log.info("reclaim_withdrawn", reclaim_id=reclaim_id)
+    for job_id, chosen in groupby(decided.reclaims, key=lambda reclaim: reclaim.beneficiary):
+        _commit(units, principal, NOTIFY, partial(notify, chosen=tuple(chosen), policy=policy), job_id)
     if decided.waiting:
         with units.begin(principal, NOTE_WAITING, quiet=True) as unit:
             note_waiting(unit, decided.waiting)
     return decided
 
 
-def _commit(units: UnitOfWorkFactory, principal: Principal, placement: Placement, policy: Policy) -> None:
+def _commit(
+    units: UnitOfWorkFactory,
+    principal: Principal,
+    action: str,
+    work: Callable[[UnitOfWork], object],
+    job_id: JobId,
+    **words: object,
+) -> None:
+    """One decision about one job, in a unit of its own."""
+
     def commit() -> None:
-        with units.begin(principal, PLACE) as unit:
-            place(unit, placement, policy)
+        with units.begin(principal, action) as unit:
+            work(unit)
 
     try:
         started = time.perf_counter()
         retrying(commit)
         took_ms = round((time.perf_counter() - started) * 1000, 1)
-        _log.info("placed", job_id=placement.job_id, nodes=[node for node, _ in placement.parts], commit_ms=took_ms)
-    except PlacementLostError as error:
-        _log.info("placement_lost", job_id=placement.job_id, why=error.detail)
+        _log.info("decision_committed", action=action, job_id=job_id, commit_ms=took_ms, **words)
+    except ConflictError as error:
+        _log.info("decision_lost", action=action, job_id=job_id, why=error.detail)
 
 
 class SchedulerLoop:

@@ -159,8 +159,17 @@ class Withdrawal:
 
 
 @dataclass(frozen=True, slots=True)
+class Lapse:
+    """What was held for ``beneficiary`` is held no more, whether or not a victim is left to go on."""
+
+    beneficiary: JobId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     placements: tuple[Placement, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     reclaims: tuple[Reclaim, ...] = ()
     withdrawals: tuple[Withdrawal, ...] = ()
+    lapses: tuple[Lapse, ...] = ()

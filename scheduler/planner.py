@@ -16,6 +16,7 @@ from scheduler import explain
 from scheduler.model import (
     DEFAULT_LEVELS,
     GpuView,
+    Lapse,
     Parts,
     Placement,
     Plan,
@@ -34,6 +35,7 @@ from scheduler.topology import FleetState
 
 __all__ = [
     "GpuView",
+    "Lapse",
     "Parts",
     "Placement",
     "Plan",
@@ -104,9 +106,12 @@ class _Cycle:
                 self.waiting.append(Waiting(job.job_id, why))
 
     def plan(self) -> Plan:
-        reclaims = () if self.reclaimer is None else tuple(self.reclaimer.reclaims)
-        withdrawals = () if self.reclaimer is None else tuple(self.reclaimer.promises.withdrawals)
-        return Plan(tuple(self.placements), tuple(self.waiting), reclaims, withdrawals)
+        placements, waiting = tuple(self.placements), tuple(self.waiting)
+        if self.reclaimer is None:
+            return Plan(placements, waiting)
+        promises = self.reclaimer.promises
+        reclaims = tuple(self.reclaimer.reclaims)
+        return Plan(placements, waiting, reclaims, tuple(promises.withdrawals), tuple(promises.lapses))
 
     def _decide(self, job: WaitingJob) -> str | None:
         """None when the job is placed, else why it waits."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from muster.domain.ids import AttemptId, JobId
-from scheduler.model import StandingReclaim, Withdrawal
+from scheduler.model import Lapse, StandingReclaim, Withdrawal
 from scheduler.topology import Flags, FleetState, Ints
 
 
@@ -21,6 +21,7 @@ class Promises:
         self._taken: dict[JobId, Ints] = {}
         self.mask: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self.withdrawals: list[Withdrawal] = []
+        self.lapses: list[Lapse] = []
 
     def jobs(self) -> list[JobId]:
         return sorted(self._standing)
@@ -57,4 +58,5 @@ class Promises:
             if reclaim.victim in self._running
         ]
         self.withdrawals += withdrawals
+        self.lapses.append(Lapse(job_id, why))
         return withdrawals

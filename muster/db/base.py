@@ -29,6 +29,7 @@ from muster.domain.ids import (
     JobId,
     KeyId,
     NodeId,
+    ReclaimId,
     TenantId,
 )
 
@@ -51,6 +52,7 @@ _TEXT_IDS: Final[tuple[Any, ...]] = (
     CheckpointId,
     EventId,
     EvidenceId,
+    ReclaimId,
 )
 
 E = TypeVar("E", bound=StrEnum)

@@ -16,6 +16,7 @@ AttemptId = NewType("AttemptId", str)
 AllocationId = NewType("AllocationId", str)
 CheckpointId = NewType("CheckpointId", str)
 EvidenceId = NewType("EvidenceId", str)
+ReclaimId = NewType("ReclaimId", str)
 EventId = NewType("EventId", str)
 Fence = NewType("Fence", int)
 

@@ -60,6 +60,23 @@ class Standing(StrEnum):
     RETIRED = "RETIRED"
 
 
+class ReclaimState(StrEnum):
+    """RELEASED: the victim left by itself. FORCED: it was killed at the deadline. OVERTAKEN: it ended otherwise."""
+
+    NOTIFIED = "NOTIFIED"
+    RELEASED = "RELEASED"
+    FORCED = "FORCED"
+    WITHDRAWN = "WITHDRAWN"
+    OVERTAKEN = "OVERTAKEN"
+
+
+class ReclaimOutcome(StrEnum):
+    """What became of the victim's work since the notice."""
+
+    CHECKPOINTED = "checkpointed"
+    WORK_LOST = "work_lost"
+
+
 class Contact(StrEnum):
     LIVE = "LIVE"
     SILENT = "SILENT"
@@ -155,6 +172,14 @@ STANDING_EDGES: Final[Mapping[Standing, frozenset[Standing]]] = {
     _S.QUARANTINED: frozenset({_S.REPAIR, _S.PROBATION, _S.HEALTHY, _S.SUSPECT, _S.UNPROVEN, _S.RETIRED}),
     _S.REPAIR: frozenset({_S.UNPROVEN, _S.QUARANTINED, _S.RETIRED}),
     _S.RETIRED: frozenset({_S.UNPROVEN}),
+}
+
+RECLAIM_EDGES: Final[Mapping[ReclaimState, frozenset[ReclaimState]]] = {
+    ReclaimState.NOTIFIED: frozenset(ReclaimState) - {ReclaimState.NOTIFIED},
+    ReclaimState.RELEASED: frozenset(),
+    ReclaimState.FORCED: frozenset(),
+    ReclaimState.WITHDRAWN: frozenset(),
+    ReclaimState.OVERTAKEN: frozenset(),
 }
 
 TERMINAL_JOB_STATES: Final = frozenset(state for state, onward in JOB_EDGES.items() if not onward)

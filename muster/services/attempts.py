@@ -22,6 +22,7 @@ from muster.domain.states import AllocationState, AttemptState, HostPartState, J
 from muster.identity import new_id
 from muster.services import suspects
 from muster.services.lives import attempt_life, grace_ms, job_life, spec_of, store_attempt, store_job, to_ms
+from muster.services.reclaims.settling import settle
 from muster.services.unit_of_work import UnitOfWork
 
 RING_TOPIC: Final = "ring"
@@ -85,6 +86,8 @@ def step_attempt(
         elif isinstance(command, attempts.Ended):
             _end_attempt(unit, loaded.job, command, policy)
     if after != before and after.state is AttemptState.ENDED:
+        if before.state is not AttemptState.ENDED:
+            settle(unit, loaded.attempt, loaded.hosts)
         _release_clean(unit, loaded)
     return commands
 
@@ -110,7 +113,14 @@ def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> N
 
 
 def stop_attempt(
-    unit: UnitOfWork, loaded: LoadedAttempt, reason: StopReason, policy: Policy, *, grace: timedelta | None = None
+    unit: UnitOfWork,
+    loaded: LoadedAttempt,
+    reason: StopReason,
+    policy: Policy,
+    *,
+    grace: timedelta | None = None,
+    asked_by: str | None = None,
+    detail: str = "",
 ) -> None:
     """Ask a locked attempt to stop: the request is a row of its own, with the deadline that was promised."""
     timers = Timers.of(policy)
@@ -124,7 +134,8 @@ def stop_attempt(
             tenant_id=loaded.attempt.tenant_id,
             reason=reason,
             deadline_at=deadline,
-            requested_by=unit.principal.name,
+            requested_by=asked_by or unit.principal.name,
+            detail=detail,
             created_at=unit.now,
         )
     )

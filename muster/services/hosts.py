@@ -21,6 +21,7 @@ from muster.services.attempts import LoadedAttempt, cordon_unclean, lock_attempt
 from muster.services.lives import attempt_life, hearing_of, spec_of, to_ms
 from muster.services.orders import order_of
 from muster.services.policies import active_policy
+from muster.services.reclaims.victims import tell_victims
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.host import (
     PROTOCOL_VERSION,
@@ -82,6 +83,7 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     )
     parts = _open_parts(unit, node_id)
     _note_listed(unit, node_id, request, parts, policy)
+    tell_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in _MAY_RUN], policy)
     return _answer(unit, node_id, request.held, parts, policy)
 
 

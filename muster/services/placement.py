@@ -25,6 +25,8 @@ from muster.identity import new_id
 from muster.services.attempts import lock_job, ring, step_job
 from muster.services.fleet import gpu_views
 from muster.services.lives import spec_of, to_ms
+from muster.services.quotas import ceiling_refusal
+from muster.services.reclaims import holds
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from scheduler.model import Parts
 from scheduler.planner import Placement, Waiting, WaitingJob
@@ -42,11 +44,13 @@ class PlacementLostError(ConflictError):
     code, status, title = "placement_lost", 409, "The fleet has changed since the plan was made"
 
 
-def waiting_jobs(session: Session) -> list[WaitingJob]:
-    """The queue's head: jobs that may be placed now."""
-    rows = session.scalars(
-        select(Job).where(Job.state == JobState.QUEUED).order_by(Job.created_at, Job.id).limit(MAX_QUEUE)
-    ).all()
+def waiting_jobs(session: Session, promised: Sequence[JobId] = ()) -> list[WaitingJob]:
+    """The queue's head, and each of the ``promised`` that still waits, however far behind."""
+    queued = select(Job).where(Job.state == JobState.QUEUED)
+    rows = list(session.scalars(queued.order_by(Job.created_at, Job.id).limit(MAX_QUEUE)))
+    missing = set(promised).difference(job.id for job in rows)
+    if missing:
+        rows += session.scalars(queued.where(Job.id.in_(missing)).order_by(Job.created_at, Job.id))
     avoided = _nodes_at_fault(session, [job.id for job in rows])
     held = _last_parts(session, [job.id for job in rows])
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
@@ -127,6 +131,8 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
         raise PlacementLostError(message)
     uuids = sorted(uuid for _, part in placement.parts for uuid in part)
     _require_admitted(unit, job, uuids, policy)
+    _require_quota(unit, job, len(uuids))
+    holds.let_go(unit, job, holds.PLACED)
     attempt = _new_attempt(unit, job, placement)
     _new_allocation(unit, job, attempt, placement)
     step_job(unit, job, jobs.Placed(), policy)
@@ -159,6 +165,16 @@ def _require_admitted(unit: UnitOfWork, job: Job, uuids: Sequence[GpuUuid], poli
         if refusal is not None:
             message = f"{view.uuid} is no longer admitted: {refusal}"
             raise PlacementLostError(message)
+    if promised := holds.promised_to_others(unit, job.id, uuids):
+        message = f"{promised[0]} is held for another job"
+        raise PlacementLostError(message)
+
+
+def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
+    """I6 at the moment of commit."""
+    refusal = ceiling_refusal(unit, job.tenant_id, job.tier, num_gpus)
+    if refusal is not None:
+        raise PlacementLostError(refusal)
 
 
 def _new_attempt(unit: UnitOfWork, job: Job, placement: Placement) -> Attempt:

@@ -23,6 +23,7 @@ from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt
 from muster.services.lives import spec_of, to_time
 from muster.services.policies import active_policy
+from muster.services.reclaims.settling import hear_late_words
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.training import (
     AnyRankMessage,
@@ -65,6 +66,7 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
         host.num_refused += not taker.take(line)
     host.line_offset = batch.next_offset
     taker.store()
+    hear_late_words(unit, loaded.attempt)
     return TrainAnswer(offset=host.line_offset, taken=len(batch.lines))
 
 

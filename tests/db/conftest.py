@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TypeVar
 
@@ -11,8 +11,20 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from muster.db.engine import make_engine
-from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Base, Checkpoint, Gpu, Job, Node, Tenant
-from muster.domain.ids import AllocationId, AttemptId, CheckpointId, Fence, GpuUuid, JobId, NodeId, TenantId
+from muster.db.models import (
+    Allocation,
+    AllocationGpu,
+    Attempt,
+    AttemptHost,
+    Base,
+    Checkpoint,
+    Gpu,
+    Job,
+    Node,
+    Reclaim,
+    Tenant,
+)
+from muster.domain.ids import AllocationId, AttemptId, CheckpointId, Fence, GpuUuid, JobId, NodeId, ReclaimId, TenantId
 from muster.domain.job_spec import NodeLossRule
 from muster.domain.states import (
     AllocationState,
@@ -21,6 +33,7 @@ from muster.domain.states import (
     Contact,
     HostPartState,
     JobState,
+    ReclaimState,
     Standing,
 )
 
@@ -149,6 +162,28 @@ class Rows:
                 status=CheckpointStatus.WRITING,
                 manifest={},
                 created_at=NOW,
+            )
+        )
+
+    def reclaim(self) -> Reclaim:
+        victim, beneficiary = self.attempt(), self.job()
+        return self._add(
+            Reclaim(
+                id=ReclaimId(f"rcl_{next(self.numbers)}"),
+                beneficiary_job_id=beneficiary.id,
+                beneficiary_tenant_id=beneficiary.tenant_id,
+                beneficiary_tier="reserved",
+                victim_attempt_id=victim.id,
+                victim_job_id=victim.job_id,
+                victim_tenant_id=victim.tenant_id,
+                victim_tier="spot",
+                num_gpus=1,
+                state=ReclaimState.NOTIFIED,
+                reason="its place is taken back",
+                notice_s=120.0,
+                notified_at=NOW,
+                deadline_at=NOW + timedelta(seconds=120),
+                cost_gpu_s=120.0,
             )
         )
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from muster.db.errors import violated_constraint
 from muster.db.models import Base, Job, PolicyVersion, StateEdge
 from muster.domain import states
-from muster.domain.states import AllocationState, AttemptState, Cause, JobState
+from muster.domain.states import AllocationState, AttemptState, Cause, JobState, ReclaimOutcome, ReclaimState
 
 LATER = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
 MACHINES: dict[str, Mapping[Any, frozenset[Any]]] = {
@@ -24,6 +24,7 @@ MACHINES: dict[str, Mapping[Any, frozenset[Any]]] = {
     "allocation": states.ALLOCATION_EDGES,
     "checkpoint": states.CHECKPOINT_EDGES,
     "standing": states.STANDING_EDGES,
+    "reclaim": states.RECLAIM_EDGES,
 }
 ROWS = [
     ("job", "job", "state"),
@@ -33,6 +34,7 @@ ROWS = [
     ("allocation_gpu", "allocation", "state"),
     ("checkpoint", "checkpoint", "status"),
     ("gpu", "standing", "standing"),
+    ("reclaim", "reclaim", "state"),
 ]
 
 
@@ -45,6 +47,13 @@ def companions(factory: str, state: StrEnum) -> dict[str, Any]:
         return {"cause": Cause.USER_ERROR if is_ended else None, "ended_at": LATER if is_ended else None}
     if factory == "allocation":
         return {"released_at": LATER if state is AllocationState.RELEASED else None}
+    if factory == "reclaim":
+        is_taken = state in {ReclaimState.RELEASED, ReclaimState.FORCED}
+        return {
+            "settled_at": None if state is ReclaimState.NOTIFIED else LATER,
+            "outcome": ReclaimOutcome.WORK_LOST if is_taken else None,
+            "lost_gpu_s": 1.0 if is_taken else None,
+        }
     return {}
 
 

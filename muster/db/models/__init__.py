@@ -17,6 +17,8 @@ from muster.db.models.logs import LogChunk
 from muster.db.models.nodes import Node
 from muster.db.models.outbox import OutboxMessage
 from muster.db.models.policies import PolicyVersion
+from muster.db.models.quotas import Quota
+from muster.db.models.reclaims import GpuHold, Reclaim
 from muster.db.models.telemetry import (
     GpuLatest,
     NodeLatest,
@@ -45,6 +47,7 @@ __all__ = [
     "Event",
     "EvidenceRow",
     "Gpu",
+    "GpuHold",
     "GpuLatest",
     "GpuOverride",
     "GpuStandingChange",
@@ -58,6 +61,8 @@ __all__ = [
     "NodeLatest",
     "OutboxMessage",
     "PolicyVersion",
+    "Quota",
+    "Reclaim",
     "Repair",
     "SequenceHead",
     "StateEdge",

@@ -1,0 +1,51 @@
+"""What is held for a beneficiary, from the notice on until it is placed or waits no more. Under its job's lock."""
+
+from collections.abc import Collection
+from typing import Final
+
+from sqlalchemy import delete, select
+
+from muster.db.models import GpuHold, Job, Reclaim
+from muster.domain.ids import GpuUuid, JobId
+from muster.domain.principals import Permission
+from muster.services.attempts import SCHEDULER_CHANNEL, lock_job
+from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.model import Lapse
+
+LAPSE: Final = declare_action("reclaim.lapse")
+PLACED: Final = "the job that it was for has been placed"
+
+
+def hold(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
+    for uuid in sorted(gpus):
+        unit.session.add(GpuHold(gpu_uuid=uuid, job_id=job.id, created_at=unit.now))
+
+
+def promised_to_others(unit: UnitOfWork, job_id: JobId | None, gpus: Collection[GpuUuid]) -> list[GpuUuid]:
+    """Which of these GPUs are held for another job. Asked under the locks of the GPUs."""
+    query = select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid.in_(gpus))
+    if job_id is not None:
+        query = query.where(GpuHold.job_id != job_id)
+    return list(unit.session.scalars(query.order_by(GpuHold.gpu_uuid)))
+
+
+def lapse(unit: UnitOfWork, lapsed: Lapse) -> None:
+    """Hold nothing more for a job that keeps waiting, or waits no more."""
+    unit.principal.require(Permission.SYSTEM_RUN)
+    job = lock_job(unit, lapsed.beneficiary)
+    if let_go(unit, job, lapsed.why):
+        payload = {"job_id": job.id, "reason": lapsed.why}
+        unit.emit("job.reclaim_lapsed", "job", job.id, tenant_id=job.tenant_id, payload=payload)
+
+
+def let_go(unit: UnitOfWork, job: Job, why: str) -> bool:
+    """Whether anything was held for the locked job. Its victims that were not told yet may then be let off."""
+    query = select(Reclaim).where(Reclaim.beneficiary_job_id == job.id, Reclaim.hold_ended_at.is_(None))
+    reclaims = unit.session.scalars(query.order_by(Reclaim.id).execution_options(populate_existing=True)).all()
+    for reclaim in reclaims:
+        reclaim.hold_ended_at, reclaim.hold_ended_why = unit.now, why
+    if reclaims:
+        unit.session.flush()
+        unit.session.execute(delete(GpuHold).where(GpuHold.job_id == job.id))
+        unit.wake(SCHEDULER_CHANNEL)
+    return bool(reclaims)

@@ -1,0 +1,163 @@
+"""What runs, what is promised and what was lost, as the planner wants it: a handful of queries, whatever the fleet."""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, union_all
+from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy.orm import Session
+
+from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Quota, Reclaim
+from muster.domain.ids import JobId, TenantId
+from muster.domain.policy import Policy
+from muster.domain.states import AllocationState, AttemptState, CheckpointStatus, ReclaimState
+from muster.services.lives import to_ms
+from scheduler.model import ReclaimLoss, RunningAttempt, StandingReclaim, Workload
+
+DURABLE: Final = (CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
+TAKEN: Final = (ReclaimState.RELEASED, ReclaimState.FORCED)
+
+
+def workload(
+    session: Session, now: datetime, policy: Policy, *, tenants: Collection[TenantId] | None = None
+) -> Workload:
+    """``tenants``: of these alone, for who asks only what they may still lose."""
+    since = now - timedelta(seconds=policy.reclaim.window_s)
+    return Workload(
+        now_ms=to_ms(now),
+        running=tuple(_running(session, now, tenants)),
+        reclaims=tuple(_standing(session, tenants)),
+        losses=tuple(_losses(session, now, since, tenants)),
+        peak_gpus=_peaks(session, since, tenants),
+        ceilings={} if tenants is not None else _ceilings(session),
+    )
+
+
+def beneficiaries(session: Session) -> list[JobId]:
+    """The jobs that something is held for."""
+    return list(session.scalars(select(Reclaim.beneficiary_job_id).where(Reclaim.hold_ended_at.is_(None)).distinct()))
+
+
+def _running(session: Session, now: datetime, tenants: Collection[TenantId] | None) -> list[RunningAttempt]:
+    saved = (
+        select(func.max(Checkpoint.committed_at))
+        .where(Checkpoint.job_id == Attempt.job_id, Checkpoint.status.in_(DURABLE))
+        .scalar_subquery()
+    )
+    in_order = aggregate_order_by(AllocationGpu.gpu_uuid, AllocationGpu.node_rank, AllocationGpu.local_index)
+    query = (
+        select(
+            Attempt.id,
+            Attempt.job_id,
+            Attempt.tenant_id,
+            Allocation.tier,
+            Attempt.running_at,
+            Attempt.stop_deadline_at,
+            Attempt.wall_deadline_at,
+            Attempt.ending_cause,
+            saved.label("saved_at"),
+            func.array_agg(in_order).label("gpus"),
+        )
+        .join(Allocation, Allocation.attempt_id == Attempt.id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(Attempt.state != AttemptState.ENDED, _is_of(Attempt.tenant_id, tenants))
+        .group_by(Attempt.id, Allocation.tier)
+    )
+    return [_attempt(row, now) for row in session.execute(query)]
+
+
+def _attempt(row: Any, now: datetime) -> RunningAttempt:
+    ends = [moment for moment in (row.stop_deadline_at, row.wall_deadline_at) if moment is not None]
+    return RunningAttempt(
+        attempt_id=row.id,
+        job_id=row.job_id,
+        tenant_id=row.tenant_id,
+        tier=row.tier,
+        gpus=tuple(row.gpus),
+        started_ms=to_ms(row.running_at or now),
+        saved_ms=None if row.saved_at is None else to_ms(row.saved_at),
+        ends_ms=to_ms(min(ends)) if ends else None,
+        is_stopping=row.stop_deadline_at is not None or row.ending_cause is not None,
+    )
+
+
+def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[StandingReclaim]:
+    """Of each job that something is held for: every reclaim that made room for it, and all that is held."""
+    held = (
+        select(func.array_agg(aggregate_order_by(GpuHold.gpu_uuid, GpuHold.gpu_uuid)))
+        .where(GpuHold.job_id == Reclaim.beneficiary_job_id)
+        .scalar_subquery()
+    )
+    query = select(Reclaim.victim_attempt_id, Reclaim.beneficiary_job_id, Reclaim.deadline_at, held).where(
+        Reclaim.hold_ended_at.is_(None), _is_of(Reclaim.victim_tenant_id, tenants)
+    )
+    return [
+        StandingReclaim(victim, beneficiary, to_ms(deadline_at), tuple(gpus or ()))
+        for victim, beneficiary, deadline_at, gpus in session.execute(query)
+    ]
+
+
+def _losses(
+    session: Session, now: datetime, since: datetime, tenants: Collection[TenantId] | None
+) -> list[ReclaimLoss]:
+    """What was lost in the window; a victim that is on its way out for nobody any more is as good as lost."""
+    is_over = and_(Reclaim.state.in_(TAKEN), Reclaim.settled_at > since)
+    leaves_for_nobody = and_(Reclaim.state == ReclaimState.NOTIFIED, Reclaim.hold_ended_at.is_not(None))
+    query = select(Reclaim.victim_tenant_id, Reclaim.num_gpus, Reclaim.settled_at).where(
+        or_(is_over, leaves_for_nobody), _is_of(Reclaim.victim_tenant_id, tenants)
+    )
+    return [
+        ReclaimLoss(tenant_id, num_gpus, to_ms(settled_at or now))
+        for tenant_id, num_gpus, settled_at in session.execute(query)
+    ]
+
+
+def _peaks(session: Session, since: datetime, tenants: Collection[TenantId] | None) -> dict[TenantId, int]:
+    """The most GPUs that each tenant's allocations held at one time since then."""
+    size = (
+        select(func.count())
+        .select_from(AllocationGpu)
+        .where(AllocationGpu.allocation_id == Allocation.id)
+        .scalar_subquery()
+    )
+    in_window = or_(Allocation.released_at.is_(None), Allocation.released_at > since)
+    spans = (
+        select(Allocation.tenant_id, Allocation.created_at, Allocation.released_at, size.label("size"))
+        .where(in_window, _is_of(Allocation.tenant_id, tenants))
+        .cte("spans")
+    )
+    changes = union_all(
+        select(spans.c.tenant_id, func.greatest(spans.c.created_at, since).label("at"), spans.c.size.label("by")),
+        select(spans.c.tenant_id, spans.c.released_at, -spans.c.size).where(spans.c.released_at.is_not(None)),
+    ).subquery()
+    running_sum = func.sum(changes.c.by).over(partition_by=changes.c.tenant_id, order_by=(changes.c.at, changes.c.by))
+    sums = select(changes.c.tenant_id, running_sum.label("total")).subquery()
+    query = select(sums.c.tenant_id, func.max(sums.c.total)).group_by(sums.c.tenant_id)
+    return {TenantId(tenant_id): int(total) for tenant_id, total in session.execute(query)}
+
+
+def _ceilings(session: Session) -> dict[tuple[TenantId, str], int]:
+    query = select(Quota.tenant_id, Quota.tier, Quota.ceiling_gpus)
+    return {(tenant_id, tier): ceiling for tenant_id, tier, ceiling in session.execute(query)}
+
+
+def held_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
+    """GPUs that the tenant's live attempts hold there; what is being cleaned is nobody's any more."""
+    query = (
+        select(func.count())
+        .select_from(AllocationGpu)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .where(Allocation.tenant_id == tenant_id, Allocation.tier == tier, Allocation.state == AllocationState.HELD)
+    )
+    return session.scalar(query) or 0
+
+
+def _is_of(column: Any, tenants: Collection[TenantId] | None) -> ColumnElement[bool]:
+    return true() if tenants is None else column.in_(tenants)
+
+
+def has_promises(session: Session) -> bool:
+    """Whether anything is held, or waits to be withdrawn."""
+    is_open = or_(Reclaim.hold_ended_at.is_(None), Reclaim.state == ReclaimState.NOTIFIED)
+    return bool(session.scalar(select(exists().where(is_open))))
