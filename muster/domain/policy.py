@@ -105,10 +105,18 @@ class TrainingPolicy(StrictModel):
     """``good_after_steps``: healthy steps after which a verified checkpoint counts as good.
 
     ``taint_margin_s``: how long before a correctness fault was seen its effects may have begun.
+    ``hold_s``: how late a fault may be found; the newest checkpoint that is older than that is kept.
     """
 
     good_after_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     taint_margin_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
+    hold_s: Seconds = 600.0
+
+    @model_validator(mode="after")
+    def _one_from_before_a_fault_stays(self) -> Self:
+        if self.hold_s <= self.taint_margin_s:
+            raise ValueError("hold_s must exceed taint_margin_s, or a fault leaves no checkpoint from before it")
+        return self
 
 
 class SuspicionPolicy(StrictModel):

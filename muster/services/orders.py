@@ -39,7 +39,7 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         argv=spec.program.argv,
         python=spec.program.python,
         working_dir=spec.program.working_dir,
-        env={**spec.program.env, **_training_environment(unit, job, spec)},
+        env={**spec.program.env, **_training_environment(unit, job, spec, policy)},
         rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
         wall_time_s=spec.wall_time_s,
         grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
@@ -48,9 +48,10 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
     )
 
 
-def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec) -> dict[str, str]:
+def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy) -> dict[str, str]:
     """Where the job's checkpoints lie, and from which one to go on."""
-    resume = json.dumps(resume_of(unit.session, job.id))
+    kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.hold_s}
+    resume = json.dumps({**resume_of(unit.session, job.id), **kept})
     folder = spec.checkpoint.folder
     place = {} if folder is None else {"MUSTER_CHECKPOINT_DIR": f"{folder.rstrip('/')}/{job.id}"}
     return {"MUSTER_RESUME": resume, **place}

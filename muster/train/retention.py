@@ -1,4 +1,6 @@
-"""Which generations go: never the newest that was read back equal, nor the newest that training has outlived well."""
+"""Which generations go: never the newest that was read back equal, nor the newest that training has outlived well, nor
+one from before a fault that is found only now.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,14 @@ def to_remove(
     fence: int,
     verified: frozenset[str],
     good: frozenset[str],
+    aged: frozenset[str],
     refused: frozenset[str],
     passed_over: frozenset[str],
 ) -> list[Generation]:
-    """All but the newest ``keep``, the newest verified one, the newest good one, and the one that becomes good next:
-    the oldest verified after that, of the running attempt ``fence``. ``found`` stands newest first.
+    """All but the newest ``keep``, the newest verified one, the newest good one and the newest aged one, and those that
+    become so next: the oldest verified after each, of the running attempt ``fence``. ``found`` stands newest first.
 
+    ``aged``: verified, and committed longer ago than any fault takes to be found.
     ``refused`` ones count for nothing, and go once there is a verified one to go on from. ``passed_over`` ones, which
     could not be used this time, count for nothing and stay: a person may want to look.
     """
@@ -37,13 +41,18 @@ def to_remove(
     whole = [generation for generation in allowed if generation.name in verified]
     if not whole:
         return []
-    newest_good = next((generation for generation in allowed if generation.name in good), None)
     own = [generation for generation in whole if generation.fence == fence]
-    maturing = [generation for generation in own if newest_good is None or generation > newest_good]
-    held = {whole[0], newest_good, *maturing[-1:], *allowed[:keep]}
+    held = {whole[0], *_newest_and_next(allowed, own, good), *_newest_and_next(allowed, own, aged), *allowed[:keep]}
     return [generation for generation in allowed if generation not in held] + [
         generation for generation in found if generation.name in refused
     ]
+
+
+def _newest_and_next(allowed: Sequence[Generation], own: Sequence[Generation], such: frozenset[str]) -> set[Generation]:
+    """The newest of ``such``, and the oldest of ``own`` after it: it becomes such next."""
+    newest = next((generation for generation in allowed if generation.name in such), None)
+    maturing = [generation for generation in own if newest is None or generation > newest]
+    return {*([] if newest is None else [newest]), *maturing[-1:]}
 
 
 def remove(folder: Path, gone: Iterable[Generation]) -> None:
@@ -59,6 +68,22 @@ def remove(folder: Path, gone: Iterable[Generation]) -> None:
 def mark_good(folder: Path, generation: Generation) -> None:
     """Raises OSError."""
     (folder / generation.name / GOOD).touch()
+
+
+def aged_ones(folder: Path, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
+    """Committed ``hold_s`` ago or earlier, by the time of their manifest's file."""
+    return frozenset(
+        generation.name
+        for generation in verified
+        if _written_unix_s(folder, generation, now_unix_s) + hold_s <= now_unix_s
+    )
+
+
+def _written_unix_s(folder: Path, generation: Generation, otherwise: float) -> float:
+    try:
+        return (folder / generation.name / MANIFEST).stat().st_mtime
+    except OSError:
+        return otherwise
 
 
 def good_ones(folder: Path) -> frozenset[str]:

@@ -8,7 +8,7 @@
 | ``MUSTER_CHECKPOINT_DIR`` | the job's own folder, seen by all its hosts | nothing is kept |
 | ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | nothing is said or heard |
 | ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill where no ``stop`` names a deadline | as long as it takes |
-| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``good_after_steps`` (20) | the newest that verifies |
+| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``good_after_steps`` (20), ``hold_s`` (600) | the newest that verifies |
 """  # noqa: E501  # a table's row is one line
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ class Resume:
     """Which generations may be used, by the control plane's word.
 
     ``good_after_steps``: healthy steps after which a verified checkpoint counts as good, and is never removed while it
-    is the newest such.
+    is the newest such. ``hold_s``: how late a fault may be found; the newest checkpoint that is older stays too.
     """
 
     generation: str | None = None
     refused: frozenset[str] = field(default_factory=frozenset)
     not_after_unix_ms: int | None = None
     good_after_steps: int = 20
+    hold_s: float = 600.0
 
 
 @dataclass(frozen=True)
@@ -104,16 +105,24 @@ def _resume(text: str | None) -> Resume:
     wanted = document.get("generation") or None
     limit = document.get("not_after_unix_ms")
     steps = document.get("good_after_steps")
+    hold_s = document.get("hold_s")
     fits = (
         isinstance(refused, (list, tuple))
         and all(isinstance(name, str) for name in refused)
         and (wanted is None or (isinstance(wanted, str) and Generation.named(wanted) is not None))
         and (limit is None or isinstance(limit, int))
         and (steps is None or isinstance(steps, int))
+        and (hold_s is None or isinstance(hold_s, (int, float)))
     )
     if not fits:
         raise ValueError(f"MUSTER_RESUME={text!r}: a field is of another kind than muster.train.surroundings says")
-    return Resume(wanted, frozenset(refused), limit, Resume.good_after_steps if steps is None else steps)
+    return Resume(
+        wanted,
+        frozenset(refused),
+        limit,
+        Resume.good_after_steps if steps is None else steps,
+        Resume.hold_s if hold_s is None else float(hold_s),
+    )
 
 
 def _object(text: str) -> dict[str, Any]:

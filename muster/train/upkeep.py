@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from muster.train import generations, retention
@@ -83,6 +84,7 @@ class Upkeep:
             fence=self._fence,
             verified=frozenset(generation.name for generation in self._verified),
             good=retention.good_ones(self._folder),
+            aged=retention.aged_ones(self._folder, self._verified, self._resume.hold_s, time.time()),
             refused=self._resume.refused,
             passed_over=frozenset(generation.name for generation in self._passed_over),
         )

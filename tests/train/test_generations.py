@@ -200,6 +200,7 @@ def removed(
     *,
     verified: Sequence[int],
     good: Sequence[int] = (),
+    aged: Sequence[int] = (),
     refused: Sequence[int] = (),
     passed_over: Sequence[int] = (),
 ) -> list[int]:
@@ -213,6 +214,7 @@ def removed(
         fence=1,
         verified=named(verified),
         good=named(good),
+        aged=named(aged),
         refused=named(refused),
         passed_over=named(passed_over),
     )
@@ -234,7 +236,7 @@ def test_one_always_stays_long_enough_to_become_good() -> None:
         stay.append(step)
         verified.append(step)
         good += [old for old in stay if old in verified and old + 20 <= step and old not in good]
-        gone = removed(stay, 3, verified=verified, good=good)
+        gone = removed(stay, 3, verified=verified, good=good, aged=good)
         stay = [old for old in stay if old not in gone]
         assert len(stay) <= 5
         if step > 21:
@@ -242,11 +244,36 @@ def test_one_always_stays_long_enough_to_become_good() -> None:
             assert max(good) >= step - 42
 
 
+def test_one_from_before_a_fault_that_is_found_late_always_stays() -> None:
+    """Saved each second, found after at most 60 s: three kept would all be in doubt."""
+    stay = list[int]()
+    for now_s in range(1, 500):
+        stay.append(now_s)
+        aged = [old for old in stay if old + 60 <= now_s]
+        gone = removed(stay, 3, verified=stay, good=stay, aged=aged)
+        stay = [old for old in stay if old not in gone]
+        assert len(stay) <= 5
+        assert now_s <= 60 or any(old + 60 <= now_s for old in stay)
+
+
+def test_age_is_by_the_manifest_on_disk(tmp_path: Path) -> None:
+    old, young = Generation(10, 1), Generation(20, 1)
+    for generation, written_s in ((old, 1000.0), (young, 1050.0)):
+        place = tmp_path / generation.name
+        place.mkdir(parents=True)
+        (place / MANIFEST).touch()
+        os.utime(place / MANIFEST, (written_s, written_s))
+    gone = Generation(5, 1)
+    assert retention.aged_ones(tmp_path, [old, young, gone], 60.0, 1060.0) == {old.name}
+
+
 def test_what_an_earlier_attempt_left_does_not_take_the_place_of_what_becomes_good() -> None:
     found = [Generation(40, 2), Generation(30, 2), Generation(20, 2), Generation(10, 1)]
     verified = frozenset(names(found))
     nothing = frozenset[str]()
-    gone = retention.to_remove(found, 1, fence=2, verified=verified, good=nothing, refused=nothing, passed_over=nothing)
+    gone = retention.to_remove(
+        found, 1, fence=2, verified=verified, good=nothing, aged=nothing, refused=nothing, passed_over=nothing
+    )
     assert names(gone) == ["step-00000030/gen-2", "step-00000010/gen-1"]
 
 

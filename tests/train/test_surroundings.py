@@ -57,6 +57,7 @@ def test_no_wish_is_no_limit(text: str) -> None:
         ("MUSTER_RESUME", '{"refuse": "step-00000040/gen-1"}'),
         ("MUSTER_RESUME", '{"refuse": [40]}'),
         ("MUSTER_RESUME", '{"not_after_unix_ms": "noon"}'),
+        ("MUSTER_RESUME", '{"hold_s": "long"}'),
     ],
 )
 def test_what_cannot_be_read_is_named(name: str, text: str) -> None:

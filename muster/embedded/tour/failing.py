@@ -34,6 +34,13 @@ def train(world: World) -> Document:
     attempt = job["attempts"][0]
     world.teller.measured("submit → placed", seconds_of(attempt["placed_at"]) - seconds_of(job["created_at"]))
     _require_one_place(world, attempt)
+    world.until(
+        "it trains",
+        lambda: list(world.tenant.steps(job_id)),
+        lambda found: len(found) >= 5,
+        seen=lambda _: world.progress(world.tenant.job(job_id)),
+        log="worker-host-h100-1",
+    )
     died = {name: world.kill(name) for name in ("worker-host h100-1", "agent h100-2")}
     steps = world.until(
         "30 steps are trained",

@@ -1,4 +1,4 @@
-"""Step 4: a reserved job takes capacity back from a spot job by notice, checkpoint and release; the spot job returns."""
+"""Step 4: a reserved job takes capacity back from a spot job: notice, checkpoint, release; and the spot job returns."""
 
 from typing import Final
 
