@@ -15,7 +15,21 @@ from api.middleware import Edge
 from api.permissions import declared_routes
 from api.streams import Broadcast
 from api.telemetry import TelemetryFigures, TelemetryRoute
-from api.v1 import cordons, enrolment, events, fleet, hosts, jobs, keys, system, telemetry, tenants, training
+from api.v1 import (
+    cordons,
+    enrolment,
+    events,
+    fleet,
+    hosts,
+    jobs,
+    keys,
+    quotas,
+    reclaims,
+    system,
+    telemetry,
+    tenants,
+    training,
+)
 from muster import __version__
 from muster.services.telemetry.intake import Intake
 
@@ -56,7 +70,20 @@ def create_inner_app(dependencies: AppDependencies) -> FastAPI:
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     app.include_router(system.router)
     v1 = APIRouter(prefix="/v1")
-    for module in (jobs, training, keys, tenants, fleet, cordons, events, enrolment, hosts, telemetry):
+    for module in (
+        jobs,
+        training,
+        keys,
+        tenants,
+        quotas,
+        fleet,
+        cordons,
+        reclaims,
+        events,
+        enrolment,
+        hosts,
+        telemetry,
+    ):
         v1.include_router(module.router)
     v1.include_router(system.v1)
     app.include_router(v1)

@@ -12,12 +12,14 @@ from muster.db.models import (
     Job,
     LogChunk,
     Node,
+    Quota,
     Tenant,
     TrainingRank,
     TrainingStep,
 )
 from muster.domain.states import Standing
 from muster.services.jobs import AttemptView
+from muster.services.reclaims.views import ReclaimView
 
 
 def time_of(moment: datetime | None) -> str | None:
@@ -113,6 +115,44 @@ def step_view(row: TrainingStep) -> dict[str, Any]:
         "loss": row.loss,
         "step_s": row.step_s,
         "at": time_of(row.at),
+    }
+
+
+def reclaim_view(view: ReclaimView) -> dict[str, Any]:
+    """The other tenant's job has no name here, only its tier; what the choice was made by is for operators."""
+    row = view.reclaim
+    return {
+        "id": row.id,
+        "state": row.state,
+        "reason": row.reason,
+        "num_gpus": row.num_gpus,
+        "victim_tier": row.victim_tier,
+        "victim_job_id": row.victim_job_id if view.shows_victim else None,
+        "victim_job_name": view.victim_job_name if view.shows_victim else None,
+        "victim_attempt_id": row.victim_attempt_id if view.shows_victim else None,
+        "beneficiary_tier": row.beneficiary_tier,
+        "beneficiary_job_id": row.beneficiary_job_id if view.shows_beneficiary else None,
+        "beneficiary_job_name": view.beneficiary_job_name if view.shows_beneficiary else None,
+        "notice_s": row.notice_s,
+        "notified_at": time_of(row.notified_at),
+        "deadline_at": time_of(row.deadline_at),
+        "told_at": time_of(row.told_at),
+        "settled_at": time_of(row.settled_at),
+        "settled_why": row.settled_why if view.shows_victim else None,
+        "outcome": row.outcome if view.shows_victim else None,
+        "cost_gpu_s": row.cost_gpu_s if view.shows_victim else None,
+        "lost_gpu_s": row.lost_gpu_s if view.shows_victim else None,
+        "runner_up": row.runner_up if view.shows_choice else None,
+        "policy_version": row.policy_version,
+    }
+
+
+def quota_view(row: Quota) -> dict[str, Any]:
+    return {
+        "tenant_id": row.tenant_id,
+        "tier": row.tier,
+        "ceiling_gpus": row.ceiling_gpus,
+        "updated_at": time_of(row.updated_at),
     }
 
 

@@ -7,7 +7,7 @@ import typer
 from typer.exceptions import TyperException
 
 from muster import __version__
-from muster.cli import agent, agent_run, audit, cordons, doctor, events, fleet, jobs, keys, sim, stack, up
+from muster.cli import agent, agent_run, audit, cordons, doctor, events, fleet, jobs, keys, reclaims, sim, stack, up
 from muster.cli.exits import Exit, close_quietly, say_fault
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.add_typer(keys.tenants, name="tenant")
 app.add_typer(fleet.nodes, name="node")
 app.add_typer(fleet.gpus, name="gpu")
 app.add_typer(cordons.app, name="cordon")
+app.add_typer(reclaims.app, name="reclaim")
 app.add_typer(events.app, name="event")
 app.add_typer(audit.app, name="audit")
 app.add_typer(stack.worker, name="worker")

@@ -75,6 +75,13 @@ class RestClient:
     def cordons(self) -> list[Document]:
         return list(self._read("/v1/cordons")["items"])
 
+    def reclaims(self, **filters: Any) -> Iterator[Document]:
+        """Every reclaim that this key sees, page by page, newest first."""
+        return self._pages("/v1/reclaims", filters)
+
+    def reclaim(self, reclaim_id: str) -> Document:
+        return self._read(f"/v1/reclaims/{reclaim_id}")
+
     def cancel_job(self, job_id: str, reason: str | None = None) -> Document:
         return self._change("POST", f"/v1/jobs/{job_id}/cancel", {"reason": reason})
 

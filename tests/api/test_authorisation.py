@@ -17,6 +17,9 @@ IDS = {
     "{attempt_id}": "att_00000000000000000000000000",
     "{key_id}": "key_00000000000000000000000000",
     "{cordon_id}": "cdn_00000000000000000000000000",
+    "{reclaim_id}": "rcl_00000000000000000000000000",
+    "{tenant_id}": "ten_00000000000000000000000000",
+    "{tier}": "spot",
     "{code}": "not_found",
 }
 ROLES = {role.value: role for role in Role if role is not Role.SERVICE}

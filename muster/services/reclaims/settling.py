@@ -61,8 +61,10 @@ def move(unit: UnitOfWork, reclaim: Reclaim, state: ReclaimState, why: str, **mo
 
 
 def tell(unit: UnitOfWork, reclaim: Reclaim, kind: str, **payload: Any) -> None:
-    whose = {"job_id": reclaim.victim_job_id, "attempt_id": reclaim.victim_attempt_id}
-    unit.emit(kind, "reclaim", reclaim.id, tenant_id=reclaim.victim_tenant_id, payload={**whose, **payload})
+    """An event in the timeline of the victim's job."""
+    job_id = reclaim.victim_job_id
+    whose = {"reclaim_id": reclaim.id, "job_id": job_id, "attempt_id": reclaim.victim_attempt_id}
+    unit.emit(kind, "job", job_id, tenant_id=reclaim.victim_tenant_id, payload={**whose, **payload})
 
 
 def _last_checkpoint(unit: UnitOfWork, attempt: Attempt) -> Checkpoint | None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, or_, select, tuple_
+from sqlalchemy.orm import aliased
 
-from muster.db.models import Reclaim
+from muster.db.models import Job, Reclaim
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import JobId, ReclaimId
 from muster.domain.principals import Permission, Principal
@@ -19,11 +20,14 @@ READ: Final = declare_action("reclaim.read")
 
 @dataclass(frozen=True, slots=True)
 class ReclaimView:
-    """A reclaim with the sides that its reader may know by name."""
+    """A reclaim with the sides that its reader may know by name. ``shows_choice``: which sets of victims there were."""
 
     reclaim: Reclaim
+    victim_job_name: str
+    beneficiary_job_name: str
     shows_victim: bool
     shows_beneficiary: bool
+    shows_choice: bool
 
 
 def list_reclaims(
@@ -37,7 +41,7 @@ def list_reclaims(
     """Newest first. ``job_id``: on either side, as far as the reader may know it there."""
     principal = unit.principal
     principal.require(Permission.JOB_READ)
-    query = select(Reclaim).order_by(Reclaim.notified_at.desc(), Reclaim.id.desc()).limit(limit)
+    query = _with_names().order_by(Reclaim.notified_at.desc(), Reclaim.id.desc()).limit(limit)
     if not principal.sees_all_tenants:
         own = principal.tenant_id
         query = query.where(or_(Reclaim.victim_tenant_id == own, Reclaim.beneficiary_tenant_id == own))
@@ -47,25 +51,37 @@ def list_reclaims(
         query = query.where(Reclaim.state.in_(states))
     if before is not None:
         query = query.where(tuple_(Reclaim.notified_at, Reclaim.id) < tuple_(*before))
-    return [_seen_by(principal, reclaim) for reclaim in unit.session.scalars(query)]
+    return [_seen_by(principal, *row) for row in unit.session.execute(query)]
 
 
 def get(unit: UnitOfWork, reclaim_id: ReclaimId) -> ReclaimView:
     """Raises ``NotFoundError`` for a missing reclaim and for one of other tenants alike."""
     unit.principal.require(Permission.JOB_READ)
-    reclaim = unit.session.get(Reclaim, reclaim_id)
-    view = None if reclaim is None else _seen_by(unit.principal, reclaim)
+    row = unit.session.execute(_with_names().where(Reclaim.id == reclaim_id)).one_or_none()
+    view = None if row is None else _seen_by(unit.principal, *row)
     if view is None or not (view.shows_victim or view.shows_beneficiary):
         raise NotFoundError
     return view
 
 
-def _seen_by(principal: Principal, reclaim: Reclaim) -> ReclaimView:
+def _with_names() -> Select[Reclaim, str, str]:
+    victim, beneficiary = aliased(Job), aliased(Job)
+    return (
+        select(Reclaim, victim.name, beneficiary.name)
+        .join(victim, victim.id == Reclaim.victim_job_id)
+        .join(beneficiary, beneficiary.id == Reclaim.beneficiary_job_id)
+    )
+
+
+def _seen_by(principal: Principal, reclaim: Reclaim, victim_job_name: str, beneficiary_job_name: str) -> ReclaimView:
     sees_all = principal.sees_all_tenants
     return ReclaimView(
         reclaim,
+        victim_job_name,
+        beneficiary_job_name,
         shows_victim=sees_all or reclaim.victim_tenant_id == principal.tenant_id,
         shows_beneficiary=sees_all or reclaim.beneficiary_tenant_id == principal.tenant_id,
+        shows_choice=sees_all,
     )
 
 

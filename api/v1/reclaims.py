@@ -1,0 +1,64 @@
+"""Reclaims: who gives GPUs back, for whom, until when, and what became of the work."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from api.cursors import make_cursor, read_cursor
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import Limit, reading, require_id
+from api.views import reclaim_view
+from muster.domain.ids import JobId, ReclaimId
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import ReclaimState
+from muster.services.reclaims import views
+
+router = APIRouter(tags=["reclaims"])
+
+
+@router.get("/reclaims")
+def list_reclaims(
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.JOB_READ)],
+    state: Annotated[list[ReclaimState] | None, Query(max_length=5)] = None,
+    job_id: Annotated[str | None, Query(max_length=64, description="the victim's job or the beneficiary")] = None,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Newest first. A tenant sees its own side of its own; ``next_cursor`` is null on the last page."""
+    dependencies = dependencies_of(request)
+    states = sorted(state or [])
+    filters = {"states": states, "job_id": job_id, "who": principal.tenant_id}
+    before = None
+    if cursor is not None:
+        moment, reclaim_id = read_cursor(dependencies.secret_key, filters, cursor, length=2)
+        before = (datetime.fromisoformat(moment), reclaim_id)
+    found = reading(
+        dependencies.units,
+        principal,
+        views.READ,
+        lambda unit: views.list_reclaims(
+            unit,
+            states=states,
+            job_id=None if job_id is None else JobId(job_id),
+            before=before,
+            limit=limit + 1,
+        ),
+    )
+    page, next_cursor = found[:limit], None
+    if len(found) > limit:
+        last = page[-1].reclaim
+        next_cursor = make_cursor(dependencies.secret_key, filters, [last.notified_at.isoformat(), last.id])
+    return {"items": [reclaim_view(view) for view in page], "next_cursor": next_cursor}
+
+
+@router.get("/reclaims/{reclaim_id}")
+def show_reclaim(
+    reclaim_id: str, request: Request, principal: Annotated[Principal, requires(Permission.JOB_READ)]
+) -> dict[str, Any]:
+    """One reclaim with its deadline, reason and outcome."""
+    found_id = ReclaimId(require_id("reclaim", reclaim_id))
+    units = dependencies_of(request).units
+    return reclaim_view(reading(units, principal, views.READ, lambda unit: views.get(unit, found_id)))
