@@ -1,11 +1,12 @@
 """``muster agent run``: samples on an interval, events the moment they come, one uplink for both.
 
-Three threads: the sampler and the watcher put reports into the spool and wake the uplink; nothing else is shared. When
-the control plane, the disk or a GPU is away, the rest goes on.
+Four threads: the sampler and the watcher put reports into the spool and wake the uplink; burn-ins ask and answer for
+themselves. Nothing else is shared: when the control plane, the disk or a GPU is away, the rest goes on.
 """
 
 import random
 import secrets
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ from typing import Final
 import structlog
 
 from agents import host_facts
+from agents.burn_in.bench_process import Bench
+from agents.burn_in.measuring import Measuring
+from agents.burn_in.server import HttpBurnInServer
+from agents.burn_in.worker import BurnInWorker
 from agents.identity import EnrolmentClient, IdentityError, enrol, join_token_from, stored_identity
 from agents.observer import Clocks, Observer
 from agents.probes.interface import Probe
@@ -63,7 +68,7 @@ def run(settings: Settings, probe: Probe, *, joining: Joining = Joining()) -> No
     try:
         client = _client(settings, probe, folder, boot_id, joining, clocks, chance, stop)
         if client is not None:
-            _observe(probe, spool, client, boot_id, clocks, chance, stop)
+            _observe(probe, spool, client, boot_id, clocks, chance, stop, python=settings.job_python)
             client.close()
     finally:
         spool.close()
@@ -79,6 +84,8 @@ def _observe(
     clocks: Clocks,
     chance: random.Random,
     stop: threading.Event,
+    *,
+    python: Path | None,
 ) -> None:
     uplink = Uplink(
         spool,
@@ -90,10 +97,13 @@ def _observe(
     )
     observer = Observer(probe, spool, boot_id, clocks=clocks, wake=lambda is_urgent: uplink.wake(is_urgent=is_urgent))
     uplink.on_interval = observer.set_interval
+    measuring = Measuring(probe, Bench(str(python or sys.executable)), wall_ms=clocks.wall_ms)
+    burn_ins = BurnInWorker(HttpBurnInServer(client.post), measuring, boot_id, chance)
     loops = [
         Loop("sampler", lambda ending: keep_sampling(observer, ending, chance)),
         Loop("watcher", lambda ending: keep_watching(observer, ending)),
         Loop("uplink", uplink.run),
+        Loop("burn_in", burn_ins.run),
     ]
     _log.info("agent_started", boot_id=boot_id, num_reports_kept=spool.state().num_reports)
     run_loops(loops, stop)

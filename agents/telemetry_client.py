@@ -1,7 +1,7 @@
 """One report to the server, and what its answer means for that report."""
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -76,21 +76,30 @@ class TelemetryClient:
 
     def send(self, content: bytes) -> Outcome:
         """Raises nothing: whatever happens is an outcome."""
-        try:
-            token = self._token()
-        except NoTokenError as fault:
-            return Later(str(fault), is_for_long=fault.is_for_long)
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        encoding = {}
         if len(content) > GZIP_ABOVE_BYTES:
-            headers["Content-Encoding"] = "gzip"
+            encoding["Content-Encoding"] = "gzip"
             content = gzip.compress(content, 6, mtime=0)
         try:
-            answer = self._http.post(PATH, content=content, headers=headers)
+            return outcome_of(self.post(PATH, content, encoding))
+        except NoTokenError as fault:
+            return Later(str(fault), is_for_long=fault.is_for_long)
         except httpx.HTTPError as error:
             return Later(f"no answer: {str(error) or type(error).__name__}")
+
+    def post(self, path: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """One request under the credential of the moment.
+
+        Raises:
+            NoTokenError: there is none.
+            httpx.HTTPError: no answer came.
+        """
+        token = self._token()
+        named = {"Content-Type": "application/json", "Authorization": f"Bearer {token}", **headers}
+        answer = self._http.post(path, content=content, headers=named)
         if answer.status_code == 401:
             self._spurn(token)
-        return outcome_of(answer)
+        return answer
 
 
 def outcome_of(answer: httpx.Response) -> Outcome:

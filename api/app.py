@@ -16,6 +16,7 @@ from api.permissions import declared_routes
 from api.streams import Broadcast
 from api.telemetry import TelemetryFigures, TelemetryRoute
 from api.v1 import (
+    burn_ins,
     cordons,
     enrolment,
     events,
@@ -77,6 +78,7 @@ def create_inner_app(dependencies: AppDependencies) -> FastAPI:
         tenants,
         quotas,
         fleet,
+        burn_ins,
         cordons,
         reclaims,
         events,

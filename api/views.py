@@ -5,6 +5,7 @@ from typing import Any
 
 from muster.db.models import (
     ApiKey,
+    BurnIn,
     Checkpoint,
     Cordon,
     Event,
@@ -214,6 +215,36 @@ def cordon_view(cordon: Cordon) -> dict[str, Any]:
         "created_at": time_of(cordon.created_at),
         "released_at": time_of(cordon.released_at),
         "released_by": cordon.released_by,
+    }
+
+
+def burn_in_view(row: BurnIn) -> dict[str, Any]:
+    """All but the figures, of which there are many."""
+    figures = row.figures or {}
+    return {
+        "id": row.id,
+        "gpu_uuid": row.gpu_uuid,
+        "node_id": row.node_id,
+        "state": row.state,
+        "outcome": row.outcome,
+        "reasons": row.reasons,
+        "open_bands": row.open_bands,
+        "num_peers": row.num_peers,
+        "model": figures.get("model"),
+        "driver": figures.get("driver"),
+        "library": figures.get("library"),
+        "is_simulated": figures.get("is_simulated"),
+        "rates": figures.get("rates"),
+        "took_s": figures.get("took_s"),
+        "reason": row.reason,
+        "ordered_by": row.ordered_by,
+        "ordered_at": time_of(row.ordered_at),
+        "tries": row.tries,
+        "began_at": time_of(row.began_at),
+        "ended_at": time_of(row.ended_at),
+        "last_fault": row.last_fault,
+        "judged_at": time_of(row.judged_at),
+        "policy_version": row.policy_version,
     }
 
 

@@ -19,6 +19,7 @@ class Refusal(StrEnum):
     MIG_ENABLED = "mig_enabled"
     NODE_CONTACT = "node_contact"
     CORDONED = "cordoned"
+    BURN_IN = "burn_in"
     HELD = "held"
     STANDING = "standing"
 
@@ -33,6 +34,7 @@ class AdmissionFacts:
     contact: Contact
     is_cordoned: bool = False
     is_held: bool = False
+    is_burning_in: bool = False
     is_mig_enabled: bool = False
     override: Standing | None = None
 
@@ -48,4 +50,6 @@ def refusal_of(facts: AdmissionFacts, tier: TierPolicy) -> Refusal | None:
         return Refusal.CORDONED
     if facts.contact is not Contact.LIVE:
         return Refusal.NODE_CONTACT
+    if facts.is_burning_in:
+        return Refusal.BURN_IN
     return Refusal.HELD if facts.is_held else None

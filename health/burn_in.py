@@ -12,7 +12,6 @@ Source: bitwise comparison finds what ECC and vendor diagnostics miss (OSDI'26, 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from statistics import median
 from typing import Final
 
@@ -20,15 +19,10 @@ from health.detectors.detector import counts_for_ms
 from muster.domain.evidence import Finding, Severity, Source, Trust
 from muster.domain.health_policy import BurnInPolicy, HealthPolicy
 from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.states import BurnInOutcome
 
 NAME: Final = "burn_in"
 VERSION: Final = 1
-
-
-class Outcome(StrEnum):
-    PASSED = "passed"
-    FAILED = "failed"
-    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,7 +68,7 @@ class Verdict:
     """
 
     gpu_uuid: GpuUuid
-    outcome: Outcome
+    outcome: BurnInOutcome
     reasons: tuple[str, ...]
     undecided: tuple[str, ...]
     is_wrong: bool
@@ -95,10 +89,10 @@ def verdict_of(figures: BurnInFigures, peers: Iterable[BurnInFigures], policy: B
     wrong_bands, undecided = _compare_bands(figures, equals, policy)
     reasons = wrong_sums + wrong_bands + _grown(figures, policy) + _slow(figures, equals, policy)
     is_open = not figures.partial_sums or (policy.needs_majority and bool(undecided))
-    passed = Outcome.UNDECIDED if is_open else Outcome.PASSED
+    passed = BurnInOutcome.UNDECIDED if is_open else BurnInOutcome.PASSED
     return Verdict(
         gpu_uuid=figures.gpu_uuid,
-        outcome=Outcome.FAILED if reasons else passed,
+        outcome=BurnInOutcome.FAILED if reasons else passed,
         reasons=reasons,
         undecided=undecided,
         is_wrong=bool(wrong_sums or wrong_bands),
@@ -108,7 +102,7 @@ def verdict_of(figures: BurnInFigures, peers: Iterable[BurnInFigures], policy: B
 
 def finding_of(verdict: Verdict, node_id: NodeId, ended_ms: int, policy: HealthPolicy) -> Finding | None:
     """The condemning finding of a failed burn-in, None for any other."""
-    if verdict.outcome is not Outcome.FAILED:
+    if verdict.outcome is not BurnInOutcome.FAILED:
         return None
     return Finding(
         detector=NAME,

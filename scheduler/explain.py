@@ -17,6 +17,7 @@ _WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.MIG_ENABLED: "in MIG mode",
     Refusal.NODE_CONTACT: "on hosts that are silent or lost",
     Refusal.CORDONED: "cordoned",
+    Refusal.BURN_IN: "in burn-in just now",
     Refusal.HELD: "held by other jobs or being cleaned",
     Refusal.STANDING: "without a standing that this tier admits",
 }

@@ -29,6 +29,8 @@ Kind = Literal[
     "clock_event",
     "heat",
     "nvlink_down",
+    "wrong_result",
+    "slow",
 ]
 
 
@@ -36,6 +38,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """One fault of one GPU, from ``at_ms`` (since 1970; 0: at once) until it is cleared.
 
     ``code`` is the XID. ``count``: errors, or links that are down. ``bits``: clock event reasons, NVML's.
+    ``wrong_result`` and ``slow`` show in a burn-in alone: it computes wrong, at the right speed, or right, too slowly.
     ``is_in_kernel_log``: the XID is told a second time, by the kernel log, as real ones are.
     """
 

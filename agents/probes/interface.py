@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from agents.burn_in.devices import ComputeDevice
 from muster.domain.evidence import EventKind, GpuSample, Source
 from muster.domain.ids import GpuUuid
 from muster.domain.metrics import NUM_METRICS, Values
@@ -114,7 +115,7 @@ class ProbeEvent:
 
 
 class Probe(Protocol):
-    """``events`` may be called from one thread while ``identify`` and ``check`` are called from another."""
+    """Each method may be called while another thread is in any of them; ``events`` by one thread at a time."""
 
     def identify(self) -> HostInventory:
         """What is in the host now. Raises ProbeError where the driver as a whole is away."""
@@ -127,6 +128,9 @@ class Probe(Protocol):
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
         """Waits up to ``timeout_s`` for the first event, then gives all that are there. Each is given once."""
+
+    def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
+        """What a burn-in of this GPU computes on. Raises ProbeError: there is no such GPU, or it is lost."""
 
     def close(self) -> None:
         """Lets go of driver and threads. A hanging GPU does not hold it up."""

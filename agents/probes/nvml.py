@@ -11,9 +11,10 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, Final
 
+from agents.burn_in.devices import ComputeDevice
 from agents.probes import nvml_library
 from agents.probes.deadline import NoAnswerError
-from agents.probes.interface import WHOLE_GPU, GpuCheck, GpuIdentity, HostInventory, ProbeEvent
+from agents.probes.interface import WHOLE_GPU, GpuCheck, GpuIdentity, HostInventory, ProbeError, ProbeEvent
 from agents.probes.nvml_devices import Device, DeviceList
 from agents.probes.nvml_driver import Driver
 from agents.probes.nvml_events import XidWatcher
@@ -97,6 +98,12 @@ class NvmlProbe:
                 found.append(self._events.get_nowait())
         except Empty:
             return tuple(found)
+
+    def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
+        with self._lock:
+            if gpu_uuid not in self._devices.listed:
+                raise ProbeError(f"{gpu_uuid} is not among the GPUs that the driver lists")
+        return ComputeDevice("cuda")
 
     def close(self) -> None:
         # Under a call that hangs, a shutdown would hang or crash too.

@@ -13,10 +13,12 @@ from typing import Final
 
 import structlog
 
+from agents.burn_in.devices import ComputeDevice
 from agents.probes.faults import Fault, FaultFile
-from agents.probes.interface import WHOLE_GPU, GpuCheck, GpuIdentity, HostInventory, ProbeEvent
+from agents.probes.interface import WHOLE_GPU, GpuCheck, GpuIdentity, HostInventory, ProbeError, ProbeEvent
 from agents.probes.presence import Presence
 from agents.probes.profiles import SIMULATED_CUDA, SIMULATED_DRIVER, HardwareProfile
+from agents.probes.simulated_rates import simulated_rates
 from agents.probes.simulated_readings import (
     Load,
     chance,
@@ -113,6 +115,17 @@ class SimulatedProbe:
             if found or left_s <= 0:
                 return found
             time.sleep(min(POLL_S, left_s))
+
+    def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
+        if gpu_uuid not in self._slots:
+            raise ProbeError(f"{gpu_uuid} is no GPU of this host")
+        with self._lock:
+            faults = self._faults_by_gpu(self._wall_ms())[gpu_uuid]
+        if any(is_lost_by(fault) for fault in faults):
+            raise ProbeError(f"{gpu_uuid} is lost (simulated)")
+        kinds = {fault.kind for fault in faults}
+        rates = simulated_rates(self._profile, chance(self._seed, gpu_uuid, "rates"), is_slow="slow" in kinds)
+        return ComputeDevice("cpu", is_wrong="wrong_result" in kinds, rates=rates)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -142,6 +142,16 @@ class RestClient:
     def gpus(self) -> list[Document]:
         return self._items("/v1/gpus")
 
+    def burn_ins(self, **filters: Any) -> list[Document]:
+        """The newest order first. Filters: ``gpu``, ``node``, ``state``, ``outcome``."""
+        return list(self._pages("/v1/burn-ins", filters))
+
+    def burn_in(self, burn_in_id: str) -> Document:
+        return self._read(f"/v1/burn-ins/{burn_in_id}")
+
+    def order_burn_in(self, gpu_uuid: str, reason: str) -> Document:
+        return self._change("POST", f"/v1/gpus/{gpu_uuid}/burn-in", {"reason": reason})
+
     def _items(self, path: str) -> list[Document]:
         items: list[Document] = self._read(path)["items"]
         return items

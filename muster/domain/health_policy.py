@@ -156,6 +156,9 @@ class BurnInPolicy(StrictModel):
     ``slow_fraction``: a rate under that fraction of its peers' median fails.
     ``needs_majority``: whether a band that its peers cannot decide keeps a burn-in from passing.
     ``clean_counters``: metrics that must not have grown during it.
+    ``deadline_s``: how long one may run; ``tries_max``: how often an order is given before it is abandoned;
+    ``again_s``: when an UNPROVEN GPU without a verdict that moves it is burnt in again.
+    ``asks_per_s``: how often all agents together ask for orders, each at least once a minute.
     """
 
     quorum: Annotated[int, Field(ge=2, le=1000)] = 3
@@ -172,6 +175,10 @@ class BurnInPolicy(StrictModel):
         ),
         strict=False,
     )
+    deadline_s: Seconds = 900.0
+    tries_max: Annotated[int, Field(ge=1, le=100)] = 3
+    again_s: Seconds = 3600.0
+    asks_per_s: Annotated[float, Field(gt=0, le=10_000, strict=False)] = 20.0
 
 
 class CohortPolicy(StrictModel):

@@ -60,6 +60,22 @@ class Standing(StrEnum):
     RETIRED = "RETIRED"
 
 
+class BurnInState(StrEnum):
+    """MEASURED: its figures are in. JUDGED: they have a verdict. ABANDONED: it could not be run."""
+
+    ORDERED = "ORDERED"
+    RUNNING = "RUNNING"
+    MEASURED = "MEASURED"
+    JUDGED = "JUDGED"
+    ABANDONED = "ABANDONED"
+
+
+class BurnInOutcome(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    UNDECIDED = "undecided"
+
+
 class ReclaimState(StrEnum):
     """RELEASED: the victim left by itself. FORCED: it was killed at the deadline. OVERTAKEN: it ended otherwise."""
 
@@ -120,6 +136,7 @@ class Cause(StrEnum):
 
 
 _J, _A, _L, _C, _S, _H = JobState, AttemptState, AllocationState, CheckpointStatus, Standing, HostPartState
+_B = BurnInState
 
 JOB_EDGES: Final[Mapping[JobState, frozenset[JobState]]] = {
     _J.QUEUED: frozenset({_J.HELD, _J.ACTIVE, _J.CANCELLED, _J.FAILED}),
@@ -172,6 +189,14 @@ STANDING_EDGES: Final[Mapping[Standing, frozenset[Standing]]] = {
     _S.QUARANTINED: frozenset({_S.REPAIR, _S.PROBATION, _S.HEALTHY, _S.SUSPECT, _S.UNPROVEN, _S.RETIRED}),
     _S.REPAIR: frozenset({_S.UNPROVEN, _S.QUARANTINED, _S.RETIRED}),
     _S.RETIRED: frozenset({_S.UNPROVEN}),
+}
+
+BURN_IN_EDGES: Final[Mapping[BurnInState, frozenset[BurnInState]]] = {
+    _B.ORDERED: frozenset({_B.RUNNING, _B.ABANDONED}),
+    _B.RUNNING: frozenset({_B.ORDERED, _B.MEASURED, _B.ABANDONED}),
+    _B.MEASURED: frozenset({_B.JUDGED}),
+    _B.JUDGED: frozenset(),
+    _B.ABANDONED: frozenset(),
 }
 
 RECLAIM_EDGES: Final[Mapping[ReclaimState, frozenset[ReclaimState]]] = {

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from health.admission import AdmissionFacts
 from health.cohorts import Attribute, cohort_key
-from muster.db.models import AllocationGpu, Cordon, Gpu, GpuOverride, GpuStandingChange, Node
+from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, GpuStandingChange, Node
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
-from muster.domain.states import AllocationState, Contact, Standing
+from muster.domain.states import AllocationState, BurnInState, Contact, Standing
 from muster.identity import new_id
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -76,6 +76,7 @@ def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None
         AllocationGpu.gpu_uuid == Gpu.uuid,
         AllocationGpu.state.in_([AllocationState.HELD, AllocationState.CLEANING]),
     )
+    burning_in = exists().where(BurnIn.gpu_uuid == Gpu.uuid, BurnIn.state == BurnInState.RUNNING)
     cordoned = exists().where(
         or_(Cordon.node_id == Gpu.node_id, Cordon.gpu_uuid == Gpu.uuid),
         Cordon.released_at.is_(None),
@@ -101,6 +102,7 @@ def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None
             held.label("is_held"),
             cordoned.label("is_cordoned"),
             override.label("override"),
+            burning_in.label("is_burning_in"),
         )
         .join(Node, Node.id == Gpu.node_id)
         .order_by(Node.rack, Gpu.node_id, Gpu.slot_index)
@@ -116,6 +118,7 @@ def _view(row: Any) -> GpuView:
         contact=row.contact,
         is_cordoned=row.is_cordoned,
         is_held=row.is_held,
+        is_burning_in=row.is_burning_in,
         is_mig_enabled=row.is_mig_enabled,
         override=None if row.override is None else Standing(row.override),
     )

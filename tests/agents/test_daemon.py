@@ -44,6 +44,8 @@ class Server:
     taken: list[tuple[float, Report]] = field(default_factory=list)
 
     def take(self, asked: Asked, _num: int) -> Answer:
+        if asked.path != "/v1/telemetry":
+            return problem(404, "not_found")
         report = read(asked)
         answer = self.answer(report)
         if answer.status == 200:

@@ -17,6 +17,7 @@ from muster.db.models import (
     Attempt,
     AttemptHost,
     Base,
+    BurnIn,
     Checkpoint,
     Gpu,
     Job,
@@ -29,6 +30,7 @@ from muster.domain.job_spec import NodeLossRule
 from muster.domain.states import (
     AllocationState,
     AttemptState,
+    BurnInState,
     CheckpointStatus,
     Contact,
     HostPartState,
@@ -78,6 +80,20 @@ class Rows:
                 driver_version="580.1",
                 standing=Standing.HEALTHY,
                 cohort_key="h100",
+            )
+        )
+
+    def burn_in(self) -> BurnIn:
+        gpu = self.gpu()
+        return self._add(
+            BurnIn(
+                id=f"bi_{next(self.numbers)}",
+                gpu_uuid=gpu.uuid,
+                node_id=gpu.node_id,
+                state=BurnInState.ORDERED,
+                reason="intake",
+                ordered_by="system",
+                ordered_at=NOW,
             )
         )
 

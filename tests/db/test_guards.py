@@ -14,7 +14,16 @@ from sqlalchemy.orm.exc import StaleDataError
 from muster.db.errors import violated_constraint
 from muster.db.models import Base, Job, PolicyVersion, StateEdge
 from muster.domain import states
-from muster.domain.states import AllocationState, AttemptState, Cause, JobState, ReclaimOutcome, ReclaimState
+from muster.domain.states import (
+    AllocationState,
+    AttemptState,
+    BurnInOutcome,
+    BurnInState,
+    Cause,
+    JobState,
+    ReclaimOutcome,
+    ReclaimState,
+)
 
 LATER = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
 MACHINES: dict[str, Mapping[Any, frozenset[Any]]] = {
@@ -25,6 +34,7 @@ MACHINES: dict[str, Mapping[Any, frozenset[Any]]] = {
     "checkpoint": states.CHECKPOINT_EDGES,
     "standing": states.STANDING_EDGES,
     "reclaim": states.RECLAIM_EDGES,
+    "burn_in": states.BURN_IN_EDGES,
 }
 ROWS = [
     ("job", "job", "state"),
@@ -35,6 +45,7 @@ ROWS = [
     ("checkpoint", "checkpoint", "status"),
     ("gpu", "standing", "standing"),
     ("reclaim", "reclaim", "state"),
+    ("burn_in", "burn_in", "state"),
 ]
 
 
@@ -53,6 +64,14 @@ def companions(factory: str, state: StrEnum) -> dict[str, Any]:
             "settled_at": None if state is ReclaimState.NOTIFIED else LATER,
             "outcome": ReclaimOutcome.WORK_LOST if is_taken else None,
             "lost_gpu_s": 1.0 if is_taken else None,
+        }
+    if factory == "burn_in":
+        has_figures = state in {BurnInState.MEASURED, BurnInState.JUDGED}
+        return {
+            "figures": {} if has_figures else None,
+            "comparison_key": "a|b|c" if has_figures else None,
+            "outcome": BurnInOutcome.PASSED if state is BurnInState.JUDGED else None,
+            "ended_at": None if state in {BurnInState.ORDERED, BurnInState.RUNNING} else LATER,
         }
     return {}
 
@@ -100,7 +119,7 @@ def test_only_listed_edges_happen(session: Session, rows: Any, factory: str, mac
             if target in edges[origin]:
                 assert refused is None, f"{origin} to {target} is listed"
             else:
-                assert refused in {"listed_edge", "end_stays"}, f"{origin} to {target} is not listed"
+                assert refused in {"listed_edge", "end_stays", "figures_stay"}, f"{origin} to {target} is not listed"
 
 
 def test_a_gpu_is_held_once(rows: Any) -> None:

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.burn_in import BurnInFigures, ComparisonKey, Outcome, PartialSum, finding_of, majority_of, verdict_of
+from health.burn_in import BurnInFigures, ComparisonKey, PartialSum, finding_of, majority_of, verdict_of
 from muster.domain.evidence import Severity, Source, Trust
 from muster.domain.ids import GpuUuid
+from muster.domain.states import BurnInOutcome
 from tests.health.case_factory import NODE, NOW_MS, POLICY
 
 KEY = ComparisonKey("NVIDIA H100", "580.65.06", "cublas 12.8")
@@ -32,44 +33,44 @@ PEERS = [figures(name) for name in ("p1", "p2", "p3")]
 
 def test_a_gpu_that_computes_what_its_peers_do_passes() -> None:
     verdict = verdict_of(figures(), PEERS, POLICY.burn_in)
-    assert (verdict.outcome, verdict.reasons, verdict.undecided) == (Outcome.PASSED, (), ())
+    assert (verdict.outcome, verdict.reasons, verdict.undecided) == (BurnInOutcome.PASSED, (), ())
     assert verdict.fingerprint == (("gemm_tflops", 795.0),)
 
 
 def test_a_sum_that_is_not_exact_fails_and_is_wrong() -> None:
     verdict = verdict_of(figures(partial_sums=(RIGHT, replace(RIGHT, measured=123_457))), PEERS, POLICY.burn_in)
-    assert verdict.outcome is Outcome.FAILED
+    assert verdict.outcome is BurnInOutcome.FAILED
     assert verdict.is_wrong
     assert verdict.reasons == ("bf16 tile 3: sum 123457, exactly 123456",)
 
 
 def test_other_bits_than_the_majority_fail() -> None:
     verdict = verdict_of(figures(bands={"1e0": "bbbb"}), PEERS, POLICY.burn_in)
-    assert (verdict.outcome, verdict.is_wrong) == (Outcome.FAILED, True)
+    assert (verdict.outcome, verdict.is_wrong) == (BurnInOutcome.FAILED, True)
 
 
 def test_the_majority_passes_though_one_peer_differs() -> None:
     odd = figures("odd", bands={"1e0": "bbbb"})
-    assert verdict_of(figures(), [*PEERS, odd], POLICY.burn_in).outcome is Outcome.PASSED
+    assert verdict_of(figures(), [*PEERS, odd], POLICY.burn_in).outcome is BurnInOutcome.PASSED
 
 
 @pytest.mark.parametrize("key", [replace(KEY, driver="570"), replace(KEY, model="H200"), replace(KEY, library="x")])
 def test_only_equals_are_compared(key: ComparisonKey) -> None:
     others = [replace(peer, key=key, bands={"1e0": "bbbb"}, rates={"gemm_tflops": 9000.0}) for peer in PEERS]
     verdict = verdict_of(figures(), others, POLICY.burn_in)
-    assert (verdict.outcome, verdict.undecided) == (Outcome.PASSED, ("1e0",))
+    assert (verdict.outcome, verdict.undecided) == (BurnInOutcome.PASSED, ("1e0",))
 
 
 def test_without_a_majority_a_band_is_undecided_and_no_fault() -> None:
     split = [figures("p1", bands={"1e0": "bbbb"}), figures("p2", bands={"1e0": "cccc"})]
     verdict = verdict_of(figures(), split, POLICY.burn_in)
-    assert (verdict.outcome, verdict.undecided) == (Outcome.PASSED, ("1e0",))
+    assert (verdict.outcome, verdict.undecided) == (BurnInOutcome.PASSED, ("1e0",))
     strict = POLICY.burn_in.model_copy(update={"needs_majority": True})
-    assert verdict_of(figures(), split, strict).outcome is Outcome.UNDECIDED
+    assert verdict_of(figures(), split, strict).outcome is BurnInOutcome.UNDECIDED
 
 
 def test_a_burn_in_without_an_exact_sum_proves_nothing() -> None:
-    assert verdict_of(figures(partial_sums=()), PEERS, POLICY.burn_in).outcome is Outcome.UNDECIDED
+    assert verdict_of(figures(partial_sums=()), PEERS, POLICY.burn_in).outcome is BurnInOutcome.UNDECIDED
 
 
 def test_a_gpu_is_no_peer_of_itself() -> None:
@@ -81,11 +82,11 @@ def test_a_gpu_is_no_peer_of_itself() -> None:
 @pytest.mark.parametrize("delta", [1.0, -3.0])
 def test_counters_that_changed_fail_without_being_a_wrong_result(name: str, delta: float) -> None:
     verdict = verdict_of(figures(counter_deltas={name: delta}), PEERS, POLICY.burn_in)
-    assert (verdict.outcome, verdict.is_wrong) == (Outcome.FAILED, False)
+    assert (verdict.outcome, verdict.is_wrong) == (BurnInOutcome.FAILED, False)
 
 
-@pytest.mark.parametrize(("rate", "outcome"), [(676.0, Outcome.PASSED), (675.0, Outcome.FAILED)])
-def test_a_gpu_far_slower_than_its_peers_fails(rate: float, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("rate", "outcome"), [(676.0, BurnInOutcome.PASSED), (675.0, BurnInOutcome.FAILED)])
+def test_a_gpu_far_slower_than_its_peers_fails(rate: float, outcome: BurnInOutcome) -> None:
     assert verdict_of(figures(rates={"gemm_tflops": rate}), PEERS, POLICY.burn_in).outcome is outcome
 
 

@@ -14,6 +14,9 @@ from muster.db.engine import make_engine
 from muster.db.listening import Wakeups
 from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
+from muster.services.burn_ins.hosts import expire_once
+from muster.services.burn_ins.orders import order_intake_once
+from muster.services.burn_ins.verdicts import judge_burn_ins_once
 from muster.services.judgement.evacuation import evacuate_once
 from muster.services.judgement.judge import BATCH, judge_once
 from muster.services.judgement.suspicion import hold_suspects_once
@@ -30,6 +33,7 @@ from workers.bell.ringer import Ringer
 PAUSE_S: Final = 0.5
 RECONCILE_S: Final = 1.0
 JUDGE_S: Final = 0.25
+BURN_IN_S: Final = 0.5
 SWEEP_S: Final = 60.0
 TELEMETRY_S: Final = 15.0
 _log = structlog.get_logger(__name__)
@@ -52,6 +56,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("relay", _relaying(units, broker_url)),
         Loop("judge", _paced(JUDGE_S, lambda: judge_and_evacuate(units))),
         Loop("suspects", _paced(RECONCILE_S, lambda: hold_suspects_once(units, system_principal("judge")))),
+        Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
         Loop("retention", _paced(SWEEP_S, lambda: sweep_once(units))),
         Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),
@@ -64,6 +69,14 @@ def judge_and_evacuate(units: UnitOfWorkFactory) -> None:
     while judge_once(units, principal) >= BATCH:
         pass
     evacuate_once(units, principal)
+
+
+def burn_in_once(units: UnitOfWorkFactory) -> None:
+    """Judges what was measured, takes back what nobody reports, orders what must be proved."""
+    principal = system_principal("burn-in")
+    judge_burn_ins_once(units, principal)
+    expire_once(units, principal)
+    order_intake_once(units, principal)
 
 
 def _woken(

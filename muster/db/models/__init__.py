@@ -4,6 +4,7 @@ from muster.db.base import Base
 from muster.db.models.allocations import Allocation, AllocationGpu
 from muster.db.models.attempts import Attempt, AttemptHost, StopRequest
 from muster.db.models.audit import AuditEntry
+from muster.db.models.burn_ins import BurnIn
 from muster.db.models.checkpoints import Checkpoint
 from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
 from muster.db.models.cordons import Cordon
@@ -40,6 +41,7 @@ __all__ = [
     "AuditEntry",
     "Base",
     "Breaker",
+    "BurnIn",
     "Checkpoint",
     "Cluster",
     "ConsumerCursor",

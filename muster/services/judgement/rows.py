@@ -7,17 +7,18 @@ from typing import Final
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from health.gpu_case import RULE, GpuCase, Move, MoveReason
-from muster.db.models import EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
+from health.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
+from muster.db.models import BurnIn, EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
 from muster.domain.evidence import EventKind, Evidence, GpuSignal, Severity, Source
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
-from muster.domain.states import Contact
+from muster.domain.states import BurnInOutcome, Contact
 from muster.services.lives import to_ms, to_time
 from muster.services.unit_of_work import UnitOfWork
 
 REMEMBERED: Final = timedelta(days=400)
 """Older evidence weighs nothing under any policy that is taken."""
 MOVES_REMEMBERED: Final = 100
+BURN_INS_REMEMBERED: Final = 20
 
 
 def signal_of(row: StoredSignal) -> GpuSignal:
@@ -123,8 +124,24 @@ def case_of(unit: UnitOfWork, gpu: Gpu, evidence: Sequence[Evidence], contact: C
         evidence=tuple(each for each in evidence if each.gpu_uuid == gpu.uuid),
         origin=gpu.origin_standing,
         moves=tuple(_move_of(change) for change in changes if change.origin is not None),
+        burn_ins=_burn_ins_of(unit, gpu.uuid),
         is_heard=contact is Contact.LIVE,
     )
+
+
+def _burn_ins_of(unit: UnitOfWork, gpu_uuid: GpuUuid) -> tuple[BurnInResult, ...]:
+    """Those that were decided, the oldest first."""
+    query = (
+        select(BurnIn.began_at, BurnIn.ended_at, BurnIn.outcome)
+        .where(BurnIn.gpu_uuid == gpu_uuid, BurnIn.outcome.in_([BurnInOutcome.PASSED, BurnInOutcome.FAILED]))
+        .order_by(BurnIn.ordered_at.desc())
+        .limit(BURN_INS_REMEMBERED)
+    )
+    found = [
+        BurnInResult(to_ms(row.began_at), to_ms(row.ended_at), row.outcome is BurnInOutcome.PASSED)
+        for row in unit.session.execute(query)
+    ]
+    return tuple(reversed(found))
 
 
 def _move_of(change: GpuStandingChange) -> Move:

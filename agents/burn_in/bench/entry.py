@@ -1,0 +1,65 @@
+"""The process that computes: one request on stdin, one JSON line a GPU on stdout as soon as it is done.
+
+Request: ``{"device": "cpu" | "cuda", "deadline_s": 900, "gpus": [{"uuid": "GPU-…", "is_wrong": false}]}``.
+Line: the GPU's uuid with its figures, or with ``fault``: why there are none.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from typing import Any, TextIO
+
+
+def main() -> None:
+    """A library that prints must not spoil the lines: what it says goes to stderr."""
+    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    request = json.load(sys.stdin)
+    _end_with_the_agent(request["deadline_s"])
+    if request["device"] == "cpu":
+        os.nice(10)  # a simulated GPU takes nothing from what runs on this machine
+        os.environ["OMP_NUM_THREADS"] = "1"
+    else:
+        # cuBLAS repeats its bits only with a workspace of fixed size.
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    try:
+        import torch  # noqa: F401, PLC0415  # the one thing that may be missing here
+    except ImportError as error:
+        _say_for_all(lines, request, f"torch cannot be imported by {sys.executable}: {error}")
+        return
+    from agents.burn_in.bench import program  # noqa: PLC0415  # it imports torch
+
+    try:
+        device = program.open_device(request["device"])
+    except RuntimeError as error:
+        _say_for_all(lines, request, str(error))
+        return
+    for gpu in request["gpus"]:
+        _say(lines, {"gpu": gpu["uuid"], **_measured(device, gpu)})
+
+
+def _end_with_the_agent(deadline_s: float) -> None:
+    """Also where it was killed and can end nobody: by the kernel, and at the latest a while after the deadline."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    signal.alarm(int(deadline_s) + 30)
+
+
+def _measured(device: Any, gpu: dict[str, Any]) -> dict[str, Any]:
+    """A driver's error on one GPU is its own, not the others'."""
+    try:
+        figures: dict[str, Any] = device.burn_in(is_wrong=gpu.get("is_wrong", False))
+    except RuntimeError as error:
+        return {"fault": f"{type(error).__name__}: {error}"}
+    return figures
+
+
+def _say_for_all(lines: TextIO, request: dict[str, Any], fault: str) -> None:
+    for gpu in request["gpus"]:
+        _say(lines, {"gpu": gpu["uuid"], "fault": fault})
+
+
+def _say(lines: TextIO, line: dict[str, Any]) -> None:
+    lines.write(json.dumps(line) + "\n")
+    lines.flush()

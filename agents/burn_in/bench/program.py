@@ -1,0 +1,142 @@
+"""The burn-in of one GPU: exact sums, bands, memory, rates. What does not depend on the GPU is made once."""
+
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from agents.burn_in.bench import bands, exact, memory, rates
+
+MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """``edge``: of the matrices. ``memory_share``: of what is free, at most ``memory_max_bytes``."""
+
+    edge: int
+    band_inner: int
+    rounds: int
+    memory_share: float
+    memory_max_bytes: int
+    chunk_bytes: int
+    rate_edge: int
+    copy_bytes: int
+    rate_rounds: int
+
+
+SMALL: Final = Sizes(
+    edge=128,
+    band_inner=256,
+    rounds=2,
+    memory_share=1.0,
+    memory_max_bytes=4 * MIB,
+    chunk_bytes=MIB,
+    rate_edge=128,
+    copy_bytes=4 * MIB,
+    rate_rounds=2,
+)
+"""For simulated GPUs: the same checks, on a CPU, in some tens of milliseconds."""
+FULL: Final = Sizes(
+    edge=4096,
+    band_inner=4096,
+    rounds=20,
+    memory_share=0.9,
+    memory_max_bytes=1 << 40,
+    chunk_bytes=256 * MIB,
+    rate_edge=8192,
+    copy_bytes=1024 * MIB,
+    rate_rounds=10,
+)
+
+
+def open_device(name: str) -> "Device":
+    """Raises RuntimeError: there is no such device."""
+    if name == "cpu":
+        torch.set_num_threads(1)
+        return Device(torch.device("cpu"), SMALL, _cpu_library(), exact.CPU_KINDS)
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"torch {torch.__version__} sees no CUDA device here")
+    if torch.cuda.get_device_capability() < (8, 0):
+        kinds = tuple(kind for kind in exact.CUDA_KINDS if not kind.is_tf32 and kind.name != "bf16")
+    else:
+        kinds = exact.CUDA_KINDS
+    return Device(torch.device("cuda", 0), FULL, f"torch {torch.__version__} cuda {torch.version.cuda}", kinds)
+
+
+class Device:
+    """``library``: what ran the GEMMs, so that only GPUs of equal kind are compared."""
+
+    def __init__(self, device: torch.device, sizes: Sizes, library: str, kinds: tuple[exact.Kind, ...]) -> None:
+        self._device = device
+        self._sizes = sizes
+        self._library = library
+        self._problems = [exact.make_problem(kind, sizes.edge) for kind in kinds]
+        names = {kind.name for kind in kinds}
+        self._bands = [
+            (band, bands.factors(band, sizes.edge, sizes.band_inner))
+            for band in bands.BANDS
+            if band.name.split(maxsplit=1)[0] in names
+        ]
+
+    @torch.inference_mode()
+    def burn_in(self, *, is_wrong: bool = False) -> dict[str, Any]:
+        """``is_wrong``: the simulated fault of a GPU that computes wrong."""
+        began = time.monotonic()
+        sizes, multiply = self._sizes, _wrong_mm if is_wrong else torch.mm
+        sums: list[exact.Sum] = []
+        for problem in self._problems:
+            torch.backends.cuda.matmul.allow_tf32 = problem.kind.is_tf32
+            sums += exact.check(problem, self._device, multiply, sizes.rounds)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        digests: dict[str, str] = {}
+        for band, pair in self._bands:
+            digests[band.name], repeats = bands.digest(band, pair, self._device, multiply, sizes.rounds)
+            sums.append(repeats)
+        num_bytes = self._memory_bytes()
+        sums += memory.check(self._device, num_bytes, sizes.chunk_bytes)
+        self._give_memory_back()
+        found = rates.measure(self._device, edge=sizes.rate_edge, copy_bytes=sizes.copy_bytes, rounds=sizes.rate_rounds)
+        return {
+            "library": self._library,
+            "partial_sums": sums,
+            "bands": digests,
+            "rates": found,
+            "memory_bytes": num_bytes,
+            "took_s": round(time.monotonic() - began, 3),
+        }
+
+    def _memory_bytes(self) -> int:
+        if self._device.type != "cuda":
+            return self._sizes.memory_max_bytes
+        self._give_memory_back()
+        free, _ = torch.cuda.mem_get_info(self._device)
+        return min(int(free * self._sizes.memory_share), self._sizes.memory_max_bytes) // MIB * MIB
+
+    def _give_memory_back(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _wrong_mm(left: Tensor, right: Tensor) -> Tensor:
+    """One sign bit, of the greatest number: a silent fault."""
+    result = torch.mm(left, right)
+    flat = result.view(-1)
+    worst = flat.abs().argmax()
+    flat[worst] = -flat[worst]
+    return result
+
+
+def _cpu_library() -> str:
+    """A CPU's kernels depend on what it is: equal bits are promised between equal CPUs only."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    model = next(named, platform.machine())
+    return f"torch {torch.__version__} {torch.backends.cpu.get_cpu_capability()} on {model}"[:128]

@@ -1,0 +1,20 @@
+"""What a burn-in computes on: a real GPU by CUDA, or the CPU beneath a simulated one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeDevice:
+    """``is_wrong`` and ``rates``: what the simulation lets a GPU do, a silent fault and its speed; of a real GPU both
+    are measured.
+    """
+
+    kind: Literal["cpu", "cuda"]
+    is_wrong: bool = False
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.kind == "cpu"

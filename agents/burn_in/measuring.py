@@ -1,0 +1,121 @@
+"""Burn-ins of a host's GPUs: counters before, the bench, counters after."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from agents import host_facts
+from agents.burn_in.bench_process import Bench, Measured
+from agents.burn_in.devices import ComputeDevice
+from agents.probes.interface import GpuCheck, GpuIdentity, HostInventory, Probe, ProbeError
+from muster.domain.ids import GpuUuid
+from muster.domain.metrics import METRICS, Values, value_of
+from muster.wire.burn_in import ExactSum, Figures
+
+COUNTERS: Final = tuple(metric.name for metric in METRICS if metric.kind == "counter" and metric.name != "energy_j")
+WORDS_MAX: Final = 1000
+Take = Callable[[GpuUuid, "Figures | str"], None]
+"""Hears of each GPU: its figures, or why there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What is known of a GPU before its run."""
+
+    device: ComputeDevice
+    identity: GpuIdentity
+    driver: str
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    probe: Probe
+    bench: Bench
+    wall_ms: Callable[[], int] = host_facts.wall_ms
+
+    def run(self, gpus: Mapping[GpuUuid, float], stop: threading.Event, take: Take) -> None:
+        """``gpus``: each with its deadline in seconds. Simulated ones share a process, real ones come one by one."""
+        known = self._known(list(gpus), take)
+        simulated = {uuid: before for uuid, before in known.items() if before.device.is_simulated}
+        batches = [simulated] if simulated else []
+        batches += [{uuid: before} for uuid, before in known.items() if uuid not in simulated]
+        for batch in batches:
+            deadline_s = min(gpus[uuid] for uuid in batch)
+            self._measure(batch, deadline_s, stop, take)
+
+    def _known(self, uuids: list[GpuUuid], take: Take) -> dict[GpuUuid, _Before]:
+        try:
+            inventory = self.probe.identify()
+            checks = self._checks()
+        except ProbeError as error:
+            for uuid in uuids:
+                take(uuid, _printable(str(error)))
+            return {}
+        found: dict[GpuUuid, _Before] = {}
+        for uuid in uuids:
+            try:
+                found[uuid] = self._before(uuid, inventory, checks)
+            except ProbeError as error:
+                take(uuid, _printable(str(error)))
+        return found
+
+    def _before(self, uuid: GpuUuid, inventory: HostInventory, checks: Mapping[GpuUuid, GpuCheck]) -> _Before:
+        device = self.probe.compute_device(uuid)
+        identity = next((gpu for gpu in inventory.gpus if gpu.uuid == uuid), None)
+        check = checks.get(uuid)
+        if identity is None or check is None or check.is_lost or check.is_late:
+            raise ProbeError("the GPU does not answer")
+        if identity.is_mig_enabled:
+            raise ProbeError("the GPU is in MIG mode, and a burn-in needs the whole of it")
+        return _Before(device, identity, inventory.driver_version or "", check.values)
+
+    def _measure(self, batch: Mapping[GpuUuid, _Before], deadline_s: float, stop: threading.Event, take: Take) -> None:
+        measured: list[Measured] = []
+        self.bench.run({uuid: before.device for uuid, before in batch.items()}, deadline_s, stop, measured.append)
+        try:
+            after = self._checks()
+        except ProbeError as error:
+            for uuid in batch:
+                take(uuid, _printable(f"its counters cannot be read afterwards: {error}"))
+            return
+        for found in measured:
+            uuid = GpuUuid(found.gpu)
+            take(uuid, _told(found, batch[uuid], after.get(uuid)))
+
+    def _checks(self) -> dict[GpuUuid, GpuCheck]:
+        return {check.gpu_uuid: check for check in self.probe.check(self.wall_ms())}
+
+
+def _told(found: Measured, before: _Before, after: GpuCheck | None) -> Figures | str:
+    if found.fault is not None:
+        return _printable(found.fault)
+    if after is None or after.is_lost or after.is_late:
+        return "the GPU does not answer after its burn-in"
+    is_simulated = before.device.is_simulated
+    return Figures(
+        model=_printable(before.identity.model or "")[:128],
+        driver=_printable(before.driver)[:128],
+        library=found.library,
+        partial_sums=tuple(
+            ExactSum(name=name, golden=golden, measured=got) for name, golden, got in found.partial_sums
+        ),
+        bands=found.bands,
+        counter_deltas={name: _delta(name, before.values, after.values) for name in COUNTERS},
+        rates=dict(before.device.rates) if is_simulated else found.rates,
+        host_rates=found.rates if is_simulated else {},
+        memory_bytes=found.memory_bytes,
+        took_s=found.took_s,
+        is_simulated=is_simulated,
+    )
+
+
+def _printable(words: str) -> str:
+    """A driver's words in one line, as they may cross the wire."""
+    return "".join(each if each.isprintable() else " " for each in words)[:WORDS_MAX].strip() or "it gave no reason"
+
+
+def _delta(name: str, before: Values, after: Values) -> float | None:
+    first, last = value_of(before, name), value_of(after, name)
+    return None if first is None or last is None else last - first

@@ -1,0 +1,128 @@
+"""Burn-ins: to read, to order, and the agents' side."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import Field
+
+from api.bodies import described_by, json_body, wire_body
+from api.changes import Answer, Changing
+from api.cursors import make_cursor, read_cursor
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import Limit, reading, require_id
+from api.views import burn_in_view
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import BurnInOutcome, BurnInState
+from muster.domain.strict import StrictModel, Text
+from muster.services.burn_ins import hosts, orders
+from muster.services.burn_ins.reading import READ, get, list_burn_ins
+from muster.services.unit_of_work import UnitOfWork, retrying
+from muster.wire.burn_in import AskRequest, BurnInReport
+from muster.wire.host import WireAnswer
+
+router = APIRouter()
+Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
+Reader = Annotated[Principal, requires(Permission.GPU_READ)]
+Named = Annotated[str | None, Query(max_length=128, pattern=r"^[!-~]+$")]
+
+
+class WantedBurnIn(StrictModel):
+    reason: Annotated[Text, Field(min_length=1, max_length=500)]
+
+
+@router.get("/burn-ins", tags=["fleet"])
+def list_all(
+    request: Request,
+    principal: Reader,
+    gpu: Named = None,
+    node: Named = None,
+    state: Annotated[list[BurnInState] | None, Query(max_length=10)] = None,
+    outcome: Annotated[list[BurnInOutcome] | None, Query(max_length=10)] = None,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """The newest order first, without figures; ``next_cursor`` is null on the last page."""
+    dependencies = dependencies_of(request)
+    states, outcomes = sorted(state or []), sorted(outcome or [])
+    filters = {"gpu": gpu, "node": node, "states": states, "outcomes": outcomes}
+    before = None
+    if cursor is not None:
+        moment, last_id = read_cursor(dependencies.secret_key, filters, cursor, length=2)
+        before = (datetime.fromisoformat(moment), last_id)
+    found = reading(
+        dependencies.units,
+        principal,
+        READ,
+        lambda unit: list_burn_ins(
+            unit,
+            gpu_uuid=None if gpu is None else GpuUuid(gpu),
+            node_id=None if node is None else NodeId(node),
+            states=states,
+            outcomes=outcomes,
+            before=before,
+            limit=limit + 1,
+        ),
+    )
+    page, next_cursor = found[:limit], None
+    if len(found) > limit:
+        position = [page[-1].ordered_at.isoformat(), page[-1].id]
+        next_cursor = make_cursor(dependencies.secret_key, filters, position)
+    return {"items": [burn_in_view(row) for row in page], "next_cursor": next_cursor}
+
+
+@router.get("/burn-ins/{burn_in_id}", tags=["fleet"])
+def show(burn_in_id: str, request: Request, principal: Reader) -> dict[str, Any]:
+    """One with all that it measured."""
+    found_id = require_id("burn_in", burn_in_id)
+    row = reading(dependencies_of(request).units, principal, READ, lambda unit: get(unit, found_id))
+    return {**burn_in_view(row), "figures": row.figures}
+
+
+@router.post("/gpus/{uuid}/burn-in", status_code=201, tags=["fleet"], openapi_extra=described_by(WantedBurnIn))
+def order(
+    uuid: str,
+    principal: Annotated[Principal, requires(Permission.GPU_WRITE)],
+    wanted: Annotated[WantedBurnIn, json_body(WantedBurnIn)],
+    change: Changing,
+) -> JSONResponse:
+    """Order one; it runs as soon as nothing holds the GPU. Of a QUARANTINED GPU a passed one is the way back."""
+    if not (uuid.isascii() and uuid.isprintable() and len(uuid) <= 128):
+        raise NotFoundError
+    return change.run(
+        principal,
+        orders.ORDER,
+        lambda unit: orders.order(unit, GpuUuid(uuid), reason=wanted.reason),
+        lambda row: Answer(burn_in_view(row), 201, location=f"/v1/burn-ins/{row.id}"),
+    )
+
+
+@router.post("/hosts/self/burn-ins/ask", tags=["hosts"], response_model=None)
+def ask(request: Request, node: Node, message: Annotated[AskRequest, wire_body(AskRequest)]) -> Response:
+    """What this node is to burn in now. Who asks runs nothing: what it was given and has not reported comes again."""
+    return _wire(request, node, hosts.ASK, lambda unit: hosts.ask(unit, message))
+
+
+@router.post("/hosts/self/burn-ins/{burn_in_id}/report", tags=["hosts"], response_model=None)
+def report(
+    burn_in_id: str, request: Request, node: Node, message: Annotated[BurnInReport, wire_body(BurnInReport)]
+) -> Response:
+    """Figures, or why there are none; a repeated report has no effect."""
+    found_id = require_id("burn_in", burn_in_id)
+    return _wire(request, node, hosts.REPORT, lambda unit: hosts.report(unit, found_id, message))
+
+
+def _wire(request: Request, node: Principal, action: str, work: Callable[[UnitOfWork], WireAnswer]) -> Response:
+    units = dependencies_of(request).units
+
+    def once() -> WireAnswer:
+        with units.begin(node, action) as unit:
+            return work(unit)
+
+    return Response(msgspec.json.encode(retrying(once)), media_type="application/json")

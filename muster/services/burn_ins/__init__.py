@@ -1,0 +1,1 @@
+"""Burn-ins: ordered, given to a node's agent, measured there, judged here."""

@@ -1,0 +1,51 @@
+"""Burn-ins, to read."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import select, tuple_
+
+from muster.db.models import BurnIn
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.principals import Permission
+from muster.domain.states import BurnInOutcome, BurnInState
+from muster.services.unit_of_work import UnitOfWork, declare_action
+
+READ: Final = declare_action("burn_in.read")
+
+
+def list_burn_ins(
+    unit: UnitOfWork,
+    *,
+    gpu_uuid: GpuUuid | None = None,
+    node_id: NodeId | None = None,
+    states: Sequence[BurnInState] = (),
+    outcomes: Sequence[BurnInOutcome] = (),
+    before: tuple[datetime, str] | None = None,
+    limit: int,
+) -> Sequence[BurnIn]:
+    """The newest order first. ``before``: the order's time and id where the last page ended."""
+    unit.principal.require(Permission.GPU_READ)
+    query = select(BurnIn)
+    if gpu_uuid is not None:
+        query = query.where(BurnIn.gpu_uuid == gpu_uuid)
+    if node_id is not None:
+        query = query.where(BurnIn.node_id == node_id)
+    if states:
+        query = query.where(BurnIn.state.in_(states))
+    if outcomes:
+        query = query.where(BurnIn.outcome.in_(outcomes))
+    if before is not None:
+        query = query.where(tuple_(BurnIn.ordered_at, BurnIn.id) < before)
+    return unit.session.scalars(query.order_by(BurnIn.ordered_at.desc(), BurnIn.id.desc()).limit(limit)).all()
+
+
+def get(unit: UnitOfWork, burn_in_id: str) -> BurnIn:
+    """Raises NotFoundError: there is no such burn-in."""
+    unit.principal.require(Permission.GPU_READ)
+    found = unit.session.get(BurnIn, burn_in_id)
+    if found is None:
+        raise NotFoundError
+    return found

@@ -1,0 +1,86 @@
+"""Burn-ins between a node's agent and the server: which to run, and what they measured.
+
+An agent asks for orders and gets each once a try. Its report is taken once, and only of the try that was given last.
+Who asks runs nothing: what the server believes to be running there was lost, and is given again.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta, field
+
+from muster.wire.enrolment import Printable
+from muster.wire.host import BootId, Count, WireAnswer, WireMessage
+
+BURN_IN_PROTOCOL: Final = 1
+MAX_GPUS: Final = 72
+
+Whole = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+Figure = Annotated[float, Meta(ge=-1e15, le=1e15)]
+Words = Annotated[str, Meta(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+Label = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+( [!-~]+)*\Z")]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+class AskRequest(WireMessage, frozen=True, kw_only=True):
+    protocol: int
+    boot_id: BootId
+    max_orders: Annotated[int, Meta(ge=1, le=MAX_GPUS)] = MAX_GPUS
+
+
+class BurnInOrder(WireAnswer, frozen=True, kw_only=True):
+    """``deadline_s``: counted from the receipt of this answer, for this one."""
+
+    burn_in_id: str
+    gpu_uuid: str
+    try_number: int
+    deadline_s: float
+
+
+class AskAnswer(WireAnswer, frozen=True, kw_only=True):
+    """``ask_again_s``: the fleet as a whole asks no more often than the server can bear."""
+
+    orders: tuple[BurnInOrder, ...] = ()
+    ask_again_s: float = 10.0
+
+
+class ExactSum(WireMessage, frozen=True, kw_only=True):
+    """A whole number that any GPU gives alike, and what this one gave."""
+
+    name: Label
+    golden: Whole
+    measured: Whole
+
+
+class Figures(WireMessage, frozen=True, kw_only=True):
+    """``bands``: name → SHA-256 of the result's bits. ``rates``: higher is better, the unit stands in the name.
+
+    ``counter_deltas``: metric → its growth during the run, null where the GPU has no such counter. ``host_rates``: of a
+    simulated GPU, what the CPU beneath it did; nobody judges it.
+    """
+
+    model: Printable
+    driver: Printable
+    library: Printable
+    partial_sums: Annotated[tuple[ExactSum, ...], Meta(max_length=512)]
+    bands: Annotated[dict[Label, Digest], Meta(max_length=128)] = field(default_factory=dict)
+    counter_deltas: Annotated[dict[Label, Figure | None], Meta(max_length=128)] = field(default_factory=dict)
+    rates: Annotated[dict[Label, Figure], Meta(max_length=64)] = field(default_factory=dict)
+    host_rates: Annotated[dict[Label, Figure], Meta(max_length=64)] = field(default_factory=dict)
+    memory_bytes: Count = 0
+    took_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    is_simulated: bool = False
+
+
+class BurnInReport(WireMessage, frozen=True, kw_only=True):
+    """Either figures, or why there are none."""
+
+    protocol: int
+    try_number: Annotated[int, Meta(ge=1, le=1_000_000)]
+    figures: Figures | None = None
+    could_not_run: Words | None = None
+
+
+class BurnInAnswer(WireAnswer, frozen=True, kw_only=True):
+    """The agent may forget it. ``is_taken``: false where it came before, or another try has been given since."""
+
+    is_taken: bool
