@@ -11,6 +11,7 @@ SUITES = {
     "placement": ("placement",),
     "judgement": ("judgement",),
     "ingest": ("ingest",),
+    "tour": ("tour",),
 }
 """Name → the modules whose ``measure()`` makes its figures."""
 

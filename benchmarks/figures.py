@@ -11,17 +11,19 @@ RESULTS: Final = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """``peers`` holds what was measured beside it in the same run; ``load`` the machine's load average then."""
+    """``bar`` None: nothing is promised. ``peers`` holds what was measured beside it in the same run; ``load`` the machine's load average then."""
 
     name: str
     value: float
     unit: str
-    bar: float
+    bar: float | None
     better: Literal["lower", "higher"] = "lower"
     peers: dict[str, float] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
+        if self.bar is None:
+            return True
         return self.value <= self.bar if self.better == "lower" else self.value >= self.bar
 
 
@@ -38,6 +40,6 @@ def write(name: str, figures: list[Figure]) -> Path:
 def show(figures: list[Figure]) -> None:
     print(f"{'figure':<44} {'value':>12} {'bar':>12}  holds  peers")
     for figure in figures:
-        value, bar = f"{figure.value:,.1f} {figure.unit}", f"{figure.bar:,.1f}"
+        value, bar = f"{figure.value:,.1f} {figure.unit}", "" if figure.bar is None else f"{figure.bar:,.1f}"
         peers = ", ".join(f"{name} {number:,.2f}" for name, number in figure.peers.items())
         print(f"{figure.name:<44} {value:>12} {bar:>12}  {'yes' if figure.holds else 'NO':<5}  {peers}")

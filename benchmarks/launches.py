@@ -29,7 +29,8 @@ def measure() -> list[Figure]:
         script.write_text(SCRIPT, encoding="utf-8")
         state = folder / "state"
         started = time.monotonic()
-        command = [sys.executable, "-m", "muster", "up", "--state-dir", str(state), "--port", str(free_port())]
+        command = [sys.executable, "-m", "muster", "up", "--no-tour", "--state-dir", str(state)]
+        command += ["--port", str(free_port())]
         stack = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
         try:
             profile = _wait_for_profile(state / "cli.json")

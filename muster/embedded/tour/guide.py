@@ -1,9 +1,12 @@
 """Leads through the steps, puts right what an earlier tour left, and sums up."""
 
+import json
 import time
+from dataclasses import asdict
 from typing import Final
 
 from muster.embedded.tour import failing, proving, reclaiming, repairing
+from muster.embedded.tour.memory import MemoryWatch
 from muster.embedded.tour.telling import InterruptedTourError, NotHeldError
 from muster.embedded.tour.world import LABEL, TERMINAL, World
 
@@ -11,7 +14,10 @@ GOAL: Final = (
     "Muster governs a fleet of GPUs: it judges each one by evidence, places training jobs as whole gangs, takes"
     " capacity back by contract, and brings jobs through whatever fails. Here is that, end to end, on this machine."
 )
+FIGURES: Final = "tour.json"
+"""What the last tour measured, in the state folder."""
 TOUR_BAR_S: Final = 240.0
+MEMORY_BAR_GIB: Final = 4.0
 
 
 def lead(world: World, policy_name: str) -> bool:
@@ -23,6 +29,8 @@ def lead(world: World, policy_name: str) -> bool:
         f" Policy: {policy_name}.",
         soft_wrap=True,
     )
+    memory = MemoryWatch(world.state_dir)
+    memory.start()
     try:
         _put_right(world)
         proving.prove(world)
@@ -35,12 +43,17 @@ def lead(world: World, policy_name: str) -> bool:
     except InterruptedTourError:
         teller.console.print("the tour was interrupted")
         return False
+    finally:
+        held_gib = memory.close()
     teller.measured("the whole tour", time.monotonic() - teller.started_s, TOUR_BAR_S)
+    teller.measured("memory of everything, at most", held_gib, MEMORY_BAR_GIB, unit="GiB")
     return _summed_up(world)
 
 
 def _summed_up(world: World) -> bool:
     held = world.teller.summary()
+    figures = [{**asdict(one), "holds": one.holds} for one in world.teller.measures]
+    (world.state_dir / FIGURES).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     words = "[bold green]every step held[/]" if held else "[bold red]a time is over its bar[/]"
     world.teller.console.print(f"\n{words}: {len(world.teller.checks)} things were proved")
     return held

@@ -35,15 +35,16 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A time that was measured on the way. ``bar_s``: what it must not exceed, where that is promised."""
+    """What was measured on the way. ``bar``: what it must not exceed, where that is promised."""
 
     name: str
-    seconds: float
-    bar_s: float | None = None
+    value: float
+    unit: str
+    bar: float | None = None
 
     @property
     def holds(self) -> bool:
-        return self.bar_s is None or self.seconds <= self.bar_s
+        return self.bar is None or self.value <= self.bar
 
 
 class Teller:
@@ -68,8 +69,8 @@ class Teller:
         self.checks.append(Check(self._stage, expected, seen))
         self.console.print(f"   [dim]{self._clock()}[/]  [green]✓[/] {expected}: {seen}", soft_wrap=True)
 
-    def measured(self, name: str, seconds: float, bar_s: float | None = None) -> None:
-        self.measures.append(Measure(name, seconds, bar_s))
+    def measured(self, name: str, value: float, bar: float | None = None, *, unit: str = "s") -> None:
+        self.measures.append(Measure(name, value, unit, bar))
 
     @contextmanager
     def waiting(self, words: str) -> Iterator[Callable[[str], None]]:
@@ -87,13 +88,13 @@ class Teller:
             proved.add_column(column, overflow="fold")
         for check in self.checks:
             proved.add_row(check.stage, check.expected, check.seen)
-        times = Table(title="how long it took", title_justify="left", title_style="bold")
-        for column in ("", "seconds", "at most", "held"):
+        times = Table(title="what it took", title_justify="left", title_style="bold")
+        for column in ("", "measured", "at most", "held"):
             times.add_column(column, justify="left" if column in {"", "held"} else "right")
         for one in self.measures:
-            bar = "" if one.bar_s is None else f"{one.bar_s:g}"
-            held = "" if one.bar_s is None else "yes" if one.holds else "NO"
-            times.add_row(one.name, f"{one.seconds:.2f}", bar, held)
+            bar = "" if one.bar is None else f"{one.bar:g} {one.unit}"
+            held = "" if one.bar is None else "yes" if one.holds else "NO"
+            times.add_row(one.name, f"{one.value:.2f} {one.unit}", bar, held)
         self.console.print()
         self.console.print(proved)
         self.console.print(times)

@@ -1,0 +1,53 @@
+"""What all processes of a stack hold in memory, the jobs' too: the most that was seen."""
+
+import threading
+from pathlib import Path
+from typing import Final
+
+LOOK_S: Final = 4.0
+_KIB_PER_GIB: Final = 1 << 20
+
+
+class MemoryWatch:
+    """Looks every few seconds, until closed, at the processes that work in ``folder`` or name it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._mark = str(folder).encode()
+        self._ending = threading.Event()
+        self._most_kib = 0
+        self._thread = threading.Thread(target=self._run, name="memory-watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> float:
+        """The most that was seen, in GiB; pages that processes share count once."""
+        self._ending.set()
+        self._thread.join()
+        return self._most_kib / _KIB_PER_GIB
+
+    def _run(self) -> None:
+        while not self._ending.wait(LOOK_S):
+            self._most_kib = max(self._most_kib, sum(_held_kib(process) for process in self._processes()))
+
+    def _processes(self) -> list[Path]:
+        return [path for path in Path("/proc").iterdir() if path.name.isdigit() and self._is_ours(path)]
+
+    def _is_ours(self, process: Path) -> bool:
+        try:
+            return (
+                self._mark in (process / "cmdline").read_bytes()
+                or self._mark in (process / "environ").read_bytes()
+                or str((process / "cwd").readlink()).encode().startswith(self._mark)
+            )
+        except OSError:  # it has ended, or is another user's
+            return False
+
+
+def _held_kib(process: Path) -> int:
+    """Proportional set size: a page that several processes map counts for each in part."""
+    try:
+        lines = (process / "smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
