@@ -16,11 +16,12 @@ from api.permissions import declared_routes
 from api.streams import Broadcast
 from api.telemetry import TelemetryFigures, TelemetryRoute
 from api.v1 import (
-    burn_ins,
+    breakers,
     cordons,
     enrolment,
     events,
     fleet,
+    gpus,
     hosts,
     jobs,
     keys,
@@ -71,21 +72,8 @@ def create_inner_app(dependencies: AppDependencies) -> FastAPI:
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     app.include_router(system.router)
     v1 = APIRouter(prefix="/v1")
-    for module in (
-        jobs,
-        training,
-        keys,
-        tenants,
-        quotas,
-        fleet,
-        burn_ins,
-        cordons,
-        reclaims,
-        events,
-        enrolment,
-        hosts,
-        telemetry,
-    ):
+    fleet_wide = (tenants, quotas, fleet, gpus, breakers, cordons, events)
+    for module in (jobs, training, reclaims, keys, *fleet_wide, enrolment, hosts, telemetry):
         v1.include_router(module.router)
     v1.include_router(system.v1)
     app.include_router(v1)

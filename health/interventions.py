@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from health.evidence import is_open
 from health.gpu_case import (
     RULE,
     GpuCase,
@@ -45,6 +46,20 @@ def start_repair(gpu: GpuCase, fault_group: str, *, actor: str, reason: str, now
         raise RefusedMoveError(f"{gpu.gpu_uuid} had {policy.repair.attempts_max} repairs of {fault_group}: retire it")
     move = _asked(gpu, Standing.REPAIR, MoveReason.REPAIR_STARTED, actor, reason, now_ms)
     return replace(move, return_to=gpu.origin)
+
+
+def require_faults_over(gpu: GpuCase, policy: HealthPolicy) -> None:
+    """That no fault which stands until it is seen to be over still condemns: else a repair has mended nothing yet.
+
+    Raises:
+        RefusedMoveError: one does.
+    """
+    standing = [
+        each for each in condemning_of(gpu) if each.detector in policy.evidence.standing_detectors and is_open(each)
+    ]
+    if standing:
+        words = "; ".join(f"{each.id} ({each.summary})" for each in standing)
+        raise RefusedMoveError(f"{gpu.gpu_uuid} still has what it is repaired for, by its agent's word: {words}")
 
 
 def finish_repair(gpu: GpuCase, *, actor: str, now_ms: int, words: str = "") -> Move:
@@ -102,7 +117,7 @@ def dismiss(
 
 def _is_held_back(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
     """Whether anything still keeps a GPU in quarantine after a dismissal."""
-    quarantined = _quarantining_move(gpu)
+    quarantined = quarantining_move(gpu)
     cited = set(quarantined.evidence_ids) if quarantined is not None else set()
     if condemning_of(gpu) or any(each.id in cited and not each.is_dismissed for each in gpu.evidence):
         return True
@@ -112,13 +127,13 @@ def _is_held_back(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
 def _cleared_to(gpu: GpuCase) -> tuple[Standing, Standing | None]:
     """Where a cleared GPU goes, and the origin it then has."""
     origin = gpu.origin or Standing.UNPROVEN
-    quarantined = _quarantining_move(gpu)
+    quarantined = quarantining_move(gpu)
     if quarantined is None or quarantined.from_standing is not Standing.SUSPECT:
         return origin, None
     return (Standing.SUSPECT, origin) if origin in STANDING_EDGES[Standing.SUSPECT] else (origin, None)
 
 
-def _quarantining_move(gpu: GpuCase) -> Move | None:
+def quarantining_move(gpu: GpuCase) -> Move | None:
     return next((move for move in reversed(gpu.moves) if move.to_standing is Standing.QUARANTINED), None)
 
 

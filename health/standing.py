@@ -44,7 +44,7 @@ def next_look_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | None:
     """When to decide again though nothing new comes in: decay, dwell, end of probation, end of a repair's time."""
     due: list[int | None] = [score_of(gpu, policy, now_ms).valid_until_ms]
     if gpu.standing is Standing.PROBATION:
-        due.append(_clean_since_ms(gpu) + _ms(policy.standing.probation_s))
+        due.append(clean_since_ms(gpu) + _ms(policy.standing.probation_s))
     if gpu.standing is Standing.REPAIR:
         due.append(gpu.since_ms + _ms(policy.repair.timeout_s))
     if gpu.standing is Standing.SUSPECT:
@@ -75,7 +75,7 @@ def _probation(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     fall = _falling(gpu, now_ms, policy)
     if fall is not None:
         return fall
-    is_over = now_ms - _clean_since_ms(gpu) >= _ms(policy.standing.probation_s)
+    is_over = now_ms - clean_since_ms(gpu) >= _ms(policy.standing.probation_s)
     if not is_over or not gpu.is_heard:
         return None
     return move_to(gpu, Standing.HEALTHY, MoveReason.PROBATION_OVER, now_ms)
@@ -214,7 +214,7 @@ def _newest_burn_in(gpu: GpuCase) -> BurnInResult | None:
     return max(gpu.burn_ins, key=lambda result: (result.ended_ms, result.began_ms), default=None)
 
 
-def _clean_since_ms(gpu: GpuCase) -> int:
+def clean_since_ms(gpu: GpuCase) -> int:
     """Since when this probation has seen nothing of warning or worse: each such finding begins it anew."""
     seen = (
         each.last_seen_ms

@@ -20,6 +20,7 @@ IDS = {
     "{reclaim_id}": "rcl_00000000000000000000000000",
     "{tenant_id}": "ten_00000000000000000000000000",
     "{tier}": "spot",
+    "{evidence_id}": "ev_00000000000000000000000000",
     "{code}": "not_found",
 }
 ROLES = {role.value: role for role in Role if role is not Role.SERVICE}

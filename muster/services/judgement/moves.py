@@ -1,10 +1,12 @@
 """Deciding and storing moves of standing, within the circuit breaker (I10). One transaction a ruling."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from health import breaker
 from health.breaker import BreakerState, FleetCounts, GpuPlace
@@ -16,6 +18,7 @@ from muster.domain.ids import GpuUuid, TenantId
 from muster.domain.states import AllocationState, Standing
 from muster.identity import new_id
 from muster.services.attempts import SCHEDULER_CHANNEL
+from muster.services.judgement.repairs import end_repair, past_repairs
 from muster.services.judgement.rows import case_of, contact_of, evidence_about
 from muster.services.lives import to_ms, to_time
 from muster.services.unit_of_work import UnitOfWork
@@ -23,10 +26,6 @@ from muster.services.unit_of_work import UnitOfWork
 BREAKER: Final = "quarantine"
 PROPOSED_AGAIN_MS: Final = 60_000
 """A move that the breaker held back is looked at again after this."""
-
-WAITS_TO_BE_HEARD: Final = (Standing.PROBATION, Standing.SUSPECT)
-UNHEARD_AGAIN_MS: Final = 10_000
-"""A silent GPU proves nothing, so its time may be over without an effect: it is looked at again after this."""
 
 
 def lock_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> list[Gpu]:
@@ -38,11 +37,9 @@ def lock_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> list[Gpu]:
 def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, policy_version: int | None) -> int:
     """Score locked GPUs and make the moves that the rules decide. Returns how many moved."""
     now_ms = to_ms(unit.now)
-    evidence = evidence_about(unit, [gpu.uuid for gpu in gpus], ())
-    contacts = contact_of(unit.session, {gpu.node_id for gpu in gpus})
-    cases = {gpu.uuid: case_of(unit, gpu, evidence, contacts[gpu.node_id]) for gpu in gpus}
+    cases = cases_of(unit, gpus)
     moves = [move for case in cases.values() if (move := decide(case, now_ms, policy)) is not None]
-    allowed = _ruled(unit, moves, policy, now_ms) if moves else ()
+    allowed = ruled(unit, moves, policy) if moves else ()
     held_back = {move.gpu_uuid for move in moves} - {move.gpu_uuid for move in allowed}
     for gpu in gpus:
         _store_score(gpu, cases[gpu.uuid], policy, now_ms, is_held_back=gpu.uuid in held_back)
@@ -52,13 +49,21 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
     return len(allowed)
 
 
+def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
+    """All that the rules ask of these GPUs."""
+    evidence = evidence_about(unit, [gpu.uuid for gpu in gpus], ())
+    contacts = contact_of(unit.session, {gpu.node_id for gpu in gpus})
+    return {
+        gpu.uuid: replace(case_of(unit, gpu, evidence, contacts[gpu.node_id]), repairs=past_repairs(unit, gpu))
+        for gpu in gpus
+    }
+
+
 def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, is_held_back: bool) -> None:
     found = score_of(case, policy, now_ms)
     gpu.score = int(found.value)
     gpu.score_valid_until = None if found.valid_until_ms is None else to_time(found.valid_until_ms)
     due_ms = next_look_ms(case, now_ms, policy)
-    if not case.is_heard and case.standing in WAITS_TO_BE_HEARD:
-        due_ms = min(due_ms or now_ms + UNHEARD_AGAIN_MS, now_ms + UNHEARD_AGAIN_MS)
     if is_held_back:
         due_ms = min(due_ms or now_ms + PROPOSED_AGAIN_MS, now_ms + PROPOSED_AGAIN_MS)
     gpu.judge_at = None if due_ms is None else to_time(due_ms)
@@ -66,6 +71,8 @@ def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, 
 
 def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None) -> None:
     """One move as a row, with its event. The GPU is judged again at once: its next rule may be due."""
+    if move.from_standing is Standing.REPAIR:
+        end_repair(unit, gpu, move)
     gpu.standing, gpu.origin_standing = move.to_standing, move.return_to
     gpu.judge_at = unit.now
     unit.session.add(
@@ -93,10 +100,12 @@ def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None
     unit.wake(SCHEDULER_CHANNEL)
 
 
-def _ruled(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy, now_ms: int) -> tuple[Move, ...]:
+def ruled(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy) -> tuple[Move, ...]:
+    """The moves that the breaker lets through. Persons' moves always pass; it hears of them all the same."""
+    now_ms = to_ms(unit.now)
     row = unit.session.get_one(Breaker, BREAKER, with_for_update=True)
     state = msgspec.convert(row.state, BreakerState)
-    ruling = breaker.admit(moves, state, _counts(unit, moves), policy, now_ms)
+    ruling = breaker.admit(moves, state, fleet_counts(unit.session, [move.gpu_uuid for move in moves]), policy, now_ms)
     stored: dict[str, Any] = msgspec.to_builtins(ruling.state)
     if stored != row.state:
         row.state = stored
@@ -116,9 +125,8 @@ def _open_incident(unit: UnitOfWork, found: breaker.BreakerIncident) -> None:
     unit.emit("incident.opened", "incident", incident_id, payload={"kind": "breaker_open", "reason": summary})
 
 
-def _counts(unit: UnitOfWork, moves: Sequence[Move]) -> FleetCounts:
-    """How many GPUs there are, where those of the moves stand, and who holds them."""
-    session = unit.session
+def fleet_counts(session: Session, uuids: Sequence[GpuUuid]) -> FleetCounts:
+    """How many GPUs there are, where those of ``uuids`` stand, and who holds them."""
     there = Gpu.standing != Standing.RETIRED
     by_rack = session.execute(
         select(Node.rack, func.count()).join(Gpu, Gpu.node_id == Node.id).where(there).group_by(Node.rack)
@@ -131,7 +139,6 @@ def _counts(unit: UnitOfWork, moves: Sequence[Move]) -> FleetCounts:
         .where(held)
         .group_by(Allocation.tenant_id)
     ).all()
-    uuids = [move.gpu_uuid for move in moves]
     holders: dict[GpuUuid, TenantId] = dict(
         session.execute(
             select(AllocationGpu.gpu_uuid, Allocation.tenant_id)

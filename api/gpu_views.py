@@ -1,0 +1,145 @@
+"""One GPU in full, its evidence, and the circuit breaker, as the JSON that callers see."""
+
+from typing import Any
+
+from api.views import cordon_view, gpu_view, time_of
+from health.outlook import Way
+from muster.db.models import GpuOverride, GpuStandingChange, Repair
+from muster.domain.evidence import Severity
+from muster.services.breakers import BreakerView, Scope
+from muster.services.gpu_details import GpuDetail, Holder, WeighedEvidence
+from muster.services.lives import to_time
+
+
+def gpu_detail_view(found: GpuDetail) -> dict[str, Any]:
+    """``score`` is of now; ``next_look_at`` is when the judge looks again though nothing new comes in."""
+    gpu, score = found.gpu, found.score
+    override = found.overrides[0].standing if found.overrides else None
+    return {
+        **gpu_view(gpu, override),
+        "version": gpu.version,
+        "node_name": found.node.name,
+        "contact": found.node.contact,
+        "rack": found.node.rack,
+        "score": round(score.value, 3),
+        "measured_score": round(score.measured_value, 3),
+        "score_band": score.band,
+        "score_valid_until": None if score.valid_until_ms is None else time_of(to_time(score.valid_until_ms)),
+        "standing_since": time_of(found.standing_since),
+        "origin_standing": gpu.origin_standing,
+        "next_look_at": time_of(gpu.judge_at),
+        "ways_up": [_way_view(way) for way in found.ways],
+        "evidence": [evidence_view(each) for each in found.evidence],
+        "overrides": [_override_view(each) for each in found.overrides],
+        "cordons": [cordon_view(cordon) for cordon in found.cordons],
+        "job": None if found.holder is None else _holder_view(found.holder),
+        "repairs": [_repair_view(repair) for repair in found.repairs],
+        "moves": [_move_view(move) for move in found.moves],
+    }
+
+
+def evidence_view(found: WeighedEvidence) -> dict[str, Any]:
+    row = found.row
+    return {
+        "id": row.id,
+        "gpu_uuid": row.gpu_uuid,
+        "node_id": row.node_id,
+        "fault_key": row.fault_key,
+        "detector": row.detector,
+        "detector_version": row.detector_version,
+        "severity": Severity(row.severity).name.lower(),
+        "trust": row.trust,
+        "sources": row.sources,
+        "summary": row.summary,
+        "values": row.values,
+        "threatens_correctness": row.threatens_correctness,
+        "is_condemning": found.is_condemning,
+        "is_open": found.is_open,
+        "is_suspended": row.is_suspended,
+        "points": round(found.points, 3),
+        "onset_at": time_of(row.onset_at),
+        "last_seen_at": time_of(row.last_seen_at),
+        "counts_for_s": row.counts_for_ms / 1000,
+        "dismissed_at": time_of(row.dismissed_at),
+        "dismissed_by": row.dismissed_by,
+        "dismiss_reason": row.dismiss_reason,
+    }
+
+
+def breaker_view(found: BreakerView) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "is_open": any(scope.opened_at is not None for scope in found.scopes),
+        "scopes": [_scope_view(scope) for scope in found.scopes],
+    }
+
+
+def _scope_view(scope: Scope) -> dict[str, Any]:
+    return {
+        "scope": scope.name,
+        "is_open": scope.opened_at is not None,
+        "num_quarantined": scope.num_counted,
+        "cap": scope.cap,
+        "opened_at": time_of(scope.opened_at),
+        "closed_at": time_of(scope.closed_at),
+    }
+
+
+def _way_view(way: Way) -> dict[str, Any]:
+    return {
+        "by": way.by,
+        "to_standing": way.to_standing,
+        "words": way.words,
+        "at": None if way.at_ms is None else time_of(to_time(way.at_ms)),
+        "evidence_ids": list(way.evidence_ids),
+    }
+
+
+def _override_view(override: GpuOverride) -> dict[str, Any]:
+    return {
+        "id": override.id,
+        "standing": override.standing,
+        "reason": override.reason,
+        "actor": override.actor,
+        "until": time_of(override.until),
+        "created_at": time_of(override.created_at),
+    }
+
+
+def _holder_view(holder: Holder) -> dict[str, Any]:
+    return {
+        "job_id": holder.job_id,
+        "job_name": holder.job_name,
+        "tenant_id": holder.tenant_id,
+        "attempt_id": holder.attempt_id,
+        "attempt_number": holder.attempt_number,
+        "state": holder.state,
+    }
+
+
+def _repair_view(repair: Repair) -> dict[str, Any]:
+    return {
+        "id": repair.id,
+        "gpu_uuid": repair.gpu_uuid,
+        "action": repair.action,
+        "fault_group": repair.fault_group,
+        "reason": repair.reason,
+        "started_by": repair.started_by,
+        "began_at": time_of(repair.began_at),
+        "ended_at": time_of(repair.ended_at),
+        "outcome": repair.outcome,
+        "words": repair.words,
+    }
+
+
+def _move_view(move: GpuStandingChange) -> dict[str, Any]:
+    return {
+        "from": move.origin,
+        "to": move.target,
+        "at": time_of(move.at),
+        "cause": move.move_reason,
+        "reason": move.reason,
+        "actor": move.actor,
+        "policy_version": move.policy_version,
+        "evidence_ids": move.evidence_ids,
+    }

@@ -1,0 +1,52 @@
+"""The circuit breaker: how much rules have taken out, and closing a scope that stopped them."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from api.bodies import described_by, json_body
+from api.changes import Answer, Changing
+from api.dependencies import dependencies_of
+from api.gpu_views import breaker_view
+from api.permissions import requires
+from api.reading import reading
+from muster.domain.errors import NotFoundError
+from muster.domain.principals import Permission, Principal
+from muster.domain.strict import StrictModel, Text
+from muster.services import breakers
+
+router = APIRouter(tags=["fleet"])
+
+
+class Closing(StrictModel):
+    """``scope``: an open one, as ``GET /v1/breakers`` names it, such as ``fleet`` or ``rack:r1``."""
+
+    scope: Annotated[Text, Field(min_length=1, max_length=500)]
+    reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
+
+
+@router.get("/breakers")
+def list_breakers(request: Request, principal: Annotated[Principal, requires(Permission.GPU_READ)]) -> dict[str, Any]:
+    """Each breaker with its scopes: open ones first, then the fullest."""
+    found = reading(dependencies_of(request).units, principal, breakers.READ, breakers.list_breakers)
+    return {"items": [breaker_view(each) for each in found], "next_cursor": None}
+
+
+@router.post("/breakers/{name}/close", openapi_extra=described_by(Closing))
+def close_breaker(
+    name: str,
+    principal: Annotated[Principal, requires(Permission.GPU_WRITE)],
+    asked: Annotated[Closing, json_body(Closing)],
+    change: Changing,
+) -> JSONResponse:
+    """Let rules act in a scope again. Moves that waited for it are made within a minute."""
+    if "\x00" in name:
+        raise NotFoundError
+    return change.run(
+        principal,
+        breakers.CLOSE,
+        lambda unit: breakers.close_scope(unit, name, asked.scope, reason=asked.reason),
+        lambda found: Answer(breaker_view(found)),
+    )

@@ -1,0 +1,199 @@
+"""What persons do about a GPU: dismiss evidence, repair, retire, reinstate. Each with reason, event and audit entry."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import select
+
+from health import interventions
+from health.fault_groups import fault_group_of
+from health.gpu_case import GpuCase, Move
+from health.interventions import RefusedMoveError
+from muster.db.models import Allocation, AllocationGpu, EvidenceRow, Gpu
+from muster.db.models.health import RepairAction
+from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.principals import Permission
+from muster.domain.states import AllocationState
+from muster.services.judgement.judge import policy_version
+from muster.services.judgement.moves import cases_of, lock_gpus, make_move, ruled
+from muster.services.judgement.repairs import begin_repair
+from muster.services.lives import to_ms
+from muster.services.policies import active_policy
+from muster.services.unit_of_work import UnitOfWork, declare_action
+
+T = TypeVar("T")
+DISMISS: Final = declare_action("gpu.dismiss")
+RETIRE: Final = declare_action("gpu.retire")
+REINSTATE: Final = declare_action("gpu.reinstate")
+START_REPAIR: Final = declare_action("gpu.repair.start")
+END_REPAIR: Final = declare_action("gpu.repair.end")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One locked GPU before the person who asks."""
+
+    gpu: Gpu
+    case: GpuCase
+    policy: HealthPolicy
+    now_ms: int
+    person: str
+
+
+def dismiss(
+    unit: UnitOfWork, uuid: GpuUuid, evidence_id: EvidenceId, *, reason: str, expected_version: int | None = None
+) -> None:
+    """Take evidence out of the judgement. A quarantine that stood on it alone ends. Twice is the same as once.
+
+    Raises:
+        NotFoundError: no such GPU, or no such evidence about it.
+        PreconditionFailedError: the GPU is not at ``expected_version`` any more.
+    """
+    asked = _asked(unit, uuid, expected_version)
+    query = select(EvidenceRow).where(EvidenceRow.id == evidence_id, EvidenceRow.gpu_uuid == uuid)
+    row = unit.session.scalar(query.with_for_update())
+    if row is None:
+        raise NotFoundError("there is no such evidence about this GPU")
+    if row.dismissed_at is not None:
+        return
+    is_remembered = any(each.id == evidence_id for each in asked.case.evidence)
+    move = None
+    if is_remembered:
+        ids = frozenset({evidence_id})
+        move = _decided(
+            lambda: interventions.dismiss(
+                asked.case, ids, person=asked.person, reason=reason, now_ms=asked.now_ms, policy=asked.policy
+            )
+        )
+    row.dismissed_at, row.dismissed_by, row.dismiss_reason = unit.now, asked.person, reason
+    asked.gpu.judge_at = unit.now
+    payload = {"evidence_id": evidence_id, "fault_key": row.fault_key, "reason": reason}
+    unit.emit("evidence.dismissed", "gpu", uuid, payload=payload)
+    unit.audit("evidence.dismiss", "evidence", evidence_id, reason=reason, detail={"gpu_uuid": uuid})
+    if move is not None:
+        _make(unit, asked, move)
+
+
+def retire(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
+    """Out of service, from any standing; what runs on it is evacuated.
+
+    Raises:
+        NotFoundError, PreconditionFailedError: as for ``dismiss``.
+        ConflictError: it is retired already.
+    """
+    asked = _asked(unit, uuid, expected_version)
+    move = _decided(lambda: interventions.retire(asked.case, person=asked.person, reason=reason, now_ms=asked.now_ms))
+    _audited(unit, asked, move, "gpu.retire", reason)
+
+
+def reinstate(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
+    """A retired GPU back to UNPROVEN. Raises as ``retire`` does; ``ConflictError``: it is not retired."""
+    asked = _asked(unit, uuid, expected_version)
+    move = _decided(
+        lambda: interventions.reinstate(asked.case, person=asked.person, reason=reason, now_ms=asked.now_ms)
+    )
+    _audited(unit, asked, move, "gpu.reinstate", reason)
+
+
+def start_repair(
+    unit: UnitOfWork,
+    uuid: GpuUuid,
+    *,
+    action: RepairAction,
+    reason: str,
+    fault_group: str | None = None,
+    expected_version: int | None = None,
+) -> None:
+    """A quarantined GPU to REPAIR. ``fault_group``: what it is for; by its evidence where none is named.
+
+    Raises:
+        NotFoundError, PreconditionFailedError: as for ``dismiss``.
+        ConflictError: it is not QUARANTINED, or a job still holds it.
+    """
+    asked = _asked(unit, uuid, expected_version)
+    _require_free(unit, uuid)
+    group = fault_group or fault_group_of(asked.case)
+    move = _decided(
+        lambda: interventions.start_repair(
+            asked.case, group, actor=asked.person, reason=reason, now_ms=asked.now_ms, policy=asked.policy
+        )
+    )
+    repair = begin_repair(unit, asked.gpu, action, group, reason)
+    detail = {"repair_id": repair.id, "repair_action": action, "fault_group": group}
+    _audited(unit, asked, move, "gpu.repair.start", reason, **detail)
+
+
+def finish_repair(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
+    """The repair is done: UNPROVEN, its burn-in follows.
+
+    Raises:
+        NotFoundError, PreconditionFailedError: as for ``dismiss``.
+        ConflictError: it is not in REPAIR, or its agent still tells of the fault.
+    """
+    asked = _asked(unit, uuid, expected_version)
+
+    def decide() -> Move:
+        move = interventions.finish_repair(asked.case, actor=asked.person, now_ms=asked.now_ms, words=reason)
+        interventions.require_faults_over(asked.case, asked.policy)
+        return move
+
+    _audited(unit, asked, _decided(decide), "gpu.repair.finish", reason)
+
+
+def fail_repair(unit: UnitOfWork, uuid: GpuUuid, *, reason: str, expected_version: int | None = None) -> None:
+    """The repair failed: back to QUARANTINED. Raises as ``retire`` does; ``ConflictError``: it is not in REPAIR."""
+    asked = _asked(unit, uuid, expected_version)
+    move = _decided(
+        lambda: interventions.fail_repair(asked.case, actor=asked.person, now_ms=asked.now_ms, words=reason)
+    )
+    _audited(unit, asked, move, "gpu.repair.fail", reason)
+
+
+def _asked(unit: UnitOfWork, uuid: GpuUuid, expected_version: int | None) -> _Asked:
+    unit.principal.require(Permission.GPU_WRITE)
+    gpus = lock_gpus(unit, [uuid])
+    if not gpus:
+        raise NotFoundError("there is no such GPU")
+    gpu = gpus[0]
+    if expected_version is not None and gpu.version != expected_version:
+        raise PreconditionFailedError(current_version=gpu.version)
+    policy = active_policy(unit.session).health
+    return _Asked(gpu, cases_of(unit, [gpu])[uuid], policy, to_ms(unit.now), unit.principal.name)
+
+
+def _require_free(unit: UnitOfWork, uuid: GpuUuid) -> None:
+    taken = [AllocationState.HELD, AllocationState.CLEANING]
+    query = (
+        select(Allocation.job_id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(AllocationGpu.gpu_uuid == uuid, AllocationGpu.state.in_(taken))
+    )
+    job_id = unit.session.scalar(query)
+    if job_id is not None:
+        raise ConflictError(
+            f"{job_id} still holds {uuid}", suggestion="Wait until it has been evacuated, or cancel it.", job_id=job_id
+        )
+
+
+def _decided(decide: Callable[[], T]) -> T:
+    try:
+        return decide()
+    except RefusedMoveError as error:
+        raise ConflictError(
+            str(error), suggestion="Read the GPU again: `muster gpu show` says what would help."
+        ) from error
+
+
+def _audited(unit: UnitOfWork, asked: _Asked, move: Move, action: str, reason: str, **detail: Any) -> None:
+    told = {"from": move.from_standing, "to": move.to_standing, **detail}
+    unit.audit(action, "gpu", asked.gpu.uuid, reason=reason, detail=told)
+    _make(unit, asked, move)
+
+
+def _make(unit: UnitOfWork, asked: _Asked, move: Move) -> None:
+    """The breaker lets a person's move pass, and counts the GPU as back where it is."""
+    for allowed in ruled(unit, [move], asked.policy):
+        make_move(unit, asked.gpu, allowed, policy_version(unit))

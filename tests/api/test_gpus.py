@@ -1,0 +1,313 @@
+"""One GPU by REST: what is told of it, and what persons do about it."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from muster.db.models import (
+    AuditEntry,
+    Breaker,
+    Event,
+    EvidenceRow,
+    Gpu,
+    GpuStandingChange,
+    Incident,
+    Repair,
+    StoredSignal,
+)
+from muster.domain.ids import GpuUuid
+from muster.domain.principals import system_principal
+from muster.domain.states import Standing
+from muster.services.judgement.judge import judge_once
+from muster.services.policies import ACTIVATE
+from tests.api.conftest import GOOD_JOB, Api
+
+GPU, OTHER = GpuUuid("GPU-alpha-0"), GpuUuid("GPU-alpha-1")
+JUDGE = system_principal("judge")
+
+
+@pytest.fixture
+def api(api: Api) -> Api:
+    """Its two GPUs truly HEALTHY."""
+    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        for standing in (Standing.PROBATION, Standing.HEALTHY):
+            for gpu in unit.session.scalars(select(Gpu)):
+                at = unit.now - timedelta(days=1)
+                gpu.standing = standing
+                unit.session.add(
+                    GpuStandingChange(gpu_uuid=gpu.uuid, target=standing, at=at, reason="test", actor="test")
+                )
+            unit.session.flush()
+    return api
+
+
+def fault(api: Api, *, uuid: GpuUuid = GPU, code: int = 95, kind: str = "xid") -> None:
+    """An event of this GPU's driver, judged."""
+    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        told = {"kind": kind, "source": "nvml", "code": code if kind == "xid" else None}
+        unit.session.add(
+            StoredSignal(
+                node_id=api.fleet.node_id,
+                signal_id=f"{uuid}-{kind}-{code}-{unit.now.isoformat()}",
+                gpu_uuid=uuid,
+                at=unit.now,
+                received_at=unit.now,
+                text="",
+                values={},
+                is_open=False,
+                **told,  # type: ignore[arg-type]  # columns by name
+            )
+        )
+    judge_once(api.units, JUDGE)
+
+
+def show(api: Api, uuid: GpuUuid = GPU) -> dict[str, Any]:
+    answer = api.client.get(f"/v1/gpus/{uuid}", headers=api.headers("operator"))
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def act(api: Api, path: str, status: int = 200, *, uuid: GpuUuid = GPU, query: str = "", **body: Any) -> dict[str, Any]:
+    headers = {**api.headers("operator"), **body.pop("headers", {})}
+    answer = api.client.post(f"/v1/gpus/{uuid}/{path}{query}", json={"reason": "because", **body}, headers=headers)
+    assert answer.status_code == status, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def rows(api: Api, table: type[Any]) -> list[Any]:
+    with api.units.read() as session:
+        return list(session.scalars(select(table).order_by(*table.__table__.primary_key.columns)))
+
+
+def test_a_gpu_tells_its_score_its_evidence_and_what_would_bring_it_back(api: Api) -> None:
+    fault(api, code=63)
+    fault(api)
+    found = show(api)
+    assert (found["standing"], found["score"], found["score_band"]) == ("QUARANTINED", 0.0, "bad")
+    assert found["standing_since"] == found["moves"][0]["at"]
+    by_fault = {each["fault_key"]: each for each in found["evidence"]}
+    condemning, watched = by_fault["xid:95"], by_fault["xid:63"]
+    assert (condemning["is_condemning"], condemning["points"], condemning["trust"]) == (True, 100.0, "measured")
+    assert condemning["sources"] == ["nvml"]
+    assert not watched["is_condemning"]
+    assert 7.9 < watched["points"] <= 8.0
+    ways = {way["by"]: way for way in found["ways_up"]}
+    assert set(ways) == {"burn_in", "repair", "dismissal"}
+    assert ways["dismissal"]["evidence_ids"] == [condemning["id"]]
+    assert ways["dismissal"]["to_standing"] == "HEALTHY"
+
+
+def test_a_healthy_gpu_has_nothing_to_get_over_and_names_who_holds_it(api: Api) -> None:
+    api.fleet.beat()
+    job = api.fleet.submit(**{**GOOD_JOB, "shape": {"nodes": 1, "gpus_per_node": 2}})
+    api.fleet.cycle()
+    found = show(api)
+    assert (found["ways_up"], found["score"], found["contact"]) == ([], 100.0, "LIVE")
+    assert found["job"]["job_id"] == job
+    assert found["overrides"][0]["standing"] == found["override"] == "HEALTHY"
+    cordon = {"gpu_uuid": GPU, "reason": "fan"}
+    made = api.client.post("/v1/cordons", json=cordon, headers=api.headers("operator")).json()
+    assert [each["id"] for each in show(api)["cordons"]] == [made["id"]]
+
+
+def test_a_suspect_gpu_says_when_it_comes_back(api: Api) -> None:
+    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        for gpu in unit.session.scalars(select(Gpu).where(Gpu.uuid == GPU)):
+            gpu.standing, gpu.origin_standing = Standing.SUSPECT, Standing.HEALTHY
+            unit.session.add(
+                GpuStandingChange(gpu_uuid=GPU, target=Standing.SUSPECT, at=unit.now, reason="test", actor="test")
+            )
+    (way,) = show(api)["ways_up"]
+    assert (way["by"], way["to_standing"]) == ("time", "HEALTHY")
+    assert way["at"] > show(api)["standing_since"]
+
+
+def test_evidence_is_paged(api: Api) -> None:
+    for code in (63, 92, 94):
+        fault(api, code=code)
+    path = f"/v1/gpus/{GPU}/evidence?limit=2"
+    first = api.client.get(path, headers=api.headers("auditor")).json()
+    second = api.client.get(f"{path}&cursor={first['next_cursor']}", headers=api.headers("auditor")).json()
+    seen = [each["fault_key"] for each in (*first["items"], *second["items"])]
+    assert seen == ["xid:94", "xid:92", "xid:63"]
+    assert second["next_cursor"] is None
+    elsewhere = api.client.get(
+        f"/v1/gpus/{OTHER}/evidence?cursor={first['next_cursor']}", headers=api.headers("auditor")
+    )
+    assert elsewhere.json()["code"] == "invalid_cursor"
+
+
+def test_dismissing_what_condemns_brings_it_back_with_event_and_audit_entry(api: Api) -> None:
+    fault(api)
+    before = show(api)
+    (evidence,) = before["evidence"]
+    after = act(api, f"evidence/{evidence['id']}/dismiss")
+    assert (after["standing"], after["score"]) == ("HEALTHY", 100.0)
+    assert after["evidence"][0]["dismiss_reason"] == "because"
+    assert after["moves"][0]["cause"] == "dismissed"
+    assert [row.action for row in rows(api, AuditEntry)].count("evidence.dismiss") == 1
+    assert "evidence.dismissed" in [row.kind for row in rows(api, Event)]
+    judge_once(api.units, JUDGE)
+    assert show(api)["standing"] == "HEALTHY", "the judge lets it stand"
+    again = act(api, f"evidence/{evidence['id']}/dismiss")
+    assert again["version"] == show(api)["version"], "twice is the same as once"
+
+
+def test_a_dry_run_tells_and_changes_nothing(api: Api) -> None:
+    fault(api)
+    (evidence,) = show(api)["evidence"]
+    tried = act(api, f"evidence/{evidence['id']}/dismiss", query="?dry_run=true")
+    assert tried["dry_run"]
+    assert {item["kind"] for item in tried["consequences"] if "kind" in item} >= {"evidence.dismissed", "gpu.healthy"}
+    assert show(api)["standing"] == "QUARANTINED"
+    assert rows(api, EvidenceRow)[0].dismissed_at is None
+
+
+def test_a_repair_runs_its_course(api: Api) -> None:
+    fault(api, kind="gpu_lost")
+    begun = act(api, "repair", action="reboot")
+    assert begun["standing"] == "REPAIR"
+    (repair,) = begun["repairs"]
+    assert (repair["action"], repair["fault_group"], repair["outcome"]) == ("reboot", "bus", None)
+    refused = act(api, "repair/finish", 409)
+    assert "still has what it is repaired for" in refused["detail"]
+    fault(api, kind="gpu_found")
+    done = act(api, "repair/finish")
+    assert (done["standing"], done["repairs"][0]["outcome"]) == ("UNPROVEN", "done")
+    judge_once(api.units, JUDGE)
+    found = show(api)
+    assert found["standing"] == "UNPROVEN", "what was mended condemns no more"
+    assert not found["evidence"][0]["is_condemning"]
+    fault(api)
+    assert show(api)["standing"] == "QUARANTINED", "a new fault does"
+
+
+def test_a_repair_that_failed_goes_back(api: Api) -> None:
+    fault(api)
+    act(api, "repair", action="swap", fault_group="board")
+    failed = act(api, "repair/fail")
+    assert (failed["standing"], failed["repairs"][0]["outcome"]) == ("QUARANTINED", "failed")
+    assert rows(api, Repair)[0].fault_group == "board"
+
+
+def test_a_new_fault_ends_the_repair(api: Api) -> None:
+    fault(api)
+    act(api, "repair", action="reset")
+    fault(api, code=64)
+    found = show(api)
+    assert (found["standing"], found["repairs"][0]["outcome"]) == ("QUARANTINED", "condemned")
+
+
+def test_a_gpu_that_a_job_holds_is_not_repaired(api: Api) -> None:
+    api.fleet.beat()
+    job = api.fleet.submit(**{**GOOD_JOB, "shape": {"nodes": 1, "gpus_per_node": 2}})
+    api.fleet.cycle()
+    fault(api)
+    refused = act(api, "repair", 409, action="reset")
+    assert refused["job_id"] == job
+
+
+def test_retired_and_reinstated(api: Api) -> None:
+    assert act(api, "reinstate", 409)["code"] == "conflict"
+    assert act(api, "retire")["standing"] == "RETIRED"
+    assert act(api, "retire", 409)["detail"] == f"{GPU} is RETIRED: it cannot become RETIRED"
+    found = act(api, "reinstate")
+    assert found["standing"] == "UNPROVEN"
+    assert [move["actor"] for move in found["moves"][:2]] == ["key:key-operator"] * 2
+
+
+def test_a_move_is_made_of_the_version_that_was_read(api: Api) -> None:
+    version = show(api)["version"]
+    stale = act(api, "retire", 412, headers={"If-Match": f'"v{version + 7}"'})
+    assert stale["current_version"] == version
+    assert act(api, "retire", headers={"If-Match": f'"v{version}"'})["standing"] == "RETIRED"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("retire", {"reason": ""}, 422),
+        ("retire", {"reason": "   "}, 422),
+        ("retire", {}, 422),
+        ("repair", {"reason": "x", "action": "hammer"}, 422),
+        ("repair", {"reason": "x", "action": "reset", "fault_group": "A B"}, 422),
+        ("evidence/nothing/dismiss", {"reason": "x"}, 404),
+        ("evidence/ev_00000000000000000000000000/dismiss", {"reason": "x"}, 404),
+        ("repair/finish", {"reason": "x"}, 409),
+    ],
+)
+def test_what_cannot_be_is_said(api: Api, path: str, body: dict[str, Any], status: int) -> None:
+    answer = api.client.post(f"/v1/gpus/{GPU}/{path}", json=body, headers=api.headers("operator"))
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_another_gpus_evidence_is_not_dismissed(api: Api) -> None:
+    fault(api)
+    (evidence,) = show(api)["evidence"]
+    act(api, f"evidence/{evidence['id']}/dismiss", 404, uuid=OTHER)
+    act(api, "retire", 404, uuid=GpuUuid("GPU-nowhere"))
+    assert api.client.get("/v1/gpus/%00", headers=api.headers("operator")).status_code == 404
+
+
+def trip(api: Api) -> None:
+    for uuid in (GPU, OTHER):
+        fault(api, uuid=uuid)
+
+
+def breaker(api: Api) -> dict[str, Any]:
+    (found,) = api.client.get("/v1/breakers", headers=api.headers("auditor")).json()["items"]
+    document: dict[str, Any] = found
+    return document
+
+
+def close(api: Api, scope: str, status: int = 200) -> dict[str, Any]:
+    body = {"scope": scope, "reason": "looked at it"}
+    answer = api.client.post("/v1/breakers/quarantine/close", json=body, headers=api.headers("operator"))
+    assert answer.status_code == status, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def test_an_open_breaker_is_told_and_closed_by_a_person(api: Api) -> None:
+    assert not breaker(api)["is_open"]
+    trip(api)
+    found = breaker(api)
+    open_scopes = [each["scope"] for each in found["scopes"] if each["is_open"]]
+    assert found["is_open"]
+    assert "fleet_window" in open_scopes
+    full = next(each for each in found["scopes"] if each["scope"] == "fleet_window")
+    assert (full["num_quarantined"], full["cap"]) == (1, 1)
+    assert show(api, OTHER)["standing"] == "HEALTHY"
+    for scope in open_scopes:
+        assert not any(row.closed_at for row in rows(api, Incident)), "the incident lasts as long as a scope is open"
+        close(api, scope)
+    assert not breaker(api)["is_open"]
+    assert all(row.closed_at for row in rows(api, Incident))
+    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        for gpu in unit.session.scalars(select(Gpu)):
+            gpu.judge_at = unit.now
+    judge_once(api.units, JUDGE)
+    assert show(api, OTHER)["standing"] == "QUARANTINED"
+
+
+def test_a_scope_that_is_not_open_is_not_closed(api: Api) -> None:
+    refused = close(api, "fleet", 409)
+    assert refused["open_scopes"] == []
+    missing = api.client.post(
+        "/v1/breakers/none/close", json={"scope": "fleet", "reason": "x"}, headers=api.headers("operator")
+    )
+    assert missing.status_code == 404
+
+
+def test_a_gpu_that_a_person_brought_back_counts_no_more_for_the_breaker_at_large(api: Api) -> None:
+    fault(api)
+    (evidence,) = show(api)["evidence"]
+    scopes = {each["scope"]: each["num_quarantined"] for each in breaker(api)["scopes"]}
+    assert scopes["fleet"] == 1
+    act(api, f"evidence/{evidence['id']}/dismiss")
+    assert [each["is_out"] for each in rows(api, Breaker)[0].state["quarantined"]] == [False]
