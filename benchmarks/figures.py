@@ -11,7 +11,7 @@ RESULTS: Final = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """``bar`` None: nothing is promised. ``peers`` holds what was measured beside it in the same run; ``load`` the machine's load average then."""
+    """``bar`` None: nothing is promised. ``peers`` holds what was measured beside it in the same run."""
 
     name: str
     value: float

@@ -27,6 +27,10 @@ BREAKER: Final = "quarantine"
 PROPOSED_AGAIN_MS: Final = 60_000
 """A move that the breaker held back is looked at again after this."""
 
+WAITS_TO_BE_HEARD: Final = (Standing.PROBATION, Standing.SUSPECT)
+UNHEARD_AGAIN_MS: Final = 10_000
+"""A silent GPU proves nothing, so its time may be over without an effect: it is looked at again after this."""
+
 
 def lock_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> list[Gpu]:
     """In id order, as everybody locks them."""
@@ -64,6 +68,8 @@ def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, 
     gpu.score = int(found.value)
     gpu.score_valid_until = None if found.valid_until_ms is None else to_time(found.valid_until_ms)
     due_ms = next_look_ms(case, now_ms, policy)
+    if not case.is_heard and case.standing in WAITS_TO_BE_HEARD:
+        due_ms = min(due_ms or now_ms + UNHEARD_AGAIN_MS, now_ms + UNHEARD_AGAIN_MS)
     if is_held_back:
         due_ms = min(due_ms or now_ms + PROPOSED_AGAIN_MS, now_ms + PROPOSED_AGAIN_MS)
     gpu.judge_at = None if due_ms is None else to_time(due_ms)
