@@ -182,8 +182,11 @@ class _Taker:
         return row
 
     def _reject(self, generation: str, why: str) -> None:
+        """Also said of one whose commit was never heard of: its host may have died with the word."""
         row = self._row_of(generation)
-        if row is not None and row.status in _RESUMABLE:
+        if row is None:
+            self._tell("checkpoint.rejected", {"generation": generation, "reason": why})
+        elif row.status in _RESUMABLE:
             row.reason = why
             self._move(row, CheckpointStatus.REJECTED)
 

@@ -4,7 +4,7 @@ import json
 
 from sqlalchemy import select
 
-from muster.db.models import Checkpoint, TrainingHost, TrainingRank, TrainingStep
+from muster.db.models import Checkpoint, Event, TrainingHost, TrainingRank, TrainingStep
 from muster.domain.ids import JobId
 from muster.domain.policy import DispatchPolicy, Policy
 from muster.domain.states import CheckpointStatus, JobState
@@ -101,10 +101,21 @@ if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
     host.turn_until(is_over, timeout_s=90)
     assert host.fleet.job(job_id).state is JobState.SUCCEEDED
     first, second = (json.loads(line.split(b" ", 1)[1]) for line in host.log(job_id).splitlines() if b"resume" in line)
-    assert first == {"generation": None, "refuse": []}
+    assert (first["generation"], first["refuse"]) == (None, [])
     good, bad = checkpoints(host, job_id)
-    assert second == {"generation": good.generation, "refuse": [bad.generation]}
+    assert (second["generation"], second["refuse"]) == (good.generation, [bad.generation])
     assert (bad.status, bad.reason) == (CheckpointStatus.REJECTED, "one byte differs")
+
+
+def test_a_refused_generation_is_told_also_where_its_commit_was_never_heard_of(host: HostCase) -> None:
+    job_id = host.submit(
+        SPEAKS + "say(type='checkpoint_rejected', generation='step-00000020/gen-1', why='one byte differs')"
+    )
+    assert host.run(job_id) is JobState.SUCCEEDED
+    host.run_until_clean()
+    with host.fleet.units.read() as session:
+        (told,) = session.scalars(select(Event).where(Event.kind == "checkpoint.rejected"))
+    assert told.payload == {"job_id": job_id, "generation": "step-00000020/gen-1", "reason": "one byte differs"}
 
 
 def test_words_that_are_no_message_hold_up_nobody(host: HostCase) -> None:
