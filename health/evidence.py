@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from health.detectors.detector import Closing
+from health.same_fault import shows_as
 from muster.domain.evidence import Evidence, Finding, Severity, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
@@ -73,7 +74,7 @@ def counts(evidence: Evidence) -> bool:
 
 
 def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> bool:
-    if evidence.fault_key != finding.fault_key or evidence.trust is not finding.trust:
+    if shows_as(evidence.fault_key) != shows_as(finding.fault_key) or evidence.trust is not finding.trust:
         return False
     if _place(evidence.gpu_uuid, evidence.node_id) != _place(finding.gpu_uuid, finding.node_id):
         return False
@@ -81,10 +82,16 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
         return False
     if finding.onset_ms > evidence.values.get(CLOSED_AT, finding.onset_ms):
         return False
-    is_standing = finding.detector in policy.evidence.standing_detectors
-    window_s = policy.evidence.standing_window_s if is_standing else policy.evidence.coalescing_s
+    window_s = max(_window_s(detector, policy) for detector in (finding.detector, evidence.detector))
     window_ms = int(window_s * 1000)
     return evidence.onset_ms - window_ms <= finding.onset_ms <= evidence.last_seen_ms + window_ms
+
+
+def _window_s(detector: str, policy: HealthPolicy) -> float:
+    if detector in policy.evidence.standing_detectors:
+        return policy.evidence.standing_window_s
+    is_counter = detector in policy.evidence.counter_detectors
+    return policy.evidence.counter_window_s if is_counter else policy.evidence.coalescing_s
 
 
 def _place(gpu_uuid: GpuUuid | None, node_id: NodeId) -> str:

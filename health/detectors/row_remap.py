@@ -16,6 +16,7 @@ RISE: Final = "row_remap_rise"
 PENDING: Final = "row_remap:pending"
 FAILURE: Final = "row_remap:failure"
 EXHAUSTED: Final = "row_remap:exhausted"
+REMAPPED: Final = "row_remap:uncorrected"
 PENDING_READING: Final = INDEX["remap_pending"]
 FAILURE_READING: Final = INDEX["remap_failure"]
 UNCORRECTED: Final = INDEX["remapped_rows_uncorrected"]
@@ -50,7 +51,7 @@ def judge_rise(reading: Reading, policy: HealthPolicy) -> Findings:
     if rise <= 0:
         return NO_FINDINGS
     words = f"{rise:.0f} more row{'s' if rise > 1 else ''} remapped after uncorrectable errors"
-    return (reading.finding(RISE, "row_remap:uncorrected", Severity.WARNING, policy, words, values={"rows": rise}),)
+    return (reading.finding(RISE, REMAPPED, Severity.WARNING, policy, words, values={"rows": rise}),)
 
 
 DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=True)

@@ -32,23 +32,28 @@ class EvidencePolicy(StrictModel):
     """Joining. A finding joins evidence of the same fault that was last seen within the window.
 
     ``coalescing_s``: the same fault told by NVML, kernel log and DCGM (the Delta study's window).
+    ``counter_window_s``: a counter shows a fault up to a sample's interval later, or two where a poll failed.
     ``restate_s``: a fault that stands is stated again that often, so that it does not decay while it lasts;
     ``standing_window_s``: statements of a standing fault within it are one evidence.
     ``stale_action_s``: findings that are not condemning act no more at that age (I26).
     """
 
     coalescing_s: Seconds = 5.0
+    counter_window_s: Seconds = 30.0
     restate_s: Seconds = 600.0
     standing_window_s: Seconds = 1500.0
     standing_detectors: tuple[Name, ...] = Field(
         default=("row_remap", "clock_events", "gpu_lost", "gpu_count", "recovery_action"), strict=False
     )
+    counter_detectors: tuple[Name, ...] = Field(default=("ecc_uncorrected", "row_remap_rise"), strict=False)
     stale_action_s: Seconds = 600.0
 
     @model_validator(mode="after")
     def _standing_faults_stay_one(self) -> Self:
         if not self.coalescing_s <= self.restate_s < self.standing_window_s:
             raise ValueError("coalescing_s <= restate_s < standing_window_s must hold, or a standing fault is many")
+        if self.counter_window_s < self.coalescing_s:
+            raise ValueError("counter_window_s must not be less than coalescing_s, or one fault is told twice")
         return self
 
 

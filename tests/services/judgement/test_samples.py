@@ -155,6 +155,25 @@ def test_a_loss_told_by_event_and_by_sample_is_one_evidence(court: Court, first:
     assert sorted(court.rows(EvidenceRow)[0].sources) == ["agent", "nvml"]
 
 
+@pytest.mark.parametrize("code", [48, 95])
+@pytest.mark.parametrize("first", ["event", "sample"])
+def test_an_error_told_by_event_and_by_counter_is_one_evidence(court: Court, first: str, code: int) -> None:
+    """The driver tells of it at once, its counter at the next sample; the event may come late."""
+    court.hear(sample())
+    told = EventReport(
+        event_id="e", kind="xid", source="kernel_log", code=code, at_ms=court.now_ms + 2_000, gpu_uuid=GPU
+    )
+    court.hear(events=(told,) if first == "event" else ())
+    court.judge()
+    court.hear(sample(ecc_uncorrected_aggregate=1.0))
+    court.judge()
+    court.hear(sample(ecc_uncorrected_aggregate=1.0), events=(told,))
+    court.judge()
+    (row,) = court.rows(EvidenceRow)
+    assert sorted(row.sources) == ["kernel_log", "nvml"]
+    assert row.threatens_correctness
+
+
 def test_a_fault_that_stands_is_one_evidence_and_closes_when_it_is_over(court: Court) -> None:
     for _ in range(130):
         court.hear(sample(remap_pending=1.0))
