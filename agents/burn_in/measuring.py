@@ -69,6 +69,9 @@ class Measuring:
             raise ProbeError("the GPU does not answer")
         if identity.is_mig_enabled:
             raise ProbeError("the GPU is in MIG mode, and a burn-in needs the whole of it")
+        num_processes = value_of(check.values, "num_processes")
+        if num_processes and not device.is_simulated:
+            raise ProbeError(f"{num_processes:.0f} processes compute on the GPU")
         return _Before(device, identity, inventory.driver_version or "", check.values)
 
     def _measure(self, batch: Mapping[GpuUuid, _Before], deadline_s: float, stop: threading.Event, take: Take) -> None:

@@ -7,7 +7,25 @@ import typer
 from typer.exceptions import TyperException
 
 from muster import __version__
-from muster.cli import agent, agent_run, audit, cordons, doctor, events, fleet, jobs, keys, reclaims, sim, stack, up
+from muster.cli import (
+    agent,
+    agent_burn_in,
+    agent_run,
+    audit,
+    breakers,
+    burn_ins,
+    cordons,
+    doctor,
+    events,
+    fleet,
+    gpus,
+    jobs,
+    keys,
+    reclaims,
+    sim,
+    stack,
+    up,
+)
 from muster.cli.exits import Exit, close_quietly, say_fault
 
 app = typer.Typer(
@@ -21,13 +39,16 @@ app.add_typer(jobs.app, name="job")
 app.add_typer(keys.app, name="key")
 app.add_typer(keys.tenants, name="tenant")
 app.add_typer(fleet.nodes, name="node")
-app.add_typer(fleet.gpus, name="gpu")
+app.add_typer(gpus.app, name="gpu")
+app.add_typer(breakers.app, name="breaker")
 app.add_typer(cordons.app, name="cordon")
+app.add_typer(burn_ins.app, name="burnin")
 app.add_typer(reclaims.app, name="reclaim")
 app.add_typer(events.app, name="event")
 app.add_typer(audit.app, name="audit")
 app.add_typer(stack.worker, name="worker")
 agent.app.command("run")(agent_run.run)
+agent.app.command("burn-in")(agent_burn_in.burn_in)
 app.add_typer(agent.app, name="agent")
 app.add_typer(sim.app, name="sim")
 app.add_typer(agent_run.join_tokens, name="join-token")

@@ -19,7 +19,7 @@ def main() -> None:
     request = json.load(sys.stdin)
     _end_with_the_agent(request["deadline_s"])
     if request["device"] == "cpu":
-        os.nice(10)  # a simulated GPU takes nothing from what runs on this machine
+        os.nice(5)  # a simulated GPU takes nothing from what runs on this machine
         os.environ["OMP_NUM_THREADS"] = "1"
     else:
         # cuBLAS repeats its bits only with a workspace of fixed size.
