@@ -275,6 +275,7 @@ def gpu_view(gpu: Gpu, override: Standing | None) -> dict[str, Any]:
         "driver_version": gpu.driver_version,
         "standing": gpu.standing,
         "override": override,
+        "score": gpu.score,
         "is_mig_enabled": gpu.is_mig_enabled,
         "is_simulated": gpu.is_simulated,
         "cohort_key": gpu.cohort_key,

@@ -17,8 +17,8 @@ def list_events(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens next.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Events that this key sees, the oldest first."""
-    with open_client() as client:
+    """Events that this key sees, the oldest first; in a local stack those of GPUs and hosts too."""
+    with open_client(as_operator=True) as client:
         position = after
         for event in client.events(after=after):
             position = event["position"]

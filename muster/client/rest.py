@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 
 import httpx
 
+from muster.client.gpus import GpuCalls
 from muster.client.transport import Problem, UnreachableError, open_http, raise_for_problem, send
 
 Document = dict[str, Any]
@@ -22,7 +23,7 @@ _STREAM_TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)
 _CHANCE: Final = random.SystemRandom()
 
 
-class RestClient:
+class RestClient(GpuCalls):
     """Raises ``UnreachableError`` or ``Problem``. Reads, and changes under an Idempotency-Key, are repeated with full
     jitter (0.2 s doubling to 30 s, 20 s in all), honouring Retry-After.
     """
