@@ -24,6 +24,7 @@ from muster.domain.metrics import NUM_METRICS
 from muster.services import keys
 from muster.services.telemetry.intake import Intake
 from muster.services.telemetry.reports import AcceptedReport
+from muster.tokens import new_token
 from muster.wire.telemetry import GapMarker, NodeReport, Report
 from tests.api.conftest import Api
 from tests.fleet_factory import OPERATOR, enrol_host
@@ -127,6 +128,13 @@ def test_only_a_node_reports(api: Api) -> None:
     assert post(api, good, who="tenant_member").status_code == 403
     assert api.client.post(PATH, json=document(good)).status_code == 401
     assert api.client.get(PATH, headers=api.headers("node")).status_code == 405
+
+
+def test_a_node_that_nobody_has_enrolled_is_not_heard(api: Api) -> None:
+    good = report(16, now_ms(), reading(GPU, power_w=1.0), events=(xid("e", now_ms()),))
+    for forged in (new_token().text, f"{api.tokens['node'][:-4]}AAAA", "mst_", ""):
+        assert post(api, good, Authorization=f"Bearer {forged}").status_code == 401
+    assert_nothing_stored(api)
 
 
 def test_a_revoked_key_stores_nothing_from_the_next_report_on(api: Api) -> None:
