@@ -55,6 +55,7 @@ CREATE TABLE reclaims (
 CREATE UNIQUE INDEX uq_reclaims_victim ON reclaims (victim_attempt_id) WHERE state = 'NOTIFIED';
 CREATE INDEX ix_reclaims_holding ON reclaims (beneficiary_job_id) WHERE hold_ended_at IS NULL;
 CREATE INDEX ix_reclaims_settled ON reclaims (settled_at) WHERE state IN ('RELEASED', 'FORCED');
+CREATE INDEX ix_reclaims_victim_attempt_id ON reclaims (victim_attempt_id);
 CREATE INDEX ix_reclaims_page ON reclaims (notified_at DESC, id DESC);
 
 INSERT INTO state_edges (machine, origin, target) VALUES
@@ -94,7 +95,11 @@ CREATE TABLE quotas (
 );
 """
 
+PEAKS: Final = "CREATE INDEX ix_allocations_released_at ON allocations (released_at)"
+"""For the most that a tenant held in the window of its cap: what stands, and what ended since."""
+
 DOWN: Final = """
+DROP INDEX ix_allocations_released_at;
 DROP TABLE quotas;
 DROP TABLE gpu_holds;
 DROP TABLE reclaims;
@@ -105,6 +110,7 @@ DELETE FROM state_edges WHERE machine = 'reclaim';
 def upgrade() -> None:
     op.execute(RECLAIMS)
     op.execute(HOLDS_AND_QUOTAS)
+    op.execute(PEAKS)
 
 
 def downgrade() -> None:

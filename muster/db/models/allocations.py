@@ -26,7 +26,7 @@ class Allocation(Base):
     tier: Mapped[str]
     state: Mapped[AllocationState] = mapped_column(EnumText(AllocationState), one_of("state", AllocationState))
     created_at: Mapped[datetime]
-    released_at: Mapped[datetime | None] = mapped_column(default=None)
+    released_at: Mapped[datetime | None] = mapped_column(default=None, index=True)
 
     attempt: Mapped[Attempt] = relationship(lazy="raise", init=False)
 

@@ -38,7 +38,7 @@ class Reclaim(Base):
     beneficiary_job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"))
     beneficiary_tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
     beneficiary_tier: Mapped[str]
-    victim_attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"))
+    victim_attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), index=True)
     victim_job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"))
     victim_tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"))
     victim_tier: Mapped[str]

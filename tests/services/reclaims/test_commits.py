@@ -1,0 +1,203 @@
+"""The commit asks again: what has changed since the plan, a crash at any commit, a heartbeat beside a withdrawal."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from muster.domain.policy import DEFAULT_POLICY, Policy, ReclaimPolicy, TierPolicy
+from muster.domain.states import JobState, ReclaimState
+from muster.failpoints import FailpointError, arming
+from muster.services import cordons, jobs, quotas
+from muster.services.fleet import gpu_views
+from muster.services.placement import PLACE, PlacementLostError, place, waiting_jobs
+from muster.services.policies import active_policy
+from muster.services.reclaims.notices import NOTIFY, ReclaimLostError, notify
+from muster.services.reclaims.victims import withdraw_idle
+from scheduler.model import Plan, Reclaim
+from scheduler.planner import plan
+from tests.fleet_factory import OPERATOR
+from tests.services.reclaims.stage import AFTER_MIN_RUN_S, LEFT, SCHEDULER, Stage
+
+BOTH = {"gpus_per_node": 2}
+SPOT = DEFAULT_POLICY.tier("spot")
+
+
+def planned(stage: Stage) -> Plan:
+    with stage.units.read() as session:
+        policy = active_policy(session)
+        views = gpu_views(session, stage.clock.now)
+        return plan(views, waiting_jobs(session), policy, stage.workload())
+
+
+def commit(stage: Stage, chosen: Sequence[Reclaim]) -> None:
+    with stage.units.begin(SCHEDULER, NOTIFY) as unit:
+        notify(unit, chosen, active_policy(unit.session))
+
+
+def with_spot(**changes: object) -> Policy:
+    return Policy(tiers={**DEFAULT_POLICY.tiers, "spot": TierPolicy(**{**SPOT.model_dump(), **changes})})
+
+
+def cancel_victim(stage: Stage) -> None:
+    for job_id in stage.running:
+        stage.fleet.cancel(job_id)
+
+
+def cancel_beneficiary(stage: Stage) -> None:
+    with stage.units.begin(stage.fleet.tenant, jobs.READ) as unit:
+        (waiting,) = jobs.list_jobs(unit, states=[JobState.QUEUED])
+    stage.fleet.cancel(waiting.id)
+
+
+def cordon_host(stage: Stage) -> None:
+    with stage.units.begin(OPERATOR, cordons.CREATE) as unit:
+        cordons.create(unit, reason="noise", node_id=stage.hosts[0].node_id)
+
+
+def lower_ceiling(stage: Stage) -> None:
+    with stage.units.begin(OPERATOR, quotas.SET) as unit:
+        quotas.set_ceiling(unit, stage.fleet.tenant_id, "reserved", 1, reason="contract")
+
+
+CHANGES: list[tuple[Callable[[Stage], None], str]] = [
+    (lambda stage: stage.set_policy(with_spot(notice_s=None)), "I7"),
+    (lambda stage: stage.set_policy(with_spot(priority=300)), "I7"),
+    (lambda stage: stage.set_policy(with_spot(notice_s=600.0)), "I8"),
+    (lambda stage: stage.set_policy(with_spot(min_run_s=7200.0)), "I9"),
+    (cancel_victim, "being stopped already"),
+    (cancel_beneficiary, "is CANCELLED now"),
+    (cordon_host, "cordoned"),
+    (lower_ceiling, "holds 0 of the 1 GPUs"),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), CHANGES)
+def test_what_changed_since_the_plan_gives_nobody_notice(
+    stage: Stage, change: Callable[[Stage], None], why: str
+) -> None:
+    stage.run("spot", shape=BOTH)
+    stage.pass_time(AFTER_MIN_RUN_S)
+    stage.submit("reserved", shape=BOTH)
+    chosen = planned(stage).reclaims
+    assert len(chosen) == 1
+    change(stage)
+    with pytest.raises(ReclaimLostError, match=why):
+        commit(stage, chosen)
+    assert stage.reclaims() == []
+    assert stage.events("reclaim.notified") == []
+
+
+def test_two_plans_of_one_moment_do_not_share_one_allowance(two_hosts: Stage) -> None:
+    stage = two_hosts
+    for _ in range(2):
+        stage.run("spot", shape=BOTH)
+    stage.pass_time(AFTER_MIN_RUN_S)
+    stage.set_policy(Policy(reclaim=ReclaimPolicy(cap_fraction=1.0)))
+    for _ in range(2):
+        stage.submit("reserved", shape=BOTH)
+    first, second = planned(stage).reclaims
+    assert first.victim != second.victim
+    stage.set_policy(Policy(reclaim=ReclaimPolicy(cap_fraction=0.5)))
+    commit(stage, [first])
+    with pytest.raises(ReclaimLostError, match="I9"):
+        commit(stage, [second])
+    with pytest.raises(ReclaimLostError, match="being reclaimed for"):
+        commit(stage, [first])
+    assert len(stage.reclaims()) == 1
+
+
+def test_a_placement_that_was_planned_before_the_hold_is_lost(two_hosts: Stage) -> None:
+    stage = two_hosts
+    stage.run("spot", shape=BOTH)
+    stage.pass_time(AFTER_MIN_RUN_S)
+    small = stage.submit("on_demand")
+    (placement,) = planned(stage).placements
+    gang = stage.submit("reserved", shape={"nodes": 2, "gpus_per_node": 2})
+    commit(stage, planned(stage).reclaims)
+    assert len(stage.held_for(gang)) == 4
+    with pytest.raises(PlacementLostError, match="is held for another"), stage.units.begin(SCHEDULER, PLACE) as unit:
+        place(unit, placement, active_policy(unit.session))
+    assert stage.job(small).state is JobState.QUEUED
+
+
+@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+def test_a_crash_around_a_notice_gives_it_once_with_one_deadline(stage: Stage, point: str) -> None:
+    stage.run("spot", shape=BOTH)
+    stage.pass_time(AFTER_MIN_RUN_S)
+    reserved = stage.submit("reserved", shape=BOTH)
+    with arming(f"reclaim.notify.{point}=raise"), pytest.raises(FailpointError):
+        stage.cycle()
+    before = stage.reclaims()
+    assert len(before) == (point == "after_commit")
+    stage.clock.advance(5)
+    stage.cycle()
+    reclaim = stage.reclaim()
+    assert reclaim.beneficiary_job_id == reserved
+    assert [one.deadline_at for one in before] in ([], [reclaim.deadline_at])
+    assert len(stage.events("reclaim.notified")) == 1
+
+
+@pytest.mark.parametrize("point", ["reclaim.lapse.before_commit", "reclaim.lapse.after_commit"])
+def test_a_crash_while_it_is_withdrawn_leaves_that_to_the_next_cycle(stage: Stage, point: str) -> None:
+    spot = stage.run("spot", shape=BOTH)
+    stage.pass_time(AFTER_MIN_RUN_S)
+    reserved = stage.submit("reserved", shape=BOTH)
+    stage.cycle()
+    stage.fleet.cancel(reserved)
+    with arming(f"{point}=raise"), pytest.raises(FailpointError):
+        stage.cycle()
+    assert stage.reclaim().state is ReclaimState.NOTIFIED
+    stage.cycle()
+    assert stage.reclaim().state is ReclaimState.WITHDRAWN
+    assert stage.beat_all() == []
+    assert stage.job(spot).state is JobState.ACTIVE
+
+
+def test_a_crash_after_the_placement_leaves_no_notice_behind(stage: Stage) -> None:
+    spot = stage.run("spot", shape=BOTH)
+    stage.pass_time(AFTER_MIN_RUN_S)
+    reserved = stage.submit("reserved", shape=BOTH)
+    stage.cycle()
+    stage.add_host("beta")
+    with arming("placement.place.after_commit=raise"), pytest.raises(FailpointError):
+        stage.cycle()
+    assert stage.job(reserved).state is JobState.ACTIVE
+    stage.cycle()
+    assert stage.reclaim().state is ReclaimState.WITHDRAWN
+    assert stage.job(spot).state is JobState.ACTIVE
+
+
+def test_a_heartbeat_beside_a_withdrawal_tells_or_lets_off_never_both(stage: Stage) -> None:
+    """The host asks for its orders at the same time as the beneficiary's hold ends."""
+    for _ in range(6):
+        spot = stage.run("spot", shape=BOTH)
+        stage.pass_time(AFTER_MIN_RUN_S)
+        reserved = stage.submit("reserved", shape=BOTH)
+        stage.cycle()
+        (reclaim,) = [one for one in stage.reclaims() if one.state is ReclaimState.NOTIFIED]
+        stage.fleet.cancel(reserved)
+        with ThreadPoolExecutor(2) as pool:
+            heard, _ = pool.submit(stage.beat_all), pool.submit(stage.cycle)
+        stops = heard.result()
+        withdraw_idle(stage.units, SCHEDULER)
+        settled = stage.refreshed(reclaim.id)
+        assert (settled.state is ReclaimState.WITHDRAWN) == (stops == []) == (settled.told_at is None)
+        stage.leave(spot, LEFT if stops else {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0}}})
+        if stops:
+            stage.fleet.cancel(spot)
+        stage.pass_time(3700)
+
+
+def test_a_victim_that_no_host_has_claimed_leaves_at_once(stage: Stage) -> None:
+    stage.set_policy(with_spot(min_run_s=0.0))
+    spot = stage.submit("spot", shape=BOTH)
+    stage.cycle()
+    reserved = stage.submit("reserved", shape=BOTH)
+    stage.cycle()
+    assert stage.reclaim().state is ReclaimState.RELEASED
+    stage.cycle()
+    assert stage.job(reserved).state is JobState.ACTIVE
+    stage.reconcile()
+    assert stage.job(spot).state is JobState.QUEUED
+    assert stage.job(spot).launch_failures == 0
