@@ -33,7 +33,7 @@ class GpuCalls(ABC):
         fault_group: str | None = None,
         dry_run: bool = False,
     ) -> Document:
-        """``step``: start, finish or fail. ``action`` and ``fault_group`` are said at the start: what is done, for what."""
+        """``step``: start, finish or fail. ``action`` and ``fault_group`` (what is done, what for) are the start's."""
         if step == "start":
             body = {"reason": reason, "action": action, "fault_group": fault_group}
             return self._change("POST", f"{_path(uuid)}/repair", body, dry_run=dry_run)

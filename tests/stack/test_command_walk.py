@@ -147,11 +147,15 @@ def test_the_fleet_and_what_happened(shell: Shell) -> None:
     job_id = shell.submit("--command", "--", "true")
     shell.type("job", "wait", job_id)
     assert "HEALTHY" in shell.type("gpu", "list")
+    gpu = json.loads(shell.type("gpu", "list", "--json"))[0]["uuid"]
+    assert gpu in shell.type("gpu", "show", gpu)
+    assert "fleet_window" in shell.type("breaker", "list")
     assert "node_" in shell.type("node", "list")
     wait_until(lambda: job_id in shell.type("event", "list"), timeout_s=20)
     events = [json.loads(line) for line in shell.type("event", "list", "--json").splitlines()]
     kinds = [event["kind"] for event in events if event["subject_id"] == job_id]
     assert kinds[0] == "job.queued"
+    assert gpu in {event["subject_id"] for event in events}, "the operator sees the fleet's events too"
     assert [event["position"] for event in events] == sorted(event["position"] for event in events)
     assert all(line.startswith(("ok", "warn")) for line in shell.type("doctor").splitlines())
 

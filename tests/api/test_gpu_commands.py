@@ -1,0 +1,107 @@
+"""``muster gpu`` and ``muster breaker`` over the real API: what they say fits 80 columns, what they do is done."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from muster.cli import breakers, gpus
+from muster.cli.exits import CommandError
+from muster.client.rest import RestClient
+from tests.api.conftest import Api
+from tests.api.test_gpus import GPU, OTHER, fault, show, trip
+from tests.api.test_gpus import api as api  # noqa: PLC0414  # both GPUs truly HEALTHY
+
+Type = Callable[..., str]
+
+
+@pytest.fixture
+def command(api: Api, monkeypatch: pytest.MonkeyPatch) -> Type:
+    """Types a command with the operator's key and gives what it said."""
+    client = RestClient("http://127.0.0.1", "mst_x")
+    client.close()
+    client._http = api.client  # the same requests, into the application
+    api.client.headers.update(api.headers("operator"))
+
+    @contextmanager
+    def opened(*, as_operator: bool) -> Iterator[RestClient]:
+        assert as_operator, "with the operator's key"
+        yield client
+
+    for module in (gpus, breakers):
+        monkeypatch.setattr(module, "open_client", opened)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(app: Any, *words: str, fails: bool = False) -> str:
+        result = CliRunner().invoke(app, list(words))
+        assert (result.exit_code != 0) is fails, result.output
+        if isinstance(result.exception, CommandError):
+            return str(result.exception)
+        assert all(len(line) <= 80 for line in result.stdout.splitlines()), result.stdout
+        return result.stdout
+
+    return run
+
+
+def test_the_list_shows_standing_and_score_and_takes_filters(api: Api, command: Type) -> None:
+    fault(api)
+    listed = command(gpus.app, "list")
+    assert GPU in listed
+    assert OTHER in listed
+    for words in (["--standing", "quarantined"], ["--below", "50"]):
+        filtered = command(gpus.app, "list", *words)
+        assert GPU in filtered
+        assert OTHER not in filtered
+    assert "No GPU is like that." in command(gpus.app, "list", "--model", "abacus")
+
+
+def test_show_says_what_it_stands_on_and_what_would_help(api: Api, command: Type) -> None:
+    fault(api)
+    said = command(gpus.app, "show", "GPU-alpha-0")
+    (evidence,) = show(api)["evidence"]
+    for words in ("QUARANTINED", "score 0.0 (bad)", evidence["id"], "xid:95", "burn-in", "dismisses", "HEALTHY →"):
+        assert words in said, said
+    assert command(gpus.app, "show", "alpha-0") == said, "as much as names it alone"
+
+
+def test_what_names_no_gpu_or_several_is_said(command: Type) -> None:
+    assert "there is no GPU 'GPU-beta'" in command(gpus.app, "show", "GPU-beta", fails=True)
+    assert "could be 2 GPUs" in command(gpus.app, "show", "GPU-alpha", fails=True)
+
+
+def test_dismiss_is_tried_and_then_done(api: Api, command: Type) -> None:
+    fault(api)
+    (evidence,) = show(api)["evidence"]
+    words = ("dismiss", GPU, evidence["id"], "--reason", "a bad cable")
+    assert "evidence.dismissed" in command(gpus.app, *words, "--dry-run")
+    assert show(api)["standing"] == "QUARANTINED"
+    assert f"{GPU} is HEALTHY" in command(gpus.app, *words)
+    assert "dismissed by" in command(gpus.app, "show", GPU)
+
+
+def test_a_repair_a_retirement_and_a_return(api: Api, command: Type) -> None:
+    fault(api)
+    begun = command(gpus.app, "repair", GPU, "start", "--reason", "dimm", "--action", "swap", "--for", "memory")
+    assert "is REPAIR" in begun
+    assert "swap for memory" in command(gpus.app, "show", GPU)
+    assert "is QUARANTINED" in command(gpus.app, "repair", GPU, "fail", "--reason", "no better")
+    command(gpus.app, "repair", GPU, "start", "--reason", "again")
+    assert "is UNPROVEN" in command(gpus.app, "repair", GPU, "finish", "--reason", "new board")
+    assert "is RETIRED" in command(gpus.app, "retire", OTHER, "--reason", "old")
+    assert "is UNPROVEN" in command(gpus.app, "reinstate", OTHER, "--reason", "needed")
+
+
+def test_the_breaker_is_listed_and_closed(api: Api, command: Type) -> None:
+    trip(api)
+    assert "OPEN" in command(breakers.app, "list")
+    assert "breaker.closed" in command(breakers.app, "close", "fleet_window", "--reason", "seen", "--dry-run")
+    assert "closed in fleet_window" in command(breakers.app, "close", "fleet_window", "--reason", "seen")
+
+
+def test_names_are_shortened_only_as_far_as_they_differ() -> None:
+    real = [f"GPU-{start}-0000-4000-8000-000000000001" for start in ("1a2b3c4d", "1a2b3c4e")]
+    assert gpus.shortened(real) == {real[0]: "GPU-1a2b3c4d", real[1]: "GPU-1a2b3c4e"}
+    alike = [f"GPU-51300000-0000-4000-8000-00000000000{end}" for end in (1, 2)]
+    assert gpus.shortened(alike) == {uuid: uuid for uuid in alike}
