@@ -118,7 +118,7 @@ def test_a_stuck_bit_and_an_aliased_address_are_found(monkeypatch: pytest.Monkey
         return out
 
     monkeypatch.setattr(torch.Tensor, "fill_", stuck)
-    monkeypatch.setattr(memory.torch, "arange", aliased)
+    monkeypatch.setattr(torch, "arange", aliased)
     found = memory.check(CPU, 1 << 12, 1 << 12)
     lost = {name: golden - measured for name, golden, measured in found}
     assert lost == {
