@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import torch
 
 from muster.train import state
+from muster.train.averaging import average_in_rank_order
 from muster.train.checkpoints import Checkpoints
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
@@ -86,6 +87,7 @@ def start(
         keep=keep,
         seed=seed,
         data_parallel=data_parallel,
+        is_steady=deterministic and not has_gpu,
     )
 
 
@@ -110,6 +112,7 @@ class Run:
         keep: int,
         seed: int,
         data_parallel: bool,
+        is_steady: bool,
     ) -> None:
         around, self._ranks, self._channel, self._orders = joined
         self.step = 0
@@ -121,6 +124,8 @@ class Run:
             inner = inner.module
         elif data_parallel and self.world_size > 1:
             self.model = torch.nn.parallel.DistributedDataParallel(inner)
+            if is_steady:
+                average_in_rank_order(self.model)
         self._trained = replace(trained, model=inner)
         self._every = checkpoint_every
         self._samples = Samples(seed, self.rank, self.world_size)

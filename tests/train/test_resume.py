@@ -35,6 +35,18 @@ def test_killed_in_the_middle_of_a_save_it_goes_on_bit_for_bit(training: Trainin
     assert not any("partial" in name for name in training.generations()), "what was half written is gone"
 
 
+def test_four_ranks_add_up_in_one_order_before_and_after_a_resume(training: Training) -> None:
+    """DDP lays its buckets out anew after its first step; what a ring adds up hangs on the layout from three ranks on."""
+    length = ("--steps", "40", "--every", "10", "--width", "64")
+    whole = training.run(*length, num_ranks=4).steps
+    shutil.rmtree(training.checkpoints)
+    first = training.start(*length, num_ranks=4, only={0: {"MUSTER_TRAIN_FAILPOINT": "save.after_commit"}})
+    assert -9 in first.ended()
+    resumed = training.run(*length, num_ranks=4).steps
+    assert min(resumed[0]) == 11
+    assert resumed == between(whole, 11, 40)
+
+
 @pytest.mark.parametrize("place", ["save.before_files", "save.write", "save.before_commit", "save.commit"])
 def test_no_death_in_a_save_leaves_a_torn_generation(training: Training, place: str) -> None:
     attempt = training.start("--every", "3", MUSTER_TRAIN_FAILPOINT=f"{place}@2")
