@@ -36,7 +36,7 @@ def test_killed_in_the_middle_of_a_save_it_goes_on_bit_for_bit(training: Trainin
 
 
 def test_four_ranks_add_up_in_one_order_before_and_after_a_resume(training: Training) -> None:
-    """DDP lays its buckets out anew after its first step; what a ring adds up hangs on the layout from three ranks on."""
+    """DDP lays its buckets out anew after its first step; from three ranks on a ring's sums hang on the layout."""
     length = ("--steps", "40", "--every", "10", "--width", "64")
     whole = training.run(*length, num_ranks=4).steps
     shutil.rmtree(training.checkpoints)
