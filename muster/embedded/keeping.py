@@ -21,13 +21,17 @@ class Keeper:
 
     def __init__(self, servers: dict[str, Server], children: Sequence[Child], say: Callable[[str], None]) -> None:
         self._servers = servers
-        self._children = children
+        self._children = tuple(children)
         self._say = say
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper")
 
     def start(self) -> None:
         self._thread.start()
+
+    def watch(self, children: Sequence[Child]) -> None:
+        """These too, from now on."""
+        self._children = (*self._children, *children)
 
     def close(self) -> None:
         """Afterwards nothing is started any more."""

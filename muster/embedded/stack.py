@@ -7,6 +7,7 @@ broker are durable, and programs that still run are adopted.
 import fcntl
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -85,23 +86,27 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack) -> LocalStack:
     identities = _prepare(plan, database_url)
     port = _usable_port(plan.port, console)
     api_url = f"http://127.0.0.1:{port}"
-    children = (
-        *_server_children(plan, port, database_url, broker_url),
-        *_host_children(plan, api_url, broker_url),
-    )
-    keeper = Keeper(servers, children, lambda words: console.print(f"[yellow]!![/] {words}"))
-    stack = LocalStack(api_url, identities, plan, servers, children, keeper)
+    servants = _server_children(plan, port, database_url, broker_url)
+    hosts = _host_children(plan, api_url, broker_url)
+    keeper = Keeper(servers, servants, lambda words: console.print(f"[yellow]!![/] {words}", soft_wrap=True))
+    stack = LocalStack(api_url, identities, plan, servers, (*servants, *hosts), keeper)
     for host in plan.hosts:
         ending.callback(stop_programs, host.folder)
-    ending.callback(stop_children, children)
-    for child in children:
-        child.start()
+    ending.callback(stop_children, stack.children)
     ending.callback(keeper.close)
+    _start_all(servants)
     keeper.start()
     _wait_ready(stack)
+    _start_all(hosts)  # now: before the API answers they would only wait, longer and longer
+    keeper.watch(hosts)
     _write_profile(stack)
     ending.callback((state_dir / "cli.json").unlink, missing_ok=True)
     return stack
+
+
+def _start_all(children: Sequence[Child]) -> None:
+    for child in children:
+        child.start()
 
 
 def _prepare(plan: StackPlan, database_url: str) -> LocalIdentities:
@@ -218,7 +223,7 @@ def _say_ready(console: Console, stack: LocalStack, took_s: float) -> None:
     console.print(f"\n[bold green]Muster is up[/] after {took_s:.1f} s")
     console.print(f"  API            {stack.api_url}  (documents at /v1/docs)")
     console.print(f"  keys           {stack.identities.tenant_key_file.parent} (operator, tenant)")
-    console.print(f"  hosts          {hosts}")
+    console.print(f"  hosts          {hosts}", soft_wrap=True)
     console.print(f"  policy         {stack.plan.policy_name}")
     console.print("  look           .venv/bin/muster gpu list")
     console.print("  next           .venv/bin/muster job submit --follow -- examples/hello_ranks.py")

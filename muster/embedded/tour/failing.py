@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from muster.embedded.tour.world import Document, World, seconds_of, training
+from muster.embedded.tour.world import Document, World, log_of, seconds_of, training
 
 STEPS: Final = 120
 CHECKPOINT_EVERY: Final = 10
@@ -32,6 +32,7 @@ def train(world: World) -> Document:
         log="scheduler",
     )
     attempt = job["attempts"][0]
+    log = log_of(attempt)
     world.teller.measured("submit → placed", seconds_of(attempt["placed_at"]) - seconds_of(job["created_at"]))
     _require_one_place(world, attempt)
     world.until(
@@ -39,27 +40,26 @@ def train(world: World) -> Document:
         lambda: list(world.tenant.steps(job_id)),
         lambda found: len(found) >= 5,
         seen=lambda _: world.progress(world.tenant.job(job_id)),
-        log="worker-host-h100-1",
+        log=log,
     )
-    died = {name: world.kill(name) for name in ("worker-host h100-1", "agent h100-2")}
+    first, second = (host["node_name"] for host in attempt["hosts"])
+    died = {name: world.kill(name) for name in (f"worker-host {first}", f"agent {second}")}
     steps = world.until(
         "30 steps are trained",
         lambda: list(world.tenant.steps(job_id)),
         lambda found: len(found) >= 30,
         seen=lambda _: world.progress(world.tenant.job(job_id)),
-        log="worker-host-h100-1",
+        log=log,
     )
     for name, pid in died.items():
         world.came_back(name, pid)
-    first, last = steps[0]["loss"], steps[-1]["loss"]
-    world.require(
-        "the loss falls", f"{first:.3f} → {last:.3f} in {len(steps)} steps", "worker-host-h100-1", is_so=last < first
-    )
+    before, after = steps[0]["loss"], steps[-1]["loss"]
+    world.require("the loss falls", f"{before:.3f} → {after:.3f} in {len(steps)} steps", log, is_so=after < before)
     attempts = world.tenant.job(job_id)["attempts"]
     world.require(
         "a killed host worker adopts the training that runs, a killed agent goes on",
         f"attempt {attempts[-1]['number']}, no rank was started again",
-        "worker-host-h100-1",
+        log,
         is_so=len(attempts) == 1,
     )
     return world.tenant.job(job_id)
@@ -82,13 +82,13 @@ def fail(world: World, job: Document) -> Document:
         f"One of its GPUs breaks: XID {XID}, an uncontained memory error",
         "evidence → QUARANTINED → evacuated → replaced from the cohort → resumed from before the fault",
     )
-    job_id = job["id"]
+    job_id, log = job["id"], log_of(job["attempts"][0])
     world.until(
         f"two checkpoints are older than the {MARGIN_S:.0f} s before now that a fault puts in doubt",
         lambda: world.tenant.checkpoints(job_id),
         lambda found: sum(time.time() - seconds_of(one["committed_at"]) > MARGIN_S + 1 for one in found) >= 2,
         seen=lambda found: f"{len(found)} checkpoints",
-        log="worker-host-h100-1",
+        log=log,
     )
     victim = job["attempts"][0]["hosts"][1]
     bad = victim["gpus"][0]
@@ -101,7 +101,7 @@ def fail(world: World, job: Document) -> Document:
     world.require(
         "each step trained, none left out",
         f"steps {steps[0]} to {steps[-1]}",
-        "worker-host-h100-1",
+        log,
         is_so=steps == list(range(1, STEPS + 1)),
     )
     return done
@@ -149,7 +149,7 @@ def _recovered(world: World, job_id: str, bad: str, injected_s: float) -> None:
         lambda: [row for row in world.tenant.steps(job_id) if row["attempt_id"] == after["id"]],
         bool,
         seen=lambda _: world.progress(world.tenant.job(job_id)),
-        log="worker-host-h100-2",
+        log=log_of(after),
     )
     world.teller.measured("fault → training again", seconds_of(steps[0]["at"]) - injected_s)
     _require_clean_resume(world, job_id, before["id"], steps[0]["step"], injected_s)
@@ -170,6 +170,6 @@ def _require_clean_resume(world: World, job_id: str, before_id: str, resumed_at:
     world.require(
         "resumed at the exact next step after the newest clean checkpoint",
         f"checkpoint of step {newest}, first step {resumed_at}",
-        "worker-host-h100-2",
+        "worker-control",
         is_so=resumed_at == newest + 1,
     )

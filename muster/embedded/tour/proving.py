@@ -1,13 +1,13 @@
 """Step 1: hosts enrol, every GPU is burnt in, serves its probation and is HEALTHY."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from statistics import median
 from typing import Final
 
 from muster.embedded.tour.world import Document, World
 
 STAGE: Final = 1
 PATIENCE_S: Final = 120.0
-_REPAIRABLE: Final = frozenset({"QUARANTINED", "REPAIR"})
 
 
 def prove(world: World) -> None:
@@ -43,7 +43,7 @@ def prove(world: World) -> None:
 def _burn_in(world: World, num_gpus: int) -> None:
     done = world.until(
         f"{num_gpus} GPUs pass their intake burn-in",
-        lambda: world.operator.burn_ins(state="PASSED"),
+        lambda: world.operator.burn_ins(outcome="passed", limit=200),
         lambda found: len({one["gpu_uuid"] for one in found}) >= num_gpus,
         seen=lambda found: f"{len(found)} have passed; {_words(_standings(world.operator.gpus()))}",
         log=f"agent-{world.hosts[0].name}",
@@ -53,7 +53,12 @@ def _burn_in(world: World, num_gpus: int) -> None:
 
 
 def _figures(done: list[Document]) -> str:
-    return f"{len(done)} burn-ins"
+    """How fast each model's GPUs multiply."""
+    rates: defaultdict[str, list[float]] = defaultdict(list)
+    for one in done:
+        rates[one["model"]].append(one["rates"]["gemm_bf16_tflops"])
+    words = (f"{model}: {median(found):.0f} TFLOP/s in bf16" for model, found in sorted(rates.items()))
+    return f"{'; '.join(words)} (medians; simulated); exact sums, memory and copies right"
 
 
 def _standings(gpus: list[Document]) -> Counter[str]:

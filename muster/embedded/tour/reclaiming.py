@@ -3,7 +3,7 @@
 from typing import Final
 
 from muster.embedded.tour.failing import CHECKPOINT_EVERY, STEPS
-from muster.embedded.tour.world import BROKER, Document, World, seconds_of, training
+from muster.embedded.tour.world import BROKER, Document, World, log_of, seconds_of, training
 
 SPOT_STEPS: Final = 150
 WHOLE_HOST: Final = 8
@@ -83,7 +83,7 @@ def _released(world: World, spot_id: str, reclaimed: Document) -> None:
         lambda: world.tenant.job(spot_id),
         lambda found: found["attempts"][0]["ended_at"] is not None,
         seen=world.progress,
-        log="worker-host-a100-1",
+        log="scheduler",
     )
     attempt = job["attempts"][0]
     saved = [
@@ -100,7 +100,7 @@ def _released(world: World, spot_id: str, reclaimed: Document) -> None:
         f"checkpoint of step {saved[0]['step']}, cause {attempt['cause']}, {job['restarts_used']} restarts used"
         if saved
         else f"no checkpoint since the notice; cause {attempt['cause']}",
-        "worker-host-a100-1",
+        log_of(attempt),
         is_so=bool(saved) and job["restarts_used"] == 0,
     )
 
@@ -112,7 +112,7 @@ def _require_same_curve(world: World, interrupted_id: str, undisturbed_id: str) 
     world.require(
         "the job that lost a GPU has the loss curve of this undisturbed one, bit for bit",
         f"{len(one)} equal losses, the last {one[-1][1]!r}" if one == other else f"they part at step {first}",
-        "worker-host-h100-1",
+        "scheduler",
         is_so=one == other,
     )
 
@@ -125,6 +125,6 @@ def _returned(world: World, spot_id: str) -> None:
     world.require(
         "it came back at the exact next step and trained each step",
         f"steps {second[0]} to {second[-1]} in attempt {job['attempts'][-1]['number']}",
-        "worker-host-a100-1",
+        log_of(job["attempts"][-1]),
         is_so=second[0] - 1 in saved and [row["step"] for row in rows] == list(range(1, SPOT_STEPS + 1)),
     )

@@ -173,6 +173,11 @@ def seconds_of(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
+def log_of(attempt: Document) -> str:
+    """Of the host worker that runs its first ranks."""
+    return f"worker-host-{attempt['hosts'][0]['node_name']}"
+
+
 def training(name: str, *, steps: int, nodes: int, gpus_per_node: int, ranks_per_node: int, **more: Any) -> Document:
     """The example's transformer as a job; ``more`` goes into the spec."""
     sleep_s = more.pop("step_sleep_s", 0.05)
