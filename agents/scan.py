@@ -1,34 +1,23 @@
 """``muster agent scan``: one look at the GPUs of this host, with the checks that the daemon uses.
 
-Only what needs no history is judged here; rates, flapping and decay are the server's.
+What the server's detectors say of one look is said in their words; what only counts over time (rates, rises, decay) is
+the server's. Volatile errors, heat and links that are down need no history, and are said here alone.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from agents.probes.interface import GpuCheck, GpuIdentity, HostInventory, Probe, ProbeEvent
-from muster.domain.evidence import EventKind
-from muster.domain.ids import GpuUuid
+from health.detectors import clock_events
+from health.detectors.registry import GpuMemory, judge_sample, judge_signal
+from muster.domain.evidence import EventKind, GpuSignal, Severity
+from muster.domain.ids import NodeId
 from muster.domain.metrics import METRICS, value_of
+from muster.domain.policy import DEFAULT_POLICY
 
-HARMFUL_CLOCK_EVENTS: Final = {
-    0x8: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake: look at the rack's power",
-}
-"""NVML's clock event bits that a healthy GPU does not show (gpu-health §2.6)."""
-RECOVERY_ACTIONS: Final = {
-    1: "GPU reset",
-    2: "node reboot",
-    3: "drain peer-to-peer",
-    4: "drain and reset",
-    5: "IMEX domain recovery",
-    6: "bus reset",
-    7: "system reboot",
-}
-"""NVML_GPU_RECOVERY_ACTION_*."""
+_POLICY: Final = DEFAULT_POLICY.health
+_THIS_HOST: Final = NodeId("this host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +62,35 @@ def scan(probe: Probe, *, now_ms: int, listen_s: float) -> ScanReport:
 
 
 def _scanned(check: GpuCheck, identity: GpuIdentity | None, events: Iterable[ProbeEvent]) -> ScannedGpu:
-    xids = _xids_of(check.gpu_uuid, events)
-    findings = (*_findings_of(check, identity), *(f"XID {code} while we listened" for code in xids))
-    return ScannedGpu(check, identity, xids, findings)
+    own = [event for event in events if event.kind is EventKind.XID and event.gpu_uuid == check.gpu_uuid]
+    codes = tuple(dict.fromkeys(event.code for event in own if event.code is not None))
+    heard = dict.fromkeys(f"{words} while we listened" for event in own for words in _said_by(event))
+    return ScannedGpu(check, identity, codes, (*_findings_of(check, identity), *heard))
 
 
-def _xids_of(uuid: GpuUuid, events: Iterable[ProbeEvent]) -> tuple[int, ...]:
-    """Each code once, however many sources told it."""
-    codes = (event.code for event in events if event.kind is EventKind.XID and event.gpu_uuid == uuid)
-    return tuple(dict.fromkeys(code for code in codes if code is not None))
+def _said_by(event: ProbeEvent) -> Iterator[str]:
+    """Each fault of the GPU in words. What a program can bring about by itself (XID 13, 31, 43, 45) is none."""
+    signal = GpuSignal(
+        signal_id=event.origin,
+        kind=event.kind,
+        source=event.source,
+        at_ms=event.at_ms,
+        node_id=_THIS_HOST,
+        gpu_uuid=event.gpu_uuid,
+        code=event.code,
+        text=event.text,
+        values=event.values,
+    )
+    return (found.summary for found in judge_signal(signal, _POLICY) if found.severity >= Severity.WARNING)
 
 
 def _findings_of(check: GpuCheck, identity: GpuIdentity | None) -> tuple[str, ...]:
     if check.is_lost or check.is_late:
         word = "lost" if check.is_lost else "late"
         return (f"{word}: {'; '.join(check.faults.values())}",)
-    found = [rule(check) for rule in _RULES]
-    found.append(_links_down(check, identity))
-    return tuple(words for words in found if words is not None)
+    standing = (found.summary for found in judge_sample(GpuMemory(_THIS_HOST), check.sample(), _POLICY, check.at_ms)[1])
+    alone = (_uncorrected_ecc(check), *_clocks_held_down(check), _too_hot(check), _links_down(check, identity))
+    return (*standing, *(words for words in alone if words is not None))
 
 
 def _uncorrected_ecc(check: GpuCheck) -> str | None:
@@ -100,41 +100,15 @@ def _uncorrected_ecc(check: GpuCheck) -> str | None:
     return f"{count:.0f} uncorrected ECC error{'s' if count != 1 else ''} since the driver was loaded"
 
 
-def _remap_pending(check: GpuCheck) -> str | None:
-    return "a row remap waits for a GPU reset" if value_of(check.values, "remap_pending") else None
-
-
-def _remap_failure(check: GpuCheck) -> str | None:
-    return "a row remap failed: the board is to be replaced" if value_of(check.values, "remap_failure") else None
-
-
-def _recovery_action(check: GpuCheck) -> str | None:
-    action = value_of(check.values, "recovery_action")
-    if not action:
-        return None
-    return f"the driver asks for: {RECOVERY_ACTIONS.get(int(action), f'unknown action {action:.0f}')}"
-
-
-def _clock_events(check: GpuCheck) -> str | None:
-    bits = int(value_of(check.values, "clock_event_reasons") or 0)
-    words = [reason for bit, reason in HARMFUL_CLOCK_EVENTS.items() if bits & bit]
-    return f"clocks are held down: {', '.join(words)}" if words else None
+def _clocks_held_down(check: GpuCheck) -> Iterator[str]:
+    """At this moment; whether it is often enough to count, the server knows."""
+    bits = clock_events.harmful_in(value_of(check.values, "clock_event_reasons") or 0)
+    return (f"clocks are held down by {rule.words}" for rule in clock_events.RULES if bits & rule.bit)
 
 
 def _too_hot(check: GpuCheck) -> str | None:
     margin_c = value_of(check.values, "temperature_margin_c")
     return f"{-margin_c:.0f} degrees past its slowdown temperature" if margin_c is not None and margin_c < 0 else None
-
-
-_RULES: Final[tuple[Callable[[GpuCheck], str | None], ...]] = (
-    _uncorrected_ecc,
-    _remap_pending,
-    _remap_failure,
-    _recovery_action,
-    _clock_events,
-    _too_hot,
-)
-"""Thresholds where one look is enough: any is a fault (gpu-health §2.5–2.7)."""
 
 
 def _links_down(check: GpuCheck, identity: GpuIdentity | None) -> str | None:

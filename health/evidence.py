@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from health.detectors.detector import Closing
-from health.same_fault import shows_as
+from health.same_fault import are_one
 from muster.domain.evidence import Evidence, Finding, Severity, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
@@ -74,11 +74,11 @@ def counts(evidence: Evidence) -> bool:
 
 
 def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> bool:
-    if shows_as(evidence.fault_key) != shows_as(finding.fault_key) or evidence.trust is not finding.trust:
+    if evidence.trust is not finding.trust or not are_one(evidence.fault_key, finding.fault_key):
         return False
     if _place(evidence.gpu_uuid, evidence.node_id) != _place(finding.gpu_uuid, finding.node_id):
         return False
-    if finding.severity > evidence.severity:
+    if finding.severity > evidence.severity or (finding.threatens_correctness and not evidence.threatens_correctness):
         return False
     if finding.onset_ms > evidence.values.get(CLOSED_AT, finding.onset_ms):
         return False

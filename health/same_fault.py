@@ -1,12 +1,14 @@
 """Which fault keys tell of one and the same fault: what the driver logs, and the reading in which it shows.
 
-Source: NVIDIA's XID catalogue and memory error guide.
+Source: NVIDIA's XID catalogue and memory error guide. That the driver asks for an action after a fault is no fault of
+its own where the catalogue knows that action as the fault's remedy.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from health.detectors import ecc_uncorrected, gpu_lost, recovery_action, row_remap
+from health.detectors import ecc_uncorrected, gpu_lost, recovery_action, row_remap, xid
+from health.xid.catalogue import entry_of
 
 _SHOWS_AS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("xid:48", "xid:94", "xid:95", "xid:140", "xid:171", "xid:172"), ecc_uncorrected.NAME),
@@ -14,11 +16,29 @@ _SHOWS_AS: Final[Mapping[str, str]] = {
     "xid:64": row_remap.FAILURE,
     "xid:79": gpu_lost.NAME,
 }
-_ACTION_ASKED: Final = "xid:154:"
+_XID: Final = f"{xid.NAME}:"
+_ACTION_TOLD: Final = f"{_XID}{xid.RECOVERY_ACTION_CHANGED}:"
+_ACTION_ASKED: Final = f"{recovery_action.NAME}:"
+
+
+def are_one(first: str, second: str) -> bool:
+    """Whether two fault keys, told of one GPU about the same time, are of one fault."""
+    first, second = shows_as(first), shows_as(second)
+    return first == second or _is_asked_for(first, second) or _is_asked_for(second, first)
 
 
 def shows_as(fault_key: str) -> str:
     """The key under which a sample tells of the same fault; the key itself where no sample does."""
-    if fault_key.startswith(_ACTION_ASKED):
-        return f"{recovery_action.NAME}:{fault_key.removeprefix(_ACTION_ASKED)}"
+    if fault_key.startswith(_ACTION_TOLD):
+        return _ACTION_ASKED + fault_key.removeprefix(_ACTION_TOLD)
     return _SHOWS_AS.get(fault_key, fault_key)
+
+
+def _is_asked_for(asked: str, fault: str) -> bool:
+    """Whether ``asked`` is an action that the driver asks for, and the remedy of ``fault``."""
+    return asked.startswith(_ACTION_ASKED) and asked.removeprefix(_ACTION_ASKED) in _remedies_of(fault)
+
+
+def _remedies_of(fault: str) -> frozenset[str]:
+    codes = [key for key, shown in _SHOWS_AS.items() if shown == fault] or [fault]
+    return frozenset(entry_of(int(key.removeprefix(_XID))).action for key in codes if key.startswith(_XID))

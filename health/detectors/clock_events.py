@@ -48,11 +48,9 @@ def judge(windows: Windows, reading: Reading, policy: HealthPolicy) -> tuple[Win
     value = reading.sample.values[_REASONS]
     if value is None:
         return windows, NO_FINDINGS
-    reasons = int(value) & HARMFUL
+    reasons = harmful_in(value)
     if not reasons and windows == NO_WINDOWS:
         return windows, NO_FINDINGS
-    if reasons & (HW_THERMAL | POWER_BRAKE):
-        reasons &= ~HW_SLOWDOWN
     span = (1 << policy.clock_events.window_samples) - 1
     onward = tuple((window << 1 | bool(reasons & rule.bit)) & span for window, rule in zip(windows, RULES, strict=True))
     least = policy.clock_events.harmful_samples
@@ -62,6 +60,12 @@ def judge(windows: Windows, reading: Reading, policy: HealthPolicy) -> tuple[Win
         if window.bit_count() >= least
     )
     return onward, tuple(found)
+
+
+def harmful_in(value: float) -> int:
+    """The bits of a reading that count, the cause alone where one bit follows from another."""
+    reasons = int(value) & HARMFUL
+    return reasons & ~HW_SLOWDOWN if reasons & (HW_THERMAL | POWER_BRAKE) else reasons
 
 
 def _finding(rule: ClockRule, window: int, reading: Reading, policy: HealthPolicy) -> Finding:

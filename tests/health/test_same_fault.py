@@ -68,3 +68,15 @@ def test_a_contained_error_that_turns_out_worse_is_two() -> None:
     """Joining never makes evidence worse."""
     assert len(evidence_of(by_xid(94), by_sample(ecc_uncorrected_volatile=1.0))) == 2
     assert len(evidence_of(by_sample(ecc_uncorrected_volatile=1.0), by_xid(94))) == 1
+
+
+def test_that_the_driver_asks_for_a_faults_remedy_is_no_second_fault() -> None:
+    reset = by_sample(recovery_action=1.0)
+    assert len(evidence_of(by_xid(95), by_sample(ecc_uncorrected_volatile=1.0), reset)) == 1
+    assert len(evidence_of(by_xid(62), reset)) == len(evidence_of(reset, by_xid(62))) == 1
+    assert len(evidence_of(by_xid(63), reset)) == 2, "a remapped row is no ground for a reset"
+
+
+def test_joining_hides_no_threat_to_correctness() -> None:
+    (asked, error) = evidence_of(by_sample(recovery_action=1.0), by_xid(95))
+    assert (asked.threatens_correctness, error.threatens_correctness) == (False, True)

@@ -79,7 +79,7 @@ def test_what_is_unsupported_is_listed() -> None:
     ("fault", "words"),
     [
         (Fault(gpu=UUID, kind="xid", code=95), "XID 95"),
-        (Fault(gpu=UUID, kind="xid", code=95, is_in_kernel_log=True), "asks for: GPU reset"),
+        (Fault(gpu=UUID, kind="xid", code=95, is_in_kernel_log=True), "asks for reset_gpu"),
         (Fault(gpu=UUID, kind="ecc_uncorrected", count=2), "2 uncorrected ECC errors"),
         (Fault(gpu=UUID, kind="row_remap_pending"), "waits for a GPU reset"),
         (Fault(gpu=UUID, kind="row_remap_failure"), "to be replaced"),
@@ -102,6 +102,16 @@ def test_each_fault_ends_in_1_and_is_said(tmp_path: Path, fault: Fault, words: s
 def test_a_fault_told_by_two_sources_is_one_xid(tmp_path: Path) -> None:
     gpu, _ = scan_faulty(tmp_path, Fault(gpu=UUID, kind="xid", code=95, is_in_kernel_log=True))
     assert gpu["xids"] == [95]
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 45])
+def test_what_a_program_brings_about_is_shown_and_no_fault(tmp_path: Path, code: int) -> None:
+    faults = tmp_path / "faults.json"
+    write_fault(faults, Fault(gpu=UUID, kind="xid", code=code))
+    answer = scan("--simulated", "h100", "--gpus", "2", "--faults", str(faults), "--json")
+    assert answer.returncode == Exit.OK, answer.stdout
+    gpu = json.loads(answer.stdout)["gpus"][0]
+    assert (gpu["xids"], gpu["findings"], gpu["state"]) == ([code], [], "OK")
 
 
 def test_a_host_without_a_driver_is_told_in_a_sentence() -> None:

@@ -165,9 +165,10 @@ def test_an_error_told_by_event_and_by_counter_is_one_evidence(court: Court, fir
     )
     court.hear(events=(told,) if first == "event" else ())
     court.judge()
-    court.hear(sample(ecc_uncorrected_aggregate=1.0))
+    asks_for_a_reset = sample(ecc_uncorrected_aggregate=1.0, recovery_action=1.0)
+    court.hear(asks_for_a_reset)
     court.judge()
-    court.hear(sample(ecc_uncorrected_aggregate=1.0), events=(told,))
+    court.hear(asks_for_a_reset, events=(told,))
     court.judge()
     (row,) = court.rows(EvidenceRow)
     assert sorted(row.sources) == ["kernel_log", "nvml"]
