@@ -8,6 +8,7 @@ share of a bucket in the order of the ranks and all gather the shares: as many b
 
 import torch
 from torch import distributed
+from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 # Annotations stay objects here: register_comm_hook looks at them.
@@ -18,7 +19,7 @@ def average_in_rank_order(model: DistributedDataParallel) -> None:
     model.register_comm_hook(None, _average)
 
 
-def _average(_: object, bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _average(_: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     world_size = distributed.get_world_size()
     gradients = bucket.buffer()
     length = gradients.numel()
