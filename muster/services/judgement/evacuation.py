@@ -27,7 +27,10 @@ OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 
 
 def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Each attempt that holds a GPU which is out, and that nothing as urgent stops yet. Returns how many."""
+    """Each attempt that holds a GPU which is out, and that nothing as urgent stops yet. Returns how many.
+
+    One that fails does not keep the others: its fault is raised when all have had their turn.
+    """
     with units.read() as session:
         urgent = [reason for reason in StopReason if STOP_URGENCY[reason] >= STOP_URGENCY[StopReason.EVACUATION]]
         query = (
@@ -45,8 +48,15 @@ def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
             .distinct()
         )
         attempt_ids = session.scalars(query).all()
+    faults: list[Exception] = []
     for attempt_id in attempt_ids:
-        retrying(lambda attempt_id=attempt_id: _evacuate(units, principal, attempt_id))  # type: ignore[misc]  # bound at once
+        try:
+            retrying(lambda attempt_id=attempt_id: _evacuate(units, principal, attempt_id))  # type: ignore[misc]  # bound at once
+        except Exception as fault:  # noqa: BLE001  # raised below, whatever it is
+            fault.add_note(f"evacuating {attempt_id}")
+            faults.append(fault)
+    if faults:
+        raise faults[0]
     return len(attempt_ids)
 
 

@@ -86,6 +86,7 @@ def test_a_rate_is_counted_over_all_processes(court: Court) -> None:
         court.hear(sample(clock_event_reasons=0x40), intake=intakes[number % 2])
     court.judge()
     assert court.evidence() == [("clock_events:hw_thermal", GPU)]
+    assert (court.standing(), court.standing(OTHER)) == (Standing.SUSPECT, Standing.HEALTHY)
     (row,) = court.rows(StoredSignal)
     assert row.values["values"] == {"samples": 6.0, "window": 10.0}
 
