@@ -120,7 +120,10 @@ class SimulatedProbe:
         if gpu_uuid not in self._slots:
             raise ProbeError(f"{gpu_uuid} is no GPU of this host")
         with self._lock:
-            faults = self._faults_by_gpu(self._wall_ms())[gpu_uuid]
+            now_ms = self._wall_ms()
+            every = self._faults_by_gpu(now_ms)
+            self._notice(every, now_ms)  # the file counts as read: what is new in it must still be told
+        faults = every[gpu_uuid]
         if any(is_lost_by(fault) for fault in faults):
             raise ProbeError(f"{gpu_uuid} is lost (simulated)")
         kinds = {fault.kind for fault in faults}

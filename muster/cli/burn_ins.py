@@ -25,7 +25,9 @@ def list_burn_ins(
     if as_json:
         print_json(found)
         return
-    rows = [(item["id"], item["gpu_uuid"], verdict_words(item), age(item["ordered_at"])) for item in found]
+    from muster.cli.scan_table import short_uuid
+
+    rows = [(item["id"], short_uuid(item["gpu_uuid"]), verdict_words(item), age(item["ordered_at"])) for item in found]
     print_table(("BURN-IN", "GPU", "VERDICT", "AGE"), rows, empty="There are no burn-ins.")
 
 

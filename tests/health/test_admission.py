@@ -25,6 +25,7 @@ def test_a_healthy_free_gpu_on_a_live_host_is_admitted() -> None:
         (replace(FIT, is_cordoned=True), Refusal.CORDONED),
         (replace(FIT, contact=Contact.SILENT), Refusal.NODE_CONTACT),
         (replace(FIT, contact=Contact.LOST), Refusal.NODE_CONTACT),
+        (replace(FIT, is_burning_in=True), Refusal.BURN_IN),
         (replace(FIT, is_held=True), Refusal.HELD),
     ],
 )

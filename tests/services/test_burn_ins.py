@@ -1,21 +1,26 @@
 """From the order to the verdict: what is proved moves up, what computes wrong goes out, and nothing happens twice."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from muster.db.models import AuditEntry, Event, EvidenceRow, GpuStandingChange
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, ValidationFailedError
-from muster.domain.states import BurnInOutcome, BurnInState, Standing
+from muster.domain.ids import GpuUuid
+from muster.domain.states import BurnInOutcome, BurnInState, JobState, Standing
 from muster.services import fleet
+from muster.services.burn_ins import hosts
 from muster.services.burn_ins.hosts import expire_once
 from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.wire.burn_in import BURN_IN_PROTOCOL, AskRequest
 from tests.fleet_factory import OPERATOR, make_fleet
 from tests.services.burn_in_case import (
     KEEPER,
     OTHER,
     WRONG_SUM,
+    Host,
     enrol,
     figures,
     judge,
@@ -338,3 +343,40 @@ def test_the_fleet_as_a_whole_asks_no_more_often_than_the_policy_says(units: Uni
     for number in range(9):
         enrol(units, f"other-{number}")
     assert host.ask().ask_again_s == pytest.approx(20.0)
+
+
+def test_one_that_cannot_be_judged_stops_no_other(units: UnitOfWorkFactory, clock: SetClock) -> None:
+    host = enrol(units, num_gpus=2)
+    order_intake(units)
+    poisoned, sound = host.ask().orders
+    host.report(poisoned, figures())
+    clock.advance(1)
+    host.report(sound, figures(model="another"))
+    with units.begin(OPERATOR, fleet.OVERRIDE, quiet=True) as unit:
+        unit.session.execute(text("SET LOCAL session_replication_role = replica"))
+        unit.session.execute(
+            text("UPDATE burn_ins SET figures = figures - 'bands' WHERE id = :id"), {"id": poisoned.burn_in_id}
+        )
+    judge(units)
+    found = {gpu: standing(units, gpu) for gpu in host.gpus}
+    assert sorted(found.values()) == [Standing.PROBATION, Standing.UNPROVEN]
+    assert found[GpuUuid(sound.gpu_uuid)] is Standing.PROBATION
+
+
+def test_a_placement_that_meets_a_burn_in_waits_for_it_and_sees_it(units: UnitOfWorkFactory) -> None:
+    fleet_ = make_fleet(units)
+    fleet_.beat()
+    host = Host(units, fleet_.node_id, (GpuUuid("GPU-alpha-0"), GpuUuid("GPU-alpha-1")))
+    for gpu in host.gpus:
+        order(units, gpu)
+    job_id = fleet_.submit(shape={"nodes": 1, "gpus_per_node": 2})
+    request = AskRequest(protocol=BURN_IN_PROTOCOL, boot_id="boot-1")
+    with ThreadPoolExecutor(1) as pool:
+        with units.begin(host.principal, hosts.ASK) as unit:
+            assert len(hosts.ask(unit, request).orders) == 2
+            placing = pool.submit(fleet_.cycle)
+            with pytest.raises(TimeoutError):
+                placing.result(timeout=1.0)
+        placing.result(timeout=30)
+    assert not fleet_.attempts(job_id)
+    assert fleet_.job(job_id).state is JobState.QUEUED

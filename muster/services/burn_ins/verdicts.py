@@ -6,12 +6,14 @@ until a majority has spoken: who passed with bits that turn out to be wrong is f
 
 from typing import Any, Final
 
+import structlog
 from sqlalchemy import func, select, text
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
 from health.burn_in import BurnInFigures, ComparisonKey, PartialSum, Verdict, finding_of, verdict_of
 from muster.db.models import BurnIn, Gpu
+from muster.domain.errors import MusterError
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import BURN_IN_EDGES, BurnInOutcome, BurnInState, require_edge
@@ -25,6 +27,7 @@ JUDGE: Final = declare_action("burn_in.judge")
 BATCH: Final = 50
 PEERS_MAX: Final = 200
 """The newest of its kind: a majority among them is one among all."""
+_log = structlog.get_logger(__name__)
 
 
 def judge_burn_ins_once(units: UnitOfWorkFactory, principal: Principal) -> int:
@@ -32,7 +35,12 @@ def judge_burn_ins_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     with units.read() as session:
         due = [*_unjudged(session), *_to_be_judged_again(session)]
     for burn_in_id in due:
-        retrying(lambda burn_in_id=burn_in_id: _judge(units, principal, burn_in_id))  # type: ignore[misc]  # bound at once
+        try:
+            retrying(lambda burn_in_id=burn_in_id: _judge(units, principal, burn_in_id))  # type: ignore[misc]  # bound at once
+        except MusterError:
+            raise
+        except Exception:  # noqa: BLE001  # one that cannot be judged must not stop the others
+            _log.exception("burn_in_not_judged", burn_in_id=burn_in_id)
     return len(due)
 
 
