@@ -1,7 +1,7 @@
 """The commit of a reclaim: every victim of one beneficiary is given notice, or none; I6 to I9 are asked again.
 
 One beneficiary's victims go together because only together do they make its place. Locks: jobs in id order, the
-victims' tenants, then what is held.
+victims' tenants, then what is held, then the beneficiary's quota.
 """
 
 from collections.abc import Collection, Sequence
@@ -56,6 +56,7 @@ def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[
     _require_allowance(unit, victims, chosen, policy)
     held = sorted({uuid for wanted in chosen for uuid in wanted.held})
     _require_place(unit, job, held, {loaded.attempt.id for loaded in victims}, policy)
+    _require_quota(unit, job)
     holds.hold(unit, job, held)
     version = unit.session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
     rows = [_give_notice(unit, wanted, loaded, job, version) for wanted, loaded in zip(chosen, victims, strict=True)]
@@ -81,6 +82,10 @@ def _require_beneficiary(unit: UnitOfWork, job: Job) -> None:
     standing = select(ReclaimRow.id).where(ReclaimRow.beneficiary_job_id == job.id, ReclaimRow.hold_ended_at.is_(None))
     if unit.session.scalar(standing.limit(1)) is not None:
         raise ReclaimLostError(f"GPUs are being reclaimed for {job.id} already")
+
+
+def _require_quota(unit: UnitOfWork, job: Job) -> None:
+    """I6: nothing is taken for a job that may not be placed."""
     refusal = ceiling_refusal(unit, job.tenant_id, job.tier, spec_of(job).shape.num_gpus)
     if refusal is not None:
         raise ReclaimLostError(refusal)

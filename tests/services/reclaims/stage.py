@@ -103,6 +103,10 @@ class Stage:
                 host.beat(*held)
         self.reconcile()
 
+    def cancel(self, job_id: JobId, *, by: Principal | None = None) -> None:
+        with self.units.begin(by or self.fleet.tenant, jobs.CANCEL) as unit:
+            jobs.cancel(unit, job_id)
+
     def reconcile(self) -> None:
         self.fleet.reconcile()
 
