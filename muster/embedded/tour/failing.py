@@ -158,7 +158,8 @@ def _recovered(world: World, job_id: str, bad: str, injected_s: float) -> None:
 def _require_clean_resume(world: World, job_id: str, before_id: str, resumed_at: int, injected_s: float) -> None:
     """The newest verified generation before the fault's onset minus the margin; the later ones stand TAINTED."""
     of_before = [one for one in world.tenant.checkpoints(job_id) if one["attempt_id"] == before_id]
-    clean = [one for one in of_before if seconds_of(one["committed_at"]) < injected_s - MARGIN_S]
+    kept = [one for one in of_before if one["status"] != "EXPIRED"]
+    clean = [one for one in kept if seconds_of(one["committed_at"]) < injected_s - MARGIN_S]
     tainted = [one for one in of_before if one["status"] == "TAINTED"]
     world.require(
         "checkpoints since shortly before the fault are TAINTED",
