@@ -3,6 +3,7 @@
 from typing import Any
 
 from api.views import cordon_view, gpu_view, time_of
+from health.gpu_case import Move
 from health.outlook import Way
 from muster.db.models import GpuOverride, GpuStandingChange, Repair
 from muster.domain.evidence import Severity
@@ -28,6 +29,7 @@ def gpu_detail_view(found: GpuDetail) -> dict[str, Any]:
         "standing_since": time_of(found.standing_since),
         "origin_standing": gpu.origin_standing,
         "next_look_at": time_of(gpu.judge_at),
+        "proposed": None if found.proposed is None else _proposed_view(found.proposed),
         "ways_up": [_way_view(way) for way in found.ways],
         "evidence": [evidence_view(each) for each in found.evidence],
         "overrides": [_override_view(each) for each in found.overrides],
@@ -83,6 +85,10 @@ def _scope_view(scope: Scope) -> dict[str, Any]:
         "opened_at": time_of(scope.opened_at),
         "closed_at": time_of(scope.closed_at),
     }
+
+
+def _proposed_view(move: Move) -> dict[str, Any]:
+    return {"to_standing": move.to_standing, "cause": move.reason, "words": move.words}
 
 
 def _way_view(way: Way) -> dict[str, Any]:

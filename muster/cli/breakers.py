@@ -6,6 +6,7 @@ import typer
 
 from muster.cli.output import AsJson, age, print_json, print_table, say_consequences
 from muster.cli.profile import open_client
+from muster.client.rest import RestClient
 
 app = typer.Typer(help="The circuit breaker: how much rules have taken out.", no_args_is_help=True)
 
@@ -34,7 +35,7 @@ def list_breakers(*, as_json: AsJson = False) -> None:
 
 @app.command("close")
 def close(
-    scope: Annotated[str, typer.Argument(help="As `muster breaker list` names it, such as fleet_window.")],
+    scope: Annotated[str, typer.Argument(help="An open one, or as much of it as names one: cohort.")],
     reason: Annotated[str, typer.Option(help="Why rules may act there again.")],
     breaker: Annotated[str, typer.Option(help="Which breaker.")] = "quarantine",
     *,
@@ -43,10 +44,17 @@ def close(
 ) -> None:
     """Let rules act in a scope again. Moves that waited for it are made within a minute."""
     with open_client(as_operator=True) as client:
-        found = client.close_breaker(breaker, scope, reason, dry_run=dry_run)
+        found = client.close_breaker(breaker, _named(client, breaker, scope), reason, dry_run=dry_run)
     if as_json:
         print_json(found)
     elif dry_run:
         say_consequences(found)
     else:
         typer.echo(f"{breaker} is closed in {scope}")
+
+
+def _named(client: RestClient, breaker: str, text: str) -> str:
+    """The open scope that ``text`` begins, where it is one; else ``text``, of which the API says what is wrong."""
+    scopes = [scope for each in client.breakers() if each["name"] == breaker for scope in each["scopes"]]
+    found = [str(scope["scope"]) for scope in scopes if scope["is_open"] and scope["scope"].startswith(text)]
+    return found[0] if len(found) == 1 and text else text

@@ -22,6 +22,8 @@ def say_gpu(gpu: Document) -> None:
     typer.echo(f"{gpu['uuid']}  {standing_words(gpu)}")
     _line(f"{gpu['model']}, slot {gpu['slot_index']} of {gpu['node_name']}, {gpu['contact']}")
     _line(f"score {gpu['score']:.1f} ({gpu['score_band']}), {gpu['standing']} for {age(gpu['standing_since'])}")
+    if gpu["proposed"] is not None and gpu["proposed"]["to_standing"] == "QUARANTINED":
+        _line(f"would be {gpu['proposed']['to_standing']}, if the breaker lets it: {gpu['proposed']['words']}")
     if gpu["next_look_at"] is not None:
         _line(f"judged again {until(gpu['next_look_at'])}")
     job = gpu["job"]

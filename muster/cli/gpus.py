@@ -1,7 +1,7 @@
 """``muster gpu``."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -18,8 +18,7 @@ Reason = Annotated[str, typer.Option(help="Why; whoever looks at the GPU later f
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
 Step = Literal["start", "finish", "fail"]
 Action = Literal["reset", "reboot", "power_cycle", "field_diagnosis", "swap", "other"]
-SHORT: int = 12
-"""Of a real UUID that is ``GPU-`` and its first eight digits."""
+LEFT_OUT: Final = ".."
 
 
 @app.command("list")
@@ -112,11 +111,16 @@ def reinstate(gpu: GpuName, reason: Reason, *, dry_run: DryRun = False, as_json:
 
 
 def named(client: RestClient, text: str) -> str:
-    """The UUID that ``text`` begins or ends, where it is one GPU's alone. Raises ``CommandError``."""
+    """The UUID that ``text`` begins, ends or shortens, where it is one GPU's alone. Raises ``CommandError``."""
     uuids = [str(gpu["uuid"]) for gpu in client.gpus()]
     if text in uuids:
         return text
-    found = [uuid for uuid in uuids if text and (uuid.startswith(text) or uuid.endswith(text))]
+    head, is_short, tail = text.partition(LEFT_OUT)
+    found = [
+        uuid
+        for uuid in uuids
+        if text and ((uuid.startswith(head) and uuid.endswith(tail)) or (not is_short and uuid.endswith(text)))
+    ]
     if len(found) == 1:
         return found[0]
     if not found:
@@ -125,11 +129,18 @@ def named(client: RestClient, text: str) -> str:
 
 
 def shortened(uuids: list[str]) -> dict[str, str]:
-    """UUID → its beginning, as long as no two are alike; whole where that saves nothing."""
-    for length in range(SHORT, max(map(len, uuids), default=SHORT)):
-        if len({uuid[:length] for uuid in uuids}) == len(uuids):
-            return {uuid: uuid[:length] for uuid in uuids}
+    """UUID → its beginning, or its beginning and end, where that tells all of them apart; else as it is."""
+    for head, tail in ((12, 0), (12, 4), (17, 4), (17, 8)):
+        short = {uuid: _shortened(uuid, head, tail) for uuid in uuids}
+        if len(set(short.values())) == len(short):
+            return short
     return {uuid: uuid for uuid in uuids}
+
+
+def _shortened(uuid: str, head: int, tail: int) -> str:
+    if len(uuid) <= head + len(LEFT_OUT) + tail:
+        return uuid
+    return uuid[:head] + (f"{LEFT_OUT}{uuid[-tail:]}" if tail else "")
 
 
 def score_words(gpu: dict[str, Any]) -> str:

@@ -8,9 +8,10 @@ from typing import Final
 from sqlalchemy import or_, select
 
 from health.evidence import is_condemning, is_open
-from health.gpu_case import GpuCase, proof_ms_of, score_of
+from health.gpu_case import GpuCase, Move, proof_ms_of, score_of
 from health.outlook import Way, ways_of
 from health.score import Score
+from health.standing import decide
 from muster.db.models import (
     Allocation,
     AllocationGpu,
@@ -65,7 +66,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class GpuDetail:
-    """``evidence`` and ``moves``: the newest first. ``ways``: what would change its standing for the better."""
+    """``evidence`` and ``moves``: the newest first. ``ways``: what would change its standing for the better.
+
+    ``proposed``: a move that the rules make next, or that waits for a person to close a scope of the breaker.
+    """
 
     gpu: Gpu
     node: Node
@@ -73,6 +77,7 @@ class GpuDetail:
     standing_since: datetime | None
     evidence: Sequence[WeighedEvidence]
     ways: Sequence[Way]
+    proposed: Move | None
     overrides: Sequence[GpuOverride]
     cordons: Sequence[Cordon]
     holder: Holder | None
@@ -100,6 +105,7 @@ def detail_of(unit: UnitOfWork, uuid: GpuUuid) -> GpuDetail:
         standing_since=moves[0].at if moves else None,
         evidence=evidence_about_gpu(unit, uuid, limit=EVIDENCE_SHOWN),
         ways=ways_of(case, now_ms, policy),
+        proposed=decide(case, now_ms, policy),
         overrides=_overrides(unit, uuid),
         cordons=_cordons(unit, gpu),
         holder=_holder(unit, uuid),

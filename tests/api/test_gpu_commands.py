@@ -96,12 +96,20 @@ def test_a_repair_a_retirement_and_a_return(api: Api, command: Type) -> None:
 def test_the_breaker_is_listed_and_closed(api: Api, command: Type) -> None:
     trip(api)
     assert "OPEN" in command(breakers.app, "list")
+    assert "would be QUARANTINED, if the breaker lets it" in command(gpus.app, "show", OTHER)
     assert "breaker.closed" in command(breakers.app, "close", "fleet_window", "--reason", "seen", "--dry-run")
     assert "closed in fleet_window" in command(breakers.app, "close", "fleet_window", "--reason", "seen")
+    assert "closed in cohort" in command(breakers.app, "close", "cohort", "--reason", "seen")
 
 
 def test_names_are_shortened_only_as_far_as_they_differ() -> None:
     real = [f"GPU-{start}-0000-4000-8000-000000000001" for start in ("1a2b3c4d", "1a2b3c4e")]
     assert gpus.shortened(real) == {real[0]: "GPU-1a2b3c4d", real[1]: "GPU-1a2b3c4e"}
-    alike = [f"GPU-51300000-0000-4000-8000-00000000000{end}" for end in (1, 2)]
-    assert gpus.shortened(alike) == {uuid: uuid for uuid in alike}
+    alike = [f"GPU-51300000-000{host}-4000-8000-00000000000{end}" for host in (0, 1) for end in (1, 2)]
+    assert gpus.shortened(alike)[alike[3]] == "GPU-51300000-0001..0002"
+    assert gpus.shortened(["GPU-a", "GPU-b"]) == {"GPU-a": "GPU-a", "GPU-b": "GPU-b"}
+
+
+def test_what_the_list_shows_names_its_gpu(api: Api, command: Type) -> None:
+    del api
+    assert "alpha-1" in command(gpus.app, "show", "GPU-..-1")

@@ -282,7 +282,9 @@ def test_an_open_breaker_is_told_and_closed_by_a_person(api: Api) -> None:
     assert "fleet_window" in open_scopes
     full = next(each for each in found["scopes"] if each["scope"] == "fleet_window")
     assert (full["num_quarantined"], full["cap"]) == (1, 1)
-    assert show(api, OTHER)["standing"] == "HEALTHY"
+    waiting = show(api, OTHER)
+    assert (waiting["standing"], waiting["proposed"]["to_standing"]) == ("HEALTHY", "QUARANTINED")
+    assert show(api)["proposed"] is None
     for scope in open_scopes:
         assert not any(row.closed_at for row in rows(api, Incident)), "the incident lasts as long as a scope is open"
         close(api, scope)
