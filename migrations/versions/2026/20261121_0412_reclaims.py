@@ -95,10 +95,14 @@ CREATE TABLE quotas (
 );
 """
 
-PEAKS: Final = "CREATE INDEX ix_allocations_released_at ON allocations (released_at)"
-"""For the most that a tenant held in the window of its cap: what stands, and what ended since."""
+WORKLOAD: Final = """
+CREATE INDEX ix_allocations_released_at ON allocations (released_at);
+CREATE INDEX ix_checkpoints_durable ON checkpoints (job_id, committed_at) WHERE status IN ('VERIFIED', 'GOOD');
+"""
+"""For what a tenant held at most in its cap's window, and since when each running job's work is saved."""
 
 DOWN: Final = """
+DROP INDEX ix_checkpoints_durable;
 DROP INDEX ix_allocations_released_at;
 DROP TABLE quotas;
 DROP TABLE gpu_holds;
@@ -110,7 +114,7 @@ DELETE FROM state_edges WHERE machine = 'reclaim';
 def upgrade() -> None:
     op.execute(RECLAIMS)
     op.execute(HOLDS_AND_QUOTAS)
-    op.execute(PEAKS)
+    op.execute(WORKLOAD)
 
 
 def downgrade() -> None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from muster.db.base import Base, EnumText, one_of
@@ -18,6 +18,12 @@ class Checkpoint(Base):
     __tablename__ = "checkpoints"
     __table_args__ = (
         Index("ix_checkpoints_generations", "job_id", "fence", "step"),
+        Index(
+            "ix_checkpoints_durable",
+            "job_id",
+            "committed_at",
+            postgresql_where=text("status IN ('VERIFIED', 'GOOD')"),
+        ),
         UniqueConstraint("job_id", "generation"),
         CheckConstraint("step >= 0", name="step"),
     )

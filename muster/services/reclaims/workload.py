@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, union_all
-from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Quota, Reclaim
@@ -45,7 +44,6 @@ def _running(session: Session, now: datetime, tenants: Collection[TenantId] | No
         .where(Checkpoint.job_id == Attempt.job_id, Checkpoint.status.in_(DURABLE))
         .scalar_subquery()
     )
-    in_order = aggregate_order_by(AllocationGpu.gpu_uuid, AllocationGpu.node_rank, AllocationGpu.local_index)
     query = (
         select(
             Attempt.id,
@@ -57,7 +55,7 @@ def _running(session: Session, now: datetime, tenants: Collection[TenantId] | No
             Attempt.wall_deadline_at,
             Attempt.ending_cause,
             saved.label("saved_at"),
-            func.array_agg(in_order).label("gpus"),
+            func.array_agg(AllocationGpu.gpu_uuid).label("gpus"),
         )
         .join(Allocation, Allocation.attempt_id == Attempt.id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
@@ -74,7 +72,7 @@ def _attempt(row: Any, now: datetime) -> RunningAttempt:
         job_id=row.job_id,
         tenant_id=row.tenant_id,
         tier=row.tier,
-        gpus=tuple(row.gpus),
+        gpus=tuple(sorted(row.gpus)),
         started_ms=to_ms(row.running_at or now),
         saved_ms=None if row.saved_at is None else to_ms(row.saved_at),
         ends_ms=to_ms(min(ends)) if ends else None,
@@ -85,7 +83,7 @@ def _attempt(row: Any, now: datetime) -> RunningAttempt:
 def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[StandingReclaim]:
     """Of each job that something is held for: every reclaim that made room for it, and all that is held."""
     held = (
-        select(func.array_agg(aggregate_order_by(GpuHold.gpu_uuid, GpuHold.gpu_uuid)))
+        select(func.array_agg(GpuHold.gpu_uuid))
         .where(GpuHold.job_id == Reclaim.beneficiary_job_id)
         .scalar_subquery()
     )
@@ -93,7 +91,7 @@ def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[St
         Reclaim.hold_ended_at.is_(None), _is_of(Reclaim.victim_tenant_id, tenants)
     )
     return [
-        StandingReclaim(victim, beneficiary, to_ms(deadline_at), tuple(gpus or ()))
+        StandingReclaim(victim, beneficiary, to_ms(deadline_at), tuple(sorted(gpus or ())))
         for victim, beneficiary, deadline_at, gpus in session.execute(query)
     ]
 
