@@ -203,6 +203,13 @@ def test_newer_links_are_counted_by_their_fields(hosts: Hosts) -> None:
     assert found["unsupported"] == []
 
 
+def test_a_burn_in_computes_on_a_listed_gpu_by_cuda_and_on_no_other(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=1)
+    found = host.ask("compute_device", gpu=uuid_of(0))
+    assert (found["kind"], found["is_wrong"], found["rates"]) == ("cuda", False, {})
+    assert "GPU-nowhere" in host.ask("compute_device", gpu="GPU-nowhere")["error"]
+
+
 def test_only_the_lost_gpu_is_lost(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=4)
     host.state.gpus[2].is_lost = 1

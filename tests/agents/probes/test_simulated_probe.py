@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.probes.faults import Fault, FaultFileError, clear_faults, read_faults, write_fault
-from agents.probes.interface import GpuCheck, Probe
+from agents.probes.interface import GpuCheck, Probe, ProbeError
 from agents.probes.profiles import A100, H100, PROFILES, HardwareProfile
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
 from muster.domain.evidence import EventKind, Source
@@ -267,6 +267,37 @@ def test_clearing_one_gpu_leaves_the_faults_of_others(faults: Path) -> None:
     assert [fault.gpu for fault in read_faults(faults)] == [UUIDS[1]]
     assert clear_faults(faults) == 1
     assert read_faults(faults) == ()
+
+
+def test_faults_of_computing_show_in_what_a_burn_in_computes_on_and_in_no_reading(faults: Path) -> None:
+    probe = probe_of(faults)
+    sound = probe.compute_device(UUIDS[0])
+    assert (sound.kind, sound.is_simulated, sound.is_wrong) == ("cpu", True, False)
+    write_fault(faults, Fault(gpu=UUIDS[0], kind="wrong_result"))
+    write_fault(faults, Fault(gpu=UUIDS[1], kind="slow"))
+    assert probe.compute_device(UUIDS[0]) == dataclasses.replace(sound, is_wrong=True)
+    slow = probe.compute_device(UUIDS[1])
+    assert not slow.is_wrong
+    assert all(slow.rates[name] < 0.85 * rate for name, rate in sound.rates.items())
+    others = probe.compute_device(UUIDS[2])
+    assert all(abs(others.rates[name] - rate) < 0.05 * rate for name, rate in sound.rates.items())
+    assert check_of(probe).values == check_of(probe_of(None)).values
+
+
+def test_a_lost_or_unknown_gpu_computes_nothing(faults: Path) -> None:
+    probe = probe_of(faults)
+    write_fault(faults, Fault(gpu=UUIDS[0], kind="lost"))
+    with pytest.raises(ProbeError, match="lost"):
+        probe.compute_device(UUIDS[0])
+    with pytest.raises(ProbeError, match="no GPU of this host"):
+        probe.compute_device(GpuUuid("GPU-nowhere"))
+
+
+def test_a_fault_that_a_burn_in_reads_first_is_still_told(faults: Path) -> None:
+    probe = probe_of(faults)
+    write_fault(faults, xid(95))
+    probe.compute_device(UUIDS[1])
+    assert [event.code for event in probe.events(0.0)] == [95]
 
 
 def test_an_xid_without_its_code_is_refused(faults: Path) -> None:
