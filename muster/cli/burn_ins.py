@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from muster.cli.gpus import named, shortened
 from muster.cli.output import AsJson, age, print_json, print_table
 from muster.cli.profile import open_client
 
@@ -12,22 +13,22 @@ app = typer.Typer(help="Burn-ins: proofs that a GPU computes right.", no_args_is
 
 @app.command("list")
 def list_burn_ins(
-    gpu: Annotated[str | None, typer.Option(help="GPU-…")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU-…, or its end.")] = None,
     node: Annotated[str | None, typer.Option(help="node_…")] = None,
     state: Annotated[str | None, typer.Option(help="ORDERED, RUNNING, MEASURED, JUDGED or ABANDONED.")] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """The newest order first."""
-    filters = {"gpu": gpu, "node": node, "state": state}
     with open_client(as_operator=True) as client:
+        filters = {"gpu": None if gpu is None else named(client, gpu), "node": node, "state": state}
         found = client.burn_ins(**{name: value for name, value in filters.items() if value is not None})
+        every = [] if as_json else client.gpus()
     if as_json:
         print_json(found)
         return
-    from muster.cli.scan_table import short_uuid
-
-    rows = [(item["id"], short_uuid(item["gpu_uuid"]), verdict_words(item), age(item["ordered_at"])) for item in found]
+    short = shortened([gpu["uuid"] for gpu in every])
+    rows = [(item["id"], short[item["gpu_uuid"]], verdict_words(item), age(item["ordered_at"])) for item in found]
     print_table(("BURN-IN", "GPU", "VERDICT", "AGE"), rows, empty="There are no burn-ins.")
 
 
@@ -55,14 +56,14 @@ def show(burn_in_id: Annotated[str, typer.Argument(help="bi_…")], *, as_json: 
 
 @app.command("run")
 def run(
-    gpu: Annotated[str, typer.Argument(help="GPU-…")],
+    gpu: Annotated[str, typer.Argument(help="GPU-…, or its end.")],
     reason: Annotated[str, typer.Option(help="Why; it is kept in the audit log.")],
     *,
     as_json: AsJson = False,
 ) -> None:
     """Order one; it runs as soon as nothing holds the GPU."""
     with open_client(as_operator=True) as client:
-        made = client.order_burn_in(gpu, reason)
+        made = client.order_burn_in(named(client, gpu), reason)
     if as_json:
         print_json(made)
     else:

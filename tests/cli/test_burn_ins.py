@@ -48,6 +48,8 @@ def muster(tmp_path: Path) -> Command:
 def answered(asked: Asked, _number: int) -> Answer:
     if asked.method == "POST":
         return Answer(201, ITEM)
+    if asked.path.startswith("/v1/gpus"):
+        return Answer(200, {"items": [{"uuid": GPU}], "next_cursor": None})
     return Answer(200, ITEM if asked.path.endswith("bi_1") else {"items": [ITEM], "next_cursor": None})
 
 
@@ -55,10 +57,11 @@ def test_list_show_and_run_say_what_a_person_asks(muster: Command) -> None:
     with serving(answered) as server:
         listed = muster.run("burnin", "list", "--gpu", GPU, url=server.url)
         shown = muster.run("burnin", "show", "bi_1", url=server.url)
-        ordered = muster.run("burnin", "run", GPU, "--reason", "weekly", url=server.url)
+        ordered = muster.run("burnin", "run", "0001", "--reason", "weekly", url=server.url)
     assert (listed.returncode, shown.returncode, ordered.returncode) == (0, 0, 0)
     assert "FAILED" in listed.stdout
-    assert server.asked[0].path == f"/v1/burn-ins?gpu={GPU}"
+    assert f"/v1/burn-ins?gpu={GPU}" in [asked.path for asked in server.asked]
+    assert server.asked[-1].path == f"/v1/gpus/{GPU}/burn-in"
     for words in ("0 of 1", "nvlink_replays +3", "1 GiB", "sum 41, exactly 42", "(simulated)", "no majority yet"):
         assert words in shown.stdout
     assert "bi_1 is ordered" in ordered.stdout
