@@ -49,7 +49,7 @@ def serving(answer: Callable[[Asked, int], Answer]) -> Iterator[RecordedServer]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_POST = do_DELETE = _take  # noqa: N815  # the library's names
+        do_GET = do_POST = do_PUT = do_DELETE = _take  # noqa: N815  # the library's names
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the library's signature
             """Say nothing."""

@@ -21,6 +21,7 @@ from muster.cli import (
     gpus,
     jobs,
     keys,
+    quotas,
     reclaims,
     sim,
     stack,
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 app.add_typer(jobs.app, name="job")
 app.add_typer(keys.app, name="key")
+keys.tenants.add_typer(quotas.app, name="quota")
 app.add_typer(keys.tenants, name="tenant")
 app.add_typer(fleet.nodes, name="node")
 app.add_typer(gpus.app, name="gpu")

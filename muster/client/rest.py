@@ -134,6 +134,13 @@ class RestClient(GpuCalls):
     def create_tenant(self, name: str) -> Document:
         return self._change("POST", "/v1/tenants", {"name": name})
 
+    def set_quota(self, tenant_id: str, tier: str, ceiling_gpus: int, reason: str) -> Document:
+        wanted = {"ceiling_gpus": ceiling_gpus, "reason": reason}
+        return self._change("PUT", f"/v1/tenants/{tenant_id}/quotas/{tier}", wanted)
+
+    def quotas(self, tenant_id: str) -> list[Document]:
+        return self._items(f"/v1/tenants/{tenant_id}/quotas")
+
     def tenants(self) -> list[Document]:
         return self._items("/v1/tenants")
 
