@@ -32,7 +32,7 @@ class Up:
         self.folder = folder
         self.state = folder / ".muster"
         output = (folder / "up.txt").open("wb")
-        command = [sys.executable, "-m", "muster", "up", "--gpus", "4", "--port", str(free_port())]
+        command = [sys.executable, "-m", "muster", "up", "--hosts", "h100", "--gpus", "4", "--port", str(free_port())]
         with output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
         wait_until((self.state / "cli.json").exists, timeout_s=60)
@@ -80,7 +80,7 @@ def test_an_xid_under_a_training_job_costs_it_the_gpu_and_nothing_else(up: Up) -
     args = ["--steps", "40", "--checkpoint-every", "5", "--step-sleep", "0.1"]
     program = {"script": str(SCRIPT), "args": args}
     job_id = up.client.submit_job({"name": "training", "program": program, "shape": {"gpus_per_node": 2}})["id"]
-    wait_until(lambda: len(up.client.checkpoints(job_id)) >= 2, timeout_s=60)
+    wait_until(lambda: len(up.client.checkpoints(job_id)) >= 2, timeout_s=120)
     held = up.client.job(job_id)["attempts"][0]["hosts"][0]["gpus"]
     up.type("sim", "inject", "gpu", held[0], "xid", "95")
     wait_until(lambda: "QUARANTINED" in up.type("gpu", "list"), timeout_s=20)

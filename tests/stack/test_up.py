@@ -16,7 +16,7 @@ from tests.stack.harness import gone_within, processes_marked
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-COMMAND = [sys.executable, "-m", "muster", "up", "--gpus", "2", "--state-dir"]
+COMMAND = [sys.executable, "-m", "muster", "up", "--hosts", "h100", "--gpus", "2", "--state-dir"]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_taken_port_a_second_stack_and_ctrl_c_with_a_running_job(state: Path) 
     program = {"launcher": "command", "argv": [sys.executable, "-c", "import time; time.sleep(300)", marker]}
     with RestClient(profile["api_url"], Path(profile["key_file"]).read_text().strip()) as client:
         client.submit_job({"name": "long", "program": program})
-    wait_until(lambda: processes_marked(marker) != [], timeout_s=30)
+    wait_until(lambda: processes_marked(marker) != [], timeout_s=90)  # burn-in and probation come first
     stack.send_signal(signal.SIGINT)
     assert stack.wait(40) == 0
     assert gone_within(str(state), 5), processes_marked(str(state))

@@ -5,7 +5,7 @@ from typing import Final
 
 from muster.embedded.tour.world import Document, World, log_of, seconds_of, training
 
-STEPS: Final = 120
+STEPS: Final = 90
 CHECKPOINT_EVERY: Final = 10
 XID: Final = 95
 QUARANTINE_BAR_S: Final = 2.0
@@ -116,7 +116,7 @@ def _quarantined(world: World, bad: str, injected_s: float) -> None:
         log="worker-control",
     )
     at_s = next(seconds_of(event["at"]) for event in changes if event["kind"] == "gpu.quarantined")
-    world.teller.measured("driver's event → QUARANTINED", at_s - injected_s, QUARANTINE_BAR_S)
+    world.teller.measured("driver's event → QUARANTINED", at_s - injected_s, QUARANTINE_BAR_S, is_promise=True)
     evidence = [one for one in world.operator.evidence(bad) if one["is_open"]]
     sources = sorted({source for one in evidence for source in one["sources"]})
     world.require(

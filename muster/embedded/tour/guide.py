@@ -5,6 +5,7 @@ import time
 from dataclasses import asdict
 from typing import Final
 
+from muster.client.transport import Problem, UnreachableError
 from muster.embedded.tour import failing, proving, reclaiming, repairing
 from muster.embedded.tour.memory import MemoryWatch
 from muster.embedded.tour.telling import InterruptedTourError, NotHeldError
@@ -40,6 +41,9 @@ def lead(world: World, policy_name: str) -> bool:
     except NotHeldError as fault:
         teller.not_held(fault)
         return False
+    except (Problem, UnreachableError) as fault:
+        teller.not_held(NotHeldError("the control plane answers", str(fault), world.log("api")))
+        return False
     except InterruptedTourError:
         teller.console.print("the tour was interrupted")
         return False
@@ -54,7 +58,7 @@ def _summed_up(world: World) -> bool:
     held = world.teller.summary()
     figures = [{**asdict(one), "holds": one.holds} for one in world.teller.measures]
     (world.state_dir / FIGURES).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    words = "[bold green]every step held[/]" if held else "[bold red]a time is over its bar[/]"
+    words = "[bold green]every step held[/]" if held else "[bold red]a promised time was not held[/]"
     world.teller.console.print(f"\n{words}: {len(world.teller.checks)} things were proved")
     return held
 

@@ -5,7 +5,7 @@ from typing import Final
 from muster.embedded.tour.failing import CHECKPOINT_EVERY, STEPS
 from muster.embedded.tour.world import BROKER, Document, World, log_of, seconds_of, training
 
-SPOT_STEPS: Final = 150
+SPOT_STEPS: Final = 90
 WHOLE_HOST: Final = 8
 
 
@@ -26,6 +26,7 @@ def reclaim(world: World, interrupted: Document) -> None:
         ranks_per_node=2,
         tier="reserved",
         checkpoint_every=CHECKPOINT_EVERY,
+        step_sleep_s=0.0,
     )
     reserved_id = world.submit(world.tenant, spec)["id"]
     reclaimed = _noticed(world, reserved_id)
@@ -67,12 +68,11 @@ def _noticed(world: World, reserved_id: str) -> Document:
         seen=lambda _: world.progress(world.tenant.job(reserved_id)),
         log="scheduler",
     )[0]
-    notice_s = seconds_of(found["deadline_at"]) - seconds_of(found["notified_at"])
     world.require(
         "notice with deadline, reason and beneficiary",
-        f"{notice_s:.0f} s, for {found['beneficiary_job_name']}: {found['reason']}",
+        f"{found['notice_s']:.0f} s, for {found['beneficiary_job_name']}: {found['reason']}",
         "scheduler",
-        is_so=notice_s > 0 and bool(found["reason"]),
+        is_so=found["notice_s"] > 0 and bool(found["reason"]) and bool(found["beneficiary_job_name"]),
     )
     return found
 
@@ -92,9 +92,7 @@ def _released(world: World, spot_id: str, reclaimed: Document) -> None:
         if seconds_of(one["committed_at"]) >= seconds_of(reclaimed["notified_at"])
     ]
     took_s = seconds_of(attempt["ended_at"]) - seconds_of(reclaimed["notified_at"])
-    world.teller.measured(
-        "notice → released", took_s, seconds_of(reclaimed["deadline_at"]) - seconds_of(reclaimed["notified_at"])
-    )
+    world.teller.measured("notice → released", took_s, reclaimed["notice_s"], is_promise=True)
     world.require(
         "it saved inside the notice, and the job is not charged for it",
         f"checkpoint of step {saved[0]['step']}, cause {attempt['cause']}, {job['restarts_used']} restarts used"
