@@ -201,3 +201,44 @@ def test_a_victim_that_no_host_has_claimed_leaves_at_once(stage: Stage) -> None:
     stage.reconcile()
     assert stage.job(spot).state is JobState.QUEUED
     assert stage.job(spot).launch_failures == 0
+
+
+def test_of_two_victims_the_one_that_was_told_leaves_and_the_other_goes_on(two_hosts: Stage) -> None:
+    stage = two_hosts
+    stage.set_policy(Policy(reclaim=ReclaimPolicy(cap_fraction=1.0)))
+    spots = {stage.run("spot", shape=BOTH) for _ in range(2)}
+    stage.pass_time(AFTER_MIN_RUN_S)
+    gang = stage.submit("reserved", shape={"nodes": 2, "gpus_per_node": 2})
+    stage.cycle()
+    assert {one.victim_job_id for one in stage.reclaims()} == spots
+    told = next(job_id for job_id in spots if stage.nodes_of(job_id) == {stage.hosts[0].node_id})
+    ((host, item),) = stage.running[told]
+    assert [stop.reason for stop in host.beat(item).stops] == ["reclaim"]
+    stage.fleet.cancel(gang)
+    stage.cycle()
+    states = {one.victim_job_id: one.state for one in stage.reclaims()}
+    assert states == {told: ReclaimState.NOTIFIED, (spots - {told}).pop(): ReclaimState.WITHDRAWN}
+    assert [stop.attempt_id for stop in stage.beat_all()] == [item.attempt_id]
+    stage.leave(told, LEFT)
+    stage.reconcile()
+    stage.cycle()
+    assert [stage.job(job_id).state for job_id in spots] == [JobState.ACTIVE] * 2
+
+
+def test_a_gang_on_two_hosts_is_stopped_on_both_and_leaves_what_is_not_needed_to_others(two_hosts: Stage) -> None:
+    stage = two_hosts
+    gang = stage.run("spot", shape={"nodes": 2, "gpus_per_node": 2})
+    stage.pass_time(AFTER_MIN_RUN_S)
+    wanted = stage.submit("reserved", shape=BOTH)
+    stage.cycle()
+    reclaim = stage.reclaim()
+    assert (reclaim.num_gpus, len(stage.held_for(wanted))) == (4, 2), "its tenant loses the whole attempt, and is told"
+    stage.beat_all()
+    assert [stop.kill_after_s for stop in stage.beat_all()] == [120.0, 120.0]
+    first, second = stage.running.pop(gang)
+    first[0].report(first[1].attempt_id, first[1].fence, "exited", "cleaned", record=LEFT)
+    assert stage.reclaim().state is ReclaimState.NOTIFIED, "it has left when all of it has"
+    second[0].report(second[1].attempt_id, second[1].fence, "exited", "cleaned", record=LEFT)
+    small = stage.submit("spot", shape=BOTH)
+    stage.cycle()
+    assert [stage.job(job_id).state for job_id in (wanted, small)] == [JobState.ACTIVE] * 2
