@@ -38,6 +38,17 @@ from muster.tokens import new_token
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, GpuReport, NodeReport, Report
 
 NODES = 512
+_FAULTS = frozenset(
+    {
+        "clock_event_reasons",
+        "ecc_uncorrected_volatile",
+        "ecc_uncorrected_aggregate",
+        "remapped_rows_uncorrected",
+        "remap_pending",
+        "remap_failure",
+        "recovery_action",
+    }
+)
 GPUS = 8
 IN_FLIGHT = 256
 WARM_REPORTS = 1_536
@@ -79,8 +90,13 @@ class Sender:
 
 
 def _values(chance: random.Random) -> list[float | None]:
+    """Of a healthy GPU: what would be a fault stays 0, all else moves."""
     return [
-        round(chance.uniform(0, 900), 2) if metric.kind == "gauge" else float(chance.randrange(10_000))
+        0.0
+        if metric.name in _FAULTS
+        else round(chance.uniform(0, 900), 2)
+        if metric.kind == "gauge"
+        else float(chance.randrange(10_000))
         for metric in METRICS
     ]
 
