@@ -16,7 +16,7 @@ help:
 	@echo 'make migrations  the schema goes up, down and up again, and matches the models'
 	@echo 'make check       test, lint, types, contracts and migrations'
 	@echo 'make soak        the long simulation, with crashes'
-	@echo 'make bench       the measured bars; also bench-setup, -placement, -judgement, -ingest, -tour'
+	@echo 'make bench       the measured bars; also bench-setup, -placement, -judgement, -ingest, -host, -tour'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
 	@echo 'make clean       removes the environment and every cache; never the state in .muster'
@@ -60,6 +60,9 @@ bench-placement: setup
 bench-judgement: setup
 	@$(BIN)/python -m benchmarks judgement
 
+bench-host: setup
+	@$(BIN)/python -m benchmarks host
+
 bench-tour: setup
 	@$(BIN)/python -m benchmarks tour
 
@@ -76,4 +79,4 @@ clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test lint types contracts migrations check soak bench bench-setup bench-placement bench-judgement bench-ingest bench-tour lock newest clean
+.PHONY: help setup up test lint types contracts migrations check soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour lock newest clean

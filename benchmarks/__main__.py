@@ -8,9 +8,10 @@ from benchmarks.figures import Figure, show, write
 SUITES = {
     "main": ("simulation", "bell", "launches"),
     "setup": ("from_scratch",),
-    "placement": ("placement",),
+    "placement": ("placement", "commit"),
     "judgement": ("judgement",),
     "ingest": ("ingest",),
+    "host": ("host",),
     "tour": ("tour",),
 }
 """Name → the modules whose ``measure()`` makes its figures."""

@@ -1,0 +1,107 @@
+"""A host of the local stack: what its agent costs at rest, and how soon a driver's event blocks placement."""
+
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+import yaml
+
+from agents.probes.faults import Fault, write_fault
+from benchmarks.figures import Figure
+from muster.cli.up import TOUR_POLICY
+from muster.client.rest import RestClient
+from muster.embedded.ports import free_port
+
+GPUS = 72
+PATIENCE_S = 240.0
+SETTLE_S = 10.0
+AT_REST_S = 60.0
+GPUS_OF_AGENT = 8
+
+
+def measure() -> list[Figure]:
+    return [*_agent_at_rest(), _blocked_after()]
+
+
+def _agent_at_rest() -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="muster-host-") as name, _Stack(Path(name), GPUS_OF_AGENT) as stack:
+        time.sleep(SETTLE_S)
+        agent = stack.agent()
+        before, began_s = sum(agent.cpu_times()[:2]), time.monotonic()
+        time.sleep(AT_REST_S)
+        share = (sum(agent.cpu_times()[:2]) - before) / (time.monotonic() - began_s) * 100
+        held_mib = agent.memory_info().rss / (1 << 20)
+    return [
+        Figure("agent of 8 GPUs at rest: CPU", share, "%", 2.0),
+        Figure("agent of 8 GPUs at rest: memory", held_mib, "MiB", 80.0),
+    ]
+
+
+def _blocked_after() -> Figure:
+    """One XID after another, each on another GPU; the circuit breaker is out of the way."""
+    with tempfile.TemporaryDirectory(prefix="muster-host-") as name, _Stack(Path(name), GPUS) as stack:
+        times_s = [stack.blocked_after_s(gpu["uuid"]) for gpu in stack.operator.gpus()]
+    quantiles = statistics.quantiles(times_s, n=100, method="inclusive")
+    return Figure("driver's event → placement blocked, p99", quantiles[98], "s", 1.0, peers={"p50 s": quantiles[49]})
+
+
+class _Stack:
+    """``muster up`` with one simulated host whose GPUs are all HEALTHY."""
+
+    def __init__(self, folder: Path, num_gpus: int) -> None:
+        folder.chmod(0o711)
+        self._folder = folder
+        self._num_gpus = num_gpus
+        self.state = folder / "state"
+        policy = yaml.safe_load(TOUR_POLICY.read_text(encoding="utf-8"))
+        shares = ("fleet_window_share", "fleet_share", "rack_share", "cohort_share", "tenant_share")
+        policy["health"]["breaker"] = dict.fromkeys(shares, 1.0)
+        (folder / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "muster", "up", "--state-dir", str(self.state), "--hosts", "h100"]
+        command += ["--gpus", str(self._num_gpus), "--port", str(free_port())]
+        command += ["--policy", str(self._folder / "policy.yaml")]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self.state / "cli.json").exists():
+            _require_before(deadline, "the stack did not come up")
+        profile = json.loads((self.state / "cli.json").read_text(encoding="utf-8"))
+        key = Path(profile["operator_key_file"]).read_text(encoding="ascii").strip()
+        self.operator = RestClient(profile["api_url"], key)
+        while sum(gpu["standing"] == "HEALTHY" for gpu in self.operator.gpus()) < self._num_gpus:
+            _require_before(deadline, "its GPUs did not become HEALTHY")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.operator.close()
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(60)
+
+    def agent(self) -> psutil.Process:
+        found = psutil.Process(self._process.pid).children(recursive=True)
+        return next(child for child in found if child.cmdline()[2:5] == ["muster", "agent", "run"])
+
+    def blocked_after_s(self, uuid: str) -> float:
+        write_fault(self.state / "faults.json", Fault(gpu=uuid, kind="xid", code=95, is_in_kernel_log=True))
+        began_s = time.monotonic()
+        while self._standing(uuid) != "QUARANTINED":
+            _require_before(began_s + 30, f"{uuid} was not quarantined")
+        return time.monotonic() - began_s
+
+    def _standing(self, uuid: str) -> str:
+        detail: dict[str, Any] = self.operator.gpu(uuid)
+        return str(detail["standing"])
+
+
+def _require_before(deadline: float, words: str) -> None:
+    if time.monotonic() > deadline:
+        raise TimeoutError(words)
+    time.sleep(0.02)
