@@ -11,8 +11,8 @@ from muster.cli import breakers, gpus
 from muster.cli.exits import CommandError
 from muster.client.rest import RestClient
 from tests.api.conftest import Api
-from tests.api.test_gpus import GPU, OTHER, fault, show, trip
-from tests.api.test_gpus import api as api  # noqa: PLC0414  # both GPUs truly HEALTHY
+from tests.api.judged_fleet import GPU, OTHER, fault, show, trip
+from tests.api.judged_fleet import api as api  # noqa: PLC0414  # both GPUs truly HEALTHY
 
 Type = Callable[..., str]
 

@@ -1,86 +1,18 @@
 """One GPU by REST: what is told of it, and what persons do about it."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-from muster.db.models import (
-    AuditEntry,
-    Breaker,
-    Event,
-    EvidenceRow,
-    Gpu,
-    GpuStandingChange,
-    Incident,
-    Repair,
-    StoredSignal,
-)
+from muster.db.models import AuditEntry, Event, EvidenceRow, Gpu, GpuStandingChange, Repair
 from muster.domain.ids import GpuUuid
-from muster.domain.principals import system_principal
 from muster.domain.states import Standing
 from muster.services.judgement.judge import judge_once
 from muster.services.policies import ACTIVATE
 from tests.api.conftest import GOOD_JOB, Api
-
-GPU, OTHER = GpuUuid("GPU-alpha-0"), GpuUuid("GPU-alpha-1")
-JUDGE = system_principal("judge")
-
-
-@pytest.fixture
-def api(api: Api) -> Api:
-    """Its two GPUs truly HEALTHY."""
-    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
-        for standing in (Standing.PROBATION, Standing.HEALTHY):
-            for gpu in unit.session.scalars(select(Gpu)):
-                at = unit.now - timedelta(days=1)
-                gpu.standing = standing
-                unit.session.add(
-                    GpuStandingChange(gpu_uuid=gpu.uuid, target=standing, at=at, reason="test", actor="test")
-                )
-            unit.session.flush()
-    return api
-
-
-def fault(api: Api, *, uuid: GpuUuid = GPU, code: int = 95, kind: str = "xid") -> None:
-    """An event of this GPU's driver, judged."""
-    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
-        told = {"kind": kind, "source": "nvml", "code": code if kind == "xid" else None}
-        unit.session.add(
-            StoredSignal(
-                node_id=api.fleet.node_id,
-                signal_id=f"{uuid}-{kind}-{code}-{unit.now.isoformat()}",
-                gpu_uuid=uuid,
-                at=unit.now,
-                received_at=unit.now,
-                text="",
-                values={},
-                is_open=False,
-                **told,  # type: ignore[arg-type]  # columns by name
-            )
-        )
-    judge_once(api.units, JUDGE)
-
-
-def show(api: Api, uuid: GpuUuid = GPU) -> dict[str, Any]:
-    answer = api.client.get(f"/v1/gpus/{uuid}", headers=api.headers("operator"))
-    assert answer.status_code == 200, answer.text
-    document: dict[str, Any] = answer.json()
-    return document
-
-
-def act(api: Api, path: str, status: int = 200, *, uuid: GpuUuid = GPU, query: str = "", **body: Any) -> dict[str, Any]:
-    headers = {**api.headers("operator"), **body.pop("headers", {})}
-    answer = api.client.post(f"/v1/gpus/{uuid}/{path}{query}", json={"reason": "because", **body}, headers=headers)
-    assert answer.status_code == status, answer.text
-    document: dict[str, Any] = answer.json()
-    return document
-
-
-def rows(api: Api, table: type[Any]) -> list[Any]:
-    with api.units.read() as session:
-        return list(session.scalars(select(table).order_by(*table.__table__.primary_key.columns)))
+from tests.api.judged_fleet import GPU, JUDGE, OTHER, act, fault, rows, show
+from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
 
 
 def test_a_gpu_tells_its_score_its_evidence_and_what_would_bring_it_back(api: Api) -> None:
@@ -252,64 +184,3 @@ def test_another_gpus_evidence_is_not_dismissed(api: Api) -> None:
     act(api, f"evidence/{evidence['id']}/dismiss", 404, uuid=OTHER)
     act(api, "retire", 404, uuid=GpuUuid("GPU-nowhere"))
     assert api.client.get("/v1/gpus/%00", headers=api.headers("operator")).status_code == 404
-
-
-def trip(api: Api) -> None:
-    for uuid in (GPU, OTHER):
-        fault(api, uuid=uuid)
-
-
-def breaker(api: Api) -> dict[str, Any]:
-    (found,) = api.client.get("/v1/breakers", headers=api.headers("auditor")).json()["items"]
-    document: dict[str, Any] = found
-    return document
-
-
-def close(api: Api, scope: str, status: int = 200) -> dict[str, Any]:
-    body = {"scope": scope, "reason": "looked at it"}
-    answer = api.client.post("/v1/breakers/quarantine/close", json=body, headers=api.headers("operator"))
-    assert answer.status_code == status, answer.text
-    document: dict[str, Any] = answer.json()
-    return document
-
-
-def test_an_open_breaker_is_told_and_closed_by_a_person(api: Api) -> None:
-    assert not breaker(api)["is_open"]
-    trip(api)
-    found = breaker(api)
-    open_scopes = [each["scope"] for each in found["scopes"] if each["is_open"]]
-    assert found["is_open"]
-    assert "fleet_window" in open_scopes
-    full = next(each for each in found["scopes"] if each["scope"] == "fleet_window")
-    assert (full["num_quarantined"], full["cap"]) == (1, 1)
-    waiting = show(api, OTHER)
-    assert (waiting["standing"], waiting["proposed"]["to_standing"]) == ("HEALTHY", "QUARANTINED")
-    assert show(api)["proposed"] is None
-    for scope in open_scopes:
-        assert not any(row.closed_at for row in rows(api, Incident)), "the incident lasts as long as a scope is open"
-        close(api, scope)
-    assert not breaker(api)["is_open"]
-    assert all(row.closed_at for row in rows(api, Incident))
-    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
-        for gpu in unit.session.scalars(select(Gpu)):
-            gpu.judge_at = unit.now
-    judge_once(api.units, JUDGE)
-    assert show(api, OTHER)["standing"] == "QUARANTINED"
-
-
-def test_a_scope_that_is_not_open_is_not_closed(api: Api) -> None:
-    refused = close(api, "fleet", 409)
-    assert refused["open_scopes"] == []
-    missing = api.client.post(
-        "/v1/breakers/none/close", json={"scope": "fleet", "reason": "x"}, headers=api.headers("operator")
-    )
-    assert missing.status_code == 404
-
-
-def test_a_gpu_that_a_person_brought_back_counts_no_more_for_the_breaker_at_large(api: Api) -> None:
-    fault(api)
-    (evidence,) = show(api)["evidence"]
-    scopes = {each["scope"]: each["num_quarantined"] for each in breaker(api)["scopes"]}
-    assert scopes["fleet"] == 1
-    act(api, f"evidence/{evidence['id']}/dismiss")
-    assert [each["is_out"] for each in rows(api, Breaker)[0].state["quarantined"]] == [False]
