@@ -83,9 +83,7 @@ def _attempt(row: Any, now: datetime) -> RunningAttempt:
 def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[StandingReclaim]:
     """Of each job that something is held for: every reclaim that made room for it, and all that is held."""
     held = (
-        select(func.array_agg(GpuHold.gpu_uuid))
-        .where(GpuHold.job_id == Reclaim.beneficiary_job_id)
-        .scalar_subquery()
+        select(func.array_agg(GpuHold.gpu_uuid)).where(GpuHold.job_id == Reclaim.beneficiary_job_id).scalar_subquery()
     )
     query = select(Reclaim.victim_attempt_id, Reclaim.beneficiary_job_id, Reclaim.deadline_at, held).where(
         Reclaim.hold_ended_at.is_(None), _is_of(Reclaim.victim_tenant_id, tenants)
