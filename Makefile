@@ -28,7 +28,7 @@ up: setup
 	@$(BIN)/muster up $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check
