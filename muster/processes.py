@@ -19,10 +19,10 @@ _PR_SET_PDEATHSIG: Final = 1
 _log = structlog.get_logger(__name__)
 
 
-def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set. Call it in the main thread."""
+def stop_on_signals(*more: signal.Signals) -> threading.Event:
+    """An event that SIGTERM and SIGINT set, and ``more``. Call it in the main thread."""
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, *more):
         signal.signal(number, lambda *_: stop.set())
     return stop
 

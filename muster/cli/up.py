@@ -7,7 +7,7 @@ import typer
 
 from muster.cli.exits import CommandError, Exit
 from muster.logs import configure_logs
-from muster.settings import load_settings
+from muster.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from muster.domain.policy import Policy
@@ -38,7 +38,7 @@ def up(
     from muster.embedded.local_stack import StackPlan
     from muster.embedded.stack import StackError, run_stack
 
-    configure_logs(load_settings(), "up")
+    configure_logs(_quiet(load_settings()), "up")
     has_tour = _has_tour(tour, is_whole=not real and (hosts, gpus) == (HOSTS, GPUS), must_exit=exit_when_held)
     state_dir = state_dir.absolute()
     policy_file = policy or TOUR_POLICY
@@ -53,6 +53,13 @@ def up(
         return run_stack(plan, has_tour=has_tour, exit_when_held=exit_when_held)
     except (StackError, EmbeddedServerError) as error:
         raise CommandError(str(error), f"Logs are in {state_dir / 'logs'}.", Exit.FAILED) from error
+
+
+def _quiet(settings: Settings) -> Settings:
+    """A person watches: what goes well needs no line of a log, unless somebody asked for it."""
+    if "log_level" in settings.model_fields_set:
+        return settings
+    return settings.model_copy(update={"log_level": "warning"})
 
 
 def _has_tour(asked: bool | None, *, is_whole: bool, must_exit: bool) -> bool:  # noqa: FBT001  # an option's value

@@ -6,6 +6,7 @@ broker are durable, and programs that still run are adopted.
 
 import fcntl
 import os
+import signal
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -48,7 +49,7 @@ def run_stack(plan: StackPlan, *, has_tour: bool, exit_when_held: bool) -> int:
         StackError: another stack works in the state folder, or a process did not become ready.
     """
     console = Console(highlight=False)
-    stop = stop_on_signals()
+    stop = stop_on_signals(signal.SIGHUP)  # whoever closes the terminal means Ctrl-C
     with ExitStack() as ending:
         started = time.monotonic()
         _lock(plan.state_dir, ending)

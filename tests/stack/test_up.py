@@ -1,4 +1,4 @@
-"""``muster up`` as its user meets it: a taken port, a second one, Ctrl-C with a job that runs."""
+"""``muster up`` as its user meets it: a taken port, a second one, its terminal closed with a job that runs."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ def state(server_folder: Path) -> Iterator[Path]:
     assert gone_within(str(folder), 10), processes_marked(str(folder))
 
 
-def test_a_taken_port_a_second_stack_and_ctrl_c_with_a_running_job(state: Path) -> None:
+def test_a_taken_port_a_second_stack_and_a_closed_terminal_with_a_running_job(state: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -46,7 +46,7 @@ def test_a_taken_port_a_second_stack_and_ctrl_c_with_a_running_job(state: Path) 
     with RestClient(profile["api_url"], Path(profile["key_file"]).read_text().strip()) as client:
         client.submit_job({"name": "long", "program": program})
     wait_until(lambda: processes_marked(marker) != [], timeout_s=90)  # burn-in and probation come first
-    stack.send_signal(signal.SIGINT)
+    stack.send_signal(signal.SIGHUP)  # its terminal was closed; Ctrl-C takes the same way
     assert stack.wait(40) == 0
     assert gone_within(str(state), 5), processes_marked(str(state))
     assert not (state / "cli.json").exists()

@@ -21,7 +21,7 @@ def prove(world: World) -> None:
         f"{num_hosts} hosts are LIVE",
         world.operator.nodes,
         lambda found: sum(node["contact"] == "LIVE" for node in found) >= num_hosts,
-        seen=lambda found: ", ".join(f"{node['name']} {node['contact']}" for node in found) or "none has enrolled",
+        seen=lambda found: ", ".join(f"{node['name']} {_contact(node)}" for node in found) or "none has enrolled",
         log=f"agent-{world.hosts[0].name}",
     )
     names = ", ".join(sorted(f"{node['name']} in {node['rack']}" for node in nodes))
@@ -38,6 +38,10 @@ def prove(world: World) -> None:
     cohorts = Counter(gpu["cohort_key"] for gpu in gpus if gpu["standing"] == "HEALTHY")
     sizes = " and ".join(str(size) for size in sorted(cohorts.values()))
     world.teller.held(f"{num_gpus} GPUs are HEALTHY after probation", f"{len(cohorts)} cohorts of {sizes} equal GPUs")
+
+
+def _contact(node: Document) -> str:
+    return "is enrolled" if node["last_heartbeat_at"] is None else f"is {node['contact']}"
 
 
 def _burn_in(world: World, num_gpus: int) -> None:
