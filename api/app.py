@@ -24,6 +24,7 @@ from api.v1 import (
     fleet,
     gpus,
     hosts,
+    incidents,
     jobs,
     keys,
     quotas,
@@ -73,7 +74,7 @@ def create_inner_app(dependencies: AppDependencies) -> FastAPI:
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     app.include_router(system.router)
     v1 = APIRouter(prefix="/v1")
-    fleet_wide = (tenants, quotas, fleet, gpus, burn_ins, breakers, cordons, events)
+    fleet_wide = (tenants, quotas, fleet, gpus, burn_ins, breakers, cordons, incidents, events)
     for module in (jobs, training, reclaims, keys, *fleet_wide, enrolment, hosts, telemetry):
         v1.include_router(module.router)
     v1.include_router(system.v1)

@@ -19,6 +19,7 @@ from muster.cli import (
     events,
     fleet,
     gpus,
+    incidents,
     jobs,
     keys,
     quotas,
@@ -45,6 +46,7 @@ app.add_typer(gpus.app, name="gpu")
 app.add_typer(breakers.app, name="breaker")
 app.add_typer(cordons.app, name="cordon")
 app.add_typer(burn_ins.app, name="burnin")
+app.add_typer(incidents.app, name="incident")
 app.add_typer(reclaims.app, name="reclaim")
 app.add_typer(events.app, name="event")
 app.add_typer(audit.app, name="audit")

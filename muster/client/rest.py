@@ -76,6 +76,17 @@ class RestClient(GpuCalls):
     def cordons(self) -> list[Document]:
         return list(self._read("/v1/cordons")["items"])
 
+    def incidents(self, **filters: Any) -> Iterator[Document]:
+        """The newest first. Filters: ``state``, ``kind``, ``subject``."""
+        return self._pages("/v1/incidents", filters)
+
+    def incident(self, incident_id: str) -> Document:
+        return self._read(f"/v1/incidents/{incident_id}")
+
+    def close_incident(self, incident_id: str, reason: str, *, dry_run: bool = False) -> Document:
+        path = f"/v1/incidents/{incident_id}/close"
+        return self._change("POST", path, {"reason": reason}, dry_run=dry_run)
+
     def reclaims(self, **filters: Any) -> Iterator[Document]:
         """Every reclaim that this key sees, page by page, newest first."""
         return self._pages("/v1/reclaims", filters)

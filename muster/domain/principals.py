@@ -31,6 +31,8 @@ class Permission(StrEnum):
     NODE_WRITE = "node:write"
     GPU_READ = "gpu:read"
     GPU_WRITE = "gpu:write"
+    INCIDENT_READ = "incident:read"
+    INCIDENT_WRITE = "incident:write"
     EVENT_READ = "event:read"
     AUDIT_READ = "audit:read"
     POLICY_READ = "policy:read"
@@ -43,7 +45,17 @@ class Permission(StrEnum):
 _P = Permission
 _TENANT_MEMBER = frozenset({_P.JOB_SUBMIT, _P.JOB_READ, _P.JOB_CANCEL, _P.LOG_READ, _P.EVENT_READ, _P.TENANT_READ})
 _AUDITOR = frozenset(
-    {_P.AUDIT_READ, _P.EVENT_READ, _P.JOB_READ, _P.NODE_READ, _P.GPU_READ, _P.KEY_READ, _P.TENANT_READ, _P.POLICY_READ}
+    {
+        _P.AUDIT_READ,
+        _P.EVENT_READ,
+        _P.GPU_READ,
+        _P.INCIDENT_READ,
+        _P.JOB_READ,
+        _P.KEY_READ,
+        _P.NODE_READ,
+        _P.POLICY_READ,
+        _P.TENANT_READ,
+    }
 )
 
 ROLE_PERMISSIONS: Final[Mapping[Role, frozenset[Permission]]] = {

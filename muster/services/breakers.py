@@ -10,9 +10,11 @@ from sqlalchemy import select
 
 from health import breaker
 from health.breaker import FLEET, FLEET_WINDOW, BreakerState
-from muster.db.models import Breaker, Incident
+from muster.db.models import Breaker
 from muster.domain.errors import ConflictError, NotFoundError
+from muster.domain.incidents import IncidentKind
 from muster.domain.principals import Permission
+from muster.services import incidents
 from muster.services.judgement.moves import fleet_counts
 from muster.services.lives import to_ms, to_time
 from muster.services.policies import active_policy
@@ -20,7 +22,6 @@ from muster.services.unit_of_work import UnitOfWork, declare_action
 
 CLOSE: Final = declare_action("breaker.close")
 READ: Final = declare_action("breaker.read")
-OPEN_INCIDENT: Final = "breaker_open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +69,16 @@ def close_scope(unit: UnitOfWork, name: str, scope: str, *, reason: str) -> Brea
     row.state = stored
     unit.emit("breaker.closed", "breaker", name, payload={"scope": scope, "reason": reason})
     unit.audit("breaker.close", "breaker", name, reason=reason, detail={"scope": scope})
-    _close_incidents(unit, closed, reason)
+    _close_incidents(unit, name, closed, reason)
     unit.session.flush()
     return _view(unit, row)
 
 
-def _close_incidents(unit: UnitOfWork, state: BreakerState, reason: str) -> None:
+def _close_incidents(unit: UnitOfWork, name: str, state: BreakerState, reason: str) -> None:
     """Those none of whose scopes is open any more."""
-    query = select(Incident).where(Incident.kind == OPEN_INCIDENT, Incident.closed_at.is_(None)).order_by(Incident.id)
-    for incident in unit.session.scalars(query.with_for_update()):
+    for incident in incidents.open_about(unit, IncidentKind.BREAKER_OPEN, [name]):
         if not set(incident.payload["scopes"]) & set(state.open_since_ms):
-            incident.closed_at, incident.closed_by = unit.now, unit.principal.name
-            unit.emit("incident.closed", "incident", incident.id, payload={"kind": OPEN_INCIDENT, "reason": reason})
+            incidents.close_incident(unit, incident, reason=reason)
 
 
 def _view(unit: UnitOfWork, row: Breaker) -> BreakerView:

@@ -5,11 +5,12 @@ from typing import Final
 
 from sqlalchemy import select
 
-from muster.db.models import Incident, Quota, Tenant
+from muster.db.models import Quota, Tenant
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
+from muster.domain.incidents import IncidentKind
 from muster.domain.principals import Permission
-from muster.identity import new_id
+from muster.services import incidents
 from muster.services.attempts import SCHEDULER_CHANNEL
 from muster.services.policies import active_policy
 from muster.services.reclaims.workload import held_in_tier
@@ -17,7 +18,7 @@ from muster.services.unit_of_work import UnitOfWork, declare_action
 
 SET: Final = declare_action("quota.set")
 READ: Final = declare_action("quota.read")
-BELOW_HOLDINGS: Final = "quota_below_holdings"
+BELOW_HOLDINGS: Final = IncidentKind.QUOTA_BELOW_HOLDINGS
 
 
 def set_ceiling(unit: UnitOfWork, tenant_id: TenantId, tier: str, ceiling_gpus: int, *, reason: str) -> Quota:
@@ -44,7 +45,7 @@ def set_ceiling(unit: UnitOfWork, tenant_id: TenantId, tier: str, ceiling_gpus: 
     unit.emit("tenant.quota_set", "tenant", tenant_id, tenant_id=tenant_id, payload=detail_of)
     unit.audit("quota.set", "tenant", tenant_id, tenant_id=tenant_id, reason=reason, detail=detail_of)
     unit.wake(SCHEDULER_CHANNEL)
-    _open_incident(unit, quota)
+    _tell_of_holdings(unit, quota)
     unit.session.flush()
     return quota
 
@@ -68,14 +69,17 @@ def ceiling_refusal(unit: UnitOfWork, tenant_id: TenantId, tier: str, num_gpus: 
     return f"its tenant holds {held} of the {ceiling} GPUs that its quota allows in the tier {tier}"
 
 
-def _open_incident(unit: UnitOfWork, quota: Quota) -> None:
+def _tell_of_holdings(unit: UnitOfWork, quota: Quota) -> None:
+    """An incident a tier, from the ceiling that lies below what is held to the one that does not."""
     held = held_in_tier(unit.session, quota.tenant_id, quota.tier)
+    about_tenant = incidents.open_about(unit, BELOW_HOLDINGS, [quota.tenant_id])
+    opened = [each for each in about_tenant if each.payload["tier"] == quota.tier]
     if held <= quota.ceiling_gpus:
+        for incident in opened:
+            incidents.close_incident(unit, incident, reason=f"the ceiling is {quota.ceiling_gpus} now")
         return
-    incident_id = new_id("incident")
+    if opened:
+        return
     summary = f"{quota.tenant_id} holds {held} GPUs in the tier {quota.tier}; its quota is now {quota.ceiling_gpus}"
     payload = {"tenant_id": quota.tenant_id, "tier": quota.tier, "held": held, "ceiling_gpus": quota.ceiling_gpus}
-    unit.session.add(
-        Incident(id=incident_id, kind=BELOW_HOLDINGS, summary=summary, payload=payload, opened_at=unit.now)
-    )
-    unit.emit("incident.opened", "incident", incident_id, payload={"kind": BELOW_HOLDINGS, **payload})
+    incidents.open_incident(unit, BELOW_HOLDINGS, "tenant", quota.tenant_id, summary, payload)

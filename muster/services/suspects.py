@@ -17,13 +17,14 @@ from health.suspect_program import Suspicion, Trouble, suspicion_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, EvidenceRow, Gpu, Incident, Job
 from muster.domain.evidence import Severity
 from muster.domain.ids import AttemptId, EvidenceId, GpuUuid, JobId
+from muster.domain.incidents import IncidentKind
 from muster.domain.policy import Policy
 from muster.domain.states import Cause
-from muster.identity import new_id
+from muster.services import incidents
 from muster.services.lives import to_ms
 from muster.services.unit_of_work import UnitOfWork
 
-KIND: Final = "suspect_program"
+KIND: Final = IncidentKind.SUSPECT_PROGRAM
 _ENDS_ON_GPUS: Final = (Cause.GPU_FAULT, Cause.NCCL_TIMEOUT)
 """Causes that are a symptom by themselves, of every GPU that the attempt held."""
 
@@ -59,28 +60,21 @@ def open_suspicion(unit: UnitOfWork, job: Job, suspicion: Suspicion) -> None:
     """An incident for a person, and the evidence suspended. The caller holds the job."""
     if open_suspicion_of(unit, job.id) is not None:
         return
-    incident = Incident(
-        id=new_id("incident"),
-        kind=KIND,
-        summary=f"job {job.id}: {words_of(suspicion)}",
-        payload={
-            "job_id": job.id,
-            "tenant_id": job.tenant_id,
-            "symptom": suspicion.symptom,
-            "attempt_ids": list(suspicion.attempt_ids),
-            "gpu_sets": [list(each) for each in suspicion.gpu_sets],
-            "evidence_ids": [],
-        },
-        opened_at=unit.now,
-    )
-    unit.session.add(incident)
-    unit.emit("incident.opened", "incident", incident.id, payload={"kind": KIND, "reason": incident.summary})
+    payload = {
+        "job_id": job.id,
+        "tenant_id": job.tenant_id,
+        "symptom": suspicion.symptom,
+        "attempt_ids": list(suspicion.attempt_ids),
+        "gpu_sets": [list(each) for each in suspicion.gpu_sets],
+        "evidence_ids": [],
+    }
+    incident = incidents.open_incident(unit, KIND, "job", job.id, f"job {job.id}: {words_of(suspicion)}", payload)
     suspend_evidence(unit, incident)
 
 
 def open_suspicion_of(unit: UnitOfWork, job_id: JobId) -> Incident | None:
-    query = select(Incident).where(Incident.kind == KIND, Incident.closed_at.is_(None), _is_about(job_id))
-    return unit.session.scalars(query.with_for_update()).one_or_none()
+    found = incidents.open_about(unit, KIND, [job_id])
+    return found[0] if found else None
 
 
 def suspend_evidence(unit: UnitOfWork, incident: Incident) -> None:
@@ -114,9 +108,8 @@ def open_suspicions(session: Session) -> Sequence[Incident]:
 
 def close_suspicion(unit: UnitOfWork, incident: Incident, *, reason: str | None) -> None:
     """The program is not to blame: the evidence counts again. The caller leaves the audit entry."""
-    incident.closed_at, incident.closed_by = unit.now, unit.principal.name
+    incidents.close_incident(unit, incident, reason=reason)
     evidence_ids = [EvidenceId(each) for each in incident.payload["evidence_ids"]]
-    unit.emit("incident.closed", "incident", incident.id, payload={"kind": KIND, "reason": reason})
     _set_suspended(unit, evidence_ids, is_suspended=False)
 
 
@@ -149,12 +142,8 @@ def _troubles(
 
 
 def _released_at(unit: UnitOfWork, job_id: JobId) -> datetime | None:
-    return unit.session.scalar(select(func.max(Incident.closed_at)).where(Incident.kind == KIND, _is_about(job_id)))
-
-
-def _is_about(job_id: JobId) -> ColumnElement[bool]:
-    about: ColumnElement[str] = Incident.payload["job_id"].astext
-    return about == job_id
+    query = select(func.max(Incident.closed_at)).where(Incident.kind == KIND, Incident.subject_id == job_id)
+    return unit.session.scalar(query)
 
 
 def _set_suspended(unit: UnitOfWork, evidence_ids: Sequence[EvidenceId], *, is_suspended: bool) -> None:

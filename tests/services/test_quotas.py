@@ -64,6 +64,16 @@ def test_a_ceiling_below_what_is_held_opens_an_incident_and_stops_nothing(stage:
     assert (incident.kind, incident.payload["held"], incident.payload["ceiling_gpus"]) == ("quota_below_holdings", 2, 1)
 
 
+def test_the_incident_is_one_a_tier_and_closes_with_a_ceiling_that_suffices(stage: Stage) -> None:
+    stage.run("on_demand", shape={"gpus_per_node": 2})
+    for ceiling in (1, 0, 2):
+        set_ceiling(stage, ceiling)
+        set_ceiling(stage, 0, tier="reserved")
+    with stage.units.read() as session:
+        (incident,) = session.scalars(select(Incident)).all()
+    assert (incident.closed_by, incident.close_reason) == (OPERATOR.name, "the ceiling is 2 now")
+
+
 def test_only_an_operator_sets_one_for_a_tenant_and_a_tier_that_exist(stage: Stage) -> None:
     with pytest.raises(ForbiddenError):
         set_ceiling(stage, 5, by=stage.fleet.tenant)

@@ -100,18 +100,22 @@ class Breaker(Base):
 
 
 class Incident(Base):
-    """One thing that wants a person."""
+    """One thing that wants a person. ``subject_id``: what it is about; ``payload``: what its kind says of it."""
 
     __tablename__ = "incidents"
     __table_args__ = (
         CheckConstraint("(closed_at IS NULL) = (closed_by IS NULL)", name="closed"),
+        CheckConstraint("close_reason IS NULL OR closed_at IS NOT NULL", name="close_reason"),
         Index("ix_incidents_open", "opened_at", postgresql_where=text("closed_at IS NULL")),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     kind: Mapped[str]
+    subject_type: Mapped[str]
+    subject_id: Mapped[str] = mapped_column(index=True)
     summary: Mapped[str]
     payload: Mapped[dict[str, Any]]
     opened_at: Mapped[datetime]
     closed_at: Mapped[datetime | None] = mapped_column(default=None)
     closed_by: Mapped[str | None] = mapped_column(default=None)
+    close_reason: Mapped[str | None] = mapped_column(default=None)

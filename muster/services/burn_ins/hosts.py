@@ -14,6 +14,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import BURN_IN_EDGES, AllocationState, BurnInState, require_edge
 from muster.services.attempts import SCHEDULER_CHANNEL
+from muster.services.burn_ins.abandoned import tell_of_abandoned
 from muster.services.burn_ins.orders import NEVER
 from muster.services.judgement.moves import lock_gpus
 from muster.services.policies import active_policy
@@ -108,6 +109,7 @@ def give_back(unit: UnitOfWork, row: BurnIn, why: str, policy: BurnInPolicy) -> 
     row.deadline_at = None
     if row.tries >= policy.tries_max:
         abandon(unit, row, why)
+        tell_of_abandoned(unit, row, why)
         return
     _move(row, BurnInState.ORDERED)
     unit.emit("gpu.burn_in_given_back", "gpu", row.gpu_uuid, payload=_payload(row, reason=why))

@@ -17,6 +17,7 @@ from muster.domain.errors import MusterError
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import BURN_IN_EDGES, BurnInOutcome, BurnInState, require_edge
+from muster.services.burn_ins.abandoned import close_abandoned
 from muster.services.judgement.judge import judge_findings, policy_version
 from muster.services.judgement.moves import judge_gpus, lock_gpus
 from muster.services.lives import to_ms
@@ -72,6 +73,8 @@ def _judge(units: UnitOfWorkFactory, principal: Principal, burn_in_id: str) -> N
         verdict = verdict_of(figures_of(row), [figures_of(peer) for peer in peers], policy.health.burn_in)
         is_news = is_first or verdict.outcome is not row.outcome
         _store(unit, row, verdict, len(peers))
+        if is_first:
+            close_abandoned(unit, row)
         if is_news:
             _act(unit, gpu, row, verdict, policy)
 

@@ -12,12 +12,13 @@ from health import breaker
 from health.breaker import BreakerState, FleetCounts, GpuPlace
 from health.gpu_case import GpuCase, Move, score_of
 from health.standing import decide, next_look_ms
-from muster.db.models import Allocation, AllocationGpu, Breaker, Gpu, GpuStandingChange, Incident, Node
+from muster.db.models import Allocation, AllocationGpu, Breaker, Gpu, GpuStandingChange, Node
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, TenantId
+from muster.domain.incidents import IncidentKind
 from muster.domain.states import AllocationState, Standing
-from muster.identity import new_id
 from muster.services.attempts import SCHEDULER_CHANNEL
+from muster.services.incidents import open_incident
 from muster.services.judgement.repairs import end_repair, past_repairs
 from muster.services.judgement.rows import case_of, contact_of, evidence_about
 from muster.services.lives import to_ms, to_time
@@ -123,12 +124,8 @@ def ruled(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy) -> tupl
 def _open_incident(unit: UnitOfWork, found: breaker.BreakerIncident) -> None:
     scopes = ", ".join(f"{scope} (cap {cap})" for scope, cap in sorted(found.caps.items()))
     summary = f"the quarantine breaker opened: {scopes}; {len(found.gpu_uuids)} GPUs wait for a person"
-    incident_id = new_id("incident")
     payload = {"scopes": dict(found.caps), "gpus": list(found.gpu_uuids)}
-    unit.session.add(
-        Incident(id=incident_id, kind="breaker_open", summary=summary, payload=payload, opened_at=unit.now)
-    )
-    unit.emit("incident.opened", "incident", incident_id, payload={"kind": "breaker_open", "reason": summary})
+    open_incident(unit, IncidentKind.BREAKER_OPEN, "breaker", BREAKER, summary, payload)
 
 
 def fleet_counts(session: Session, uuids: Sequence[GpuUuid]) -> FleetCounts:

@@ -93,4 +93,4 @@ def test_a_gpu_that_cannot_be_judged_keeps_the_evidence_that_came(court: Court) 
     court.judge()
     assert ("xid:95", GPU) in court.evidence()
     assert court.standing() is Standing.HEALTHY
-    assert [incident.payload["subject_id"] for incident in court.open_incidents()] == [GPU]
+    assert [incident.subject_id for incident in court.open_incidents()] == [GPU]

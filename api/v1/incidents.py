@@ -1,0 +1,104 @@
+"""Incidents: what wants a person, and the person's word that it is seen to."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from api.bodies import described_by, json_body
+from api.changes import Answer, Changing
+from api.cursors import make_cursor, read_cursor
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import Limit, reading, require_id
+from api.views import time_of
+from muster.db.models import Incident
+from muster.domain.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState
+from muster.domain.principals import Permission, Principal
+from muster.domain.strict import StrictModel, Text
+from muster.services import incidents
+
+router = APIRouter(tags=["fleet"])
+Reader = Annotated[Principal, requires(Permission.INCIDENT_READ)]
+
+
+class Closing(StrictModel):
+    reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
+
+
+@router.get("/incidents")
+def list_incidents(
+    request: Request,
+    principal: Reader,
+    state: Annotated[IncidentState | None, Query()] = None,
+    kind: Annotated[list[IncidentKind] | None, Query(max_length=10)] = None,
+    subject: Annotated[
+        str | None, Query(max_length=256, pattern=r"^[!-~]+$", description="the id of what it is about")
+    ] = None,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """The newest first; ``next_cursor`` is null on the last page."""
+    dependencies = dependencies_of(request)
+    kinds = sorted(kind or [])
+    filters = {"path": "incidents", "state": state, "kinds": kinds, "subject": subject}
+    before = None
+    if cursor is not None:
+        (before,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
+    found = reading(
+        dependencies.units,
+        principal,
+        incidents.READ,
+        lambda unit: incidents.list_incidents(
+            unit, state=state, kinds=kinds, subject_id=subject, before=before, limit=limit + 1
+        ),
+    )
+    page, next_cursor = found[:limit], None
+    if len(found) > limit:
+        next_cursor = make_cursor(dependencies.secret_key, filters, [page[-1].id])
+    return {"items": [incident_view(row) for row in page], "next_cursor": next_cursor}
+
+
+@router.get("/incidents/{incident_id}")
+def show_incident(incident_id: str, request: Request, principal: Reader) -> dict[str, Any]:
+    """One with all that its kind says of it."""
+    found_id = require_id("incident", incident_id)
+    units = dependencies_of(request).units
+    return incident_view(reading(units, principal, incidents.READ, lambda unit: incidents.get(unit, found_id)))
+
+
+@router.post("/incidents/{incident_id}/close", openapi_extra=described_by(Closing))
+def close_incident(
+    incident_id: str,
+    principal: Annotated[Principal, requires(Permission.INCIDENT_WRITE)],
+    asked: Annotated[Closing, json_body(Closing)],
+    change: Changing,
+) -> JSONResponse:
+    """It is seen to; twice is the same as once. One that a rule closes is refused, with the way to close it."""
+    found_id = require_id("incident", incident_id)
+    return change.run(
+        principal,
+        incidents.CLOSE,
+        lambda unit: incidents.close(unit, found_id, reason=asked.reason),
+        lambda row: Answer(incident_view(row)),
+    )
+
+
+def incident_view(row: Incident) -> dict[str, Any]:
+    """``closes``: how one closes that no person may close by hand."""
+    is_open = row.closed_at is None
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "state": IncidentState.OPEN if is_open else IncidentState.CLOSED,
+        "subject_type": row.subject_type,
+        "subject_id": row.subject_id,
+        "summary": row.summary,
+        "details": row.payload,
+        "closes": CLOSED_BY_RULE.get(row.kind) if is_open else None,
+        "opened_at": time_of(row.opened_at),
+        "closed_at": time_of(row.closed_at),
+        "closed_by": row.closed_by,
+        "close_reason": row.close_reason,
+    }

@@ -1,0 +1,26 @@
+"""Incidents: the kinds of what wants a person, and which of them a rule closes."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+
+class IncidentKind(StrEnum):
+    BREAKER_OPEN = "breaker_open"
+    BURN_IN_ABANDONED = "burn_in_abandoned"
+    JUDGE_FAILED = "judge_failed"
+    QUOTA_BELOW_HOLDINGS = "quota_below_holdings"
+    SUSPECT_PROGRAM = "suspect_program"
+
+
+class IncidentState(StrEnum):
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+CLOSED_BY_RULE: Final[Mapping[str, str]] = {
+    IncidentKind.BREAKER_OPEN: "Close its scopes with `muster breaker close`: it closes with the last of them.",
+    IncidentKind.JUDGE_FAILED: "It is judged again every ten minutes, and closes once that succeeds.",
+    IncidentKind.SUSPECT_PROGRAM: "Release its job with `muster job release`: it closes with that.",
+}
+"""Kind → how one closes. Persons close the others."""
