@@ -2,7 +2,8 @@
 
 Found from what stands in the database, not from a message: a quarantine whose evacuation was interrupted is carried
 out by the next round. Where the finding threatens correctness the job stops at once, and its checkpoints since the
-fault's onset (minus a margin) are TAINTED; else it is given time for a checkpoint.
+fault's onset (minus a margin) are TAINTED; else it is given time for a checkpoint. Such a finding does not wait for the
+breaker (I10): the GPU keeps its standing under a placement hold, and its job leaves.
 """
 
 from collections.abc import Sequence
@@ -12,22 +13,27 @@ from typing import Final
 from sqlalchemy import or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
+from health.standing import decide
 from muster.db.models import Allocation, AllocationGpu, Attempt, EvidenceRow, Gpu, GpuStandingChange
 from muster.domain.ids import AttemptId, EvidenceId, GpuUuid, JobId
 from muster.domain.policy import Policy
 from muster.domain.principals import Principal
 from muster.domain.states import STOP_URGENCY, AllocationState, AttemptState, Standing, StopReason
 from muster.services.attempts import LoadedAttempt, lock_attempt, stop_attempt
+from muster.services.judgement.moves import cases_of
+from muster.services.judgement.placement_holds import MAY_COMPUTE_WRONG
+from muster.services.lives import to_ms
 from muster.services.policies import active_policy
 from muster.services.training import taint
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 
 EVACUATE: Final = declare_action("judge.evacuate")
 OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
+TO_BE_LEFT: Final = or_(Gpu.standing.in_(OUT), MAY_COMPUTE_WRONG)
 
 
 def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Each attempt that holds a GPU which is out, and that nothing as urgent stops yet. Returns how many.
+    """Each attempt that holds a GPU which is to be left, and that nothing as urgent stops yet. Returns how many.
 
     One that fails does not keep the others: its fault is raised when all have had their turn.
     """
@@ -43,7 +49,7 @@ def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
                 Attempt.ending_cause.is_(None),
                 or_(Attempt.stop_reason.is_(None), Attempt.stop_reason.not_in(urgent)),
                 AllocationGpu.state == AllocationState.HELD,
-                Gpu.standing.in_(OUT),
+                TO_BE_LEFT,
             )
             .distinct()
         )
@@ -84,14 +90,14 @@ def _gpus_out(unit: UnitOfWork, loaded: LoadedAttempt) -> list[GpuUuid]:
         select(Gpu.uuid)
         .join(AllocationGpu, AllocationGpu.gpu_uuid == Gpu.uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .where(Allocation.attempt_id == loaded.attempt.id, Gpu.standing.in_(OUT))
+        .where(Allocation.attempt_id == loaded.attempt.id, TO_BE_LEFT)
         .order_by(Gpu.uuid)
     )
     return list(unit.session.scalars(query).all())
 
 
 def _grounds(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> Sequence[EvidenceRow]:
-    """The evidence that each GPU's newest move was decided on."""
+    """The evidence that each GPU's newest move was decided on, or is, where the breaker holds it back."""
     newest = (
         select(GpuStandingChange.evidence_ids)
         .where(GpuStandingChange.gpu_uuid.in_(gpus), GpuStandingChange.target.in_(OUT))
@@ -99,7 +105,15 @@ def _grounds(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> Sequence[EvidenceRow]
         .order_by(GpuStandingChange.gpu_uuid, GpuStandingChange.id.desc())
     )
     cited = [EvidenceId(each) for ids in unit.session.scalars(newest) for each in ids]
+    cited += _held_back_on(unit, gpus)
     return unit.session.scalars(select(EvidenceRow).where(EvidenceRow.id.in_(cited))).all()
+
+
+def _held_back_on(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> list[EvidenceId]:
+    rows = unit.session.scalars(select(Gpu).where(Gpu.uuid.in_(gpus), Gpu.standing.not_in(OUT))).all()
+    policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
+    moves = [decide(case, now_ms, policy) for case in cases_of(unit, rows).values()]
+    return [evidence_id for move in moves if move is not None for evidence_id in move.evidence_ids]
 
 
 def _taint(unit: UnitOfWork, loaded: LoadedAttempt, gpus: Sequence[GpuUuid], onset: datetime, policy: Policy) -> int:

@@ -19,6 +19,7 @@ from muster.domain.incidents import IncidentKind
 from muster.domain.states import AllocationState, Standing
 from muster.services.attempts import SCHEDULER_CHANNEL
 from muster.services.incidents import open_incident
+from muster.services.judgement.placement_holds import keep_holds
 from muster.services.judgement.repairs import end_repair, past_repairs
 from muster.services.judgement.rows import case_of, contact_of, evidence_about
 from muster.services.lives import to_ms, to_time
@@ -45,7 +46,8 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
     cases = cases_of(unit, gpus)
     moves = [move for case in cases.values() if (move := decide(case, now_ms, policy)) is not None]
     allowed = ruled(unit, moves, policy) if moves else ()
-    held_back = {move.gpu_uuid for move in moves} - {move.gpu_uuid for move in allowed}
+    held_back = {move.gpu_uuid: move for move in moves if move not in allowed}
+    keep_holds(unit, gpus, held_back)
     for gpu in gpus:
         _store_score(gpu, cases[gpu.uuid], policy, now_ms, is_held_back=gpu.uuid in held_back)
     by_uuid = {gpu.uuid: gpu for gpu in gpus}

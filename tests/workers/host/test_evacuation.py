@@ -7,12 +7,14 @@ import pytest
 from sqlalchemy import select
 
 from health.admission import AdmissionFacts, Refusal, refusal_of
-from muster.db.models import Breaker, Checkpoint, EvidenceRow, Gpu, GpuStandingChange, Incident, StoredSignal
+from muster.db.models import Breaker, Checkpoint, Cordon, EvidenceRow, Gpu, GpuStandingChange, Incident, StoredSignal
 from muster.domain.ids import GpuUuid, JobId
 from muster.domain.policy import DEFAULT_POLICY, DispatchPolicy, EvacuationPolicy, Policy
 from muster.domain.principals import system_principal
 from muster.domain.states import CheckpointStatus, Contact, JobState, Standing
+from muster.services.judgement import interventions
 from muster.services.judgement.evacuation import evacuate_once
+from muster.services.judgement.interventions import DISMISS
 from muster.services.judgement.judge import judge_once
 from muster.services.policies import ACTIVATE, store_policy
 from tests.fleet_factory import OPERATOR
@@ -127,6 +129,55 @@ def test_past_the_breaker_moves_are_proposed_and_one_incident_opens(host: HostCa
         (incident,) = session.scalars(select(Incident)).all()
         assert incident.kind == "breaker_open"
         assert session.get_one(Breaker, "quarantine").state["open_since_ms"]
+
+
+def test_what_the_breaker_holds_back_takes_nothing_new_until_it_is_over(host: HostCase) -> None:
+    signal(host, 95, FIRST)
+    judge_once(host.fleet.units, JUDGE)
+    signal(host, 79, SECOND)
+    judge_once(host.fleet.units, JUDGE)
+    assert standing(host, SECOND) is Standing.HEALTHY
+    job_id = host.submit("pass")
+    host.fleet.cycle()
+    assert host.fleet.job(job_id).state is JobState.QUEUED
+    assert "1 cordoned" in host.fleet.job(job_id).state_reason
+    judge_once(host.fleet.units, JUDGE)
+    (hold,) = holds(host)
+    assert (hold.gpu_uuid, hold.reason_code) == (SECOND, "quarantine_held_back")
+    assert hold.reason.startswith("its quarantine waits for the breaker: XID 79")
+    with host.fleet.units.begin(OPERATOR, DISMISS) as unit:
+        interventions.dismiss(unit, SECOND, evidence(host)[-1].id, reason="a loose cable")
+    judge_once(host.fleet.units, JUDGE)
+    assert not holds(host)
+    host.fleet.cycle()
+    assert host.fleet.job(job_id).state is JobState.ACTIVE
+
+
+def test_results_that_may_be_wrong_do_not_wait_for_the_breaker(host: HostCase) -> None:
+    job_id = host.submit(TRAINS, stop_grace_s=30)
+    host.turn_until(lambda: len(checkpoints(host, job_id)) == 2)
+    (held,) = host.fleet.attempts(job_id)[0].hosts[0].gpus
+    other = SECOND if held == FIRST else FIRST
+    signal(host, 95, other)
+    judge_once(host.fleet.units, JUDGE)
+    assert evacuate_once(host.fleet.units, JUDGE) == 0
+    signal(host, 79, held)
+    judge_once(host.fleet.units, JUDGE)
+    assert evacuate_once(host.fleet.units, JUDGE) == 0, "a GPU that is off the bus computes nothing wrong"
+    signal(host, 95, held)
+    judge_once(host.fleet.units, JUDGE)
+    assert standing(host, held) is Standing.HEALTHY
+    assert evacuate_once(host.fleet.units, JUDGE) == 1
+    assert evacuate_once(host.fleet.units, JUDGE) == 0, "once is enough"
+    host.turn_until(lambda: host.fleet.attempts(job_id)[0].attempt.cause == "evacuated", timeout_s=60)
+    old, *new = checkpoints(host, job_id)
+    assert old.status is CheckpointStatus.VERIFIED
+    assert {row.status for row in new} == {CheckpointStatus.TAINTED}
+
+
+def holds(host: HostCase) -> list[Cordon]:
+    with host.fleet.units.read() as session:
+        return list(session.scalars(select(Cordon).where(Cordon.released_at.is_(None))))
 
 
 def test_the_job_leaves_and_goes_on_from_before_the_fault(host: HostCase) -> None:

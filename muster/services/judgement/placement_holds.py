@@ -1,0 +1,66 @@
+"""Placement holds: a GPU whose quarantine waits for the breaker takes nothing new meanwhile.
+
+A hold is a cordon of the judge's, which no cap limits: it stands as long as the rules would quarantine the GPU. One
+that is there because results may be wrong also takes what runs off the GPU, as I10 lets it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import exists, select
+
+from health.gpu_case import Move
+from muster.db.models import Cordon, Gpu
+from muster.domain.ids import GpuUuid
+from muster.identity import new_id
+from muster.services.attempts import SCHEDULER_CHANNEL
+from muster.services.unit_of_work import UnitOfWork
+
+HELD_BACK: Final = "quarantine_held_back"
+CORRECTNESS: Final = "correctness_at_risk"
+_CODES: Final = (HELD_BACK, CORRECTNESS)
+
+MAY_COMPUTE_WRONG: Final = exists().where(
+    Cordon.gpu_uuid == Gpu.uuid, Cordon.reason_code == CORRECTNESS, Cordon.released_at.is_(None)
+)
+"""Of a GPU in a query: measured evidence threatens correctness, and the breaker holds its quarantine back."""
+
+
+def keep_holds(unit: UnitOfWork, gpus: Sequence[Gpu], held_back: Mapping[GpuUuid, Move]) -> None:
+    """Holds on exactly those of ``gpus`` (locked) whose quarantine is held back; a scope that closes ends them."""
+    standing = select(Cordon).where(
+        Cordon.gpu_uuid.in_([gpu.uuid for gpu in gpus]), Cordon.reason_code.in_(_CODES), Cordon.released_at.is_(None)
+    )
+    wanted = {uuid: _code(move) for uuid, move in held_back.items()}
+    kept: set[GpuUuid] = set()
+    for cordon in unit.session.scalars(standing.order_by(Cordon.id)):
+        if cordon.gpu_uuid is not None and wanted.get(cordon.gpu_uuid) == cordon.reason_code:
+            kept.add(cordon.gpu_uuid)
+        else:
+            cordon.released_at, cordon.released_by = unit.now, unit.principal.name
+            _tell(unit, cordon, "uncordoned")
+    for uuid in sorted(held_back.keys() - kept):
+        _hold(unit, held_back[uuid])
+
+
+def _code(move: Move) -> str:
+    return CORRECTNESS if move.threatens_correctness else HELD_BACK
+
+
+def _hold(unit: UnitOfWork, move: Move) -> None:
+    cordon = Cordon(
+        id=new_id("cordon"),
+        gpu_uuid=move.gpu_uuid,
+        reason_code=_code(move),
+        reason=f"its quarantine waits for the breaker: {move.words}",
+        owner=unit.principal.name,
+        created_at=unit.now,
+    )
+    unit.session.add(cordon)
+    _tell(unit, cordon, "cordoned")
+
+
+def _tell(unit: UnitOfWork, cordon: Cordon, what: str) -> None:
+    payload = {"cordon_id": cordon.id, "reason_code": cordon.reason_code, "reason": cordon.reason}
+    unit.emit(f"gpu.{what}", "gpu", str(cordon.gpu_uuid), payload=payload)
+    unit.wake(SCHEDULER_CHANNEL)
