@@ -16,6 +16,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import AllocationState, BurnInState, Contact, Standing
 from muster.identity import new_id
+from muster.services import cohorts
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from scheduler.planner import GpuView
@@ -41,12 +42,7 @@ class GpuInventory:
     @property
     def attributes(self) -> Mapping[str, Attribute]:
         """What a policy's cohorts may ask of it; what a host does not claim is not known."""
-        return {
-            "model": self.model,
-            "memory_bytes": self.memory_bytes,
-            "compute_capability": self.compute_capability,
-            "driver_version": self.driver_version,
-        }
+        return {name: getattr(self, name) for name in cohorts.ATTRIBUTES}
 
 
 def list_nodes(unit: UnitOfWork) -> Sequence[Node]:
@@ -173,9 +169,10 @@ def enrol_node(
 def add_gpus(unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuInventory]) -> None:
     """GPUs that no node has, each UNPROVEN. The caller leaves the trace."""
     unit.principal.require(Permission.NODE_WRITE)
-    cohorts = active_policy(unit.session).health.cohort
+    cohorts.hold_policy(unit.session)
+    policy = active_policy(unit.session).health.cohort
     for gpu in gpus:
-        _enrol_gpu(unit, node_id, gpu, cohort_key(gpu.attributes, cohorts))
+        _enrol_gpu(unit, node_id, gpu, cohort_key(gpu.attributes, policy))
 
 
 def _enrol_gpu(unit: UnitOfWork, node_id: NodeId, gpu: GpuInventory, cohort: str) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from muster.db.models import PolicyVersion
 from muster.domain.policy import DEFAULT_POLICY, Policy
+from muster.services.cohorts import rekey
 from muster.services.unit_of_work import UnitOfWork, declare_action
 
 ACTIVATE: Final = declare_action("policy.activate")
@@ -29,8 +30,11 @@ def active_policy(session: Session) -> Policy:
 
 
 def store_policy(unit: UnitOfWork, policy: Policy, *, reason: str) -> int:
-    """Make ``policy`` the active one. Returns its version."""
-    for row in unit.session.scalars(select(PolicyVersion).where(PolicyVersion.is_active).with_for_update()):
+    """Make ``policy`` the active one, also for the cohorts of the GPUs that are enrolled. Returns its version."""
+    before = active_policy(unit.session)
+    # Not FOR UPDATE: whoever holds a GPU writes moves that name a policy, and the cohorts wait for GPUs below.
+    active = select(PolicyVersion).where(PolicyVersion.is_active).with_for_update(key_share=True)
+    for row in unit.session.scalars(active):
         row.is_active = False
     unit.session.flush()
     row = PolicyVersion(
@@ -44,4 +48,14 @@ def store_policy(unit: UnitOfWork, policy: Policy, *, reason: str) -> int:
     unit.session.flush()
     unit.emit("policy.activated", "policy", str(row.version), payload={"version": row.version, "reason": reason})
     unit.audit("policy.activate", "policy", str(row.version), reason=reason)
+    if set(before.health.cohort.attributes) != set(policy.health.cohort.attributes):
+        _rekey(unit, policy, row.version, reason)
     return row.version
+
+
+def _rekey(unit: UnitOfWork, policy: Policy, version: int, reason: str) -> None:
+    num_gpus = rekey(unit.session, policy.health.cohort)
+    detail = {"version": version, "attributes": list(policy.health.cohort.attributes), "num_gpus": num_gpus}
+    unit.emit("policy.cohorts_rekeyed", "policy", str(version), payload=detail)
+    unit.audit("policy.rekey_cohorts", "policy", str(version), reason=reason, detail=detail)
+    unit.wake("muster_scheduler")

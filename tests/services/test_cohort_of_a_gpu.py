@@ -1,9 +1,11 @@
 """Which GPUs may be mixed is the policy's word, written down when a GPU is enrolled."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from sqlalchemy import select
 
-from muster.db.models import Gpu
+from muster.db.models import AuditEntry, Event, Gpu
 from muster.domain.health_policy import CohortPolicy, HealthPolicy
 from muster.domain.ids import GpuUuid
 from muster.domain.policy import DEFAULT_POLICY, Policy
@@ -37,3 +39,59 @@ def test_gpus_are_of_one_cohort_when_the_policys_attributes_are_equal(
         keys = session.scalars(select(Gpu.cohort_key).order_by(Gpu.slot_index)).all()
     assert keys[0] == keys[2]
     assert len(set(keys)) == num_cohorts
+
+
+def _keys(units: UnitOfWorkFactory) -> list[str]:
+    with units.read() as session:
+        return list(session.scalars(select(Gpu.cohort_key).order_by(Gpu.slot_index)))
+
+
+def _store(units: UnitOfWorkFactory, policy: Policy) -> None:
+    with units.begin(OPERATOR, policies.ACTIVATE) as unit:
+        policies.store_policy(unit, policy, reason="finer cohorts")
+
+
+def _enrol(units: UnitOfWorkFactory) -> None:
+    with units.begin(OPERATOR, fleet.ENROL) as unit:
+        fleet.enrol_node(unit, "gpu-01", [_gpu(0, "570"), _gpu(1, "580"), _gpu(2, "570")], address="10.0.0.1")
+
+
+def _traces(units: UnitOfWorkFactory) -> tuple[list[Event], list[AuditEntry]]:
+    with units.read() as session:
+        events = session.scalars(select(Event).where(Event.kind == "policy.cohorts_rekeyed").order_by(Event.at)).all()
+        entries = session.scalars(select(AuditEntry).where(AuditEntry.action == "policy.rekey_cohorts")).all()
+        return list(events), list(entries)
+
+
+def test_a_policy_with_other_attributes_moves_enrolled_gpus_to_its_cohorts(units: UnitOfWorkFactory) -> None:
+    _enrol(units)
+    apart = _keys(units)
+    _store(units, MODEL_ALONE)
+    assert _keys(units) == ["model=H100"] * 3
+    _store(units, DEFAULT_POLICY)
+    assert _keys(units) == apart
+    events, entries = _traces(units)
+    assert [event.payload["num_gpus"] for event in events] == [3, 3]
+    assert {entry.reason for entry in entries} == {"finer cohorts"}
+    with units.read() as session:
+        assert set(session.scalars(select(Gpu.version))) == {3}, "who read the GPU before is told that it changed"
+
+
+def test_a_policy_with_the_same_attributes_touches_no_gpu(units: UnitOfWorkFactory) -> None:
+    _enrol(units)
+    turned = CohortPolicy(attributes=tuple(reversed(CohortPolicy().attributes)))
+    _store(units, DEFAULT_POLICY.model_copy(update={"health": HealthPolicy(cohort=turned)}))
+    assert _traces(units) == ([], [])
+    with units.read() as session:
+        assert set(session.scalars(select(Gpu.version))) == {1}
+
+
+def test_gpus_enrolled_while_a_policy_becomes_active_are_of_its_cohorts(units: UnitOfWorkFactory) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with units.begin(OPERATOR, fleet.ENROL) as unit:
+            fleet.enrol_node(unit, "gpu-01", [_gpu(0, "570")], address="10.0.0.1")
+            storing = pool.submit(_store, units, MODEL_ALONE)
+            with pytest.raises(TimeoutError):
+                storing.result(timeout=1.0)
+        storing.result(timeout=30)
+    assert _keys(units) == ["model=H100"]
