@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
-from muster.db.models import Attempt, Event, Job, Node, OutboxMessage
+from muster.db.models import Attempt, Event, Gpu, Incident, Job, Node, OutboxMessage
 from muster.domain.errors import UnavailableError
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState
 from muster.services.unit_of_work import UnitOfWorkFactory
@@ -36,12 +36,17 @@ class DatabaseFigures(Collector):
             live = select(Attempt.state, func.count()).where(Attempt.state != AttemptState.ENDED)
             attempts = session.execute(live.group_by(Attempt.state)).all()
             nodes = session.execute(select(Node.contact, func.count()).group_by(Node.contact)).all()
+            gpus = session.execute(select(Gpu.standing, func.count()).group_by(Gpu.standing)).all()
+            opened = select(Incident.kind, func.count()).where(Incident.closed_at.is_(None))
+            incidents = session.execute(opened.group_by(Incident.kind)).all()
             waiting = (OutboxMessage.sent_at.is_(None), OutboxMessage.dead_at.is_(None))
             pending = session.execute(select(func.count(), func.min(OutboxMessage.created_at)).where(*waiting)).one()
             unsequenced = session.scalar(select(func.count()).where(Event.position.is_(None))) or 0
         yield _by_state("muster_jobs", "Open jobs by state", "state", dict(jobs))
         yield _by_state("muster_attempts", "Live attempts by state", "state", dict(attempts))
         yield _by_state("muster_nodes", "Nodes by contact", "contact", dict(nodes))
+        yield _by_state("muster_gpus", "GPUs by standing", "standing", dict(gpus))
+        yield _by_state("muster_incidents_open", "Open incidents by kind", "kind", dict(incidents))
         yield GaugeMetricFamily("muster_outbox_pending", "Messages not yet sent", value=pending[0])
         oldest: datetime | None = pending[1]
         age_s = 0.0 if oldest is None else (self._units.clock() - oldest).total_seconds()

@@ -2,16 +2,23 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
 
+from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading
 from api.views import gpu_view, node_view
+from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
+from muster.domain.states import Standing
 from muster.services import fleet
+from muster.services.gpu_lists import GpuFilter, list_gpus
 
 router = APIRouter(tags=["fleet"])
+Printable = Annotated[str | None, Query(max_length=128, pattern=r"^[ -~]+$")]
+GPUS_A_PAGE = 1000
 
 
 @router.get("/nodes")
@@ -21,11 +28,35 @@ def list_nodes(request: Request, principal: Annotated[Principal, requires(Permis
 
 
 @router.get("/gpus")
-def list_gpus(request: Request, principal: Annotated[Principal, requires(Permission.GPU_READ)]) -> dict[str, Any]:
-    found, overrides = reading(
-        dependencies_of(request).units,
+def list_all_gpus(
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.GPU_READ)],
+    standing: Annotated[list[Standing] | None, Query(max_length=10)] = None,
+    node: Printable = None,
+    model: Annotated[Printable, Query(description="a part of its model's name, in any case")] = None,
+    below: Annotated[float | None, Query(ge=0, le=101, description="only scores under this")] = None,
+    uuid: Annotated[Printable, Query(description="its beginning, its end, or both with .. between")] = None,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Annotated[int, Query(ge=1, le=GPUS_A_PAGE, description="how many items a page holds")] = GPUS_A_PAGE,
+) -> JSONResponse:
+    """By node and slot; ``next_cursor`` is null on the last page."""
+    dependencies = dependencies_of(request)
+    standings = sorted(standing or [])
+    filters = {"path": "gpus", "standings": standings, "node": node, "model": model, "below": below, "uuid": uuid}
+    wanted = GpuFilter(standings, None if node is None else NodeId(node), model, below, uuid)
+    after = None
+    if cursor is not None:
+        node_id, slot = read_cursor(dependencies.secret_key, filters, cursor, length=2)
+        after = (NodeId(node_id), int(slot))
+    found = reading(
+        dependencies.units,
         principal,
         fleet.READ,
-        lambda unit: (fleet.list_gpus(unit), fleet.overrides_in_force(unit)),
+        lambda unit: list_gpus(unit, wanted, after=after, limit=limit + 1),
     )
-    return {"items": [gpu_view(gpu, overrides.get(gpu.uuid)) for gpu in found], "next_cursor": None}
+    page, next_cursor = found[:limit], None
+    if len(found) > limit:
+        last = page[-1].gpu
+        next_cursor = make_cursor(dependencies.secret_key, filters, [last.node_id, str(last.slot_index)])
+    items = [gpu_view(each.gpu, each.override) for each in page]
+    return JSONResponse({"items": items, "next_cursor": next_cursor})

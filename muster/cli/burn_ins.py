@@ -23,11 +23,10 @@ def list_burn_ins(
     with open_client(as_operator=True) as client:
         filters = {"gpu": None if gpu is None else named(client, gpu), "node": node, "state": state}
         found = client.burn_ins(**{name: value for name, value in filters.items() if value is not None})
-        every = [] if as_json else client.gpus()
     if as_json:
         print_json(found)
         return
-    short = shortened([gpu["uuid"] for gpu in every])
+    short = shortened(sorted({item["gpu_uuid"] for item in found}), is_whole_fleet=False)
     rows = [(item["id"], short[item["gpu_uuid"]], verdict_words(item), age(item["ordered_at"])) for item in found]
     print_table(("BURN-IN", "GPU", "VERDICT", "AGE"), rows, empty="There are no burn-ins.")
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ import httpx
 import typer
 
 from muster.cli.exits import CommandError, Exit, exit_of
+from muster.cli.fleet_findings import Finding, fleet_findings
 from muster.cli.output import AsJson, print_json
 from muster.cli.profile import find_profile, open_client
 from muster.settings import load_settings
@@ -22,15 +22,11 @@ from muster.settings import load_settings
 MAX_SKEW_S: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    name: str
-    verdict: Literal["ok", "warn", "fail"]
-    words: str
-
-
 def doctor(state_dir: Path = Path(".muster"), *, as_json: AsJson = False) -> int:
-    """Check settings, interpreter, torch, state folder, control plane, key and clock."""
+    """Check settings, interpreter, torch, state folder, control plane, key and clock; tell of the fleet.
+
+    A warning leaves the exit code 0.
+    """
     findings = list(_findings(state_dir))
     if as_json:
         print_json([{"name": item.name, "verdict": item.verdict, "words": item.words} for item in findings])
@@ -93,6 +89,7 @@ def _control_plane() -> Iterator[Finding]:
     yield Finding("control plane", "ok", f"{profile.api_url}, version {answer.json()['version']}")
     yield _clock(answer)
     yield _checked("key", _key_words)
+    yield from fleet_findings()
 
 
 def _clock(answer: httpx.Response) -> Finding:

@@ -1,5 +1,6 @@
 """``muster gpu``."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
@@ -19,6 +20,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, a
 Step = Literal["start", "finish", "fail"]
 Action = Literal["reset", "reboot", "power_cycle", "field_diagnosis", "swap", "other"]
 LEFT_OUT: Final = ".."
+_UUID_PART: Final = re.compile(r"[!-~]{1,128}")
 
 
 @app.command("list")
@@ -31,25 +33,19 @@ def list_gpus(
     as_json: AsJson = False,
 ) -> None:
     """Every GPU with its standing and score."""
+    standings = [name.upper() for name in standing or []] or None
+    filters = {"standing": standings, "node": node, "model": model, "below": below}
+    is_whole_fleet = all(value is None for value in filters.values())
     with open_client(as_operator=True) as client:
-        every = client.gpus()
-    wanted = {name.upper() for name in standing or []}
-    found = [
-        gpu
-        for gpu in every
-        if (not wanted or gpu["standing"] in wanted)
-        and (node is None or gpu["node_id"] == node)
-        and (model is None or model.lower() in gpu["model"].lower())
-        and (below is None or (gpu["score"] is not None and gpu["score"] < below))
-    ]
+        found = client.gpus(**filters)
     if as_json:
         print_json(found)
         return
-    short = shortened([gpu["uuid"] for gpu in every])
+    short = shortened([gpu["uuid"] for gpu in found], is_whole_fleet=is_whole_fleet)
     rows = [
         (short[gpu["uuid"]], gpu["slot_index"], gpu["model"], standing_words(gpu), score_words(gpu)) for gpu in found
     ]
-    empty = "No GPU is like that." if every else "No GPUs are enrolled."
+    empty = "No GPUs are enrolled." if is_whole_fleet else "No GPU is like that."
     print_table(("GPU", "SLOT", "MODEL", "STANDING", "SCORE"), rows, empty=empty)
 
 
@@ -112,7 +108,7 @@ def reinstate(gpu: GpuName, reason: Reason, *, dry_run: DryRun = False, as_json:
 
 def named(client: RestClient, text: str) -> str:
     """The UUID that ``text`` begins, ends or shortens, where it is one GPU's alone. Raises ``CommandError``."""
-    uuids = [str(gpu["uuid"]) for gpu in client.gpus()]
+    uuids = [str(gpu["uuid"]) for gpu in client.gpus(uuid=text)] if _UUID_PART.fullmatch(text) else []
     if text in uuids:
         return text
     head, is_short, tail = text.partition(LEFT_OUT)
@@ -128,9 +124,13 @@ def named(client: RestClient, text: str) -> str:
     raise CommandError(f"{text!r} could be {len(found)} GPUs", f"Such as {found[0]} or {found[1]}.", Exit.USAGE)
 
 
-def shortened(uuids: list[str]) -> dict[str, str]:
-    """UUID → its beginning, or its beginning and end, where that tells all of them apart; else as it is."""
-    for head, tail in ((12, 0), (12, 4), (17, 4), (17, 8)):
+def shortened(uuids: list[str], *, is_whole_fleet: bool = True) -> dict[str, str]:
+    """UUID → its beginning, or its beginning and end, where that tells all of them apart; else as it is.
+
+    Where they are not the whole fleet, as much stays as tells them from the others too.
+    """
+    lengths = ((12, 0), (12, 4), (17, 4), (17, 8))
+    for head, tail in lengths if is_whole_fleet else lengths[2:]:
         short = {uuid: _shortened(uuid, head, tail) for uuid in uuids}
         if len(set(short.values())) == len(short):
             return short

@@ -95,7 +95,7 @@ def _faults_file() -> Path:
 
 def _known_gpu(text: str) -> str:
     with open_client(as_operator=True) as client:
-        found = [str(gpu["uuid"]) for gpu in client.gpus() if gpu["uuid"] == text or str(gpu["uuid"]).endswith(text)]
+        found = [str(gpu["uuid"]) for gpu in client.gpus(uuid=text) if str(gpu["uuid"]).endswith(text)]
     if len(found) != 1:
         words = f"{len(found)} GPUs end in {text}" if found else f"there is no GPU {text}"
         raise CommandError(words, "`muster gpu list` names them.", Exit.NOT_FOUND)

@@ -158,8 +158,13 @@ class RestClient(GpuCalls):
     def nodes(self) -> list[Document]:
         return self._items("/v1/nodes")
 
-    def gpus(self) -> list[Document]:
-        return self._items("/v1/gpus")
+    def gpus(self, **filters: Any) -> list[Document]:
+        """By node and slot, of all pages. Filters: ``standing``, ``node``, ``model``, ``below``, ``uuid``."""
+        return list(self._pages("/v1/gpus", filters))
+
+    def figures(self) -> str:
+        """The server's gauges and counters in Prometheus' text."""
+        return self._repeating("GET", "/metrics").text
 
     def burn_ins(self, **filters: Any) -> list[Document]:
         """The newest order first. Filters: ``gpu``, ``node``, ``state``, ``outcome``."""

@@ -50,22 +50,6 @@ def list_nodes(unit: UnitOfWork) -> Sequence[Node]:
     return unit.session.scalars(select(Node).order_by(Node.name)).all()
 
 
-def list_gpus(unit: UnitOfWork) -> Sequence[Gpu]:
-    unit.principal.require(Permission.GPU_READ)
-    return unit.session.scalars(select(Gpu).order_by(Gpu.node_id, Gpu.slot_index)).all()
-
-
-def overrides_in_force(unit: UnitOfWork) -> dict[GpuUuid, Standing]:
-    """The newest standing that a person has set, of each GPU that has one now."""
-    unit.principal.require(Permission.GPU_READ)
-    query = (
-        select(GpuOverride.gpu_uuid, GpuOverride.standing)
-        .where(GpuOverride.ended_at.is_(None), GpuOverride.until > unit.now)
-        .order_by(GpuOverride.created_at)
-    )
-    return dict(unit.session.execute(query).all())
-
-
 def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None = None) -> list[GpuView]:
     """Each GPU with the facts that admission asks for, in topology order; one query, a row a GPU."""
     held = exists().where(
