@@ -1,16 +1,36 @@
 """What a unit of work leaves besides state: events, audit entries, outbox messages, kept until its end."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
-from muster.db.models import AuditEntry, Event, OutboxMessage
 from muster.domain.ids import EventId, TenantId
 from muster.domain.principals import Principal
+
+_WRITE: Final = """
+WITH event AS (
+    INSERT INTO events (id, at, kind, subject_type, subject_id, tenant_id, payload, caused_by)
+    SELECT id, %(now)s, kind, subject_type, subject_id, tenant_id, payload, %(caused_by)s
+    FROM jsonb_to_recordset(%(events)s::jsonb)
+        AS one (id text, kind text, subject_type text, subject_id text, tenant_id text, payload jsonb)
+), entry AS (
+    INSERT INTO audit_entries (id, at, actor, actor_key_id, role, action, subject_type, subject_id, tenant_id, reason,
+        address, request_id, detail)
+    SELECT id, %(now)s, %(actor)s, %(actor_key_id)s, %(role)s, action, subject_type, subject_id, tenant_id, reason,
+        %(address)s, %(request_id)s, detail
+    FROM jsonb_to_recordset(%(audits)s::jsonb) AS one (id text, action text, subject_type text, subject_id text,
+        tenant_id text, reason text, detail jsonb)
+), message AS (
+    INSERT INTO outbox (topic, key, payload, created_at, next_try_at, tries)
+    SELECT topic, key, payload, %(now)s, %(now)s, 0
+    FROM jsonb_to_recordset(%(messages)s::jsonb) AS one (topic text, key text, payload jsonb)
+)
+SELECT pg_notify(channel, '') FROM unnest(%(channels)s::text[]) AS channel
+"""
 
 
 @dataclass(slots=True)
@@ -37,7 +57,6 @@ class Consequences:
         self._events.append(
             {
                 "id": event_id,
-                "at": self.now,
                 "kind": kind,
                 "subject_type": subject_type,
                 "subject_id": subject_id,
@@ -60,33 +79,18 @@ class Consequences:
         self._audits.append(
             {
                 "id": audit_id,
-                "at": self.now,
-                "actor": self.principal.name,
-                "actor_key_id": self.principal.key_id,
-                "role": self.principal.role,
                 "action": action,
                 "subject_type": subject_type,
                 "subject_id": subject_id,
                 "tenant_id": tenant_id,
                 "reason": reason,
-                "address": self.principal.address,
-                "request_id": self.principal.request_id,
                 "detail": detail,
             }
         )
         return audit_id
 
     def add_message(self, topic: str, key: str, payload: dict[str, Any]) -> None:
-        self._messages.append(
-            {
-                "topic": topic,
-                "key": key,
-                "payload": payload,
-                "created_at": self.now,
-                "next_try_at": self.now,
-                "tries": 0,
-            }
-        )
+        self._messages.append({"topic": topic, "key": key, "payload": payload})
 
     def described(self) -> list[dict[str, Any]]:
         events = [
@@ -98,13 +102,25 @@ class Consequences:
         ]
         return events + messages
 
-    def write(self, session: Session) -> None:
-        """Events, then audit entries, then messages: each batch in the order in which the unit named them."""
-        cause = self._audits[0]["id"] if self._audits else None
-        for table, rows in (
-            (Event, [row | {"caused_by": cause} for row in self._events]),
-            (AuditEntry, self._audits),
-            (OutboxMessage, self._messages),
-        ):
-            if rows:
-                session.execute(insert(table), rows)
+    def write(self, session: Session, channels: Collection[str]) -> None:
+        """Events, audit entries and messages, each in the order in which the unit named them, and a word to those who
+        listen on ``channels``: one statement, whatever there is of each.
+        """
+        if not (self._events or self._audits or self._messages or channels):
+            return
+        session.connection().exec_driver_sql(
+            _WRITE,
+            {
+                "now": self.now,
+                "events": json.dumps(self._events),
+                "caused_by": self._audits[0]["id"] if self._audits else None,
+                "audits": json.dumps(self._audits),
+                "actor": self.principal.name,
+                "actor_key_id": self.principal.key_id,
+                "role": self.principal.role.value,
+                "address": self.principal.address,
+                "request_id": self.principal.request_id,
+                "messages": json.dumps(self._messages),
+                "channels": sorted(channels),
+            },
+        )

@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
-from sqlalchemy import Engine, bindparam, text
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
-from sqlalchemy.types import Text
 
 from muster.db.errors import ContentionError, translated_errors, translation_of
 from muster.db.sessions import TrackedSession, has_changed_state
@@ -27,9 +25,6 @@ Channel = Literal["muster_scheduler", "muster_outbox", "muster_events", "muster_
 PERSON_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN, Role.OPERATOR, Role.AUDITOR})
 """Roles whose every change needs an audit entry (I18). Nodes and our own services leave events."""
 
-_NOTIFY: Final = text("SELECT pg_notify(channel, '') FROM unnest(:channels) AS channel").bindparams(
-    bindparam("channels", type_=ARRAY(Text))
-)
 _RETRY_BASE_S: Final = 0.02
 _RETRY_CAP_S: Final = 1.0
 _CHANCE: Final = secrets.SystemRandom()
@@ -141,13 +136,11 @@ class UnitOfWork:
     def _finish(self) -> None:
         self.session.flush()
         self._assert_traces()
-        self._consequences.write(self.session)
+        self._consequences.write(self.session, self._channels)
         if self.dry_run:
             self.session.expunge_all()
             self.session.rollback()
             return
-        if self._channels:
-            self.session.execute(_NOTIFY, {"channels": sorted(self._channels)})
         failpoint(f"{self.action}.before_commit")
         self.session.commit()
         failpoint(f"{self.action}.after_commit")
