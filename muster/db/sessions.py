@@ -9,7 +9,15 @@ _CHANGED: Final = "muster.is_changed"
 
 
 class TrackedSession(Session):
-    """A ``Session`` that notes flushes and INSERT, UPDATE, DELETE statements; raw text is not looked into."""
+    """A ``Session`` that notes flushes and INSERT, UPDATE, DELETE statements.
+
+    Raw text is not looked into: who sends it calls ``note_change``.
+    """
+
+
+def note_change(session: Session) -> None:
+    """Raw text is about to change state."""
+    session.info[_CHANGED] = True
 
 
 def has_changed_state(session: TrackedSession) -> bool:
@@ -19,10 +27,10 @@ def has_changed_state(session: TrackedSession) -> bool:
 @event.listens_for(TrackedSession, "before_flush")
 def _note_flush(session: Session, _context: Any, _instances: Any) -> None:
     if session.new or session.deleted or any(session.is_modified(instance) for instance in session.dirty):
-        session.info[_CHANGED] = True
+        note_change(session)
 
 
 @event.listens_for(TrackedSession, "do_orm_execute")
 def _note_statement(state: ORMExecuteState) -> None:
     if state.is_insert or state.is_update or state.is_delete:
-        state.session.info[_CHANGED] = True
+        note_change(state.session)

@@ -5,16 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from health.admission import AdmissionFacts
 from health.cohorts import Attribute, cohort_key
-from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, GpuStandingChange, Node
+from muster.db.models import Gpu, GpuOverride, GpuStandingChange, Node
+from muster.db.repositories.admission import FACTS
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
-from muster.domain.states import AllocationState, BurnInState, Contact, Standing
+from muster.domain.states import Contact, Standing
 from muster.identity import new_id
 from muster.services import cohorts
 from muster.services.policies import active_policy
@@ -52,48 +53,13 @@ def list_nodes(unit: UnitOfWork) -> Sequence[Node]:
 
 def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None = None) -> list[GpuView]:
     """Each GPU with the facts that admission asks for, in topology order; one query, a row a GPU."""
-    held = exists().where(
-        AllocationGpu.gpu_uuid == Gpu.uuid,
-        AllocationGpu.state.in_([AllocationState.HELD, AllocationState.CLEANING]),
-    )
-    burning_in = exists().where(BurnIn.gpu_uuid == Gpu.uuid, BurnIn.state == BurnInState.RUNNING)
-    cordoned = exists().where(
-        or_(Cordon.node_id == Gpu.node_id, Cordon.gpu_uuid == Gpu.uuid),
-        Cordon.released_at.is_(None),
-        or_(Cordon.until.is_(None), Cordon.until > now),
-    )
-    override = (
-        select(GpuOverride.standing)
-        .where(GpuOverride.gpu_uuid == Gpu.uuid, GpuOverride.ended_at.is_(None), GpuOverride.until > now)
-        .order_by(GpuOverride.created_at.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    query = (
-        select(
-            Gpu.uuid,
-            Gpu.node_id,
-            Gpu.slot_index,
-            Gpu.cohort_key,
-            Gpu.standing,
-            Gpu.is_mig_enabled,
-            Node.contact,
-            Node.rack,
-            held.label("is_held"),
-            cordoned.label("is_cordoned"),
-            override.label("override"),
-            burning_in.label("is_burning_in"),
-        )
-        .join(Node, Node.id == Gpu.node_id)
-        .order_by(Node.rack, Gpu.node_id, Gpu.slot_index)
-    )
-    if only is not None:
-        query = query.where(Gpu.uuid.in_(only))
-    return [_view(row) for row in session.execute(query)]
+    query = FACTS if only is None else FACTS.where(Gpu.uuid.in_(only))
+    return [_view(row) for row in session.execute(query, {"now": now})]
 
 
-def _view(row: Any) -> GpuView:
-    facts = AdmissionFacts(
+def facts_of(row: Any) -> AdmissionFacts:
+    """What a row of ``FACTS`` says."""
+    return AdmissionFacts(
         standing=row.standing,
         contact=row.contact,
         is_cordoned=row.is_cordoned,
@@ -102,8 +68,11 @@ def _view(row: Any) -> GpuView:
         is_mig_enabled=row.is_mig_enabled,
         override=None if row.override is None else Standing(row.override),
     )
+
+
+def _view(row: Any) -> GpuView:
     path = () if row.rack is None else (row.rack,)
-    return GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts, path=path)
+    return GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts_of(row), path=path)
 
 
 def enrol_node(

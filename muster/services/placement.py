@@ -5,25 +5,25 @@ counts. The partial unique indexes make a double holding impossible in any case 
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from health.admission import refusal_of
-from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Gpu, Job, Node
-from muster.db.repositories.cluster import next_fence
+from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node
+from muster.db.repositories import gangs
 from muster.domain.causes import CAUSE_RULES, Avoid
-from muster.domain.errors import ConflictError
-from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId
+from muster.domain.errors import ConflictError, NotFoundError
+from muster.domain.ids import AllocationId, AttemptId, Fence, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
-from muster.domain.states import AllocationState, AttemptState, Cause, HostPartState, JobState
+from muster.domain.states import Cause, JobState
 from muster.identity import new_id
-from muster.services.attempts import lock_job, ring, step_job
-from muster.services.fleet import gpu_views
+from muster.services.attempts import ring, step_job
+from muster.services.fleet import facts_of
 from muster.services.lives import spec_of, to_ms
 from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
@@ -122,51 +122,49 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     """Commit one gang whole (I5): attempt with its fence, hosts, allocation, rings.
 
     Raises:
+        NotFoundError: there is no such job.
         PlacementLostError: the job or a GPU is no longer as the plan saw it.
     """
     unit.principal.require(Permission.SYSTEM_RUN)
-    job = lock_job(unit, placement.job_id)
+    uuids = sorted(uuid for _, part in placement.parts for uuid in part)
+    job = gangs.lock(unit.session, placement.job_id, uuids)
+    if job is None:
+        raise NotFoundError
     if job.state is not JobState.QUEUED or job.version != placement.version:
         message = f"{job.id} is {job.state} now"
         raise PlacementLostError(message)
-    uuids = sorted(uuid for _, part in placement.parts for uuid in part)
-    _require_admitted(unit, job, uuids, policy)
-    _require_quota(unit, job, len(uuids))
-    holds.let_go(unit, job, holds.PLACED)
-    attempt = _new_attempt(unit, job, placement)
-    _new_allocation(unit, job, attempt, placement)
+    rows = gangs.ask(unit.session, job, uuids, unit.now)
+    _require_there(placement, rows)
+    _require_admitted(job, rows, policy)
+    if rows[0].has_ceiling:
+        _require_quota(unit, job, len(uuids))
+    if rows[0].has_reclaims:
+        holds.let_go(unit, job, holds.PLACED)
     step_job(unit, job, jobs.Placed(), policy)
-    unit.emit(
-        "attempt.placed",
-        "attempt",
-        attempt.id,
-        tenant_id=job.tenant_id,
-        payload={
-            "job_id": job.id,
-            "number": attempt.number,
-            "fence": attempt.fence,
-            "nodes": {node_id: list(part) for node_id, part in placement.parts},
-        },
-    )
-    for node_id, _ in placement.parts:
-        ring(unit, node_id, attempt.id)
-    return attempt.id
+    gang = _gang(job, placement, rows)
+    fence = gangs.write(unit.session, job, gang, unit.now)
+    _tell(unit, job, gang, fence)
+    return gang.attempt_id
 
 
-def _require_admitted(unit: UnitOfWork, job: Job, uuids: Sequence[GpuUuid], policy: Policy) -> None:
-    """I3 and I4 at the moment of commit, under locks."""
-    unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(uuids)).order_by(Gpu.uuid).with_for_update(key_share=True))
-    views = gpu_views(unit.session, unit.now, only=uuids)
-    if len(views) != len(uuids) or len({view.cohort_key for view in views}) != 1:
-        message = "the GPUs are no longer one cohort"
+def _require_there(placement: Placement, rows: Sequence[Row[Any]]) -> None:
+    """Each GPU on its node, and all of one cohort."""
+    planned = {(uuid, node_id) for node_id, part in placement.parts for uuid in part}
+    if {(row.uuid, row.node_id) for row in rows} != planned or len({row.cohort_key for row in rows}) != 1:
+        message = "the GPUs are no longer where they were, or no longer one cohort"
         raise PlacementLostError(message)
-    for view in views:
-        refusal = refusal_of(view.facts, policy.tier(job.tier))
+
+
+def _require_admitted(job: Job, rows: Sequence[Row[Any]], policy: Policy) -> None:
+    """I3 and I4 at the moment of commit, under locks."""
+    tier = policy.tier(job.tier)
+    for row in rows:
+        refusal = refusal_of(facts_of(row), tier)
         if refusal is not None:
-            message = f"{view.uuid} is no longer admitted: {refusal}"
+            message = f"{row.uuid} is no longer admitted: {refusal}"
             raise PlacementLostError(message)
-    if promised := holds.promised_to_others(unit, job.id, uuids):
-        message = f"{promised[0]} is held for another job"
+    if promised := [row.uuid for row in rows if row.is_promised]:
+        message = f"{min(promised)} is held for another job"
         raise PlacementLostError(message)
 
 
@@ -177,67 +175,35 @@ def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
         raise PlacementLostError(refusal)
 
 
-def _new_attempt(unit: UnitOfWork, job: Job, placement: Placement) -> Attempt:
-    spec = spec_of(job)
+def _gang(job: Job, placement: Placement, rows: Sequence[Row[Any]]) -> gangs.Gang:
     first_node = placement.parts[0][0]
-    address = unit.session.scalars(select(Node.address).where(Node.id == first_node)).one()
-    number = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id)) or 0
-    fence = next_fence(unit.session)
-    # A gang on one host meets on a port that the host itself finds free.
-    port = 0 if len(placement.parts) == 1 else RENDEZVOUS_PORTS[fence % len(RENDEZVOUS_PORTS)]
-    attempt = Attempt(
-        id=AttemptId(new_id("attempt")),
-        job_id=job.id,
-        tenant_id=job.tenant_id,
-        number=number + 1,
-        fence=fence,
-        state=AttemptState.PLACED,
-        placed_at=unit.now,
-        on_node_loss=spec.on_node_loss,
-        rendezvous_address=address,
-        rendezvous_port=port,
+    return gangs.Gang(
+        attempt_id=AttemptId(new_id("attempt")),
+        allocation_id=AllocationId(new_id("allocation")),
+        number=(rows[0].last_number or 0) + 1,
+        on_node_loss=spec_of(job).on_node_loss,
+        address=next(row.address for row in rows if row.node_id == first_node),
+        # A gang on one host meets on a port that the host itself finds free.
+        ports=range(1) if len(placement.parts) == 1 else RENDEZVOUS_PORTS,
+        parts=placement.parts,
     )
-    unit.session.add(attempt)
-    unit.session.flush()
-    for node_rank, (node_id, _) in enumerate(placement.parts):
-        unit.session.add(
-            AttemptHost(
-                attempt_id=attempt.id,
-                node_id=node_id,
-                node_rank=node_rank,
-                state=HostPartState.UNCLAIMED,
-                rung_at=unit.now,
-                ring_count=1,
-            )
-        )
-    return attempt
 
 
-def _new_allocation(unit: UnitOfWork, job: Job, attempt: Attempt, placement: Placement) -> None:
-    allocation = Allocation(
-        id=AllocationId(new_id("allocation")),
-        attempt_id=attempt.id,
-        job_id=job.id,
+def _tell(unit: UnitOfWork, job: Job, gang: gangs.Gang, fence: Fence) -> None:
+    unit.emit(
+        "attempt.placed",
+        "attempt",
+        gang.attempt_id,
         tenant_id=job.tenant_id,
-        tier=job.tier,
-        state=AllocationState.HELD,
-        created_at=unit.now,
+        payload={
+            "job_id": job.id,
+            "number": gang.number,
+            "fence": fence,
+            "nodes": {node_id: list(part) for node_id, part in gang.parts},
+        },
     )
-    unit.session.add(allocation)
-    unit.session.flush()
-    for node_rank, (node_id, uuids) in enumerate(placement.parts):
-        for local_index, uuid in enumerate(uuids):
-            unit.session.add(
-                AllocationGpu(
-                    allocation_id=allocation.id,
-                    gpu_uuid=uuid,
-                    node_id=node_id,
-                    node_rank=node_rank,
-                    local_index=local_index,
-                    state=AllocationState.HELD,
-                )
-            )
-    unit.session.flush()
+    for node_id, _ in gang.parts:
+        ring(unit, node_id, gang.attempt_id)
 
 
 def note_waiting(unit: UnitOfWork, waiting: Sequence[Waiting]) -> int:

@@ -10,6 +10,7 @@ from muster.db.engine import SessionLimits, make_engine
 from muster.db.errors import ContentionError
 from muster.db.listening import Wakeups
 from muster.db.models import AuditEntry, Base, Event, OutboxMessage, Tenant
+from muster.db.sessions import note_change
 from muster.domain.errors import UnavailableError
 from muster.domain.ids import KeyId, TenantId
 from muster.domain.principals import Principal, Role, system_principal
@@ -89,6 +90,8 @@ def test_a_change_without_a_trace_is_a_bug(units: UnitOfWorkFactory) -> None:
         unit.session.add(Tenant(id=TenantId("ten_1"), name="silent", created_at=unit.now))
     with pytest.raises(AssertionError, match="I18"), units.begin(SYSTEM, ACTION) as unit:
         unit.session.execute(update(Tenant).values(name="other"))
+    with pytest.raises(AssertionError, match="I18"), units.begin(SYSTEM, ACTION) as unit:
+        note_change(unit.session)
     assert counts(units)[0] == 0
 
 

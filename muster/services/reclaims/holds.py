@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import delete, select
 
 from muster.db.models import GpuHold, Job, Reclaim
-from muster.domain.ids import GpuUuid, JobId
+from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission
 from muster.services.attempts import SCHEDULER_CHANNEL, lock_job
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -21,12 +21,10 @@ def hold(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
         unit.session.add(GpuHold(gpu_uuid=uuid, job_id=job.id, created_at=unit.now))
 
 
-def promised_to_others(unit: UnitOfWork, job_id: JobId | None, gpus: Collection[GpuUuid]) -> list[GpuUuid]:
-    """Which of these GPUs are held for another job. Asked under the locks of the GPUs."""
-    query = select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid.in_(gpus))
-    if job_id is not None:
-        query = query.where(GpuHold.job_id != job_id)
-    return list(unit.session.scalars(query.order_by(GpuHold.gpu_uuid)))
+def promised(unit: UnitOfWork, gpus: Collection[GpuUuid]) -> list[GpuUuid]:
+    """Which of these GPUs are held for a job. Asked under the locks of the GPUs."""
+    query = select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid.in_(gpus)).order_by(GpuHold.gpu_uuid)
+    return list(unit.session.scalars(query))
 
 
 def lapse(unit: UnitOfWork, lapsed: Lapse) -> None:

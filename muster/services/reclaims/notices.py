@@ -146,7 +146,7 @@ def _require_place(
     views = gpu_views(unit.session, unit.now, only=held)
     if len(views) != len(held) or len({view.cohort_key for view in views}) != 1:
         raise ReclaimLostError("the GPUs that would be held are no longer one cohort")
-    if promised := holds.promised_to_others(unit, None, held):
+    if promised := holds.promised(unit, held):
         raise ReclaimLostError(f"{promised[0]} is held for a job already")
     staying = _staying(unit, held, victims)
     for view in views:

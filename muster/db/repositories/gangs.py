@@ -1,0 +1,172 @@
+"""The statements of a placement's commit: lock, ask, write; each takes the whole gang at once.
+
+Who locks and who asks are two statements on purpose: in READ COMMITTED a statement sees what was committed when it
+began, so what is asked together with a lock may be older than the lock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ARRAY, Row, Text, any_, bindparam, exists, func, select
+from sqlalchemy.orm import Session
+
+from muster.db.errors import ContentionError
+from muster.db.models import Attempt, Gpu, GpuHold, Job, Node, Quota, Reclaim
+from muster.db.repositories.admission import FACTS
+from muster.db.sessions import note_change
+from muster.domain.ids import FENCE_EPOCH_BITS, AllocationId, AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
+from muster.domain.job_spec import NodeLossRule
+from muster.domain.states import AllocationState, AttemptState, HostPartState, JobState
+
+_LOCK: Final = """
+WITH job AS (SELECT * FROM jobs WHERE id = %(job_id)s FOR NO KEY UPDATE),
+    gpu AS (
+        SELECT uuid FROM gpus WHERE uuid = ANY(%(uuids)s) AND EXISTS (SELECT FROM job)
+        ORDER BY uuid FOR NO KEY UPDATE
+    )
+SELECT job.id, tenant_id, name, tier, state, state_reason, spec, submitted_by, created_at, updated_at, restarts_used,
+    launch_failures, next_try_at, cancel_requested_at, version, (SELECT count(*) FROM gpu)
+FROM job
+"""  # counted, so that none is left out; and none is locked before the job is
+# Through a subquery the planner takes the array to be as long in a plan for these parameters as in one for any, and so
+# keeps the latter: to plan this query anew takes three times as long as to run it.
+_UUIDS: Final = func.array(select(func.unnest(bindparam("uuids", type_=ARRAY(Text)))).scalar_subquery())
+_ASK: Final = FACTS.where(Gpu.uuid == any_(_UUIDS)).add_columns(
+    Node.address,
+    exists().where(GpuHold.gpu_uuid == Gpu.uuid, GpuHold.job_id != bindparam("job_id")).label("is_promised"),
+    exists().where(Quota.tenant_id == bindparam("tenant_id"), Quota.tier == bindparam("tier")).label("has_ceiling"),
+    select(func.max(Attempt.number))
+    .where(Attempt.job_id == bindparam("job_id"))
+    .scalar_subquery()
+    .label("last_number"),
+    exists()
+    .where(Reclaim.beneficiary_job_id == bindparam("job_id"), Reclaim.hold_ended_at.is_(None))
+    .label("has_reclaims"),
+)
+_WRITE: Final = """
+WITH fence AS (
+    UPDATE cluster SET fence_serial = fence_serial + 1 WHERE id = 1
+    RETURNING epoch, fence_serial AS serial, (epoch::bigint << %(epoch_bits)s) + fence_serial AS number
+), attempt AS (
+    INSERT INTO attempts (id, job_id, tenant_id, number, fence, state, placed_at, on_node_loss, rendezvous_address,
+        rendezvous_port, version)
+    SELECT %(attempt_id)s, %(job_id)s, %(tenant_id)s, %(number)s, fence.number, %(placed)s, %(now)s, %(on_node_loss)s,
+        %(address)s, %(first_port)s + fence.number %% %(num_ports)s, 1
+    FROM fence
+), host AS (
+    INSERT INTO attempt_hosts (attempt_id, node_id, node_rank, state, rung_at, ring_count, is_past_lease)
+    SELECT %(attempt_id)s, node_id, place - 1, %(unclaimed)s, %(now)s, 1, false
+    FROM unnest(%(nodes)s::text[]) WITH ORDINALITY AS part (node_id, place)
+), allocation AS (
+    INSERT INTO allocations (id, attempt_id, job_id, tenant_id, tier, state, created_at)
+    VALUES (%(allocation_id)s, %(attempt_id)s, %(job_id)s, %(tenant_id)s, %(tier)s, %(held)s, %(now)s)
+), gpu AS (
+    INSERT INTO allocation_gpus (allocation_id, gpu_uuid, node_id, node_rank, local_index, state)
+    SELECT %(allocation_id)s, uuid, (%(nodes)s::text[])[node_rank + 1], node_rank, local_index, %(held)s
+    FROM unnest(%(uuids)s::text[], %(node_ranks)s::int[], %(local_indexes)s::int[])
+        AS one (uuid, node_rank, local_index)
+)
+UPDATE jobs SET state = %(state)s, state_reason = %(state_reason)s, updated_at = %(updated_at)s,
+    restarts_used = %(restarts_used)s, launch_failures = %(launch_failures)s, next_try_at = %(next_try_at)s,
+    version = version + 1
+FROM fence WHERE jobs.id = %(job_id)s AND version = %(version)s
+RETURNING fence.epoch, fence.serial
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """One attempt as it is placed. ``parts`` in node rank order; of ``ports`` the fence chooses one."""
+
+    attempt_id: AttemptId
+    allocation_id: AllocationId
+    number: int
+    on_node_loss: NodeLossRule
+    address: str
+    ports: range
+    parts: Sequence[tuple[NodeId, Sequence[GpuUuid]]]
+
+
+def lock(session: Session, job_id: JobId, uuids: Sequence[GpuUuid]) -> Job | None:
+    """The job's row, then its GPUs in id order, locked until the commit. None when there is no such job.
+
+    The session does not follow the ``Job``: what becomes of it is stored by ``write``.
+    """
+    row = session.connection().exec_driver_sql(_LOCK, {"job_id": job_id, "uuids": uuids}).one_or_none()
+    if row is None:
+        return None
+    job = Job(
+        id=row.id,
+        tenant_id=row.tenant_id,
+        name=row.name,
+        tier=row.tier,
+        state=JobState(row.state),
+        state_reason=row.state_reason,
+        spec=row.spec,
+        submitted_by=row.submitted_by,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        restarts_used=row.restarts_used,
+        launch_failures=row.launch_failures,
+        next_try_at=row.next_try_at,
+        cancel_requested_at=row.cancel_requested_at,
+    )
+    job.version = row.version
+    return job
+
+
+def ask(session: Session, job: Job, uuids: Sequence[GpuUuid], now: datetime) -> Sequence[Row[Any]]:
+    """A row a GPU: ``FACTS``, its node's address, whether it is held for another job.
+
+    In each row the same of the locked job: whether its tenant has a ceiling in its tier, the number of its last
+    attempt, whether reclaims still hold something for it.
+    """
+    facts = {"uuids": uuids, "now": now, "job_id": job.id, "tenant_id": job.tenant_id, "tier": job.tier}
+    return session.connection().execute(_ASK, facts).all()
+
+
+def write(session: Session, job: Job, gang: Gang, now: datetime) -> Fence:
+    """The next fence, the attempt that has it, its hosts, its allocation, and what was decided of the job.
+
+    Raises:
+        ContentionError: the job has another version than the one that was locked.
+    """
+    parts = [part for _, part in gang.parts]
+    note_change(session)
+    written = session.connection().exec_driver_sql(
+        _WRITE,
+        {
+            "epoch_bits": FENCE_EPOCH_BITS,
+            "attempt_id": gang.attempt_id,
+            "allocation_id": gang.allocation_id,
+            "number": gang.number,
+            "on_node_loss": gang.on_node_loss.value,
+            "address": gang.address,
+            "first_port": gang.ports.start,
+            "num_ports": len(gang.ports),
+            "nodes": [node_id for node_id, _ in gang.parts],
+            "uuids": [uuid for part in parts for uuid in part],
+            "node_ranks": [node_rank for node_rank, part in enumerate(parts) for _ in part],
+            "local_indexes": [local_index for part in parts for local_index in range(len(part))],
+            "placed": AttemptState.PLACED.value,
+            "unclaimed": HostPartState.UNCLAIMED.value,
+            "held": AllocationState.HELD.value,
+            "now": now,
+            "job_id": job.id,
+            "tenant_id": job.tenant_id,
+            "tier": job.tier,
+            "version": job.version,
+            "state": job.state.value,
+            "state_reason": job.state_reason,
+            "restarts_used": job.restarts_used,
+            "launch_failures": job.launch_failures,
+            "next_try_at": job.next_try_at,
+            "updated_at": job.updated_at,
+        },
+    )
+    row = written.one_or_none()
+    if row is None:
+        raise ContentionError("the job changed under its lock", retry_after_s=1)
+    return compose_fence(row.epoch, row.serial)

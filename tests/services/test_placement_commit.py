@@ -1,0 +1,166 @@
+"""The commit of a placement: what it locks and in which order, what it sees after a wait, what it stores."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import select, text, update
+
+from muster.db.models import AllocationGpu, Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job
+from muster.domain.ids import AttemptId, NodeId
+from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.states import HostPartState, JobState, Standing
+from muster.services.attempts import lock_job
+from muster.services.fleet import gpu_views
+from muster.services.placement import PLACE, RENDEZVOUS_PORTS, PlacementLostError, place, waiting_jobs
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
+from scheduler.model import Placement
+from scheduler.planner import plan
+from tests.services.conftest import SetClock
+from tests.services.reclaims.stage import SCHEDULER, Stage, make_stage
+from tests.waiting import wait_until
+
+GANG = {"nodes": 2, "gpus_per_node": 2}
+WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+
+
+@pytest.fixture
+def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
+    """Two hosts of two GPUs each."""
+    return make_stage(units, clock, num_hosts=2)
+
+
+def planned(stage: Stage) -> Placement:
+    with stage.units.read() as session:
+        (placement,) = plan(gpu_views(session, stage.clock.now), waiting_jobs(session), DEFAULT_POLICY).placements
+    return placement
+
+
+def commit(stage: Stage, placement: Placement) -> AttemptId:
+    with stage.units.begin(SCHEDULER, PLACE) as unit:
+        return place(unit, placement, DEFAULT_POLICY)
+
+
+def is_waiting(stage: Stage) -> bool:
+    with stage.units.read() as session:
+        return bool(session.scalar(WAITING))
+
+
+def lock_last_gpu(unit: UnitOfWork, placement: Placement) -> Gpu:
+    last = max(uuid for _, part in placement.parts for uuid in part)
+    return unit.session.scalars(select(Gpu).where(Gpu.uuid == last).with_for_update()).one()
+
+
+def quarantine(unit: UnitOfWork, placement: Placement) -> None:
+    lock_last_gpu(unit, placement).standing = Standing.QUARANTINED
+
+
+def cordon(unit: UnitOfWork, placement: Placement) -> None:
+    gpu = lock_last_gpu(unit, placement)
+    unit.session.add(
+        Cordon(id="cdn_1", gpu_uuid=gpu.uuid, reason_code="test", reason="noise", owner="test", created_at=unit.now)
+    )
+
+
+def hold_for_another(unit: UnitOfWork, placement: Placement) -> None:
+    gpu = lock_last_gpu(unit, placement)
+    others = select(Job.id).where(Job.id != placement.job_id)
+    job_id = unit.session.scalars(others).one()
+    unit.session.add(GpuHold(gpu_uuid=gpu.uuid, job_id=job_id, created_at=unit.now))
+
+
+def move(unit: UnitOfWork, placement: Placement) -> None:
+    gpu = lock_last_gpu(unit, placement)
+    gpu.node_id, gpu.slot_index = placement.parts[0][0], 7
+
+
+def hold_job(unit: UnitOfWork, placement: Placement) -> None:
+    lock_job(unit, placement.job_id).state = JobState.HELD
+
+
+CHANGES: list[tuple[Callable[[UnitOfWork, Placement], None], str]] = [
+    (quarantine, "no longer admitted: standing"),
+    (cordon, "no longer admitted: cordoned"),
+    (hold_for_another, "is held for another job"),
+    (move, "no longer where they were"),
+    (hold_job, "is HELD now"),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), CHANGES)
+def test_what_was_committed_while_it_waited_for_a_lock_is_seen(
+    stage: Stage, change: Callable[[UnitOfWork, Placement], None], why: str
+) -> None:
+    job_id = stage.submit("on_demand", shape=GANG)
+    placement = planned(stage)
+    stage.submit("on_demand")
+    with ThreadPoolExecutor(1) as pool:
+        with stage.units.begin(SCHEDULER, PLACE, quiet=True) as other:
+            change(other, placement)
+            other.session.flush()
+            committing = pool.submit(commit, stage, placement)
+            wait_until(lambda: is_waiting(stage), pause_s=0.01)
+        with pytest.raises(PlacementLostError, match=why):
+            committing.result()
+    assert stage.fleet.attempts(job_id) == []
+    with stage.units.read() as session:
+        assert session.scalars(select(AllocationGpu)).all() == []
+
+
+def test_the_job_is_locked_before_any_gpu(stage: Stage) -> None:
+    job_id = stage.submit("on_demand", shape=GANG)
+    placement = planned(stage)
+    with ThreadPoolExecutor(1) as pool:
+        with stage.units.begin(SCHEDULER, PLACE, quiet=True) as other:
+            lock_job(other, job_id)
+            committing = pool.submit(commit, stage, placement)
+            wait_until(lambda: is_waiting(stage), pause_s=0.01)
+            assert len(other.session.scalars(select(Gpu).with_for_update(skip_locked=True)).all()) == 4
+        committing.result()
+    assert stage.job(job_id).state is JobState.ACTIVE
+
+
+def test_gpus_are_locked_in_the_order_of_their_ids(stage: Stage) -> None:
+    stage.submit("on_demand", shape=GANG)
+    placement = planned(stage)
+    with ThreadPoolExecutor(1) as pool:
+        with stage.units.begin(SCHEDULER, PLACE, quiet=True) as other:
+            last = lock_last_gpu(other, placement)
+            committing = pool.submit(commit, stage, placement)
+            wait_until(lambda: is_waiting(stage), pause_s=0.01)
+            time.sleep(0.05)
+            free = other.session.scalars(select(Gpu.uuid).with_for_update(skip_locked=True)).all()
+            assert free == [last.uuid], "all but the last are the commit's by now"
+        committing.result()
+
+
+def test_a_gang_is_stored_whole_rank_by_rank_with_the_fence_that_is_told(stage: Stage) -> None:
+    job_id = stage.submit("on_demand", shape=GANG)
+    placement = planned(stage)
+    before = stage.job(job_id).version
+    attempt_id = commit(stage, placement)
+    with stage.units.read() as session:
+        attempt = session.get_one(Attempt, attempt_id)
+        hosts = session.scalars(select(AttemptHost).order_by(AttemptHost.node_rank)).all()
+        gpus = session.scalars(select(AllocationGpu).order_by(AllocationGpu.node_rank, AllocationGpu.local_index)).all()
+    stored: dict[NodeId, list[str]] = {}
+    for gpu in gpus:
+        stored.setdefault(gpu.node_id, []).append(gpu.gpu_uuid)
+    assert [(node_id, tuple(uuids)) for node_id, uuids in stored.items()] == list(placement.parts)
+    assert [(host.node_id, host.state, host.ring_count) for host in hosts] == [
+        (node_id, HostPartState.UNCLAIMED, 1) for node_id, _ in placement.parts
+    ]
+    (told,) = stage.events("attempt.placed")
+    assert (told.payload["fence"], told.payload["number"]) == (attempt.fence, attempt.number) == (attempt.fence, 1)
+    assert attempt.rendezvous_port == RENDEZVOUS_PORTS[attempt.fence % len(RENDEZVOUS_PORTS)]
+    assert (stage.job(job_id).state, stage.job(job_id).version) == (JobState.ACTIVE, before + 1)
+
+
+def test_a_job_that_has_changed_since_the_plan_is_not_placed(stage: Stage) -> None:
+    job_id = stage.submit("on_demand")
+    placement = planned(stage)
+    with stage.units.begin(SCHEDULER, PLACE, quiet=True) as unit:
+        unit.session.execute(update(Job).where(Job.id == job_id).values(version=Job.version + 1))
+    with pytest.raises(PlacementLostError):
+        commit(stage, placement)
