@@ -26,6 +26,7 @@ from muster.services.reclaims.holds import LAPSE, lapse
 from muster.services.reclaims.notices import NOTIFY, notify
 from muster.services.reclaims.victims import withdraw_idle
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
+from muster.services.recovering import waiting_for_their_own
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
 from muster.settings import Settings
 from scheduler.planner import Plan, plan
@@ -43,10 +44,13 @@ def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
     """
     with units.read() as session:
         policy = active_policy(session)
-        queue = waiting_jobs(session, beneficiaries(session))
+        now = units.clock()
+        promised = beneficiaries(session)
+        queue = waiting_jobs(session, promised)
+        cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
+        queue = [job for job in queue if job.job_id not in cleaning]
         if not queue and not has_promises(session):
             return Plan()
-        now = units.clock()
         decided = plan(gpu_views(session, now), queue, policy, workload(session, now, policy))
     placed = {placement.job_id for placement in decided.placements}
     for lapsed in decided.lapses:

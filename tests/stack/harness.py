@@ -130,7 +130,7 @@ class Stack:
         self.broker.stop()
         self.postgres.stop()
 
-    def wait(self, is_so: Callable[[], bool], *, timeout_s: float = 40.0) -> None:
+    def wait(self, is_so: Callable[[], bool], *, timeout_s: float = 120.0) -> None:
         """Until it is so, keeping the processes alive; what cannot be asked just now is not so yet."""
 
         def asked() -> bool:
@@ -156,7 +156,7 @@ class Stack:
         self.wait(is_accepted)
         return made[0]
 
-    def wait_for(self, job_id: str, state: str, *, timeout_s: float = 60.0) -> dict[str, Any]:
+    def wait_for(self, job_id: str, state: str, *, timeout_s: float = 120.0) -> dict[str, Any]:
         self.wait(lambda: self.client.job(job_id)["state"] == state, timeout_s=timeout_s)
         return self.client.job(job_id)
 
