@@ -52,7 +52,7 @@ class Server:
             self.taken.append((time.monotonic(), report))
         return answer
 
-    def wait_for(self, is_it: Callable[[Report], bool], within_s: float = 20) -> tuple[float, Report]:
+    def wait_for(self, is_it: Callable[[Report], bool], within_s: float = 60) -> tuple[float, Report]:
         until = time.monotonic() + within_s
         while time.monotonic() < until:
             for at, report in tuple(self.taken):

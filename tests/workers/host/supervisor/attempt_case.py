@@ -17,7 +17,7 @@ NODE_ID = "node_test"
 SECOND_NS = 1_000_000_000
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
@@ -80,14 +80,14 @@ class Attempt:
         path = self.folder / "logs" / f"{stream}.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
-    def wait_for_log(self, words: str, stream: str = "0", timeout_s: float = 30.0) -> None:
+    def wait_for_log(self, words: str, stream: str = "0", timeout_s: float = 90.0) -> None:
         until(lambda: words in self.log(stream), f"{words!r} in the log of {stream}", timeout_s)
 
-    def wait_for(self, name: str, timeout_s: float = 30.0) -> dict[str, Any]:
+    def wait_for(self, name: str, timeout_s: float = 90.0) -> dict[str, Any]:
         until((self.folder / name).exists, name, timeout_s)
         return self.read(name)
 
-    def ended(self, timeout_s: float = 30.0) -> dict[str, Any]:
+    def ended(self, timeout_s: float = 90.0) -> dict[str, Any]:
         """The exit record, once the proof is written too."""
         self.wait_for("clean.json", timeout_s)
         return self.read("exit.json")
