@@ -6,117 +6,19 @@ from typing import Any
 from muster.db.models import (
     ApiKey,
     BurnIn,
-    Checkpoint,
     Cordon,
     Event,
     Gpu,
-    Job,
-    LogChunk,
     Node,
     Quota,
     Tenant,
-    TrainingRank,
-    TrainingStep,
 )
 from muster.domain.states import Standing
-from muster.services.jobs import AttemptView
 from muster.services.reclaims.views import ReclaimView
 
 
 def time_of(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat().replace("+00:00", "Z")
-
-
-def job_view(job: Job) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "tenant_id": job.tenant_id,
-        "name": job.name,
-        "tier": job.tier,
-        "state": job.state,
-        "state_reason": job.state_reason,
-        "spec": job.spec,
-        "submitted_by": job.submitted_by,
-        "created_at": time_of(job.created_at),
-        "updated_at": time_of(job.updated_at),
-        "finished_at": time_of(job.finished_at),
-        "restarts_used": job.restarts_used,
-        "next_try_at": time_of(job.next_try_at),
-        "cancel_requested_at": time_of(job.cancel_requested_at),
-        "version": job.version,
-    }
-
-
-def attempt_view(view: AttemptView) -> dict[str, Any]:
-    attempt = view.attempt
-    return {
-        "id": attempt.id,
-        "number": attempt.number,
-        "fence": attempt.fence,
-        "state": attempt.state,
-        "cause": attempt.cause,
-        "proof": attempt.proof,
-        "stop_reason": attempt.stop_reason,
-        "stop_deadline_at": time_of(attempt.stop_deadline_at),
-        "placed_at": time_of(attempt.placed_at),
-        "claimed_at": time_of(attempt.claimed_at),
-        "running_at": time_of(attempt.running_at),
-        "ended_at": time_of(attempt.ended_at),
-        "hosts": [
-            {
-                "node_id": host.part.node_id,
-                "node_name": host.node_name,
-                "node_rank": host.part.node_rank,
-                "state": host.part.state,
-                "gpus": list(host.gpus),
-                "claimed_at": time_of(host.part.claimed_at),
-                "started_at": time_of(host.part.started_at),
-                "exited_at": time_of(host.part.exited_at),
-                "clean_at": time_of(host.part.clean_at),
-                "exit_record": host.part.exit_record,
-            }
-            for host in view.hosts
-        ],
-    }
-
-
-def checkpoint_view(row: Checkpoint) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "attempt_id": row.attempt_id,
-        "step": row.step,
-        "generation": row.generation,
-        "status": row.status,
-        "reason": row.reason,
-        "bytes": row.num_bytes,
-        "save_s": row.manifest.get("save_s"),
-        "committed_at": time_of(row.committed_at),
-        "verified_at": time_of(row.verified_at),
-    }
-
-
-def rank_view(row: TrainingRank) -> dict[str, Any]:
-    return {
-        "attempt_id": row.attempt_id,
-        "rank": row.rank,
-        "node_id": row.node_id,
-        "world_size": row.world_size,
-        "step": row.step,
-        "loss": row.loss,
-        "step_s": row.step_s,
-        "outcome": row.outcome,
-        "updated_at": time_of(row.updated_at),
-    }
-
-
-def step_view(row: TrainingStep) -> dict[str, Any]:
-    return {
-        "attempt_id": row.attempt_id,
-        "step": row.step,
-        "loss": row.loss,
-        "step_s": row.step_s,
-        "at": time_of(row.at),
-    }
 
 
 def reclaim_view(view: ReclaimView) -> dict[str, Any]:
@@ -154,18 +56,6 @@ def quota_view(row: Quota) -> dict[str, Any]:
         "tier": row.tier,
         "ceiling_gpus": row.ceiling_gpus,
         "updated_at": time_of(row.updated_at),
-    }
-
-
-def log_view(chunk: LogChunk) -> dict[str, Any]:
-    return {
-        "position": chunk.position,
-        "attempt_id": chunk.attempt_id,
-        "node_id": chunk.node_id,
-        "stream": chunk.stream,
-        "offset": chunk.byte_offset,
-        "received_at": time_of(chunk.received_at),
-        "text": chunk.content.decode("utf-8", "replace").replace("\x00", "\ufffd"),
     }
 
 

@@ -14,10 +14,11 @@ from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
+from api.job_views import attempt_view, job_view, log_view
 from api.permissions import requires
 from api.reading import After, Limit, reading, require_id
 from api.streams import COMMENT, Pulse, frame, sse
-from api.views import attempt_view, event_view, job_view, log_view
+from api.views import event_view
 from muster.db.models import Job
 from muster.db.repositories.events import events_after
 from muster.domain.ids import JobId, TenantId

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from api.dependencies import dependencies_of
+from api.job_views import checkpoint_view, rank_view, step_view
 from api.permissions import requires
 from api.reading import reading, require_id
-from api.views import checkpoint_view, rank_view, step_view
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission, Principal
 from muster.services import jobs, training_views
