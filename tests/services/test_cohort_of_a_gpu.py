@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import select
 
-from muster.db.models import AuditEntry, Event, Gpu
+from muster.db.models import AuditEntry, Event, Gpu, GpuStandingChange, PolicyVersion
 from muster.domain.health_policy import CohortPolicy, HealthPolicy
 from muster.domain.ids import GpuUuid
 from muster.domain.policy import DEFAULT_POLICY, Policy
@@ -95,3 +95,28 @@ def test_gpus_enrolled_while_a_policy_becomes_active_are_of_its_cohorts(units: U
                 storing.result(timeout=1.0)
         storing.result(timeout=30)
     assert _keys(units) == ["model=H100"]
+
+
+def test_who_holds_a_gpu_may_name_the_policy_that_another_is_replacing(units: UnitOfWorkFactory) -> None:
+    _enrol(units)
+    _store(units, DEFAULT_POLICY)
+    with ThreadPoolExecutor(1) as pool:
+        with units.begin(OPERATOR, fleet.OVERRIDE) as unit:
+            gpu = unit.session.get_one(Gpu, "GPU-0", with_for_update={"key_share": True})
+            storing = pool.submit(_store, units, MODEL_ALONE)
+            with pytest.raises(TimeoutError):
+                storing.result(timeout=1.0)
+            active = unit.session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
+            unit.session.add(
+                GpuStandingChange(
+                    gpu_uuid=gpu.uuid,
+                    target=gpu.standing,
+                    at=unit.now,
+                    reason="test",
+                    actor="test",
+                    policy_version=active,
+                )
+            )
+            unit.audit("gpu.override", "gpu", gpu.uuid)
+        storing.result(timeout=30)
+    assert _keys(units) == ["model=H100"] * 3

@@ -97,7 +97,7 @@ def test_logs_follow_a_job_until_somebody_cancels_it(shell: Shell) -> None:
     job_id = shell.submit("--grace", "1s", "--command", "--", sys.executable, "-c", SLEEPS)
     follower = shell.start("job", "logs", "-f", job_id)
     waiter = shell.start("job", "wait", job_id)
-    wait_until(lambda: "up" in shell.type("job", "logs", job_id), timeout_s=30)
+    wait_until(lambda: "up" in shell.type("job", "logs", job_id), timeout_s=90)
     shell.type("job", "cancel", job_id, "--reason", "wrong data")
     assert "up" in follower.communicate(timeout=30)[0]
     assert follower.returncode == Exit.JOB_CANCELLED
@@ -149,15 +149,22 @@ def test_the_fleet_and_what_happened(shell: Shell) -> None:
     assert "HEALTHY" in shell.type("gpu", "list")
     gpu = json.loads(shell.type("gpu", "list", "--json"))[0]["uuid"]
     assert gpu in shell.type("gpu", "show", gpu)
+    assert gpu[:17] in shell.type("gpu", "list", "--model", "H100")
+    assert "No GPU is like that." in shell.type("gpu", "list", "--standing", "repair")
+    shell.type("gpu", "list", "--standing", "fine", code=Exit.INVALID)
+    assert isinstance(json.loads(shell.type("incident", "list", "--json")), list)
+    shell.type("incident", "close", "inc_1", "--reason", "gone", code=Exit.NOT_FOUND)
     assert "fleet_window" in shell.type("breaker", "list")
     assert "node_" in shell.type("node", "list")
-    wait_until(lambda: job_id in shell.type("event", "list"), timeout_s=20)
+    wait_until(lambda: job_id in shell.type("event", "list"), timeout_s=60)
     events = [json.loads(line) for line in shell.type("event", "list", "--json").splitlines()]
     kinds = [event["kind"] for event in events if event["subject_id"] == job_id]
     assert kinds[0] == "job.queued"
     assert gpu in {event["subject_id"] for event in events}, "the operator sees the fleet's events too"
     assert [event["position"] for event in events] == sorted(event["position"] for event in events)
-    assert all(line.startswith(("ok", "warn")) for line in shell.type("doctor").splitlines())
+    lines = shell.type("doctor").splitlines()
+    assert all(line.startswith(("ok", "warn")) for line in lines)
+    assert {line[6:20].strip() for line in lines} >= {"hosts", "GPUs", "incidents", "breaker", "outbox"}
 
 
 def test_a_cordon_keeps_new_work_away_until_it_is_released(shell: Shell) -> None:
@@ -165,7 +172,7 @@ def test_a_cordon_keeps_new_work_away_until_it_is_released(shell: Shell) -> None
     cordon_id = shell.type("cordon", "create", "--node", node_id, "--reason", "a fan", "--for", "1h").split()[0]
     assert "a fan" in shell.type("cordon", "list")
     job_id = shell.submit("--command", "--", "true")
-    wait_until(lambda: "cordoned" in shell.type("job", "show", job_id), timeout_s=20)
+    wait_until(lambda: "cordoned" in shell.type("job", "show", job_id), timeout_s=60)
     shell.type("cordon", "release", cordon_id)
     shell.type("job", "wait", job_id)
     assert "No cordons" in shell.type("cordon", "list")
