@@ -15,6 +15,14 @@ class GpuCalls(ABC):
         """One GPU in full."""
         return self._read(_path(uuid))
 
+    def latest(self, uuid: str) -> Document:
+        """Its newest readings."""
+        return self._read(f"{_path(uuid)}/latest")
+
+    def history(self, uuid: str, **wanted: Any) -> Document:
+        """Its readings over time, and what its agent counted as lost. Wanted: ``metric``, ``until``, ``step``."""
+        return self._read(f"{_path(uuid)}/history", **wanted)
+
     def evidence(self, uuid: str) -> Iterator[Document]:
         """All that was ever found about it, the newest first."""
         return self._pages(f"{_path(uuid)}/evidence", {})

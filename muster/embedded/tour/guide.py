@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Final
 
 from muster.client.transport import Problem, UnreachableError
-from muster.embedded.tour import failing, proving, reclaiming, repairing
+from muster.embedded.tour import accounting, failing, proving, reclaiming, repairing
 from muster.embedded.tour.memory import MemoryWatch
 from muster.embedded.tour.telling import InterruptedTourError, NotHeldError
 from muster.embedded.tour.world import LABEL, TERMINAL, World
@@ -38,6 +38,7 @@ def lead(world: World, policy_name: str) -> bool:
         job = failing.fail(world, failing.train(world))
         reclaiming.reclaim(world, job)
         repairing.repair(world)
+        accounting.account(world)
     except NotHeldError as fault:
         teller.not_held(fault)
         return False
