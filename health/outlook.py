@@ -56,7 +56,7 @@ def ways_of(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[Way, ...]:
 
 def _raised(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Way:
     dwell_ms = int(policy.standing.raise_dwell_s * 1000)
-    words = f"the score stays at {policy.score.raise_line:g} or more for {policy.standing.raise_dwell_s / 60:g} min"
+    words = f"the score stays at {policy.score.raise_line:g} or more for {_span(policy.standing.raise_dwell_s)}"
 
     def is_raised(at_ms: int) -> bool:
         return weighed(gpu, policy, at_ms - dwell_ms).value >= policy.score.raise_line
@@ -89,3 +89,7 @@ def _out_of_quarantine(gpu: GpuCase) -> tuple[Way, ...]:
         target = gpu.origin or Standing.UNPROVEN
         ways.append(Way(By.DISMISSAL, target, words, evidence_ids=tuple(sorted(against))))
     return tuple(ways)
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"

@@ -54,7 +54,9 @@ def close(
 
 
 def _named(client: RestClient, breaker: str, text: str) -> str:
-    """The open scope that ``text`` begins, where it is one; else ``text``, of which the API says what is wrong."""
+    """The scope of that name, or the open one that ``text`` begins; else ``text``: the API says what is wrong."""
     scopes = [scope for each in client.breakers() if each["name"] == breaker for scope in each["scopes"]]
+    if text in {scope["scope"] for scope in scopes}:
+        return text
     found = [str(scope["scope"]) for scope in scopes if scope["is_open"] and scope["scope"].startswith(text)]
     return found[0] if len(found) == 1 and text else text

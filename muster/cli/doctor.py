@@ -20,6 +20,8 @@ from muster.cli.profile import find_profile, open_client
 from muster.settings import load_settings
 
 MAX_SKEW_S: Final = 30.0
+STATED_TO_S: Final = 3.0
+"""The server states its time in whole seconds, read once a second: less than this is no difference."""
 
 
 def doctor(state_dir: Path = Path(".muster"), *, as_json: AsJson = False) -> int:
@@ -98,7 +100,8 @@ def _clock(answer: httpx.Response) -> Finding:
         return Finding("clock", "warn", "the server says no time")
     skew_s = abs((datetime.now(UTC) - parsedate_to_datetime(stated)).total_seconds())
     verdict: Literal["ok", "warn"] = "ok" if skew_s <= MAX_SKEW_S else "warn"
-    return Finding("clock", verdict, f"{skew_s:.0f} s from the server's")
+    words = "agrees with the server's" if skew_s <= STATED_TO_S else f"{skew_s:.0f} s from the server's"
+    return Finding("clock", verdict, words)
 
 
 def _key_words() -> str:

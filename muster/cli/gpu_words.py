@@ -24,6 +24,7 @@ def say_gpu(gpu: Document) -> None:
     _line(f"score {gpu['score']:.1f} ({gpu['score_band']}), {gpu['standing']} for {age(gpu['standing_since'])}")
     if gpu["proposed"] is not None and gpu["proposed"]["to_standing"] == "QUARANTINED":
         _line(f"would be {gpu['proposed']['to_standing']}, if the breaker lets it: {gpu['proposed']['words']}")
+        _line("until then nothing new is placed on it; a person closes the breaker: `muster breaker list`")
     if gpu["next_look_at"] is not None:
         _line(f"judged again {until(gpu['next_look_at'])}")
     job = gpu["job"]

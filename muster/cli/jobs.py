@@ -1,7 +1,10 @@
 """``muster job``: submit, list, show, logs, cancel, wait."""
 
 import re
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -13,9 +16,12 @@ from muster.cli.output import AsJson, age, print_json, print_table, say_conseque
 from muster.cli.pending import idempotency_key_for, is_done
 from muster.cli.profile import find_profile, open_client
 from muster.client.rest import RestClient
+from muster.client.transport import Problem, UnreachableError
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
 _END_CODES: Final = {"SUCCEEDED": Exit.OK, "FAILED": Exit.JOB_FAILED, "CANCELLED": Exit.JOB_CANCELLED}
+_WAITS: Final = ("QUEUED", "HELD")
+_WAIT_LOOK_S: Final = 2.0
 JobId = Annotated[str, typer.Argument(help="The job's id, job_…")]
 
 
@@ -142,6 +148,9 @@ def show(job_id: JobId, *, as_json: AsJson = False) -> None:
         typer.echo(f"  attempt {attempt['number']}  {attempt['state']}{cause}")
         for host in attempt["hosts"]:
             typer.echo(f"    {host['node_name']}: {host['state']}, {len(host['gpus'])} GPUs")
+            if attempt is job["attempts"][-1]:
+                for gpu in host["gpus"]:
+                    typer.echo(f"      {gpu}")
 
 
 @app.command("checkpoints")
@@ -184,10 +193,45 @@ def logs(
 
 def _follow(client: RestClient, job_id: str, rank: int | None, attempt: str | None) -> int:
     stream = None if rank is None else str(rank)
-    _print_pieces(client.follow_logs(job_id, stream=stream, attempt_id=attempt), with_prefix=rank is None)
+    with _waits_told(job_id):
+        _print_pieces(client.follow_logs(job_id, stream=stream, attempt_id=attempt), with_prefix=rank is None)
     job = client.job(job_id)
     typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}", err=True)
     return _END_CODES.get(job["state"], Exit.FAILED)
+
+
+@contextmanager
+def _waits_told(job_id: str) -> Iterator[None]:
+    """While logs are followed: why the job waits, on the error stream, since its programs cannot say it."""
+    is_over = threading.Event()
+    teller = threading.Thread(target=_tell_waits, args=(job_id, is_over), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        teller.join(_WAIT_LOOK_S)
+
+
+def _tell_waits(job_id: str, is_over: threading.Event) -> None:
+    said = ""
+    with open_client() as client:
+        while not is_over.wait(_WAIT_LOOK_S):
+            try:
+                said = _say_wait(client.job(job_id), said)
+            except (Problem, UnreachableError):
+                continue  # the stream beside it says so, or comes back
+
+
+def _say_wait(job: dict[str, Any], said: str) -> str:
+    """What was said last: each reason once."""
+    words = f"{job['id']}  {job['state']}: {job['state_reason']}"
+    if job["state"] not in _WAITS or words == said:
+        return said
+    typer.echo(words, err=True)
+    if job["state"] == "HELD":
+        typer.echo(f"It waits for a person: `muster job release {job['id']}`, or `muster job cancel`.", err=True)
+    return words
 
 
 def _print_pieces(pieces: Any, *, with_prefix: bool) -> None:
@@ -230,6 +274,7 @@ def release(job_id: JobId, reason: Annotated[str | None, typer.Option()] = None,
 def wait(job_id: JobId, timeout: Annotated[str, typer.Option(help="Such as 10m.")] = "1d") -> int:
     """Until it has ended; exit code 0 succeeded, 20 failed, 21 cancelled."""
     deadline = time.monotonic() + (seconds_of(timeout) or 0)
+    said = ""
     with open_client() as client:
         while True:
             job = client.job(job_id)
@@ -239,4 +284,6 @@ def wait(job_id: JobId, timeout: Annotated[str, typer.Option(help="Such as 10m."
             if time.monotonic() > deadline:
                 message = f"{job_id} is still {job['state']}: {job['state_reason']}"
                 raise CommandError(message)
+            if job["state"] == "HELD":
+                said = _say_wait(job, said)
             time.sleep(0.5)

@@ -43,7 +43,10 @@ def _is_utf8() -> bool:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """``empty`` is what to say, and what to do, when there is nothing."""
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    for position, name in enumerate(columns):
+        # Its first column is what the next command is typed with: never cut, never folded. No other word is cut either.
+        table.add_column(name, no_wrap=position == 0, overflow="fold")
     count = 0
     for row in rows:
         table.add_row(*(_cell(value) for value in row))

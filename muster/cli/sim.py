@@ -1,7 +1,7 @@
 """``muster sim``: faults of the local stack's simulated GPUs, so that anyone can watch recovery happen."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -27,6 +27,8 @@ KINDS = {
     "slow": None,
 }
 """Kind of fault → what its number means."""
+IN_BURN_IN: Final = ("wrong_result", "slow")
+IN_SAMPLES: Final = ("late", "ecc_corrected", "nvlink_down")
 
 
 @inject.command("gpu")
@@ -57,7 +59,15 @@ def inject_gpu(
     if as_json:
         print_json(msgspec.to_builtins(fault))
     else:
-        typer.echo(f"{kind}{'' if number is None else f' {number}'} on {fault.gpu}; see `muster event list -f`")
+        typer.echo(f"{kind}{'' if number is None else f' {number}'} on {fault.gpu}; {_where_seen(fault.gpu, kind)}")
+
+
+def _where_seen(gpu: str, kind: str) -> str:
+    if kind in IN_BURN_IN:
+        return f"only a burn-in can see it: `muster burnin run {gpu} --reason …`"
+    if kind in IN_SAMPLES:
+        return "it stands in the samples; no detector judges it yet"
+    return "see `muster event list -f`"
 
 
 @app.command("list")
@@ -71,8 +81,8 @@ def list_faults(*, as_json: AsJson = False) -> None:
     if as_json:
         print_json(msgspec.to_builtins(found))
         return
-    rows = [(fault.gpu, fault.kind, fault.code or "") for fault in found]
-    print_table(("GPU", "FAULT", "CODE"), rows, empty="No fault stands.")
+    rows = [(fault.gpu, fault.kind, _number(msgspec.to_builtins(fault), fault.kind)) for fault in found]
+    print_table(("GPU", "FAULT", "NUMBER"), rows, empty="No fault stands.")
 
 
 @app.command("clear")
@@ -83,6 +93,11 @@ def clear(gpu: Annotated[str | None, typer.Argument(help="This GPU alone.")] = N
 
     uuid = None if gpu is None else GpuUuid(_known_gpu(gpu))
     typer.echo(f"{clear_faults(_faults_file(), uuid)} faults are gone")
+
+
+def _number(fault: dict[str, object], kind: str) -> object:
+    meaning = KINDS[kind]
+    return "" if meaning is None else fault.get(meaning, "")
 
 
 def _faults_file() -> Path:

@@ -7,6 +7,7 @@ broker are durable, and programs that still run are adopted.
 import fcntl
 import os
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -47,13 +48,14 @@ def run_stack(plan: StackPlan, *, has_tour: bool, exit_when_held: bool) -> int:
 
     Raises:
         StackError: another stack works in the state folder, or a process did not become ready.
+        KeyboardInterrupt: a signal came before it was up.
     """
     console = Console(highlight=False)
     stop = stop_on_signals(signal.SIGHUP)  # whoever closes the terminal means Ctrl-C
     with ExitStack() as ending:
         started = time.monotonic()
         _lock(plan.state_dir, ending)
-        stack = _start(plan, console, ending)
+        stack = _start(plan, console, ending, stop)
         _say_ready(console, stack, time.monotonic() - started)
         has_held = not has_tour or run_tour(console, stack, stop)
         if exit_when_held:
@@ -75,7 +77,7 @@ def _lock(state_dir: Path, ending: ExitStack) -> None:
         raise StackError(message) from None
 
 
-def _start(plan: StackPlan, console: Console, ending: ExitStack) -> LocalStack:
+def _start(plan: StackPlan, console: Console, ending: ExitStack, stop: threading.Event) -> LocalStack:
     state_dir = plan.state_dir
     (state_dir / "logs").mkdir(exist_ok=True)
     (state_dir / "cli.json").unlink(missing_ok=True)
@@ -84,6 +86,7 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack) -> LocalStack:
     database_url = _database(state_dir, servers, console, ending)
     broker_url = _broker(state_dir, servers, console, ending)
     _write_private(state_dir / "database.url", database_url.encode())
+    _go_on_unless(stop)
     identities = _prepare(plan, database_url)
     port = _usable_port(plan.port, console)
     api_url = f"http://127.0.0.1:{port}"
@@ -97,7 +100,7 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack) -> LocalStack:
     ending.callback(keeper.close)
     _start_all(servants)
     keeper.start()
-    _wait_ready(stack)
+    _wait_ready(stack, stop)
     _start_all(hosts)  # now: before the API answers they would only wait, longer and longer
     keeper.watch(hosts)
     _write_profile(stack)
@@ -184,11 +187,18 @@ def _host_children(plan: StackPlan, api_url: str, broker_url: str) -> list[Child
     ]
 
 
-def _wait_ready(stack: LocalStack) -> None:
-    """Raises StackError: it does not answer in time."""
+def _go_on_unless(stop: threading.Event) -> None:
+    """Raises KeyboardInterrupt: nobody wants it any more."""
+    if stop.is_set():
+        raise KeyboardInterrupt
+
+
+def _wait_ready(stack: LocalStack, stop: threading.Event) -> None:
+    """Raises StackError: it does not answer in time. Raises KeyboardInterrupt as soon as a signal has come."""
     url = f"{stack.api_url}/readyz"
     deadline = time.monotonic() + READY_TIMEOUT_S
     while not _answers(url):
+        _go_on_unless(stop)
         if time.monotonic() > deadline:
             raise StackError(f"the API did not become ready at {url}; its log: {stack.children[0].log_path}")
         time.sleep(0.05)

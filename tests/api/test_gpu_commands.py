@@ -103,6 +103,7 @@ def test_the_breaker_is_listed_and_closed(api: Api, command: Type) -> None:
     assert "OPEN" in command(breakers.app, "list")
     assert "would be QUARANTINED, if the breaker lets it" in command(gpus.app, "show", OTHER)
     assert "breaker.closed" in command(breakers.app, "close", "fleet_window", "--reason", "seen", "--dry-run")
+    command(breakers.app, "close", "fleet", "--reason", "it is not the window", fails=True)
     assert "closed in fleet_window" in command(breakers.app, "close", "fleet_window", "--reason", "seen")
     assert "closed in cohort" in command(breakers.app, "close", "cohort", "--reason", "seen")
 

@@ -166,3 +166,25 @@ def test_wrong_settings_are_all_said(muster: Command) -> None:
     assert answer.returncode == Exit.USAGE
     assert "MUSTER_API_PORT" in answer.stderr
     assert "MUSTER_NONSENSE" in answer.stderr
+
+
+def test_an_id_is_never_cut_in_a_table(muster: Command) -> None:
+    cordon = {
+        "id": "cdn_01m7yvc10031529q2cqqjreg4q",
+        "owner": "key:local-operator",
+        "reason": "its links are down " * 3,
+    }
+    where = {"node_id": None, "gpu_uuid": "GPU-51300000-0003-4000-8000-000000000000", "created_at": JOB["created_at"]}
+    with serving(lambda _asked, _number: Answer(200, {"items": [cordon | where], "next_cursor": None})) as server:
+        said = muster.run("cordon", "list", url=server.url).stdout
+    assert cordon["id"] in said
+    assert "…" not in said
+    assert all(len(line) <= 80 for line in said.splitlines())
+
+
+def test_whoever_waits_for_a_held_job_is_told_that_it_waits_for_a_person(muster: Command) -> None:
+    held = JOB | {"state": "HELD", "state_reason": "5 launches failed in a row"}
+    with serving(lambda _asked, _number: Answer(200, held)) as server:
+        answer = muster.run("job", "wait", "job_1", "--timeout", "2s", url=server.url)
+    assert answer.returncode == Exit.FAILED
+    assert answer.stderr.count("HELD: 5 launches failed in a row\nIt waits for a person: `muster job release") == 1

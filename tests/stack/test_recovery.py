@@ -22,7 +22,8 @@ pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TORCH IS NOT INSTALLED: nothing is trained"),
 ]
-SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "train_transformer.py"
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / "examples" / "train_transformer.py"
 
 
 class Up:
@@ -66,7 +67,7 @@ class Up:
         assert self.process.wait(60) == 0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def up(server_folder: Path) -> Iterator[Up]:
     folder = server_folder / "recovery"
     folder.mkdir(mode=0o711)
@@ -97,3 +98,34 @@ def test_an_xid_under_a_training_job_costs_it_the_gpu_and_nothing_else(up: Up) -
     kinds = [event["kind"] for event in up.events()]
     order = ["evidence.found", "gpu.quarantined", "attempt.evacuating", "job.recovering", "job.succeeded"]
     assert [kind for kind in kinds if kind in order] == order
+
+
+def test_the_readme_may_be_typed_word_by_word(up: Up) -> None:
+    """Put in: this checkout's examples, the job's id and GPU for ``job_…`` and ``GPU-…``; no event is followed."""
+    use_it = (REPOSITORY / "README.md").read_text(encoding="utf-8").split("## Use it")[1].split("\n## ")[0]
+    lines = [line for line in use_it.splitlines() if line.startswith(".venv/bin/muster ")]
+    verbs = [" ".join(line.split()[1:3]) for line in lines]
+    assert verbs == ["job submit", "job submit", "job show", "sim inject", "event list", "gpu show"]
+    job_id = gpu = ""
+    for line in lines:
+        words = line.replace("job_…", job_id).replace("GPU-…", gpu).replace("examples/", f"{REPOSITORY}/examples/")
+        said = up.type(*(word for word in words.split()[1:] if (word, line.split()[1]) != ("--follow", "event")))
+        if "job submit" in line:
+            job_id = said.split()[0]
+        elif "job show" in line:
+            gpu = _placed_on(up, job_id)[0]
+            assert gpu in up.type("job", "show", job_id)
+    wait_until(lambda: f"{gpu}  QUARANTINED" in up.type("gpu", "show", gpu), timeout_s=20)
+    wait_until(lambda: bool(_gpus(up, job_id)) and gpu not in _gpus(up, job_id), timeout_s=60)
+    up.type("job", "cancel", job_id)
+
+
+def _placed_on(up: Up, job_id: str) -> list[str]:
+    wait_until(lambda: bool(_gpus(up, job_id)), timeout_s=60)
+    return _gpus(up, job_id)
+
+
+def _gpus(up: Up, job_id: str) -> list[str]:
+    """Of its newest attempt."""
+    attempts = up.client.job(job_id)["attempts"]
+    return [gpu for host in attempts[-1]["hosts"] for gpu in host["gpus"]] if attempts else []

@@ -1,6 +1,7 @@
 """``muster up`` as its user meets it: a taken port, a second one, its terminal closed with a job that runs."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.cli.exits import Exit
 from muster.client.rest import RestClient
 from muster.embedded.ports import free_port
 from tests.stack.harness import gone_within, processes_marked
@@ -59,3 +61,17 @@ def test_killed_it_takes_everything_along(state: Path) -> None:
     stack.kill()
     stack.wait(10)
     assert gone_within(str(state), 30), processes_marked(str(state))
+
+
+def test_interrupted_before_it_is_up_it_does_not_go_on_starting(state: Path) -> None:
+    output = state.parent / "up-interrupted.txt"
+    with output.open("wb") as file:
+        command = [*COMMAND, str(state), "--port", str(free_port())]
+        stack = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    wait_until(lambda: "database" in output.read_text(), timeout_s=60)
+    stack.send_signal(signal.SIGINT)
+    assert stack.wait(40) == Exit.INTERRUPTED
+    said = output.read_text()
+    assert "Muster is up" not in said
+    assert "Traceback" not in said
+    assert gone_within(str(state), 5), processes_marked(str(state))
