@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from health.admission import AdmissionFacts
 from health.cohorts import Attribute, cohort_key
 from muster.db.models import Gpu, GpuOverride, GpuStandingChange, Node
-from muster.db.repositories.admission import FACTS
+from muster.db.repositories.admission import FACTS, FACTS_OF_FEW
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
@@ -53,7 +53,7 @@ def list_nodes(unit: UnitOfWork) -> Sequence[Node]:
 
 def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None = None) -> list[GpuView]:
     """Each GPU with the facts that admission asks for, in topology order; one query, a row a GPU."""
-    query = FACTS if only is None else FACTS.where(Gpu.uuid.in_(only))
+    query = FACTS if only is None else FACTS_OF_FEW.where(Gpu.uuid.in_(only))
     return [_view(row) for row in session.execute(query, {"now": now})]
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from muster.db.errors import ContentionError
 from muster.db.models import Attempt, Gpu, GpuHold, Job, Node, Quota, Reclaim
-from muster.db.repositories.admission import FACTS
+from muster.db.repositories.admission import FACTS_OF_FEW, one_by_one
 from muster.db.sessions import note_change
 from muster.domain.ids import FENCE_EPOCH_BITS, AllocationId, AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
 from muster.domain.job_spec import NodeLossRule
@@ -33,9 +33,11 @@ FROM job
 # Through a subquery the planner takes the array to be as long in a plan for these parameters as in one for any, and so
 # keeps the latter: to plan this query anew takes three times as long as to run it.
 _UUIDS: Final = func.array(select(func.unnest(bindparam("uuids", type_=ARRAY(Text)))).scalar_subquery())
-_ASK: Final = FACTS.where(Gpu.uuid == any_(_UUIDS)).add_columns(
+_ASK: Final = FACTS_OF_FEW.where(Gpu.uuid == any_(_UUIDS)).add_columns(
     Node.address,
-    exists().where(GpuHold.gpu_uuid == Gpu.uuid, GpuHold.job_id != bindparam("job_id")).label("is_promised"),
+    one_by_one(
+        select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid == Gpu.uuid, GpuHold.job_id != bindparam("job_id"))
+    ).label("is_promised"),
     exists().where(Quota.tenant_id == bindparam("tenant_id"), Quota.tier == bindparam("tier")).label("has_ceiling"),
     select(func.max(Attempt.number))
     .where(Attempt.job_id == bindparam("job_id"))
@@ -118,7 +120,7 @@ def lock(session: Session, job_id: JobId, uuids: Sequence[GpuUuid]) -> Job | Non
 
 
 def ask(session: Session, job: Job, uuids: Sequence[GpuUuid], now: datetime) -> Sequence[Row[Any]]:
-    """A row a GPU: ``FACTS``, its node's address, whether it is held for another job.
+    """A row a GPU: ``FACTS_OF_FEW``, its node's address, whether it is held for another job.
 
     In each row the same of the locked job: whether its tenant has a ceiling in its tier, the number of its last
     attempt, whether reclaims still hold something for it.
