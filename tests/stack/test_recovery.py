@@ -67,7 +67,7 @@ class Up:
         assert self.process.wait(60) == 0
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def up(server_folder: Path) -> Iterator[Up]:
     folder = server_folder / "recovery"
     folder.mkdir(mode=0o711)
