@@ -26,9 +26,9 @@ def test_one_incident_a_gpu_which_a_verdict_closes(units: UnitOfWorkFactory, clo
     host = enrol(units, num_gpus=2)
     broken, fine = host.gpus
     order_intake(units)
-    first, second = host.ask().orders
-    assert host.report(first, "torch cannot be imported")
-    assert host.report(second, figures())
+    orders = {each.gpu_uuid: each for each in host.ask().orders}
+    assert host.report(orders[broken], "torch cannot be imported")
+    assert host.report(orders[fine], figures())
     judge(units)
     (found,) = incidents(units)
     assert (found.kind, found.subject_type, found.subject_id) == ("burn_in_abandoned", "gpu", broken)

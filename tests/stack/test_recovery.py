@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ class Up:
 
 @pytest.fixture
 def up(server_folder: Path) -> Iterator[Up]:
-    folder = server_folder / "recovery"
-    folder.mkdir(mode=0o711)
+    folder = Path(tempfile.mkdtemp(prefix="recovery-", dir=server_folder))
+    folder.chmod(0o711)
     up = Up(folder)
     yield up
     up.stop()
