@@ -30,6 +30,7 @@ from agents.uplink import Uplink
 from muster.client.transport import Problem, UnreachableError
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings, SettingsError
+from muster.wire.enrolment import AGENT_FOLDER, TOKEN_FILE
 
 JITTER: Final = 0.1
 EVENT_WAIT_S: Final = 1.0
@@ -61,7 +62,7 @@ def run(settings: Settings, probe: Probe, *, joining: Joining = Joining()) -> No
     stop = stop_on_signals()
     settings.require("api_url")
     boot_id = settings.simulated_boot_id or host_facts.current_boot_id()
-    folder = settings.state_dir.absolute() / "agent"
+    folder = settings.state_dir.absolute() / AGENT_FOLDER
     clocks = Clocks()
     chance = random.Random(secrets.randbits(64))  # noqa: S311  # jitter, no secret
     spool = Spool(folder / "spool", SpoolLimits(), monotonic_ms=clocks.boottime_ms)
@@ -153,7 +154,7 @@ def _client(
         monotonic_ms=clocks.boottime_ms,
         wall_ms=clocks.wall_ms,
         chance=chance,
-        token_file=folder / "node.token",
+        token_file=folder / TOKEN_FILE,
     )
     return TelemetryClient(api_url, token=keeper.token, spurn=keeper.spurn, ca_file=settings.api_ca_file)
 

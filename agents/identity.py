@@ -14,6 +14,7 @@ from muster.client.transport import UnreachableError, open_http, send
 from muster.durable import create_durably, write_durably
 from muster.wire.enrolment import (
     ENROLMENT_PROTOCOL,
+    NODE_FILE,
     EnrolAnswer,
     EnrolRequest,
     GpuClaim,
@@ -22,7 +23,6 @@ from muster.wire.enrolment import (
 )
 
 KEY_FILE: Final = "node_key"
-NODE_FILE: Final = "identity.json"
 _KEY_BYTES: Final = 32
 _log = structlog.get_logger(__name__)
 

@@ -1,6 +1,5 @@
 """What a new local stack needs once: keys, a tenant, its policy."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,7 @@ from muster.domain.errors import UnauthenticatedError
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.principals import Principal, Role
+from muster.durable import write_durably
 from muster.services import keys, policies, tenants
 from muster.services.unit_of_work import UnitOfWorkFactory
 
@@ -61,8 +61,5 @@ def key_file(
         with units.begin(OPERATOR, keys.CREATE) as unit:
             name = f"local-{role.replace('_', '-')}"
             made = keys.create(unit, name=name, role=role, tenant_id=tenant_id, node_id=node_id)
-        draft = path.with_suffix(".draft")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-            file.write(made.token.text + "\n")
-        draft.replace(path)
+        write_durably(path, made.token.text.encode("ascii") + b"\n")
     return path

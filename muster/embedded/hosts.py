@@ -1,6 +1,5 @@
 """The hosts of a local stack: each a real agent and a real host worker; only the driver beneath its probe is not."""
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from muster.domain.principals import Principal
+from muster.durable import write_durably
 from muster.embedded.children import Child, child_environment
 from muster.services import join_tokens
 from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.wire.enrolment import AGENT_FOLDER, NODE_FILE
 
 MODELS: Final = ("h100", "a100", "h200")
 ADDRESS: Final = "127.0.0.1"
-_IDENTITY: Final = Path("agent") / "identity.json"
 _JOIN_TOKEN: Final = "join.token"  # noqa: S105  # a file's name
 
 
@@ -31,7 +31,7 @@ class LocalHost:
 
     @property
     def has_enrolled(self) -> bool:
-        return (self.folder / _IDENTITY).exists()
+        return (self.folder / AGENT_FOLDER / NODE_FILE).exists()
 
 
 def simulated_hosts(models: Sequence[str], num_gpus: int, folder: Path) -> list[LocalHost]:
@@ -59,9 +59,7 @@ def write_join_tokens(units: UnitOfWorkFactory, operator: Principal, hosts: Sequ
             continue
         with units.begin(operator, join_tokens.CREATE) as unit:
             made = join_tokens.create(unit, host_name=host.name, address=ADDRESS, rack=host.rack)
-        path = host.folder / _JOIN_TOKEN
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-            file.write(made.token.text + "\n")
+        write_durably(host.folder / _JOIN_TOKEN, made.token.text.encode("ascii") + b"\n")
 
 
 def host_children(host: LocalHost, *, api_url: str, broker_url: str, faults: Path, state_dir: Path) -> list[Child]:

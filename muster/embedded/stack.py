@@ -20,6 +20,7 @@ from rich.console import Console
 
 from muster.db import migrate
 from muster.db.engine import make_engine
+from muster.durable import write_durably
 from muster.embedded.bootstrap import OPERATOR, LocalIdentities, bootstrap
 from muster.embedded.broker import BrokerServer
 from muster.embedded.children import Child, child_environment
@@ -85,7 +86,7 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack, stop: threading
     servers: dict[str, Server] = {}
     database_url = _database(state_dir, servers, console, ending)
     broker_url = _broker(state_dir, servers, console, ending)
-    _write_private(state_dir / "database.url", database_url.encode())
+    write_durably(state_dir / "database.url", database_url.encode())
     _go_on_unless(stop)
     identities = _prepare(plan, database_url)
     port = _usable_port(plan.port, console)
@@ -177,7 +178,7 @@ def _server_children(plan: StackPlan, port: int, database_url: str, broker_url: 
 def _host_children(plan: StackPlan, api_url: str, broker_url: str) -> list[Child]:
     faults = plan.faults
     if not faults.exists():
-        _write_private(faults, b'{"faults": []}\n')
+        write_durably(faults, b'{"faults": []}\n')
     return [
         child
         for host in plan.hosts
@@ -219,14 +220,7 @@ def _write_profile(stack: LocalStack) -> None:
         "tenant_id": stack.identities.tenant_id,
         "faults_file": str(stack.plan.faults),
     }
-    _write_private(stack.plan.state_dir / "cli.json", msgspec.json.format(msgspec.json.encode(profile)))
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    draft = path.with_suffix(".draft")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(content)
-    draft.replace(path)
+    write_durably(stack.plan.state_dir / "cli.json", msgspec.json.format(msgspec.json.encode(profile)))
 
 
 def _say_ready(console: Console, stack: LocalStack, took_s: float) -> None:

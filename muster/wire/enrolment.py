@@ -11,6 +11,10 @@ from msgspec import Meta
 from muster.wire.host import BootId, WireAnswer, WireMessage
 from muster.wire.telemetry import MAX_GPUS, Milliseconds
 
+AGENT_FOLDER: Final = "agent"
+NODE_FILE: Final = "identity.json"
+TOKEN_FILE: Final = "node.token"  # noqa: S105  # a file's name
+"""In a host's state folder: where its agent says which node it is, and keeps a token that is good now."""
 ENROLMENT_PROTOCOL: Final = 1
 
 Printable = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*\Z")]

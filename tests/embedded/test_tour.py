@@ -25,7 +25,17 @@ def world_of(client: RestClient, folder: Path) -> tuple[World, io.StringIO]:
     hosts = tuple(simulated_hosts(["h100", "h100", "a100"], 2, folder / "hosts"))
     (folder / "logs").mkdir()
     world = World(
-        client, client, EventLog(client), teller, folder, folder / "faults.json", hosts, {}, None, threading.Event()
+        client,
+        client,
+        EventLog(client),
+        teller,
+        folder,
+        folder / "faults.json",
+        3.0,
+        hosts,
+        {},
+        None,
+        threading.Event(),
     )
     return world, said
 

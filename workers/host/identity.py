@@ -9,10 +9,8 @@ import msgspec
 import structlog
 
 from muster.settings import Settings
+from muster.wire.enrolment import AGENT_FOLDER, NODE_FILE, TOKEN_FILE
 
-AGENT_FOLDER: Final = "agent"
-_NODE_FILE: Final = "identity.json"
-_TOKEN_FILE: Final = "node.token"  # noqa: S105  # a file's name
 _LOOK_AGAIN_S: Final = 0.25
 _log = structlog.get_logger(__name__)
 
@@ -34,12 +32,12 @@ def host_identity(settings: Settings, node_id: str | None, stop: threading.Event
     agent = settings.state_dir.absolute() / AGENT_FOLDER
     is_said = False
     while not stop.is_set():
-        found = node_id or _enrolled_as(agent / _NODE_FILE)
-        key_file = settings.api_key_file or agent / _TOKEN_FILE
+        found = node_id or _enrolled_as(agent / NODE_FILE)
+        key_file = settings.api_key_file or agent / TOKEN_FILE
         if found is not None and (settings.api_key_file is not None or key_file.exists()):
             return HostIdentity(found, key_file)
         if not is_said:
-            _log.info("waiting_for_enrolment", identity=str(agent / _NODE_FILE), key=str(key_file))
+            _log.info("waiting_for_enrolment", identity=str(agent / NODE_FILE), key=str(key_file))
             is_said = True
         stop.wait(_LOOK_AGAIN_S)
     return None

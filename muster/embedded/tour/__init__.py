@@ -28,6 +28,7 @@ def run_tour(console: Console, stack: LocalStack, stop: threading.Event) -> bool
             teller=Teller(console),
             state_dir=stack.plan.state_dir,
             faults=stack.plan.faults,
+            taint_margin_s=stack.plan.policy.training.taint_margin_s,
             hosts=stack.plan.hosts,
             children={child.name: child for child in stack.children},
             broker_pid=_pid_of(broker) if isinstance(broker, BrokerServer) else None,

@@ -9,8 +9,6 @@ STEPS: Final = 90
 CHECKPOINT_EVERY: Final = 10
 XID: Final = 95
 QUARANTINE_BAR_S: Final = 2.0
-MARGIN_S: Final = 3.0
-"""``training.taint_margin_s`` of the tour's policy."""
 
 
 def train(world: World) -> Document:
@@ -83,10 +81,11 @@ def fail(world: World, job: Document) -> Document:
         "evidence → QUARANTINED → evacuated → replaced from the cohort → resumed from before the fault",
     )
     job_id, log = job["id"], log_of(job["attempts"][0])
+    margin_s = world.taint_margin_s
     world.until(
-        f"two checkpoints are older than the {MARGIN_S:.0f} s before now that a fault puts in doubt",
+        f"two checkpoints are older than the {margin_s:.0f} s before now that a fault puts in doubt",
         lambda: world.tenant.checkpoints(job_id),
-        lambda found: sum(time.time() - seconds_of(one["committed_at"]) > MARGIN_S + 1 for one in found) >= 2,
+        lambda found: sum(time.time() - seconds_of(one["committed_at"]) > margin_s + 1 for one in found) >= 2,
         seen=lambda found: f"{len(found)} checkpoints",
         log=log,
     )
@@ -159,7 +158,7 @@ def _require_clean_resume(world: World, job_id: str, before_id: str, resumed_at:
     """The newest verified generation before the fault's onset minus the margin; the later ones stand TAINTED."""
     of_before = [one for one in world.tenant.checkpoints(job_id) if one["attempt_id"] == before_id]
     kept = [one for one in of_before if one["status"] != "EXPIRED"]
-    clean = [one for one in kept if seconds_of(one["committed_at"]) < injected_s - MARGIN_S]
+    clean = [one for one in kept if seconds_of(one["committed_at"]) < injected_s - world.taint_margin_s]
     tainted = [one for one in of_before if one["status"] == "TAINTED"]
     world.require(
         "checkpoints since shortly before the fault are TAINTED",

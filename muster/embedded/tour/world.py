@@ -44,7 +44,7 @@ class EventLog:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """``broker_pid``: None where the broker is not ours to kill; 0 while it is down."""
+    """``taint_margin_s``: the policy's. ``broker_pid``: None where the broker is not ours to kill; 0: it is down."""
 
     operator: RestClient
     tenant: RestClient
@@ -52,6 +52,7 @@ class World:
     teller: Teller
     state_dir: Path
     faults: Path
+    taint_margin_s: float
     hosts: tuple[LocalHost, ...]
     children: dict[str, Child]
     broker_pid: Callable[[], int] | None
