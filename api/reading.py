@@ -1,16 +1,18 @@
 """Reads: a unit that changes nothing, parameters that are checked, pages that end in a cursor."""
 
-from collections.abc import Callable
-from typing import Annotated, TypeVar
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Query
 
 from muster.domain.errors import NotFoundError
-from muster.domain.ids import is_id
+from muster.domain.ids import GpuUuid, is_id
 from muster.domain.principals import Principal
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
 
 T = TypeVar("T")
+_GPU_UUID: Final = re.compile(r"[!-~]{1,128}")
 
 Limit = Annotated[int, Query(ge=1, le=200, description="how many items a page holds")]
 After = Annotated[int, Query(ge=0, le=2**63 - 1, description="the position behind which to begin")]
@@ -20,6 +22,22 @@ def reading(units: UnitOfWorkFactory, principal: Principal, action: str, work: C
     """``work`` in a unit that is rolled back whatever it does."""
     with units.begin(principal, action, dry_run=True, quiet=True) as unit:
         return work(unit)
+
+
+def page_of(
+    found: Sequence[T], limit: int, view: Callable[[T], dict[str, Any]], cursor_behind: Callable[[T], str]
+) -> dict[str, Any]:
+    """A page of at most ``limit``. ``found`` holds one more where there is a next page."""
+    page = found[:limit]
+    next_cursor = cursor_behind(page[-1]) if len(found) > limit else None
+    return {"items": [view(each) for each in page], "next_cursor": next_cursor}
+
+
+def require_gpu_uuid(text: str) -> GpuUuid:
+    """As ``require_id``; a GPU's UUID is the driver's word."""
+    if not _GPU_UUID.fullmatch(text):
+        raise NotFoundError
+    return GpuUuid(text)
 
 
 def require_id(noun: str, text: str) -> str:

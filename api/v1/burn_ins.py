@@ -14,7 +14,7 @@ from api.changes import Answer, Changing
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import Limit, reading, require_id
+from api.reading import Limit, page_of, reading, require_id
 from api.views import burn_in_view
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid, NodeId
@@ -70,11 +70,12 @@ def list_all(
             limit=limit + 1,
         ),
     )
-    page, next_cursor = found[:limit], None
-    if len(found) > limit:
-        position = [page[-1].ordered_at.isoformat(), page[-1].id]
-        next_cursor = make_cursor(dependencies.secret_key, filters, position)
-    return {"items": [burn_in_view(row) for row in page], "next_cursor": next_cursor}
+    return page_of(
+        found,
+        limit,
+        burn_in_view,
+        lambda last: make_cursor(dependencies.secret_key, filters, [last.ordered_at.isoformat(), last.id]),
+    )
 
 
 @router.get("/burn-ins/{burn_in_id}", tags=["fleet"])

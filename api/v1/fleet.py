@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import reading
+from api.reading import page_of, reading
 from api.views import gpu_view, node_view
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
@@ -54,9 +54,10 @@ def list_all_gpus(
         fleet.READ,
         lambda unit: list_gpus(unit, wanted, after=after, limit=limit + 1),
     )
-    page, next_cursor = found[:limit], None
-    if len(found) > limit:
-        last = page[-1].gpu
-        next_cursor = make_cursor(dependencies.secret_key, filters, [last.node_id, str(last.slot_index)])
-    items = [gpu_view(each.gpu, each.override) for each in page]
-    return JSONResponse({"items": items, "next_cursor": next_cursor})
+    page = page_of(
+        found,
+        limit,
+        lambda each: gpu_view(each.gpu, each.override),
+        lambda last: make_cursor(dependencies.secret_key, filters, [last.gpu.node_id, str(last.gpu.slot_index)]),
+    )
+    return JSONResponse(page)

@@ -1,8 +1,7 @@
 """One GPU: what is known of it and why, and what an operator does about it."""
 
-import re
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
@@ -14,9 +13,8 @@ from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.gpu_views import evidence_view, gpu_detail_view
 from api.permissions import requires
-from api.reading import Limit, reading, require_id
+from api.reading import Limit, page_of, reading, require_gpu_uuid, require_id
 from muster.db.models.health import RepairAction
-from muster.domain.errors import NotFoundError
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import Name, StrictModel, Text
@@ -30,7 +28,6 @@ Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
 Operator = Annotated[Principal, requires(Permission.GPU_WRITE)]
 IfMatch = Annotated[str | None, Header()]
-_UUID: Final = re.compile(r"[!-~]{1,128}")
 
 
 class Asked(StrictModel):
@@ -49,7 +46,7 @@ class NewRepair(Asked):
 @router.get("/gpus/{uuid}")
 def show_gpu(uuid: str, request: Request, principal: Reader) -> Response:
     """One GPU: score, evidence, what would bring it back, cordons, who holds it, repairs, moves."""
-    found_uuid = _gpu_uuid(uuid)
+    found_uuid = require_gpu_uuid(uuid)
     found = reading(
         dependencies_of(request).units, principal, fleet.READ, lambda unit: gpu_details.detail_of(unit, found_uuid)
     )
@@ -66,7 +63,7 @@ def list_evidence(
 ) -> dict[str, Any]:
     """All that was ever found about it, the newest first; ``points`` is what it takes off the score now."""
     dependencies = dependencies_of(request)
-    found_uuid = _gpu_uuid(uuid)
+    found_uuid = require_gpu_uuid(uuid)
     filters = {"path": "evidence", "gpu_uuid": uuid}
     before = None
     if cursor is not None:
@@ -78,10 +75,9 @@ def list_evidence(
         fleet.READ,
         lambda unit: gpu_details.evidence_about_gpu(unit, found_uuid, limit=limit + 1, before=before),
     )
-    page, next_cursor = found[:limit], None
-    if len(found) > limit:
-        next_cursor = make_cursor(dependencies.secret_key, filters, [page[-1].row.id])
-    return {"items": [evidence_view(each) for each in page], "next_cursor": next_cursor}
+    return page_of(
+        found, limit, evidence_view, lambda last: make_cursor(dependencies.secret_key, filters, [last.row.id])
+    )
 
 
 @router.post("/gpus/{uuid}/evidence/{evidence_id}/dismiss", openapi_extra=described_by(Asked))
@@ -198,7 +194,7 @@ def _changed(
     work: Callable[[UnitOfWork, GpuUuid, int | None], None],
 ) -> JSONResponse:
     """Does it, and answers with the GPU as it then is."""
-    found_uuid, version = _gpu_uuid(uuid), version_in(if_match, is_required=False)
+    found_uuid, version = require_gpu_uuid(uuid), version_in(if_match, is_required=False)
 
     def do(unit: UnitOfWork) -> GpuDetail:
         work(unit, found_uuid, version)
@@ -207,9 +203,3 @@ def _changed(
     return change.run(
         principal, action, do, lambda found: Answer(gpu_detail_view(found), etag=etag_of(found.gpu.version))
     )
-
-
-def _gpu_uuid(text: str) -> GpuUuid:
-    if not _UUID.fullmatch(text):
-        raise NotFoundError
-    return GpuUuid(text)

@@ -11,7 +11,7 @@ from api.changes import Answer, Changing
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import Limit, reading, require_id
+from api.reading import Limit, page_of, reading, require_id
 from api.views import time_of
 from muster.db.models import Incident
 from muster.domain.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState
@@ -54,10 +54,7 @@ def list_incidents(
             unit, state=state, kinds=kinds, subject_id=subject, before=before, limit=limit + 1
         ),
     )
-    page, next_cursor = found[:limit], None
-    if len(found) > limit:
-        next_cursor = make_cursor(dependencies.secret_key, filters, [page[-1].id])
-    return {"items": [incident_view(row) for row in page], "next_cursor": next_cursor}
+    return page_of(found, limit, incident_view, lambda last: make_cursor(dependencies.secret_key, filters, [last.id]))
 
 
 @router.get("/incidents/{incident_id}")

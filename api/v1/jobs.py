@@ -16,7 +16,7 @@ from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
 from api.job_views import attempt_view, job_view, log_view
 from api.permissions import requires
-from api.reading import After, Limit, reading, require_id
+from api.reading import After, Limit, page_of, reading, require_id
 from api.streams import COMMENT, Pulse, frame, sse
 from api.views import event_view
 from muster.db.models import Job
@@ -99,11 +99,12 @@ def list_jobs(
             limit=limit + 1,
         ),
     )
-    page, next_cursor = found[:limit], None
-    if len(found) > limit:
-        last = page[-1]
-        next_cursor = make_cursor(dependencies.secret_key, filters, [last.created_at.isoformat(), last.id])
-    return {"items": [job_view(job) for job in page], "next_cursor": next_cursor}
+    return page_of(
+        found,
+        limit,
+        job_view,
+        lambda last: make_cursor(dependencies.secret_key, filters, [last.created_at.isoformat(), last.id]),
+    )
 
 
 @router.get("/jobs/{job_id}")

@@ -8,12 +8,13 @@ from fastapi import APIRouter, Query, Request
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import Limit, reading, require_id
+from api.reading import Limit, page_of, reading, require_id
 from api.views import reclaim_view
 from muster.domain.ids import JobId, ReclaimId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import ReclaimState
 from muster.services.reclaims import views
+from muster.services.reclaims.views import ReclaimView
 
 router = APIRouter(tags=["reclaims"])
 
@@ -47,11 +48,12 @@ def list_reclaims(
             limit=limit + 1,
         ),
     )
-    page, next_cursor = found[:limit], None
-    if len(found) > limit:
-        last = page[-1].reclaim
-        next_cursor = make_cursor(dependencies.secret_key, filters, [last.notified_at.isoformat(), last.id])
-    return {"items": [reclaim_view(view) for view in page], "next_cursor": next_cursor}
+
+    def behind(last: ReclaimView) -> str:
+        position = [last.reclaim.notified_at.isoformat(), last.reclaim.id]
+        return make_cursor(dependencies.secret_key, filters, position)
+
+    return page_of(found, limit, reclaim_view, behind)
 
 
 @router.get("/reclaims/{reclaim_id}")

@@ -1,6 +1,5 @@
 """Telemetry: the agents' report, declared here and taken by ``api.telemetry``; latest readings and history, to read."""
 
-import re
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -9,10 +8,9 @@ from fastapi import APIRouter, Query, Request
 
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import reading
+from api.reading import reading, require_gpu_uuid
 from api.views import time_of
 from muster.domain.errors import NotFoundError
-from muster.domain.ids import GpuUuid
 from muster.domain.metrics import METRICS
 from muster.domain.principals import Permission, Principal
 from muster.services.telemetry import history, latest
@@ -21,7 +19,6 @@ from muster.services.telemetry.latest import Latest
 from muster.wire.telemetry import Report, ReportAccepted
 
 router = APIRouter()
-_UUID: Final = re.compile(r"[!-~]{1,128}")
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
 Moment = Annotated[str | None, Query(max_length=40, description="RFC 3339 with a zone, such as 2026-11-21T04:00:00Z")]
 (_SCHEMAS, _DEFINITIONS) = msgspec.json.schema_components(
@@ -49,7 +46,9 @@ def take_report(_node: Annotated[Principal, requires(Permission.HOST_REPORT)]) -
 def get_latest(uuid: str, request: Request, principal: Reader) -> dict[str, Any]:
     """The newest readings of one GPU; null where there is none."""
     units = dependencies_of(request).units
-    return _latest_view(reading(units, principal, latest.READ, lambda unit: latest.latest_of(unit, _gpu_uuid(uuid))))
+    return _latest_view(
+        reading(units, principal, latest.READ, lambda unit: latest.latest_of(unit, require_gpu_uuid(uuid)))
+    )
 
 
 @router.get("/gpus/{uuid}/history", tags=["fleet"])
@@ -80,7 +79,7 @@ def get_history(
             latest.READ,
             lambda unit: history.history_of(
                 unit,
-                _gpu_uuid(uuid),
+                require_gpu_uuid(uuid),
                 metrics=tuple(metric or ()),
                 since=_moment("from", from_),
                 until=_moment("until", until),
@@ -88,12 +87,6 @@ def get_history(
             ),
         )
     )
-
-
-def _gpu_uuid(text: str) -> GpuUuid:
-    if not _UUID.fullmatch(text):
-        raise NotFoundError
-    return GpuUuid(text)
 
 
 def _moment(name: str, text: str | None) -> datetime | None:
