@@ -27,7 +27,7 @@ from muster.services.reclaims.notices import NOTIFY, notify
 from muster.services.reclaims.victims import withdraw_idle
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
 from muster.services.recovering import waiting_for_their_own
-from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, retrying
 from muster.settings import Settings
 from scheduler.planner import Plan, plan
 
@@ -113,7 +113,7 @@ class SchedulerLoop:
 
     def _run_active(self, stop: threading.Event) -> None:
         _log.info("scheduler_active")
-        with Wakeups(self._units.engine, "muster_scheduler") as wakeups:
+        with Wakeups(self._units.engine, SCHEDULER_CHANNEL) as wakeups:
             while not stop.is_set():
                 run_cycle(self._units, self._principal)
                 wakeups.wait(PAUSE_S)

@@ -20,14 +20,13 @@ from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
 from muster.domain.states import AllocationState, AttemptState, HostPartState, JobState, StopReason
 from muster.identity import new_id
-from muster.services import suspects
+from muster.services import cordons, suspects
 from muster.services.lives import attempt_life, grace_ms, job_life, spec_of, store_attempt, store_job, to_ms
 from muster.services.reclaims.settling import settle
-from muster.services.unit_of_work import UnitOfWork
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 
 RING_TOPIC: Final = "ring"
 OUTBOX_CHANNEL: Final = "muster_outbox"
-SCHEDULER_CHANNEL: Final = "muster_scheduler"
 
 
 @dataclass(slots=True)
@@ -206,15 +205,4 @@ def cordon_unclean(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, why
     )
     if is_standing is not None:
         return
-    cordon_id = new_id("cordon")
-    unit.session.add(
-        Cordon(
-            id=cordon_id,
-            node_id=node_id,
-            reason_code="unclean",
-            reason=f"{place}: {why}",
-            owner=unit.principal.name,
-            created_at=unit.now,
-        )
-    )
-    unit.emit("node.cordoned", "node", node_id, payload={"cordon_id": cordon_id, "reason_code": "unclean", "why": why})
+    cordons.stand(unit, "unclean", f"{place}: {why}", node_id=node_id)

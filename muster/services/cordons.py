@@ -11,8 +11,7 @@ from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.identity import new_id
-from muster.services.attempts import SCHEDULER_CHANNEL
-from muster.services.unit_of_work import UnitOfWork, declare_action
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 
 CREATE: Final = declare_action("cordon.create")
 RELEASE: Final = declare_action("cordon.release")
@@ -42,11 +41,27 @@ def create(
         raise ValidationFailedError.at("/gpu_uuid", "unknown_gpu", "there is no such GPU")
     if until is not None and until <= unit.now:
         raise ValidationFailedError.at("/until", "past", "must lie in the future")
+    cordon = stand(unit, BY_PERSON, reason, node_id=node_id, gpu_uuid=gpu_uuid, until=until)
+    unit.audit("cordon.create", "cordon", cordon.id, reason=reason)
+    unit.session.flush()
+    return cordon
+
+
+def stand(
+    unit: UnitOfWork,
+    reason_code: str,
+    reason: str,
+    *,
+    node_id: NodeId | None = None,
+    gpu_uuid: GpuUuid | None = None,
+    until: datetime | None = None,
+) -> Cordon:
+    """One more, by whoever the unit acts for. The caller has found the place."""
     cordon = Cordon(
         id=new_id("cordon"),
         node_id=node_id,
         gpu_uuid=gpu_uuid,
-        reason_code=BY_PERSON,
+        reason_code=reason_code,
         reason=reason,
         owner=unit.principal.name,
         until=until,
@@ -54,8 +69,13 @@ def create(
     )
     unit.session.add(cordon)
     _tell(unit, cordon, "cordoned", reason)
-    unit.session.flush()
     return cordon
+
+
+def end(unit: UnitOfWork, cordon: Cordon, reason: str | None) -> None:
+    """One that stands does so no more. The caller holds it."""
+    cordon.released_at, cordon.released_by = unit.now, unit.principal.name
+    _tell(unit, cordon, "uncordoned", reason)
 
 
 def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> Cordon:
@@ -69,8 +89,8 @@ def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> C
     if cordon is None:
         raise NotFoundError
     if cordon.released_at is None:
-        cordon.released_at, cordon.released_by = unit.now, unit.principal.name
-        _tell(unit, cordon, "uncordoned", reason)
+        end(unit, cordon, reason)
+        unit.audit("cordon.release", "cordon", cordon.id, reason=reason)
         unit.session.flush()
     return cordon
 
@@ -91,5 +111,4 @@ def _tell(unit: UnitOfWork, cordon: Cordon, what: str, reason: str | None) -> No
         "until": None if cordon.until is None else cordon.until.isoformat(),
     }
     unit.emit(f"{subject}.{what}", subject, str(subject_id), payload=payload)
-    unit.audit(f"cordon.{'create' if what == 'cordoned' else 'release'}", "cordon", cordon.id, reason=reason)
     unit.wake(SCHEDULER_CHANNEL)

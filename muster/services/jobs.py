@@ -23,11 +23,11 @@ from muster.domain.principals import Permission, Principal
 from muster.domain.states import TERMINAL_JOB_STATES, JobState
 from muster.identity import new_id
 from muster.services import suspects
-from muster.services.attempts import SCHEDULER_CHANNEL, lock_job, step_job
+from muster.services.attempts import lock_job, step_job
 from muster.services.fleet import count_gpus
 from muster.services.lives import emit_job
 from muster.services.policies import active_policy
-from muster.services.unit_of_work import UnitOfWork, declare_action
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from scheduler.model import DEFAULT_LEVELS
 
 SUBMIT: Final = declare_action("job.submit")

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from muster.db.models import PolicyVersion
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.services.cohorts import rekey
-from muster.services.unit_of_work import UnitOfWork, declare_action
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 
 ACTIVATE: Final = declare_action("policy.activate")
 _log = structlog.get_logger(__name__)
@@ -58,4 +58,4 @@ def _rekey(unit: UnitOfWork, policy: Policy, version: int, reason: str) -> None:
     detail = {"version": version, "attributes": list(policy.health.cohort.attributes), "num_gpus": num_gpus}
     unit.emit("policy.cohorts_rekeyed", "policy", str(version), payload=detail)
     unit.audit("policy.rekey_cohorts", "policy", str(version), reason=reason, detail=detail)
-    unit.wake("muster_scheduler")
+    unit.wake(SCHEDULER_CHANNEL)

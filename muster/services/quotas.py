@@ -11,10 +11,9 @@ from muster.domain.ids import TenantId
 from muster.domain.incidents import IncidentKind
 from muster.domain.principals import Permission
 from muster.services import incidents
-from muster.services.attempts import SCHEDULER_CHANNEL
 from muster.services.policies import active_policy
 from muster.services.reclaims.workload import held_in_tier
-from muster.services.unit_of_work import UnitOfWork, declare_action
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 
 SET: Final = declare_action("quota.set")
 READ: Final = declare_action("quota.read")

@@ -21,6 +21,8 @@ from muster.identity import new_id as born_id
 from muster.services.consequences import Consequences
 
 Channel = Literal["muster_scheduler", "muster_outbox", "muster_events", "muster_sequenced"]
+SCHEDULER_CHANNEL: Final = "muster_scheduler"
+"""Whoever changes what placement asks for wakes the scheduler by it."""
 
 PERSON_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN, Role.OPERATOR, Role.AUDITOR})
 """Roles whose every change needs an audit entry (I18). Nodes and our own services leave events."""

@@ -13,12 +13,11 @@ from muster.domain.health_policy import BurnInPolicy
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import BURN_IN_EDGES, AllocationState, BurnInState, require_edge
-from muster.services.attempts import SCHEDULER_CHANNEL
 from muster.services.burn_ins.abandoned import tell_of_abandoned
 from muster.services.burn_ins.orders import NEVER
 from muster.services.judgement.moves import lock_gpus
 from muster.services.policies import active_policy
-from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from muster.wire.burn_in import (
     BURN_IN_PROTOCOL,
     AskAnswer,

@@ -17,13 +17,12 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, TenantId
 from muster.domain.incidents import IncidentKind
 from muster.domain.states import AllocationState, Standing
-from muster.services.attempts import SCHEDULER_CHANNEL
 from muster.services.incidents import open_incident
 from muster.services.judgement.placement_holds import keep_holds
 from muster.services.judgement.repairs import end_repair, past_repairs
 from muster.services.judgement.rows import case_of, contact_of, evidence_about
 from muster.services.lives import to_ms, to_time
-from muster.services.unit_of_work import UnitOfWork
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 
 BREAKER: Final = "quarantine"
 PROPOSED_AGAIN_MS: Final = 60_000

@@ -12,8 +12,7 @@ from sqlalchemy import exists, select
 from health.gpu_case import Move
 from muster.db.models import Cordon, Gpu
 from muster.domain.ids import GpuUuid
-from muster.identity import new_id
-from muster.services.attempts import SCHEDULER_CHANNEL
+from muster.services import cordons
 from muster.services.unit_of_work import UnitOfWork
 
 HELD_BACK: Final = "quarantine_held_back"
@@ -37,30 +36,11 @@ def keep_holds(unit: UnitOfWork, gpus: Sequence[Gpu], held_back: Mapping[GpuUuid
         if cordon.gpu_uuid is not None and wanted.get(cordon.gpu_uuid) == cordon.reason_code:
             kept.add(cordon.gpu_uuid)
         else:
-            cordon.released_at, cordon.released_by = unit.now, unit.principal.name
-            _tell(unit, cordon, "uncordoned")
+            cordons.end(unit, cordon, cordon.reason)
     for uuid in sorted(held_back.keys() - kept):
-        _hold(unit, held_back[uuid])
+        move = held_back[uuid]
+        cordons.stand(unit, _code(move), f"its quarantine waits for the breaker: {move.words}", gpu_uuid=uuid)
 
 
 def _code(move: Move) -> str:
     return CORRECTNESS if move.threatens_correctness else HELD_BACK
-
-
-def _hold(unit: UnitOfWork, move: Move) -> None:
-    cordon = Cordon(
-        id=new_id("cordon"),
-        gpu_uuid=move.gpu_uuid,
-        reason_code=_code(move),
-        reason=f"its quarantine waits for the breaker: {move.words}",
-        owner=unit.principal.name,
-        created_at=unit.now,
-    )
-    unit.session.add(cordon)
-    _tell(unit, cordon, "cordoned")
-
-
-def _tell(unit: UnitOfWork, cordon: Cordon, what: str) -> None:
-    payload = {"cordon_id": cordon.id, "reason_code": cordon.reason_code, "reason": cordon.reason}
-    unit.emit(f"gpu.{what}", "gpu", str(cordon.gpu_uuid), payload=payload)
-    unit.wake(SCHEDULER_CHANNEL)

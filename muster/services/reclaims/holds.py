@@ -8,8 +8,8 @@ from sqlalchemy import delete, select
 from muster.db.models import GpuHold, Job, Reclaim
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission
-from muster.services.attempts import SCHEDULER_CHANNEL, lock_job
-from muster.services.unit_of_work import UnitOfWork, declare_action
+from muster.services.attempts import lock_job
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from scheduler.model import Lapse
 
 LAPSE: Final = declare_action("reclaim.lapse")
