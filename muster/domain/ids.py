@@ -23,6 +23,8 @@ Fence = NewType("Fence", int)
 PREFIXES: Final = {
     "tenant": "ten",
     "key": "key",
+    "person": "prs",
+    "session": "ses",
     "node": "node",
     "job": "job",
     "attempt": "att",

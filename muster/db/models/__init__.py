@@ -17,6 +17,7 @@ from muster.db.models.jobs import Job
 from muster.db.models.logs import LogChunk
 from muster.db.models.nodes import Node
 from muster.db.models.outbox import OutboxMessage
+from muster.db.models.persons import ConsoleSession, Person
 from muster.db.models.policies import PolicyVersion
 from muster.db.models.quotas import Quota
 from muster.db.models.reclaims import GpuHold, Reclaim
@@ -44,6 +45,7 @@ __all__ = [
     "BurnIn",
     "Checkpoint",
     "Cluster",
+    "ConsoleSession",
     "ConsumerCursor",
     "Cordon",
     "Event",
@@ -62,6 +64,7 @@ __all__ = [
     "NodeIdentity",
     "NodeLatest",
     "OutboxMessage",
+    "Person",
     "PolicyVersion",
     "Quota",
     "Reclaim",
