@@ -1,6 +1,6 @@
 """The application factory: routes, problems, documents; refused at start when a route declares no permission."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
@@ -27,6 +27,8 @@ from api.v1 import (
     incidents,
     jobs,
     keys,
+    nodes,
+    persons,
     quotas,
     reclaims,
     system,
@@ -37,14 +39,16 @@ from api.v1 import (
 from muster import __version__
 from muster.services.telemetry.intake import Intake
 
+Extension = Callable[[FastAPI], None]
 
-def create_app(dependencies: AppDependencies) -> ASGIApp:
-    """The whole API as one ASGI application.
+
+def create_app(dependencies: AppDependencies, *extensions: Extension) -> ASGIApp:
+    """The whole API as one ASGI application; ``extensions`` add routes of their own, each with its permission.
 
     Raises:
         UndeclaredRouteError: a route, websocket or mount says neither its permission nor why it needs none.
     """
-    app = create_inner_app(dependencies)
+    app = create_inner_app(dependencies, *extensions)
     intake = app.state.intake
     dependencies.registry.register(TelemetryFigures(intake))
     return Edge(
@@ -56,7 +60,7 @@ def create_app(dependencies: AppDependencies) -> ASGIApp:
     )
 
 
-def create_inner_app(dependencies: AppDependencies) -> FastAPI:
+def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> FastAPI:
     """The application without its outermost layer, for those who look at its routes."""
     app = FastAPI(
         title="Muster",
@@ -74,13 +78,15 @@ def create_inner_app(dependencies: AppDependencies) -> FastAPI:
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     app.include_router(system.router)
     v1 = APIRouter(prefix="/v1")
-    fleet_wide = (tenants, quotas, fleet, gpus, burn_ins, breakers, cordons, incidents, events)
-    for module in (jobs, training, reclaims, keys, *fleet_wide, enrolment, hosts, telemetry):
+    fleet_wide = (tenants, quotas, nodes, fleet, gpus, burn_ins, breakers, cordons, incidents, events)
+    for module in (jobs, training, reclaims, keys, persons, *fleet_wide, enrolment, hosts, telemetry):
         v1.include_router(module.router)
     v1.include_router(system.v1)
     app.include_router(v1)
     problems.install(app)
     documents.install(app)
+    for extend in extensions:
+        extend(app)
     tuple(declared_routes(app))
     return app
 

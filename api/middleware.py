@@ -132,11 +132,13 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._has_answered = True
+            headers = list(message.get("headers", []))
+            if all(name != b"cache-control" for name, _ in headers):
+                headers.append((b"cache-control", b"no-store"))
             message["headers"] = [
-                *message.get("headers", []),
+                *headers,
                 (b"x-request-id", self.request_id.encode()),
                 (b"x-content-type-options", b"nosniff"),
-                (b"cache-control", b"no-store"),
                 (b"referrer-policy", b"no-referrer"),
             ]
             self._figures.note(self._scope, message["status"], time.perf_counter() - self._started)

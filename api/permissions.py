@@ -20,6 +20,12 @@ class UndeclaredRouteError(RuntimeError):
     """A route without a permission; the API does not start."""
 
 
+def declaring(check: Callable[..., Any], declaration: str) -> Callable[..., Any]:
+    """``check`` as the one that says who may call the routes that depend on it."""
+    setattr(check, _DECLARES, declaration)
+    return check
+
+
 def requires(permission: Permission) -> Any:
     """The principal who calls, once it is known to hold ``permission``."""
 
@@ -28,8 +34,7 @@ def requires(permission: Permission) -> Any:
         principal.require(permission)
         return principal
 
-    setattr(check, _DECLARES, str(permission))
-    return Depends(check)
+    return Depends(declaring(check, str(permission)))
 
 
 def signed_in() -> Any:
@@ -38,8 +43,7 @@ def signed_in() -> Any:
     def check(request: Request) -> Principal:
         return authenticated(request)
 
-    setattr(check, _DECLARES, "signed in")
-    return Depends(check)
+    return Depends(declaring(check, "signed in"))
 
 
 def public(why: str) -> Any:
@@ -48,8 +52,7 @@ def public(why: str) -> Any:
     def check() -> None:
         return None
 
-    setattr(check, _DECLARES, f"public: {why}")
-    return Depends(check)
+    return Depends(declaring(check, f"public: {why}"))
 
 
 def declared_routes(app: FastAPI) -> Iterator[tuple[str, str, str]]:

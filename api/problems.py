@@ -62,11 +62,9 @@ def request_id_of(request: Request) -> str | None:
 
 def install(app: FastAPI) -> None:
     """Every error of ours and of the framework leaves as a problem document."""
-    app.add_exception_handler(MusterError, _on_muster_error)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    app.add_exception_handler(RequestValidationError, _on_parameters)
-    # The framework answers with this and raises on, to the outermost layer, which logs the trace.
-    app.add_exception_handler(Exception, _on_muster_error)
+    # The last one: the framework answers with it and raises on, to the outermost layer, which logs the trace.
+    for kind in (MusterError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _on_fault)
 
 
 def _respond(request: Request, error: MusterError) -> JSONResponse:
@@ -77,29 +75,33 @@ def _printable(path: str) -> str:
     return path.encode("utf-8", "replace").decode("utf-8")[:512]
 
 
-def _on_muster_error(request: Request, error: Exception) -> JSONResponse:
-    return _respond(request, error if isinstance(error, MusterError) else InternalError())
+def error_of(fault: Exception) -> MusterError:
+    """The error of ours that stands for any fault that leaves a route."""
+    if isinstance(fault, MusterError):
+        return fault
+    if isinstance(fault, RequestValidationError):
+        return _of_parameters(fault)
+    if not isinstance(fault, HTTPException):
+        return InternalError()
+    if fault.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return MethodNotAllowedError()
+    if fault.status_code == HTTPStatus.NOT_FOUND:
+        return NotFoundError()
+    return next((kind for kind in REGISTRY.values() if kind.status == fault.status_code), MalformedRequestError)()
 
 
-def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
-    if not isinstance(error, HTTPException):
-        return _respond(request, InternalError())
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        answer = _respond(request, MethodNotAllowedError())
-        answer.headers.update(error.headers or {})
-        return answer
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        return _respond(request, NotFoundError())
-    by_status = next((kind for kind in REGISTRY.values() if kind.status == error.status_code), MalformedRequestError)
-    return _respond(request, by_status())
+def _on_fault(request: Request, fault: Exception) -> JSONResponse:
+    answer = _respond(request, error_of(fault))
+    if isinstance(fault, HTTPException) and fault.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        answer.headers.update(fault.headers or {})
+    return answer
 
 
-def _on_parameters(request: Request, error: Exception) -> JSONResponse:
+def _of_parameters(fault: RequestValidationError) -> ValidationFailedError:
     """Query and path parameters; bodies are read by ``strict_json``."""
-    found = error.errors() if isinstance(error, RequestValidationError) else []
     faults = tuple(
-        FieldFault("/".join(str(part) for part in fault["loc"]), str(fault["type"]), str(fault["msg"]))
-        for fault in found
+        FieldFault("/".join(str(part) for part in found["loc"]), str(found["type"]), str(found["msg"]))
+        for found in fault.errors()
     )
     detail = f"{faults[0].pointer}: {faults[0].detail}" if faults else None
-    return _respond(request, ValidationFailedError(detail, faults=faults))
+    return ValidationFailedError(detail, faults=faults)

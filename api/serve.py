@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 import uvicorn
 
-from api.app import create_app
+from api.app import Extension, create_app
 from api.dependencies import AppDependencies
 from api.figures import DatabaseFigures
 from muster.db.engine import make_engine
@@ -25,7 +25,7 @@ WORKER_THREADS: Final = 40
 _log = structlog.get_logger(__name__)
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, *extensions: Extension) -> None:
     """Until SIGTERM or SIGINT.
 
     Raises:
@@ -42,7 +42,7 @@ def run(settings: Settings) -> None:
     dependencies.registry.register(DatabaseFigures(units))
     stop = threading.Event()
     threading.Thread(target=_beat, args=(units, stop), name="api-beat", daemon=True).start()
-    app = create_app(dependencies)
+    app = create_app(dependencies, *extensions)
     # What the start has made is never garbage: left out of every later collection, which then costs a tenth.
     gc.collect()
     gc.freeze()

@@ -19,12 +19,13 @@ def _settings(component: str) -> Settings:
 
 
 def api() -> None:
-    """The REST API."""
+    """The REST API, and the console at /console."""
+    import console.app
     from api import serve
 
     settings = _settings("api")
     require_known()
-    serve.run(settings)
+    serve.run(settings, console.app.install)
 
 
 def scheduler() -> None:

@@ -6,16 +6,17 @@ from typing import Final
 
 from sqlalchemy import select
 
-from muster.db.models import Tenant
+from muster.db.models import Person, Tenant
 from muster.domain.errors import UnauthenticatedError
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.principals import Principal, Role
 from muster.durable import write_durably
-from muster.services import keys, policies, tenants
+from muster.services import keys, persons, policies, tenants
 from muster.services.unit_of_work import UnitOfWorkFactory
 
 TENANT_NAME: Final = "demo"
+FIRST_PERSON: Final = "operator"
 OPERATOR: Final = Principal(name="operator:local-stack", role=Role.OPERATOR)
 
 
@@ -24,6 +25,8 @@ class LocalIdentities:
     tenant_id: TenantId
     operator_key_file: Path
     tenant_key_file: Path
+    operator_password: str | None = None
+    """Of the console's first person, where this start has made them: it is said once, and stored nowhere."""
 
 
 def bootstrap(units: UnitOfWorkFactory, folder: Path, *, policy: Policy, policy_name: str) -> LocalIdentities:
@@ -37,7 +40,16 @@ def bootstrap(units: UnitOfWorkFactory, folder: Path, *, policy: Policy, policy_
         tenant_id=tenant_id,
         operator_key_file=key_file(units, folder / "operator.key", Role.OPERATOR),
         tenant_key_file=key_file(units, folder / "tenant.key", Role.TENANT_ADMIN, tenant_id=tenant_id),
+        operator_password=_first_person(units),
     )
+
+
+def _first_person(units: UnitOfWorkFactory) -> str | None:
+    """The password of a new person ``operator``; None where somebody signs in to the console already."""
+    with units.begin(OPERATOR, persons.CREATE) as unit:
+        if unit.session.scalar(select(Person.id).limit(1)) is not None:
+            return None
+        return persons.create(unit, name=FIRST_PERSON, role=Role.OPERATOR).password
 
 
 def _tenant(units: UnitOfWorkFactory) -> TenantId:

@@ -21,7 +21,7 @@ from rich.console import Console
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.durable import write_durably
-from muster.embedded.bootstrap import OPERATOR, LocalIdentities, bootstrap
+from muster.embedded.bootstrap import FIRST_PERSON, OPERATOR, LocalIdentities, bootstrap
 from muster.embedded.broker import BrokerServer
 from muster.embedded.children import Child, child_environment
 from muster.embedded.hosts import LocalHost, host_children, write_join_tokens
@@ -227,12 +227,19 @@ def _say_ready(console: Console, stack: LocalStack, took_s: float) -> None:
     hosts = ", ".join(f"{host.name} ({_gpu_words(host)})" for host in stack.plan.hosts)
     console.print(f"\n[bold green]Muster is up[/] after {took_s:.1f} s")
     console.print(f"  API            {stack.api_url}  (documents at /v1/docs)")
+    console.print(f"  console        {stack.api_url}/console  ({_sign_in_words(stack.identities)})", soft_wrap=True)
     console.print(f"  keys           {stack.identities.tenant_key_file.parent} (operator, tenant)")
     console.print(f"  hosts          {hosts}", soft_wrap=True)
     console.print(f"  policy         {stack.plan.policy_name}")
     console.print("  look           .venv/bin/muster gpu list")
     console.print("  next           .venv/bin/muster job submit --follow -- examples/hello_ranks.py")
     console.print("  stop           Ctrl-C\n")
+
+
+def _sign_in_words(identities: LocalIdentities) -> str:
+    if identities.operator_password is None:
+        return f"sign in as {FIRST_PERSON}; forgotten: muster person reset-password {FIRST_PERSON}"
+    return f"sign in as {FIRST_PERSON}, password {identities.operator_password}: said once, keep it"
 
 
 def _gpu_words(host: LocalHost) -> str:

@@ -1,0 +1,92 @@
+"""Persons who sign in to the console."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from api.bodies import described_by, json_body
+from api.changes import Answer, Changing
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import reading, require_id
+from api.views import time_of
+from muster.db.models import Person
+from muster.domain.ids import TenantId
+from muster.domain.principals import Permission, Principal, Role
+from muster.domain.strict import Name, StrictModel, Text
+from muster.services import persons
+
+router = APIRouter(tags=["persons"])
+
+
+class NewPerson(StrictModel):
+    name: Name
+    role: Annotated[Role, Field(strict=False)]
+    tenant_id: Text | None = None
+
+
+@router.post("/persons", status_code=201, openapi_extra=described_by(NewPerson))
+def create_person(
+    principal: Annotated[Principal, requires(Permission.KEY_WRITE)],
+    wanted: Annotated[NewPerson, json_body(NewPerson)],
+    change: Changing,
+) -> JSONResponse:
+    """A person; ``password`` is in this answer alone, so no Idempotency-Key is kept for it."""
+    tenant_id = None if wanted.tenant_id is None else TenantId(wanted.tenant_id)
+    return change.without_key().run(
+        principal,
+        persons.CREATE,
+        lambda unit: persons.create(unit, name=wanted.name, role=wanted.role, tenant_id=tenant_id),
+        lambda made: Answer(_with_password(made), 201),
+    )
+
+
+@router.get("/persons")
+def list_persons(request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]) -> dict[str, Any]:
+    found = reading(dependencies_of(request).units, principal, persons.READ, persons.list_persons)
+    return {"items": [person_view(person) for person in found], "next_cursor": None}
+
+
+@router.post("/persons/{person_id}/reset-password")
+def reset_password(
+    person_id: str, principal: Annotated[Principal, requires(Permission.KEY_WRITE)], change: Changing
+) -> JSONResponse:
+    """A new password, in this answer alone; every session of theirs ends."""
+    found_id = require_id("person", person_id)
+    return change.without_key().run(
+        principal,
+        persons.RESET,
+        lambda unit: persons.reset_password(unit, found_id),
+        lambda made: Answer(_with_password(made)),
+    )
+
+
+@router.post("/persons/{person_id}/disable")
+def disable_person(
+    person_id: str, principal: Annotated[Principal, requires(Permission.KEY_WRITE)], change: Changing
+) -> JSONResponse:
+    """They sign in no more, and every session of theirs ends."""
+    found_id = require_id("person", person_id)
+    return change.run(
+        principal,
+        persons.DISABLE,
+        lambda unit: persons.disable(unit, found_id),
+        lambda person: Answer(person_view(person)),
+    )
+
+
+def person_view(person: Person) -> dict[str, Any]:
+    return {
+        "id": person.id,
+        "name": person.name,
+        "role": person.role,
+        "tenant_id": person.tenant_id,
+        "created_at": time_of(person.created_at),
+        "disabled_at": time_of(person.disabled_at),
+    }
+
+
+def _with_password(made: persons.NewPassword) -> dict[str, Any]:
+    return {**person_view(made.person), "password": made.password}

@@ -1,0 +1,67 @@
+"""Every change that a page offers: shown first as what it would do, then done, in one unit of work of a service."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from fastapi import Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dependencies import dependencies_of
+from console.rendering import is_fragment, pages_of
+from console.session import Viewer
+from muster.domain.errors import ValidationFailedError
+from muster.services.unit_of_work import UnitOfWork, retrying
+
+MAX_REASON: Final = 500
+PREVIEW: Final = "preview"
+
+
+def act(
+    request: Request,
+    viewer: Viewer,
+    fields: Mapping[str, str],
+    action: str,
+    work: Callable[[UnitOfWork], Any],
+    *,
+    back_to: str,
+    done: str,
+) -> Response:
+    """With ``step=preview`` what ``work`` would leave, rolled back; else ``work``, and back with the word ``done``.
+
+    Raises:
+        MusterError: as the service says; shown in the dialog that asked.
+    """
+    is_preview = fields.get("step") == PREVIEW
+    units = dependencies_of(request).units
+
+    def once() -> list[dict[str, Any]]:
+        with units.begin(viewer.principal, action, dry_run=is_preview) as unit:
+            work(unit)
+        return unit.consequences
+
+    consequences = retrying(once)
+    if is_preview:
+        return pages_of(request).page(request, "parts/preview.html", viewer, consequences=consequences)
+    where = f"{back_to}{'&' if '?' in back_to else '?'}done={quote(done)}"
+    if is_fragment(request):
+        return Response(status_code=204, headers={"HX-Redirect": where})
+    return RedirectResponse(where, status_code=303)
+
+
+def reason_in(fields: Mapping[str, str]) -> str:
+    """Raises ``ValidationFailedError``: no reason, or more than 500 characters."""
+    reason = fields.get("reason", "").strip()
+    if not reason or len(reason) > MAX_REASON:
+        raise ValidationFailedError.at("/reason", "needed", f"say why, in 1 to {MAX_REASON} characters")
+    return reason
+
+
+def require_typed_name(fields: Mapping[str, str], name: str) -> None:
+    """For what cannot be undone. Not asked of a preview.
+
+    Raises:
+        ValidationFailedError: the name that was typed is not the thing's own.
+    """
+    if fields.get("step") != PREVIEW and fields.get("typed", "").strip() != name:
+        raise ValidationFailedError.at("/typed", "not_the_name", f"type {name} to confirm")

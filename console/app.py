@@ -1,0 +1,88 @@
+"""Mounts the console in the API's application: its pages, its files, and its own faces for faults."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+
+from api.address_limit import AddressLimit
+from api.permissions import public
+from api.problems import error_of
+from console.live_map import LiveMaps
+from console.pages import fleet, live, sign_in
+from console.rendering import Pages, is_fragment, pages_of, takes_gzip
+from console.session import COOKIE, SIGN_IN, SignInNeededError, clear_cookie, viewer_of, way_to_sign_in
+from console.static_files import FOREVER, StaticFiles
+from muster.domain.errors import MusterError, NotFoundError, UnauthenticatedError
+
+PREFIX: Final = "/console"
+_MODULES: Final = (sign_in, live, fleet)
+Handler = Callable[[Request, Exception], Awaitable[Response] | Response]
+
+
+def install(app: FastAPI) -> None:
+    """Add the console to ``app``, on which the API's problems are installed already."""
+    app.state.console = Pages(StaticFiles())
+    app.state.live_maps = LiveMaps(app.state.dependencies.units)
+    app.state.signing_in = AddressLimit(sign_in.BURST, sign_in.PER_S)
+    app.add_api_route(
+        f"{PREFIX}/static/{{digest}}/{{name:path}}",
+        _static,
+        include_in_schema=False,
+        response_model=None,
+        dependencies=[public("the pages' own style, scripts and fonts")],
+    )
+    for module in _MODULES:
+        app.include_router(module.router, prefix=PREFIX, include_in_schema=False)
+    for kind in (MusterError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _faced(app.exception_handlers[kind]))
+
+
+def _static(request: Request, digest: str, name: str) -> Response:
+    found = pages_of(request).files.find(digest, name)
+    if found is None:
+        raise NotFoundError
+    headers = {"Cache-Control": FOREVER, "Vary": "Accept-Encoding"}
+    if found.gzipped is not None and takes_gzip(request):
+        headers["Content-Encoding"] = "gzip"
+        return Response(found.gzipped, media_type=found.media_type, headers=headers)
+    return Response(found.content, media_type=found.media_type, headers=headers)
+
+
+def _faced(of_api: Any) -> Handler:
+    """Faults on a page are a page; every other fault stays the API's problem document."""
+
+    def handle(request: Request, fault: Exception) -> Any:
+        if not request.url.path.startswith(PREFIX):
+            return of_api(request, fault)
+        return _face(request, error_of(fault))
+
+    return handle
+
+
+def _face(request: Request, error: MusterError) -> Response:
+    if isinstance(error, SignInNeededError):
+        return _lead_to_sign_in(request)
+    if isinstance(error, UnauthenticatedError):
+        return _lead_to_sign_in(request)
+    try:
+        viewer = viewer_of(request)
+    except MusterError:
+        viewer = None
+    template = "fault_part.html" if is_fragment(request) else "fault.html"
+    request_id = getattr(request.state, "request_id", None)
+    return pages_of(request).page(request, template, viewer, status=error.status, error=error, request_id=request_id)
+
+
+def _lead_to_sign_in(request: Request) -> Response:
+    answer: Response
+    if is_fragment(request):
+        answer = Response(status_code=401, headers={"HX-Redirect": SIGN_IN})
+    else:
+        answer = RedirectResponse(way_to_sign_in(request), status_code=303)
+    if COOKIE in request.cookies:
+        clear_cookie(answer)
+    return answer

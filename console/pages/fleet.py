@@ -1,0 +1,78 @@
+"""The fleet: what needs a person, every GPU on one map that keeps itself current, and the GPUs as a table."""
+
+import gzip
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+
+from api.dependencies import dependencies_of
+from api.reading import reading
+from api.streams import sse
+from console.live_map import LiveMaps, encoded
+from console.rendering import is_fragment, pages_of, takes_gzip
+from console.session import Viewer, sees
+from muster.domain.principals import Permission
+from muster.services.fleet_map import FleetMap, fleet_map, gpu_at
+from muster.services.stories import READ, stories
+
+router = APIRouter()
+STORIES: Final = 6
+JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
+
+
+@router.get("")
+def fleet_page(request: Request, viewer: JobReader) -> Response:
+    dependencies = dependencies_of(request)
+    fleet = fleet_map(dependencies.units, viewer.principal)
+    told = reading(dependencies.units, viewer.principal, READ, lambda unit: stories(unit, limit=STORIES))
+    template = "parts/stories.html" if is_fragment(request) else "fleet.html"
+    return pages_of(request).page(request, template, viewer, place="fleet", **_context(fleet), stories=told)
+
+
+@router.get("/fleet/map")
+async def fleet_bytes(request: Request, viewer: JobReader) -> Response:
+    """The map's columns as one binary document; its stream goes on from its mark."""
+    fleet, mark = await _maps(request).current(viewer.principal)
+    content = await run_in_threadpool(_packed, fleet, mark, is_compressed=takes_gzip(request))
+    headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding, Cookie"} if takes_gzip(request) else None
+    return Response(content, media_type="application/octet-stream", headers=headers)
+
+
+@router.get("/fleet/stream")
+async def fleet_stream(
+    request: Request, viewer: JobReader, mark: Annotated[str, Query(max_length=64)] = ""
+) -> Response:
+    """Server-sent events: the cells that change. ``Last-Event-ID`` goes before ``mark``."""
+    return sse(_maps(request).stream(viewer.principal, request.headers.get("last-event-id", mark)[:64]))
+
+
+@router.get("/fleet/at/{node}/{place}")
+def place_on_map(
+    request: Request, viewer: JobReader, node: str, place: Annotated[int, Path(ge=0, le=10_000)]
+) -> Response:
+    """A cell that was chosen, to its GPU's page."""
+    uuid = gpu_at(dependencies_of(request).units, viewer.principal, node, place)
+    return RedirectResponse(f"/console/gpus/{uuid}", status_code=303)
+
+
+def _packed(fleet: FleetMap, mark: str, *, is_compressed: bool) -> bytes:
+    content = encoded(fleet, mark)
+    return gzip.compress(content, 4, mtime=0) if is_compressed else content
+
+
+def _context(fleet: FleetMap) -> dict[str, Any]:
+    counts = fleet.count()
+    return {
+        "counts": {standing.value: number for standing, number in counts.items()},
+        "num_gpus": fleet.num_gpus,
+        "num_nodes": len(fleet.nodes),
+        "num_held": int((fleet.cells[4] != 0).sum()),
+        "is_simulated": any(node.is_simulated for node in fleet.nodes),
+    }
+
+
+def _maps(request: Request) -> LiveMaps:
+    maps: LiveMaps = request.app.state.live_maps
+    return maps

@@ -1,0 +1,122 @@
+"""Templates to pages: escaped, under one strict policy, with the words and times that every page shares."""
+
+import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import Request
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse, Response
+
+from console import icons, words
+from console.session import Viewer
+from console.static_files import CHARTS, HTMX, StaticFiles
+from muster import __version__
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Vary": "Accept-Encoding, Cookie, HX-Request",
+}
+THEME_COOKIE: Final = "muster-theme"
+THEMES: Final = frozenset({"light", "dark"})
+WORTH_COMPRESSING_BYTES: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One entry of the navigation; ``permission``: who sees it."""
+
+    key: str
+    label: str
+    path: str
+    permission: str
+
+
+NAVIGATION: Final = (
+    Place("fleet", "Fleet", "/console", "job:read"),
+    Place("jobs", "Jobs", "/console/jobs", "job:read"),
+    Place("reclaims", "Reclaims", "/console/reclaims", "job:read"),
+    Place("incidents", "Incidents", "/console/incidents", "incident:read"),
+    Place("events", "Events", "/console/events", "event:read"),
+    Place("audit", "Audit", "/console/audit", "audit:read"),
+    Place("system", "System", "/console/system", "node:read"),
+    Place("access", "Access", "/console/access", "key:read"),
+)
+
+
+class Pages:
+    """Renders every page of the console."""
+
+    def __init__(self, files: StaticFiles) -> None:
+        self.files = files
+        self._environment = Environment(
+            loader=FileSystemLoader(TEMPLATES),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.globals.update(
+            asset=files.url, has_asset=files.has, icon=icons.icon, version=__version__, HTMX=HTMX, CHARTS=CHARTS
+        )
+        self._environment.filters.update(words.FILTERS)
+
+    def page(
+        self,
+        request: Request,
+        template: str,
+        viewer: Viewer | None,
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        **context: Any,
+    ) -> Response:
+        """A whole page, or the template's part of it where HTMX asks for one."""
+        theme = request.cookies.get(THEME_COOKIE)
+        places = [place for place in NAVIGATION if viewer is not None and viewer.may(place.permission)]
+        text = self._environment.get_template(template).render(
+            viewer=viewer,
+            places=places,
+            theme=theme if theme in THEMES else None,
+            now=datetime.now(UTC),
+            path=request.url.path,
+            query=request.url.query,
+            **context,
+        )
+        return html(request, text, status=status, headers=headers)
+
+
+def html(request: Request, text: str, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Compressed where the browser takes it and it pays."""
+    content = text.encode()
+    all_headers = {**HEADERS, **(headers or {})}
+    if len(content) > WORTH_COMPRESSING_BYTES and takes_gzip(request):
+        content = gzip.compress(content, 5, mtime=0)
+        all_headers["Content-Encoding"] = "gzip"
+    return HTMLResponse(content, status_code=status, headers=all_headers)
+
+
+def takes_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "").lower()
+
+
+def is_fragment(request: Request) -> bool:
+    """HTMX asks for a part of the page, not a browser for the whole."""
+    return request.headers.get("hx-request") == "true"
+
+
+def pages_of(request: Request) -> Pages:
+    pages: Pages = request.app.state.console
+    return pages

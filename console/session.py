@@ -1,0 +1,130 @@
+"""Who looks at a page: the session's cookie, the permission that the page declares, the way to the sign-in page."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from fastapi import Depends, Request
+from starlette.responses import Response
+
+from api.dependencies import dependencies_of
+from api.permissions import declaring
+from console.forms import Form, csrf_token, require_csrf
+from muster.domain.errors import UnauthenticatedError
+from muster.domain.principals import Permission, Principal
+from muster.services.sessions import LIFETIME, SignedIn, resume
+
+COOKIE: Final = "__Host-muster"
+SIGN_IN: Final = "/console/sign-in"
+
+
+class SignInNeededError(UnauthenticatedError):
+    """Nobody is signed in: the browser is led to the sign-in page, and back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who looks, with what their forms must carry."""
+
+    signed_in: SignedIn
+    secret_key: bytes
+
+    @property
+    def principal(self) -> Principal:
+        return self.signed_in.principal
+
+    @property
+    def csrf(self) -> str:
+        return csrf_token(self.secret_key, self.signed_in.session_id)
+
+    def may(self, permission: str) -> bool:
+        return self.principal.may(Permission(permission))
+
+
+def viewer_of(request: Request) -> Viewer:
+    """Raises ``SignInNeededError``: no cookie, or one that opens nothing any more."""
+    dependencies = dependencies_of(request)
+    token = request.cookies.get(COOKIE)
+    if token is None:
+        raise SignInNeededError
+    address = request.client.host if request.client else None
+    try:
+        signed_in = resume(
+            dependencies.units, token, address=address, request_id=getattr(request.state, "request_id", None)
+        )
+    except UnauthenticatedError as fault:
+        raise SignInNeededError from fault
+    request.state.principal = signed_in.principal
+    return Viewer(signed_in, dependencies.secret_key)
+
+
+def sees(permission: Permission) -> Any:
+    """The viewer of a page, once known to hold ``permission``."""
+
+    def check(request: Request) -> Viewer:
+        viewer = viewer_of(request)
+        viewer.principal.require(permission)
+        return viewer
+
+    return Depends(declaring(check, str(permission)))
+
+
+def anyone_signed_in() -> Any:
+    """The viewer, of any role."""
+
+    def check(request: Request) -> Viewer:
+        return viewer_of(request)
+
+    return Depends(declaring(check, "signed in"))
+
+
+def changes(permission: Permission) -> Any:
+    """The viewer of a change: as ``sees``, and the form carries the session's token."""
+
+    def check(request: Request, fields: Form) -> Viewer:
+        viewer = viewer_of(request)
+        require_csrf(viewer.secret_key, viewer.signed_in.session_id, request, fields)
+        viewer.principal.require(permission)
+        return viewer
+
+    return Depends(declaring(check, str(permission)))
+
+
+def leaves() -> Any:
+    """The viewer who signs out: any role, with the session's token."""
+
+    def check(request: Request, fields: Form) -> Viewer:
+        viewer = viewer_of(request)
+        require_csrf(viewer.secret_key, viewer.signed_in.session_id, request, fields)
+        return viewer
+
+    return Depends(declaring(check, "signed in"))
+
+
+SignedInViewer = Annotated[Viewer, anyone_signed_in()]
+
+
+def set_cookie(response: Response, token: str) -> None:
+    """``__Host-``: only over TLS or loopback, for this host alone, for every path; unseen by scripts."""
+    response.set_cookie(
+        COOKIE, token, max_age=int(LIFETIME.total_seconds()), path="/", secure=True, httponly=True, samesite="lax"
+    )
+
+
+def clear_cookie(response: Response) -> None:
+    response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="lax")
+
+
+def way_to_sign_in(request: Request) -> str:
+    """With the page to come back to. Only a path of our own is ever named."""
+    if request.method != "GET":
+        return SIGN_IN
+    query = f"?{request.url.query}" if request.url.query else ""
+    return f"{SIGN_IN}?next={quote(request.url.path + query, safe='')}"
+
+
+def safe_next(text: str | None) -> str:
+    """Where to go after sign-in: a page of the console, never another site."""
+    if text is None or not text.startswith("/console") or text.startswith("//") or "\\" in text or "\n" in text:
+        return "/console"
+    return text

@@ -1,0 +1,156 @@
+"""How the console says times, sizes and states: short, exact on demand, never by colour alone."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from console.icons import icon
+
+TONES: Final[Mapping[str, tuple[str, str]]] = {
+    # standings of a GPU
+    "HEALTHY": ("good", "dot"),
+    "PROBATION": ("calm", "half"),
+    "UNPROVEN": ("quiet", "ring"),
+    "SUSPECT": ("warn", "triangle"),
+    "QUARANTINED": ("bad", "cross"),
+    "REPAIR": ("busy", "diamond"),
+    "RETIRED": ("quiet", "dash"),
+    # contact of a node
+    "LIVE": ("good", "dot"),
+    "SILENT": ("warn", "triangle"),
+    "LOST": ("bad", "cross"),
+    # jobs and attempts
+    "QUEUED": ("quiet", "ring"),
+    "HELD": ("warn", "triangle"),
+    "ACTIVE": ("busy", "half"),
+    "RECOVERING": ("warn", "triangle"),
+    "SUCCEEDED": ("good", "dot"),
+    "FAILED": ("bad", "cross"),
+    "CANCELLED": ("quiet", "dash"),
+    "PLACED": ("calm", "ring"),
+    "CLAIMING": ("calm", "ring"),
+    "RUNNING": ("busy", "half"),
+    "STOPPING": ("warn", "triangle"),
+    "ENDED": ("quiet", "dash"),
+    # checkpoints
+    "WRITING": ("quiet", "ring"),
+    "COMMITTED": ("calm", "half"),
+    "VERIFIED": ("good", "dot"),
+    "GOOD": ("good", "dot"),
+    "REJECTED": ("bad", "cross"),
+    "TAINTED": ("bad", "cross"),
+    "EXPIRED": ("quiet", "dash"),
+    # reclaims
+    "NOTIFIED": ("warn", "triangle"),
+    "RELEASED": ("good", "dot"),
+    "FORCED": ("bad", "cross"),
+    "WITHDRAWN": ("quiet", "dash"),
+    "OVERTAKEN": ("calm", "half"),
+    # what is left: burn-in and incident
+    "ORDERED": ("quiet", "ring"),
+    "PASSED": ("good", "dot"),
+    "ABANDONED": ("bad", "cross"),
+    "UNDECIDED": ("warn", "triangle"),
+    "open": ("bad", "cross"),
+    "closed": ("quiet", "dash"),
+    # severities of evidence
+    "info": ("quiet", "ring"),
+    "warning": ("warn", "triangle"),
+    "critical": ("bad", "cross"),
+    "fatal": ("bad", "cross"),
+}
+"""State → tone (a colour in the style sheet) and shape, so that none is known by its colour alone."""
+
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+def badge(state: object, label: str | None = None) -> Markup:
+    """The state's word with its shape and tone."""
+    text = str(state)
+    tone, shape = TONES.get(text, ("quiet", "ring"))
+    return Markup('<span class="badge badge--{}">{}<span>{}</span></span>').format(tone, icon(shape), label or text)
+
+
+def tone(state: object) -> str:
+    return TONES.get(str(state), ("quiet", "ring"))[0]
+
+
+def when(moment: datetime | None) -> Markup:
+    """How long ago, or in how long; the exact time on hover and for machines. Kept true by the page's script."""
+    if moment is None:
+        return Markup('<span class="none">–</span>')
+    exact = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    stamp = moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(stamp, exact, ago(moment))
+
+
+def clock(moment: datetime | None) -> str:
+    """The time of day to the millisecond, for timelines."""
+    return "–" if moment is None else moment.astimezone(UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    return f"{span(seconds)} ago" if seconds >= 0 else f"in {span(-seconds)}"
+
+
+def span(value: float | timedelta | None) -> str:
+    """A length of time, to the unit that matters."""
+    if value is None:
+        return "–"
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    if seconds < 2 * _DAY:
+        return f"{seconds / _HOUR:.0f} h"
+    return f"{seconds / _DAY:.0f} d"
+
+
+def size(num_bytes: float | None) -> str:
+    """Binary units, as memory is sold by."""
+    if num_bytes is None:
+        return "–"
+    value = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:  # the unit's base
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def short(identifier: str | None) -> Markup:
+    """An id cut to what tells it apart; whole on hover, and what is copied is whole."""
+    if identifier is None:
+        return Markup('<span class="none">–</span>')
+    head, tail = (8, 4) if identifier.startswith("GPU-") else (identifier.find("_") + 1, 6)
+    text = identifier if len(identifier) <= head + tail + 1 else f"{identifier[:head]}…{identifier[-tail:]}"
+    return Markup('<span class="id" title="{}">{}</span>').format(identifier, text)
+
+
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "badge": badge,
+    "tone": tone,
+    "when": when,
+    "clock": clock,
+    "span": span,
+    "size": size,
+    "number": number,
+    "short": short,
+    "plural": plural,
+}
