@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import psutil
 import yaml
@@ -97,8 +97,7 @@ class _Stack:
         return time.monotonic() - began_s
 
     def _standing(self, uuid: str) -> str:
-        detail: dict[str, Any] = self.operator.gpu(uuid)
-        return str(detail["standing"])
+        return self.operator.gpu(uuid)["standing"]
 
 
 def _require_before(deadline: float, words: str) -> None:

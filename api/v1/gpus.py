@@ -14,9 +14,9 @@ from api.dependencies import dependencies_of
 from api.gpu_views import evidence_view, gpu_detail_view
 from api.permissions import requires
 from api.reading import Limit, page_of, reading, require_gpu_uuid, require_id
-from muster.db.models.health import RepairAction
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.principals import Permission, Principal
+from muster.domain.repairs import RepairAction
 from muster.domain.strict import Name, StrictModel, Text
 from muster.services import fleet, gpu_details
 from muster.services.gpu_details import GpuDetail

@@ -1,1 +1,25 @@
-"""Typed clients of the REST API: for hosts (``host``), and for people and programs (``rest``)."""
+"""Typed clients of the REST API.
+
+``RestClient`` waits for its answers, ``AsyncRestClient`` lives in an event loop; both have the same methods, whose
+answers are the ``TypedDict``s of ``muster.documents``::
+
+    with RestClient("https://muster.example", token) as client:
+        job = client.submit_job({"name": "train", "program": {"script": "/srv/train.py"}})
+        for piece in client.follow_logs(job["id"]):
+            print(piece["text"], end="")
+
+    async with AsyncRestClient("https://muster.example", token) as client:
+        async for event in client.follow_events():
+            print(event["kind"], event["subject_id"])
+
+Each call raises ``Problem`` for what the server refuses and ``UnreachableError`` where none answers. Reads, and
+changes under an Idempotency-Key, are repeated with jitter, Retry-After and a budget (``patience``). ``host`` speaks the
+hosts' own protocol.
+"""
+
+from muster.client.async_rest import AsyncRestClient
+from muster.client.key_file import KeyFile
+from muster.client.rest import RestClient
+from muster.client.transport import InsecureAddressError, Problem, UnreachableError
+
+__all__ = ["AsyncRestClient", "InsecureAddressError", "KeyFile", "Problem", "RestClient", "UnreachableError"]

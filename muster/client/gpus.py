@@ -1,84 +1,167 @@
-"""GPUs and the circuit breaker by REST: what is known, and what an operator does."""
+"""GPUs, burn-ins and the circuit breaker: the calls."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any
-from urllib.parse import quote
+from collections.abc import Sequence
 
-Document = dict[str, Any]
+from muster import documents
+from muster.client.calls import Call, answered, change, etag, listed, pages, read, walked
 
 
-class GpuCalls(ABC):
-    """A part of ``RestClient``."""
+class GpuCalls:
+    @listed
+    def gpus(
+        self,
+        *,
+        standing: Sequence[str] | None = None,
+        node: str | None = None,
+        model: str | None = None,
+        below: float | None = None,
+        uuid: str | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.Gpu]:
+        """By node and slot. ``model``: a part of its name. ``below``: only scores under this. ``uuid``: its beginning,
+        its end, or both with ``..`` between.
+        """
+        query = {"standing": standing, "node": node, "model": model, "below": below, "uuid": uuid}
+        paging = {"limit": limit, "cursor": None}
+        return pages("/v1/gpus", documents.GpuPage, documents.Gpu, query={**query, **paging})
 
-    def gpu(self, uuid: str) -> Document:
-        """One GPU in full."""
-        return self._read(_path(uuid))
+    @answered
+    def gpu(self, uuid: str) -> Call[documents.GpuDetail]:
+        """One GPU in full: score, evidence, what would bring it back, cordons, who holds it, repairs, moves."""
+        return read("/v1/gpus/{uuid}", documents.GpuDetail, {"uuid": uuid})
 
-    def latest(self, uuid: str) -> Document:
+    @answered
+    def latest(self, uuid: str) -> Call[documents.Latest]:
         """Its newest readings."""
-        return self._read(f"{_path(uuid)}/latest")
+        return read("/v1/gpus/{uuid}/latest", documents.Latest, {"uuid": uuid})
 
-    def history(self, uuid: str, **wanted: Any) -> Document:
-        """Its readings over time, and what its agent counted as lost. Wanted: ``metric``, ``until``, ``step``."""
-        return self._read(f"{_path(uuid)}/history", **wanted)
-
-    def evidence(self, uuid: str) -> Iterator[Document]:
-        """All that was ever found about it, the newest first."""
-        return self._pages(f"{_path(uuid)}/evidence", {})
-
-    def dismiss_evidence(self, uuid: str, evidence_id: str, reason: str, *, dry_run: bool = False) -> Document:
-        path = f"{_path(uuid)}/evidence/{quote(evidence_id, safe='')}/dismiss"
-        return self._change("POST", path, {"reason": reason}, dry_run=dry_run)
-
-    def repair_gpu(
+    @answered
+    def history(
         self,
         uuid: str,
-        step: str,
+        *,
+        metric: Sequence[str] | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        step: float | None = None,
+    ) -> Call[documents.History]:
+        """Its readings over time, a point a ``step`` (seconds), and what its agent counted as lost. Times: RFC 3339."""
+        query = {"metric": metric, "from": since, "until": until, "step": step}
+        return read("/v1/gpus/{uuid}/history", documents.History, {"uuid": uuid}, query=query)
+
+    @walked
+    def evidence(self, uuid: str, *, limit: int | None = None) -> Call[documents.Evidence]:
+        """All that was ever found about it, the newest first."""
+        query = {"limit": limit, "cursor": None}
+        path = "/v1/gpus/{uuid}/evidence"
+        return pages(path, documents.EvidencePage, documents.Evidence, {"uuid": uuid}, query=query)
+
+    @answered
+    def dismiss_evidence(
+        self, uuid: str, evidence_id: str, reason: str, *, version: int | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedGpu]:
+        """Take evidence out of the judgement; a quarantine that stood on it alone ends."""
+        return change(
+            "POST",
+            "/v1/gpus/{uuid}/evidence/{evidence_id}/dismiss",
+            documents.ChangedGpu,
+            {"uuid": uuid, "evidence_id": evidence_id},
+            body={"reason": reason},
+            dry_run=dry_run,
+            if_match=etag(version),
+        )
+
+    @answered
+    def start_repair(
+        self,
+        uuid: str,
         reason: str,
         *,
         action: str = "other",
         fault_group: str | None = None,
+        version: int | None = None,
         dry_run: bool = False,
-    ) -> Document:
-        """``step``: start, finish or fail. ``action`` and ``fault_group`` (what is done, what for) are the start's."""
-        if step == "start":
-            body = {"reason": reason, "action": action, "fault_group": fault_group}
-            return self._change("POST", f"{_path(uuid)}/repair", body, dry_run=dry_run)
-        return self._change("POST", f"{_path(uuid)}/repair/{step}", {"reason": reason}, dry_run=dry_run)
+    ) -> Call[documents.ChangedGpu]:
+        """Begin a repair of a quarantined GPU. ``fault_group``: what it is for; by its evidence where none is named."""
+        body = {"reason": reason, "action": action, "fault_group": fault_group}
+        path = "/v1/gpus/{uuid}/repair"
+        return change(
+            "POST", path, documents.ChangedGpu, {"uuid": uuid}, body=body, dry_run=dry_run, if_match=etag(version)
+        )
 
-    def retire_gpu(self, uuid: str, reason: str, *, dry_run: bool = False) -> Document:
-        return self._change("POST", f"{_path(uuid)}/retire", {"reason": reason}, dry_run=dry_run)
+    @answered
+    def finish_repair(
+        self, uuid: str, reason: str, *, version: int | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedGpu]:
+        """The repair is done: UNPROVEN, its burn-in follows."""
+        return _changed("/v1/gpus/{uuid}/repair/finish", uuid, reason, version=version, dry_run=dry_run)
 
-    def reinstate_gpu(self, uuid: str, reason: str, *, dry_run: bool = False) -> Document:
-        return self._change("POST", f"{_path(uuid)}/reinstate", {"reason": reason}, dry_run=dry_run)
+    @answered
+    def fail_repair(
+        self, uuid: str, reason: str, *, version: int | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedGpu]:
+        """The repair failed: back to QUARANTINED."""
+        return _changed("/v1/gpus/{uuid}/repair/fail", uuid, reason, version=version, dry_run=dry_run)
 
-    def breakers(self) -> list[Document]:
-        return list(self._read("/v1/breakers")["items"])
+    @answered
+    def retire_gpu(
+        self, uuid: str, reason: str, *, version: int | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedGpu]:
+        """Out of service, from any standing; what runs on it is evacuated."""
+        return _changed("/v1/gpus/{uuid}/retire", uuid, reason, version=version, dry_run=dry_run)
 
-    def close_breaker(self, name: str, scope: str, reason: str, *, dry_run: bool = False) -> Document:
-        path = f"/v1/breakers/{quote(name, safe='')}/close"
-        return self._change("POST", path, {"scope": scope, "reason": reason}, dry_run=dry_run)
+    @answered
+    def reinstate_gpu(
+        self, uuid: str, reason: str, *, version: int | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedGpu]:
+        """A retired GPU back to UNPROVEN: its burn-in follows."""
+        return _changed("/v1/gpus/{uuid}/reinstate", uuid, reason, version=version, dry_run=dry_run)
 
-    @abstractmethod
-    def _read(self, path: str, **parameters: Any) -> Document: ...
+    @answered
+    def order_burn_in(
+        self, uuid: str, reason: str, *, idempotency_key: str | None = None, dry_run: bool = False
+    ) -> Call[documents.OrderedBurnIn]:
+        """It runs as soon as nothing holds the GPU."""
+        path, path_values, body = "/v1/gpus/{uuid}/burn-in", {"uuid": uuid}, {"reason": reason}
+        return change(
+            "POST", path, documents.OrderedBurnIn, path_values, body=body, dry_run=dry_run, key=idempotency_key
+        )
 
-    @abstractmethod
-    def _pages(self, path: str, filters: Document) -> Iterator[Document]: ...
-
-    @abstractmethod
-    def _change(
+    @listed
+    def burn_ins(
         self,
-        method: str,
-        path: str,
-        body: Document | None,
         *,
-        key: str | None = None,
-        dry_run: bool = False,
-        is_repeatable: bool = True,
-        headers: dict[str, str] | None = None,
-    ) -> Document: ...
+        gpu: str | None = None,
+        node: str | None = None,
+        state: Sequence[str] | None = None,
+        outcome: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.BurnIn]:
+        """The newest order first, without figures."""
+        query = {"gpu": gpu, "node": node, "state": state, "outcome": outcome, "limit": limit, "cursor": None}
+        return pages("/v1/burn-ins", documents.BurnInPage, documents.BurnIn, query=query)
+
+    @answered
+    def burn_in(self, burn_in_id: str) -> Call[documents.BurnInDetail]:
+        """One with all that it measured."""
+        return read("/v1/burn-ins/{burn_in_id}", documents.BurnInDetail, {"burn_in_id": burn_in_id})
+
+    @listed
+    def breakers(self) -> Call[documents.Breaker]:
+        """Each with its scopes: open ones first, then the fullest."""
+        return pages("/v1/breakers", documents.BreakerPage, documents.Breaker)
+
+    @answered
+    def close_breaker(
+        self, name: str, scope: str, reason: str, *, dry_run: bool = False
+    ) -> Call[documents.ChangedBreaker]:
+        """Let rules act in a scope again."""
+        path, body = "/v1/breakers/{name}/close", {"scope": scope, "reason": reason}
+        return change("POST", path, documents.ChangedBreaker, {"name": name}, body=body, dry_run=dry_run)
 
 
-def _path(uuid: str) -> str:
-    return f"/v1/gpus/{quote(uuid, safe='')}"
+def _changed(path: str, uuid: str, reason: str, *, version: int | None, dry_run: bool) -> Call[documents.ChangedGpu]:
+    body = {"reason": reason}
+    return change(
+        "POST", path, documents.ChangedGpu, {"uuid": uuid}, body=body, dry_run=dry_run, if_match=etag(version)
+    )

@@ -1,6 +1,8 @@
 """One HTTP connection to the control plane: refuses clear text beyond loopback, names faults in one sentence."""
 
 import ssl
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -21,16 +23,23 @@ class UnreachableError(Exception):
 
 
 class Problem(Exception):  # noqa: N818  # the field's name for it (RFC 9457)
-    """The control plane's answer was a problem document."""
+    """The control plane's answer was a problem document. ``retry_after_s``: how long it asks to be left alone."""
 
     def __init__(
-        self, status: int, code: str, detail: str, suggestion: str = "", document: dict[str, Any] | None = None
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        suggestion: str = "",
+        document: dict[str, Any] | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         self.status = status
         self.code = code
         self.detail = detail
         self.suggestion = suggestion
         self.document = document
+        self.retry_after_s = retry_after_s
         super().__init__(f"{detail} ({code})")
 
 
@@ -48,6 +57,15 @@ def open_http(
     Raises:
         InsecureAddressError: ``api_url`` is http:// and not on loopback.
     """
+    return httpx.Client(**_settings(api_url, key, ca_file, keep_alive_s))
+
+
+def open_async_http(api_url: str, key: str | KeyFile, *, ca_file: Path | None = None) -> httpx.AsyncClient:
+    """As ``open_http``, for an event loop."""
+    return httpx.AsyncClient(**_settings(api_url, key, ca_file, KEEP_ALIVE_S))
+
+
+def _settings(api_url: str, key: str | KeyFile, ca_file: Path | None, keep_alive_s: float) -> dict[str, Any]:
     parts = urlsplit(api_url)
     if parts.scheme != "https" and parts.hostname not in _LOOPBACK and not (parts.hostname or "").startswith("127."):
         message = f"{api_url}: must be https:// beyond loopback, since a key would cross the network in clear"
@@ -55,16 +73,16 @@ def open_http(
     headers = {"User-Agent": f"muster/{__version__}"}
     if isinstance(key, str) and key:
         headers["Authorization"] = f"Bearer {key}"
-    return httpx.Client(
-        base_url=api_url,
-        headers=headers,
-        auth=None if isinstance(key, str) else key,
-        timeout=httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-        limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=keep_alive_s),
-        verify=ssl.create_default_context(cafile=str(ca_file)) if ca_file else True,
-        follow_redirects=False,
-        trust_env=False,
-    )
+    return {
+        "base_url": api_url,
+        "headers": headers,
+        "auth": None if isinstance(key, str) else key,
+        "timeout": httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+        "limits": httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=keep_alive_s),
+        "verify": ssl.create_default_context(cafile=str(ca_file)) if ca_file else True,
+        "follow_redirects": False,
+        "trust_env": False,
+    }
 
 
 def send(http: httpx.Client, method: str, path: str, **request: Any) -> httpx.Response:
@@ -77,10 +95,23 @@ def send(http: httpx.Client, method: str, path: str, **request: Any) -> httpx.Re
     try:
         answer = http.request(method, path, **request)
     except httpx.HTTPError as error:
-        message = f"{http.base_url} does not answer: {str(error) or type(error).__name__}"
-        raise UnreachableError(message) from error
+        raise unreachable(http.base_url, error) from error
     raise_for_problem(answer)
     return answer
+
+
+async def send_async(http: httpx.AsyncClient, method: str, path: str, **request: Any) -> httpx.Response:
+    """As ``send``, in an event loop."""
+    try:
+        answer = await http.request(method, path, **request)
+    except httpx.HTTPError as error:
+        raise unreachable(http.base_url, error) from error
+    raise_for_problem(answer)
+    return answer
+
+
+def unreachable(base_url: httpx.URL, error: httpx.HTTPError) -> UnreachableError:
+    return UnreachableError(f"{base_url} does not answer: {str(error) or type(error).__name__}")
 
 
 def raise_for_problem(answer: httpx.Response) -> None:
@@ -99,4 +130,33 @@ def raise_for_problem(answer: httpx.Response) -> None:
         detail=str(document.get("detail", f"the server answered {answer.status_code}")),
         suggestion=str(document.get("suggestion", "")),
         document=document,
+        retry_after_s=_retry_after_s(answer.headers.get("Retry-After")),
     )
+
+
+def read_answer(answer: httpx.Response, kind: type[Any]) -> Any:
+    """The JSON of ``answer``, or its text where ``kind`` is ``str``.
+
+    Raises:
+        UnreachableError: it is no JSON, so it is not the control plane that answered.
+    """
+    if kind is str:
+        return answer.text
+    try:
+        return answer.json()
+    except ValueError as error:
+        message = f"{answer.request.url} answers without JSON: is it the control plane's address?"
+        raise UnreachableError(message) from error
+
+
+def _retry_after_s(text: str | None) -> float | None:
+    """Seconds or a date (RFC 9110); None for what is neither."""
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(0.0, (moment.astimezone(UTC) - datetime.now(UTC)).total_seconds())

@@ -49,16 +49,16 @@ def test_a_redirect_is_a_problem_and_the_key_stays_here() -> None:
 
 def test_nobody_there_is_said_as_such() -> None:
     with RestClient("http://127.0.0.1:9", "mst_x") as client, pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9"):
-        client.create_key({})
+        client.create_key({"name": "k", "role": "operator"})
 
 
 def test_pages_are_walked_to_their_end() -> None:
     def answer(asked: Asked, number: int) -> Answer:
         assert ("cursor=c1" in asked.path) == (number == 1)
-        return Answer(200, {"items": [{"id": number}], "next_cursor": "c1" if number == 0 else None})
+        return Answer(200, {"items": [{"id": f"job_{number}"}], "next_cursor": "c1" if number == 0 else None})
 
     with serving(answer) as server, RestClient(server.url, "mst_x") as client:
-        assert [job["id"] for job in client.jobs(limit=1)] == [0, 1]
+        assert [job["id"] for job in client.jobs(limit=1)] == ["job_0", "job_1"]
 
 
 def test_a_broken_stream_goes_on_where_it_broke_and_repeats_nothing() -> None:

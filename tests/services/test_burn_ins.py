@@ -4,9 +4,9 @@ import pytest
 from sqlalchemy import select, text
 
 from muster.db.models import Event, EvidenceRow, GpuStandingChange
-from muster.db.models.health import RepairAction
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid
+from muster.domain.repairs import RepairAction
 from muster.domain.states import BurnInOutcome, BurnInState, Standing
 from muster.services import fleet
 from muster.services.judgement import interventions

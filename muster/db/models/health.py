@@ -1,7 +1,6 @@
 """Evidence as it is stored, repairs, the breaker's memory, and what wants a person."""
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, text
@@ -10,6 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from muster.db.base import Base, EnumText, one_of
 from muster.domain.evidence import Trust
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.repairs import RepairAction, RepairOutcome
 
 
 class EvidenceRow(Base):
@@ -43,25 +43,6 @@ class EvidenceRow(Base):
     dismissed_at: Mapped[datetime | None] = mapped_column(default=None)
     dismissed_by: Mapped[str | None] = mapped_column(default=None)
     dismiss_reason: Mapped[str | None] = mapped_column(default=None)
-
-
-class RepairAction(StrEnum):
-    RESET = "reset"
-    REBOOT = "reboot"
-    POWER_CYCLE = "power_cycle"
-    FIELD_DIAGNOSIS = "field_diagnosis"
-    SWAP = "swap"
-    OTHER = "other"
-
-
-class RepairOutcome(StrEnum):
-    """How a repair ended. CONDEMNED: new condemning evidence came during it."""
-
-    DONE = "done"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-    CONDEMNED = "condemned"
-    RETIRED = "retired"
 
 
 class Repair(Base):

@@ -51,7 +51,7 @@ def train(world: World) -> Document:
     )
     for name, pid in died.items():
         world.came_back(name, pid)
-    before, after = steps[0]["loss"], steps[-1]["loss"]
+    before, after = steps[0]["loss"] or 0.0, steps[-1]["loss"] or 0.0
     world.require("the loss falls", f"{before:.3f} → {after:.3f} in {len(steps)} steps", log, is_so=after < before)
     attempts = world.tenant.job(job_id)["attempts"]
     world.require(

@@ -1,6 +1,7 @@
 """Step 1: hosts enrol, every GPU is burnt in, serves its probation and is HEALTHY."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
@@ -56,7 +57,7 @@ def _burn_in(world: World, num_gpus: int) -> None:
     world.teller.held(f"{num_gpus} GPUs passed their intake burn-in", _figures(done))
 
 
-def _figures(done: list[Document]) -> str:
+def _figures(done: Sequence[Document]) -> str:
     """How fast each model's GPUs multiply."""
     rates: defaultdict[str, list[float]] = defaultdict(list)
     for one in done:
@@ -65,7 +66,7 @@ def _figures(done: list[Document]) -> str:
     return f"{'; '.join(words)} (medians; simulated); exact sums, memory and copies right"
 
 
-def _standings(gpus: list[Document]) -> Counter[str]:
+def _standings(gpus: Sequence[Document]) -> Counter[str]:
     return Counter(gpu["standing"] for gpu in gpus)
 
 

@@ -37,5 +37,6 @@ def return_to_service(world: World) -> None:
 
 
 def _tell(world: World, gpu: Document, what: str) -> None:
-    world.operator.repair_gpu(gpu["uuid"], what, _REASON)
+    tell = world.operator.start_repair if what == "start" else world.operator.finish_repair
+    tell(gpu["uuid"], _REASON)
     world.teller.say(f"[bold]muster gpu repair {gpu['uuid']} {what}[/]")

@@ -1,10 +1,11 @@
 """What the tour's steps see and touch: the API as operator and tenant, the stack's processes, the driver's faults."""
 
+import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from muster.embedded.hosts import LocalHost
 from muster.embedded.tour.telling import InterruptedTourError, NotHeldError, Teller
 
 Found = TypeVar("Found")
-Document = dict[str, Any]
+Document = Mapping[str, Any]
 POLL_S: Final = 0.1
 BROKER: Final = "broker"
 LABEL: Final = "tour"
@@ -169,8 +170,10 @@ class World:
         return (child.pid or 0) if child.is_running() else 0
 
 
-def seconds_of(text: str) -> float:
-    """RFC 3339 → seconds since 1970."""
+def seconds_of(text: str | None) -> float:
+    """RFC 3339 → seconds since 1970; what has not happened is infinitely late."""
+    if text is None:
+        return math.inf
     return datetime.fromisoformat(text).timestamp()
 
 

@@ -11,11 +11,11 @@ from health.fault_groups import fault_group_of
 from health.gpu_case import GpuCase, Move
 from health.interventions import RefusedMoveError
 from muster.db.models import Allocation, AllocationGpu, EvidenceRow, Gpu
-from muster.db.models.health import RepairAction
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.principals import Permission
+from muster.domain.repairs import RepairAction
 from muster.domain.states import AllocationState
 from muster.services.judgement.judge import policy_version
 from muster.services.judgement.moves import cases_of, lock_gpus, make_move, ruled

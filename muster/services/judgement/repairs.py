@@ -7,7 +7,7 @@ from sqlalchemy import or_, select
 
 from health.gpu_case import Move, MoveReason, PastRepair
 from muster.db.models import Gpu, Repair
-from muster.db.models.health import RepairAction, RepairOutcome
+from muster.domain.repairs import RepairAction, RepairOutcome
 from muster.identity import new_id
 from muster.services.lives import to_ms
 from muster.services.unit_of_work import UnitOfWork

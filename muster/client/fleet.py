@@ -1,0 +1,70 @@
+"""Nodes, cordons, incidents, join tokens and the server's own figures: the calls."""
+
+from collections.abc import Sequence
+
+from muster import documents
+from muster.client.calls import Call, answered, change, change_once, listed, pages, read, walked
+
+
+class FleetCalls:
+    @listed
+    def nodes(self) -> Call[documents.Node]:
+        """Every GPU host."""
+        return pages("/v1/nodes", documents.NodePage, documents.Node)
+
+    @answered
+    def create_cordon(
+        self, wanted: documents.NewCordon, *, idempotency_key: str | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedCordon]:
+        """Keep a node or a GPU out of new placements; what runs there runs on."""
+        answer = documents.ChangedCordon
+        return change("POST", "/v1/cordons", answer, body=wanted, dry_run=dry_run, key=idempotency_key)
+
+    @answered
+    def release_cordon(
+        self, cordon_id: str, reason: str | None = None, *, dry_run: bool = False
+    ) -> Call[documents.ChangedCordon]:
+        """Twice is the same as once."""
+        path, body = "/v1/cordons/{cordon_id}/release", {"reason": reason}
+        return change("POST", path, documents.ChangedCordon, {"cordon_id": cordon_id}, body=body, dry_run=dry_run)
+
+    @listed
+    def cordons(self) -> Call[documents.Cordon]:
+        """Those that stand now."""
+        return pages("/v1/cordons", documents.CordonPage, documents.Cordon)
+
+    @walked
+    def incidents(
+        self,
+        *,
+        state: str | None = None,
+        kind: Sequence[str] | None = None,
+        subject: str | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.Incident]:
+        """The newest first. ``subject``: the id of what it is about."""
+        query = {"state": state, "kind": kind, "subject": subject, "limit": limit, "cursor": None}
+        return pages("/v1/incidents", documents.IncidentPage, documents.Incident, query=query)
+
+    @answered
+    def incident(self, incident_id: str) -> Call[documents.Incident]:
+        """One with all that its kind says of it."""
+        return read("/v1/incidents/{incident_id}", documents.Incident, {"incident_id": incident_id})
+
+    @answered
+    def close_incident(
+        self, incident_id: str, reason: str, *, dry_run: bool = False
+    ) -> Call[documents.ChangedIncident]:
+        """It is seen to."""
+        path, path_values = "/v1/incidents/{incident_id}/close", {"incident_id": incident_id}
+        return change("POST", path, documents.ChangedIncident, path_values, body={"reason": reason}, dry_run=dry_run)
+
+    @answered
+    def create_join_token(self, wanted: documents.NewJoinToken, *, dry_run: bool = False) -> Call[documents.JoinToken]:
+        """For one host, once; ``token`` is in this answer alone, so it is never asked for twice."""
+        return change_once("/v1/join-tokens", documents.JoinToken, body=wanted, dry_run=dry_run)
+
+    @answered
+    def figures(self) -> Call[str]:
+        """The server's gauges and counters in Prometheus' text."""
+        return read("/metrics", str)

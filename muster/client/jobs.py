@@ -1,0 +1,135 @@
+"""Jobs, their training and logs, reclaims and events: the calls."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from muster import documents
+from muster.client.calls import Call, answered, change, etag, feed, followed, listed, pages, read, walked
+
+
+class JobCalls:
+    @answered
+    def submit_job(
+        self,
+        spec: documents.JobSubmission | Mapping[str, Any],
+        *,
+        idempotency_key: str | None = None,
+        dry_run: bool = False,
+    ) -> Call[documents.ChangedJob]:
+        """Submit a job. The same ``idempotency_key`` never makes two, not even from two processes."""
+        return change("POST", "/v1/jobs", documents.ChangedJob, body=spec, dry_run=dry_run, key=idempotency_key)
+
+    @answered
+    def job(self, job_id: str) -> Call[documents.JobDetail]:
+        """The job with every attempt, its hosts, GPUs, cause and proof."""
+        return read("/v1/jobs/{job_id}", documents.JobDetail, {"job_id": job_id})
+
+    @walked
+    def jobs(
+        self,
+        *,
+        state: Sequence[str] | None = None,
+        tenant_id: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.Job]:
+        """Every job that this key sees, the newest first. ``limit``: how many a page holds."""
+        query = {"state": state, "tenant_id": tenant_id, "name": name, "limit": limit, "cursor": None}
+        return pages("/v1/jobs", documents.JobPage, documents.Job, query=query)
+
+    @answered
+    def cancel_job(
+        self, job_id: str, reason: str | None = None, *, version: int | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedJob]:
+        """At once while it waits, else when its programs have stopped."""
+        return change(
+            "POST",
+            "/v1/jobs/{job_id}/cancel",
+            documents.ChangedJob,
+            {"job_id": job_id},
+            body={"reason": reason},
+            dry_run=dry_run,
+            if_match=etag(version),
+        )
+
+    @answered
+    def release_job(
+        self, job_id: str, reason: str | None = None, *, dry_run: bool = False
+    ) -> Call[documents.ChangedJob]:
+        """Out of HELD, back into the queue."""
+        path_values, body = {"job_id": job_id}, {"reason": reason}
+        path = "/v1/jobs/{job_id}/release"
+        return change("POST", path, documents.ChangedJob, path_values, body=body, dry_run=dry_run)
+
+    @walked
+    def job_events(self, job_id: str, *, after: int = 0, limit: int | None = None) -> Call[documents.Event]:
+        """What happened to the job itself, in order."""
+        query = {"after": after, "limit": limit}
+        path = "/v1/jobs/{job_id}/events"
+        return pages(path, documents.EventStretch, documents.Event, {"job_id": job_id}, query=query)
+
+    @listed
+    def checkpoints(self, job_id: str) -> Call[documents.Checkpoint]:
+        """Every generation with its status."""
+        path = "/v1/jobs/{job_id}/checkpoints"
+        return pages(path, documents.CheckpointPage, documents.Checkpoint, {"job_id": job_id})
+
+    @listed
+    def ranks(self, job_id: str) -> Call[documents.Rank]:
+        """How far each rank of the newest attempt is."""
+        path = "/v1/jobs/{job_id}/training/ranks"
+        return pages(path, documents.RankPage, documents.Rank, {"job_id": job_id})
+
+    @walked
+    def steps(self, job_id: str, *, after: int = -1) -> Call[documents.Step]:
+        """The loss curve behind step ``after``, step by step."""
+        path = "/v1/jobs/{job_id}/training/steps"
+        return pages(path, documents.StepPage, documents.Step, {"job_id": job_id}, query={"after": after})
+
+    @walked
+    def logs(
+        self,
+        job_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        stream: str | None = None,
+        attempt_id: str | None = None,
+    ) -> Call[documents.LogPiece]:
+        """What the ranks have printed so far. ``stream``: a global rank, or ``launcher``."""
+        query = {"after": after, "limit": limit, "stream": stream, "attempt_id": attempt_id}
+        path = "/v1/jobs/{job_id}/logs"
+        return pages(path, documents.LogStretch, documents.LogPiece, {"job_id": job_id}, query=query)
+
+    @followed
+    def follow_logs(
+        self, job_id: str, *, after: int | None = None, stream: str | None = None, attempt_id: str | None = None
+    ) -> Call[documents.LogPiece]:
+        """Pieces as they come, until the job has ended and all are delivered."""
+        query = {"follow": True, "after": after, "stream": stream, "attempt_id": attempt_id}
+        path = "/v1/jobs/{job_id}/logs"
+        return feed(path, documents.LogPiece, {"job_id": job_id}, query=query, ends_with="end")
+
+    @walked
+    def events(self, *, after: int = 0, limit: int | None = None) -> Call[documents.Event]:
+        """Everything that happened behind a position and that this key sees, in order."""
+        query = {"after": after, "limit": limit}
+        return pages("/v1/events", documents.EventStretch, documents.Event, query=query)
+
+    @followed
+    def follow_events(self, *, after: int | None = None) -> Call[documents.Event]:
+        """The same as it happens, without end; from now on where ``after`` is None."""
+        return feed("/v1/events/stream", documents.Event, query={"after": after})
+
+    @walked
+    def reclaims(
+        self, *, state: Sequence[str] | None = None, job_id: str | None = None, limit: int | None = None
+    ) -> Call[documents.Reclaim]:
+        """Every reclaim that this key sees, the newest first. ``job_id``: the victim's job or the beneficiary."""
+        query = {"state": state, "job_id": job_id, "limit": limit, "cursor": None}
+        return pages("/v1/reclaims", documents.ReclaimPage, documents.Reclaim, query=query)
+
+    @answered
+    def reclaim(self, reclaim_id: str) -> Call[documents.Reclaim]:
+        """One reclaim with its deadline, reason and outcome."""
+        return read("/v1/reclaims/{reclaim_id}", documents.Reclaim, {"reclaim_id": reclaim_id})

@@ -1,0 +1,79 @@
+"""Server-sent events, line by line, and where to go on when a stream breaks: no I/O."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from muster.client.calls import Call
+from muster.client.patience import Fault, Patience
+from muster.client.transport import Problem, UnreachableError
+
+BREAKS_MAX: Final = 8
+_RESUMED_STATUSES: Final = frozenset({408, 425, 429, 502, 503, 504})
+
+
+@dataclass(slots=True)
+class Frame:
+    name: str = "message"
+    event_id: str | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+class Following:
+    """One stream over as many connections as it takes. ``is_over``: the event that ends it has come."""
+
+    def __init__(self, call: Call[Any], patience: Patience) -> None:
+        self.is_over = False
+        self._call = call
+        self._patience = patience
+        self._last_id: str | None = None
+        self._num_breaks = 0
+        self._frame = Frame()
+
+    def request(self) -> dict[str, Any]:
+        """What the next connection asks for: what comes behind the last event that was seen."""
+        self._frame = Frame()
+        request = self._call.request()
+        if self._last_id is not None:
+            request["headers"]["Last-Event-ID"] = self._last_id
+        return request
+
+    def take(self, line: str) -> Iterator[Any]:
+        """The item that ``line`` completes, if it does."""
+        if line:
+            self._take_field(*line.partition(":")[::2])
+            return
+        frame, self._frame = self._frame, Frame()
+        if not frame.lines:
+            return
+        self._num_breaks = 0
+        self._last_id = frame.event_id or self._last_id
+        if frame.name == self._call.ends_with:
+            self.is_over = True
+            return
+        yield json.loads("\n".join(frame.lines))
+
+    def pause_after(self, fault: Fault) -> float:
+        """Seconds until the next connection. Raises ``fault`` when a new one would not cure it."""
+        self._num_breaks += 1
+        if isinstance(fault, Problem) and fault.status not in _RESUMED_STATUSES:
+            raise fault
+        if self._num_breaks > BREAKS_MAX:
+            raise fault
+        pause_s = self._patience.pause_s(self._num_breaks)
+        if isinstance(fault, Problem) and fault.retry_after_s is not None:
+            return fault.retry_after_s + pause_s
+        return pause_s
+
+    def broke(self, why: object = "it ended before its time") -> UnreachableError:
+        return UnreachableError(f"the stream {self._call.url} broke: {why}")
+
+    def _take_field(self, name: str, value: str) -> None:
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._frame.name = value
+        elif name == "id":
+            self._frame.event_id = value
+        elif name == "data":
+            self._frame.lines.append(value)

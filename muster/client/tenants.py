@@ -1,0 +1,64 @@
+"""Tenants, quotas, keys, and who one is: the calls."""
+
+from muster import documents
+from muster.client.calls import Call, answered, change, change_once, etag, listed, pages, read
+
+
+class TenantCalls:
+    @answered
+    def whoami(self) -> Call[documents.Whoami]:
+        """Who this key acts as, and what it may do."""
+        return read("/v1/whoami", documents.Whoami)
+
+    @answered
+    def create_key(self, wanted: documents.NewKey, *, dry_run: bool = False) -> Call[documents.CreatedKey]:
+        """``token`` is in this answer alone, so it is never asked for twice."""
+        return change_once("/v1/keys", documents.CreatedKey, body=wanted, dry_run=dry_run)
+
+    @listed
+    def keys(self) -> Call[documents.Key]:
+        """Every key that this one may see, without its secret."""
+        return pages("/v1/keys", documents.KeyPage, documents.Key)
+
+    @answered
+    def key(self, key_id: str) -> Call[documents.Key]:
+        """One key, without its secret."""
+        return read("/v1/keys/{key_id}", documents.Key, {"key_id": key_id})
+
+    @answered
+    def revoke_key(
+        self, key_id: str, *, version: int | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedKey]:
+        """From the answer on it opens nothing. ``version``: only if the key still is at that one."""
+        path, path_values = "/v1/keys/{key_id}", {"key_id": key_id}
+        if_match = etag(version) or "*"
+        return change("DELETE", path, documents.ChangedKey, path_values, body=None, dry_run=dry_run, if_match=if_match)
+
+    @answered
+    def create_tenant(
+        self, name: str, *, idempotency_key: str | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedTenant]:
+        """A customer organisation."""
+        answer, body = documents.ChangedTenant, {"name": name}
+        return change("POST", "/v1/tenants", answer, body=body, dry_run=dry_run, key=idempotency_key)
+
+    @listed
+    def tenants(self) -> Call[documents.Tenant]:
+        """Every tenant for an operator; a tenant sees itself."""
+        return pages("/v1/tenants", documents.TenantPage, documents.Tenant)
+
+    @answered
+    def set_quota(
+        self, tenant_id: str, tier: str, ceiling_gpus: int, reason: str, *, dry_run: bool = False
+    ) -> Call[documents.ChangedQuota]:
+        """The ceiling of one tenant in one tier."""
+        path_values = {"tenant_id": tenant_id, "tier": tier}
+        body = {"ceiling_gpus": ceiling_gpus, "reason": reason}
+        path = "/v1/tenants/{tenant_id}/quotas/{tier}"
+        return change("PUT", path, documents.ChangedQuota, path_values, body=body, dry_run=dry_run)
+
+    @listed
+    def quotas(self, tenant_id: str) -> Call[documents.Quota]:
+        """A tenant's ceilings; a tier that is not listed has none."""
+        path = "/v1/tenants/{tenant_id}/quotas"
+        return pages(path, documents.QuotaPage, documents.Quota, {"tenant_id": tenant_id})

@@ -1,0 +1,100 @@
+"""Nodes, cordons, incidents and join tokens, as the API answers them and as they are asked for."""
+
+from typing import Annotated, NotRequired
+
+from typing_extensions import TypedDict
+
+from muster.documents.words import Json, Moment, OneOf, Page, Trial
+from muster.domain.incidents import IncidentState
+from muster.domain.states import Contact
+
+
+class Node(TypedDict):
+    id: str
+    name: str
+    contact: Annotated[str, OneOf(Contact)]
+    boot_id: str | None
+    last_heartbeat_at: Moment | None
+    address: str
+    num_gpus: int
+    is_simulated: bool
+    rack: str | None
+    labels: Json
+
+
+class NodePage(Page):
+    items: list[Node]
+
+
+class NewCordon(TypedDict):
+    """On exactly one of ``node_id`` and ``gpu_uuid``; without ``until`` it stands until it is released."""
+
+    reason: str
+    node_id: NotRequired[str | None]
+    gpu_uuid: NotRequired[str | None]
+    until: NotRequired[Moment | None]
+
+
+class Cordon(TypedDict):
+    id: str
+    node_id: str | None
+    gpu_uuid: str | None
+    reason_code: str
+    reason: str
+    owner: str
+    until: Moment | None
+    created_at: Moment
+    released_at: Moment | None
+    released_by: str | None
+
+
+class ChangedCordon(Cordon, Trial):
+    """The cordon after a change."""
+
+
+class CordonPage(Page):
+    items: list[Cordon]
+
+
+class Incident(TypedDict):
+    """``closes``: how one closes that no person may close by hand. ``details``: by its kind."""
+
+    id: str
+    kind: str
+    state: Annotated[str, OneOf(IncidentState)]
+    subject_type: str
+    subject_id: str
+    summary: str
+    details: Json
+    closes: str | None
+    opened_at: Moment
+    closed_at: Moment | None
+    closed_by: str | None
+    close_reason: str | None
+
+
+class ChangedIncident(Incident, Trial):
+    """The incident after a change."""
+
+
+class IncidentPage(Page):
+    items: list[Incident]
+
+
+class NewJoinToken(TypedDict):
+    """``address``: where ranks meet; by default from where the host enrols."""
+
+    host_name: str
+    expires_in_s: NotRequired[int]
+    address: NotRequired[str | None]
+    rack: NotRequired[str | None]
+
+
+class JoinToken(Trial):
+    """``token`` is in this answer alone."""
+
+    token: str
+    host_name: str
+    expires_at: Moment
+    address: str | None
+    rack: str | None

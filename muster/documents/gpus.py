@@ -1,0 +1,265 @@
+"""GPUs, their evidence and readings, burn-ins and the circuit breaker, as the API answers them."""
+
+from typing import Annotated
+
+from typing_extensions import TypedDict
+
+from muster.documents.fleet import Cordon
+from muster.documents.words import Json, Moment, OneOf, Page, Trial
+from muster.domain.evidence import Trust
+from muster.domain.repairs import RepairAction, RepairOutcome
+from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Contact, Standing
+
+
+class Gpu(TypedDict):
+    """``override``: a person's standing for it, where one is in force. ``score``: 0 to 100, null before the first."""
+
+    uuid: str
+    node_id: str
+    slot_index: int
+    serial: str | None
+    model: str
+    memory_bytes: int
+    compute_capability: str
+    driver_version: str
+    standing: Annotated[str, OneOf(Standing)]
+    override: Annotated[str, OneOf(Standing)] | None
+    score: float | None
+    is_mig_enabled: bool
+    is_simulated: bool
+    cohort_key: str
+
+
+class GpuPage(Page):
+    items: list[Gpu]
+
+
+class Evidence(TypedDict):
+    """``points``: what it takes off the score now. ``counts_for_s``: how long it does, from ``last_seen_at``."""
+
+    id: str
+    gpu_uuid: str | None
+    node_id: str
+    fault_key: str
+    detector: str
+    detector_version: int
+    severity: str
+    trust: Annotated[str, OneOf(Trust)]
+    sources: list[str]
+    summary: str
+    values: Json
+    threatens_correctness: bool
+    is_condemning: bool
+    is_open: bool
+    is_suspended: bool
+    points: float
+    onset_at: Moment
+    last_seen_at: Moment
+    counts_for_s: float
+    dismissed_at: Moment | None
+    dismissed_by: str | None
+    dismiss_reason: str | None
+
+
+class EvidencePage(Page):
+    items: list[Evidence]
+
+
+class Proposed(TypedDict):
+    """A move that the rules make next, or that waits for a person to close a scope of the breaker."""
+
+    to_standing: Annotated[str, OneOf(Standing)]
+    cause: str
+    words: str
+
+
+class Way(TypedDict):
+    """What would change the standing for the better; ``at`` is null where nobody knows when."""
+
+    by: str
+    to_standing: Annotated[str, OneOf(Standing)]
+    words: str
+    at: Moment | None
+    evidence_ids: list[str]
+
+
+class Override(TypedDict):
+    id: str
+    standing: Annotated[str, OneOf(Standing)]
+    reason: str
+    actor: str
+    until: Moment
+    created_at: Moment
+
+
+class Holder(TypedDict):
+    """Who holds the GPU; ``state`` is CLEANING once its programs have ended."""
+
+    job_id: str
+    job_name: str
+    tenant_id: str
+    attempt_id: str
+    attempt_number: int
+    state: Annotated[str, OneOf(AllocationState)]
+
+
+class Repair(TypedDict):
+    id: str
+    gpu_uuid: str
+    action: Annotated[str, OneOf(RepairAction)]
+    fault_group: str
+    reason: str
+    started_by: str
+    began_at: Moment
+    ended_at: Moment | None
+    outcome: Annotated[str, OneOf(RepairOutcome)] | None
+    words: str | None
+
+
+Move = TypedDict(
+    "Move",
+    {
+        "from": Annotated[str, OneOf(Standing)] | None,
+        "to": Annotated[str, OneOf(Standing)],
+        "at": Moment,
+        "cause": str | None,
+        "reason": str,
+        "actor": str,
+        "policy_version": int | None,
+        "evidence_ids": list[str],
+    },
+)
+
+
+class GpuDetail(Gpu):
+    """``score`` is of now; ``next_look_at`` is when the judge looks again though nothing new comes in."""
+
+    version: int
+    node_name: str
+    contact: Annotated[str, OneOf(Contact)]
+    rack: str | None
+    measured_score: float
+    score_band: str
+    score_valid_until: Moment | None
+    standing_since: Moment | None
+    origin_standing: Annotated[str, OneOf(Standing)] | None
+    next_look_at: Moment | None
+    proposed: Proposed | None
+    ways_up: list[Way]
+    evidence: list[Evidence]
+    overrides: list[Override]
+    cordons: list[Cordon]
+    job: Holder | None
+    repairs: list[Repair]
+    moves: list[Move]
+
+
+class ChangedGpu(GpuDetail, Trial):
+    """The GPU after a change."""
+
+
+class Latest(TypedDict):
+    """``values``: metric → reading, null where there is none."""
+
+    gpu_uuid: str
+    node_id: str
+    at: Moment
+    received_at: Moment
+    boot_id: str
+    seq: int
+    is_lost: bool
+    values: dict[str, float | None]
+
+
+class Series(TypedDict):
+    """``values``: one a step, null where there is no reading."""
+
+    metric: str
+    unit: str
+    kind: str
+    values: list[float | None]
+
+
+Gap = TypedDict(
+    "Gap",
+    {"node_id": str, "priority": str, "from": Moment, "until": Moment, "num_reports": int, "why": str},
+)
+
+History = TypedDict(
+    "History",
+    {
+        "gpu_uuid": str,
+        "from": Moment,
+        "until": Moment,
+        "step_s": float,
+        "series": list[Series],
+        "gaps": list[Gap],
+    },
+)
+
+
+class BurnIn(TypedDict):
+    """``rates``: measured, higher is better, the unit stands in the name. ``took_s``: the run itself."""
+
+    id: str
+    gpu_uuid: str
+    node_id: str
+    state: Annotated[str, OneOf(BurnInState)]
+    outcome: Annotated[str, OneOf(BurnInOutcome)] | None
+    reasons: list[str]
+    open_bands: list[str]
+    num_peers: int
+    model: str | None
+    driver: str | None
+    library: str | None
+    is_simulated: bool | None
+    rates: dict[str, float] | None
+    took_s: float | None
+    reason: str
+    ordered_by: str
+    ordered_at: Moment
+    tries: int
+    began_at: Moment | None
+    ended_at: Moment | None
+    last_fault: str | None
+    judged_at: Moment | None
+    policy_version: int | None
+
+
+class OrderedBurnIn(BurnIn, Trial):
+    """The burn-in as it was ordered."""
+
+
+class BurnInDetail(BurnIn):
+    """With all that it measured."""
+
+    figures: Json | None
+
+
+class BurnInPage(Page):
+    items: list[BurnIn]
+
+
+class BreakerScope(TypedDict):
+    """Rules have taken ``num_quarantined`` of at most ``cap`` GPUs out in the window."""
+
+    scope: str
+    is_open: bool
+    num_quarantined: int
+    cap: int
+    opened_at: Moment | None
+    closed_at: Moment | None
+
+
+class Breaker(TypedDict):
+    name: str
+    is_open: bool
+    scopes: list[BreakerScope]
+
+
+class ChangedBreaker(Breaker, Trial):
+    """The breaker after a scope was closed."""
+
+
+class BreakerPage(Page):
+    items: list[Breaker]

@@ -1,0 +1,189 @@
+"""Jobs, their attempts, checkpoints, training and logs, as the API answers them; and a job as it is submitted."""
+
+from typing import Annotated, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from muster.documents.words import Json, Moment, OneOf, Page, Stretch, Trial
+from muster.domain.states import AttemptState, Cause, CheckpointStatus, HostPartState, JobState, StopReason
+
+
+class Job(TypedDict):
+    """``state_reason`` says in words why it is where it is; ``spec`` is the job as it was submitted."""
+
+    id: str
+    tenant_id: str
+    name: str
+    tier: str
+    state: Annotated[str, OneOf(JobState)]
+    state_reason: str
+    spec: Json
+    submitted_by: str
+    created_at: Moment
+    updated_at: Moment
+    finished_at: Moment | None
+    restarts_used: int
+    next_try_at: Moment | None
+    cancel_requested_at: Moment | None
+    version: int
+
+
+class ChangedJob(Job, Trial):
+    """The job after a change."""
+
+
+class JobPage(Page):
+    items: list[Job]
+
+
+class AttemptHost(TypedDict):
+    """One host's part of an attempt; ``gpus`` are UUIDs in the order of local ranks."""
+
+    node_id: str
+    node_name: str
+    node_rank: int
+    state: Annotated[str, OneOf(HostPartState)]
+    gpus: list[str]
+    claimed_at: Moment | None
+    started_at: Moment | None
+    exited_at: Moment | None
+    clean_at: Moment | None
+    exit_record: Json | None
+
+
+class Attempt(TypedDict):
+    """``cause`` and ``proof``: why it ended, and by what that is known."""
+
+    id: str
+    number: int
+    fence: int
+    state: Annotated[str, OneOf(AttemptState)]
+    cause: Annotated[str, OneOf(Cause)] | None
+    proof: str | None
+    stop_reason: Annotated[str, OneOf(StopReason)] | None
+    stop_deadline_at: Moment | None
+    placed_at: Moment
+    claimed_at: Moment | None
+    running_at: Moment | None
+    ended_at: Moment | None
+    hosts: list[AttemptHost]
+
+
+class JobDetail(Job):
+    attempts: list[Attempt]
+
+
+class Checkpoint(TypedDict):
+    """``reason``: why it is REJECTED or TAINTED."""
+
+    id: str
+    attempt_id: str
+    step: int
+    generation: str
+    status: Annotated[str, OneOf(CheckpointStatus)]
+    reason: str | None
+    bytes: int | None
+    save_s: float | None
+    committed_at: Moment | None
+    verified_at: Moment | None
+
+
+class CheckpointPage(Page):
+    items: list[Checkpoint]
+
+
+class Rank(TypedDict):
+    """How far a rank is, by its own word."""
+
+    attempt_id: str
+    rank: int
+    node_id: str
+    world_size: int | None
+    step: int | None
+    loss: float | None
+    step_s: float | None
+    outcome: str | None
+    updated_at: Moment
+
+
+class RankPage(Page):
+    items: list[Rank]
+
+
+class Step(TypedDict):
+    attempt_id: str
+    step: int
+    loss: float | None
+    step_s: float | None
+    at: Moment
+
+
+class StepPage(TypedDict):
+    """``next_after`` is null on the last page."""
+
+    items: list[Step]
+    next_after: int | None
+
+
+class LogPiece(TypedDict):
+    """``stream``: a global rank, or ``launcher``. ``offset``: bytes in that stream before ``text``."""
+
+    position: int
+    attempt_id: str
+    node_id: str
+    stream: str
+    offset: int
+    received_at: Moment
+    text: str
+
+
+class LogStretch(Stretch):
+    items: list[LogPiece]
+
+
+class Program(TypedDict):
+    """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell."""
+
+    launcher: NotRequired[Literal["torchrun", "command"]]
+    script: NotRequired[str | None]
+    args: NotRequired[list[str]]
+    argv: NotRequired[list[str]]
+    working_dir: NotRequired[str | None]
+    python: NotRequired[str | None]
+    env: NotRequired[dict[str, str]]
+
+
+class Shape(TypedDict):
+    nodes: NotRequired[int]
+    gpus_per_node: NotRequired[int]
+    ranks_per_node: NotRequired[int | None]
+
+
+class TopologyRule(TypedDict):
+    required: NotRequired[str | None]
+    preferred: NotRequired[str | None]
+
+
+class Restart(TypedDict):
+    max_restarts: NotRequired[int]
+
+
+class CheckpointRule(TypedDict):
+    folder: NotRequired[str | None]
+
+
+class JobSubmission(TypedDict):
+    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
+
+    name: str
+    program: Program
+    shape: NotRequired[Shape]
+    topology: NotRequired[TopologyRule]
+    tier: NotRequired[str]
+    restart: NotRequired[Restart]
+    checkpoint: NotRequired[CheckpointRule]
+    wall_time_s: NotRequired[float | None]
+    stop_grace_s: NotRequired[float | None]
+    on_node_loss: NotRequired[Literal["wait", "fenced"]]
+    labels: NotRequired[dict[str, str]]
+    tenant_id: NotRequired[str | None]

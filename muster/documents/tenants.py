@@ -1,0 +1,143 @@
+"""Tenants, keys, quotas, reclaims and events, as the API answers them and as they are asked for."""
+
+from typing import Annotated, NotRequired
+
+from typing_extensions import TypedDict
+
+from muster.documents.words import Json, Moment, OneOf, Page, Stretch, Trial
+from muster.domain.principals import Permission, Role
+from muster.domain.states import ReclaimOutcome, ReclaimState
+
+
+class Tenant(TypedDict):
+    id: str
+    name: str
+    created_at: Moment
+
+
+class ChangedTenant(Tenant, Trial):
+    """The tenant after a change."""
+
+
+class TenantPage(Page):
+    items: list[Tenant]
+
+
+class Quota(TypedDict):
+    tenant_id: str
+    tier: str
+    ceiling_gpus: int
+    updated_at: Moment
+
+
+class ChangedQuota(Quota, Trial):
+    """The quota after a change."""
+
+
+class QuotaPage(Page):
+    items: list[Quota]
+
+
+class NewKey(TypedDict):
+    name: str
+    role: Annotated[str, OneOf(Role)]
+    tenant_id: NotRequired[str | None]
+    node_id: NotRequired[str | None]
+    expires_at: NotRequired[Moment | None]
+
+
+class Key(TypedDict):
+    """``prefix`` is the part of the token that may be shown."""
+
+    id: str
+    name: str
+    prefix: str
+    role: Annotated[str, OneOf(Role)]
+    tenant_id: str | None
+    node_id: str | None
+    created_at: Moment
+    expires_at: Moment | None
+    revoked_at: Moment | None
+    last_used_at: Moment | None
+    version: int
+
+
+class CreatedKey(Key, Trial):
+    """``token`` is in this answer alone."""
+
+    token: str
+
+
+class ChangedKey(Key, Trial):
+    """The key after a change."""
+
+
+class KeyPage(Page):
+    items: list[Key]
+
+
+class Whoami(TypedDict):
+    """Who this key acts as, and what it may do."""
+
+    name: str
+    role: Annotated[str, OneOf(Role)]
+    key_id: str | None
+    tenant_id: str | None
+    node_id: str | None
+    permissions: list[Annotated[str, OneOf(Permission)]]
+
+
+class RunnerUp(TypedDict):
+    """The choice that would have come next."""
+
+    victims: list[str]
+    cost_gpu_s: float
+
+
+class Reclaim(TypedDict):
+    """What belongs to the other tenant is null, and so is what the choice was made by, but for operators."""
+
+    id: str
+    state: Annotated[str, OneOf(ReclaimState)]
+    reason: str
+    num_gpus: int
+    victim_tier: str
+    victim_job_id: str | None
+    victim_job_name: str | None
+    victim_attempt_id: str | None
+    beneficiary_tier: str
+    beneficiary_job_id: str | None
+    beneficiary_job_name: str | None
+    notice_s: float
+    notified_at: Moment
+    deadline_at: Moment
+    told_at: Moment | None
+    settled_at: Moment | None
+    settled_why: str | None
+    outcome: Annotated[str, OneOf(ReclaimOutcome)] | None
+    cost_gpu_s: float | None
+    lost_gpu_s: float | None
+    runner_up: RunnerUp | None
+    policy_version: int | None
+
+
+class ReclaimPage(Page):
+    items: list[Reclaim]
+
+
+class Event(TypedDict):
+    """``position`` is gap-free; ``caused_by`` is the audit entry of whoever did it."""
+
+    id: str
+    position: int
+    at: Moment
+    kind: str
+    subject_type: str
+    subject_id: str
+    tenant_id: str | None
+    payload: Json
+    caused_by: str | None
+
+
+class EventStretch(Stretch):
+    items: list[Event]

@@ -1,0 +1,60 @@
+"""What the documents are made of: words of an enumeration, times, pages. Nothing here loads pydantic itself."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, NotRequired
+
+from typing_extensions import TypedDict
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A text that is one word of ``enumeration``, as JSON carries it. OpenAPI names the words."""
+
+    enumeration: type[StrEnum]
+
+    def __get_pydantic_core_schema__(self, _source: Any, handler: Any) -> Any:
+        return handler.generate_schema(self.enumeration)
+
+
+class _DateTime:
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        return {**handler(core_schema), "format": "date-time"}
+
+
+Moment = Annotated[str, _DateTime()]
+"""RFC 3339 in UTC, with ``Z``."""
+
+Json = dict[str, Any]
+"""An object whose members hang on what it is about."""
+
+
+class Page(TypedDict):
+    """``next_cursor`` is null on the last page."""
+
+    next_cursor: str | None
+
+
+class Stretch(TypedDict):
+    """``next_after``: the position behind which the next one begins; it stays where it was while nothing is new."""
+
+    next_after: int
+
+
+class Consequence(TypedDict):
+    """What a change would leave: an event (``kind`` and subject), or a message (``topic`` and key)."""
+
+    type: str
+    payload: Json
+    kind: NotRequired[str]
+    subject_type: NotRequired[str]
+    subject_id: NotRequired[str]
+    topic: NotRequired[str]
+    key: NotRequired[str]
+
+
+class Trial(TypedDict):
+    """What every change answers beside its object when it is asked with ``dry_run``: nothing happened."""
+
+    dry_run: NotRequired[bool]
+    consequences: NotRequired[list[Consequence]]
