@@ -13,8 +13,12 @@ from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
 
 T = TypeVar("T")
 _GPU_UUID: Final = re.compile(r"[!-~]{1,128}")
+_NODE_NAME: Final = re.compile(r"[!-~]{1,253}")
 
 Limit = Annotated[int, Query(ge=1, le=200, description="how many items a page holds")]
+NodeNamed = Annotated[
+    str | None, Query(min_length=1, max_length=253, pattern=r"^[!-~]+$", description="a node's id or its name")
+]
 After = Annotated[int, Query(ge=0, le=2**63 - 1, description="the position behind which to begin")]
 
 
@@ -38,6 +42,13 @@ def require_gpu_uuid(text: str) -> GpuUuid:
     if not _GPU_UUID.fullmatch(text):
         raise NotFoundError
     return GpuUuid(text)
+
+
+def require_node(text: str) -> str:
+    """As ``require_id``; a path names a node by its id or its name."""
+    if not _NODE_NAME.fullmatch(text):
+        raise NotFoundError
+    return text
 
 
 def require_id(noun: str, text: str) -> str:

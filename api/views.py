@@ -9,7 +9,6 @@ from muster.db.models import (
     Cordon,
     Event,
     Gpu,
-    Node,
     Quota,
     Tenant,
 )
@@ -135,21 +134,6 @@ def burn_in_view(row: BurnIn) -> dict[str, Any]:
         "last_fault": row.last_fault,
         "judged_at": time_of(row.judged_at),
         "policy_version": row.policy_version,
-    }
-
-
-def node_view(node: Node) -> dict[str, Any]:
-    return {
-        "id": node.id,
-        "name": node.name,
-        "contact": node.contact,
-        "boot_id": node.boot_id,
-        "last_heartbeat_at": time_of(node.last_heartbeat_at),
-        "address": node.address,
-        "num_gpus": node.num_gpus,
-        "is_simulated": node.is_simulated,
-        "rack": node.rack,
-        "labels": node.labels,
     }
 
 

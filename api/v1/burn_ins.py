@@ -14,10 +14,10 @@ from api.changes import Answer, Changing
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import Limit, page_of, reading, require_id
+from api.reading import Limit, NodeNamed, page_of, reading, require_id
 from api.views import burn_in_view
 from muster.domain.errors import NotFoundError
-from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import BurnInOutcome, BurnInState
 from muster.domain.strict import StrictModel, Text
@@ -42,7 +42,7 @@ def list_all(
     request: Request,
     principal: Reader,
     gpu: Named = None,
-    node: Named = None,
+    node: NodeNamed = None,
     state: Annotated[list[BurnInState] | None, Query(max_length=10)] = None,
     outcome: Annotated[list[BurnInOutcome] | None, Query(max_length=10)] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
@@ -63,7 +63,7 @@ def list_all(
         lambda unit: list_burn_ins(
             unit,
             gpu_uuid=None if gpu is None else GpuUuid(gpu),
-            node_id=None if node is None else NodeId(node),
+            node=node,
             states=states,
             outcomes=outcomes,
             before=before,

@@ -1,6 +1,6 @@
-"""Nodes and GPUs, to read."""
+"""GPUs, to read by the page."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
@@ -8,8 +8,8 @@ from fastapi.responses import JSONResponse
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import page_of, reading
-from api.views import gpu_view, node_view
+from api.reading import NodeNamed, page_of, reading
+from api.views import gpu_view
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Standing
@@ -21,18 +21,12 @@ Printable = Annotated[str | None, Query(max_length=128, pattern=r"^[ -~]+$")]
 GPUS_A_PAGE = 1000
 
 
-@router.get("/nodes")
-def list_nodes(request: Request, principal: Annotated[Principal, requires(Permission.NODE_READ)]) -> dict[str, Any]:
-    found = reading(dependencies_of(request).units, principal, fleet.READ, fleet.list_nodes)
-    return {"items": [node_view(node) for node in found], "next_cursor": None}
-
-
 @router.get("/gpus")
 def list_all_gpus(
     request: Request,
     principal: Annotated[Principal, requires(Permission.GPU_READ)],
     standing: Annotated[list[Standing] | None, Query(max_length=10)] = None,
-    node: Printable = None,
+    node: NodeNamed = None,
     model: Annotated[Printable, Query(description="a part of its model's name, in any case")] = None,
     below: Annotated[float | None, Query(ge=0, le=101, description="only scores under this")] = None,
     uuid: Annotated[Printable, Query(description="its beginning, its end, or both with .. between")] = None,
@@ -43,7 +37,7 @@ def list_all_gpus(
     dependencies = dependencies_of(request)
     standings = sorted(standing or [])
     filters = {"path": "gpus", "standings": standings, "node": node, "model": model, "below": below, "uuid": uuid}
-    wanted = GpuFilter(standings, None if node is None else NodeId(node), model, below, uuid)
+    wanted = GpuFilter(standings, node, model, below, uuid)
     after = None
     if cursor is not None:
         node_id, slot = read_cursor(dependencies.secret_key, filters, cursor, length=2)

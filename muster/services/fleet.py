@@ -46,11 +46,6 @@ class GpuInventory:
         return {name: getattr(self, name) for name in cohorts.ATTRIBUTES}
 
 
-def list_nodes(unit: UnitOfWork) -> Sequence[Node]:
-    unit.principal.require(Permission.NODE_READ)
-    return unit.session.scalars(select(Node).order_by(Node.name)).all()
-
-
 def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None = None) -> list[GpuView]:
     """Each GPU with the facts that admission asks for, in topology order; one query, a row a GPU."""
     query = FACTS if only is None else FACTS_OF_FEW.where(Gpu.uuid.in_(only))

@@ -9,6 +9,7 @@ from muster.db.models import Gpu, GpuOverride
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import Standing
+from muster.services.node_names import is_node
 from muster.services.unit_of_work import UnitOfWork
 
 LEFT_OUT = ".."
@@ -19,12 +20,12 @@ LEFT_OUT = ".."
 class GpuFilter:
     """What a GPU must be; None and empty ask nothing.
 
-    ``model``: a part of its name, in any case. ``below``: its stored score is under that. ``uuid``: its beginning, its
-    end, or both with ``..`` between.
+    ``node``: the id or the name of its node. ``model``: a part of its name, in any case. ``below``: its stored score is
+    under that. ``uuid``: its beginning, its end, or both with ``..`` between.
     """
 
     standings: Sequence[Standing] = ()
-    node_id: NodeId | None = None
+    node: str | None = None
     model: str | None = None
     below: float | None = None
     uuid: str | None = None
@@ -54,8 +55,8 @@ def list_gpus(
 def _conditions(wanted: GpuFilter) -> Iterator[ColumnElement[bool]]:
     if wanted.standings:
         yield Gpu.standing.in_(wanted.standings)
-    if wanted.node_id is not None:
-        yield Gpu.node_id == wanted.node_id
+    if wanted.node is not None:
+        yield is_node(Gpu.node_id, wanted.node)
     if wanted.model is not None:
         yield Gpu.model.icontains(wanted.model, autoescape=True)
     if wanted.below is not None:

@@ -80,7 +80,7 @@ def test_pages_follow_one_another_by_node_and_slot(api: Api, beta: str) -> None:
         {"below": -1},
         {"model": "a\x00"},
         {"model": ""},
-        {"node": "a" * 200},
+        {"node": "a" * 300},
         {"uuid": "\u00e9"},
         {"limit": 0},
         {"limit": 1001},

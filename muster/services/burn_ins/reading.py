@@ -8,9 +8,10 @@ from sqlalchemy import select, tuple_
 
 from muster.db.models import BurnIn
 from muster.domain.errors import NotFoundError
-from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission
 from muster.domain.states import BurnInOutcome, BurnInState
+from muster.services.node_names import is_node
 from muster.services.unit_of_work import UnitOfWork, declare_action
 
 READ: Final = declare_action("burn_in.read")
@@ -20,19 +21,19 @@ def list_burn_ins(
     unit: UnitOfWork,
     *,
     gpu_uuid: GpuUuid | None = None,
-    node_id: NodeId | None = None,
+    node: str | None = None,
     states: Sequence[BurnInState] = (),
     outcomes: Sequence[BurnInOutcome] = (),
     before: tuple[datetime, str] | None = None,
     limit: int,
 ) -> Sequence[BurnIn]:
-    """The newest order first. ``before``: the order's time and id where the last page ended."""
+    """The newest order first. ``node``: its id or name. ``before``: where the last page ended, by time and id."""
     unit.principal.require(Permission.GPU_READ)
     query = select(BurnIn)
     if gpu_uuid is not None:
         query = query.where(BurnIn.gpu_uuid == gpu_uuid)
-    if node_id is not None:
-        query = query.where(BurnIn.node_id == node_id)
+    if node is not None:
+        query = query.where(is_node(BurnIn.node_id, node))
     if states:
         query = query.where(BurnIn.state.in_(states))
     if outcomes:

@@ -1,0 +1,77 @@
+"""Nodes as the JSON that callers see: in a list, and one in full."""
+
+from typing import Any
+
+from api.views import cordon_view, gpu_view, time_of
+from muster.db.models import NodeLatest
+from muster.services.nodes import JobOnNode, ListedNode, NodeDetail
+
+
+def node_view(found: ListedNode) -> dict[str, Any]:
+    """``num_cordons``: the node's own that stand now. ``num_held_gpus``: until they are proved clean."""
+    node = found.node
+    return {
+        "id": node.id,
+        "name": node.name,
+        "contact": node.contact,
+        "boot_id": node.boot_id,
+        "last_heartbeat_at": time_of(node.last_heartbeat_at),
+        "address": node.address,
+        "num_gpus": node.num_gpus,
+        "num_held_gpus": found.num_held,
+        "standings": dict(sorted(found.standings.items())),
+        "num_cordons": found.num_cordons,
+        "is_simulated": node.is_simulated,
+        "rack": node.rack,
+        "labels": node.labels,
+    }
+
+
+def node_detail_view(found: NodeDetail) -> dict[str, Any]:
+    """``path``: the node's place in the tree, widest first. ``agent``: None until its agent has reported."""
+    node = found.node
+    return {
+        **node_view(found.listed),
+        "version": node.version,
+        "path": [{"level": level, "name": name} for level, name in found.place],
+        "enrolled_at": time_of(node.created_at),
+        "lease_renewed_at": time_of(node.lease_renewed_at),
+        "agent": None if found.latest is None else _agent_view(found.latest),
+        "driver_versions": sorted({listed.gpu.driver_version for listed in found.gpus}),
+        "gpus": [gpu_view(listed.gpu, listed.override) for listed in found.gpus],
+        "cordons": [cordon_view(cordon) for cordon in found.cordons],
+        "jobs": [_job_view(job) for job in found.jobs],
+    }
+
+
+def _agent_view(latest: NodeLatest) -> dict[str, Any]:
+    """``clock_skew_s``: when its newest report came, less the agent's own time. Readings are the host's own."""
+    readings = latest.readings or {}
+    return {
+        "version": readings.get("agent_version") or None,
+        "driver_version": readings.get("driver_version") or None,
+        "boot_id": latest.boot_id,
+        "reported_at": time_of(latest.at),
+        "received_at": time_of(latest.received_at),
+        "clock_skew_s": latest.skew_ms / 1000,
+        "cpu_percent": readings.get("cpu_percent"),
+        "memory_used_mib": readings.get("memory_used_mib"),
+        "spool_reports": readings.get("spool_reports"),
+        "spool_bytes": readings.get("spool_bytes"),
+    }
+
+
+def _job_view(job: JobOnNode) -> dict[str, Any]:
+    return {
+        "job_id": job.job_id,
+        "job_name": job.job_name,
+        "tenant_id": job.tenant_id,
+        "tier": job.tier,
+        "attempt_id": job.attempt_id,
+        "attempt_number": job.attempt_number,
+        "attempt_state": job.attempt_state,
+        "stop_reason": job.stop_reason,
+        "stop_deadline_at": time_of(job.stop_deadline_at),
+        "state": job.state,
+        "gpus": list(job.gpus),
+    }

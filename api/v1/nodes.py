@@ -1,0 +1,60 @@
+"""Nodes: by the page, and one with its GPUs, cordons and who runs there."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from api.changes import etag_of
+from api.cursors import make_cursor, read_cursor
+from api.dependencies import dependencies_of
+from api.node_views import node_detail_view, node_view
+from api.permissions import requires
+from api.reading import page_of, reading, require_node
+from muster.domain.principals import Permission, Principal
+from muster.domain.states import Contact
+from muster.services import nodes
+from muster.services.nodes import NodeFilter
+
+router = APIRouter(tags=["fleet"])
+Reader = Annotated[Principal, requires(Permission.NODE_READ)]
+Named = Annotated[str | None, Query(min_length=1, max_length=253, pattern=r"^[!-~]+$")]
+NODES_A_PAGE = 1000
+
+
+@router.get("/nodes")
+def list_nodes(
+    request: Request,
+    principal: Reader,
+    contact: Annotated[list[Contact] | None, Query(max_length=3)] = None,
+    name: Annotated[Named, Query(description="a part of its name")] = None,
+    rack: Annotated[Named, Query(description="its rack's whole name")] = None,
+    cordoned: Annotated[bool | None, Query(description="only those with a cordon of their own, or without one")] = None,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Annotated[int, Query(ge=1, le=NODES_A_PAGE, description="how many items a page holds")] = NODES_A_PAGE,
+) -> dict[str, Any]:
+    """By name, with their GPUs counted by standing; ``next_cursor`` is null on the last page."""
+    dependencies = dependencies_of(request)
+    contacts = sorted(contact or [])
+    filters = {"path": "nodes", "contacts": contacts, "name": name, "rack": rack, "cordoned": cordoned}
+    wanted = NodeFilter(contacts, name, rack, cordoned)
+    after = None
+    if cursor is not None:
+        (after,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
+    found = reading(
+        dependencies.units,
+        principal,
+        nodes.READ,
+        lambda unit: nodes.list_nodes(unit, wanted, after=after, limit=limit + 1),
+    )
+    return page_of(
+        found, limit, node_view, lambda last: make_cursor(dependencies.secret_key, filters, [last.node.name])
+    )
+
+
+@router.get("/nodes/{node_id}")
+def show_node(node_id: str, request: Request, principal: Reader) -> Response:
+    """One node, by its id or its name: place, contact, agent, GPUs, cordons, and the jobs that have GPUs there."""
+    named = require_node(node_id)
+    found = reading(dependencies_of(request).units, principal, nodes.READ, lambda unit: nodes.detail_of(unit, named))
+    return JSONResponse(node_detail_view(found), headers={"ETag": etag_of(found.node.version)})

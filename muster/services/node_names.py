@@ -1,0 +1,24 @@
+"""A node by its id or by its name: people type the one that they have."""
+
+from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy.orm import InstrumentedAttribute
+
+from muster.db.models import Node
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import NodeId
+from muster.domain.principals import Permission
+from muster.services.unit_of_work import UnitOfWork
+
+
+def is_node(column: InstrumentedAttribute[NodeId], text: str) -> ColumnElement[bool]:
+    """That ``column`` is the node whose id or name is ``text``; true of none where there is no such node."""
+    return column.in_(select(Node.id).where(or_(Node.id == text, Node.name == text)))
+
+
+def find_node(unit: UnitOfWork, text: str) -> Node:
+    """The node whose id or name is ``text``. Raises ``NotFoundError``."""
+    unit.principal.require(Permission.NODE_READ)
+    found = unit.session.scalar(select(Node).where(or_(Node.id == text, Node.name == text)))
+    if found is None:
+        raise NotFoundError("there is no such node")
+    return found
