@@ -23,7 +23,7 @@ Document = Mapping[str, Any]
 POLL_S: Final = 0.1
 BROKER: Final = "broker"
 LABEL: Final = "tour"
-PATIENCE_S: Final = 90.0
+PATIENCE_S: Final = 240.0
 TERMINAL: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "HELD"})
 EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "train_transformer.py"
 
