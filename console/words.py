@@ -143,6 +143,15 @@ def plural(count: int, noun: str, many: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
+def stamp(at_ms: int) -> str:
+    """Milliseconds since 1970 as machines read them."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def in_ms(at_ms: int) -> str:
+    return ago(datetime.fromtimestamp(at_ms / 1000, UTC))
+
+
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "badge": badge,
     "tone": tone,
@@ -153,4 +162,6 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "number": number,
     "short": short,
     "plural": plural,
+    "stamp": stamp,
+    "in_ms": in_ms,
 }

@@ -31,6 +31,7 @@ from muster.services.unit_of_work import UnitOfWork, declare_action
 
 READ: Final = declare_action("story.read")
 FELL_TO: Final = (Standing.SUSPECT, Standing.QUARANTINED)
+TAINTED: Final = f"checkpoint.{CheckpointStatus.TAINTED.lower()}"
 BACK_AT: Final = (Standing.PROBATION, Standing.HEALTHY)
 LOOKED_AT: Final = 400
 """The newest moves that are looked through."""
@@ -159,9 +160,11 @@ def _hit_job(session: Session, attempt: Attempt, job: Job, num_tainted: int) -> 
 
 
 def _num_tainted(session: Session, attempt_ids: Sequence[AttemptId]) -> dict[AttemptId, int]:
+    """By their events: retention may have taken the generation since."""
     query = (
-        select(Checkpoint.attempt_id, func.count())
-        .where(Checkpoint.attempt_id.in_(attempt_ids), Checkpoint.status == CheckpointStatus.TAINTED)
+        select(Checkpoint.attempt_id, func.count(func.distinct(Checkpoint.id)))
+        .join(Event, (Event.subject_type == "checkpoint") & (Event.subject_id == Checkpoint.id))
+        .where(Checkpoint.attempt_id.in_(attempt_ids), Event.kind == TAINTED)
         .group_by(Checkpoint.attempt_id)
     )
     return defaultdict(int, {AttemptId(attempt_id): num for attempt_id, num in session.execute(query)})

@@ -1,0 +1,29 @@
+"""One field that finds a GPU, a node or a job by its id, its name or a part of it."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dependencies import dependencies_of
+from api.reading import reading
+from console.rendering import pages_of
+from console.session import Viewer, sees
+from muster.domain.principals import Permission
+from muster.services.finding import READ, find
+
+router = APIRouter()
+MOST: Final = 20
+
+
+@router.get("/find")
+def find_page(
+    request: Request,
+    viewer: Annotated[Viewer, sees(Permission.JOB_READ)],
+    q: Annotated[str, Query(max_length=200)] = "",
+) -> Response:
+    """To the one thing that is meant, or the things that may be."""
+    found = reading(dependencies_of(request).units, viewer.principal, READ, lambda unit: find(unit, q, limit=MOST))
+    if len(found) == 1:
+        return RedirectResponse(f"/console/{found[0].kind}s/{found[0].id}", status_code=303)
+    return pages_of(request).page(request, "find.html", viewer, place="", found=found, asked=q)

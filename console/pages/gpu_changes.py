@@ -1,0 +1,148 @@
+"""What a person does to one GPU: each with a reason, first as what it would do, then done."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from console.actions import act, reason_in, require_typed_name
+from console.forms import Form
+from console.session import Viewer, changes
+from muster.domain.errors import ValidationFailedError
+from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.principals import Permission
+from muster.domain.repairs import RepairAction
+from muster.services import cordons
+from muster.services.burn_ins import orders
+from muster.services.judgement import interventions
+
+router = APIRouter()
+BACK: Final = "/console/gpus/{uuid}"
+Uuid = Annotated[str, Path(pattern=r"^[!-~]{1,128}$")]
+Governor = Annotated[Viewer, changes(Permission.GPU_WRITE)]
+Keeper = Annotated[Viewer, changes(Permission.NODE_WRITE)]
+
+
+@router.post("/gpus/{uuid}/burn-in")
+def burn_in(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Response:
+    reason = reason_in(fields)
+    return act(
+        request,
+        viewer,
+        fields,
+        orders.ORDER,
+        lambda unit: orders.order(unit, GpuUuid(uuid), reason=reason),
+        back_to=BACK.format(uuid=uuid),
+        done="A burn-in is ordered: it runs as soon as nothing holds the GPU.",
+    )
+
+
+@router.post("/gpus/{uuid}/cordon")
+def cordon(request: Request, viewer: Keeper, fields: Form, uuid: Uuid) -> Response:
+    reason = reason_in(fields)
+    return act(
+        request,
+        viewer,
+        fields,
+        cordons.CREATE,
+        lambda unit: cordons.create(unit, gpu_uuid=GpuUuid(uuid), reason=reason),
+        back_to=BACK.format(uuid=uuid),
+        done="Cordoned: nothing new is placed on it.",
+    )
+
+
+@router.post("/gpus/{uuid}/cordons/{cordon_id}/release")
+def release_cordon(request: Request, viewer: Keeper, fields: Form, uuid: Uuid, cordon_id: str) -> Response:
+    reason = reason_in(fields)
+    return act(
+        request,
+        viewer,
+        fields,
+        cordons.RELEASE,
+        lambda unit: cordons.release(unit, cordon_id, reason=reason),
+        back_to=BACK.format(uuid=uuid),
+        done="That cordon is released.",
+    )
+
+
+@router.post("/gpus/{uuid}/evidence/{evidence_id}/dismiss")
+def dismiss(request: Request, viewer: Governor, fields: Form, uuid: Uuid, evidence_id: str) -> Response:
+    reason = reason_in(fields)
+    return act(
+        request,
+        viewer,
+        fields,
+        interventions.DISMISS,
+        lambda unit: interventions.dismiss(unit, GpuUuid(uuid), EvidenceId(evidence_id), reason=reason),
+        back_to=BACK.format(uuid=uuid),
+        done="The evidence is dismissed; it stays on record.",
+    )
+
+
+@router.post("/gpus/{uuid}/retire")
+def retire(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Response:
+    reason = reason_in(fields)
+    require_typed_name(fields, uuid)
+    return act(
+        request,
+        viewer,
+        fields,
+        interventions.RETIRE,
+        lambda unit: interventions.retire(unit, GpuUuid(uuid), reason=reason),
+        back_to=BACK.format(uuid=uuid),
+        done="Retired: what ran on it is evacuated.",
+    )
+
+
+@router.post("/gpus/{uuid}/reinstate")
+def reinstate(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Response:
+    reason = reason_in(fields)
+    return act(
+        request,
+        viewer,
+        fields,
+        interventions.REINSTATE,
+        lambda unit: interventions.reinstate(unit, GpuUuid(uuid), reason=reason),
+        back_to=BACK.format(uuid=uuid),
+        done="Reinstated: its burn-in follows.",
+    )
+
+
+@router.post("/gpus/{uuid}/repair")
+def start_repair(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Response:
+    reason = reason_in(fields)
+    try:
+        action = RepairAction(fields.get("action", ""))
+    except ValueError:
+        accepted = ", ".join(each.value for each in RepairAction)
+        raise ValidationFailedError.at("/action", "unknown", f"is one of: {accepted}") from None
+    return act(
+        request,
+        viewer,
+        fields,
+        interventions.START_REPAIR,
+        lambda unit: interventions.start_repair(unit, GpuUuid(uuid), action=action, reason=reason),
+        back_to=BACK.format(uuid=uuid),
+        done="In repair.",
+    )
+
+
+@router.post("/gpus/{uuid}/repair/{outcome}")
+def end_repair(
+    request: Request,
+    viewer: Governor,
+    fields: Form,
+    uuid: Uuid,
+    outcome: Annotated[str, Path(pattern="^(finish|fail)$")],
+) -> Response:
+    reason = reason_in(fields)
+    end = interventions.finish_repair if outcome == "finish" else interventions.fail_repair
+    return act(
+        request,
+        viewer,
+        fields,
+        interventions.END_REPAIR,
+        lambda unit: end(unit, GpuUuid(uuid), reason=reason),
+        back_to=BACK.format(uuid=uuid),
+        done="The repair is done: its burn-in follows." if outcome == "finish" else "The repair failed.",
+    )

@@ -1,0 +1,201 @@
+"""GPUs: as a table, and one in full: where it stands and why, what would bring it back, what it measured, who ran."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import JSONResponse
+from starlette.responses import Response
+
+from api.cursors import make_cursor, read_cursor
+from api.dependencies import dependencies_of
+from api.reading import reading
+from console.pages.gpu_changes import BACK
+from console.rendering import is_fragment, pages_of
+from console.session import Viewer, sees
+from console.words import span
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.principals import Permission
+from muster.domain.repairs import RepairAction
+from muster.domain.states import Standing
+from muster.services import gpu_lists
+from muster.services.burn_ins.reading import list_burn_ins
+from muster.services.gpu_details import GpuDetail, detail_of
+from muster.services.gpu_lists import GpuFilter, ListedGpu
+from muster.services.own_gpus import own_gpu, stays_on
+from muster.services.stories import READ, Story, stories
+from muster.services.telemetry.history import History, history_of
+from muster.services.telemetry.latest import Latest, latest_of
+from muster.services.unit_of_work import UnitOfWork
+
+router = APIRouter()
+A_PAGE: Final = 100
+CHARTED: Final = ("temperature_c", "power_w", "utilisation_percent", "sm_clock_mhz")
+SAID: Final = (
+    ("temperature_c", "Temperature"),
+    ("memory_temperature_c", "Memory temperature"),
+    ("power_w", "Power"),
+    ("utilisation_percent", "Utilisation"),
+    ("sm_clock_mhz", "SM clock"),
+    ("memory_used_mib", "Memory in use"),
+    ("ecc_uncorrected_aggregate", "Uncorrectable ECC, of its life"),
+    ("remapped_rows_uncorrected", "Rows remapped"),
+    ("pcie_replays", "PCIe replays"),
+)
+Uuid = Annotated[str, Path(pattern=r"^[!-~]{1,128}$")]
+GpuReader = Annotated[Viewer, sees(Permission.GPU_READ)]
+
+
+@router.get("/gpus")
+def list_page(
+    request: Request,
+    viewer: GpuReader,
+    standing: Annotated[list[Standing] | None, Query(max_length=len(Standing))] = None,
+    model: Annotated[str, Query(max_length=100)] = "",
+    uuid: Annotated[str, Query(max_length=128)] = "",
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+) -> Response:
+    """By node and slot, a page at a time."""
+    dependencies = dependencies_of(request)
+    wanted = GpuFilter(standings=standing or (), model=model.strip() or None, uuid=uuid.strip() or None)
+    filters = {"console": "gpus", "standing": sorted(standing or ()), "model": model, "uuid": uuid}
+    after = None
+    if cursor is not None:
+        node_id, slot = read_cursor(dependencies.secret_key, filters, cursor, length=2)
+        after = (NodeId(node_id), int(slot))
+
+    def read(unit: UnitOfWork) -> Sequence[ListedGpu]:
+        return gpu_lists.list_gpus(unit, wanted, after=after, limit=A_PAGE + 1)
+
+    found = reading(dependencies.units, viewer.principal, READ, read)
+    shown, next_cursor = found[:A_PAGE], None
+    if len(found) > A_PAGE:
+        last = shown[-1].gpu
+        next_cursor = make_cursor(dependencies.secret_key, filters, [last.node_id, str(last.slot_index)])
+    return pages_of(request).page(
+        request,
+        "gpus.html",
+        viewer,
+        place="fleet",
+        found=shown,
+        next_cursor=next_cursor,
+        chosen=standing or [],
+        model=model,
+        uuid=uuid,
+        standings=list(Standing),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Everything on an operator's page of one GPU, read in one transaction."""
+
+    detail: GpuDetail
+    told: Sequence[Story]
+    stays: Sequence[Any]
+    burn_ins: Sequence[Any]
+    latest: Latest | None
+
+
+@router.get("/gpus/{uuid}")
+def gpu_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_READ)], uuid: Uuid) -> Response:
+    """In full for who governs the fleet; for a tenant what concerns its jobs."""
+    units, named = dependencies_of(request).units, GpuUuid(uuid)
+    if not viewer.may(Permission.GPU_READ):
+        own = reading(units, viewer.principal, READ, lambda unit: own_gpu(unit, named))
+        told = reading(units, viewer.principal, READ, lambda unit: stories(unit, limit=5, gpu_uuid=named))
+        return pages_of(request).page(request, "own_gpu.html", viewer, place="fleet", own=own, stories=told)
+    shown = reading(units, viewer.principal, READ, lambda unit: _read(unit, named))
+    return pages_of(request).page(
+        request,
+        "parts/gpu_live.html" if is_fragment(request) else "gpu.html",
+        viewer,
+        place="fleet",
+        gpu=shown.detail.gpu,
+        detail=shown.detail,
+        stories=shown.told,
+        stays=shown.stays,
+        burn_ins=shown.burn_ins,
+        readings=_readings(shown.latest),
+        segments=_segments(shown.detail),
+        repair_actions=list(RepairAction),
+        back=BACK.format(uuid=uuid),
+    )
+
+
+def _read(unit: UnitOfWork, uuid: GpuUuid) -> _Shown:
+    detail = detail_of(unit, uuid)
+    return _Shown(
+        detail,
+        stories(unit, limit=3, gpu_uuid=uuid),
+        stays_on(unit, uuid),
+        list_burn_ins(unit, gpu_uuid=uuid, limit=5),
+        _latest(unit, uuid),
+    )
+
+
+def _latest(unit: UnitOfWork, uuid: GpuUuid) -> Latest | None:
+    try:
+        return latest_of(unit, uuid)
+    except NotFoundError:
+        return None
+
+
+def _readings(latest: Latest | None) -> list[tuple[str, str]]:
+    if latest is None:
+        return []
+    return [(label, _with_unit(name, latest.values.get(name))) for name, label in SAID]
+
+
+def _with_unit(name: str, value: float | None) -> str:
+    units: Mapping[str, str] = {"_c": "°C", "_w": "W", "_percent": "%", "_mhz": "MHz", "_mib": "MiB"}
+    unit = next((unit for ending, unit in units.items() if name.endswith(ending)), "")
+    return "unsupported" if value is None else f"{value:,.0f} {unit}".rstrip()
+
+
+def _segments(detail: GpuDetail) -> list[tuple[str, float, str]]:
+    """Its standings as shares of the time that its moves reach back, the oldest first."""
+    moves = list(reversed(detail.moves))
+    if not moves:
+        return []
+    ends = [move.at for move in moves[1:]] + [datetime.now(moves[0].at.tzinfo)]
+    whole_s = max((ends[-1] - moves[0].at).total_seconds(), 1e-3)
+    found = []
+    for move, end in zip(moves, ends, strict=True):
+        lasted_s = max((end - move.at).total_seconds(), 0.0)
+        found.append((move.target.value, lasted_s / whole_s, f"{move.target} for {span(lasted_s)}: {move.reason}"))
+    return found
+
+
+@router.get("/gpus/{uuid}/history.json")
+def history(request: Request, viewer: GpuReader, uuid: Uuid) -> Response:
+    """The last hour for the page's charts, with the times at which evidence began."""
+    units, named = dependencies_of(request).units, GpuUuid(uuid)
+
+    def read(unit: UnitOfWork) -> tuple[History, GpuDetail]:
+        return history_of(unit, named, metrics=CHARTED), detail_of(unit, named)
+
+    found, detail = reading(units, viewer.principal, READ, read)
+    first_ms, step_ms = found.since.timestamp() * 1000, found.step_s * 1000
+    series = [
+        {
+            "name": one.metric.words,
+            "metric": one.metric.name,
+            "unit": one.metric.unit,
+            "points": [
+                [round(first_ms + number * step_ms), value]
+                for number, value in enumerate(one.values)
+                if value is not None
+            ],
+        }
+        for one in found.series
+    ]
+    marks = [
+        {"at": each.row.onset_at.timestamp() * 1000, "words": each.row.summary, "kind": each.row.detector}
+        for each in detail.evidence
+        if each.row.onset_at >= found.since
+    ]
+    return JSONResponse({"series": series, "marks": marks})
