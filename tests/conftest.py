@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from muster.embedded.binaries import POSTGRES_VARIABLE, packaged_postgres
 from muster.embedded.broker import BrokerServer
@@ -23,6 +24,10 @@ from muster.embedded.postgres import PostgresServer
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in a script's background has it ignored, and so would every program under test.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# An example may take as long as a busy machine needs: what is asked of it is whether it holds.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 TEMPLATE_DATABASE = "muster_template"
 DATABASE_FIXTURES = {"postgres_server", "template_database", "database_url"}
@@ -33,10 +38,10 @@ JANITOR = """
 import pathlib, shutil, sys, time
 folder = pathlib.Path(sys.argv[1])
 sys.stdin.read()
-deadline = time.monotonic() + 10
+deadline = time.monotonic() + 60
 while list(folder.glob("*/cluster/postmaster.pid")) and time.monotonic() < deadline:
     time.sleep(0.02)
-deadline = time.monotonic() + 10
+deadline = time.monotonic() + 60
 while folder.exists() and time.monotonic() < deadline:
     shutil.rmtree(folder, ignore_errors=True)
     time.sleep(0.02)

@@ -95,7 +95,7 @@ class HostCase:
         self.fleet.cycle()
         return job_id
 
-    def turn_until(self, is_so: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
+    def turn_until(self, is_so: Callable[[], bool], *, timeout_s: float = 90.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not is_so():
             assert time.monotonic() < deadline, "did not come about in time"

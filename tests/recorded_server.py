@@ -63,7 +63,7 @@ def serving(answer: Callable[[Asked, int], Answer]) -> Iterator[RecordedServer]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(60)
 
 
 def problem(status: int, code: str, **members: Any) -> Answer:

@@ -12,14 +12,14 @@ PARENT = """
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1], str(os.getpid())])
 print(child.pid, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 CHILD = """
 import sys, time
 from muster.processes import end_with_parent
 end_with_parent(int(sys.argv[1]))
 print("bound", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -32,7 +32,7 @@ def test_a_helper_dies_with_a_parent_that_was_killed() -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    wait_until(lambda: not _is_alive(pid), timeout_s=10)
+    wait_until(lambda: not _is_alive(pid))
 
 
 def test_a_helper_whose_parent_is_gone_already_does_not_start() -> None:

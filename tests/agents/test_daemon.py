@@ -15,9 +15,11 @@ import psutil
 import pytest
 
 from agents.probes.faults import Fault
+from agents.spool_records import Found, scan
 from muster.wire.telemetry import Report
 from tests.agents.test_uplink import ACCEPTED, read
 from tests.recorded_server import Answer, Asked, problem, serving
+from tests.waiting import wait_until
 
 DAEMON = """
 import sys
@@ -102,6 +104,12 @@ def _break(folder: Path, *faults: Fault) -> None:
     draft.replace(folder / "faults.json")
 
 
+def _num_kept(folder: Path, pattern: str) -> int:
+    """Whole records in the spool's files of that name."""
+    found = (folder / "state").glob(f"agent/spool/{pattern}")
+    return sum(isinstance(item, Found) for path in found for item in scan(path.read_bytes()))
+
+
 def _has_gpus(report: Report) -> bool:
     return len(report.gpus) == 2
 
@@ -114,8 +122,8 @@ def test_a_sample_comes_at_once_and_sigterm_ends_the_agent_cleanly(server: Serve
         assert report.node.driver_version
         process.send_signal(signal.SIGTERM)
         began = time.monotonic()
-        assert process.wait(10) == 0
-        assert time.monotonic() - began < 5
+        assert process.wait(60) == 0
+        assert time.monotonic() - began < 9, "it waits for nothing, least of all for its next sample after 10 s"
         assert process.stderr is not None
         log = process.stderr.read()
     assert "agent_ended" in log
@@ -129,34 +137,39 @@ def test_a_driver_event_is_acknowledged_within_a_second_and_an_open_one_is_repea
     server.answer = lambda report: Answer(document={"boot_id": "boot-1", "seq": report.seq, "interval_s": 1.0})
     with agent(server, folder):
         server.wait_for(_has_gpus)
-        began = time.monotonic()
-        _break(folder, Fault(gpu=GPU, kind="xid", code=95))
-        at, report = server.wait_for(lambda report: any(event.code == 95 for event in report.events))
-        assert at - began < 1, f"{at - began:.3f} s"
-        assert not report.is_history
+        took_s = []
+        for code in (48, 63, 92, 94, 95):
+            began = time.monotonic()
+            _break(folder, Fault(gpu=GPU, kind="xid", code=code))
+            at, report = server.wait_for(lambda report, code=code: any(event.code == code for event in report.events))  # type: ignore[misc]  # bound at once
+            took_s.append(at - began)
+            assert not report.is_history
+        assert sorted(took_s)[2] < 1, took_s  # not each: other processes share this machine
         _break(folder, Fault(gpu=GPU, kind="lost"))
         server.wait_for(lambda report: _has_gpus(report) and any(event.is_open for event in report.events))
         _break(folder)
         _, found = server.wait_for(lambda report: any(event.kind == "gpu_found" for event in report.events))
         assert [(event.kind, event.is_open) for event in found.events] == [("gpu_lost", False), ("gpu_found", False)]
-        before = len(server.taken)
-        server.wait_for(lambda _report: len(server.taken) > before + 1)
-        assert not any(event.is_open for _, report in server.taken[before + 1 :] for event in report.events)
+
+        def later() -> list[Report]:
+            """The first of them may have been read before the end was."""
+            return sorted((told for _, told in tuple(server.taken) if told.seq > found.seq), key=lambda told: told.seq)[
+                1:
+            ]
+
+        wait_until(lambda: bool(later()))
+        assert not any(event.is_open for told in later() for event in told.events)
 
 
 def test_killed_and_started_again_it_sends_what_waited_under_growing_numbers(server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "a"
     server.answer = lambda _report: problem(503, "unavailable")
     with agent(server, folder) as process:
-        waited = time.monotonic() + 20
-        while not list((folder / "state").glob("agent/spool/*.seg")) and time.monotonic() < waited:
-            time.sleep(0.02)
+        wait_until(lambda: _num_kept(folder, "*.seg") > 0)
         _break(folder, Fault(gpu=GPU, kind="xid", code=79))
-        while not list((folder / "state").glob("agent/spool/*.events.seg")) and time.monotonic() < waited:
-            time.sleep(0.02)
-        time.sleep(0.1)
+        wait_until(lambda: _num_kept(folder, "*.events.seg") > 0)
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
     _break(folder)
     server.answer = lambda _report: ACCEPTED
     with agent(server, folder):
@@ -170,7 +183,7 @@ def test_without_a_disk_it_serves_all_the_same_and_says_so(server: Server, tmp_p
     with agent(server, tmp_path / "a", Path("/proc/no-such-place")) as process:
         server.wait_for(_has_gpus)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         assert process.stderr is not None
         assert "spool_cannot_write" in process.stderr.read()
 
@@ -179,7 +192,7 @@ def test_a_second_agent_in_the_same_folder_ends_with_a_sentence(server: Server, 
     with agent(server, tmp_path / "a"):
         server.wait_for(_has_gpus)
         with agent(server, tmp_path / "a") as second:
-            assert second.wait(20) != 0
+            assert second.wait(60) != 0
             assert second.stderr is not None
             assert "another agent works in" in second.stderr.read()
 

@@ -32,7 +32,7 @@ from tests.fleet_factory import OPERATOR, enrol_host
 from tests.telemetry_reports import report, xid
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 HOUR_S = 3600
 SAMPLE_S = 10
 SMALL = SpoolLimits(max_bytes=96 << 10, segment_bytes=8 << 10)
@@ -87,7 +87,7 @@ class Offline:
 
     def start_api(self) -> None:
         self.api.start()
-        wait_until(self._is_ready, timeout_s=60)
+        wait_until(self._is_ready, timeout_s=120)
 
     def kill_api(self) -> None:
         assert self.api.pid is not None
@@ -125,7 +125,7 @@ class Offline:
             state = self.spool.state()
             return state.num_reports == state.num_lost == 0
 
-        wait_until(is_empty, timeout_s=120, pause_s=0)
+        wait_until(is_empty, timeout_s=400, pause_s=0)
 
 
 @pytest.fixture

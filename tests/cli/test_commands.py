@@ -33,7 +33,7 @@ class Command:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=110,
         )
         assert "Traceback" not in answer.stdout + answer.stderr
         return answer
@@ -151,7 +151,7 @@ def test_a_reader_that_went_away_is_no_fault(muster: Command) -> None:
         }
         line = f"{sys.executable} -m muster job list --limit 200 --json | head -n 1"
         answer = subprocess.run(
-            ["/bin/sh", "-c", line], env=environment, capture_output=True, text=True, check=False, timeout=60
+            ["/bin/sh", "-c", line], env=environment, capture_output=True, text=True, check=False, timeout=110
         )
     assert answer.stdout.startswith("[")
     assert answer.stderr == ""

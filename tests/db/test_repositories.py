@@ -74,13 +74,13 @@ def test_a_second_request_waits_for_the_first(engine: Engine) -> None:
         with Session(engine) as session, session.begin():
             claim_key(session, **REQUEST)
             is_claimed.set()
-            may_commit.wait(10)
+            may_commit.wait(60)
             store_answer(session, scope="key_1", key="k", status=201, body={})
 
     hasty = make_engine(engine.url, limits=SessionLimits(lock_ms=100))
     with ThreadPoolExecutor(1) as pool:
         winner = pool.submit(first)
-        assert is_claimed.wait(10)
+        assert is_claimed.wait(60)
         with Session(hasty) as session, pytest.raises(RequestInFlightError):
             claim_key(session, **REQUEST)
         may_commit.set()

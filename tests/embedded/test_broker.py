@@ -11,6 +11,7 @@ from celery.contrib.testing.worker import start_worker
 from muster.embedded.binaries import find_broker
 from muster.embedded.broker import BrokerServer
 from muster.embedded.errors import EmbeddedServerError
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -116,12 +117,9 @@ def test_celery_speaks_to_it_through_a_folder_with_spaces(short_folder: Path) ->
     def ring() -> None:
         rung.touch()
 
-    with start_worker(app, pool="solo", perform_ping_check=False):
+    with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=60.0):
         ring.apply_async()
-        deadline = time.monotonic() + 10
-        while not rung.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-    assert rung.exists()
+        wait_until(rung.exists)
     broker.stop()
 
 

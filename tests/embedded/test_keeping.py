@@ -52,11 +52,11 @@ def test_a_killed_child_comes_back_and_a_closed_keeper_starts_nothing(tmp_path: 
     first = child.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: not child.is_running(), timeout_s=10)
+    wait_until(lambda: not child.is_running())
     keeper.look()
     assert len(said) == 1
     assert said[0].startswith("agent ended (signal SIGKILL)")
-    wait_until(lambda: _looked(keeper, child), timeout_s=10)
+    wait_until(lambda: _looked(keeper, child))
     assert child.pid != first
     keeper.close()
     child.stop()

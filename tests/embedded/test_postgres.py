@@ -171,7 +171,7 @@ def test_a_slow_client_does_not_hold_up_the_stop(server: PostgresServer) -> None
         connection.execute("SELECT 1")
         started = time.monotonic()
         server.stop()
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 25, "it was ended by its first signal, not by the patience of 30 s"
     assert not server.is_running()
 
 

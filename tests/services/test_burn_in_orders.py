@@ -197,7 +197,7 @@ def test_a_placement_that_meets_a_burn_in_waits_for_it_and_sees_it(units: UnitOf
             placing = pool.submit(fleet_.cycle)
             with pytest.raises(TimeoutError):
                 placing.result(timeout=1.0)
-        placing.result(timeout=30)
+        placing.result(timeout=100)
     assert not fleet_.attempts(job_id)
     assert fleet_.job(job_id).state is JobState.QUEUED
 

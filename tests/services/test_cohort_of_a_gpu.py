@@ -93,7 +93,7 @@ def test_gpus_enrolled_while_a_policy_becomes_active_are_of_its_cohorts(units: U
             storing = pool.submit(_store, units, MODEL_ALONE)
             with pytest.raises(TimeoutError):
                 storing.result(timeout=1.0)
-        storing.result(timeout=30)
+        storing.result(timeout=100)
     assert _keys(units) == ["model=H100"]
 
 
@@ -118,5 +118,5 @@ def test_who_holds_a_gpu_may_name_the_policy_that_another_is_replacing(units: Un
                 )
             )
             unit.audit("gpu.override", "gpu", gpu.uuid)
-        storing.result(timeout=30)
+        storing.result(timeout=100)
     assert _keys(units) == ["model=H100"] * 3

@@ -40,7 +40,7 @@ def run_child(database_url: str, armed: str) -> "subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=110,
     )
 
 

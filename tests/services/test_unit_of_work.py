@@ -134,7 +134,7 @@ def test_a_commit_wakes_whoever_listens(units: UnitOfWorkFactory) -> None:
         assert not scheduler.wait(0.01)
         with units.begin(OPERATOR, ACTION) as unit:
             enrol(unit)
-        assert outbox.wait(5)
+        assert outbox.wait(60)
         assert not scheduler.wait(0.05)
 
 
@@ -165,7 +165,7 @@ def test_a_deadlock_is_retried_until_both_succeed(units: UnitOfWorkFactory) -> N
             unit.session.get_one(Tenant, order[0], with_for_update=True)
             if not getattr(met, "once", False):
                 met.once = True
-                meeting.wait(10)
+                meeting.wait(60)
             unit.session.get_one(Tenant, order[1], with_for_update=True)
             unit.emit("test.touched", "tenant", order[0])
 

@@ -39,7 +39,7 @@ POLICY: Final = Policy(
         heartbeat_s=0.5,
         silent_after_s=1.5,
         lost_after_s=3.0,
-        agent_lease_s=30.0,  # longer than two starts of the API on a busy machine
+        agent_lease_s=120.0,  # longer than many starts of the API on a busy machine
         server_lease_extra_s=4.0,
         kill_grace_s=1.0,
         lease_margin_s=1.0,
@@ -56,7 +56,8 @@ def say(word):
     line = f"{word} {os.environ['MUSTER_ATTEMPT_ID']} {time.monotonic()}\\n"
     fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(fd, line.encode()); os.close(fd); print(word, flush=True)
-say("start"); time.sleep(float(sys.argv[2])); say("end")
+is_again = os.path.exists(sys.argv[1])
+say("start"); time.sleep(float(sys.argv[3 if is_again else 2])); say("end")
 """
 
 
@@ -130,7 +131,7 @@ class Stack:
         self.broker.stop()
         self.postgres.stop()
 
-    def wait(self, is_so: Callable[[], bool], *, timeout_s: float = 120.0) -> None:
+    def wait(self, is_so: Callable[[], bool], *, timeout_s: float = 240.0) -> None:
         """Until it is so, keeping the processes alive; what cannot be asked just now is not so yet."""
 
         def asked() -> bool:
@@ -143,9 +144,9 @@ class Stack:
         wait_until(asked, timeout_s=timeout_s, pause_s=0.1)
 
     def submit(self, name: str, *, seconds: float = 0.3, key: str | None = None, **spec: Any) -> str:
-        """Under one idempotency key until it is answered."""
+        """Under one idempotency key until it is answered. ``seconds``: of its first run; any later one is short."""
         witness = self.folder / f"{name}.witness"
-        program = {"launcher": "command", "argv": [sys.executable, "-c", PROGRAM, str(witness), str(seconds)]}
+        program = {"launcher": "command", "argv": [sys.executable, "-c", PROGRAM, str(witness), str(seconds), "0.3"]}
         body = {"name": name, "program": program, **spec}
         made: list[str] = []
 
@@ -156,7 +157,7 @@ class Stack:
         self.wait(is_accepted)
         return made[0]
 
-    def wait_for(self, job_id: str, state: str, *, timeout_s: float = 120.0) -> dict[str, Any]:
+    def wait_for(self, job_id: str, state: str, *, timeout_s: float = 240.0) -> dict[str, Any]:
         self.wait(lambda: self.client.job(job_id)["state"] == state, timeout_s=timeout_s)
         return self.client.job(job_id)
 

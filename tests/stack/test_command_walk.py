@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.stack.harness import Stack, running_stack
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-SLEEPS = "import time; print('up', flush=True); time.sleep(300)"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+SLEEPS = "import time; print('up', flush=True); time.sleep(900)"
 
 
 class Shell:
@@ -48,14 +49,14 @@ class Shell:
     def type(self, *words: str, code: Exit = Exit.OK, environment: dict[str, str] | None = None) -> str:
         """What it said, on either stream; with exactly that exit code and never a trace."""
         process = self.start(*words, environment=environment)
-        said = "".join(process.communicate(timeout=90))
+        said = "".join(process.communicate(timeout=180))
         assert "Traceback" not in said
         assert process.returncode == code, said
         return said
 
     def code(self, *words: str, environment: dict[str, str]) -> int:
         with self.start(*words, environment=environment) as process:
-            process.communicate(timeout=20)
+            process.communicate(timeout=180)
         return process.returncode
 
     def submit(self, *words: str) -> str:
@@ -97,11 +98,11 @@ def test_logs_follow_a_job_until_somebody_cancels_it(shell: Shell) -> None:
     job_id = shell.submit("--grace", "1s", "--command", "--", sys.executable, "-c", SLEEPS)
     follower = shell.start("job", "logs", "-f", job_id)
     waiter = shell.start("job", "wait", job_id)
-    wait_until(lambda: "up" in shell.type("job", "logs", job_id), timeout_s=90)
+    wait_until(lambda: "up" in shell.type("job", "logs", job_id), timeout_s=240)
     shell.type("job", "cancel", job_id, "--reason", "wrong data")
-    assert "up" in follower.communicate(timeout=30)[0]
+    assert "up" in follower.communicate(timeout=180)[0]
     assert follower.returncode == Exit.JOB_CANCELLED
-    waiter.communicate(timeout=30)
+    waiter.communicate(timeout=180)
     assert waiter.returncode == Exit.JOB_CANCELLED
     shown = shell.type("job", "show", job_id)
     assert "CANCELLED" in shown
@@ -115,7 +116,7 @@ def test_waiting_may_be_given_up(shell: Shell) -> None:
     assert follower.stdout is not None
     assert "up" in follower.stdout.readline()
     follower.send_signal(signal.SIGINT)
-    said = "".join(follower.communicate(timeout=20))
+    said = "".join(follower.communicate(timeout=180))
     assert follower.returncode == Exit.INTERRUPTED
     assert "Traceback" not in said
     shell.type("job", "cancel", job_id)
@@ -139,7 +140,10 @@ def test_a_key_is_shown_once_works_and_is_revoked(shell: Shell, tmp_path: Path) 
     assert "ci" in listed
     assert token not in listed
     assert "revoked" in shell.type("key", "revoke", key_id)
-    wait_until(lambda: shell.code("job", "list", environment=theirs) == Exit.DENIED, timeout_s=6)
+    revoked = asked = time.monotonic()
+    while shell.code("job", "list", environment=theirs) != Exit.DENIED:
+        assert asked - revoked < 6, "taken though it was asked so long after"
+        asked = time.monotonic()
     shell.type("key", "create", "--name", "x", "--role", "emperor", code=Exit.INVALID)
 
 
@@ -156,7 +160,7 @@ def test_the_fleet_and_what_happened(shell: Shell) -> None:
     shell.type("incident", "close", "inc_1", "--reason", "gone", code=Exit.NOT_FOUND)
     assert "fleet_window" in shell.type("breaker", "list")
     assert "node_" in shell.type("node", "list")
-    wait_until(lambda: job_id in shell.type("event", "list"), timeout_s=60)
+    wait_until(lambda: job_id in shell.type("event", "list"), timeout_s=240)
     events = [json.loads(line) for line in shell.type("event", "list", "--json").splitlines()]
     kinds = [event["kind"] for event in events if event["subject_id"] == job_id]
     assert kinds[0] == "job.queued"
@@ -172,7 +176,7 @@ def test_a_cordon_keeps_new_work_away_until_it_is_released(shell: Shell) -> None
     cordon_id = shell.type("cordon", "create", "--node", node_id, "--reason", "a fan", "--for", "1h").split()[0]
     assert "a fan" in shell.type("cordon", "list")
     job_id = shell.submit("--command", "--", "true")
-    wait_until(lambda: "cordoned" in shell.type("job", "show", job_id), timeout_s=60)
+    wait_until(lambda: "cordoned" in shell.type("job", "show", job_id), timeout_s=240)
     shell.type("cordon", "release", cordon_id)
     shell.type("job", "wait", job_id)
     assert "No cordons" in shell.type("cordon", "list")

@@ -18,17 +18,17 @@ import pytest
 from muster.client.rest import RestClient
 from muster.domain.policy import DEFAULT_POLICY
 from muster.embedded.ports import free_port
+from tests.slow_at_first import slow_at_first
 from tests.stack.harness import gone_within, processes_marked
 from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TORCH IS NOT INSTALLED: nothing is trained"),
 ]
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARGIN_S = DEFAULT_POLICY.training.taint_margin_s
-SCRIPT = REPOSITORY / "examples" / "train_transformer.py"
 
 
 class Up:
@@ -41,7 +41,7 @@ class Up:
         command = [sys.executable, "-m", "muster", "up", "--hosts", "h100", "--gpus", "4", "--port", str(free_port())]
         with output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
-        wait_until((self.state / "cli.json").exists, timeout_s=60)
+        wait_until((self.state / "cli.json").exists, timeout_s=240)
         profile = json.loads((self.state / "cli.json").read_text(encoding="utf-8"))
         self.client = RestClient(profile["api_url"], Path(profile["key_file"]).read_text(encoding="ascii").strip())
 
@@ -54,7 +54,7 @@ class Up:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         assert answer.returncode == 0, answer.stderr
         return answer.stdout
@@ -69,7 +69,7 @@ class Up:
     def stop(self) -> None:
         self.client.close()
         self.process.send_signal(signal.SIGINT)
-        assert self.process.wait(60) == 0
+        assert self.process.wait(120) == 0
 
 
 @pytest.fixture
@@ -79,19 +79,19 @@ def up(server_folder: Path) -> Iterator[Up]:
     up = Up(folder)
     yield up
     up.stop()
-    assert gone_within(str(up.state), 30), processes_marked(str(up.state))
+    assert gone_within(str(up.state), 60), processes_marked(str(up.state))
 
 
 def test_an_xid_under_a_training_job_costs_it_the_gpu_and_nothing_else(up: Up) -> None:
-    args = ["--steps", "80", "--checkpoint-every", "5", "--step-sleep", "0.1"]
-    program = {"script": str(SCRIPT), "args": args}
+    args = ["--steps", "80", "--checkpoint-every", "5"]
+    program = {"script": slow_at_first(up.folder), "args": args}
     job_id = up.client.submit_job({"name": "training", "program": program, "shape": {"gpus_per_node": 2}})["id"]
-    wait_until(lambda: len(up.client.checkpoints(job_id)) >= 2, timeout_s=120)
+    wait_until(lambda: len(up.client.checkpoints(job_id)) >= 2, timeout_s=300)
     held = up.client.job(job_id)["attempts"][0]["hosts"][0]["gpus"]
     injected = time.time()
     up.type("sim", "inject", "gpu", held[0], "xid", "95")
-    wait_until(lambda: "QUARANTINED" in up.type("gpu", "list"), timeout_s=60)
-    wait_until(lambda: up.client.job(job_id)["finished_at"] is not None, timeout_s=90)
+    wait_until(lambda: "QUARANTINED" in up.type("gpu", "list"))
+    wait_until(lambda: up.client.job(job_id)["finished_at"] is not None, timeout_s=300)
     job = up.client.job(job_id)
     assert (job["state"], job["restarts_used"]) == ("SUCCEEDED", 0)
     assert [attempt["cause"] for attempt in job["attempts"]] == ["evacuated", "succeeded"]
@@ -110,13 +110,17 @@ def test_an_xid_under_a_training_job_costs_it_the_gpu_and_nothing_else(up: Up) -
 
 
 def test_the_readme_may_be_typed_word_by_word(up: Up) -> None:
-    """Put in: this checkout's examples, the job's id and GPU for ``job_…`` and ``GPU-…``; no event is followed."""
+    """Put in: this checkout's examples, the job's id and GPU for ``job_…`` and ``GPU-…``; no event is followed.
+
+    And a longer pause in each step: on a slow machine the job must not be over before it is broken.
+    """
     use_it = (REPOSITORY / "README.md").read_text(encoding="utf-8").split("## Use it")[1].split("\n## ")[0]
     lines = [line for line in use_it.splitlines() if line.startswith(".venv/bin/muster ")]
     verbs = [" ".join(line.split()[1:3]) for line in lines]
     assert verbs == ["job submit", "job submit", "job show", "sim inject", "event list", "gpu show"]
     job_id = gpu = ""
     for line in lines:
+        line = line.replace("--step-sleep 0.1", "--step-sleep 1.0")  # noqa: PLW2901  # as the words above say
         words = line.replace("job_…", job_id).replace("GPU-…", gpu).replace("examples/", f"{REPOSITORY}/examples/")
         said = up.type(*(word for word in words.split()[1:] if (word, line.split()[1]) != ("--follow", "event")))
         if "job submit" in line:
@@ -124,8 +128,8 @@ def test_the_readme_may_be_typed_word_by_word(up: Up) -> None:
         elif "job show" in line:
             gpu = _placed_on(up, job_id)[0]
             assert gpu in up.type("job", "show", job_id)
-    wait_until(lambda: f"{gpu}  QUARANTINED" in up.type("gpu", "show", gpu), timeout_s=20)
-    wait_until(lambda: bool(_gpus(up, job_id)) and gpu not in _gpus(up, job_id), timeout_s=60)
+    wait_until(lambda: f"{gpu}  QUARANTINED" in up.type("gpu", "show", gpu))
+    wait_until(lambda: bool(_gpus(up, job_id)) and gpu not in _gpus(up, job_id), timeout_s=240)
     up.type("job", "cancel", job_id)
 
 
@@ -135,7 +139,7 @@ def _when(stamp: str) -> float:
 
 
 def _placed_on(up: Up, job_id: str) -> list[str]:
-    wait_until(lambda: bool(_gpus(up, job_id)), timeout_s=60)
+    wait_until(lambda: bool(_gpus(up, job_id)), timeout_s=240)
     return _gpus(up, job_id)
 
 

@@ -103,7 +103,7 @@ def test_the_connection_is_of_a_modern_version(secure_api: SecureApi) -> None:
     context = ssl.create_default_context(cafile=str(secure_api.certificate))
     port = int(secure_api.url.rsplit(":", 1)[1])
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=5) as raw,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as raw,
         context.wrap_socket(raw, server_hostname="127.0.0.1") as secured,
     ):
         assert secured.version() in {"TLSv1.2", "TLSv1.3"}

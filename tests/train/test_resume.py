@@ -11,7 +11,7 @@ import pytest
 from muster.train.manifest import MANIFEST
 
 from .marks import TRAINS
-from .train_case import Listening, Training
+from .train_case import Listening, Training, until
 
 pytestmark = TRAINS
 Steps = dict[int, list[str]]
@@ -181,9 +181,9 @@ def test_an_overtaken_attempt_writes_nothing_and_says_never_again(training: Trai
 
 
 def test_one_overtaken_while_it_runs_commits_nothing_more(training: Training) -> None:
-    old = training.start("--every", "200", "--steps", "400", "--sleep", "0.005", num_ranks=2)
-    while not old.steps[0]:
-        assert old.ranks[0].code is None
+    old = training.start("--every", "200", "--steps", "400", "--sleep", "0.05", num_ranks=2)
+    until(lambda: bool(old.steps[0]), "first step")
+    assert old.ranks[0].code is None
     training.run("--steps", "4", num_ranks=2)
     assert old.ended() == [93, 93]
     assert training.generations() == ["step-00000004/gen-2"]

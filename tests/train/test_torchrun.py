@@ -33,13 +33,13 @@ def losses_in(output: str) -> dict[int, str]:
 
 
 def test_the_example_learns_stops_and_goes_on_bit_for_bit(training: Training) -> None:
-    process = start(training.checkpoints, *ARGUMENTS, "--step-sleep", "0.2")
+    process = start(training.checkpoints, *ARGUMENTS, "--step-sleep", "1.0")
     assert process.stdout is not None
     head = "".join(process.stdout.readline() for _ in range(3))
     # The last child of torchrun is rank 1: the word has to spread from there.
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
     os.kill(int(children[-1]), signal.SIGTERM)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=180)
     before = losses_in(head + output)
     assert training.generations() == [f"step-{max(before):08d}/gen-1"], errors
 

@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--crash-at", type=int, default=-1)
     parser.add_argument("--keep-object", action="store_true", help="a state_dict that cannot be loaded again")
+    parser.add_argument("--hang-at", type=int, default=-1, help="a step at which an attempt that began anew waits")
     options = parser.parse_args()
 
     torch.manual_seed(1)
@@ -44,9 +45,13 @@ def main() -> None:
         checkpoint_every=options.every,
         seed=5,
     )
+    began_at: int | None = None
     for step in run.steps(total=options.steps):
         if step == options.crash_at:
             raise ValueError("the program's own fault")
+        began_at = step if began_at is None else began_at
+        if step == options.hang_at and began_at == 0:
+            time.sleep(3600)
         indices = run.sample_indices(len(data), 4)
         batch = data[indices]
         loss = functional.mse_loss(run.model(batch), batch.sum(1, keepdim=True))

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE / "tiny_program.py"
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def until(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:

@@ -30,7 +30,7 @@ def interpreter(tmp_path: Path) -> Callable[[str], str]:
     return make
 
 
-def run(python: str, *uuids: GpuUuid, deadline_s: float = 60, stop: threading.Event | None = None) -> list[Measured]:
+def run(python: str, *uuids: GpuUuid, deadline_s: float = 100, stop: threading.Event | None = None) -> list[Measured]:
     found: list[Measured] = []
     devices = {uuid: ComputeDevice("cpu") for uuid in uuids or (ONE, TWO)}
     Bench(python).run(devices, deadline_s, stop or threading.Event(), found.append)
@@ -41,10 +41,11 @@ def faults(found: list[Measured]) -> dict[str, str | None]:
     return {each.gpu: each.fault for each in found}
 
 
+@pytest.mark.timeout(400)
 def test_simulated_gpus_of_a_host_share_one_process_and_one_of_them_computes_wrong() -> None:
     found: list[Measured] = []
     devices = {ONE: ComputeDevice("cpu"), TWO: ComputeDevice("cpu", is_wrong=True)}
-    Bench(sys.executable).run(devices, 120, threading.Event(), found.append)
+    Bench(sys.executable).run(devices, 300, threading.Event(), found.append)
     assert [each.gpu for each in found] == [ONE, TWO]
     assert faults(found) == {ONE: None, TWO: None}
     wrong = [any(golden != measured for _, golden, measured in each.partial_sums) for each in found]
@@ -76,9 +77,9 @@ def test_a_crash_leaves_what_was_done_and_names_the_signal(interpreter: Callable
 
 def test_a_hang_is_killed_at_its_deadline_with_all_that_it_started(interpreter: Callable[[str], str]) -> None:
     began = time.monotonic()
-    found = run(interpreter(f"echo '{LINE}'; sleep 1000 & wait"), deadline_s=0.5)
-    assert faults(found) == {ONE: None, TWO: "it did not end within 0.5 s"}
-    assert time.monotonic() - began < 5
+    found = run(interpreter(f"echo '{LINE}'; sleep 1000 & wait"), deadline_s=5)
+    assert faults(found) == {ONE: None, TWO: "it did not end within 5 s"}
+    assert time.monotonic() - began < 60
 
 
 def test_an_agent_that_is_to_end_waits_for_no_burn_in(interpreter: Callable[[str], str]) -> None:
@@ -87,7 +88,7 @@ def test_an_agent_that_is_to_end_waits_for_no_burn_in(interpreter: Callable[[str
     began = time.monotonic()
     found = run(interpreter("sleep 1000"), stop=stop)
     assert {each.fault for each in found} == {"the agent was asked to end"}
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize(

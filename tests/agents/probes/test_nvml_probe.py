@@ -246,9 +246,9 @@ def test_a_gpu_lost_before_the_start_is_counted_without_a_name(hosts: Hosts) -> 
 
 def test_a_gpu_that_hangs_holds_up_no_other(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=3)
-    host.state.gpus[1].hang_ms = 5_000
+    host.state.gpus[1].hang_ms = 30_000
     checks, seconds = host.timed_check()
-    assert seconds < DEADLINE_S + 1.0
+    assert seconds < 2 * DEADLINE_S
     assert [found["is_late"] for found in checks] == [False, True, False]
     assert "no answer" in checks[1]["faults"]["gpu"]
     assert not checks[1]["is_lost"]
@@ -257,7 +257,7 @@ def test_a_gpu_that_hangs_holds_up_no_other(hosts: Hosts) -> None:
 
 def test_a_hanging_gpu_is_not_asked_again_until_it_returns(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=2)
-    host.state.gpus[1].hang_ms = 2_500
+    host.state.gpus[1].hang_ms = 10_000
     host.check()
     host.state.gpus[1].hang_ms = 0
     checks, seconds = host.timed_check()
@@ -274,7 +274,7 @@ def test_a_hanging_gpu_does_not_hold_up_the_end(hosts: Hosts) -> None:
     host.ask("close")
     assert host.process.stdin is not None
     host.process.stdin.close()
-    assert host.process.wait(timeout=10) == 0
+    assert host.process.wait(timeout=50) == 0
 
 
 def test_a_gpu_that_is_no_longer_listed_is_lost_and_the_count_is_told(hosts: Hosts) -> None:
@@ -328,7 +328,7 @@ def test_a_driver_that_went_away_can_be_let_go_of(hosts: Hosts) -> None:
 
 def test_a_gpu_that_hangs_from_the_start_is_named_once_it_answers(hosts: Hosts) -> None:
     state = hosts.state(3)
-    state.gpus[1].hang_ms = 1_500
+    state.gpus[1].hang_ms = 12_000
     host = hosts.open(state)
     assert [nameless["index"] for nameless in host.ask("identify")["nameless"]] == [1]
     assert [found["gpu_uuid"] for found in host.check()] == [uuid_of(0), uuid_of(2)]
@@ -339,7 +339,7 @@ def test_a_gpu_that_hangs_from_the_start_is_named_once_it_answers(hosts: Hosts) 
 
 def test_a_gpu_that_hangs_while_the_count_changes_is_not_lost(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=2)
-    host.state.gpus[0].hang_ms = 3_000
+    host.state.gpus[0].hang_ms = 30_000
     host.state.num_gpus = 3
     checks = host.check()
     assert [(found["is_late"], found["is_lost"]) for found in checks] == [(True, False), (False, False), (False, False)]

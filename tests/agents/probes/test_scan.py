@@ -34,7 +34,7 @@ def scan(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=110,
     )
     assert "Traceback" not in answer.stdout + answer.stderr
     return answer
@@ -167,6 +167,6 @@ def test_a_scan_needs_no_package_of_the_server() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=110,
     )
     assert answer.returncode == Exit.OK, answer.stderr

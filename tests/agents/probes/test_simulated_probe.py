@@ -104,7 +104,7 @@ def test_a_new_xid_is_told_within_50_ms(faults: Path) -> None:
     seen_s: list[float] = []
 
     def listen() -> None:
-        if probe.events(timeout_s=10):
+        if probe.events(timeout_s=60):
             seen_s.append(time.monotonic())
 
     delays_s = []
@@ -117,7 +117,7 @@ def test_a_new_xid_is_told_within_50_ms(faults: Path) -> None:
         listener.join()
         delays_s.append(seen_s[-1] - written_s)
         probe.events(timeout_s=0)
-    assert sorted(delays_s)[1] < 0.05  # not each: other processes share this machine
+    assert sorted(delays_s)[1] < 0.05, delays_s  # not each: other processes share this machine
 
 
 def test_an_xid_is_told_once_and_keeps_its_origin_over_a_restart(faults: Path) -> None:

@@ -77,7 +77,9 @@ def test_history_is_the_same_in_any_order_and_after_compaction(stored: Stored) -
     assert (count(stored.units, TelemetryBlock), count(stored.units, TelemetryChunk)) == (0, 1)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.permutations(range(12)), st.integers(0, 12))
 def test_any_order_and_any_moment_of_compaction_give_one_history(
     units: UnitOfWorkFactory, clock: SetClock, numbers: list[int], cut: int

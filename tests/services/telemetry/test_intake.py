@@ -47,7 +47,9 @@ def beat(stored: Stored, boot_id: str, seq: int) -> None:
 STEP = st.tuples(st.integers(1, 30), st.booleans())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.lists(st.lists(STEP, min_size=1, max_size=6), min_size=1, max_size=5))
 def test_latest_state_only_moves_forward_whatever_comes(
     units: UnitOfWorkFactory, clock: SetClock, groups: list[list[tuple[int, bool]]]
@@ -143,7 +145,7 @@ def test_two_intakes_on_one_database_agree(stored: Stored) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(100)
     other.intake.close()
     assert kinds.count(AcceptedReport) == len(reports)
     assert kinds.count(Duplicate) == len(reports)

@@ -43,10 +43,10 @@ def _timeline(host: HostCase, job_id: JobId, kind: str) -> list[Event]:
 
 
 def _killed_after_two_checkpoints(host: HostCase) -> JobId:
-    """Two ranks trained, and two generations or more are whole on the disk."""
+    """Two ranks trained, two generations are whole on the disk; the first attempt then waits for its death."""
     with host.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, QUICK, reason="no need to wait here")
-    args = ["--steps", str(NUM_STEPS), "--every", "4", "--sleep", "0.1"]
+    args = ["--steps", str(NUM_STEPS), "--every", "4", "--hang-at", "10"]
     program = {"script": str(tiny_program.__file__), "args": args}
     job_id = host.fleet.submit(program=program, shape={"gpus_per_node": 2})
     host.fleet.cycle()

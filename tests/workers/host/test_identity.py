@@ -24,7 +24,7 @@ def test_it_waits_for_the_agents_enrolment_and_its_first_token(tmp_path: Path) -
     waiting.join(0.6)
     assert found == [], "no token yet"
     (agent / "node.token").write_text("mst_token", encoding="ascii")
-    wait_until(lambda: found != [], timeout_s=10)
+    wait_until(lambda: found != [])
     assert found == [HostIdentity("node_1", agent / "node.token")]
 
 

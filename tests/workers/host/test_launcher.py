@@ -12,8 +12,19 @@ import pytest
 
 from muster.domain.states import AttemptState, Cause, JobState
 from tests.host_case import HostCase
+from tests.waiting import wait_until
 from workers.host import supervisor
 from workers.host.ledger_file import LauncherIsRunningError, LedgerFile
+
+
+def until_told(host: HostCase, last: str) -> str:
+    """A program that runs until ``tell_to_end``, and then does ``last``."""
+    word = str(host.state_dir / "end-now")
+    return f"import os, time\nwhile not os.path.exists({word!r}): time.sleep(0.02)\n{last}"
+
+
+def tell_to_end(host: HostCase) -> None:
+    (host.state_dir / "end-now").touch()
 
 
 def test_a_program_runs_its_words_arrive_and_nothing_is_left(host: HostCase) -> None:
@@ -30,7 +41,7 @@ def test_a_program_that_fails_says_how(host: HostCase) -> None:
 
 
 def test_a_running_program_is_adopted_by_the_next_launcher(host: HostCase) -> None:
-    job_id = host.submit("import time; time.sleep(1.5); print('survived')")
+    job_id = host.submit("import time; time.sleep(3); print('survived')")
     host.run_until_started(job_id)
     host.restart()
     assert host.run(job_id) is JobState.SUCCEEDED
@@ -39,13 +50,12 @@ def test_a_running_program_is_adopted_by_the_next_launcher(host: HostCase) -> No
 
 
 def test_what_ended_while_no_launcher_ran_is_reported_by_the_next(host: HostCase) -> None:
-    job_id = host.submit("import time; time.sleep(0.3)")
+    job_id = host.submit(until_told(host, "pass"))
     host.run_until_started(job_id)
     folder = next((host.state_dir / "attempts").iterdir())
     host.close()
-    deadline = time.monotonic() + 10
-    while supervisor.adopt(folder).state != "exited" and time.monotonic() < deadline:
-        time.sleep(0.05)
+    tell_to_end(host)
+    wait_until(lambda: supervisor.adopt(folder).state == "exited")
     host.restart()
     assert host.run(job_id) is JobState.SUCCEEDED
 
@@ -59,7 +69,7 @@ def test_a_cancelled_program_gets_sigterm_and_may_end_by_itself(host: HostCase) 
     code = (
         "import signal, sys, time\n"
         "def end(*_):\n print('saved', flush=True); sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, end); print('ready', flush=True); time.sleep(60)"
+        "signal.signal(signal.SIGTERM, end); print('ready', flush=True); time.sleep(600)"
     )
     job_id = host.submit(code)
     host.turn_until(lambda: b"ready" in host.log(job_id))
@@ -70,19 +80,23 @@ def test_a_cancelled_program_gets_sigterm_and_may_end_by_itself(host: HostCase) 
 
 
 def test_a_program_that_ignores_sigterm_is_killed_at_the_deadline(host: HostCase) -> None:
-    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    code = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    )
     job_id = host.submit(code, stop_grace_s=1)
-    host.run_until_started(job_id)
-    time.sleep(0.3)
+    host.turn_until(lambda: b"up" in host.log(job_id))
     host.fleet.cancel(job_id)
     assert host.run(job_id) is JobState.CANCELLED
     host.run_until_clean()
 
 
 def test_a_partition_delays_the_report_and_loses_nothing(host: HostCase) -> None:
-    job_id = host.submit("import time; time.sleep(0.7); print('done in the dark')")
+    job_id = host.submit(until_told(host, "print('done in the dark')"))
     host.run_until_started(job_id)
+    folder = next((host.state_dir / "attempts").iterdir())
     host.client.is_cut = True
+    tell_to_end(host)
+    wait_until(lambda: supervisor.adopt(folder).state == "exited")
     for _ in range(20):
         host.launcher.turn(rung=False)
         time.sleep(0.1)
@@ -93,7 +107,7 @@ def test_a_partition_delays_the_report_and_loses_nothing(host: HostCase) -> None
 
 
 def test_after_a_reboot_the_job_starts_anew_and_the_old_records_go(host: HostCase) -> None:
-    job_id = host.submit("import time; time.sleep(30)")
+    job_id = host.submit("import time; time.sleep(600)")
     host.run_until_started(job_id)
     old = next((host.state_dir / "attempts").iterdir())
     _kill_supervisor(old)
@@ -110,5 +124,5 @@ def _kill_supervisor(folder: Path) -> None:
     pid = supervisor.adopt(folder).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    time.sleep(0.2)
+    wait_until(lambda: supervisor.adopt(folder).state == "vanished")
     supervisor.reap_vanished(folder)

@@ -17,7 +17,7 @@ from tests.host_case import HostCase
 from tests.waiting import wait_until
 from workers.host import supervisor
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 QUICK = Policy(dispatch=DispatchPolicy(retry_backoff_s=0.1, retry_backoff_max_s=0.2))
 PROGRAM = """
 import os, time
@@ -69,7 +69,7 @@ def test_the_job_of_a_host_that_rebooted_is_tried_again_on_freed_gpus(host: Host
         fleet.cycle()
         return fleet.job(job_id).finished_at is not None
 
-    host.turn_until(is_over, timeout_s=60)
+    host.turn_until(is_over)
     assert fleet.job(job_id).state is JobState.SUCCEEDED
     assert [view.attempt.cause for view in fleet.attempts(job_id)] == [Cause.NODE_LOST, Cause.SUCCEEDED]
     assert fleet.job(job_id).restarts_used == 0
@@ -79,6 +79,8 @@ def test_the_job_of_a_host_that_rebooted_is_tried_again_on_freed_gpus(host: Host
 def test_words_of_the_boot_before_are_refused(host: HostCase, job_id: JobId) -> None:
     """Delayed on their way, or said by a supervisor that some snapshot brought back."""
     fleet, client = host.fleet, host.client
+    with fleet.units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, Policy(), reason="the next try is to wait until all has been said")
     old = fleet.attempts(job_id)[0].attempt
     host.launcher.turn(rung=True)
     fleet.reconcile()

@@ -1,7 +1,6 @@
 """Reclaim with real programs: a spot job saves inside its notice, leaves, and goes on at the exact next step."""
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select
@@ -13,8 +12,9 @@ from muster.domain.states import JobState, ReclaimOutcome, ReclaimState
 from muster.services.policies import ACTIVATE, store_policy
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
+from tests.slow_at_first import slow_at_first
 
-TRAINER = Path(__file__).resolve().parents[3] / "examples" / "train_transformer.py"
+pytestmark = pytest.mark.timeout(900)
 STEPS = 30
 BOTH = {"gpus_per_node": 2}
 SHORT = "import time; time.sleep(0.2)"
@@ -27,7 +27,7 @@ if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     say(type="checkpoint", step=7, generation="step-00000007/gen-1", status="verified",
         at_unix_ms=int((time.time() - 60) * 1000))
-    time.sleep(60)
+    time.sleep(600)
 print(os.environ["MUSTER_RESUME"])
 """
 
@@ -59,17 +59,19 @@ def run_until_over(host: HostCase, *job_ids: JobId) -> None:
         host.fleet.cycle()
         return all(host.fleet.job(job_id).finished_at is not None for job_id in job_ids)
 
-    host.turn_until(are_over, timeout_s=90)
+    host.turn_until(are_over, timeout_s=300)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TORCH IS NOT INSTALLED: nothing is trained")
 def test_a_training_job_saves_inside_its_notice_and_comes_back_at_the_next_step(host: HostCase) -> None:
-    set_notice(host, 30.0)
-    args = ["--steps", str(STEPS), "--checkpoint-every", "1000", "--step-sleep", "0.05"]
+    set_notice(host, 120.0)
+    args = ["--steps", str(STEPS), "--checkpoint-every", "1000"]
     one_rank = {**BOTH, "ranks_per_node": 1}
-    spot = host.fleet.submit(tier="spot", shape=one_rank, program={"script": str(TRAINER), "args": args})
+    spot = host.fleet.submit(
+        tier="spot", shape=one_rank, program={"script": slow_at_first(host.state_dir.parent), "args": args}
+    )
     host.fleet.cycle()
-    host.turn_until(lambda: len(steps(host, spot)) >= 5, timeout_s=60)
+    host.turn_until(lambda: len(steps(host, spot)) >= 5, timeout_s=300)
     reserved = host.fleet.submit(
         tier="reserved", shape=BOTH, program={"launcher": "command", "argv": ["/bin/sleep", "0.2"]}
     )

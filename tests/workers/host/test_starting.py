@@ -16,6 +16,8 @@ from workers.host.starting import Starter
 @pytest.fixture
 def starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Starter]:
     monkeypatch.setattr(starting, "FIRST_PAUSE_MS", 0)
+    monkeypatch.setattr(starting, "NEXT_PAUSE_MS", 600_000)
+    monkeypatch.setattr(supervisor.spawning, "_HAND_OVER_PATIENCE_S", 60.0)
     one = Starter(tmp_path, sys.executable, is_warm=True)
     yield one
     one.close()

@@ -57,7 +57,7 @@ def test_progress_and_checkpoints_arrive_and_nonsense_is_counted(host: HostCase)
 
 
 def test_lines_sent_again_after_a_lost_answer_have_effect_once(host: HostCase) -> None:
-    job_id = host.submit(SPEAKS + "say(type='step', step=1, loss=2.0); time.sleep(60)", stop_grace_s=1)
+    job_id = host.submit(SPEAKS + "say(type='step', step=1, loss=2.0); time.sleep(600)", stop_grace_s=1)
     host.turn_until(lambda: bool(steps(host)))
     (folder,) = (host.state_dir / "attempts").iterdir()
     (folder / "logs_sent.json").unlink()  # as if the launcher had died before it wrote down the answer
@@ -98,7 +98,7 @@ if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
         host.fleet.cycle()
         return host.fleet.job(job_id).finished_at is not None
 
-    host.turn_until(is_over, timeout_s=90)
+    host.turn_until(is_over)
     assert host.fleet.job(job_id).state is JobState.SUCCEEDED
     first, second = (json.loads(line.split(b" ", 1)[1]) for line in host.log(job_id).splitlines() if b"resume" in line)
     assert (first["generation"], first["refuse"]) == (None, [])

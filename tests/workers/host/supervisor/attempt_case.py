@@ -52,7 +52,7 @@ class Attempt:
             "wall_time_s": None,
             "grace_s": 0.3,
             "log_limit_bytes_per_stream": 1 << 20,
-            "lease": {"boottime_ns": boottime_ns() + 120 * SECOND_NS},
+            "lease": {"boottime_ns": boottime_ns() + 900 * SECOND_NS},
         }
         self.write("order.json", {**document, **fields})
 
@@ -103,4 +103,4 @@ class Attempt:
         """Another supervisor of the same attempt, in the foreground, for its exit code."""
         entry = Path(supervisor.__file__).with_name("entry.py")
         command = [sys.executable, "-I", "-S", str(entry), str(self.folder), "--foreground"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # our own
+        return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)  # our own

@@ -2,7 +2,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +13,30 @@ from .attempt_case import Attempt
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, rendezvous_port: int) -> Iterator[Attempt]:
-    folder = tmp_path / "attempts" / f"att_{tmp_path.name}_{os.getpid()}"
-    folder.mkdir(parents=True, mode=0o700)
-    one = Attempt(folder, rendezvous_port)
-    yield one
-    found = supervisor.adopt(folder)
-    if found.pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(found.pid, signal.SIGKILL)
-    for pid in one.processes():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+def make_attempt(tmp_path: Path, rendezvous_port: int) -> Iterator[Callable[[], Attempt]]:
+    """As many as a test needs, one after the other."""
+    made: list[Attempt] = []
+
+    def make() -> Attempt:
+        folder = tmp_path / "attempts" / f"att_{tmp_path.name}_{os.getpid()}_{len(made)}"
+        folder.mkdir(parents=True, mode=0o700)
+        made.append(Attempt(folder, rendezvous_port))
+        return made[-1]
+
+    yield make
+    for one in made:
+        found = supervisor.adopt(one.folder)
+        if found.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found.pid, signal.SIGKILL)
+        for pid in one.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def attempt(make_attempt: Callable[[], Attempt]) -> Attempt:
+    return make_attempt()
 
 
 @pytest.fixture

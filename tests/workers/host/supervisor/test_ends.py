@@ -1,5 +1,6 @@
 """How a program may end by itself, and what the record says of it."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -113,8 +114,9 @@ def test_a_hundred_megabytes_of_output_cost_neither_disk_nor_memory_nor_the_prog
     pid = attempt.supervisor_pid()
     peak = 0
     while (process := read_process(pid)) is not None and process.state != "Z":
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii") if Path(f"/proc/{pid}").exists() else ""
-        peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))])
+        with contextlib.suppress(OSError):  # it may end between the two looks
+            status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+            peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))])
         time.sleep(0.05)
     record = attempt.ended()
     written = 1600 * 4096 * 16
@@ -138,14 +140,15 @@ def test_fifty_megabytes_without_a_newline(attempt: Attempt) -> None:
 def test_daemons_that_left_the_session_and_hold_a_port_are_gone_with_the_program(attempt: Attempt) -> None:
     attempt.start(
         "import os, socket, time\n"
+        "reader, writer = os.pipe()\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
         "    if os.fork() == 0:\n"
         f"        server = socket.create_server(('127.0.0.1', {attempt.rendezvous_port}))\n"
-        "        print('daemon', os.getpid(), flush=True)\n"
+        "        print('daemon', os.getpid(), flush=True); os.write(writer, b'x')\n"
         "        time.sleep(600)\n"
         "    os._exit(0)\n"
-        "os.wait(); time.sleep(0.3)\n"
+        "os.wait(); os.read(reader, 1)\n"
     )
     record = attempt.ended()
     daemon = int(attempt.log().split()[1])
@@ -162,12 +165,13 @@ def test_daemons_that_left_the_session_and_hold_a_port_are_gone_with_the_program
 
 def test_a_daemon_that_dropped_its_environment_is_gone_too(attempt: Attempt) -> None:
     attempt.start(
-        "import os, time\n"
+        "import os\n"
+        "reader, writer = os.pipe()\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
         "    print('daemon', os.getpid(), flush=True)\n"
         "    os.execve('/bin/sleep', ['sleep', '600'], {})\n"
-        "time.sleep(0.3)\n"
+        "os.close(writer); os.read(reader, 1)\n"  # the other end closes as the daemon becomes another program
     )
     attempt.ended()
     assert int(attempt.log().split()[1]) not in living_processes()

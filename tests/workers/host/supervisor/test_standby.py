@@ -18,6 +18,7 @@ from .attempt_case import Attempt, until
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         importlib.util.find_spec("torch") is None, reason="TORCH IS NOT INSTALLED: torchrun is not tested here"
     ),
@@ -43,6 +44,12 @@ waiting = WaitingSupervisor(sys.executable, Path(sys.argv[2]))  # it ends with t
 print(waiting.pid, flush=True)
 time.sleep(600)
 """
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late is late only where a test says so."""
+    monkeypatch.setattr(supervisor.spawning, "_HAND_OVER_PATIENCE_S", 60.0)
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def is_gone(pid: int) -> bool:
 
 
 def surroundings(attempt: Attempt) -> dict[str, object]:
-    attempt.ended(60)
+    attempt.ended(180)
     found = json.loads(attempt.log().splitlines()[-1])
     found.pop("launcher")
     # torchrun makes up these for each run.
@@ -108,14 +115,14 @@ def test_the_waiting_torchrun_itself_becomes_the_launcher(
     order(attempt, TELLS_SURROUNDINGS)
     torchrun = torchrun_of(waiting.pid)
     assert waiting.take(attempt.folder)
-    attempt.ended(60)
+    attempt.ended(180)
     assert json.loads(attempt.log().splitlines()[-1])["launcher"] == torchrun
 
 
 def test_what_torchrun_says_is_in_the_launchers_log(attempt: Attempt, waiting: supervisor.WaitingSupervisor) -> None:
     order(attempt, "raise SystemExit(3)")
     assert waiting.take(attempt.folder)
-    record = attempt.ended(60)
+    record = attempt.ended(180)
     assert record["ranks"]["0"]["exit_code"] == 3
     assert "ChildFailedError" in attempt.log("launcher")
 
@@ -135,7 +142,7 @@ def test_an_order_that_it_does_not_fit_finds_it_gone(
     order(attempt, "print('ran')", **fields)
     torchrun = torchrun_of(waiting.pid)
     assert waiting.take(attempt.folder)
-    attempt.ended(60)
+    attempt.ended(180)
     assert is_gone(torchrun)
     assert "ran" in attempt.log() or fields.get("python") == "/usr/bin/env"
     assert attempt.read("clean.json")["clean"]
@@ -148,7 +155,7 @@ def test_one_whose_torchrun_has_died_starts_a_fresh_one(
     torchrun = torchrun_of(waiting.pid)
     os.kill(torchrun, signal.SIGKILL)
     assert waiting.take(attempt.folder)
-    assert attempt.ended(60)["ranks"]["0"]["exit_code"] == 0
+    assert attempt.ended(180)["ranks"]["0"]["exit_code"] == 0
 
 
 def test_one_that_has_died_takes_nothing(attempt: Attempt, waiting: supervisor.WaitingSupervisor) -> None:
@@ -186,4 +193,4 @@ def test_it_dies_with_its_launcher_before_an_order_and_lives_on_after_one(attemp
     waiting = supervisor.WaitingSupervisor(sys.executable, tmp_path / "standby.log")
     order(attempt, "import time; print('up', flush=True); time.sleep(0.5)")
     assert waiting.take(attempt.folder)  # this closes the launcher's end
-    assert attempt.ended(60)["ranks"]["0"]["exit_code"] == 0
+    assert attempt.ended(180)["ranks"]["0"]["exit_code"] == 0

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,14 +46,18 @@ def test_a_checkpointing_program_is_given_its_grace_and_ends_well(attempt: Attem
     assert not record["self_fenced"]
 
 
-def test_a_stop_reaches_the_program_within_100_ms_of_the_knock(attempt: Attempt) -> None:
-    attempt.start(CHECKPOINTS)
-    attempt.wait_for_log("up")
-    asked_ns = boottime_ns()
-    attempt.stop("cancel", after_s=20)
-    attempt.wait_for_log("told")
-    told_ns = int(attempt.log().split("told ")[1].split()[0])
-    assert (told_ns - asked_ns) / 1e6 < 100
+def test_a_stop_reaches_the_program_within_100_ms_of_the_knock(make_attempt: Callable[[], Attempt]) -> None:
+    took_ms = []
+    for _ in range(5):
+        attempt = make_attempt()
+        attempt.start(CHECKPOINTS)
+        attempt.wait_for_log("up")
+        asked_ns = boottime_ns()
+        attempt.stop("cancel", after_s=20)
+        attempt.ended()
+        told_ns = int(attempt.log().split("told ")[1].split()[0])
+        took_ms.append((told_ns - asked_ns) / 1e6)
+    assert sorted(took_ms)[2] < 100, took_ms  # not each: other processes share this machine
 
 
 def test_a_stop_is_found_without_any_knock(attempt: Attempt) -> None:
@@ -62,27 +67,32 @@ def test_a_stop_is_found_without_any_knock(attempt: Attempt) -> None:
     assert attempt.ended()["ranks"]["0"]["signal"] == 15
 
 
-def test_who_ignores_sigterm_is_killed_at_the_deadline_and_not_before(attempt: Attempt) -> None:
-    attempt.start(IGNORES)
-    attempt.wait_for_log("up")
-    asked_ns = boottime_ns()
-    attempt.stop("evacuation", after_s=1.0)
-    record = attempt.ended()
-    lived_s = (int((attempt.folder / "last").read_text(encoding="ascii")) - asked_ns) / SECOND_NS
-    assert 0.95 < lived_s < 1.4
-    assert attempt.log().count("ignored") == 1
-    assert (record["ranks"]["0"]["signal"], record["stop_reason"]) == (9, "evacuation")
+def test_who_ignores_sigterm_is_killed_at_the_deadline_and_not_before(make_attempt: Callable[[], Attempt]) -> None:
+    lives_s = []
+    for _ in range(3):
+        attempt = make_attempt()
+        attempt.start(IGNORES)
+        attempt.wait_for_log("up")
+        asked_ns = boottime_ns()
+        attempt.stop("evacuation", after_s=1.0)
+        record = attempt.ended()
+        lives_s.append((int((attempt.folder / "last").read_text(encoding="ascii")) - asked_ns) / SECOND_NS)
+        assert events(attempt)[-1]["event"] == "kill"
+        assert events(attempt)[-1]["boottime_ns"] >= asked_ns + SECOND_NS
+        assert attempt.log().count("ignored") == 1
+        assert (record["ranks"]["0"]["signal"], record["stop_reason"]) == (9, "evacuation")
+    assert 0.95 < sorted(lives_s)[1] < 1.4, lives_s  # not each: other processes share this machine
 
 
 def test_a_later_order_shortens_the_grace_and_never_lengthens_it(attempt: Attempt) -> None:
     attempt.start(IGNORES)
     attempt.wait_for_log("up")
-    attempt.stop("reclaim", after_s=30)
+    attempt.stop("reclaim", after_s=300)
     attempt.wait_for_log("ignored")
-    attempt.stop("cancel", after_s=0.5)
+    attempt.stop("cancel", after_s=2.0)
     until(lambda: len(events(attempt)) == 2, "the second order")
-    attempt.stop("maintenance", after_s=60)
-    record = attempt.ended(timeout_s=5)
+    attempt.stop("maintenance", after_s=600)
+    record = attempt.ended()
     assert record["stop_reason"] == "cancel"
     assert [event["event"] for event in events(attempt)] == ["stop_changed", "stop_changed", "stop_kept", "kill"]
 
@@ -96,23 +106,24 @@ def test_a_kill_order_without_sigterm_says_nothing_to_the_program(attempt: Attem
 
 
 def test_wall_time_is_sigterm_then_grace_then_sigkill(attempt: Attempt) -> None:
-    attempt.start(IGNORES, wall_time_s=0.6, grace_s=0.4)
-    record = attempt.ended(timeout_s=10)
+    attempt.start(IGNORES, wall_time_s=3.0, grace_s=1.0)
+    record = attempt.ended()
     assert record["wall_time_exceeded"]
     assert (record["stop_reason"], record["ranks"]["0"]["signal"]) == ("walltime", 9)
     assert "ignored" in attempt.log()
 
 
 def test_lease_end_fences_the_program_with_nobody_there(attempt: Attempt) -> None:
-    attempt.start(IGNORES, lease={"boottime_ns": boottime_ns() + SECOND_NS})
-    record = attempt.ended(timeout_s=10)
+    lease = {"boottime_ns": boottime_ns() + 3 * SECOND_NS}
+    attempt.start(IGNORES, lease=lease, grace_s=1.0, kill_grace_s=1.0)
+    record = attempt.ended()
     assert record["self_fenced"]
     assert (record["stop_reason"], record["ranks"]["0"]["signal"]) == ("lease", 9)
     assert "ignored" in attempt.log()
 
 
 def test_a_renewed_lease_keeps_the_program(attempt: Attempt) -> None:
-    attempt.start("import time; time.sleep(1.5); print('done')", lease={"boottime_ns": boottime_ns() + SECOND_NS})
+    attempt.start("import time; time.sleep(3.5); print('done')", lease={"boottime_ns": boottime_ns() + 3 * SECOND_NS})
     attempt.write("lease.json", {"boottime_ns": boottime_ns() + 60 * SECOND_NS})
     record = attempt.ended()
     assert (record["self_fenced"], record["ranks"]["0"]["exit_code"]) == (False, 0)
@@ -121,7 +132,7 @@ def test_a_renewed_lease_keeps_the_program(attempt: Attempt) -> None:
 def test_a_lease_that_cannot_be_read_renews_nothing(attempt: Attempt) -> None:
     attempt.start(SLEEPS, lease={"boottime_ns": boottime_ns() + SECOND_NS})
     attempt.write("lease.json", {"boottime_ns": "for ever"})
-    assert attempt.ended(timeout_s=10)["self_fenced"]
+    assert attempt.ended()["self_fenced"]
 
 
 def test_a_stop_before_the_start_starts_nothing(attempt: Attempt) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def test_killing_the_spawner_at_once_changes_nothing(attempt: Attempt) -> None:
     attempt.order(command=[sys.executable, "-c", "import time; time.sleep(0.5); print('done')"])
     root = str(Path(__file__).resolve().parents[4])
     spawner = subprocess.run(
-        [sys.executable, "-c", SPAWNS, root, str(attempt.folder)], check=False, timeout=20
+        [sys.executable, "-c", SPAWNS, root, str(attempt.folder)], check=False, timeout=90
     )  # our own
     assert spawner.returncode == -9
     assert attempt.ended()["ranks"]["0"]["exit_code"] == 0
@@ -93,7 +94,7 @@ def test_a_killed_supervisor_takes_its_program_along_and_reaping_leaves_nothing(
     assert len(attempt.processes()) == 2
     program = int(attempt.read("ranks/0.json")["pid"])
     os.kill(attempt.supervisor_pid(), signal.SIGKILL)
-    until(lambda: program not in attempt.processes(), "the program's death", 5)
+    until(lambda: program not in attempt.processes(), "the program's death")
     assert supervisor.adopt(attempt.folder).state == "vanished"
     record = supervisor.reap_vanished(attempt.folder)
     assert record["supervisor_vanished"]
@@ -128,9 +129,13 @@ def test_records_are_for_their_owner_alone(attempt: Attempt) -> None:
     assert {name for name, mode in modes.items() if mode} == set()
 
 
-def test_from_spawn_to_exec_takes_a_fraction_of_a_second(attempt: Attempt) -> None:
-    asked_ns = time.time_ns()
-    attempt.start("print('done')")
-    attempt.ended()
-    took_ms = (attempt.read("ranks/0.json")["exec_at_unix_ns"] - asked_ns) / 1e6
-    assert took_ms < 500, f"{took_ms:.0f} ms; some 50 ms on an idle machine"
+def test_from_spawn_to_exec_takes_a_fraction_of_a_second(make_attempt: Callable[[], Attempt]) -> None:
+    took_ms = []
+    for _ in range(5):
+        attempt = make_attempt()
+        asked_ns = time.time_ns()
+        attempt.start("print('done')")
+        attempt.ended()
+        took_ms.append((attempt.read("ranks/0.json")["exec_at_unix_ns"] - asked_ns) / 1e6)
+    # Not each: other processes share this machine.
+    assert sorted(took_ms)[2] < 500, f"{took_ms} ms; some 50 ms on an idle machine"
