@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import problem_response
@@ -82,6 +83,8 @@ class Edge:
             await self._app(scope, exchange.receive, exchange.send)
         except MusterError as error:
             await exchange.fail(error)
+        except ClientDisconnect:
+            _log.info("caller_left", request_id=exchange.request_id, path=scope["path"][:512])
         except Exception:  # noqa: BLE001  # the process's edge: logged with its trace, answered without
             _log.exception("request_failed", request_id=exchange.request_id, path=scope["path"][:512])
             await exchange.fail(InternalError())

@@ -86,6 +86,14 @@ def when(moment: datetime | None) -> Markup:
     return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(stamp, exact, ago(moment))
 
 
+def countdown(moment: datetime) -> Markup:
+    """How long is left, kept true by the page's script."""
+    stamped = moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    left = (moment - datetime.now(UTC)).total_seconds()
+    words = f"{span(left)} left" if left > 0 else "over"
+    return Markup('<time datetime="{}" data-countdown>{}</time>').format(stamped, words)
+
+
 def clock(moment: datetime | None) -> str:
     """The time of day to the millisecond, for timelines."""
     return "–" if moment is None else moment.astimezone(UTC).strftime("%H:%M:%S.%f")[:-3]
@@ -157,6 +165,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "tone": tone,
     "when": when,
     "clock": clock,
+    "countdown": countdown,
     "span": span,
     "size": size,
     "number": number,

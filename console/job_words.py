@@ -1,0 +1,112 @@
+"""A job's and an attempt's story in words: why it stands where it stands, what ended it, whom that is charged to."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from muster.domain.causes import CAUSE_RULES, Avoid, Budget, Onward
+from muster.domain.states import Cause, JobState, StopReason
+from muster.services.job_details import AttemptDetail, JobDetail
+
+CAUSES: Final[Mapping[Cause, str]] = {
+    Cause.SUCCEEDED: "it finished its work",
+    Cause.USER_ERROR: "its program failed",
+    Cause.GPU_OOM: "its program asked for more GPU memory than there is",
+    Cause.HOST_OOM: "its program asked for more memory than the host has",
+    Cause.HANG: "its program made no step any more",
+    Cause.NCCL_TIMEOUT: "its ranks could not reach each other in time",
+    Cause.DIVERGED: "its loss diverged",
+    Cause.GPU_FAULT: "a GPU failed under it",
+    Cause.NODE_LOST: "a host was lost",
+    Cause.LAUNCH_FAILED: "it could not be launched",
+    Cause.PREFLIGHT_FAILED: "a check before the launch failed",
+    Cause.RECLAIMED: "its GPUs were reclaimed",
+    Cause.EVACUATED: "it was taken off GPUs that went bad",
+    Cause.MAINTENANCE: "planned work on its hosts",
+    Cause.WALLTIME: "its wall time was over",
+    Cause.BUDGET: "its budget was used up",
+    Cause.CANCELLED: "it was cancelled",
+    Cause.CHECKPOINT_CORRUPT: "its checkpoint could not be read",
+    Cause.RESIZE: "it was given another size",
+    Cause.HOT_SWAP: "a GPU was swapped under it",
+}
+STOPS: Final[Mapping[StopReason, str]] = {
+    StopReason.RECLAIM: "its GPUs are reclaimed",
+    StopReason.CANCEL: "it is cancelled",
+    StopReason.EVACUATION: "a GPU under it went bad",
+    StopReason.MAINTENANCE: "there is planned work on its hosts",
+    StopReason.WALLTIME: "its wall time is over",
+    StopReason.BUDGET: "its budget is used up",
+    StopReason.HOT_SWAP: "a GPU is swapped under it",
+    StopReason.RESIZE: "it gets another size",
+}
+_TRAINING_ENDS: Final[Mapping[str, str]] = {
+    "done": "all steps are trained",
+    "stopped_with_checkpoint": "stopped, with a checkpoint saved on the way out",
+    "stopped_without": "stopped, without a new checkpoint",
+    "failed": "the program failed",
+}
+_ONWARD: Final[Mapping[Onward, str]] = {
+    Onward.RETRY_AT_ONCE: "it is tried again at once",
+    Onward.RETRY_AFTER_PAUSE: "it is tried again after a pause",
+}
+_AVOIDED: Final[Mapping[Avoid, str]] = {Avoid.GPUS: ", elsewhere than on those GPUs", Avoid.NODE: ", without that host"}
+
+
+def charged_to(cause: Cause, restarts_used: int, max_restarts: int) -> str:
+    """Whose restarts a cause uses up; of the job's own, how many it has."""
+    rule = CAUSE_RULES[cause]
+    if rule.budget is Budget.NOBODY:
+        return ""
+    if rule.budget is Budget.INFRASTRUCTURE:
+        words = "the infrastructure, so none of the job's restarts is used"
+    else:
+        words = f"the job: {restarts_used} of its {max_restarts} restarts used by now"
+    return words
+
+
+def what_follows(cause: Cause) -> str:
+    """What the table of causes does next; empty where the job has ended by it."""
+    rule = CAUSE_RULES[cause]
+    return _ONWARD[rule.onward] + _AVOIDED.get(rule.avoid, "") if rule.onward in _ONWARD else ""
+
+
+def training_ended(exit_word: str, step: int | None) -> str:
+    words = _TRAINING_ENDS.get(exit_word, exit_word.replace("_", " "))
+    return words if step is None else f"{words} (step {step:,})"
+
+
+def hosts_in_words(detail: AttemptDetail, num_hosts: int) -> str:
+    named = ", ".join(detail.node_names)
+    more = num_hosts - len(detail.node_names)
+    return f"{named} and {more:,} more" if more > 0 else named
+
+
+def why(detail: JobDetail, num_hosts: int) -> str:
+    """One sentence: why the job stands where it stands."""
+    job = detail.job
+    last = detail.attempts[-1] if detail.attempts else None
+    if job.state is JobState.ACTIVE and last is not None:
+        return _active(detail, last, num_hosts)
+    if job.state is JobState.RECOVERING and last is not None and last.attempt.cause is not None:
+        return f"Attempt {last.attempt.number} ended: {CAUSES[last.attempt.cause]}. {_sentence(job.state_reason)}"
+    if job.state is JobState.QUEUED:
+        return f"Waits: {_sentence(job.state_reason, is_capital=False)}"
+    return _sentence(job.state_reason)
+
+
+def _active(detail: JobDetail, last: AttemptDetail, num_hosts: int) -> str:
+    where = hosts_in_words(last, num_hosts)
+    if detail.job.cancel_requested_at is not None:
+        return f"Cancelled: its programs on {where} are being stopped."
+    if last.attempt.stop_reason is not None:
+        return f"Attempt {last.attempt.number} on {where} must leave, because {STOPS[last.attempt.stop_reason]}."
+    doing = {"PLACED": "is placed on", "CLAIMING": "starts on", "LOST": "has not been heard of from"}
+    return f"Attempt {last.attempt.number} {doing.get(last.attempt.state, 'runs on')} {where}."
+
+
+def _sentence(text: str, *, is_capital: bool = True) -> str:
+    text = text.strip()
+    if not text:
+        return ""
+    head = text[0].upper() if is_capital else text[0]
+    return f"{head}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")

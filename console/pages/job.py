@@ -1,0 +1,125 @@
+"""One job in full: why it stands where it stands, its attempts, its GPUs on the topology, its training and its end."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
+from starlette.responses import Response
+
+from api.dependencies import dependencies_of
+from api.reading import reading, require_id
+from console import job_words
+from console.job_curves import charts_of
+from console.job_life import is_spoilt, life_of
+from console.pages.job_logs import LAST_BYTES, LogChoice, shown_of
+from console.rendering import is_fragment, pages_of
+from console.session import Viewer, sees
+from muster.db.models import Checkpoint, Event, TrainingRank
+from muster.domain.ids import JobId
+from muster.domain.principals import Permission
+from muster.domain.states import TERMINAL_JOB_STATES
+from muster.services import jobs, training_views
+from muster.services.job_details import ATTEMPTS_SHOWN, JobDetail, checkpoints_of, detail_of, events_of
+from muster.services.job_logs import LogStream, last_chunks, streams_of
+from muster.services.job_placement import Placement, placement_of
+from muster.services.lives import spec_of
+from muster.services.unit_of_work import UnitOfWork
+
+router = APIRouter()
+RANKS_SHOWN: Final = 128
+ALL_ATTEMPTS: Final = 200
+POINTS: Final = 1_600
+CURVES: Final = 8
+JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
+PARTS: Final = {"story": "parts/job_story.html", "tables": "parts/job_tables.html"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Everything on the page, read in one transaction."""
+
+    detail: JobDetail
+    placement: Placement | None
+    checkpoints: Sequence[Checkpoint]
+    ranks: Sequence[TrainingRank]
+    events: Sequence[Event]
+    streams: Sequence[LogStream]
+    log: Sequence[Any]
+
+
+@router.get("/jobs/{job_id}")
+def job_page(
+    request: Request,
+    viewer: JobReader,
+    job_id: str,
+    attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    attempts: Annotated[str, Query(pattern="^(newest|all)$")] = "newest",
+    part: Annotated[str, Query(pattern="^(story|tables)$")] = "story",
+    log: Annotated[str, Query(max_length=64)] = "",
+) -> Response:
+    """The whole page, or the part of it that has changed. ``attempt``: whose placement; ``log``: which stream."""
+    found_id = JobId(require_id("job", job_id))
+    choice = LogChoice.of(log)
+
+    def read(unit: UnitOfWork) -> _Shown:
+        reads_logs = viewer.may(Permission.LOG_READ) and not is_fragment(request)
+        return _Shown(
+            detail=detail_of(unit, found_id, limit=ALL_ATTEMPTS if attempts == "all" else ATTEMPTS_SHOWN),
+            placement=placement_of(unit, found_id, number=attempt),
+            checkpoints=checkpoints_of(unit, found_id),
+            ranks=training_views.ranks_of(unit, found_id)[: RANKS_SHOWN + 1],
+            events=events_of(unit, found_id) if viewer.may(Permission.EVENT_READ) else (),
+            streams=streams_of(unit, found_id) if reads_logs else (),
+            log=last_chunks(unit, found_id, max_bytes=LAST_BYTES, **choice.filters) if reads_logs else (),
+        )
+
+    shown = reading(dependencies_of(request).units, viewer.principal, jobs.READ, read)
+    template = PARTS[part] if is_fragment(request) else "job.html"
+    return pages_of(request).page(request, template, viewer, place="jobs", **_context(viewer, shown, choice))
+
+
+def _context(viewer: Viewer, shown: _Shown, choice: LogChoice) -> dict[str, Any]:
+    detail, job = shown.detail, shown.detail.job
+    spec = spec_of(job)
+    with_now = life_of(detail, shown.checkpoints, _now())
+    return {
+        "job": job,
+        "spec": spec,
+        "detail": detail,
+        "why": job_words.why(detail, spec.shape.nodes),
+        "life": with_now,
+        "placement": shown.placement,
+        "placed_numbers": [each.attempt.number for each in detail.attempts],
+        "checkpoints": shown.checkpoints,
+        "is_spoilt": is_spoilt,
+        "ranks": shown.ranks[:RANKS_SHOWN],
+        "has_more_ranks": len(shown.ranks) > RANKS_SHOWN,
+        "events": shown.events,
+        "streams": shown.streams,
+        "log": [shown_of(chunk, shown.streams) for chunk in shown.log],
+        "choice": choice,
+        "words": job_words,
+        "spec_text": json.dumps(job.spec, indent=2, ensure_ascii=False),
+        "is_over": job.state in TERMINAL_JOB_STATES,
+        "shows_slots": viewer.principal.sees_all_tenants,
+        "back": f"/console/jobs/{job.id}",
+    }
+
+
+@router.get("/jobs/{job_id}/training.json")
+def training(request: Request, viewer: JobReader, job_id: str) -> Response:
+    """Loss and step time over the steps of each attempt, and of each rank, for the page's charts."""
+    found_id = JobId(require_id("job", job_id))
+
+    def read(unit: UnitOfWork) -> dict[str, Any]:
+        return charts_of(
+            jobs.get(unit, found_id),
+            training_views.curves_of(unit, found_id, points=POINTS, attempts=CURVES),
+            training_views.ranks_of(unit, found_id),
+            checkpoints_of(unit, found_id),
+        )
+
+    return JSONResponse(reading(dependencies_of(request).units, viewer.principal, jobs.READ, read))

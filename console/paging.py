@@ -1,0 +1,48 @@
+"""Pages of a list that is never shown whole: an opaque, signed place to go on from."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+from api.cursors import make_cursor, read_cursor
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """``older``: the address of the next page; None on the last."""
+
+    items: Sequence[T]
+    older: str | None
+
+
+def place_in(secret_key: bytes, filters: Mapping[str, Any], cursor: str | None, *, length: int) -> list[str] | None:
+    """What the cursor holds. Raises ``InvalidCursorError``: not ours, or of other filters."""
+    return None if cursor is None else list(read_cursor(secret_key, dict(filters), cursor, length=length))
+
+
+def page_of(
+    secret_key: bytes,
+    filters: Mapping[str, Any],
+    found: Sequence[T],
+    *,
+    size: int,
+    path: str,
+    place: Callable[[T], list[str]],
+) -> Page[T]:
+    """A page of ``size``; ``found`` holds one more where there is another."""
+    shown = found[:size]
+    if len(found) <= size:
+        return Page(shown, None)
+    asked = [(name, value) for name, value in _flat(filters) if value]
+    cursor = make_cursor(secret_key, dict(filters), place(shown[-1]))
+    return Page(shown, f"{path}?{urlencode([*asked, ('cursor', cursor)])}")
+
+
+def _flat(filters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, value in filters.items():
+        found += [(name, str(one)) for one in value] if isinstance(value, (list, tuple)) else [(name, value)]
+    return found
