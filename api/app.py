@@ -16,8 +16,10 @@ from api.permissions import declared_routes
 from api.streams import Broadcast
 from api.telemetry import TelemetryFigures, TelemetryRoute
 from api.v1 import (
+    audit,
     breakers,
     burn_ins,
+    cohorts,
     cordons,
     enrolment,
     events,
@@ -29,6 +31,7 @@ from api.v1 import (
     keys,
     nodes,
     persons,
+    policies,
     quotas,
     reclaims,
     system,
@@ -78,8 +81,8 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     app.include_router(system.router)
     v1 = APIRouter(prefix="/v1")
-    fleet_wide = (tenants, quotas, nodes, fleet, gpus, burn_ins, breakers, cordons, incidents, events)
-    for module in (jobs, training, reclaims, keys, persons, *fleet_wide, enrolment, hosts, telemetry):
+    fleet_wide = (tenants, quotas, nodes, fleet, gpus, cohorts, burn_ins, breakers, cordons, incidents, events)
+    for module in (jobs, training, reclaims, keys, persons, *fleet_wide, audit, policies, enrolment, hosts, telemetry):
         v1.include_router(module.router)
     v1.include_router(system.v1)
     app.include_router(v1)

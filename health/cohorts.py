@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from muster.domain.health_policy import CohortPolicy
 from muster.domain.ids import GpuUuid
 
 Attribute = str | int | None
 UNKNOWN: Final = "-"
-_PLAIN: Final = " .,/+:()"
-"""Signs that stand for themselves in a key, so that people can read it."""
+_PLAIN: Final = " .,+:()"
+"""Signs that stand for themselves in a key, so that people can read it; no slash, so that a key is a part of a path."""
 
 
 def cohort_key(attributes: Mapping[str, Attribute], policy: CohortPolicy) -> str:
@@ -21,6 +21,12 @@ def cohort_key(attributes: Mapping[str, Attribute], policy: CohortPolicy) -> str
     equal only to itself.
     """
     return "|".join(f"{name}={_text(attributes.get(name))}" for name in sorted(policy.attributes))
+
+
+def attributes_of(key: str) -> dict[str, str | None]:
+    """What ``cohort_key`` wrote, as text; None for what is not known."""
+    pairs = (part.partition("=") for part in key.split("|"))
+    return {name: None if value == UNKNOWN else unquote(value) for name, _, value in pairs}
 
 
 def cohorts_of(gpus: Mapping[GpuUuid, Mapping[str, Attribute]], policy: CohortPolicy) -> dict[str, tuple[GpuUuid, ...]]:

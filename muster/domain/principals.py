@@ -60,7 +60,7 @@ _AUDITOR = frozenset(
 
 ROLE_PERMISSIONS: Final[Mapping[Role, frozenset[Permission]]] = {
     Role.TENANT_MEMBER: _TENANT_MEMBER,
-    Role.TENANT_ADMIN: _TENANT_MEMBER | {_P.KEY_READ, _P.KEY_WRITE},
+    Role.TENANT_ADMIN: _TENANT_MEMBER | {_P.AUDIT_READ, _P.KEY_READ, _P.KEY_WRITE},
     Role.OPERATOR: frozenset(Permission) - {_P.HOST_REPORT, _P.SYSTEM_RUN},
     Role.AUDITOR: _AUDITOR,
     Role.NODE: frozenset({_P.HOST_REPORT}),

@@ -4,7 +4,7 @@ from typing import Final
 
 import structlog
 from pydantic import ValidationError
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from muster.db.models import PolicyVersion
@@ -29,12 +29,19 @@ def active_policy(session: Session) -> Policy:
         return DEFAULT_POLICY
 
 
+def hold_versions(session: Session) -> None:
+    """Nobody else makes a policy active until this transaction ends.
+
+    Rows stay free: whoever holds a GPU writes moves that name a policy, and a new policy's cohorts wait for GPUs.
+    """
+    session.execute(text("LOCK TABLE policy_versions IN SHARE ROW EXCLUSIVE MODE"))
+
+
 def store_policy(unit: UnitOfWork, policy: Policy, *, reason: str) -> int:
     """Make ``policy`` the active one, also for the cohorts of the GPUs that are enrolled. Returns its version."""
+    hold_versions(unit.session)
     before = active_policy(unit.session)
-    # Not FOR UPDATE: whoever holds a GPU writes moves that name a policy, and the cohorts wait for GPUs below.
-    active = select(PolicyVersion).where(PolicyVersion.is_active).with_for_update(key_share=True)
-    for row in unit.session.scalars(active):
+    for row in unit.session.scalars(select(PolicyVersion).where(PolicyVersion.is_active)):
         row.is_active = False
     unit.session.flush()
     row = PolicyVersion(

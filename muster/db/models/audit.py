@@ -19,7 +19,10 @@ class AuditEntry(Base):
         CheckConstraint("(position IS NULL) = (hash IS NULL)", name="sealed_whole"),
         CheckConstraint("(position IS NULL) = (prev_hash IS NULL)", name="linked"),
         Index("ix_audit_entries_unsealed", "serial", postgresql_where=text("position IS NULL")),
-        Index("ix_audit_entries_subject", "subject_type", "subject_id", "serial"),
+        Index("ix_audit_entries_serial", "serial"),
+        Index("ix_audit_entries_actor", "actor", "serial"),
+        Index("ix_audit_entries_action", "action", "serial"),
+        Index("ix_audit_entries_subject_id", "subject_id", "serial"),
         Index("ix_audit_entries_tenant", "tenant_id", "serial"),
     )
 

@@ -1,4 +1,4 @@
-"""Audit entries: pages for readers, and the whole chain for whoever verifies it."""
+"""The audit chain for whoever verifies it."""
 
 from collections.abc import Iterator
 
@@ -6,21 +6,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from muster.db.models import AuditEntry, SequenceHead
-from muster.domain.ids import TenantId
 
 _STREAM_ROWS = 500
-
-
-def audit_page(
-    session: Session, *, before_serial: int | None, limit: int, tenant_id: TenantId | None = None
-) -> list[AuditEntry]:
-    """The newest entries first, older than ``before_serial``; of one tenant if asked."""
-    statement = select(AuditEntry).order_by(AuditEntry.serial.desc()).limit(limit)
-    if before_serial is not None:
-        statement = statement.where(AuditEntry.serial < before_serial)
-    if tenant_id is not None:
-        statement = statement.where(AuditEntry.tenant_id == tenant_id)
-    return list(session.scalars(statement))
 
 
 def sealed_entries(session: Session) -> Iterator[AuditEntry]:

@@ -1,0 +1,172 @@
+"""The policy: what is active, its versions, a candidate against it, and making one active."""
+
+import json
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import Field, ValidationError
+
+from api.bodies import described_by, json_body
+from api.changes import Answer, Changing, etag_of, version_in
+from api.cursors import make_cursor, read_cursor
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import Limit, page_of, reading
+from api.strict_json import validation_problem
+from api.views import time_of
+from muster.db.models import PolicyVersion
+from muster.documents import policies as documents
+from muster.domain.errors import FieldFault, NotFoundError
+from muster.domain.policy import Policy
+from muster.domain.policy_differences import Difference
+from muster.domain.principals import Permission, Principal
+from muster.domain.strict import StrictModel, Text
+from muster.services import policies, policy_views
+from muster.services.policy_views import Activated, Comparison, PolicyView
+
+router = APIRouter(tags=["policy"])
+Reader = Annotated[Principal, requires(Permission.POLICY_READ)]
+LARGEST_VERSION: Final = 2**31 - 1
+
+
+class Candidate(StrictModel):
+    """``document``: a policy, whole or in part; what it leaves out has its default."""
+
+    document: dict[str, Any]
+
+
+class NewPolicy(StrictModel):
+    """``document``: a policy, whole or in part; what it leaves out has its default, not what is active now."""
+
+    document: Policy
+    reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
+
+
+@router.get("/policy", response_model=documents.PolicyDetail)
+def show_policy(request: Request, principal: Reader) -> Response:
+    """The active policy with every default filled in. ``version`` is null while the built-in one is in force."""
+    found = reading(dependencies_of(request).units, principal, policy_views.READ, policy_views.active)
+    headers = {} if found.version is None else {"ETag": etag_of(found.version)}
+    return JSONResponse(_policy_view(found), headers=headers)
+
+
+@router.post("/policy/check", openapi_extra=described_by(Candidate))
+def check_policy(
+    request: Request, principal: Reader, candidate: Annotated[Candidate, json_body(Candidate)]
+) -> documents.PolicyCheck:
+    """Whether a document is a policy, field by field, and what it would change. Nothing is stored.
+
+    ``obstacles`` are what keeps a valid one from becoming active as things are.
+    """
+    try:
+        policy = Policy.model_validate_json(json.dumps(candidate.document))
+    except ValidationError as error:
+        faults = validation_problem(error).faults
+        return {"is_valid": False, "errors": [_fault_view(fault) for fault in faults]}
+    units = dependencies_of(request).units
+    found = reading(units, principal, policy_views.READ, lambda unit: policy_views.compare(unit, policy))
+    return _comparison_view(found)
+
+
+@router.post(
+    "/policies", status_code=201, response_model=documents.ActivatedPolicy, openapi_extra=described_by(NewPolicy)
+)
+def activate_policy(
+    principal: Annotated[Principal, requires(Permission.POLICY_WRITE)],
+    wanted: Annotated[NewPolicy, json_body(NewPolicy)],
+    change: Changing,
+    if_match: Annotated[str | None, Header(description="the version that must be active now, as its ETag")] = None,
+) -> JSONResponse:
+    """A new version, active from the commit on; every decision names the version that it was made under."""
+    version = version_in(if_match, is_required=False)
+
+    def render(made: Activated) -> Answer:
+        body = {**_policy_view(made.view), "differences": [_difference_view(each) for each in made.differences]}
+        number = made.view.version or 0
+        return Answer(body, 201, etag_of(number), f"/v1/policies/{number}")
+
+    return change.run(
+        principal,
+        policies.ACTIVATE,
+        lambda unit: policy_views.activate(unit, wanted.document, reason=wanted.reason, expected_version=version),
+        render,
+    )
+
+
+@router.get("/policies")
+def list_policies(
+    request: Request,
+    principal: Reader,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Limit = 50,
+) -> documents.PolicyPage:
+    """Every version, the newest first, without documents; ``next_cursor`` is null on the last page."""
+    dependencies = dependencies_of(request)
+    filters = {"path": "policies"}
+    before = None
+    if cursor is not None:
+        (number,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
+        before = int(number)
+    found = reading(
+        dependencies.units,
+        principal,
+        policy_views.READ,
+        lambda unit: policy_views.list_versions(unit, before=before, limit=limit + 1),
+    )
+    return page_of(
+        found, limit, _version_view, lambda last: make_cursor(dependencies.secret_key, filters, [str(last.version)])
+    )
+
+
+@router.get("/policies/{version}")
+def show_policy_version(version: str, request: Request, principal: Reader) -> documents.PolicyDetail:
+    """One version with its document."""
+    if not (version.isascii() and version.isdigit() and len(version) <= 10 and int(version) <= LARGEST_VERSION):
+        raise NotFoundError
+    units = dependencies_of(request).units
+    number = int(version)
+    return _policy_view(reading(units, principal, policy_views.READ, lambda unit: policy_views.get(unit, number)))
+
+
+def _version_view(row: PolicyVersion) -> documents.PolicyVersion:
+    return {
+        "version": row.version,
+        "is_active": row.is_active,
+        "created_at": time_of(row.created_at),
+        "created_by": row.created_by,
+        "reason": row.reason,
+    }
+
+
+def _policy_view(found: PolicyView) -> documents.PolicyDetail:
+    """``is_usable``: false for a stored document that this release no longer takes; then the defaults are in force."""
+    row, policy = found.row, found.policy
+    stored = {} if row is None else row.document
+    return {
+        "version": found.version,
+        "is_active": row is None or row.is_active,
+        "created_at": None if row is None else time_of(row.created_at),
+        "created_by": None if row is None else row.created_by,
+        "reason": None if row is None else row.reason,
+        "is_usable": policy is not None,
+        "document": stored if policy is None else policy.model_dump(mode="json"),
+    }
+
+
+def _comparison_view(found: Comparison) -> documents.PolicyCheck:
+    return {
+        "is_valid": True,
+        "errors": [],
+        "active_version": found.active_version,
+        "obstacles": [_fault_view(fault) for fault in found.obstacles],
+        "differences": [_difference_view(each) for each in found.differences],
+    }
+
+
+def _difference_view(difference: Difference) -> documents.Difference:
+    return {"path": difference.path, "from": difference.before, "to": difference.after}
+
+
+def _fault_view(fault: FieldFault) -> documents.PolicyFault:
+    return {"pointer": fault.pointer, "code": fault.code, "detail": fault.detail}

@@ -1,0 +1,98 @@
+"""``GET /v1/cohorts``: which GPUs may be mixed, where they stand, how far their figures lie apart."""
+
+import asyncio
+from datetime import timedelta
+from urllib.parse import quote
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from muster.db.models import BurnIn, Gpu
+from muster.domain.ids import GpuUuid
+from muster.domain.states import BurnInState
+from muster.services import fleet
+from tests.api.conftest import Api
+from tests.api.judged_fleet import JUDGE
+from tests.fleet_factory import OPERATOR, enrol_host
+
+
+def measured(api: Api, uuid: str, tflops: float, *, days_ago: int = 0, **rates: float) -> None:
+    with api.units.begin(JUDGE, fleet.READ, quiet=True) as unit:
+        gpu = unit.session.scalars(select(Gpu).where(Gpu.uuid == uuid)).one()
+        at = unit.now - timedelta(days=days_ago)
+        unit.session.add(
+            BurnIn(
+                id=f"bi_{uuid}_{days_ago}",
+                gpu_uuid=gpu.uuid,
+                node_id=gpu.node_id,
+                state=BurnInState.JUDGED,
+                outcome="passed",  # type: ignore[arg-type]  # as the column stores it
+                reason="test",
+                ordered_by="test",
+                ordered_at=at,
+                ended_at=at,
+                comparison_key="H100",
+                figures={"rates": {"gemm_bf16_tflops": tflops, **rates}},
+            )
+        )
+
+
+@pytest.fixture
+def other_key(api: Api) -> str:
+    """Another host with a GPU whose model has each sign that a path or a key could stumble over."""
+    gpu = fleet.GpuInventory(
+        uuid=GpuUuid("GPU-odd-0"),
+        slot_index=0,
+        model="A/B|C=D%20 100% é",
+        memory_bytes=1 << 30,
+        compute_capability="9.0",
+        driver_version="580",
+    )
+    with api.units.begin(OPERATOR, fleet.ENROL) as unit:
+        fleet.enrol_node(unit, "odd", [gpu], address="127.0.0.1")
+    with api.units.read() as session:
+        return str(session.get_one(Gpu, gpu.uuid).cohort_key)
+
+
+def test_cohorts_are_listed_with_what_is_equal_and_where_their_gpus_stand(api: Api, other_key: str) -> None:
+    enrol_host(api.units, "beta", num_gpus=3)
+    items = api.client.get("/v1/cohorts", headers=api.headers("auditor")).json()["items"]
+    by_model = {item["attributes"]["model"]: item for item in items}
+    assert set(by_model) == {"Simulated H100", "A/B|C=D%20 100% é"}
+    found = by_model["Simulated H100"]
+    assert (found["num_gpus"], found["num_nodes"], found["standings"]) == (5, 2, {"UNPROVEN": 5})
+    assert (found["attributes"]["driver_version"], found["attributes"]["vbios_version"]) == ("0", None)
+
+
+def test_a_cohort_is_found_by_its_key_whatever_signs_are_in_it(api: Api, other_key: str) -> None:
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app=api.client.app)  # a server's: it decodes a path once
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.get(f"/v1/cohorts/{quote(other_key, safe='')}", headers=api.headers("auditor"))
+
+    found = asyncio.run(ask()).json()
+    assert (found["key"], found["num_gpus"], found["measures"]) == (other_key, 1, [])
+    assert found["attributes"]["model"] == "A/B|C=D%20 100% é"
+
+
+def test_the_spread_is_that_of_each_gpus_newest_figures(api: Api) -> None:
+    enrol_host(api.units, "beta", num_gpus=2)
+    measured(api, "GPU-alpha-0", 500.0, days_ago=9)
+    for uuid, tflops in (("GPU-alpha-0", 700.0), ("GPU-alpha-1", 710.0), ("GPU-beta-0", 640.0)):
+        measured(api, uuid, tflops)
+    measured(api, "GPU-beta-1", 720.0, copy_gbps=21.5)
+    (cohort,) = api.client.get("/v1/cohorts", headers=api.headers("operator")).json()["items"]
+    path = f"/v1/cohorts/{quote(cohort['key'], safe='')}"
+    found = api.client.get(path, headers=api.headers("operator")).json()
+    assert found["measures"] == [
+        {"measure": "copy_gbps", "num_gpus": 1, "min": 21.5, "median": 21.5, "max": 21.5},
+        {"measure": "gemm_bf16_tflops", "num_gpus": 4, "min": 640.0, "median": 705.0, "max": 720.0},
+    ]
+    assert found["tolerance"] == 0.05
+
+
+def test_a_cohort_that_is_not_there_is_not_found(api: Api) -> None:
+    for unknown in ("nothing", "model=X", "%00", "a%2Fb", "x" * 5000):
+        answer = api.client.get(f"/v1/cohorts/{unknown}", headers=api.headers("operator"))
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
