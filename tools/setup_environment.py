@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.console_assets import AssetFolders, set_up_assets
 from tools.torch_guard import read_plan, refusal
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = ("server", "worker", "agent", "embedded")
 TORCH_CHOICES = ("auto", "cuda", "skip")
+ASSETS_CHOICES = ("auto",)
 # Relative on purpose: pip splits PIP_CONSTRAINT at spaces, and the checkout's path may hold some.
 CONSTRAINTS = "constraints.txt"
 # Errors only: pip warns once a package about an index folder that lacks it.
@@ -190,8 +192,8 @@ def normalised(name: str) -> str:
     return name.strip().lower().replace("_", "-").replace(".", "-")
 
 
-def torch_requirement(root: Path) -> str:
-    (requirement,) = project_table(root)["project"]["optional-dependencies"]["train"]
+def only_requirement(root: Path, extra: str) -> str:
+    (requirement,) = project_table(root)["project"]["optional-dependencies"][extra]
     return str(requirement)
 
 
@@ -202,7 +204,7 @@ def install_torch(environment: Environment, choice: str) -> str:
     """
     if choice == "skip":
         return "skipped"
-    requirement = torch_requirement(environment.root)
+    requirement = only_requirement(environment.root, "train")
     pip = [environment.python, "-m", "pip", "install", *QUIET]
     if choice == "auto":
         with tempfile.TemporaryDirectory() as folder:
@@ -245,6 +247,19 @@ def set_up(environment: Environment, asked_torch: str | None) -> None:
     say(f"the environment is ready after {time.monotonic() - started:.0f} s (torch: {outcome})")
 
 
+def set_up_console(environment: Environment, *, is_asked: bool) -> None:
+    """The console's scripts and fonts, by npm; without a way to its registry everything else stands all the same."""
+    told = set_up_assets(
+        AssetFolders.of(environment.root, environment.home),
+        environment.python,
+        clean_variables(),
+        only_requirement(environment.root, "npm"),
+        is_asked=is_asked,
+    )
+    if told is not None:
+        say(told)
+
+
 def say(message: str) -> None:
     sys.stdout.write(f"make setup: {message}\n")
     sys.stdout.flush()
@@ -252,15 +267,18 @@ def say(message: str) -> None:
 
 def main() -> int:
     asked = os.environ.get("TORCH") or None
-    if asked is not None and asked not in TORCH_CHOICES:
-        say(f"TORCH={asked} is not a choice; give one of {', '.join(TORCH_CHOICES)}.")
-        return 2
+    asked_assets = os.environ.get("ASSETS") or None
+    for name, given, choices in (("TORCH", asked, TORCH_CHOICES), ("ASSETS", asked_assets, ASSETS_CHOICES)):
+        if given is not None and given not in choices:
+            say(f"{name}={given} is not a choice; give {' or '.join(choices)}.")
+            return 2
     environment = Environment(root=ROOT, home=ROOT / ".venv")
     try:
         with (ROOT / "pyproject.toml").open() as lock:
             # Two set-ups at once would write into the same environment; the second waits and finds it done.
             fcntl.flock(lock, fcntl.LOCK_EX)
             set_up(environment, asked)
+            set_up_console(environment, is_asked=asked_assets is not None)
     except (SetupError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
