@@ -90,7 +90,7 @@ def test_an_xid_under_a_training_job_costs_it_the_gpu_and_nothing_else(up: Up) -
     held = up.client.job(job_id)["attempts"][0]["hosts"][0]["gpus"]
     injected = time.time()
     up.type("sim", "inject", "gpu", held[0], "xid", "95")
-    wait_until(lambda: "QUARANTINED" in up.type("gpu", "list"))
+    wait_until(lambda: "QUARANTINED" in up.type("gpu", "list"), timeout_s=300)
     wait_until(lambda: up.client.job(job_id)["finished_at"] is not None, timeout_s=300)
     job = up.client.job(job_id)
     assert (job["state"], job["restarts_used"]) == ("SUCCEEDED", 0)
@@ -128,7 +128,7 @@ def test_the_readme_may_be_typed_word_by_word(up: Up) -> None:
         elif "job show" in line:
             gpu = _placed_on(up, job_id)[0]
             assert gpu in up.type("job", "show", job_id)
-    wait_until(lambda: f"{gpu}  QUARANTINED" in up.type("gpu", "show", gpu))
+    wait_until(lambda: f"{gpu}  QUARANTINED" in up.type("gpu", "show", gpu), timeout_s=300)
     wait_until(lambda: bool(_gpus(up, job_id)) and gpu not in _gpus(up, job_id), timeout_s=240)
     up.type("job", "cancel", job_id)
 
