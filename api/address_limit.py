@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fastapi import Depends, Request
 
+from api.refusals import refusing
 from muster.domain.errors import RateLimitedError
 
 MAX_ADDRESSES: Final = 10_000
@@ -61,7 +62,7 @@ def limited_by(name: str) -> Any:
         limit: AddressLimit = getattr(request.app.state, name)
         limit.take(request.client.host if request.client else None)
 
-    return Depends(take)
+    return Depends(refusing(take, RateLimitedError))
 
 
 def _name_of(address: str | None) -> str:

@@ -1,6 +1,6 @@
 """Bodies as route dependencies: read whole under the limit, parsed strictly, described in OpenAPI."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from fastapi import Depends, Request
@@ -8,11 +8,20 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from api.dependencies import dependencies_of
+from api.refusals import refusing
 from api.strict_json import read_model
-from muster.domain.errors import FieldFault, UnsupportedMediaTypeError, ValidationFailedError
-from muster.wire.host import WireMessage
+from muster.domain.errors import (
+    ConflictError,
+    FieldFault,
+    PayloadTooLargeError,
+    UnsupportedMediaTypeError,
+    UpgradeRequiredError,
+    ValidationFailedError,
+)
+from muster.wire.host import WireAnswer, WireMessage
 
 Model = TypeVar("Model", bound=BaseModel)
+_OF_A_BODY: Final = (PayloadTooLargeError, UnsupportedMediaTypeError, ValidationFailedError)
 Message = TypeVar("Message", bound=WireMessage)
 
 
@@ -39,7 +48,7 @@ def json_body(model: type[Model]) -> Any:
         depth = dependencies_of(request).limits.json_depth
         return await run_in_threadpool(read_model, body, model, max_depth=depth)
 
-    return Depends(read)
+    return Depends(refusing(read, *_OF_A_BODY))
 
 
 def wire_body(message_type: type[Message]) -> Any:
@@ -53,7 +62,7 @@ def wire_body(message_type: type[Message]) -> Any:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _message_fault(f"not JSON: {error}") from None
 
-    return Depends(read)
+    return Depends(refusing(read, *_OF_A_BODY, UpgradeRequiredError, ConflictError))
 
 
 def _message_fault(detail: str) -> ValidationFailedError:
@@ -63,9 +72,27 @@ def _message_fault(detail: str) -> ValidationFailedError:
 
 def described_by(model: type[BaseModel]) -> dict[str, Any]:
     """What OpenAPI says of a body that a dependency reads."""
-    schema = model.model_json_schema(ref_template=f"#/components/schemas/{model.__name__}.{{model}}")
-    definitions = schema.pop("$defs", {})
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    definitions = {**schema.pop("$defs", {}), model.__name__: schema}
+    return {"x-muster-definitions": definitions, "requestBody": _required(_ref(model.__name__))}
+
+
+def described_by_wire(message_type: type[Message], answer_type: type[WireAnswer]) -> dict[str, Any]:
+    """The same of a message of the host protocol and its answer."""
+    (message, answer), definitions = msgspec.json.schema_components(
+        [message_type, answer_type], ref_template="#/components/schemas/{name}"
+    )
+    content = {"application/json": {"schema": answer}}
     return {
-        "x-muster-definitions": {f"{model.__name__}.{name}": inner for name, inner in definitions.items()},
-        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+        "x-muster-definitions": definitions,
+        "requestBody": _required(message),
+        "responses": {"200": {"description": "Taken", "content": content}},
     }
+
+
+def _required(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}

@@ -5,7 +5,7 @@ nothing or the whole answer.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Self, TypeVar
 
@@ -13,12 +13,16 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.responses import JSONResponse
 
 from api.dependencies import dependencies_of
+from api.refusals import refusing
 from muster.db.models import IdempotencyKey
 from muster.db.repositories.idempotency import claim_key, store_answer
 from muster.domain.errors import (
+    ConflictError,
     IdempotencyKeyReusedError,
     InvalidIdempotencyKeyError,
     PreconditionRequiredError,
+    RequestInFlightError,
+    UnavailableError,
     ValidationFailedError,
 )
 from muster.domain.principals import Principal
@@ -32,7 +36,7 @@ T = TypeVar("T")
 class Answer:
     """What a change answers; ``etag`` is the version of the object in ``body``."""
 
-    body: dict[str, Any]
+    body: Mapping[str, Any]
     status: int = 200
     etag: str | None = None
     location: str | None = None
@@ -85,7 +89,7 @@ class Change:
                     scope=scope,
                     key=key,
                     status=answer.status,
-                    body=answer.body,
+                    body=dict(answer.body),
                     etag=answer.etag,
                     location=answer.location,
                 )
@@ -99,7 +103,7 @@ class Change:
         return response
 
 
-def _response(body: dict[str, Any], status: int, etag: str | None, location: str | None) -> JSONResponse:
+def _response(body: Mapping[str, Any], status: int, etag: str | None, location: str | None) -> JSONResponse:
     headers = {name: value for name, value in (("ETag", etag), ("Location", location)) if value is not None}
     return JSONResponse(body, status_code=status, headers=headers)
 
@@ -130,7 +134,19 @@ def _is_key(text: str) -> bool:
     return 1 <= len(text) <= MAX_KEY_LENGTH and all("!" <= character <= "~" for character in text)
 
 
-Changing = Annotated[Change, Depends(change_of)]
+Changing = Annotated[
+    Change,
+    Depends(
+        refusing(
+            change_of,
+            InvalidIdempotencyKeyError,
+            RequestInFlightError,
+            IdempotencyKeyReusedError,
+            ConflictError,
+            UnavailableError,
+        )
+    ),
+]
 
 
 def etag_of(version: int) -> str:

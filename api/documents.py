@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api.permissions import declared_routes
+from api.refusals import refused_statuses, response_name, responses_of_problems
 from muster import __version__
 
 _PROBLEM: Final[dict[str, Any]] = {
@@ -65,24 +66,41 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
     schemas["Problem"] = _PROBLEM
+    components["responses"] = responses_of_problems()
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "mst_…"}}
-    declared = {(method.lower(), path): words for method, path, words in declared_routes(app)}
+    declared = {(method, path): words for method, path, words in declared_routes(app)}
+    refused = refused_statuses(app)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            schemas.update(operation.pop("x-muster-definitions", {}))
-            words = declared.get((method, path), "")
+            _add_definitions(schemas, operation.pop("x-muster-definitions", {}))
+            words = declared.get((method.upper(), path), "")
             operation["x-permission"] = words
             operation["security"] = [] if words.startswith("public") else [{"key": []}]
-            _add_problems(operation)
+            _add_dry_run(operation)
+            _add_problems(operation, refused[method.upper(), path])
     return document
 
 
-def _add_problems(operation: dict[str, Any]) -> None:
-    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    responses = operation.setdefault("responses", {})
+def _add_definitions(schemas: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Raises ``ValueError``: two different things have one name."""
+    for name, schema in definitions.items():
+        if schemas.setdefault(name, schema) != schema:
+            message = f"two schemas are named {name}: rename one of the classes"
+            raise ValueError(message)
+
+
+def _add_dry_run(operation: dict[str, Any]) -> None:
+    """Where a change makes something, trying it makes nothing, and says so by its status."""
+    responses = operation["responses"]
+    if "201" in responses and any(parameter["name"] == "dry_run" for parameter in operation.get("parameters", ())):
+        responses["200"] = {**responses["201"], "description": "What would be made, with `dry_run`"}
+
+
+def _add_problems(operation: dict[str, Any], statuses: list[int]) -> None:
+    responses = operation["responses"]
     responses.pop("422", None)
-    responses["4XX"] = {"description": "A problem of the request", "content": content}
-    responses["503"] = {"description": "The database does not answer", "content": content}
+    for status in statuses:
+        responses[str(status)] = {"$ref": f"#/components/responses/{response_name(status)}"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """One GPU in full, its evidence, and the circuit breaker, as the JSON that callers see."""
 
-from typing import Any
-
 from api.views import cordon_view, gpu_view, time_of
 from health.gpu_case import Move
 from health.outlook import Way
+from muster import documents
 from muster.db.models import GpuOverride, GpuStandingChange, Repair
 from muster.domain.evidence import Severity
 from muster.services.breakers import BreakerView, Scope
@@ -12,7 +11,7 @@ from muster.services.gpu_details import GpuDetail, Holder, WeighedEvidence
 from muster.services.lives import to_time
 
 
-def gpu_detail_view(found: GpuDetail) -> dict[str, Any]:
+def gpu_detail_view(found: GpuDetail) -> documents.GpuDetail:
     """``score`` is of now; ``next_look_at`` is when the judge looks again though nothing new comes in."""
     gpu, score = found.gpu, found.score
     override = found.overrides[0].standing if found.overrides else None
@@ -36,11 +35,11 @@ def gpu_detail_view(found: GpuDetail) -> dict[str, Any]:
         "cordons": [cordon_view(cordon) for cordon in found.cordons],
         "job": None if found.holder is None else _holder_view(found.holder),
         "repairs": [_repair_view(repair) for repair in found.repairs],
-        "moves": [_move_view(move) for move in found.moves],
+        "moves": [move_view(move) for move in found.moves],
     }
 
 
-def evidence_view(found: WeighedEvidence) -> dict[str, Any]:
+def evidence_view(found: WeighedEvidence) -> documents.Evidence:
     row = found.row
     return {
         "id": row.id,
@@ -68,7 +67,7 @@ def evidence_view(found: WeighedEvidence) -> dict[str, Any]:
     }
 
 
-def breaker_view(found: BreakerView) -> dict[str, Any]:
+def breaker_view(found: BreakerView) -> documents.Breaker:
     return {
         "name": found.name,
         "is_open": any(scope.opened_at is not None for scope in found.scopes),
@@ -76,7 +75,7 @@ def breaker_view(found: BreakerView) -> dict[str, Any]:
     }
 
 
-def _scope_view(scope: Scope) -> dict[str, Any]:
+def _scope_view(scope: Scope) -> documents.BreakerScope:
     return {
         "scope": scope.name,
         "is_open": scope.opened_at is not None,
@@ -87,11 +86,11 @@ def _scope_view(scope: Scope) -> dict[str, Any]:
     }
 
 
-def _proposed_view(move: Move) -> dict[str, Any]:
+def _proposed_view(move: Move) -> documents.Proposed:
     return {"to_standing": move.to_standing, "cause": move.reason, "words": move.words}
 
 
-def _way_view(way: Way) -> dict[str, Any]:
+def _way_view(way: Way) -> documents.Way:
     return {
         "by": way.by,
         "to_standing": way.to_standing,
@@ -101,7 +100,7 @@ def _way_view(way: Way) -> dict[str, Any]:
     }
 
 
-def _override_view(override: GpuOverride) -> dict[str, Any]:
+def _override_view(override: GpuOverride) -> documents.Override:
     return {
         "id": override.id,
         "standing": override.standing,
@@ -112,7 +111,7 @@ def _override_view(override: GpuOverride) -> dict[str, Any]:
     }
 
 
-def _holder_view(holder: Holder) -> dict[str, Any]:
+def _holder_view(holder: Holder) -> documents.Holder:
     return {
         "job_id": holder.job_id,
         "job_name": holder.job_name,
@@ -123,7 +122,7 @@ def _holder_view(holder: Holder) -> dict[str, Any]:
     }
 
 
-def _repair_view(repair: Repair) -> dict[str, Any]:
+def _repair_view(repair: Repair) -> documents.Repair:
     return {
         "id": repair.id,
         "gpu_uuid": repair.gpu_uuid,
@@ -138,7 +137,7 @@ def _repair_view(repair: Repair) -> dict[str, Any]:
     }
 
 
-def _move_view(move: GpuStandingChange) -> dict[str, Any]:
+def move_view(move: GpuStandingChange) -> documents.Move:
     return {
         "from": move.origin,
         "to": move.target,

@@ -1,13 +1,12 @@
 """Jobs as the JSON that callers see: their attempts, checkpoints, training and logs."""
 
-from typing import Any
-
 from api.views import time_of
+from muster import documents
 from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank, TrainingStep
 from muster.services.jobs import AttemptView
 
 
-def job_view(job: Job) -> dict[str, Any]:
+def job_view(job: Job) -> documents.Job:
     return {
         "id": job.id,
         "tenant_id": job.tenant_id,
@@ -27,7 +26,7 @@ def job_view(job: Job) -> dict[str, Any]:
     }
 
 
-def attempt_view(view: AttemptView) -> dict[str, Any]:
+def attempt_view(view: AttemptView) -> documents.Attempt:
     attempt = view.attempt
     return {
         "id": attempt.id,
@@ -60,7 +59,7 @@ def attempt_view(view: AttemptView) -> dict[str, Any]:
     }
 
 
-def checkpoint_view(row: Checkpoint) -> dict[str, Any]:
+def checkpoint_view(row: Checkpoint) -> documents.Checkpoint:
     return {
         "id": row.id,
         "attempt_id": row.attempt_id,
@@ -75,7 +74,7 @@ def checkpoint_view(row: Checkpoint) -> dict[str, Any]:
     }
 
 
-def rank_view(row: TrainingRank) -> dict[str, Any]:
+def rank_view(row: TrainingRank) -> documents.Rank:
     return {
         "attempt_id": row.attempt_id,
         "rank": row.rank,
@@ -89,7 +88,7 @@ def rank_view(row: TrainingRank) -> dict[str, Any]:
     }
 
 
-def step_view(row: TrainingStep) -> dict[str, Any]:
+def step_view(row: TrainingStep) -> documents.Step:
     return {
         "attempt_id": row.attempt_id,
         "step": row.step,
@@ -99,7 +98,7 @@ def step_view(row: TrainingStep) -> dict[str, Any]:
     }
 
 
-def log_view(chunk: LogChunk) -> dict[str, Any]:
+def log_view(chunk: LogChunk) -> documents.LogPiece:
     return {
         "position": chunk.position,
         "attempt_id": chunk.attempt_id,

@@ -1,13 +1,14 @@
 """Nodes as the JSON that callers see: in a list, and one in full."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from api.views import cordon_view, gpu_view, time_of
-from muster.db.models import NodeLatest
+from muster.db.models import Cordon, NodeLatest
+from muster.documents import nodes as documents
 from muster.services.nodes import JobOnNode, ListedNode, NodeDetail
 
 
-def node_view(found: ListedNode) -> dict[str, Any]:
+def node_view(found: ListedNode) -> documents.Node:
     """``num_cordons``: the node's own that stand now. ``num_held_gpus``: until they are proved clean."""
     node = found.node
     return {
@@ -27,7 +28,7 @@ def node_view(found: ListedNode) -> dict[str, Any]:
     }
 
 
-def node_detail_view(found: NodeDetail) -> dict[str, Any]:
+def node_detail_view(found: NodeDetail) -> documents.NodeDetail:
     """``path``: the node's place in the tree, widest first. ``agent``: None until its agent has reported."""
     node = found.node
     return {
@@ -41,10 +42,11 @@ def node_detail_view(found: NodeDetail) -> dict[str, Any]:
         "gpus": [gpu_view(listed.gpu, listed.override) for listed in found.gpus],
         "cordons": [cordon_view(cordon) for cordon in found.cordons],
         "jobs": [_job_view(job) for job in found.jobs],
+        "drain": None if found.drain is None else _drain_view(found.drain, found.jobs),
     }
 
 
-def _agent_view(latest: NodeLatest) -> dict[str, Any]:
+def _agent_view(latest: NodeLatest) -> documents.NodeAgent:
     """``clock_skew_s``: when its newest report came, less the agent's own time. Readings are the host's own."""
     readings = latest.readings or {}
     return {
@@ -61,7 +63,19 @@ def _agent_view(latest: NodeLatest) -> dict[str, Any]:
     }
 
 
-def _job_view(job: JobOnNode) -> dict[str, Any]:
+def _drain_view(cordon: Cordon, jobs: Sequence[JobOnNode]) -> documents.Drain:
+    return {
+        "cordon_id": cordon.id,
+        "reason": cordon.reason,
+        "owner": cordon.owner,
+        "began_at": time_of(cordon.created_at),
+        "until": time_of(cordon.until),
+        "jobs_left": [job.job_id for job in jobs],
+        "is_done": not jobs,
+    }
+
+
+def _job_view(job: JobOnNode) -> documents.NodeJob:
     return {
         "job_id": job.job_id,
         "job_name": job.job_name,

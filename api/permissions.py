@@ -11,6 +11,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import iter_route_contexts
 
 from api.authentication import authenticated
+from api.refusals import refusing
+from muster.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from muster.domain.principals import Permission, Principal
 
 _DECLARES: Final = "__muster_declares__"
@@ -34,7 +36,7 @@ def requires(permission: Permission) -> Any:
         principal.require(permission)
         return principal
 
-    return Depends(declaring(check, str(permission)))
+    return Depends(refusing(declaring(check, str(permission)), UnauthenticatedError, ForbiddenError, UnavailableError))
 
 
 def signed_in() -> Any:
@@ -43,7 +45,7 @@ def signed_in() -> Any:
     def check(request: Request) -> Principal:
         return authenticated(request)
 
-    return Depends(declaring(check, "signed in"))
+    return Depends(refusing(declaring(check, "signed in"), UnauthenticatedError, UnavailableError))
 
 
 def public(why: str) -> Any:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, Generic, TypedDict, TypeVar
 
 from fastapi import Query
 
@@ -12,6 +12,7 @@ from muster.domain.principals import Principal
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
 
 T = TypeVar("T")
+V = TypeVar("V")
 _GPU_UUID: Final = re.compile(r"[!-~]{1,128}")
 _NODE_NAME: Final = re.compile(r"[!-~]{1,253}")
 
@@ -28,9 +29,14 @@ def reading(units: UnitOfWorkFactory, principal: Principal, action: str, work: C
         return work(unit)
 
 
-def page_of(
-    found: Sequence[T], limit: int, view: Callable[[T], dict[str, Any]], cursor_behind: Callable[[T], str]
-) -> dict[str, Any]:
+class PageOf(TypedDict, Generic[V]):
+    """As ``documents.Page``, of any kind of item."""
+
+    items: list[V]
+    next_cursor: str | None
+
+
+def page_of(found: Sequence[T], limit: int, view: Callable[[T], V], cursor_behind: Callable[[T], str]) -> PageOf[V]:
     """A page of at most ``limit``. ``found`` holds one more where there is a next page."""
     page = found[:limit]
     next_cursor = cursor_behind(page[-1]) if len(found) > limit else None

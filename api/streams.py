@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ class Broadcast:
             woken.set()
 
 
-def frame(data: dict[str, Any], *, event: str | None = None, position: int | None = None) -> bytes:
+def frame(data: Mapping[str, Any], *, event: str | None = None, position: int | None = None) -> bytes:
     """One event. JSON holds no raw line break, so no text of a tenant can end the frame."""
     lines = []
     if position is not None:
@@ -87,8 +87,17 @@ def frame(data: dict[str, Any], *, event: str | None = None, position: int | Non
 COMMENT: Final = b": still here\n\n"
 
 
-def sse(frames: AsyncIterator[bytes]) -> StreamingResponse:
-    return StreamingResponse(frames, media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
+class EventStream(StreamingResponse):
+    media_type = MEDIA_TYPE
+
+
+def sse(frames: AsyncIterator[bytes]) -> EventStream:
+    return EventStream(frames, headers={"X-Accel-Buffering": "no"})
+
+
+def streaming(words: str) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of a route that answers with a stream."""
+    return {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "description": words}}}}}
 
 
 class Pulse:

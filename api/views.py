@@ -1,8 +1,9 @@
 """Rows as the JSON that callers see. Times are RFC 3339 in UTC; units stand in the names."""
 
 from datetime import datetime
-from typing import Any
+from typing import cast, overload
 
+from muster import documents
 from muster.db.models import (
     ApiKey,
     BurnIn,
@@ -16,11 +17,15 @@ from muster.domain.states import Standing
 from muster.services.reclaims.views import ReclaimView
 
 
+@overload
+def time_of(moment: datetime) -> str: ...
+@overload
+def time_of(moment: datetime | None) -> str | None: ...
 def time_of(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat().replace("+00:00", "Z")
 
 
-def reclaim_view(view: ReclaimView) -> dict[str, Any]:
+def reclaim_view(view: ReclaimView) -> documents.Reclaim:
     """The other tenant's job has no name here, only its tier; what the choice was made by is for operators."""
     row = view.reclaim
     return {
@@ -49,7 +54,7 @@ def reclaim_view(view: ReclaimView) -> dict[str, Any]:
     }
 
 
-def quota_view(row: Quota) -> dict[str, Any]:
+def quota_view(row: Quota) -> documents.Quota:
     return {
         "tenant_id": row.tenant_id,
         "tier": row.tier,
@@ -58,10 +63,11 @@ def quota_view(row: Quota) -> dict[str, Any]:
     }
 
 
-def event_view(event: Event) -> dict[str, Any]:
+def event_view(event: Event) -> documents.Event:
+    """Of an event that has its position; no other is read."""
     return {
         "id": event.id,
-        "position": event.position,
+        "position": cast("int", event.position),
         "at": time_of(event.at),
         "kind": event.kind,
         "subject_type": event.subject_type,
@@ -72,7 +78,12 @@ def event_view(event: Event) -> dict[str, Any]:
     }
 
 
-def key_view(key: ApiKey) -> dict[str, Any]:
+def stretch_of(events: list[documents.Event], after: int) -> documents.EventStretch:
+    """``events`` behind ``after``, and where to go on."""
+    return {"items": events, "next_after": events[-1]["position"] if events else after}
+
+
+def key_view(key: ApiKey) -> documents.Key:
     return {
         "id": key.id,
         "name": key.name,
@@ -88,11 +99,11 @@ def key_view(key: ApiKey) -> dict[str, Any]:
     }
 
 
-def tenant_view(tenant: Tenant) -> dict[str, Any]:
+def tenant_view(tenant: Tenant) -> documents.Tenant:
     return {"id": tenant.id, "name": tenant.name, "created_at": time_of(tenant.created_at)}
 
 
-def cordon_view(cordon: Cordon) -> dict[str, Any]:
+def cordon_view(cordon: Cordon) -> documents.Cordon:
     return {
         "id": cordon.id,
         "node_id": cordon.node_id,
@@ -107,7 +118,7 @@ def cordon_view(cordon: Cordon) -> dict[str, Any]:
     }
 
 
-def burn_in_view(row: BurnIn) -> dict[str, Any]:
+def burn_in_view(row: BurnIn) -> documents.BurnIn:
     """All but the figures, of which there are many."""
     figures = row.figures or {}
     return {
@@ -137,7 +148,7 @@ def burn_in_view(row: BurnIn) -> dict[str, Any]:
     }
 
 
-def gpu_view(gpu: Gpu, override: Standing | None) -> dict[str, Any]:
+def gpu_view(gpu: Gpu, override: Standing | None) -> documents.Gpu:
     return {
         "uuid": gpu.uuid,
         "node_id": gpu.node_id,

@@ -1,6 +1,6 @@
 """The circuit breaker: how much rules have taken out, and closing a scope that stopped them."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -12,6 +12,7 @@ from api.dependencies import dependencies_of
 from api.gpu_views import breaker_view
 from api.permissions import requires
 from api.reading import reading
+from muster import documents
 from muster.domain.errors import NotFoundError
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
@@ -20,7 +21,7 @@ from muster.services import breakers
 router = APIRouter(tags=["fleet"])
 
 
-class Closing(StrictModel):
+class BreakerClosing(StrictModel):
     """``scope``: an open one, as ``GET /v1/breakers`` names it, such as ``fleet`` or ``rack:r1``."""
 
     scope: Annotated[Text, Field(min_length=1, max_length=500)]
@@ -28,17 +29,21 @@ class Closing(StrictModel):
 
 
 @router.get("/breakers")
-def list_breakers(request: Request, principal: Annotated[Principal, requires(Permission.GPU_READ)]) -> dict[str, Any]:
+def list_breakers(
+    request: Request, principal: Annotated[Principal, requires(Permission.GPU_READ)]
+) -> documents.BreakerPage:
     """Each breaker with its scopes: open ones first, then the fullest."""
     found = reading(dependencies_of(request).units, principal, breakers.READ, breakers.list_breakers)
     return {"items": [breaker_view(each) for each in found], "next_cursor": None}
 
 
-@router.post("/breakers/{name}/close", openapi_extra=described_by(Closing))
+@router.post(
+    "/breakers/{name}/close", response_model=documents.ChangedBreaker, openapi_extra=described_by(BreakerClosing)
+)
 def close_breaker(
     name: str,
     principal: Annotated[Principal, requires(Permission.GPU_WRITE)],
-    asked: Annotated[Closing, json_body(Closing)],
+    asked: Annotated[BreakerClosing, json_body(BreakerClosing)],
     change: Changing,
 ) -> JSONResponse:
     """Let rules act in a scope again. Moves that waited for it are made within a minute."""

@@ -2,29 +2,30 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from api.bodies import described_by, json_body, wire_body
+from api.bodies import described_by, described_by_wire, json_body, wire_body
 from api.changes import Answer, Changing
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import Limit, NodeNamed, page_of, reading, require_id
 from api.views import burn_in_view
+from muster import documents
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import BurnInOutcome, BurnInState
 from muster.domain.strict import StrictModel, Text
 from muster.services.burn_ins import hosts, orders
-from muster.services.burn_ins.reading import READ, get, list_burn_ins
+from muster.services.burn_ins import reading as reading_burn_ins
 from muster.services.unit_of_work import UnitOfWork, retrying
-from muster.wire.burn_in import AskRequest, BurnInReport
+from muster.wire.burn_in import AskAnswer, AskRequest, BurnInAnswer, BurnInReport
 from muster.wire.host import WireAnswer
 
 router = APIRouter()
@@ -38,7 +39,7 @@ class WantedBurnIn(StrictModel):
 
 
 @router.get("/burn-ins", tags=["fleet"])
-def list_all(
+def list_burn_ins(
     request: Request,
     principal: Reader,
     gpu: Named = None,
@@ -47,7 +48,7 @@ def list_all(
     outcome: Annotated[list[BurnInOutcome] | None, Query(max_length=10)] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
-) -> dict[str, Any]:
+) -> documents.BurnInPage:
     """The newest order first, without figures; ``next_cursor`` is null on the last page."""
     dependencies = dependencies_of(request)
     states, outcomes = sorted(state or []), sorted(outcome or [])
@@ -59,8 +60,8 @@ def list_all(
     found = reading(
         dependencies.units,
         principal,
-        READ,
-        lambda unit: list_burn_ins(
+        reading_burn_ins.READ,
+        lambda unit: reading_burn_ins.list_burn_ins(
             unit,
             gpu_uuid=None if gpu is None else GpuUuid(gpu),
             node=node,
@@ -79,15 +80,26 @@ def list_all(
 
 
 @router.get("/burn-ins/{burn_in_id}", tags=["fleet"])
-def show(burn_in_id: str, request: Request, principal: Reader) -> dict[str, Any]:
+def show_burn_in(burn_in_id: str, request: Request, principal: Reader) -> documents.BurnInDetail:
     """One with all that it measured."""
     found_id = require_id("burn_in", burn_in_id)
-    row = reading(dependencies_of(request).units, principal, READ, lambda unit: get(unit, found_id))
+    row = reading(
+        dependencies_of(request).units,
+        principal,
+        reading_burn_ins.READ,
+        lambda unit: reading_burn_ins.get(unit, found_id),
+    )
     return {**burn_in_view(row), "figures": row.figures}
 
 
-@router.post("/gpus/{uuid}/burn-in", status_code=201, tags=["fleet"], openapi_extra=described_by(WantedBurnIn))
-def order(
+@router.post(
+    "/gpus/{uuid}/burn-in",
+    response_model=documents.OrderedBurnIn,
+    status_code=201,
+    tags=["fleet"],
+    openapi_extra=described_by(WantedBurnIn),
+)
+def order_burn_in(
     uuid: str,
     principal: Annotated[Principal, requires(Permission.GPU_WRITE)],
     wanted: Annotated[WantedBurnIn, json_body(WantedBurnIn)],
@@ -104,14 +116,24 @@ def order(
     )
 
 
-@router.post("/hosts/self/burn-ins/ask", tags=["hosts"], response_model=None)
-def ask(request: Request, node: Node, message: Annotated[AskRequest, wire_body(AskRequest)]) -> Response:
+@router.post(
+    "/hosts/self/burn-ins/ask",
+    tags=["hosts"],
+    response_model=None,
+    openapi_extra=described_by_wire(AskRequest, AskAnswer),
+)
+def ask_for_burn_ins(request: Request, node: Node, message: Annotated[AskRequest, wire_body(AskRequest)]) -> Response:
     """What this node is to burn in now. Who asks runs nothing: what it was given and has not reported comes again."""
     return _wire(request, node, hosts.ASK, lambda unit: hosts.ask(unit, message))
 
 
-@router.post("/hosts/self/burn-ins/{burn_in_id}/report", tags=["hosts"], response_model=None)
-def report(
+@router.post(
+    "/hosts/self/burn-ins/{burn_in_id}/report",
+    tags=["hosts"],
+    response_model=None,
+    openapi_extra=described_by_wire(BurnInReport, BurnInAnswer),
+)
+def report_burn_in(
     burn_in_id: str, request: Request, node: Node, message: Annotated[BurnInReport, wire_body(BurnInReport)]
 ) -> Response:
     """Figures, or why there are none; a repeated report has no effect."""

@@ -1,7 +1,7 @@
 """Cordons."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -13,6 +13,7 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.views import cordon_view
+from muster import documents
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
@@ -31,11 +32,11 @@ class NewCordon(StrictModel):
     until: Annotated[AwareDatetime, Field(strict=False)] | None = None
 
 
-class Release(StrictModel):
+class CordonRelease(StrictModel):
     reason: Reason | None = None
 
 
-@router.post("/cordons", status_code=201, openapi_extra=described_by(NewCordon))
+@router.post("/cordons", response_model=documents.ChangedCordon, status_code=201, openapi_extra=described_by(NewCordon))
 def create_cordon(
     principal: Annotated[Principal, requires(Permission.NODE_WRITE)],
     wanted: Annotated[NewCordon, json_body(NewCordon)],
@@ -53,11 +54,13 @@ def create_cordon(
     )
 
 
-@router.post("/cordons/{cordon_id}/release", openapi_extra=described_by(Release))
+@router.post(
+    "/cordons/{cordon_id}/release", response_model=documents.ChangedCordon, openapi_extra=described_by(CordonRelease)
+)
 def release_cordon(
     cordon_id: str,
     principal: Annotated[Principal, requires(Permission.NODE_WRITE)],
-    wanted: Annotated[Release, json_body(Release)],
+    wanted: Annotated[CordonRelease, json_body(CordonRelease)],
     change: Changing,
 ) -> JSONResponse:
     """End a cordon; twice is the same as once."""
@@ -71,7 +74,9 @@ def release_cordon(
 
 
 @router.get("/cordons")
-def list_cordons(request: Request, principal: Annotated[Principal, requires(Permission.NODE_READ)]) -> dict[str, Any]:
+def list_cordons(
+    request: Request, principal: Annotated[Principal, requires(Permission.NODE_READ)]
+) -> documents.CordonPage:
     """The cordons that stand now."""
     found = reading(dependencies_of(request).units, principal, cordons.READ, cordons.list_open)
     return {"items": [cordon_view(cordon) for cordon in found], "next_cursor": None}

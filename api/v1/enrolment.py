@@ -9,22 +9,26 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from api.address_limit import limited_by
-from api.bodies import described_by, json_body, wire_body
+from api.bodies import described_by, described_by_wire, json_body, wire_body
 from api.changes import Answer, Changing
 from api.dependencies import dependencies_of
 from api.permissions import public, requires
 from api.problems import request_id_of
 from api.reading import require_id
+from api.refusals import refusing_also
 from api.views import time_of
+from muster import documents
+from muster.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import Line, StrictModel
 from muster.services import enrolment, join_tokens, node_tokens
 from muster.services.unit_of_work import UnitOfWork
-from muster.wire.enrolment import EnrolRequest, TokenRequest
+from muster.wire.enrolment import EnrolAnswer, EnrolRequest, TokenAnswer, TokenRequest
 from muster.wire.host import WireAnswer
 
 router = APIRouter(tags=["enrolment"])
+_CREDENTIAL = refusing_also(UnauthenticatedError, ForbiddenError, UnavailableError)
 
 
 class WantedJoinToken(StrictModel):
@@ -36,7 +40,9 @@ class WantedJoinToken(StrictModel):
     rack: Line | None = None
 
 
-@router.post("/join-tokens", status_code=201, openapi_extra=described_by(WantedJoinToken))
+@router.post(
+    "/join-tokens", response_model=documents.JoinToken, status_code=201, openapi_extra=described_by(WantedJoinToken)
+)
 def create_join_token(
     principal: Annotated[Principal, requires(Permission.NODE_WRITE)],
     wanted: Annotated[WantedJoinToken, json_body(WantedJoinToken)],
@@ -69,7 +75,8 @@ def create_join_token(
 @router.post(
     "/enrol",
     response_model=None,
-    dependencies=[public("the join token in the body is the credential"), limited_by("joining")],
+    openapi_extra=described_by_wire(EnrolRequest, EnrolAnswer),
+    dependencies=[public("the join token in the body is the credential"), limited_by("joining"), _CREDENTIAL],
 )
 def enrol(request: Request, message: Annotated[EnrolRequest, wire_body(EnrolRequest)]) -> Response:
     """Exchange a join token, once, for a node. The same host may repeat its own request."""
@@ -81,7 +88,8 @@ def enrol(request: Request, message: Annotated[EnrolRequest, wire_body(EnrolRequ
 @router.post(
     "/nodes/{node_id}/token",
     response_model=None,
-    dependencies=[public("the signature in the body is the credential"), limited_by("joining")],
+    openapi_extra=described_by_wire(TokenRequest, TokenAnswer),
+    dependencies=[public("the signature in the body is the credential"), limited_by("joining"), _CREDENTIAL],
 )
 def issue_token(node_id: str, request: Request, message: Annotated[TokenRequest, wire_body(TokenRequest)]) -> Response:
     """A token for an hour, against a signature by the node's own key."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
@@ -11,31 +11,39 @@ from starlette.concurrency import run_in_threadpool
 from api.dependencies import AppDependencies, dependencies_of
 from api.permissions import requires
 from api.reading import After, Limit
-from api.streams import COMMENT, Broadcast, Pulse, frame, sse
-from api.views import event_view
+from api.refusals import refusing_also
+from api.streams import COMMENT, Broadcast, EventStream, Pulse, frame, sse, streaming
+from api.views import event_view, stretch_of
+from muster import documents
 from muster.db.models import Event
 from muster.db.repositories.events import events_after, newest_position, oldest_position
 from muster.domain.errors import CursorExpiredError
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter(tags=["events"])
+_EXPIRING = refusing_also(CursorExpiredError)
 STREAM_PAGE: Final = 200
 WAIT_S: Final = 5.0
 
 
-@router.get("/events")
+@router.get("/events", dependencies=[_EXPIRING])
 def list_events(
     request: Request,
     principal: Annotated[Principal, requires(Permission.EVENT_READ)],
     after: After = 0,
     limit: Limit = 50,
-) -> dict[str, Any]:
+) -> documents.EventStretch:
     """Events behind a position, in order; a tenant sees its own."""
     found = _page(dependencies_of(request), principal, after, limit)
-    return {"items": [event_view(event) for event in found], "next_after": found[-1].position if found else after}
+    return stretch_of([event_view(event) for event in found], after)
 
 
-@router.get("/events/stream", response_model=None)
+@router.get(
+    "/events/stream",
+    response_class=EventStream,
+    responses=streaming("Each frame's data is an Event; its id is the position."),
+    dependencies=[_EXPIRING],
+)
 async def stream_events(
     request: Request,
     principal: Annotated[Principal, requires(Permission.EVENT_READ)],

@@ -10,19 +10,20 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import NodeNamed, page_of, reading
 from api.views import gpu_view
+from muster import documents
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Standing
-from muster.services import fleet
-from muster.services.gpu_lists import GpuFilter, list_gpus
+from muster.services import fleet, gpu_lists
+from muster.services.gpu_lists import GpuFilter
 
 router = APIRouter(tags=["fleet"])
 Printable = Annotated[str | None, Query(max_length=128, pattern=r"^[ -~]+$")]
 GPUS_A_PAGE = 1000
 
 
-@router.get("/gpus")
-def list_all_gpus(
+@router.get("/gpus", response_model=documents.GpuPage)
+def list_gpus(
     request: Request,
     principal: Annotated[Principal, requires(Permission.GPU_READ)],
     standing: Annotated[list[Standing] | None, Query(max_length=10)] = None,
@@ -46,7 +47,7 @@ def list_all_gpus(
         dependencies.units,
         principal,
         fleet.READ,
-        lambda unit: list_gpus(unit, wanted, after=after, limit=limit + 1),
+        lambda unit: gpu_lists.list_gpus(unit, wanted, after=after, limit=limit + 1),
     )
     page = page_of(
         found,

@@ -1,7 +1,7 @@
 """One GPU: what is known of it and why, and what an operator does about it."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
@@ -14,6 +14,7 @@ from api.dependencies import dependencies_of
 from api.gpu_views import evidence_view, gpu_detail_view
 from api.permissions import requires
 from api.reading import Limit, page_of, reading, require_gpu_uuid, require_id
+from muster import documents
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.principals import Permission, Principal
 from muster.domain.repairs import RepairAction
@@ -43,7 +44,7 @@ class NewRepair(Asked):
     fault_group: Name | None = None
 
 
-@router.get("/gpus/{uuid}")
+@router.get("/gpus/{uuid}", response_model=documents.GpuDetail)
 def show_gpu(uuid: str, request: Request, principal: Reader) -> Response:
     """One GPU: score, evidence, what would bring it back, cordons, who holds it, repairs, moves."""
     found_uuid = require_gpu_uuid(uuid)
@@ -60,7 +61,7 @@ def list_evidence(
     principal: Reader,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
-) -> dict[str, Any]:
+) -> documents.EvidencePage:
     """All that was ever found about it, the newest first; ``points`` is what it takes off the score now."""
     dependencies = dependencies_of(request)
     found_uuid = require_gpu_uuid(uuid)
@@ -80,7 +81,11 @@ def list_evidence(
     )
 
 
-@router.post("/gpus/{uuid}/evidence/{evidence_id}/dismiss", openapi_extra=described_by(Asked))
+@router.post(
+    "/gpus/{uuid}/evidence/{evidence_id}/dismiss",
+    response_model=documents.ChangedGpu,
+    openapi_extra=described_by(Asked),
+)
 def dismiss_evidence(
     uuid: str,
     evidence_id: str,
@@ -98,7 +103,7 @@ def dismiss_evidence(
     return _changed(change, principal, interventions.DISMISS, uuid, if_match, work)
 
 
-@router.post("/gpus/{uuid}/retire", openapi_extra=described_by(Asked))
+@router.post("/gpus/{uuid}/retire", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
 def retire_gpu(
     uuid: str,
     principal: Operator,
@@ -114,7 +119,7 @@ def retire_gpu(
     return _changed(change, principal, interventions.RETIRE, uuid, if_match, work)
 
 
-@router.post("/gpus/{uuid}/reinstate", openapi_extra=described_by(Asked))
+@router.post("/gpus/{uuid}/reinstate", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
 def reinstate_gpu(
     uuid: str,
     principal: Operator,
@@ -130,7 +135,7 @@ def reinstate_gpu(
     return _changed(change, principal, interventions.REINSTATE, uuid, if_match, work)
 
 
-@router.post("/gpus/{uuid}/repair", openapi_extra=described_by(NewRepair))
+@router.post("/gpus/{uuid}/repair", response_model=documents.ChangedGpu, openapi_extra=described_by(NewRepair))
 def start_repair(
     uuid: str,
     principal: Operator,
@@ -153,7 +158,7 @@ def start_repair(
     return _changed(change, principal, interventions.START_REPAIR, uuid, if_match, work)
 
 
-@router.post("/gpus/{uuid}/repair/finish", openapi_extra=described_by(Asked))
+@router.post("/gpus/{uuid}/repair/finish", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
 def finish_repair(
     uuid: str,
     principal: Operator,
@@ -169,7 +174,7 @@ def finish_repair(
     return _changed(change, principal, interventions.END_REPAIR, uuid, if_match, work)
 
 
-@router.post("/gpus/{uuid}/repair/fail", openapi_extra=described_by(Asked))
+@router.post("/gpus/{uuid}/repair/fail", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
 def fail_repair(
     uuid: str,
     principal: Operator,

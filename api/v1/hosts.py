@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.bodies import wire_body
+from api.bodies import described_by_wire, wire_body
 from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import require_id
@@ -15,8 +15,18 @@ from muster.domain.ids import AttemptId
 from muster.domain.principals import Permission, Principal
 from muster.services import hosts, training
 from muster.services.unit_of_work import UnitOfWork, retrying
-from muster.wire.host import ClaimRequest, HeartbeatRequest, LogBatch, ReportBatch, WireAnswer
-from muster.wire.training import TrainBatch
+from muster.wire.host import (
+    ClaimAnswer,
+    ClaimRequest,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    LogAnswer,
+    LogBatch,
+    ReportAnswer,
+    ReportBatch,
+    WireAnswer,
+)
+from muster.wire.training import TrainAnswer, TrainBatch
 
 router = APIRouter(prefix="/hosts/self", tags=["hosts"])
 Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
@@ -34,7 +44,7 @@ def _run(
     return Response(msgspec.json.encode(retrying(once)), media_type="application/json")
 
 
-@router.post("/heartbeat", response_model=None)
+@router.post("/heartbeat", response_model=None, openapi_extra=described_by_wire(HeartbeatRequest, HeartbeatAnswer))
 def heartbeat(
     request: Request, node: Node, message: Annotated[HeartbeatRequest, wire_body(HeartbeatRequest)]
 ) -> Response:
@@ -42,7 +52,9 @@ def heartbeat(
     return _run(request, node, hosts.HEARTBEAT, lambda unit: hosts.heartbeat(unit, message), quiet=True)
 
 
-@router.post("/attempts/{attempt_id}/claim", response_model=None)
+@router.post(
+    "/attempts/{attempt_id}/claim", response_model=None, openapi_extra=described_by_wire(ClaimRequest, ClaimAnswer)
+)
 def claim(
     attempt_id: str, request: Request, node: Node, message: Annotated[ClaimRequest, wire_body(ClaimRequest)]
 ) -> Response:
@@ -51,8 +63,10 @@ def claim(
     return _run(request, node, hosts.CLAIM, lambda unit: hosts.claim(unit, found_id, message))
 
 
-@router.post("/attempts/{attempt_id}/reports", response_model=None)
-def report(
+@router.post(
+    "/attempts/{attempt_id}/reports", response_model=None, openapi_extra=described_by_wire(ReportBatch, ReportAnswer)
+)
+def report_attempt(
     attempt_id: str, request: Request, node: Node, message: Annotated[ReportBatch, wire_body(ReportBatch)]
 ) -> Response:
     """What happened to the host's part; a repeated fact has no effect."""
@@ -60,7 +74,7 @@ def report(
     return _run(request, node, hosts.REPORT, lambda unit: hosts.report(unit, found_id, message))
 
 
-@router.post("/attempts/{attempt_id}/logs", response_model=None)
+@router.post("/attempts/{attempt_id}/logs", response_model=None, openapi_extra=described_by_wire(LogBatch, LogAnswer))
 def store_logs(
     attempt_id: str, request: Request, node: Node, message: Annotated[LogBatch, wire_body(LogBatch)]
 ) -> Response:
@@ -69,7 +83,9 @@ def store_logs(
     return _run(request, node, hosts.LOGS, lambda unit: hosts.store_logs(unit, found_id, message), quiet=True)
 
 
-@router.post("/attempts/{attempt_id}/training", response_model=None)
+@router.post(
+    "/attempts/{attempt_id}/training", response_model=None, openapi_extra=described_by_wire(TrainBatch, TrainAnswer)
+)
 def take_training(
     attempt_id: str, request: Request, node: Node, message: Annotated[TrainBatch, wire_body(TrainBatch)]
 ) -> Response:

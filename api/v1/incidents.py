@@ -1,6 +1,6 @@
 """Incidents: what wants a person, and the person's word that it is seen to."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
@@ -13,6 +13,7 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import Limit, page_of, reading, require_id
 from api.views import time_of
+from muster import documents
 from muster.db.models import Incident
 from muster.domain.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState
 from muster.domain.principals import Permission, Principal
@@ -23,7 +24,7 @@ router = APIRouter(tags=["fleet"])
 Reader = Annotated[Principal, requires(Permission.INCIDENT_READ)]
 
 
-class Closing(StrictModel):
+class IncidentClosing(StrictModel):
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
 
 
@@ -38,7 +39,7 @@ def list_incidents(
     ] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
-) -> dict[str, Any]:
+) -> documents.IncidentPage:
     """The newest first; ``next_cursor`` is null on the last page."""
     dependencies = dependencies_of(request)
     kinds = sorted(kind or [])
@@ -58,18 +59,22 @@ def list_incidents(
 
 
 @router.get("/incidents/{incident_id}")
-def show_incident(incident_id: str, request: Request, principal: Reader) -> dict[str, Any]:
+def show_incident(incident_id: str, request: Request, principal: Reader) -> documents.Incident:
     """One with all that its kind says of it."""
     found_id = require_id("incident", incident_id)
     units = dependencies_of(request).units
     return incident_view(reading(units, principal, incidents.READ, lambda unit: incidents.get(unit, found_id)))
 
 
-@router.post("/incidents/{incident_id}/close", openapi_extra=described_by(Closing))
+@router.post(
+    "/incidents/{incident_id}/close",
+    response_model=documents.ChangedIncident,
+    openapi_extra=described_by(IncidentClosing),
+)
 def close_incident(
     incident_id: str,
     principal: Annotated[Principal, requires(Permission.INCIDENT_WRITE)],
-    asked: Annotated[Closing, json_body(Closing)],
+    asked: Annotated[IncidentClosing, json_body(IncidentClosing)],
     change: Changing,
 ) -> JSONResponse:
     """It is seen to; twice is the same as once. One that a rule closes is refused, with the way to close it."""
@@ -82,7 +87,7 @@ def close_incident(
     )
 
 
-def incident_view(row: Incident) -> dict[str, Any]:
+def incident_view(row: Incident) -> documents.Incident:
     """``closes``: how one closes that no person may close by hand."""
     is_open = row.closed_at is None
     return {

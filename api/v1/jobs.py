@@ -17,8 +17,9 @@ from api.dependencies import AppDependencies, dependencies_of
 from api.job_views import attempt_view, job_view, log_view
 from api.permissions import requires
 from api.reading import After, Limit, page_of, reading, require_id
-from api.streams import COMMENT, Pulse, frame, sse
-from api.views import event_view
+from api.streams import COMMENT, Pulse, frame, sse, streaming
+from api.views import event_view, stretch_of
+from muster import documents
 from muster.db.models import Job
 from muster.db.repositories.events import events_after
 from muster.domain.ids import JobId, TenantId
@@ -43,7 +44,7 @@ class Cancellation(StrictModel):
     reason: Annotated[Text, Field(max_length=500)] | None = None
 
 
-class Release(StrictModel):
+class JobRelease(StrictModel):
     reason: Annotated[Text, Field(max_length=500)] | None = None
 
 
@@ -51,7 +52,7 @@ def _answer(job: Job, status: int = 200) -> Answer:
     return Answer(job_view(job), status, etag_of(job.version), f"/v1/jobs/{job.id}" if status == 201 else None)
 
 
-@router.post("/jobs", status_code=201, openapi_extra=described_by(JobSubmission))
+@router.post("/jobs", response_model=documents.ChangedJob, status_code=201, openapi_extra=described_by(JobSubmission))
 def submit_job(
     principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
     submission: Annotated[JobSubmission, json_body(JobSubmission)],
@@ -77,7 +78,7 @@ def list_jobs(
     name: Annotated[Name | None, Query()] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
-) -> dict[str, Any]:
+) -> documents.JobPage:
     """Newest first; ``next_cursor`` is null on the last page."""
     dependencies = dependencies_of(request)
     states = sorted(state or [])
@@ -107,7 +108,9 @@ def list_jobs(
     )
 
 
-@router.get("/jobs/{job_id}")
+@router.get(
+    "/jobs/{job_id}", response_model=documents.JobDetail, responses={304: {"description": "As If-None-Match says"}}
+)
 def show_job(
     job_id: str,
     request: Request,
@@ -128,7 +131,7 @@ def show_job(
     return JSONResponse(body, headers={"ETag": etag})
 
 
-@router.post("/jobs/{job_id}/cancel", openapi_extra=described_by(Cancellation))
+@router.post("/jobs/{job_id}/cancel", response_model=documents.ChangedJob, openapi_extra=described_by(Cancellation))
 def cancel_job(
     job_id: str,
     principal: Annotated[Principal, requires(Permission.JOB_CANCEL)],
@@ -147,11 +150,11 @@ def cancel_job(
     )
 
 
-@router.post("/jobs/{job_id}/release", openapi_extra=described_by(Release))
+@router.post("/jobs/{job_id}/release", response_model=documents.ChangedJob, openapi_extra=described_by(JobRelease))
 def release_job(
     job_id: str,
     principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
-    wanted: Annotated[Release, json_body(Release)],
+    wanted: Annotated[JobRelease, json_body(JobRelease)],
     change: Changing,
 ) -> JSONResponse:
     """Out of HELD, back into the queue; a suspect program is released by an operator alone."""
@@ -166,17 +169,21 @@ def job_events(
     principal: Annotated[Principal, requires(Permission.EVENT_READ)],
     after: After = 0,
     limit: Limit = 50,
-) -> dict[str, Any]:
+) -> documents.EventStretch:
     """What happened to the job itself, in the order of positions."""
     found_id = JobId(require_id("job", job_id))
     units = dependencies_of(request).units
     reading(units, principal, jobs.READ, lambda unit: jobs.get(unit, found_id))
     with units.read() as session:
         found = events_after(session, after, limit=limit, subject_id=found_id)
-    return {"items": [event_view(event) for event in found], "next_after": found[-1].position if found else after}
+    return stretch_of([event_view(event) for event in found], after)
 
 
-@router.get("/jobs/{job_id}/logs", response_model=None)
+@router.get(
+    "/jobs/{job_id}/logs",
+    response_model=documents.LogStretch,
+    responses=streaming("With `follow`: each frame `log` holds a LogPiece; the frame `end` ends it."),
+)
 async def job_logs(
     job_id: str,
     request: Request,

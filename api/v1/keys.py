@@ -11,7 +11,10 @@ from api.changes import Answer, Changing, etag_of, version_in
 from api.dependencies import dependencies_of
 from api.permissions import requires, signed_in
 from api.reading import reading, require_id
+from api.refusals import refusing_also
 from api.views import key_view
+from muster import documents
+from muster.domain.errors import PreconditionRequiredError
 from muster.domain.ids import KeyId, NodeId, TenantId
 from muster.domain.principals import ROLE_PERMISSIONS, Permission, Principal, Role
 from muster.domain.strict import Name, StrictModel, Text
@@ -28,7 +31,7 @@ class NewApiKey(StrictModel):
     expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
 
 
-@router.post("/keys", status_code=201, openapi_extra=described_by(NewApiKey))
+@router.post("/keys", response_model=documents.CreatedKey, status_code=201, openapi_extra=described_by(NewApiKey))
 def create_key(
     principal: Annotated[Principal, requires(Permission.KEY_WRITE)],
     wanted: Annotated[NewApiKey, json_body(NewApiKey)],
@@ -54,19 +57,21 @@ def create_key(
 
 
 @router.get("/keys")
-def list_keys(request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]) -> dict[str, Any]:
+def list_keys(request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]) -> documents.KeyPage:
     found = reading(dependencies_of(request).units, principal, keys.READ, keys.list_keys)
     return {"items": [key_view(key) for key in found], "next_cursor": None}
 
 
-@router.get("/keys/{key_id}")
+@router.get("/keys/{key_id}", response_model=documents.Key)
 def show_key(key_id: str, request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]) -> Response:
     found_id = KeyId(require_id("key", key_id))
     key = reading(dependencies_of(request).units, principal, keys.READ, lambda unit: keys.get(unit, found_id))
     return JSONResponse(key_view(key), headers={"ETag": etag_of(key.version)})
 
 
-@router.delete("/keys/{key_id}")
+@router.delete(
+    "/keys/{key_id}", response_model=documents.ChangedKey, dependencies=[refusing_also(PreconditionRequiredError)]
+)
 def revoke_key(
     key_id: str,
     principal: Annotated[Principal, requires(Permission.KEY_WRITE)],
@@ -85,7 +90,7 @@ def revoke_key(
 
 
 @router.get("/whoami")
-def whoami(principal: Annotated[Principal, signed_in()]) -> dict[str, Any]:
+def whoami(principal: Annotated[Principal, signed_in()]) -> documents.Whoami:
     """Who this key acts as, and what it may do."""
     return {
         "name": principal.name,

@@ -1,6 +1,6 @@
 """Nodes: by the page, and one with its GPUs, cordons and who runs there."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
@@ -11,6 +11,7 @@ from api.dependencies import dependencies_of
 from api.node_views import node_detail_view, node_view
 from api.permissions import requires
 from api.reading import page_of, reading, require_node
+from muster import documents
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Contact
 from muster.services import nodes
@@ -32,7 +33,7 @@ def list_nodes(
     cordoned: Annotated[bool | None, Query(description="only those with a cordon of their own, or without one")] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Annotated[int, Query(ge=1, le=NODES_A_PAGE, description="how many items a page holds")] = NODES_A_PAGE,
-) -> dict[str, Any]:
+) -> documents.NodePage:
     """By name, with their GPUs counted by standing; ``next_cursor`` is null on the last page."""
     dependencies = dependencies_of(request)
     contacts = sorted(contact or [])
@@ -52,7 +53,7 @@ def list_nodes(
     )
 
 
-@router.get("/nodes/{node_id}")
+@router.get("/nodes/{node_id}", response_model=documents.NodeDetail)
 def show_node(node_id: str, request: Request, principal: Reader) -> Response:
     """One node, by its id or its name: place, contact, agent, GPUs, cordons, and the jobs that have GPUs there."""
     named = require_node(node_id)

@@ -1,6 +1,6 @@
 """Persons who sign in to the console."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -12,6 +12,7 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.views import time_of
+from muster import documents
 from muster.db.models import Person
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal, Role
@@ -27,7 +28,9 @@ class NewPerson(StrictModel):
     tenant_id: Text | None = None
 
 
-@router.post("/persons", status_code=201, openapi_extra=described_by(NewPerson))
+@router.post(
+    "/persons", response_model=documents.PersonWithPassword, status_code=201, openapi_extra=described_by(NewPerson)
+)
 def create_person(
     principal: Annotated[Principal, requires(Permission.KEY_WRITE)],
     wanted: Annotated[NewPerson, json_body(NewPerson)],
@@ -44,12 +47,14 @@ def create_person(
 
 
 @router.get("/persons")
-def list_persons(request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]) -> dict[str, Any]:
+def list_persons(
+    request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]
+) -> documents.PersonPage:
     found = reading(dependencies_of(request).units, principal, persons.READ, persons.list_persons)
     return {"items": [person_view(person) for person in found], "next_cursor": None}
 
 
-@router.post("/persons/{person_id}/reset-password")
+@router.post("/persons/{person_id}/reset-password", response_model=documents.PersonWithPassword)
 def reset_password(
     person_id: str, principal: Annotated[Principal, requires(Permission.KEY_WRITE)], change: Changing
 ) -> JSONResponse:
@@ -63,7 +68,7 @@ def reset_password(
     )
 
 
-@router.post("/persons/{person_id}/disable")
+@router.post("/persons/{person_id}/disable", response_model=documents.ChangedPerson)
 def disable_person(
     person_id: str, principal: Annotated[Principal, requires(Permission.KEY_WRITE)], change: Changing
 ) -> JSONResponse:
@@ -77,7 +82,7 @@ def disable_person(
     )
 
 
-def person_view(person: Person) -> dict[str, Any]:
+def person_view(person: Person) -> documents.Person:
     return {
         "id": person.id,
         "name": person.name,
@@ -88,5 +93,5 @@ def person_view(person: Person) -> dict[str, Any]:
     }
 
 
-def _with_password(made: persons.NewPassword) -> dict[str, Any]:
+def _with_password(made: persons.NewPassword) -> dict[str, object]:
     return {**person_view(made.person), "password": made.password}

@@ -1,6 +1,6 @@
 """Quotas: how many GPUs a tenant may hold in a tier."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -12,6 +12,7 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.views import quota_view
+from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
@@ -27,7 +28,9 @@ class Ceiling(StrictModel):
     reason: Annotated[Text, Field(min_length=1, max_length=500)]
 
 
-@router.put("/tenants/{tenant_id}/quotas/{tier}", openapi_extra=described_by(Ceiling))
+@router.put(
+    "/tenants/{tenant_id}/quotas/{tier}", response_model=documents.ChangedQuota, openapi_extra=described_by(Ceiling)
+)
 def set_quota(
     tenant_id: str,
     tier: str,
@@ -48,7 +51,7 @@ def set_quota(
 @router.get("/tenants/{tenant_id}/quotas")
 def list_quotas(
     tenant_id: str, request: Request, principal: Annotated[Principal, requires(Permission.TENANT_READ)]
-) -> dict[str, Any]:
+) -> documents.QuotaPage:
     """A tenant's ceilings; a tier that is not listed has none."""
     found_id = TenantId(require_id("tenant", tenant_id))
     units = dependencies_of(request).units

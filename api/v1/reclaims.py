@@ -1,7 +1,7 @@
 """Reclaims: who gives GPUs back, for whom, until when, and what became of the work."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
@@ -10,6 +10,7 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import Limit, page_of, reading, require_id
 from api.views import reclaim_view
+from muster import documents
 from muster.domain.ids import JobId, ReclaimId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import ReclaimState
@@ -27,7 +28,7 @@ def list_reclaims(
     job_id: Annotated[str | None, Query(max_length=64, description="the victim's job or the beneficiary")] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
-) -> dict[str, Any]:
+) -> documents.ReclaimPage:
     """Newest first. A tenant sees its own side of its own; ``next_cursor`` is null on the last page."""
     dependencies = dependencies_of(request)
     states = sorted(state or [])
@@ -59,7 +60,7 @@ def list_reclaims(
 @router.get("/reclaims/{reclaim_id}")
 def show_reclaim(
     reclaim_id: str, request: Request, principal: Annotated[Principal, requires(Permission.JOB_READ)]
-) -> dict[str, Any]:
+) -> documents.Reclaim:
     """One reclaim with its deadline, reason and outcome."""
     found_id = ReclaimId(require_id("reclaim", reclaim_id))
     units = dependencies_of(request).units

@@ -1,16 +1,17 @@
 """Health, figures, the pages that problems point to, and the documents of this API: all of it works offline."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from sqlalchemy import text
 
 from api.dependencies import dependencies_of
 from api.documents import documentation_page
 from api.permissions import public, requires
-from muster import __version__
+from api.refusals import refusing_also
+from muster import __version__, documents
 from muster.db import migrate
 from muster.domain.errors import REGISTRY, NotFoundError, UnavailableError
 from muster.domain.principals import Permission, Principal
@@ -23,12 +24,15 @@ CSP: Final = (
 
 
 @router.get("/healthz", dependencies=[public("a load balancer asks whether the process lives")])
-def healthz() -> dict[str, str]:
+def healthz() -> documents.Health:
     return {"status": "ok", "version": __version__}
 
 
-@router.get("/readyz", dependencies=[public("a load balancer asks whether requests can be served")])
-def readyz(request: Request) -> dict[str, str]:
+@router.get(
+    "/readyz",
+    dependencies=[public("a load balancer asks whether requests can be served"), refusing_also(UnavailableError)],
+)
+def readyz(request: Request) -> documents.Health:
     """The database answers and is at this version's revision; 503 otherwise."""
     with dependencies_of(request).units.read() as session:
         revision = session.scalar(text("SELECT version_num FROM alembic_version"))
@@ -38,14 +42,14 @@ def readyz(request: Request) -> dict[str, str]:
     return {"status": "ready", "version": __version__}
 
 
-@router.get("/metrics", response_model=None)
+@router.get("/metrics", response_class=PlainTextResponse)
 def metrics(request: Request, _principal: Annotated[Principal, requires(Permission.METRICS_READ)]) -> Response:
     """Prometheus text; needs an operator's key."""
     return Response(generate_latest(dependencies_of(request).registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @v1.get("/problems/{code}", dependencies=[public("problem documents point here")])
-def problem(code: str) -> dict[str, Any]:
+def problem(code: str) -> documents.ProblemKind:
     """What a problem's code means and what to do."""
     kind = REGISTRY.get(code)
     if kind is None:
@@ -53,12 +57,18 @@ def problem(code: str) -> dict[str, Any]:
     return {"code": kind.code, "status": kind.status, "title": kind.title, "suggestion": kind.advice}
 
 
-@v1.get("/openapi.json", dependencies=[public("the API's description holds nothing of any tenant")])
+@v1.get(
+    "/openapi.json",
+    response_model=documents.Json,
+    dependencies=[public("the API's description holds nothing of any tenant")],
+)
 def openapi(request: Request) -> JSONResponse:
     return JSONResponse(request.app.openapi())
 
 
-@v1.get("/docs", dependencies=[public("the API's description holds nothing of any tenant")], response_model=None)
+@v1.get(
+    "/docs", dependencies=[public("the API's description holds nothing of any tenant")], response_class=HTMLResponse
+)
 def docs(request: Request) -> HTMLResponse:
     """The operations on one page: no script, nothing from elsewhere."""
     page = documentation_page(request.app.openapi())

@@ -9,8 +9,18 @@ from fastapi import APIRouter, Query, Request
 from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_gpu_uuid
+from api.refusals import refusing_also
 from api.views import time_of
-from muster.domain.errors import NotFoundError
+from muster import documents
+from muster.domain.errors import (
+    ConflictError,
+    NotFoundError,
+    PayloadTooLargeError,
+    RateLimitedError,
+    UnsupportedMediaTypeError,
+    UpgradeRequiredError,
+    ValidationFailedError,
+)
 from muster.domain.metrics import METRICS
 from muster.domain.principals import Permission, Principal
 from muster.services.telemetry import history, latest
@@ -33,7 +43,23 @@ _DOCUMENTED: Final[dict[str, Any]] = {
 }
 
 
-@router.post("/telemetry", tags=["hosts"], response_model=None, openapi_extra=_DOCUMENTED)
+_REFUSED: Final = (
+    ConflictError,
+    PayloadTooLargeError,
+    UnsupportedMediaTypeError,
+    ValidationFailedError,
+    UpgradeRequiredError,
+    RateLimitedError,
+)
+
+
+@router.post(
+    "/telemetry",
+    tags=["hosts"],
+    response_model=None,
+    openapi_extra=_DOCUMENTED,
+    dependencies=[refusing_also(*_REFUSED)],
+)
 def take_report(_node: Annotated[Principal, requires(Permission.HOST_REPORT)]) -> None:
     """One report of an agent, plain or with Content-Encoding: gzip; answered once it is durable.
 
@@ -43,7 +69,7 @@ def take_report(_node: Annotated[Principal, requires(Permission.HOST_REPORT)]) -
 
 
 @router.get("/gpus/{uuid}/latest", tags=["fleet"])
-def get_latest(uuid: str, request: Request, principal: Reader) -> dict[str, Any]:
+def get_latest(uuid: str, request: Request, principal: Reader) -> documents.Latest:
     """The newest readings of one GPU; null where there is none."""
     units = dependencies_of(request).units
     return _latest_view(
@@ -66,7 +92,7 @@ def get_history(
     step: Annotated[
         float | None, Query(gt=0, le=86_400, allow_inf_nan=False, description="seconds between points")
     ] = None,
-) -> dict[str, Any]:
+) -> documents.History:
     """Readings of one GPU over time, a point a step: gauges by their mean, counters by their last value, flags by OR.
 
     By default the last hour. ``gaps`` lists what the agent counted as lost in that time.
@@ -93,7 +119,7 @@ def _moment(name: str, text: str | None) -> datetime | None:
     return None if text is None else history.read_moment(name, text)
 
 
-def _latest_view(found: Latest) -> dict[str, Any]:
+def _latest_view(found: Latest) -> documents.Latest:
     row = found.row
     return {
         "gpu_uuid": row.gpu_uuid,
@@ -107,7 +133,7 @@ def _latest_view(found: Latest) -> dict[str, Any]:
     }
 
 
-def _history_view(found: History) -> dict[str, Any]:
+def _history_view(found: History) -> documents.History:
     return {
         "gpu_uuid": found.gpu_uuid,
         "from": time_of(found.since),

@@ -1,6 +1,6 @@
 """What is known of a job's training: ranks, loss, checkpoints."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
@@ -8,6 +8,7 @@ from api.dependencies import dependencies_of
 from api.job_views import checkpoint_view, rank_view, step_view
 from api.permissions import requires
 from api.reading import reading, require_id
+from muster import documents
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission, Principal
 from muster.services import jobs, training_views
@@ -18,7 +19,7 @@ STEPS_A_PAGE = 1_000
 
 
 @router.get("/checkpoints")
-def list_checkpoints(job_id: str, request: Request, principal: Reader) -> dict[str, Any]:
+def list_checkpoints(job_id: str, request: Request, principal: Reader) -> documents.CheckpointPage:
     """Every generation with its status: what is TAINTED or REJECTED is never resumed from, and says why."""
     found_id = JobId(require_id("job", job_id))
     units = dependencies_of(request).units
@@ -27,7 +28,7 @@ def list_checkpoints(job_id: str, request: Request, principal: Reader) -> dict[s
 
 
 @router.get("/training/ranks")
-def list_ranks(job_id: str, request: Request, principal: Reader) -> dict[str, Any]:
+def list_ranks(job_id: str, request: Request, principal: Reader) -> documents.RankPage:
     """How far each rank of the newest attempt is, by its own word."""
     found_id = JobId(require_id("job", job_id))
     units = dependencies_of(request).units
@@ -41,7 +42,7 @@ def list_steps(
     request: Request,
     principal: Reader,
     after: Annotated[int, Query(ge=-1, lt=1 << 53)] = -1,
-) -> dict[str, Any]:
+) -> documents.StepPage:
     """The loss curve behind step ``after``, at most 1,000 steps; a step trained twice is as it was trained last."""
     found_id = JobId(require_id("job", job_id))
     units = dependencies_of(request).units

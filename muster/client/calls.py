@@ -105,9 +105,17 @@ def etag(version: int | None) -> str | None:
     return None if version is None else f'"v{version}"'
 
 
-def change_once(path: str, answer: type[T], *, body: Mapping[str, Any], dry_run: bool) -> Call[T]:
+def change_once(
+    path: str,
+    answer: type[T],
+    path_values: Mapping[str, str] | None = None,
+    *,
+    body: Mapping[str, Any] | None,
+    dry_run: bool,
+) -> Call[T]:
     """A change whose answer holds a secret that is shown once: no key keeps it, so it is never sent twice."""
-    return Call("POST", path, answer, query={"dry_run": dry_run or None}, body=body, is_repeatable=False)
+    query = {"dry_run": dry_run or None}
+    return Call("POST", path, answer, path_values or {}, query, body=body, is_repeatable=False)
 
 
 def rest_of(page: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -158,7 +166,7 @@ class Described(Generic[P, T]):
 
     def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
         self.describe = describe
-        functools.update_wrapper(self, describe)
+        self.__doc__ = describe.__doc__
 
     def _bound(self, client: Any) -> Any:
         run = getattr(client, self.runner)

@@ -8,9 +8,23 @@ from muster.client.calls import Call, answered, change, change_once, listed, pag
 
 class FleetCalls:
     @listed
-    def nodes(self) -> Call[documents.Node]:
-        """Every GPU host."""
-        return pages("/v1/nodes", documents.NodePage, documents.Node)
+    def nodes(
+        self,
+        *,
+        contact: Sequence[str] | None = None,
+        name: str | None = None,
+        rack: str | None = None,
+        cordoned: bool | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.Node]:
+        """By name. ``name``: a part of it. ``cordoned``: only those with a cordon of their own, or without one."""
+        query = {"contact": contact, "name": name, "rack": rack, "cordoned": cordoned, "limit": limit, "cursor": None}
+        return pages("/v1/nodes", documents.NodePage, documents.Node, query=query)
+
+    @answered
+    def node(self, node_id: str) -> Call[documents.NodeDetail]:
+        """One node, by its id or its name: place, contact, agent, GPUs, cordons, and the jobs that have GPUs there."""
+        return read("/v1/nodes/{node_id}", documents.NodeDetail, {"node_id": node_id})
 
     @answered
     def create_cordon(

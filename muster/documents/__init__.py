@@ -13,8 +13,6 @@ from muster.documents.fleet import (
     JoinToken,
     NewCordon,
     NewJoinToken,
-    Node,
-    NodePage,
 )
 from muster.documents.gpus import (
     Breaker,
@@ -64,6 +62,9 @@ from muster.documents.jobs import (
     StepPage,
     TopologyRule,
 )
+from muster.documents.nodes import Node, NodeAgent, NodeDetail, NodeJob, NodePage, Place
+from muster.documents.persons import ChangedPerson, NewPerson, Person, PersonPage, PersonWithPassword
+from muster.documents.system import Health, ProblemKind
 from muster.documents.tenants import (
     ChangedKey,
     ChangedQuota,
@@ -78,7 +79,6 @@ from muster.documents.tenants import (
     QuotaPage,
     Reclaim,
     ReclaimPage,
-    RunnerUp,
     Tenant,
     TenantPage,
     Whoami,
@@ -100,6 +100,7 @@ __all__ = [
     "ChangedIncident",
     "ChangedJob",
     "ChangedKey",
+    "ChangedPerson",
     "ChangedQuota",
     "ChangedTenant",
     "Checkpoint",
@@ -117,6 +118,7 @@ __all__ = [
     "Gpu",
     "GpuDetail",
     "GpuPage",
+    "Health",
     "History",
     "Holder",
     "Incident",
@@ -137,12 +139,21 @@ __all__ = [
     "NewCordon",
     "NewJoinToken",
     "NewKey",
+    "NewPerson",
     "Node",
+    "NodeAgent",
+    "NodeDetail",
+    "NodeJob",
     "NodePage",
     "OneOf",
     "OrderedBurnIn",
     "Override",
     "Page",
+    "Person",
+    "PersonPage",
+    "PersonWithPassword",
+    "Place",
+    "ProblemKind",
     "Program",
     "Proposed",
     "Quota",
@@ -153,7 +164,6 @@ __all__ = [
     "ReclaimPage",
     "Repair",
     "Restart",
-    "RunnerUp",
     "Series",
     "Shape",
     "Step",

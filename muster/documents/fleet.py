@@ -6,24 +6,6 @@ from typing_extensions import TypedDict
 
 from muster.documents.words import Json, Moment, OneOf, Page, Trial
 from muster.domain.incidents import IncidentState
-from muster.domain.states import Contact
-
-
-class Node(TypedDict):
-    id: str
-    name: str
-    contact: Annotated[str, OneOf(Contact)]
-    boot_id: str | None
-    last_heartbeat_at: Moment | None
-    address: str
-    num_gpus: int
-    is_simulated: bool
-    rack: str | None
-    labels: Json
-
-
-class NodePage(Page):
-    items: list[Node]
 
 
 class NewCordon(TypedDict):

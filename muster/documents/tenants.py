@@ -87,13 +87,6 @@ class Whoami(TypedDict):
     permissions: list[Annotated[str, OneOf(Permission)]]
 
 
-class RunnerUp(TypedDict):
-    """The choice that would have come next."""
-
-    victims: list[str]
-    cost_gpu_s: float
-
-
 class Reclaim(TypedDict):
     """What belongs to the other tenant is null, and so is what the choice was made by, but for operators."""
 
@@ -117,7 +110,7 @@ class Reclaim(TypedDict):
     outcome: Annotated[str, OneOf(ReclaimOutcome)] | None
     cost_gpu_s: float | None
     lost_gpu_s: float | None
-    runner_up: RunnerUp | None
+    runner_up: Json | None
     policy_version: int | None
 
 

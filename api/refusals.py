@@ -1,0 +1,97 @@
+"""What an operation may refuse with: each dependency of a route says it, and OpenAPI says the sum.
+
+What is read off the route itself needs no saying: a path names an object that may not be there, parameters may not be
+as they must be, a cursor or an If-Match header may not fit. A route adds by ``refusing_also`` what only its service
+knows.
+"""
+
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import Depends, FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import iter_route_contexts
+
+from muster.domain.errors import (
+    REGISTRY,
+    InternalError,
+    InvalidCursorError,
+    MalformedRequestError,
+    MusterError,
+    NotFoundError,
+    PreconditionFailedError,
+    ValidationFailedError,
+)
+
+_REFUSES: Final = "__muster_refuses__"
+_ALWAYS: Final = (MalformedRequestError, InternalError)
+Kind = type[MusterError]
+
+
+def refusing(check: Callable[..., Any], *kinds: Kind) -> Callable[..., Any]:
+    """``check`` as one that may raise ``kinds``, so that every route which depends on it documents them."""
+    setattr(check, _REFUSES, kinds)
+    return check
+
+
+def refusing_also(*kinds: Kind) -> Any:
+    """For a route's ``dependencies``: what its service may raise beyond what its parameters say."""
+
+    def check() -> None:
+        return None
+
+    return Depends(refusing(check, *kinds))
+
+
+def refused_statuses(app: FastAPI) -> dict[tuple[str, str], list[int]]:
+    """(method, path) → the statuses of problems that the operation may answer with, in order."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for route in iter_route_contexts(app.routes):
+        dependant = getattr(route, "dependant", None)
+        if not isinstance(dependant, Dependant):
+            continue
+        kinds: set[Kind] = {*_ALWAYS, *_said(dependant), *_read_off(dependant)}
+        for method in route.methods or ():
+            found[method, route.path or ""] = sorted({kind.status for kind in kinds})
+    return found
+
+
+def responses_of_problems() -> dict[str, dict[str, Any]]:
+    """The components that operations refer to: one a status, with the codes that may stand in its problem."""
+    schema = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    responses: dict[str, dict[str, Any]] = {}
+    every: tuple[Kind, ...] = (*REGISTRY.values(), InternalError)
+    for status in sorted({kind.status for kind in every}):
+        kinds = [kind for kind in every if kind.status == status]
+        words = "; ".join(dict.fromkeys(f"`{kind.code}`: {kind.title}" for kind in kinds))
+        responses[response_name(status)] = {"description": words, "content": schema}
+        if status in {HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}:
+            seconds = {"schema": {"type": "integer"}, "description": "seconds until it is worth asking again"}
+            responses[response_name(status)]["headers"] = {"Retry-After": seconds}
+    return responses
+
+
+def response_name(status: int) -> str:
+    """The component's name: the status in the words of HTTP, such as ``NotFound``."""
+    return "".join(word.capitalize() for word in HTTPStatus(status).phrase.replace("-", " ").split())
+
+
+def _said(dependant: Dependant) -> Iterator[Kind]:
+    yield from getattr(dependant.call, _REFUSES, ())
+    for inner in dependant.dependencies:
+        yield from _said(inner)
+
+
+def _read_off(dependant: Dependant) -> Iterator[Kind]:
+    if dependant.path_params:
+        yield NotFoundError
+    names = {field.alias.lower() for field in (*dependant.query_params, *dependant.header_params)}
+    if names:
+        yield ValidationFailedError
+    if "cursor" in names:
+        yield InvalidCursorError
+    if "if-match" in names:
+        yield PreconditionFailedError
+    for inner in dependant.dependencies:
+        yield from _read_off(inner)

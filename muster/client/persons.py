@@ -1,0 +1,30 @@
+"""Persons who sign in to the console: the calls."""
+
+from muster import documents
+from muster.client.calls import Call, answered, change, change_once, listed, pages
+
+
+class PersonCalls:
+    @answered
+    def create_person(
+        self, wanted: documents.NewPerson, *, dry_run: bool = False
+    ) -> Call[documents.PersonWithPassword]:
+        """``password`` is in this answer alone, so it is never asked for twice."""
+        return change_once("/v1/persons", documents.PersonWithPassword, body=wanted, dry_run=dry_run)
+
+    @listed
+    def persons(self) -> Call[documents.Person]:
+        """Everybody who may sign in, and who might once."""
+        return pages("/v1/persons", documents.PersonPage, documents.Person)
+
+    @answered
+    def reset_password(self, person_id: str, *, dry_run: bool = False) -> Call[documents.PersonWithPassword]:
+        """A new password, in this answer alone; every session of theirs ends."""
+        path, path_values = "/v1/persons/{person_id}/reset-password", {"person_id": person_id}
+        return change_once(path, documents.PersonWithPassword, path_values, body=None, dry_run=dry_run)
+
+    @answered
+    def disable_person(self, person_id: str, *, dry_run: bool = False) -> Call[documents.ChangedPerson]:
+        """They sign in no more, and every session of theirs ends."""
+        path, path_values = "/v1/persons/{person_id}/disable", {"person_id": person_id}
+        return change("POST", path, documents.ChangedPerson, path_values, body=None, dry_run=dry_run)

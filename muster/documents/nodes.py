@@ -1,0 +1,110 @@
+"""Nodes, as the API answers them."""
+
+from typing import Annotated, NotRequired
+
+from typing_extensions import TypedDict
+
+from muster.documents.fleet import Cordon
+from muster.documents.gpus import Gpu
+from muster.documents.words import Json, Moment, OneOf, Page, Trial
+from muster.domain.states import AllocationState, AttemptState, Contact, StopReason
+
+
+class Node(TypedDict):
+    """``num_cordons``: its own that stand now. ``num_held_gpus``: until they are proved clean."""
+
+    id: str
+    name: str
+    contact: Annotated[str, OneOf(Contact)]
+    boot_id: str | None
+    last_heartbeat_at: Moment | None
+    address: str
+    num_gpus: int
+    num_held_gpus: int
+    standings: dict[str, int]
+    num_cordons: int
+    is_simulated: bool
+    rack: str | None
+    labels: Json
+
+
+class NodePage(Page):
+    items: list[Node]
+
+
+class Place(TypedDict):
+    level: str
+    name: str
+
+
+class NodeAgent(TypedDict):
+    """``clock_skew_s``: when its newest report came, less the agent's own time. Readings are the host's own."""
+
+    version: str | None
+    driver_version: str | None
+    boot_id: str | None
+    reported_at: Moment | None
+    received_at: Moment | None
+    clock_skew_s: float
+    cpu_percent: float | None
+    memory_used_mib: float | None
+    spool_reports: int | None
+    spool_bytes: int | None
+
+
+class NodeJob(TypedDict):
+    """A job that has GPUs there; ``state`` is the allocation's."""
+
+    job_id: str
+    job_name: str
+    tenant_id: str
+    tier: str
+    attempt_id: str
+    attempt_number: int
+    attempt_state: Annotated[str, OneOf(AttemptState)]
+    stop_reason: Annotated[str, OneOf(StopReason)] | None
+    stop_deadline_at: Moment | None
+    state: Annotated[str, OneOf(AllocationState)]
+    gpus: list[str]
+
+
+class Drain(TypedDict):
+    """``cordon_id``: release it to end the drain. ``jobs_left``: those that still have GPUs there."""
+
+    cordon_id: str
+    reason: str
+    owner: str
+    began_at: Moment
+    until: Moment | None
+    jobs_left: list[str]
+    is_done: bool
+
+
+class NodeDetail(Node):
+    """``path``: its place in the tree, widest first. ``agent``: null until its agent has reported.
+
+    ``drain``: null while the node is not drained.
+    """
+
+    version: int
+    path: list[Place]
+    enrolled_at: Moment
+    lease_renewed_at: Moment | None
+    agent: NodeAgent | None
+    driver_versions: list[str]
+    gpus: list[Gpu]
+    cordons: list[Cordon]
+    jobs: list[NodeJob]
+    drain: Drain | None
+
+
+class NewDrain(TypedDict):
+    """``deadline_s``: how long programs may take to save and leave; by default what the policy gives."""
+
+    reason: str
+    until: NotRequired[Moment | None]
+    deadline_s: NotRequired[float | None]
+
+
+class ChangedNode(NodeDetail, Trial):
+    """The node after a change."""
