@@ -12,14 +12,27 @@ from api.address_limit import AddressLimit
 from api.permissions import public
 from api.problems import error_of
 from console.live_map import LiveMaps
-from console.pages import find, fleet, gpu_changes, gpus, live, nodes, records, sign_in
+from console.pages import (
+    find,
+    fleet,
+    gpu_changes,
+    gpus,
+    job,
+    job_changes,
+    job_logs,
+    jobs,
+    live,
+    nodes,
+    records,
+    sign_in,
+)
 from console.rendering import Pages, is_fragment, pages_of, takes_gzip
 from console.session import COOKIE, SIGN_IN, SignInNeededError, clear_cookie, viewer_of, way_to_sign_in
 from console.static_files import FOREVER, StaticFiles
 from muster.domain.errors import MusterError, NotFoundError, UnauthenticatedError
 
 PREFIX: Final = "/console"
-_MODULES: Final = (sign_in, live, fleet, find, gpus, gpu_changes, nodes, records)
+_MODULES: Final = (sign_in, live, fleet, find, gpus, gpu_changes, nodes, records, jobs, job, job_changes, job_logs)
 Handler = Callable[[Request, Exception], Awaitable[Response] | Response]
 
 

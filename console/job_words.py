@@ -52,16 +52,21 @@ _ONWARD: Final[Mapping[Onward, str]] = {
 _AVOIDED: Final[Mapping[Avoid, str]] = {Avoid.GPUS: ", elsewhere than on those GPUs", Avoid.NODE: ", without that host"}
 
 
-def charged_to(cause: Cause, restarts_used: int, max_restarts: int) -> str:
-    """Whose restarts a cause uses up; of the job's own, how many it has."""
+def state_of(cause: Cause) -> JobState:
+    """The state of a job whose tone and shape say how such an end is meant."""
     rule = CAUSE_RULES[cause]
-    if rule.budget is Budget.NOBODY:
-        return ""
+    if rule.onward is Onward.SUCCEED:
+        return JobState.SUCCEEDED
     if rule.budget is Budget.INFRASTRUCTURE:
-        words = "the infrastructure, so none of the job's restarts is used"
-    else:
-        words = f"the job: {restarts_used} of its {max_restarts} restarts used by now"
-    return words
+        return JobState.RECOVERING
+    return JobState.FAILED if rule.budget is Budget.JOB or rule.onward is Onward.FAIL else JobState.CANCELLED
+
+
+def charged_to(cause: Cause) -> str:
+    """Whose restarts a cause uses up; empty where none is."""
+    budget = CAUSE_RULES[cause].budget
+    words = {Budget.JOB: "the job's own restarts", Budget.INFRASTRUCTURE: "the infrastructure: no restart of the job"}
+    return words.get(budget, "")
 
 
 def what_follows(cause: Cause) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
@@ -14,10 +15,11 @@ from api.reading import reading, require_id
 from console import job_words
 from console.job_curves import charts_of
 from console.job_life import is_spoilt, life_of
-from console.pages.job_logs import LAST_BYTES, LogChoice, shown_of
+from console.pages.job_logs import LAST_BYTES, filter_in, said, value_of
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
-from muster.db.models import Checkpoint, Event, TrainingRank
+from console.words import TONES
+from muster.db.models import Checkpoint, Event, LogChunk, TrainingRank
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
 from muster.domain.states import TERMINAL_JOB_STATES
@@ -47,7 +49,7 @@ class _Shown:
     ranks: Sequence[TrainingRank]
     events: Sequence[Event]
     streams: Sequence[LogStream]
-    log: Sequence[Any]
+    log: Sequence[LogChunk]
 
 
 @router.get("/jobs/{job_id}")
@@ -58,11 +60,11 @@ def job_page(
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     attempts: Annotated[str, Query(pattern="^(newest|all)$")] = "newest",
     part: Annotated[str, Query(pattern="^(story|tables)$")] = "story",
-    log: Annotated[str, Query(max_length=64)] = "",
+    log: Annotated[str, Query(max_length=80)] = "",
 ) -> Response:
     """The whole page, or the part of it that has changed. ``attempt``: whose placement; ``log``: which stream."""
     found_id = JobId(require_id("job", job_id))
-    choice = LogChoice.of(log)
+    wanted = filter_in(log)
 
     def read(unit: UnitOfWork) -> _Shown:
         reads_logs = viewer.may(Permission.LOG_READ) and not is_fragment(request)
@@ -70,27 +72,26 @@ def job_page(
             detail=detail_of(unit, found_id, limit=ALL_ATTEMPTS if attempts == "all" else ATTEMPTS_SHOWN),
             placement=placement_of(unit, found_id, number=attempt),
             checkpoints=checkpoints_of(unit, found_id),
-            ranks=training_views.ranks_of(unit, found_id)[: RANKS_SHOWN + 1],
+            ranks=training_views.ranks_of(unit, found_id, limit=RANKS_SHOWN + 1),
             events=events_of(unit, found_id) if viewer.may(Permission.EVENT_READ) else (),
             streams=streams_of(unit, found_id) if reads_logs else (),
-            log=last_chunks(unit, found_id, max_bytes=LAST_BYTES, **choice.filters) if reads_logs else (),
+            log=last_chunks(unit, found_id, wanted, max_bytes=LAST_BYTES) if reads_logs else (),
         )
 
     shown = reading(dependencies_of(request).units, viewer.principal, jobs.READ, read)
     template = PARTS[part] if is_fragment(request) else "job.html"
-    return pages_of(request).page(request, template, viewer, place="jobs", **_context(viewer, shown, choice))
+    return pages_of(request).page(request, template, viewer, place="jobs", **_context(viewer, shown, log))
 
 
-def _context(viewer: Viewer, shown: _Shown, choice: LogChoice) -> dict[str, Any]:
+def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
     detail, job = shown.detail, shown.detail.job
     spec = spec_of(job)
-    with_now = life_of(detail, shown.checkpoints, _now())
     return {
         "job": job,
         "spec": spec,
         "detail": detail,
         "why": job_words.why(detail, spec.shape.nodes),
-        "life": with_now,
+        "life": life_of(detail, shown.checkpoints, datetime.now(UTC)),
         "placement": shown.placement,
         "placed_numbers": [each.attempt.number for each in detail.attempts],
         "checkpoints": shown.checkpoints,
@@ -99,9 +100,11 @@ def _context(viewer: Viewer, shown: _Shown, choice: LogChoice) -> dict[str, Any]
         "has_more_ranks": len(shown.ranks) > RANKS_SHOWN,
         "events": shown.events,
         "streams": shown.streams,
-        "log": [shown_of(chunk, shown.streams) for chunk in shown.log],
-        "choice": choice,
+        "log": [said(chunk, shown.streams) for chunk in shown.log],
+        "log_choice": log,
+        "value_of": value_of,
         "words": job_words,
+        "tones": TONES,
         "spec_text": json.dumps(job.spec, indent=2, ensure_ascii=False),
         "is_over": job.state in TERMINAL_JOB_STATES,
         "shows_slots": viewer.principal.sees_all_tenants,
@@ -118,7 +121,7 @@ def training(request: Request, viewer: JobReader, job_id: str) -> Response:
         return charts_of(
             jobs.get(unit, found_id),
             training_views.curves_of(unit, found_id, points=POINTS, attempts=CURVES),
-            training_views.ranks_of(unit, found_id),
+            training_views.ranks_of(unit, found_id, limit=RANKS_SHOWN),
             checkpoints_of(unit, found_id),
         )
 

@@ -1,8 +1,9 @@
 """Reading what is known of a job's training: ranks, steps, checkpoints."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import BigInteger, cast, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from muster.db.models import Attempt, Checkpoint, TrainingRank, TrainingStep
@@ -18,8 +19,8 @@ def checkpoints_of(unit: UnitOfWork, job_id: JobId) -> Sequence[Checkpoint]:
     return unit.session.scalars(query.order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())).all()
 
 
-def ranks_of(unit: UnitOfWork, job_id: JobId) -> Sequence[TrainingRank]:
-    """The newest word of each rank of a visible job's newest attempt that spoke."""
+def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Sequence[TrainingRank]:
+    """The newest word of each rank, or of the first ``limit``, of a visible job's newest attempt that spoke."""
     job = jobs.get(unit, job_id)
     newest = (
         select(TrainingRank.attempt_id)
@@ -29,7 +30,7 @@ def ranks_of(unit: UnitOfWork, job_id: JobId) -> Sequence[TrainingRank]:
         .limit(1)
         .scalar_subquery()
     )
-    query = select(TrainingRank).where(TrainingRank.attempt_id == newest).order_by(TrainingRank.rank)
+    query = select(TrainingRank).where(TrainingRank.attempt_id == newest).order_by(TrainingRank.rank).limit(limit)
     return unit.session.scalars(query).all()
 
 
@@ -45,3 +46,44 @@ def steps_of(unit: UnitOfWork, job_id: JobId, *, after: int = -1, limit: int = 1
         .limit(limit)
     )
     return unit.session.scalars(query).all()
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Steps of one attempt as rank 0 told them, thinned evenly to at most what was asked for; the last is kept."""
+
+    number: int
+    steps: Sequence[TrainingStep]
+
+
+def curves_of(unit: UnitOfWork, job_id: JobId, *, points: int, attempts: int) -> Sequence[Curve]:
+    """The curves of a visible job's newest attempts, the oldest first, with about ``points`` steps among them.
+
+    Each point is one look-up in an index, whatever the number of steps that were trained.
+    """
+    job = jobs.get(unit, job_id)
+    newest = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(attempts)
+    rows = list(reversed(unit.session.scalars(newest).all()))
+    own = TrainingStep.attempt_id
+    curves = []
+    for row in rows:
+        ends = select(func.min(TrainingStep.step), func.max(TrainingStep.step)).where(own == row.id)
+        first, last = unit.session.execute(ends).one()
+        if first is None:
+            continue
+        stride = max(-(-(last - first + 1) * len(rows) // points), 1)
+        series = func.generate_series(*(cast(each, BigInteger) for each in (first, last, stride)))
+        bucket = series.table_valued("step").render_derived(name="bucket")
+        nearest = (
+            select(TrainingStep.step)
+            .where(own == row.id, TrainingStep.step >= bucket.c.step, TrainingStep.step < bucket.c.step + stride)
+            .order_by(TrainingStep.step)
+            .limit(1)
+            .correlate_except(TrainingStep)
+            .scalar_subquery()
+        )
+        found = unit.session.scalars(select(nearest).select_from(bucket))
+        chosen = {step for step in found if step is not None}
+        query = select(TrainingStep).where(own == row.id, TrainingStep.step.in_(chosen | {last}))
+        curves.append(Curve(row.number, unit.session.scalars(query.order_by(TrainingStep.step)).all()))
+    return curves

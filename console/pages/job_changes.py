@@ -1,0 +1,62 @@
+"""What a person does to a job: cancel it, release it, submit the same again."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from api.reading import require_id
+from console.actions import act, reason_in, require_typed_name
+from console.forms import Form
+from console.session import Viewer, changes
+from muster.db.models import Job
+from muster.domain.ids import JobId
+from muster.domain.principals import Permission
+from muster.services import jobs
+from muster.services.lives import spec_of
+from muster.services.unit_of_work import UnitOfWork
+
+router = APIRouter()
+BACK: Final = "/console/jobs/{job_id}"
+Submitter = Annotated[Viewer, changes(Permission.JOB_SUBMIT)]
+
+
+@router.post("/jobs/{job_id}/cancel")
+def cancel(
+    request: Request, viewer: Annotated[Viewer, changes(Permission.JOB_CANCEL)], fields: Form, job_id: str
+) -> Response:
+    found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
+
+    def work(unit: UnitOfWork) -> Job:
+        require_typed_name(fields, jobs.get(unit, found_id).name)
+        return jobs.cancel(unit, found_id, reason=reason)
+
+    back_to = BACK.format(job_id=found_id)
+    return act(request, viewer, fields, jobs.CANCEL, work, back_to=back_to, done="It is being cancelled.")
+
+
+@router.post("/jobs/{job_id}/release")
+def release(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
+    found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
+    return act(
+        request,
+        viewer,
+        fields,
+        jobs.RELEASE,
+        lambda unit: jobs.release(unit, found_id, reason=reason),
+        back_to=BACK.format(job_id=found_id),
+        done="Released: it waits to be placed.",
+    )
+
+
+@router.post("/jobs/{job_id}/copy")
+def submit_copy(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
+    """The same specification as a new job of the same tenant."""
+    found_id = JobId(require_id("job", job_id))
+
+    def work(unit: UnitOfWork) -> Job:
+        job = jobs.get(unit, found_id)
+        return jobs.submit(unit, spec_of(job), tenant_id=job.tenant_id)
+
+    done = "A copy is submitted: it is the newest in the list."
+    return act(request, viewer, fields, jobs.SUBMIT, work, back_to="/console/jobs", done=done)

@@ -1,0 +1,160 @@
+"""A job's logs on its page: the end of them at once, what comes after as server-sent events, the whole as a file."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from api.dependencies import dependencies_of
+from api.reading import reading, require_id
+from api.streams import COMMENT, Pulse, frame, sse
+from console.session import Viewer, sees
+from muster.db.models import LogChunk
+from muster.domain.errors import ValidationFailedError
+from muster.domain.ids import JobId
+from muster.domain.principals import Permission, Principal
+from muster.services import jobs
+from muster.services.job_logs import LogFilter, LogStream, chunks_after, chunks_of, is_over, streams_of
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
+
+router = APIRouter()
+LAST_BYTES: Final = 48 << 10
+LOOK_S: Final = 0.5
+_CHOICE: Final = re.compile(r"(att_[0-9a-z]{26})?/(node_[0-9a-z]{26})?/(launcher|[0-9]{1,7})?")
+_ESCAPES: Final = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-_])")
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+LogReader = Annotated[Viewer, sees(Permission.LOG_READ)]
+Chosen = Annotated[str, Query(max_length=80)]
+
+
+def filter_in(text: str) -> LogFilter:
+    """``attempt/node/stream``, each part or all of it empty.
+
+    Raises:
+        ValidationFailedError: anything else.
+    """
+    found = _CHOICE.fullmatch(text or "//")
+    if found is None:
+        raise ValidationFailedError.at("/log", "unknown", "is attempt/node/stream: two ids, then a rank or launcher")
+    return LogFilter(*found.groups())
+
+
+def value_of(attempt_id: str = "", node_id: str = "", stream: str = "") -> str:
+    return f"{attempt_id}/{node_id}/{stream}"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One piece as a page shows it; ``who``: attempt, rank and host."""
+
+    position: int
+    who: str
+    text: str
+
+
+def said(chunk: LogChunk, streams: Sequence[LogStream]) -> Said:
+    known = {(one.attempt_id, one.node_id): one for one in streams}
+    one = known.get((chunk.attempt_id, chunk.node_id))
+    what = chunk.stream if chunk.stream == "launcher" else f"rank {chunk.stream}"
+    where = "" if one is None else f" on {one.node_name}, attempt {one.number}"
+    return Said(chunk.position, what + where, _readable(chunk.content))
+
+
+def _readable(content: bytes) -> str:
+    """Without what only a terminal understands."""
+    text = _ESCAPES.sub("", content.decode("utf-8", "replace"))
+    return _CONTROLS.sub("�", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+@router.get("/jobs/{job_id}/logs/follow")
+async def follow(
+    request: Request,
+    viewer: LogReader,
+    job_id: str,
+    log: Chosen = "",
+    after: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0,
+    last_event_id: Annotated[str | None, Header(max_length=32)] = None,
+) -> Response:
+    """What is printed after position ``after``, until the job has ended and all is delivered."""
+    found_id = JobId(require_id("job", job_id))
+    if last_event_id is not None and last_event_id.isascii() and last_event_id.isdigit():
+        after = min(int(last_event_id), 2**63 - 1)
+    follower = _Follower(dependencies_of(request).units, viewer.principal, found_id, filter_in(log))
+    await run_in_threadpool(follower.page, after)  # what is refused is refused before the stream begins
+    return sse(follower.frames(after))
+
+
+class _Follower:
+    def __init__(self, units: UnitOfWorkFactory, principal: Principal, job_id: JobId, wanted: LogFilter) -> None:
+        self._units = units
+        self._principal = principal
+        self._job_id = job_id
+        self._wanted = wanted
+
+    def page(self, after: int) -> tuple[list[Said], bool]:
+        """What is new, and whether nothing more will come. The end is asked first: what came before it is read."""
+
+        def read(unit: UnitOfWork) -> tuple[list[Said], bool]:
+            over = is_over(unit, self._job_id)
+            found = chunks_after(unit, self._job_id, self._wanted, after=after)
+            streams = streams_of(unit, self._job_id, self._wanted) if found else ()
+            return [said(chunk, streams) for chunk in found], over and not found
+
+        return reading(self._units, self._principal, jobs.READ, read)
+
+    async def frames(self, after: int) -> AsyncIterator[bytes]:
+        pulse = Pulse(asyncio.get_running_loop().time)
+        while True:
+            found, over = await run_in_threadpool(self.page, after)
+            for one in found:
+                after = one.position
+                yield frame({"who": one.who, "text": one.text}, event="log", position=after)
+            if over:
+                yield frame({}, event="end")
+                return
+            if found:
+                pulse.spoke()
+                continue
+            if pulse.is_due():
+                yield COMMENT
+            await asyncio.sleep(LOOK_S)
+
+
+@router.get("/jobs/{job_id}/logs.txt")
+def whole(request: Request, viewer: LogReader, job_id: str, log: Chosen = "") -> Response:
+    """Every byte as it was printed, stream by stream; each begins with a line that names it where there are several."""
+    found_id, wanted = JobId(require_id("job", job_id)), filter_in(log)
+    units, principal = dependencies_of(request).units, viewer.principal
+    streams = reading(units, principal, jobs.READ, lambda unit: streams_of(unit, found_id, wanted))
+    headers = {"Content-Disposition": f'attachment; filename="{found_id}.log.txt"', "Cache-Control": "no-store"}
+    pieces = _pieces(units, principal, found_id, streams)
+    return StreamingResponse(pieces, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+def _pieces(
+    units: UnitOfWorkFactory, principal: Principal, job_id: JobId, streams: Sequence[LogStream]
+) -> Iterator[bytes]:
+    for one in streams:
+        if len(streams) > 1:
+            what = one.stream if one.stream == "launcher" else f"rank {one.stream}"
+            yield f"==> attempt {one.number}, {what} on {one.node_name} <==\n".encode()
+        after, ends_line = -1, True
+        while True:
+            found = reading(
+                units,
+                principal,
+                jobs.READ,
+                lambda unit, one=one, after=after: chunks_of(unit, job_id, one, after=after),  # type: ignore[misc]  # used at once
+            )
+            for chunk in found:
+                after, ends_line = chunk.byte_offset, chunk.content.endswith(b"\n")
+                yield chunk.content
+            if not found:
+                break
+        if not ends_line:
+            yield b"\n"
