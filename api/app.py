@@ -21,20 +21,24 @@ from api.v1 import (
     burn_ins,
     cohorts,
     cordons,
+    drains,
     enrolment,
     events,
     fleet,
+    gpu_past,
     gpus,
     hosts,
     incidents,
     jobs,
     keys,
     nodes,
+    overrides,
     persons,
     policies,
     quotas,
     reclaims,
     system,
+    system_figures,
     telemetry,
     tenants,
     training,
@@ -81,8 +85,10 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     app.include_router(system.router)
     v1 = APIRouter(prefix="/v1")
-    fleet_wide = (tenants, quotas, nodes, fleet, gpus, cohorts, burn_ins, breakers, cordons, incidents, events)
-    for module in (jobs, training, reclaims, keys, persons, *fleet_wide, audit, policies, enrolment, hosts, telemetry):
+    of_hosts = (enrolment, hosts, telemetry)
+    fleet_wide = (nodes, drains, fleet, gpus, overrides, gpu_past, cohorts, burn_ins, breakers, cordons, incidents)
+    records = (events, audit, policies, system_figures)
+    for module in (jobs, training, reclaims, keys, persons, tenants, quotas, *fleet_wide, *records, *of_hosts):
         v1.include_router(module.router)
     v1.include_router(system.v1)
     app.include_router(v1)

@@ -33,6 +33,7 @@ class MoveReason(StrEnum):
     DISMISSED = "dismissed"
     REPAIRS_USED_UP = "repairs_used_up"
     TO_BE_REPLACED = "to_be_replaced"
+    TAKEN_OUT = "taken_out"
     RETIRED = "retired"
     REINSTATED = "reinstated"
 

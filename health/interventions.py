@@ -38,6 +38,12 @@ def reinstate(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
     return _asked(gpu, Standing.UNPROVEN, MoveReason.REINSTATED, person, reason, now_ms)
 
 
+def quarantine(gpu: GpuCase, *, person: str, reason: str, now_ms: int) -> Move:
+    """What a person has taken out, by its own standing: from here on only a proof brings it back."""
+    move = _asked(gpu, Standing.QUARANTINED, MoveReason.TAKEN_OUT, person, reason, now_ms)
+    return replace(move, return_to=return_to_of(gpu))
+
+
 def start_repair(gpu: GpuCase, fault_group: str, *, actor: str, reason: str, now_ms: int, policy: HealthPolicy) -> Move:
     """A quarantined GPU to REPAIR. A person may go on where the attempts are used up; a rule may not."""
     if gpu.standing is not Standing.QUARANTINED:

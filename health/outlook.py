@@ -54,6 +54,11 @@ def ways_of(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[Way, ...]:
             return ()
 
 
+def override_ends(standing: Standing, until_ms: int) -> Way:
+    """Out of a person's standing that keeps a GPU back: to ``standing``, its own."""
+    return Way(By.PERSON, standing, "its override is released, or ends by itself", until_ms)
+
+
 def _raised(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Way:
     dwell_ms = int(policy.standing.raise_dwell_s * 1000)
     words = f"the score stays at {policy.score.raise_line:g} or more for {_span(policy.standing.raise_dwell_s)}"

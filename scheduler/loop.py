@@ -27,11 +27,11 @@ from muster.services.reclaims.notices import NOTIFY, notify
 from muster.services.reclaims.victims import withdraw_idle
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
 from muster.services.recovering import waiting_for_their_own
+from muster.services.system_figures import SCHEDULER_LOCK
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, retrying
 from muster.settings import Settings
 from scheduler.planner import Plan, plan
 
-LOCK_NAME: Final = "scheduler"
 PAUSE_S: Final = 1.0
 STANDBY_PAUSE_S: Final = 1.0
 _log = structlog.get_logger(__name__)
@@ -104,7 +104,7 @@ class SchedulerLoop:
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             try:
-                with advisory_lock(self._units.engine, LOCK_NAME) as is_active:
+                with advisory_lock(self._units.engine, SCHEDULER_LOCK) as is_active:
                     if is_active:
                         self._run_active(stop)
             except MusterError as error:

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from muster.db.errors import translated_errors
 from muster.domain.errors import UnavailableError
@@ -25,7 +25,7 @@ def advisory_lock(engine: Engine, name: str) -> Iterator[bool]:
 
     Raises ``UnavailableError`` when the database does not answer.
     """
-    key = zlib.crc32(name.encode()) & 0x7FFFFFFF
+    key = _key_of(name)
     with translated_errors(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         query = text("SELECT pg_try_advisory_lock(:namespace, :key)")
         parameters = {"namespace": _NAMESPACE, "key": key}
@@ -35,6 +35,19 @@ def advisory_lock(engine: Engine, name: str) -> Iterator[bool]:
         finally:
             if is_held and not connection.invalidated and not connection.closed:
                 connection.execute(text("SELECT pg_advisory_unlock(:namespace, :key)"), parameters)
+
+
+def is_lock_held(connection: Connection, name: str) -> bool:
+    """Whether any process holds the advisory lock ``name`` now."""
+    query = text("""
+        SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = :namespace
+            AND objid = :key AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+    """)
+    return bool(connection.scalar(query, {"namespace": _NAMESPACE, "key": _key_of(name)}))
+
+
+def _key_of(name: str) -> int:
+    return zlib.crc32(name.encode()) & 0x7FFFFFFF
 
 
 class Wakeups:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, and_, or_, select
 
 from muster.db.models import Cordon, Gpu, Node
 from muster.domain.errors import NotFoundError, ValidationFailedError
@@ -98,8 +98,13 @@ def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> C
 def list_open(unit: UnitOfWork) -> Sequence[Cordon]:
     """Those that stand now, the newest first."""
     unit.principal.require(Permission.NODE_READ)
-    query = select(Cordon).where(Cordon.released_at.is_(None), or_(Cordon.until.is_(None), Cordon.until > unit.now))
+    query = select(Cordon).where(those_that_stand(unit.now))
     return unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)).all()
+
+
+def those_that_stand(now: datetime) -> ColumnElement[bool]:
+    """Of a cordon in a query."""
+    return and_(Cordon.released_at.is_(None), or_(Cordon.until.is_(None), Cordon.until > now))
 
 
 def _tell(unit: UnitOfWork, cordon: Cordon, what: str, reason: str | None) -> None:

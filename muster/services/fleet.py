@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session
 
 from health.admission import AdmissionFacts
@@ -13,13 +13,13 @@ from health.cohorts import Attribute, cohort_key
 from muster.db.models import Gpu, GpuOverride, GpuStandingChange, Node
 from muster.db.repositories.admission import FACTS, FACTS_OF_FEW
 from muster.domain.errors import ConflictError
-from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import Contact, Standing
 from muster.identity import new_id
 from muster.services import cohorts
 from muster.services.policies import active_policy
-from muster.services.unit_of_work import UnitOfWork, declare_action
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from scheduler.planner import GpuView
 
 ENROL: Final = declare_action("node.enrol")
@@ -148,12 +148,22 @@ def _enrol_gpu(unit: UnitOfWork, node_id: NodeId, gpu: GpuInventory, cohort: str
 
 
 def override_standing(
-    unit: UnitOfWork, gpus: Sequence[GpuUuid], standing: Standing, *, until: datetime, reason: str
+    unit: UnitOfWork,
+    gpus: Sequence[GpuUuid],
+    standing: Standing,
+    *,
+    until: datetime,
+    reason: str,
+    evacuates: JobId | None = None,
 ) -> int:
-    """A person's standing for GPUs until a stated time. Returns how many; an empty selection is none (I24)."""
+    """A person's standing for GPUs until a stated time; one that stood before ends. Returns how many; an empty
+    selection is none (I24). ``evacuates``: the job that has to leave, for the event.
+    """
     unit.principal.require(Permission.GPU_WRITE)
-    known = unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(gpus)).order_by(Gpu.uuid)).all()
+    chosen = select(Gpu.uuid).where(Gpu.uuid.in_(gpus)).order_by(Gpu.uuid)
+    known = unit.session.scalars(chosen.with_for_update(key_share=True)).all()
     for uuid in known:
+        end_overrides(unit, uuid)
         override_id = new_id("override")
         unit.session.add(
             GpuOverride(
@@ -166,10 +176,31 @@ def override_standing(
                 created_at=unit.now,
             )
         )
-        payload = {"override_id": override_id, "standing": standing, "until": until.isoformat(), "reason": reason}
+        payload = {
+            "override_id": override_id,
+            "standing": standing,
+            "until": until.isoformat(),
+            "reason": reason,
+            "evacuates": evacuates,
+        }
         unit.emit("gpu.overridden", "gpu", uuid, payload=payload)
         unit.audit("gpu.override", "gpu", uuid, reason=reason, detail=payload)
+    unit.wake(SCHEDULER_CHANNEL)
     return len(known)
+
+
+def end_overrides(unit: UnitOfWork, uuid: GpuUuid) -> Sequence[GpuOverride]:
+    """Those of a GPU that are in force end now. The caller holds the GPU, and leaves the trace. Returns them."""
+    query = select(GpuOverride).where(GpuOverride.gpu_uuid == uuid, in_force(unit.now))
+    ended = unit.session.scalars(query.order_by(GpuOverride.created_at, GpuOverride.id)).all()
+    for override in ended:
+        override.ended_at = unit.now
+    return ended
+
+
+def in_force(now: datetime) -> ColumnElement[bool]:
+    """Of an override in a query."""
+    return and_(GpuOverride.ended_at.is_(None), GpuOverride.until > now)
 
 
 def count_gpus(session: Session) -> int:

@@ -9,7 +9,7 @@ from sqlalchemy import or_, select
 
 from health.evidence import is_condemning, is_open
 from health.gpu_case import GpuCase, Move, proof_ms_of, score_of
-from health.outlook import Way, ways_of
+from health.outlook import Way, override_ends, ways_of
 from health.score import Score
 from health.standing import decide
 from muster.db.models import (
@@ -29,7 +29,7 @@ from muster.domain.errors import NotFoundError
 from muster.domain.evidence import Evidence
 from muster.domain.ids import AttemptId, EvidenceId, GpuUuid, JobId, TenantId
 from muster.domain.principals import Permission
-from muster.domain.states import AllocationState
+from muster.domain.states import AllocationState, Standing
 from muster.services.judgement.moves import cases_of
 from muster.services.judgement.repairs import repairs_about
 from muster.services.judgement.rows import evidence_of
@@ -92,26 +92,31 @@ def detail_of(unit: UnitOfWork, uuid: GpuUuid) -> GpuDetail:
     session.flush()
     gpu, case = _gpu_and_case(unit, uuid)
     policy, now_ms = active_policy(session).health, to_ms(unit.now)
-    moves = session.scalars(
-        select(GpuStandingChange)
-        .where(GpuStandingChange.gpu_uuid == uuid)
-        .order_by(GpuStandingChange.id.desc())
-        .limit(MOVES_SHOWN)
-    ).all()
+    moves = moves_of(unit, uuid, limit=MOVES_SHOWN)
+    overrides = _overrides(unit, uuid)
     return GpuDetail(
         gpu=gpu,
         node=session.get_one(Node, gpu.node_id),
         score=score_of(case, policy, now_ms),
         standing_since=moves[0].at if moves else None,
         evidence=evidence_about_gpu(unit, uuid, limit=EVIDENCE_SHOWN),
-        ways=ways_of(case, now_ms, policy),
+        ways=[*_ways_out(gpu, overrides), *ways_of(case, now_ms, policy)],
         proposed=decide(case, now_ms, policy),
-        overrides=_overrides(unit, uuid),
+        overrides=overrides,
         cordons=_cordons(unit, gpu),
         holder=_holder(unit, uuid),
         repairs=repairs_about(unit, gpu, limit=REPAIRS_SHOWN),
         moves=moves,
     )
+
+
+def moves_of(unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None = None) -> Sequence[GpuStandingChange]:
+    """Every move of its standing, the newest first. ``before``: those older than that one."""
+    unit.principal.require(Permission.GPU_READ)
+    query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == uuid)
+    if before is not None:
+        query = query.where(GpuStandingChange.id < before)
+    return unit.session.scalars(query.order_by(GpuStandingChange.id.desc()).limit(limit)).all()
 
 
 def evidence_about_gpu(
@@ -137,6 +142,12 @@ def _gpu_and_case(unit: UnitOfWork, uuid: GpuUuid) -> tuple[Gpu, GpuCase]:
 def _weighed(row: EvidenceRow, points: float, proof_ms: int | None) -> WeighedEvidence:
     evidence: Evidence = evidence_of(row)
     return WeighedEvidence(row, points, is_condemning(evidence, proof_ms), is_open(evidence))
+
+
+def _ways_out(gpu: Gpu, overrides: Sequence[GpuOverride]) -> list[Way]:
+    """Of the standing that a person has set, where it is one that takes nothing."""
+    keeps_back = overrides and overrides[0].standing in {Standing.SUSPECT, Standing.QUARANTINED}
+    return [override_ends(gpu.standing, to_ms(overrides[0].until))] if keeps_back else []
 
 
 def _overrides(unit: UnitOfWork, uuid: GpuUuid) -> Sequence[GpuOverride]:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Cordon, Gpu, Job, Node, NodeLatest
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.principals import Permission
 from muster.domain.states import AllocationState, AttemptState, Contact, Standing, StopReason
+from muster.services import cordons, drains
 from muster.services.gpu_lists import GpuFilter, ListedGpu, list_gpus
 from muster.services.node_names import find_node
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -76,6 +77,11 @@ class NodeDetail:
     def node(self) -> Node:
         return self.listed.node
 
+    @property
+    def drain(self) -> Cordon | None:
+        """The cordon of the drain that stands; it is done when no job is left."""
+        return next((cordon for cordon in self.cordons if cordon.reason_code == drains.REASON_CODE), None)
+
 
 def list_nodes(unit: UnitOfWork, wanted: NodeFilter, *, after: str | None = None, limit: int) -> Sequence[ListedNode]:
     """By name. ``after``: the name where the last page ended."""
@@ -135,12 +141,8 @@ def _conditions(wanted: NodeFilter, now: datetime) -> Iterator[ColumnElement[boo
     if wanted.rack is not None:
         yield Node.rack == wanted.rack
     if wanted.is_cordoned is not None:
-        has_one = exists().where(Cordon.node_id == Node.id, _stands(now))
+        has_one = exists().where(Cordon.node_id == Node.id, cordons.those_that_stand(now))
         yield has_one if wanted.is_cordoned else ~has_one
-
-
-def _stands(now: datetime) -> ColumnElement[bool]:
-    return and_(Cordon.released_at.is_(None), or_(Cordon.until.is_(None), Cordon.until > now))
 
 
 def _listed(unit: UnitOfWork, nodes: Sequence[Node]) -> list[ListedNode]:
@@ -151,9 +153,9 @@ def _listed(unit: UnitOfWork, nodes: Sequence[Node]) -> list[ListedNode]:
         standings[node_id][standing] = count
     taken = (AllocationGpu.node_id.in_(ids), AllocationGpu.state != AllocationState.RELEASED)
     held = _counts(unit, select(AllocationGpu.node_id, func.count()).where(*taken).group_by(AllocationGpu.node_id))
-    standing_now = (Cordon.node_id.in_(ids), _stands(unit.now))
-    cordons = _counts(unit, select(Cordon.node_id, func.count()).where(*standing_now).group_by(Cordon.node_id))
-    return [ListedNode(node, standings[node.id], held.get(node.id, 0), cordons.get(node.id, 0)) for node in nodes]
+    standing_now = (Cordon.node_id.in_(ids), cordons.those_that_stand(unit.now))
+    num_cordons = _counts(unit, select(Cordon.node_id, func.count()).where(*standing_now).group_by(Cordon.node_id))
+    return [ListedNode(node, standings[node.id], held.get(node.id, 0), num_cordons.get(node.id, 0)) for node in nodes]
 
 
 def _counts(unit: UnitOfWork, query: Select[*tuple[Any, ...]]) -> dict[NodeId, int]:
@@ -162,5 +164,7 @@ def _counts(unit: UnitOfWork, query: Select[*tuple[Any, ...]]) -> dict[NodeId, i
 
 def _cordons_of(unit: UnitOfWork, node_id: NodeId) -> Sequence[Cordon]:
     its_gpus = select(Gpu.uuid).where(Gpu.node_id == node_id)
-    query = select(Cordon).where(or_(Cordon.node_id == node_id, Cordon.gpu_uuid.in_(its_gpus)), _stands(unit.now))
+    query = select(Cordon).where(
+        or_(Cordon.node_id == node_id, Cordon.gpu_uuid.in_(its_gpus)), cordons.those_that_stand(unit.now)
+    )
     return unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)).all()

@@ -43,6 +43,7 @@ class AllocationGpu(Base):
             unique=True,
             postgresql_where=text("state IN ('HELD', 'CLEANING')"),
         ),
+        Index(None, "gpu_uuid", "allocation_id"),
         Index("ix_allocation_gpus_node_id_open", "node_id", postgresql_where=text("state <> 'RELEASED'")),
     )
 

@@ -20,6 +20,7 @@ class Job(Base):
         CheckConstraint(f"(state IN ({_TERMINAL})) = (finished_at IS NOT NULL)", name="finished"),
         CheckConstraint("restarts_used >= 0 AND launch_failures >= 0", name="counters"),
         Index("ix_jobs_queue", "state", "tier", "created_at"),
+        Index("ix_jobs_newest", text("created_at DESC"), text("id DESC")),
         Index("ix_jobs_page", "tenant_id", text("created_at DESC"), text("id DESC")),
     )
 

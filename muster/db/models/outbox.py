@@ -15,6 +15,7 @@ class OutboxMessage(Base):
     __tablename__ = "outbox"
     __table_args__ = (
         Index("ix_outbox_pending", "next_try_at", "id", postgresql_where=text("sent_at IS NULL AND dead_at IS NULL")),
+        Index("ix_outbox_dead", "id", postgresql_where=text("dead_at IS NOT NULL")),
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True, init=False)

@@ -3,14 +3,15 @@
 Found from what stands in the database, not from a message: a quarantine whose evacuation was interrupted is carried
 out by the next round. Where the finding threatens correctness the job stops at once, and its checkpoints since the
 fault's onset (minus a margin) are TAINTED; else it is given time for a checkpoint. Such a finding does not wait for the
-breaker (I10): the GPU keeps its standing under a placement hold, and its job leaves.
+breaker (I10): the GPU keeps its standing under a placement hold, and its job leaves. What a person has taken out by an
+override is left in the same way.
 """
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from health.standing import decide
@@ -23,13 +24,18 @@ from muster.services.attempts import LoadedAttempt, lock_attempt, stop_attempt
 from muster.services.judgement.moves import cases_of
 from muster.services.judgement.placement_holds import MAY_COMPUTE_WRONG
 from muster.services.lives import to_ms
+from muster.services.overrides import taken_out
 from muster.services.policies import active_policy
 from muster.services.training import taint
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 
 EVACUATE: Final = declare_action("judge.evacuate")
 OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
-TO_BE_LEFT: Final = or_(Gpu.standing.in_(OUT), MAY_COMPUTE_WRONG)
+
+
+def to_be_left(now: datetime) -> ColumnElement[bool]:
+    """Of a GPU in a query: it is out, or a person has taken it out, or it may compute wrong."""
+    return or_(Gpu.standing.in_(OUT), MAY_COMPUTE_WRONG, taken_out(now))
 
 
 def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
@@ -49,7 +55,7 @@ def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
                 Attempt.ending_cause.is_(None),
                 or_(Attempt.stop_reason.is_(None), Attempt.stop_reason.not_in(urgent)),
                 AllocationGpu.state == AllocationState.HELD,
-                TO_BE_LEFT,
+                to_be_left(units.clock()),
             )
             .distinct()
         )
@@ -90,17 +96,21 @@ def _gpus_out(unit: UnitOfWork, loaded: LoadedAttempt) -> list[GpuUuid]:
         select(Gpu.uuid)
         .join(AllocationGpu, AllocationGpu.gpu_uuid == Gpu.uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .where(Allocation.attempt_id == loaded.attempt.id, TO_BE_LEFT)
+        .where(Allocation.attempt_id == loaded.attempt.id, to_be_left(unit.now))
         .order_by(Gpu.uuid)
     )
     return list(unit.session.scalars(query).all())
 
 
 def _grounds(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> Sequence[EvidenceRow]:
-    """The evidence that each GPU's newest move was decided on, or is, where the breaker holds it back."""
+    """The evidence that took out what is out, and that on which what is not would be, but for the breaker.
+
+    What a person has taken out has none but the latter: its results are in doubt only if evidence says so.
+    """
     newest = (
         select(GpuStandingChange.evidence_ids)
-        .where(GpuStandingChange.gpu_uuid.in_(gpus), GpuStandingChange.target.in_(OUT))
+        .join(Gpu, Gpu.uuid == GpuStandingChange.gpu_uuid)
+        .where(Gpu.uuid.in_(gpus), Gpu.standing.in_(OUT), GpuStandingChange.target.in_(OUT))
         .ext(distinct_on(GpuStandingChange.gpu_uuid))
         .order_by(GpuStandingChange.gpu_uuid, GpuStandingChange.id.desc())
     )

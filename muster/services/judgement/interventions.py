@@ -1,7 +1,7 @@
 """What persons do about a GPU: dismiss evidence, repair, retire, reinstate. Each with reason, event and audit entry."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import select
@@ -10,6 +10,7 @@ from health import interventions
 from health.fault_groups import fault_group_of
 from health.gpu_case import GpuCase, Move
 from health.interventions import RefusedMoveError
+from health.overrides import OUT
 from muster.db.models import Allocation, AllocationGpu, EvidenceRow, Gpu
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError
 from muster.domain.health_policy import HealthPolicy
@@ -17,6 +18,7 @@ from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.principals import Permission
 from muster.domain.repairs import RepairAction
 from muster.domain.states import AllocationState
+from muster.services import overrides
 from muster.services.judgement.judge import policy_version
 from muster.services.judgement.moves import cases_of, lock_gpus, make_move, ruled
 from muster.services.judgement.repairs import begin_repair
@@ -109,11 +111,13 @@ def start_repair(
 ) -> None:
     """A quarantined GPU to REPAIR. ``fault_group``: what it is for; by its evidence where none is named.
 
+    One that a person has taken out by an override is QUARANTINED first, by its own standing.
+
     Raises:
         NotFoundError, PreconditionFailedError: as for ``dismiss``.
         ConflictError: it is not QUARANTINED, or a job still holds it.
     """
-    asked = _asked(unit, uuid, expected_version)
+    asked = _with_quarantine(unit, _asked(unit, uuid, expected_version), reason)
     _require_free(unit, uuid)
     group = fault_group or fault_group_of(asked.case)
     move = _decided(
@@ -162,6 +166,20 @@ def _asked(unit: UnitOfWork, uuid: GpuUuid, expected_version: int | None) -> _As
         raise PreconditionFailedError(current_version=gpu.version)
     policy = active_policy(unit.session).health
     return _Asked(gpu, cases_of(unit, [gpu])[uuid], policy, to_ms(unit.now), unit.principal.name)
+
+
+def _with_quarantine(unit: UnitOfWork, asked: _Asked, reason: str) -> _Asked:
+    """The override gives way to the standing: hands on a GPU end what was known of it."""
+    uuid = asked.gpu.uuid
+    if asked.gpu.standing in OUT or not overrides.is_taken_out(unit, uuid):
+        return asked
+    move = _decided(
+        lambda: interventions.quarantine(asked.case, person=asked.person, reason=reason, now_ms=asked.now_ms)
+    )
+    overrides.end(unit, uuid, reason=reason)
+    _make(unit, asked, move)
+    unit.session.flush()
+    return replace(asked, case=cases_of(unit, [asked.gpu])[uuid])
 
 
 def _require_free(unit: UnitOfWork, uuid: GpuUuid) -> None:

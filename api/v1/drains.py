@@ -1,0 +1,56 @@
+"""Draining a node: nothing new comes, and what runs there leaves."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import AwareDatetime, Field
+
+from api.bodies import described_by, json_body
+from api.changes import Answer, Changing, etag_of
+from api.node_views import node_detail_view
+from api.permissions import requires
+from api.reading import require_node
+from muster.documents.nodes import ChangedNode
+from muster.domain.principals import Permission, Principal
+from muster.domain.strict import StrictModel, Text
+from muster.services import drains, nodes
+from muster.services.nodes import NodeDetail
+from muster.services.unit_of_work import UnitOfWork
+
+router = APIRouter(tags=["fleet"])
+WEEK_S = 604_800
+
+
+class NewDrain(StrictModel):
+    """``deadline_s``: how long programs may take to save and leave; by default what the policy gives an evacuated job.
+    ``until``: when the node takes jobs again; without it when the drain's cordon is released.
+    """
+
+    reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
+    until: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    deadline_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None
+
+
+@router.post("/nodes/{node_id}/drain", response_model=ChangedNode, openapi_extra=described_by(NewDrain))
+def drain_node(
+    node_id: str,
+    principal: Annotated[Principal, requires(Permission.NODE_WRITE)],
+    wanted: Annotated[NewDrain, json_body(NewDrain)],
+    change: Changing,
+) -> JSONResponse:
+    """A cordon, and every job on the node, by its id or its name, is asked to leave for maintenance.
+
+    ``drain.jobs_left`` of the node counts down. Releasing the cordon undoes it; who was told leaves all the same.
+    """
+    named = require_node(node_id)
+    until: datetime | None = wanted.until
+
+    def work(unit: UnitOfWork) -> NodeDetail:
+        found_id = drains.drain(unit, named, reason=wanted.reason, until=until, deadline_s=wanted.deadline_s)
+        return nodes.detail_of(unit, found_id)
+
+    return change.run(
+        principal, drains.DRAIN, work, lambda found: Answer(node_detail_view(found), etag=etag_of(found.node.version))
+    )

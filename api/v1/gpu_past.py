@@ -1,0 +1,130 @@
+"""What a GPU has been through: who ran on it, every move of its standing, its burn-ins beside the cohort's."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from api.cursors import make_cursor, read_cursor
+from api.dependencies import dependencies_of
+from api.gpu_views import move_view
+from api.permissions import requires
+from api.reading import Limit, page_of, reading, require_gpu_uuid
+from api.v1.cohorts import spread_view
+from api.views import burn_in_view, time_of
+from muster.documents import gpu_past as documents
+from muster.domain.ids import AllocationId
+from muster.domain.principals import Permission, Principal
+from muster.services import fleet, gpu_details, gpu_jobs
+from muster.services.burn_ins import comparing
+from muster.services.burn_ins.comparing import ComparedBurnIn, ComparedRate
+from muster.services.burn_ins.reading import READ as READ_BURN_INS
+from muster.services.gpu_jobs import PastHolder
+
+router = APIRouter(prefix="/gpus/{uuid}", tags=["fleet"])
+Reader = Annotated[Principal, requires(Permission.GPU_READ)]
+Cursor = Annotated[str | None, Query(max_length=1024)]
+
+
+@router.get("/jobs")
+def list_gpu_jobs(
+    uuid: str, request: Request, principal: Reader, cursor: Cursor = None, limit: Limit = 50
+) -> documents.GpuJobPage:
+    """Every attempt that had the GPU, the newest first, with why it ended; ``next_cursor`` is null on the last page."""
+    dependencies, found_uuid = dependencies_of(request), require_gpu_uuid(uuid)
+    filters = {"path": "gpu_jobs", "gpu_uuid": uuid}
+    before = None
+    if cursor is not None:
+        (text,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
+        before = AllocationId(text)
+    found = reading(
+        dependencies.units,
+        principal,
+        gpu_jobs.READ,
+        lambda unit: gpu_jobs.holders_of(unit, found_uuid, before=before, limit=limit + 1),
+    )
+    return page_of(
+        found, limit, _job_view, lambda last: make_cursor(dependencies.secret_key, filters, [last.allocation_id])
+    )
+
+
+@router.get("/standings")
+def list_gpu_standings(
+    uuid: str, request: Request, principal: Reader, cursor: Cursor = None, limit: Limit = 50
+) -> documents.MovePage:
+    """Every move of its standing, the newest first, with its reason, evidence, policy and who made it."""
+    dependencies, found_uuid = dependencies_of(request), require_gpu_uuid(uuid)
+    filters = {"path": "standings", "gpu_uuid": uuid}
+    before = None
+    if cursor is not None:
+        (text,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
+        before = int(text)
+    found = reading(
+        dependencies.units,
+        principal,
+        fleet.READ,
+        lambda unit: gpu_details.moves_of(unit, found_uuid, before=before, limit=limit + 1),
+    )
+    return page_of(found, limit, move_view, lambda last: make_cursor(dependencies.secret_key, filters, [str(last.id)]))
+
+
+@router.get("/burn-ins")
+def list_gpu_burn_ins(
+    uuid: str, request: Request, principal: Reader, cursor: Cursor = None, limit: Limit = 50
+) -> documents.ComparedBurnInPage:
+    """Its burn-ins, the newest order first, each figure beside the newest ones of its cohort."""
+    dependencies, found_uuid = dependencies_of(request), require_gpu_uuid(uuid)
+    filters = {"path": "gpu_burn_ins", "gpu_uuid": uuid}
+    before = None
+    if cursor is not None:
+        moment, last_id = read_cursor(dependencies.secret_key, filters, cursor, length=2)
+        before = (datetime.fromisoformat(moment), last_id)
+    found = reading(
+        dependencies.units,
+        principal,
+        READ_BURN_INS,
+        lambda unit: comparing.compare(unit, found_uuid, before=before, limit=limit + 1),
+    )
+    page = page_of(
+        found.burn_ins,
+        limit,
+        _burn_in_view,
+        lambda last: make_cursor(dependencies.secret_key, filters, [last.row.ordered_at.isoformat(), last.row.id]),
+    )
+    return {"cohort_key": found.cohort_key, "items": page["items"], "next_cursor": page["next_cursor"]}
+
+
+def _job_view(found: PastHolder) -> documents.GpuJob:
+    job, attempt, part = found.job, found.attempt, found.part
+    return {
+        "job_id": job.id,
+        "job_name": job.name,
+        "tenant_id": job.tenant_id,
+        "tier": job.tier,
+        "attempt_id": attempt.id,
+        "attempt_number": attempt.number,
+        "attempt_state": attempt.state,
+        "cause": attempt.cause,
+        "proof": attempt.proof,
+        "stop_reason": attempt.stop_reason,
+        "placed_at": time_of(attempt.placed_at),
+        "running_at": time_of(attempt.running_at),
+        "ended_at": time_of(attempt.ended_at),
+        "node_id": part.node_id,
+        "node_rank": part.node_rank,
+        "local_index": part.local_index,
+        "state": part.state,
+    }
+
+
+def _burn_in_view(found: ComparedBurnIn) -> documents.ComparedBurnIn:
+    return {**burn_in_view(found.row), "compared": [_rate_view(rate) for rate in found.rates]}
+
+
+def _rate_view(rate: ComparedRate) -> documents.ComparedRate:
+    return {
+        "measure": rate.measure,
+        "value": rate.value,
+        "cohort": None if rate.spread is None else spread_view(rate.spread),
+        "is_outlier": rate.is_outlier,
+    }

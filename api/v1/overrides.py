@@ -1,0 +1,47 @@
+"""A person's standing over a GPU's own: the operator's quarantine and its release."""
+
+from datetime import datetime
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import AwareDatetime, Field
+
+from api.bodies import described_by, json_body
+from api.gpu_changes import ChangingGpu
+from muster import documents
+from muster.domain.states import Standing
+from muster.domain.strict import StrictModel, Text
+from muster.services import overrides
+
+router = APIRouter(prefix="/gpus/{uuid}/override", tags=["fleet"])
+Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
+
+
+class NewOverride(StrictModel):
+    """``standing``: QUARANTINED takes the GPU out, and what runs there leaves; SUSPECT takes nothing new; HEALTHY and
+    PROBATION admit it, unless it is out by its own standing. It ends at ``until``, or when it is released.
+    """
+
+    standing: Annotated[Standing, Field(strict=False)]
+    reason: Reason
+    until: Annotated[AwareDatetime, Field(strict=False)]
+
+
+class OverrideRelease(StrictModel):
+    reason: Reason
+
+
+@router.post("", response_model=documents.ChangedGpu, openapi_extra=described_by(NewOverride))
+def override_gpu(gpu: ChangingGpu, wanted: Annotated[NewOverride, json_body(NewOverride)]) -> JSONResponse:
+    """A standing over the GPU's own until then, instead of one that stood before; the evidence goes on to be judged."""
+    until: datetime = wanted.until
+    work = partial(overrides.override, standing=wanted.standing, until=until, reason=wanted.reason)
+    return gpu.run(overrides.OVERRIDE, work)
+
+
+@router.post("/release", response_model=documents.ChangedGpu, openapi_extra=described_by(OverrideRelease))
+def release_override(gpu: ChangingGpu, wanted: Annotated[OverrideRelease, json_body(OverrideRelease)]) -> JSONResponse:
+    """The GPU's own standing counts again. Twice is the same as once."""
+    return gpu.run(overrides.RELEASE, partial(overrides.release, reason=wanted.reason))

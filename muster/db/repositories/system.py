@@ -1,0 +1,126 @@
+"""The control plane's own figures: a statement each, none of which grows with the past."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, text
+
+_NODES: Final = text("""
+SELECT count(*) FILTER (WHERE contact = 'LIVE'), count(*) FILTER (WHERE contact = 'SILENT'),
+       count(*) FILTER (WHERE contact = 'LOST'),
+       extract(epoch FROM :now - min(last_heartbeat_at)),
+       extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY :now - last_heartbeat_at)),
+       extract(epoch FROM percentile_disc(0.99) WITHIN GROUP (ORDER BY :now - last_heartbeat_at))
+FROM nodes
+""")
+_OUTBOX: Final = text("SELECT count(*), min(created_at) FROM outbox WHERE sent_at IS NULL AND dead_at IS NULL")
+_DEAD: Final = text("SELECT count(*) FROM outbox WHERE dead_at IS NOT NULL")
+_EVENTS: Final = text("SELECT count(*), min(at) FROM events WHERE position IS NULL")
+_AUDIT: Final = text("SELECT count(*), min(at) FROM audit_entries WHERE position IS NULL")
+_SIGNALS: Final = text("""
+SELECT count(*) FILTER (WHERE judge_fault IS NULL), min(received_at) FILTER (WHERE judge_fault IS NULL),
+       count(*) FILTER (WHERE judge_fault IS NOT NULL)
+FROM gpu_signals WHERE judged_at IS NULL
+""")
+# Node by node through their index on time: the blocks of the last hours are many.
+_BLOCKS: Final = text("""
+SELECT coalesce(sum(found.num), 0)::bigint, max(nodes.received_at)
+FROM node_latest nodes, LATERAL (
+    SELECT count(*) AS num FROM telemetry_blocks WHERE node_id = nodes.node_id AND at > :since AND received_at > :since
+) found
+""")
+_HEARD: Final = text("SELECT count(*) FROM gpu_latest WHERE received_at > :since")
+_QUEUE: Final = text("SELECT count(*), min(created_at) FROM jobs WHERE state = 'QUEUED'")
+_HEADS: Final = text("SELECT name, position FROM sequence_heads")
+_CLUSTER: Final = text("SELECT api_alive_at, accepting_since FROM cluster")
+_REVISION: Final = text("SELECT version_num FROM alembic_version")
+_SERVER: Final = text("SELECT current_setting('server_version')")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """``oldest_at``: since when the first of them waits; None where none does."""
+
+    num: int
+    oldest_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contacts:
+    """How many nodes are in which contact, and how long ago the heartbeats of those that ever had one came."""
+
+    live: int
+    silent: int
+    lost: int
+    oldest_s: float | None
+    median_s: float | None
+    p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """Telemetry since a moment: reports stored as of since then, and GPUs that were heard."""
+
+    num_reports: int
+    num_gpus: int
+    newest_at: datetime | None
+
+
+def contacts(connection: Connection, now: datetime) -> Contacts:
+    live, silent, lost, *ages = connection.execute(_NODES, {"now": now}).one()
+    oldest_s, median_s, p99_s = (None if age is None else max(0.0, float(age)) for age in ages)
+    return Contacts(live, silent, lost, oldest_s, median_s, p99_s)
+
+
+def outbox(connection: Connection) -> tuple[Waiting, int]:
+    """What waits to be sent, and how many messages were given up."""
+    return _waiting(connection, _OUTBOX), int(connection.scalar(_DEAD) or 0)
+
+
+def unsequenced_events(connection: Connection) -> Waiting:
+    return _waiting(connection, _EVENTS)
+
+
+def unsealed_entries(connection: Connection) -> Waiting:
+    return _waiting(connection, _AUDIT)
+
+
+def unjudged_signals(connection: Connection) -> tuple[Waiting, int]:
+    """What waits for the judge, and how many signals are set aside."""
+    num, oldest_at, num_set_aside = connection.execute(_SIGNALS).one()
+    return Waiting(num, _utc(oldest_at)), num_set_aside
+
+
+def ingest(connection: Connection, since: datetime) -> Ingest:
+    num_reports, newest_at = connection.execute(_BLOCKS, {"since": since}).one()
+    return Ingest(num_reports, int(connection.scalar(_HEARD, {"since": since}) or 0), _utc(newest_at))
+
+
+def queued_jobs(connection: Connection) -> Waiting:
+    return _waiting(connection, _QUEUE)
+
+
+def sequence_heads(connection: Connection) -> dict[str, int]:
+    """The last position that was given out, by the sequence's name."""
+    return {row[0]: row[1] for row in connection.execute(_HEADS)}
+
+
+def cluster(connection: Connection) -> tuple[datetime | None, datetime | None]:
+    """When the API said last that it lives, and since when it takes heartbeats without a gap."""
+    alive_at, accepting_since = connection.execute(_CLUSTER).one()
+    return _utc(alive_at), _utc(accepting_since)
+
+
+def versions(connection: Connection) -> tuple[str, str]:
+    """The schema's revision, and PostgreSQL's version."""
+    return str(connection.scalar(_REVISION)), str(connection.scalar(_SERVER))
+
+
+def _waiting(connection: Connection, query: Any) -> Waiting:
+    num, oldest_at = connection.execute(query).one()
+    return Waiting(num, _utc(oldest_at))
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.astimezone(UTC)

@@ -1,0 +1,82 @@
+"""The control plane's own figures, as the API answers them."""
+
+from typing_extensions import TypedDict
+
+from muster.documents.gpus import Breaker
+from muster.documents.words import Moment
+
+
+class Waiting(TypedDict):
+    """``oldest_age_s``: how long the first of them has waited; null where none waits."""
+
+    num: int
+    oldest_age_s: float | None
+
+
+class Sequence(Waiting):
+    """``position``: the last one that was given out."""
+
+    position: int
+
+
+class Outbox(Waiting):
+    """``num_dead``: messages that were given up."""
+
+    num_dead: int
+
+
+class Signals(Waiting):
+    """``num_set_aside``: those that could not be judged, and are tried again."""
+
+    num_set_aside: int
+
+
+class Heartbeats(TypedDict):
+    """Nodes by contact, and how long ago the heartbeats came of those that ever had one."""
+
+    num_live: int
+    num_silent: int
+    num_lost: int
+    max_age_s: float | None
+    median_age_s: float | None
+    p99_age_s: float | None
+
+
+class Ingest(TypedDict):
+    """Of the last minute: reports stored, and GPUs that were in one."""
+
+    reports_last_minute: int
+    gpus_last_minute: int
+    newest_age_s: float | None
+
+
+class Scheduler(TypedDict):
+    """``is_active``: some process runs the cycles now. ``queued``: jobs that wait for it."""
+
+    is_active: bool
+    queued: Waiting
+
+
+class Schema(TypedDict):
+    revision: str
+    needed: str
+    is_current: bool
+
+
+class System(TypedDict):
+    """``accepting_since``: since when heartbeats are taken without a gap; no lease ends in the first minutes after."""
+
+    at: Moment
+    version: str
+    database_version: str
+    schema: Schema
+    api_alive_at: Moment | None
+    accepting_since: Moment | None
+    heartbeats: Heartbeats
+    ingest: Ingest
+    scheduler: Scheduler
+    outbox: Outbox
+    sequencer: Sequence
+    sealer: Sequence
+    judge: Signals
+    breakers: list[Breaker]

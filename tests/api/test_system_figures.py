@@ -1,0 +1,138 @@
+"""``GET /v1/system``: each figure moves with what it counts."""
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import update
+
+from muster.db import migrate
+from muster.db.listening import advisory_lock
+from muster.db.models import GpuLatest, Node, NodeLatest, OutboxMessage, StoredSignal, TelemetryBlock
+from muster.domain.ids import GpuUuid
+from muster.domain.states import Contact
+from muster.services.policies import ACTIVATE
+from muster.services.sealer import seal_once
+from muster.services.sequencer import sequence_once
+from muster.services.system_figures import SCHEDULER_LOCK
+from tests.api.conftest import GOOD_JOB, Api
+from tests.api.judged_fleet import GPU, JUDGE, OTHER, fault
+from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
+from tests.fleet_factory import enrol_host
+
+
+def read(api: Api) -> dict[str, Any]:
+    answer = api.client.get("/v1/system", headers=api.headers("operator"))
+    assert answer.status_code == 200, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def test_heartbeats_are_counted_by_contact_and_by_their_age(api: Api) -> None:
+    for name in ("beta", "gamma"):
+        enrol_host(api.units, name)
+    found = read(api)["heartbeats"]
+    assert (found["num_lost"], found["max_age_s"], found["p99_age_s"]) == (3, None, None), "none was ever heard"
+    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        for name, contact, age_s in (("alpha", Contact.LIVE, 1), ("beta", Contact.SILENT, 40), ("gamma", "LOST", 500)):
+            heard_at = unit.now - timedelta(seconds=age_s)
+            moved = update(Node).where(Node.name == name).values(contact=contact, last_heartbeat_at=heard_at)
+            unit.session.execute(moved)
+    found = read(api)["heartbeats"]
+    assert (found["num_live"], found["num_silent"], found["num_lost"]) == (1, 1, 1)
+    assert found["median_age_s"] >= 40
+    assert found["p99_age_s"] == found["max_age_s"] >= 500
+
+
+def test_what_waits_is_counted_until_its_keeper_has_come(api: Api) -> None:
+    api.fleet.submit(**GOOD_JOB)
+    found = read(api)
+    assert found["scheduler"]["queued"]["num"] == 1
+    assert found["scheduler"]["queued"]["oldest_age_s"] >= 0
+    for keeper in ("sequencer", "sealer"):
+        assert found[keeper]["num"] > 0
+        assert (found[keeper]["position"], found[keeper]["oldest_age_s"] >= 0) == (0, True)
+    while sequence_once(api.units) or seal_once(api.units):
+        pass
+    after = read(api)
+    for keeper in ("sequencer", "sealer"):
+        assert (after[keeper]["num"], after[keeper]["oldest_age_s"]) == (0, None)
+        assert after[keeper]["position"] >= found[keeper]["num"]
+
+
+def test_messages_that_wait_and_those_that_were_given_up_are_told_apart(api: Api) -> None:
+    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        at = unit.now - timedelta(seconds=90)
+        for sent_at, dead_at in ((None, None), (unit.now, None), (None, unit.now)):
+            message = OutboxMessage(topic="ring", key="x", payload={}, created_at=at, next_try_at=at)
+            message.sent_at, message.dead_at = sent_at, dead_at
+            unit.session.add(message)
+    found = read(api)["outbox"]
+    assert (found["num"], found["num_dead"]) == (1, 1)
+    assert found["oldest_age_s"] >= 90
+
+
+def test_signals_that_wait_and_those_that_are_set_aside_are_told_apart(api: Api) -> None:
+    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        for number, judge_fault in enumerate((None, None, "ZeroDivisionError")):
+            unit.session.add(
+                StoredSignal(
+                    node_id=api.fleet.node_id,
+                    signal_id=str(number),
+                    gpu_uuid=GPU,
+                    kind="xid",
+                    source="nvml",
+                    code=95,
+                    at=unit.now,
+                    received_at=unit.now - timedelta(seconds=30),
+                    text="",
+                    values={},
+                    is_open=False,
+                    judge_fault=judge_fault,
+                )
+            )
+    found = read(api)["judge"]
+    assert (found["num"], found["num_set_aside"]) == (2, 1)
+    assert found["oldest_age_s"] >= 30
+
+
+def _heard(api: Api, uuid: GpuUuid, seq: int, age_s: float) -> None:
+    """One report as it is stored."""
+    with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        node_id, at = api.fleet.node_id, unit.now - timedelta(seconds=age_s)
+        where: dict[str, Any] = {"node_id": node_id, "boot_id": "boot-1", "seq": seq, "at": at, "received_at": at}
+        unit.session.add(TelemetryBlock(**where, schema=1, content=b""))
+        unit.session.add(GpuLatest(**where, gpu_uuid=uuid, boot_order=1, schema=1, values=[], is_lost=False))
+        unit.session.merge(NodeLatest(node_id=node_id, boot_id="boot-1", seq=seq, received_at=at))
+
+
+def test_ingest_is_that_of_the_last_minute(api: Api) -> None:
+    assert read(api)["ingest"] == {"reports_last_minute": 0, "gpus_last_minute": 0, "newest_age_s": None}
+    _heard(api, OTHER, 1, 3600)
+    _heard(api, GPU, 2, 0)
+    found = read(api)["ingest"]
+    assert (found["reports_last_minute"], found["gpus_last_minute"]) == (1, 1)
+    assert found["newest_age_s"] >= 0
+
+
+def test_the_scheduler_is_active_while_somebody_holds_its_lock(api: Api) -> None:
+    assert not read(api)["scheduler"]["is_active"]
+    with advisory_lock(api.units.engine, SCHEDULER_LOCK) as is_held:
+        assert is_held
+        assert read(api)["scheduler"]["is_active"]
+    with advisory_lock(api.units.engine, "another"):
+        assert not read(api)["scheduler"]["is_active"]
+
+
+def test_the_breaker_and_the_versions_are_told(api: Api) -> None:
+    fault(api)
+    found = read(api)
+    (breaker,) = found["breakers"]
+    assert {scope["scope"]: scope["num_quarantined"] for scope in breaker["scopes"]}["fleet"] == 1
+    assert found["schema"] == {"revision": migrate.head(), "needed": migrate.head(), "is_current": True}
+    assert found["version"]
+    assert int(found["database_version"].split(".")[0]) >= 15
+
+
+def test_only_who_may_read_figures_does(api: Api) -> None:
+    for who in ("tenant_admin", "auditor", "node"):
+        assert api.client.get("/v1/system", headers=api.headers(who)).status_code == 403
