@@ -18,6 +18,8 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 TENANT_NAME: Final = "demo"
 FIRST_PERSON: Final = "operator"
 OPERATOR: Final = Principal(name="operator:local-stack", role=Role.OPERATOR)
+BOOTSTRAP: Final = Principal(name="operator:bootstrap", role=Role.OPERATOR)
+"""Whoever holds the address of the database, where no operator has a key yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,15 @@ def key_file(
     *,
     tenant_id: TenantId | None = None,
     node_id: NodeId | None = None,
+    name: str | None = None,
+    by: Principal = OPERATOR,
 ) -> Path:
     """The key in ``path``, if it still opens; else a new one."""
     try:
         keys.authenticate(units, path.read_text(encoding="ascii").strip(), address=None, request_id=None)
     except (FileNotFoundError, UnauthenticatedError, UnicodeDecodeError):
-        with units.begin(OPERATOR, keys.CREATE) as unit:
-            name = f"local-{role.replace('_', '-')}"
+        with units.begin(by, keys.CREATE) as unit:
+            name = name or f"local-{role.replace('_', '-')}"
             made = keys.create(unit, name=name, role=role, tenant_id=tenant_id, node_id=node_id)
         write_durably(path, made.token.text.encode("ascii") + b"\n")
     return path

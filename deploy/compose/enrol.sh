@@ -1,0 +1,35 @@
+#!/bin/sh
+# What an operator does on the first day, by the same commands: a policy, a tenant with its key, a person for the
+# console, and a join token for each host that has not enrolled. A second run does what is still missing.
+#
+#   enrol.sh HOST:RACK…
+#
+# Ranks meet under a host's name, or under ADDRESS where every host is one machine.
+set -eu
+umask 077
+
+: "${KEYS:?}" "${STATES:?}" "${FAULTS:?}" "${POLICY:?}"
+
+once() { # FILE COMMAND…: a file by what the command says, unless it is there; whole or not at all
+    file=$1
+    shift
+    [ -s "$file" ] || { "$@" >"$file.new" && mv "$file.new" "$file"; }
+}
+
+[ "$(muster policy list --json)" != "[]" ] ||
+    muster policy activate "$POLICY" --reason 'simulated hosts: timers scaled, so that days pass in seconds'
+
+if [ ! -s "$KEYS/tenant.key" ]; then
+    muster tenant create demo || [ $? -eq 5 ] # 5: it is there, from a run that was interrupted
+    once "$KEYS/tenant.key" muster key create --name demo --role tenant_admin --tenant demo
+fi
+once "$KEYS/console.password" muster person create operator --role operator
+
+[ -s "$FAULTS/faults.json" ] || (umask 022 && printf '{"faults": []}\n' >"$FAULTS/faults.json")
+
+for host in "$@"; do
+    name=${host%%:*} state=$STATES/${host%%:*}
+    [ -e "$state/agent/identity.json" ] && continue
+    rm -f "$state/join.token"
+    once "$state/join.token" muster join-token create "$name" --rack "${host#*:}" --address "${ADDRESS:-$name}"
+done

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Makes, once, what the services tell each other in secret, each into the folder of those who may read it. A second run
+# changes nothing, but for a certificate whose name is another now. No secret is in any service's environment.
+set -eu
+umask 077
+
+: "${API_NAME:?the name by which people reach the API}"
+: "${DATABASE:?host:port of PostgreSQL}" "${BROKER:?host:port of Redis}" "${API:?host:port of the API, for hosts}"
+: "${CONTROL:?}" "${DATABASE_SECRET:?}" "${BROKER_SECRET:?}" "${HOSTS:?}" "${CHECKPOINTS:?}" "${STATE:?}"
+
+secret() { # a file with 32 bytes of chance in hexadecimal digits, kept where it is there
+    [ -s "$1" ] || { openssl rand -hex 32 >"$1.new" && mv "$1.new" "$1"; }
+}
+
+replace() { # a file by what stands on standard input: whole or not at all
+    cat >"$1.new" && mv "$1.new" "$1"
+}
+
+certificate() { # its own authority, for the API's name, the name inside, and this machine
+    case $API_NAME in
+    *[!0-9.]*) named=DNS:$API_NAME ;;
+    *) named=IP:$API_NAME ;;
+    esac
+    openssl req -x509 -nodes -days 825 -newkey ec -pkeyopt ec_paramgen_curve:P-256 \
+        -subj "/CN=$API_NAME" -addext "subjectAltName=$named,DNS:${API%:*},DNS:localhost,IP:127.0.0.1" \
+        -addext keyUsage=critical,digitalSignature,keyCertSign \
+        -keyout "$CONTROL/tls.key.new" -out "$CONTROL/tls.pem.new" 2>/dev/null
+    mv "$CONTROL/tls.key.new" "$CONTROL/tls.key"
+    mv "$CONTROL/tls.pem.new" "$CONTROL/tls.pem"
+    printf '%s\n' "$API_NAME" | replace "$CONTROL/tls.name"
+}
+
+secret "$CONTROL/secret.key"
+secret "$DATABASE_SECRET/password"
+secret "$CONTROL/broker.password"
+secret "$HOSTS/broker.password"
+[ "$(cat "$CONTROL/tls.name" 2>/dev/null)" = "$API_NAME" ] || certificate
+replace "$HOSTS/ca.pem" <"$CONTROL/tls.pem"
+
+# Whoever has no password may ask whether the broker lives. Ours reach the keys that begin with muster: and no others.
+replace "$BROKER_SECRET/users.acl" <<ACL
+user default on nopass resetkeys resetchannels -@all +ping
+user muster-control on >$(cat "$CONTROL/broker.password") resetkeys ~muster:* resetchannels +@all -@admin -@dangerous
+user muster-host on >$(cat "$HOSTS/broker.password") resetkeys ~muster:* resetchannels +@all -@admin -@dangerous
+ACL
+
+replace "$CONTROL/settings.yaml" <<YAML
+database_url: postgresql://muster:$(cat "$DATABASE_SECRET/password")@$DATABASE/muster
+broker_url: redis://muster-control:$(cat "$CONTROL/broker.password")@$BROKER/0
+secret_key_file: $CONTROL/secret.key
+api_host: 0.0.0.0
+api_port: ${API##*:}
+api_tls_certificate: $CONTROL/tls.pem
+api_tls_key: $CONTROL/tls.key
+YAML
+
+replace "$HOSTS/settings.yaml" <<YAML
+api_url: https://$API
+api_ca_file: $HOSTS/ca.pem
+broker_url: redis://muster-host:$(cat "$HOSTS/broker.password")@$BROKER/0
+checkpoints_dir: $CHECKPOINTS
+state_dir: $STATE
+YAML
