@@ -8,6 +8,8 @@ RING: Final = "muster.ring"
 VISIBILITY_S: Final = 60
 SOFT_LIMIT_S: Final = 5
 HARD_LIMIT_S: Final = 30
+KEY_PREFIX: Final = "muster:"
+"""Of every key on the broker, so that an access rule can name them all: ``~muster:*``."""
 
 
 def host_queue(node_id: str) -> str:
@@ -38,6 +40,7 @@ def make_celery(broker_url: str) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_transport_options={
+            "global_keyprefix": KEY_PREFIX,
             "visibility_timeout": VISIBILITY_S,
             "socket_connect_timeout": 2,
             "socket_timeout": 5,
