@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import AsJson, console, print_json
+from muster.cli.output import AsJson, json_of, say
 from muster.logs import configure_logs
 from muster.settings import load_settings
 
@@ -30,7 +30,7 @@ def root() -> None:
     """Commands of a GPU host."""
 
 
-@app.command("scan")
+@app.command("scan", epilog="Example: `muster agent scan`, or without a GPU: `muster agent scan --simulated h100`")
 def scan(
     simulated: Annotated[
         SimulatedModel | None, typer.Option(help="GPUs that do not exist, in place of this host's.")
@@ -50,11 +50,11 @@ def scan(
     if as_json:
         from agents.scan import as_document
 
-        print_json(as_document(report))
+        say(json_of(as_document(report), indent=2))
     else:
         from muster.cli.scan_table import print_report
 
-        print_report(report, console())
+        print_report(report)
     return Exit.OK if report.is_healthy else Exit.FAILED
 
 

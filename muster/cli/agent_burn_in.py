@@ -1,15 +1,16 @@
-"""``muster agent burn-in``: this host's GPUs, once, with no server. The root registers it."""
+"""``muster agent burn-in``: this host's GPUs, once, with no server. ``agent_group`` registers it."""
 
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from muster.cli.agent import SimulatedModel, open_probe
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import AsJson, print_json, print_table
+from muster.cli.output import AsJson, Format, Page, Table, json_of, say, show
+from muster.cli.tables import Column
 from muster.logs import configure_logs
 from muster.settings import load_settings
 
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from health.burn_in import BurnInFigures, Verdict
     from muster.domain.ids import GpuUuid
     from muster.wire.burn_in import Figures
+
+
+COLUMNS: Final = (
+    Column("GPU", lambda row: row["gpu"]),
+    Column("VERDICT", lambda row: row["verdict"]),
+    Column("BF16 TFLOP/s", lambda row: row["gemm"]),
+    Column("SECONDS", lambda row: row["took"]),
+)
 
 
 def burn_in(
@@ -45,9 +54,9 @@ def burn_in(
         raise CommandError("the NVIDIA driver lists no GPU", "Look at `lspci` and the kernel log.", Exit.NOT_FOUND)
     verdicts = _verdicts(found)
     if as_json:
-        print_json([_document(uuid, figures, verdicts.get(uuid)) for uuid, figures in found.items()])
+        say(json_of([_document(uuid, figures, verdicts.get(uuid)) for uuid, figures in found.items()], indent=2))
     else:
-        _print(found, verdicts)
+        show(_page(found, verdicts), Format())
     return Exit.OK if len(verdicts) == len(found) and _all_passed(verdicts) else Exit.FAILED
 
 
@@ -106,18 +115,19 @@ def _document(uuid: "GpuUuid", figures: "Figures | str", verdict: "Verdict | Non
     }
 
 
-def _print(found: "dict[GpuUuid, Figures | str]", verdicts: "dict[GpuUuid, Verdict]") -> None:
-    rows = []
+def _page(found: "dict[GpuUuid, Figures | str]", verdicts: "dict[GpuUuid, Verdict]") -> Page:
+    rows = [_row(uuid, figures, verdicts.get(uuid)) for uuid, figures in found.items()]
+    said: list[str | Table] = [Table(COLUMNS, rows, indent="")]
     for uuid, figures in found.items():
-        if isinstance(figures, str):
-            rows.append((uuid, "COULD NOT RUN", "", ""))
-            continue
-        rates = figures.rates
-        gemm = f"{rates['gemm_bf16_tflops']:g}" if "gemm_bf16_tflops" in rates else ""
-        rows.append((uuid, verdicts[uuid].outcome.upper(), gemm, f"{figures.took_s:.2f}"))
-    print_table(("GPU", "VERDICT", "BF16 TFLOP/s", "SECONDS"), rows, empty="")
-    for uuid, figures in found.items():
-        for why in [figures] if isinstance(figures, str) else verdicts[uuid].reasons:
-            typer.echo(f"{uuid}: {why}")
+        said += [f"{uuid}: {why}" for why in ([figures] if isinstance(figures, str) else verdicts[uuid].reasons)]
     if any(not isinstance(figures, str) and figures.is_simulated for figures in found.values()):
-        typer.echo("The GPUs are simulated: sums were computed on this CPU, rates are the simulation's.")
+        said.append("The GPUs are simulated: sums were computed on this CPU, rates are the simulation's.")
+    return Page(rows, said)
+
+
+def _row(uuid: "GpuUuid", figures: "Figures | str", verdict: "Verdict | None") -> dict[str, object]:
+    if isinstance(figures, str) or verdict is None:
+        return {"gpu": uuid, "verdict": "COULD NOT RUN", "gemm": "", "took": ""}
+    gemm = figures.rates.get("gemm_bf16_tflops")
+    rate = "" if gemm is None else f"{gemm:g}"
+    return {"gpu": uuid, "verdict": verdict.outcome.upper(), "gemm": rate, "took": f"{figures.took_s:.2f}"}

@@ -1,7 +1,4 @@
-"""``muster agent run`` and ``muster join-token create``.
-
-The root registers them: ``agent.app.command("run")(agent_run.run)`` and the group ``agent_run.join_tokens``.
-"""
+"""``muster agent run``. ``agent_group`` registers it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,14 +6,9 @@ from typing import Annotated
 import typer
 
 from muster.cli.agent import SimulatedModel, open_probe
-from muster.cli.durations import seconds_of
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import AsJson, print_json
-from muster.cli.profile import open_client
 from muster.logs import configure_logs
 from muster.settings import load_settings
-
-join_tokens = typer.Typer(help="Join tokens, by which hosts enrol.", no_args_is_help=True)
 
 
 def run(
@@ -52,24 +44,3 @@ def run(
         raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
     except (IdentityError, SpoolInUseError) as error:
         raise CommandError(str(error), code=Exit.USAGE) from error
-
-
-@join_tokens.command("create")
-def create(
-    host_name: Annotated[str, typer.Argument(help="The host that may enrol by it.")],
-    expires: Annotated[str, typer.Option(help="Such as 15m; a day at most.")] = "15m",
-    address: Annotated[str | None, typer.Option(help="Where ranks meet; by default where it enrols from.")] = None,
-    rack: Annotated[str | None, typer.Option(help="Its place.")] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Let one host enrol, once. The token is shown once."""
-    seconds = round(seconds_of(expires) or 0)
-    wanted = {"host_name": host_name.lower(), "expires_in_s": seconds, "address": address, "rack": rack}
-    with open_client(as_operator=True) as client:
-        made = client.create_join_token({name: value for name, value in wanted.items() if value is not None})
-    if as_json:
-        print_json(made)
-        return
-    typer.echo(made["token"])
-    typer.echo(f"for {made['host_name']}, once, until {made['expires_at']}; it is not shown again", err=True)

@@ -1,77 +1,41 @@
-"""The command's tree and its edge: every fault leaves as a sentence and an exit code."""
+"""The root of the command, and its edge: every fault leaves as a sentence and an exit code."""
 
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from typer.exceptions import TyperException
 
-from muster import __version__
-from muster.cli import (
-    agent,
-    agent_burn_in,
-    agent_run,
-    audit,
-    breakers,
-    burn_ins,
-    cordons,
-    doctor,
-    events,
-    fleet,
-    gpus,
-    incidents,
-    jobs,
-    keys,
-    quotas,
-    reclaims,
-    sim,
-    stack,
-    up,
-)
+from muster.cli import profile
+from muster.cli.branches import BRANCHES
 from muster.cli.exits import Exit, close_quietly, say_fault
+from muster.cli.tree import LazyGroup
+
+COMPLETE: Final = "_MUSTER_COMPLETE"
+"""Set by the shell's completion script: the words so far are to be completed."""
+
+
+class Root(LazyGroup):
+    branches = BRANCHES
+
 
 app = typer.Typer(
     name="muster",
+    cls=Root,
     help="The control plane by which a GPU cloud governs its fleet.",
+    epilog="New here: `muster up` starts a fleet on this machine, `muster doctor` says what is wrong with it.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.add_typer(jobs.app, name="job")
-app.add_typer(keys.app, name="key")
-keys.tenants.add_typer(quotas.app, name="quota")
-app.add_typer(keys.tenants, name="tenant")
-app.add_typer(fleet.nodes, name="node")
-app.add_typer(gpus.app, name="gpu")
-app.add_typer(breakers.app, name="breaker")
-app.add_typer(cordons.app, name="cordon")
-app.add_typer(burn_ins.app, name="burnin")
-app.add_typer(incidents.app, name="incident")
-app.add_typer(reclaims.app, name="reclaim")
-app.add_typer(events.app, name="event")
-app.add_typer(audit.app, name="audit")
-app.add_typer(stack.worker, name="worker")
-agent.app.command("run")(agent_run.run)
-agent.app.command("burn-in")(agent_burn_in.burn_in)
-app.add_typer(agent.app, name="agent")
-app.add_typer(sim.app, name="sim")
-app.add_typer(agent_run.join_tokens, name="join-token")
-app.command("up")(up.up)
-app.command("api")(stack.api)
-app.command("scheduler")(stack.scheduler)
-app.command("migrate")(stack.migrate)
-app.command("doctor")(doctor.doctor)
-
-
-@app.command("exit-codes")
-def exit_codes() -> None:
-    """What each exit code means."""
-    for code in Exit:
-        typer.echo(f"{code.value:>4}  {code.name.lower().replace('_', ' ')}")
 
 
 def _say_version(is_asked: bool) -> None:  # noqa: FBT001  # Typer's callback signature
     if is_asked:
+        from muster import __version__
+
         typer.echo(f"muster {__version__}")
         raise typer.Exit
 
@@ -79,25 +43,28 @@ def _say_version(is_asked: bool) -> None:  # noqa: FBT001  # Typer's callback si
 @app.callback()
 def root(
     *,
-    version: Annotated[
+    profile_name: Annotated[
+        str | None,
+        typer.Option("--profile", help="Which control plane; see `muster profile list`.", envvar="MUSTER_PROFILE"),
+    ] = None,
+    version: Annotated[  # noqa: ARG001  # its callback says it
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and end.")
     ] = False,
 ) -> None:
     """Options before the command."""
+    profile.choose(profile_name)
 
 
-def main() -> None:
-    """The entry point. A token never belongs in an argument: process lists show it."""
+def run() -> int:
+    """The exit code. A token never belongs in an argument: process lists show it."""
     if any(argument.startswith("mst_") or "=mst_" in argument for argument in sys.argv[1:]):
         typer.echo("error: a token stands in the arguments, where every process list shows it", err=True)
         typer.echo("Put it into a file, mode 0600, and name the file in MUSTER_API_KEY_FILE.", err=True)
-        sys.exit(Exit.USAGE)
-    sys.exit(_run())
-
-
-def _run() -> int:
+        return Exit.USAGE
     try:
-        result = app(standalone_mode=False)
+        if COMPLETE in os.environ:
+            _complete_words()
+        result = app(standalone_mode=False, prog_name="muster")
     except typer.Abort:
         return Exit.INTERRUPTED
     except TyperException as fault:
@@ -112,3 +79,9 @@ def _run() -> int:
     except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  # the command's edge
         return say_fault(fault)
     return result if isinstance(result, int) else Exit.OK
+
+
+def _complete_words() -> None:
+    from typer.completion import completion_init  # type: ignore[attr-defined]  # by which Typer itself does it
+
+    completion_init()

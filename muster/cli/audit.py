@@ -1,19 +1,22 @@
 """``muster audit``: whether anybody has touched the past."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import AsJson, print_json
+from muster.cli.output import Page, changes
 
-app = typer.Typer(help="The audit chain.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from muster.services.sealer import AuditVerification
+
+app = typer.Typer(help="The audit: who changed what, and whether it was touched.", no_args_is_help=True)
 StateDir = Annotated[Path, typer.Option(help="The local stack's state, where MUSTER_DATABASE_URL is not set.")]
 
 
-@app.command("verify")
-def verify(state_dir: StateDir = Path(".muster"), *, as_json: AsJson = False) -> int:
+@changes(app, "verify", example="muster audit verify --json")
+def verify(state_dir: StateDir = Path(".muster")) -> Page:
     """Walk the whole chain in the database; exit code 1 when it does not hold."""
     from muster.db.engine import NO_LIMITS, make_engine
     from muster.services.sealer import verify_audit
@@ -22,31 +25,28 @@ def verify(state_dir: StateDir = Path(".muster"), *, as_json: AsJson = False) ->
     engine = make_engine(_database_url(state_dir), application_name="muster-audit", limits=NO_LIMITS)
     try:
         with UnitOfWorkFactory(engine).read() as session:
-            found = verify_audit(session)
+            return _verdict(verify_audit(session))
     finally:
         engine.dispose()
-    if as_json:
-        fault = None if found.first_fault is None else vars_of(found.first_fault)
-        print_json(
-            {
-                "ok": found.ok,
-                "entries": found.entries,
-                "sealed_to": found.sealed_to,
-                "unsealed_tail": found.unsealed_tail,
-                "anchor": {"position": found.anchor.position, "hash": found.anchor.hash.hex()},
-                "first_fault": fault,
-            }
-        )
-    elif found.first_fault is None:
-        typer.echo(f"the chain holds: {found.entries} entries, sealed to {found.sealed_to}")
-        typer.echo(f"unsealed tail: {found.unsealed_tail}; anchor {found.anchor.position}:{found.anchor.hash.hex()}")
-    else:
-        typer.echo(f"the chain is BROKEN at position {found.first_fault.position}: {found.first_fault.what}")
-    return Exit.OK if found.ok else Exit.FAILED
 
 
-def vars_of(fault: object) -> dict[str, object]:
-    return {name: getattr(fault, name) for name in ("position", "what")}
+def _verdict(found: "AuditVerification") -> Page:
+    anchor, fault = found.anchor, found.first_fault
+    document = {
+        "ok": found.ok,
+        "entries": found.entries,
+        "sealed_to": found.sealed_to,
+        "unsealed_tail": found.unsealed_tail,
+        "anchor": {"position": anchor.position, "hash": anchor.hash.hex()},
+        "first_fault": None if fault is None else {"position": fault.position, "what": fault.what},
+    }
+    if fault is not None:
+        return Page(document, [f"the chain is BROKEN at position {fault.position}: {fault.what}"], Exit.FAILED)
+    said = [
+        f"the chain holds: {found.entries} entries, sealed to {found.sealed_to}",
+        f"unsealed tail: {found.unsealed_tail}; anchor {anchor.position}:{anchor.hash.hex()}",
+    ]
+    return Page(document, said, Exit.OK if found.ok else Exit.FAILED)
 
 
 def _database_url(state_dir: Path) -> str:

@@ -1,79 +1,127 @@
 """``muster burnin``."""
 
-from typing import Annotated, Any
+import time
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from muster.cli.gpus import named, shortened
-from muster.cli.output import AsJson, age, print_json, print_table
+from muster.cli.durations import seconds_of
+from muster.cli.exits import CommandError, Exit
+from muster.cli.names import GpuName, GpuOption, NodeOption, gpu_named, node_named, shortened
+from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, reads
+from muster.cli.pending import once
 from muster.cli.profile import open_client
+from muster.cli.progress import progress
+from muster.cli.tables import Column, Document
+
+if TYPE_CHECKING:
+    from muster.client.rest import RestClient
 
 app = typer.Typer(help="Burn-ins: proofs that a GPU computes right.", no_args_is_help=True)
+LOOK_S: Final = 0.5
+_STEPS: Final = ("ORDERED", "RUNNING", "MEASURED", "JUDGED")
+FIGURES: Final = (Column("FIGURE", lambda row: row["name"]), Column("VALUE", lambda row: row["value"], is_text=True))
 
 
-@app.command("list")
+@reads(app, "list", example="muster burnin list --node h100-1")
 def list_burn_ins(
-    gpu: Annotated[str | None, typer.Option(help="GPU-…, or its end.")] = None,
-    node: Annotated[str | None, typer.Option(help="node_…")] = None,
-    state: Annotated[str | None, typer.Option(help="ORDERED, RUNNING, MEASURED, JUDGED or ABANDONED.")] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
+    gpu: GpuOption = None,
+    node: NodeOption = None,
+    state: Annotated[list[str] | None, typer.Option(help="ORDERED, RUNNING, MEASURED, JUDGED or ABANDONED.")] = None,
+    outcome: Annotated[list[str] | None, typer.Option(help="passed or failed.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+) -> Listing:
     """The newest order first."""
     with open_client(as_operator=True) as client:
-        filters = {"gpu": None if gpu is None else named(client, gpu), "node": node, "state": state}
-        found = client.burn_ins(**{name: value for name, value in filters.items() if value is not None})
-    if as_json:
-        print_json(found)
-        return
+        found = client.burn_ins(
+            gpu=None if gpu is None else gpu_named(client, gpu),
+            node=None if node is None else node_named(client, node),
+            state=[each.upper() for each in state or []] or None,
+            outcome=[each.lower() for each in outcome or []] or None,
+        )[:limit]
     short = shortened(sorted({item["gpu_uuid"] for item in found}), is_whole_fleet=False)
-    rows = [(item["id"], short[item["gpu_uuid"]], verdict_words(item), age(item["ordered_at"])) for item in found]
-    print_table(("BURN-IN", "GPU", "VERDICT", "AGE"), rows, empty="There are no burn-ins.")
+    columns = (
+        Column("BURN-IN", lambda item: item["id"]),
+        Column("GPU", lambda item: short[item["gpu_uuid"]], wide=lambda item: item["gpu_uuid"]),
+        Column("VERDICT", verdict_words),
+        Column("AGE", lambda item: age(item["ordered_at"])),
+        Column("TRIES", lambda item: item["tries"], only_wide=True),
+        Column("BY", lambda item: item["ordered_by"], only_wide=True),
+        Column("WHY", lambda item: item["reason"], only_wide=True),
+    )
+    return Listing(found, columns, "There are no burn-ins.")
 
 
-@app.command("show")
-def show(burn_in_id: Annotated[str, typer.Argument(help="bi_…")], *, as_json: AsJson = False) -> None:
+@reads(app, "show", example="muster burnin show bi_…")
+def show(burn_in_id: Annotated[str, typer.Argument(metavar="BURN-IN", help="bi_…")]) -> Page:
     """One with its figures."""
     with open_client(as_operator=True) as client:
-        found = client.burn_in(burn_in_id)
-    if as_json:
-        print_json(found)
-        return
-    kind = " (simulated)" if found["is_simulated"] else ""
-    typer.echo(f"{found['id']} of {found['gpu_uuid']}: {verdict_words(found)}, try {found['tries']}")
-    typer.echo(f"ordered by {found['ordered_by']}: {found['reason']}")
-    for why in (*found["reasons"], *([found["last_fault"]] if found["last_fault"] else [])):
-        typer.echo(f"  - {why}")
-    if found["figures"] is not None:
-        typer.echo(f"{found['model']}{kind}, driver {found['driver']}, {found['library']}")
-        print_table(("FIGURE", "VALUE"), figure_rows(found["figures"]), empty="")
-        if found["open_bands"]:
-            typer.echo(
-                f"no majority yet for {len(found['open_bands'])} bands; {found['num_peers']} GPUs to compare with"
-            )
+        return _page(client.burn_in(burn_in_id))
 
 
-@app.command("run")
+@changes(app, "run", example="muster burnin run GPU-… --reason 'after the new fan' --wait")
 def run(
-    gpu: Annotated[str, typer.Argument(help="GPU-…, or its end.")],
+    gpu: GpuName,
     reason: Annotated[str, typer.Option(help="Why; it is kept in the audit log.")],
+    timeout: Annotated[str, typer.Option(help="With --wait: how long at most.")] = "1h",
     *,
-    as_json: AsJson = False,
-) -> None:
+    must_wait: Annotated[bool, typer.Option("--wait", help="Until its verdict; exit code 1 unless it passed.")] = False,
+    dry_run: DryRun = False,
+) -> Done | Page:
     """Order one; it runs as soon as nothing holds the GPU."""
     with open_client(as_operator=True) as client:
-        made = client.order_burn_in(named(client, gpu), reason)
-    if as_json:
-        print_json(made)
-    else:
-        typer.echo(f"{made['id']} is ordered; see `muster burnin show {made['id']}`")
+        uuid = gpu_named(client, gpu)
+        if dry_run:
+            return Done(client.order_burn_in(uuid, reason, dry_run=True), "")
+        made = once(
+            ["burnin", uuid, reason],
+            {"reason": reason},
+            lambda body, key: client.order_burn_in(uuid, body["reason"], idempotency_key=key),
+            what="the burn-in",
+        )
+        if not must_wait:
+            return Done(made, f"{made['id']} is ordered; see `muster burnin show {made['id']}`")
+        found = _waited(client, made, seconds_of(timeout) or 0.0)
+    return _page(found, Exit.OK if found["outcome"] == "passed" else Exit.FAILED)
 
 
-def verdict_words(item: dict[str, Any]) -> str:
+def _waited(client: "RestClient", item: Document, timeout_s: float) -> Document:
+    deadline = time.monotonic() + timeout_s
+    with progress(f"burn-in of {item['gpu_uuid']}") as bar:
+        while item["state"] not in {"JUDGED", "ABANDONED"}:
+            bar.tell(item["state"], _STEPS.index(item["state"]), len(_STEPS) - 1)
+            if time.monotonic() > deadline:
+                advice = f"It goes on; see `muster burnin show {item['id']}`."
+                raise CommandError(f"{item['id']} is still {item['state']}", advice)
+            time.sleep(LOOK_S)
+            item = client.burn_in(item["id"])
+        bar.tell(verdict_words(item), len(_STEPS) - 1, len(_STEPS) - 1)
+    return item
+
+
+def _page(found: Document, code: int = Exit.OK) -> Page:
+    kind = " (simulated)" if found["is_simulated"] else ""
+    said: list[str | Table] = [
+        f"{found['id']} of {found['gpu_uuid']}: {verdict_words(found)}, try {found['tries']}",
+        f"ordered by {found['ordered_by']}: {found['reason']}",
+    ]
+    said += [f"  - {why}" for why in (*found["reasons"], *([found["last_fault"]] if found["last_fault"] else []))]
+    if found["figures"] is not None:
+        said.append(f"{found['model']}{kind}, driver {found['driver']}, {found['library']}")
+        said.append(
+            Table(FIGURES, [{"name": name, "value": value} for name, value in figure_rows(found["figures"])], "")
+        )
+        if found["open_bands"]:
+            bands = f"no majority yet for {len(found['open_bands'])} bands"
+            said.append(f"{bands}; {found['num_peers']} GPUs to compare with")
+    return Page(found, said, code)
+
+
+def verdict_words(item: Document) -> str:
     return str(item["outcome"] or item["state"]).upper()
 
 
-def figure_rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
+def figure_rows(figures: Document) -> list[tuple[str, str]]:
     """What a person reads of them: right sums, grown counters, rates."""
     sums = figures["partial_sums"]
     right = sum(1 for each in sums if each["golden"] == each["measured"])

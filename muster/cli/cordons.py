@@ -1,59 +1,90 @@
 """``muster cordon``."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from muster.cli.durations import seconds_of
-from muster.cli.output import AsJson, age, print_json, print_table
+from muster.cli.exits import CommandError, Exit
+from muster.cli.names import CordonId, GpuOption, NodeOption, gpu_named, node_named, shortened
+from muster.cli.output import Done, DryRun, Listing, age, changes, reads, until
+from muster.cli.pending import once
 from muster.cli.profile import open_client
+from muster.cli.tables import Column
+from muster.documents import NewCordon
+
+if TYPE_CHECKING:
+    from muster.client.rest import RestClient
 
 app = typer.Typer(help="Cordons: keep a node or GPU out of new placements.", no_args_is_help=True)
 
 
-@app.command("create")
+@changes(app, "create", example="muster cordon create --node h100-1 --reason 'a fan is loud' --for 2h")
 def create(
     reason: Annotated[str, typer.Option(help="Why; whoever finds it asks.")],
-    node: Annotated[str | None, typer.Option(help="node_…")] = None,
-    gpu: Annotated[str | None, typer.Option(help="GPU-…")] = None,
+    node: NodeOption = None,
+    gpu: GpuOption = None,
     for_: Annotated[str | None, typer.Option("--for", help="Such as 2h; without it until released.")] = None,
     *,
-    as_json: AsJson = False,
-) -> None:
+    dry_run: DryRun = False,
+) -> Done:
     """Nothing new is placed there; what runs, runs on."""
-    wanted: dict[str, Any] = {"reason": reason, "node_id": node, "gpu_uuid": gpu}
+    if (node is None) == (gpu is None):
+        raise CommandError("a cordon stands on one node or one GPU", "Give --node or --gpu.", Exit.INVALID)
+    with open_client(as_operator=True) as client:
+        body = _wanted(client, reason, node, gpu, for_)
+        if dry_run:
+            return Done(client.create_cordon(body, dry_run=True), "")
+        asked = ["cordon", reason, body.get("node_id"), body.get("gpu_uuid"), for_]
+        cordon = once(asked, body, lambda body, key: client.create_cordon(body, idempotency_key=key), what="the cordon")
+    place_words = cordon["node_id"] or cordon["gpu_uuid"]
+    return Done(cordon, f"{cordon['id']} stands on {place_words}; `muster cordon release` ends it")
+
+
+def _wanted(client: "RestClient", reason: str, node: str | None, gpu: str | None, for_: str | None) -> NewCordon:
+    wanted: NewCordon = {"reason": reason}
+    if node is not None:
+        wanted["node_id"] = node_named(client, node)
+    if gpu is not None:
+        wanted["gpu_uuid"] = gpu_named(client, gpu)
     seconds = seconds_of(for_)
     if seconds is not None:
         wanted["until"] = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
-    with open_client(as_operator=True) as client:
-        cordon = client.create_cordon(wanted)
-    if as_json:
-        print_json(cordon)
-    else:
-        typer.echo(f"{cordon['id']} stands on {cordon['node_id'] or cordon['gpu_uuid']}")
+    return wanted
 
 
-@app.command("list")
-def list_cordons(*, as_json: AsJson = False) -> None:
+@reads(app, "list", example="muster cordon list --wide")
+def list_cordons() -> Listing:
     """Those that stand now."""
     with open_client(as_operator=True) as client:
         found = client.cordons()
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (item["id"], item["node_id"] or item["gpu_uuid"], item["reason"], item["owner"], age(item["created_at"]))
-        for item in found
-    ]
-    print_table(("CORDON", "PLACE", "REASON", "OWNER", "AGE"), rows, empty="No cordons stand.")
+        on_nodes = any(item["node_id"] for item in found)
+        names = {node["id"]: node["name"] for node in client.nodes()} if on_nodes else {}
+    short = shortened(sorted({item["gpu_uuid"] for item in found if item["gpu_uuid"]}), is_whole_fleet=False)
+    columns = (
+        Column("CORDON", lambda item: item["id"]),
+        Column(
+            "PLACE",
+            lambda item: short.get(item["gpu_uuid"]) or names.get(item["node_id"], item["node_id"]),
+            wide=lambda item: item["gpu_uuid"] or item["node_id"],
+        ),
+        Column("REASON", lambda item: item["reason"], is_text=True),
+        Column("OWNER", lambda item: item["owner"], only_wide=True),
+        Column("AGE", lambda item: age(item["created_at"])),
+        Column("ENDS", lambda item: until(item["until"]) if item["until"] else "", only_wide=True),
+    )
+    return Listing(found, columns, "No cordons stand.")
 
 
-@app.command("release")
+@changes(app, "release", example="muster cordon release cdn_… --reason 'the fan is new'")
 def release(
-    cordon_id: Annotated[str, typer.Argument(help="cdn_…")], reason: Annotated[str | None, typer.Option()] = None
-) -> None:
+    cordon_id: CordonId,
+    reason: Annotated[str | None, typer.Option(help="Why now.")] = None,
+    *,
+    dry_run: DryRun = False,
+) -> Done:
     """End it now."""
     with open_client(as_operator=True) as client:
-        cordon = client.release_cordon(cordon_id, reason)
-    typer.echo(f"{cordon['id']} is released")
+        cordon = client.release_cordon(cordon_id, reason, dry_run=dry_run)
+    return Done(cordon, f"{cordon['id']} is released")

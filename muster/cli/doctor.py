@@ -8,37 +8,48 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import httpx
 import typer
 
 from muster.cli.exits import CommandError, Exit, exit_of
 from muster.cli.fleet_findings import Finding, fleet_findings
-from muster.cli.output import AsJson, print_json
+from muster.cli.output import AsJson, AsYaml, Format, Page, Table, show
 from muster.cli.profile import find_profile, open_client
+from muster.cli.tables import Column
 from muster.settings import load_settings
 
+COLUMNS: Final = (
+    Column("VERDICT", lambda item: item["verdict"]),
+    Column("WHAT", lambda item: item["name"]),
+    Column("WORDS", lambda item: item["words"], is_text=True),
+)
 MAX_SKEW_S: Final = 30.0
 STATED_TO_S: Final = 3.0
 """The server states its time in whole seconds, read once a second: less than this is no difference."""
 
 
-def doctor(state_dir: Path = Path(".muster"), *, as_json: AsJson = False) -> int:
-    """Check settings, interpreter, torch, state folder, control plane, key and clock; tell of the fleet.
+def doctor(
+    state_dir: Annotated[Path, typer.Option(help="Where the local stack keeps everything.")] = Path(".muster"),
+    *,
+    as_json: AsJson = False,
+    as_yaml: AsYaml = False,
+) -> int:
+    """Find what is wrong here: settings, control plane, fleet.
 
-    A warning leaves the exit code 0.
+    Checks settings, interpreter, torch, state folder, control plane, key and clock. A warning leaves the exit code 0.
     """
-    findings = list(_findings(state_dir))
-    if as_json:
-        print_json([{"name": item.name, "verdict": item.verdict, "words": item.words} for item in findings])
-    else:
-        for item in findings:
-            typer.echo(f"{item.verdict:<5} {item.name:<14} {item.words}")
-    return Exit.FAILED if any(item.verdict == "fail" for item in findings) else Exit.OK
+    return show(_page(list(findings(state_dir))), Format(as_json=as_json, as_yaml=as_yaml))
 
 
-def _findings(state_dir: Path) -> Iterator[Finding]:
+def _page(found: list[Finding]) -> Page:
+    documents = [{"name": item.name, "verdict": item.verdict, "words": item.words} for item in found]
+    said = Table(COLUMNS, documents, indent="", has_header=False)
+    return Page(documents, [said], Exit.FAILED if any(item.verdict == "fail" for item in found) else Exit.OK)
+
+
+def findings(state_dir: Path) -> Iterator[Finding]:
     yield _checked("settings", _settings_words)
     yield Finding("python", "ok", sys.version.split()[0])
     yield _torch()

@@ -1,36 +1,89 @@
 """``muster event``."""
 
-from typing import Annotated, Any
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Annotated, Final
 
 import typer
 
-from muster.cli.output import AsJson, print_json
+from muster.cli.exits import CommandError, Exit
+from muster.cli.output import AsJson, AsYaml, Wide, json_of, say, yaml_of
 from muster.cli.profile import open_client
+from muster.cli.tables import Document, paragraphs
 
 app = typer.Typer(help="Events: what happened, in order.", no_args_is_help=True)
+EXAMPLE: Final = "Example: `muster event list --kind gpu. --last 20 --follow`"
+_INDENT: Final = " " * 8
 
 
-@app.command("list")
+@app.command("list", epilog=EXAMPLE)
 def list_events(
     after: Annotated[int, typer.Option(min=0, help="Begin behind this position.")] = 0,
+    last: Annotated[int | None, typer.Option(min=1, help="Only so many, the newest.")] = None,
+    kind: Annotated[str | None, typer.Option(help="What its kind begins with: job., gpu.moved.")] = None,
+    about: Annotated[str | None, typer.Option(help="The id of a job, GPU, node, … in full.")] = None,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens next.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", "--watch", "-w", help="Go on with what happens next, until Ctrl-C.")
+    ] = False,
+    is_wide: Wide = False,
     as_json: AsJson = False,
-) -> None:
+    as_yaml: AsYaml = False,
+) -> int:
     """Events that this key sees, the oldest first; in a local stack those of GPUs and hosts too."""
+    if as_json and as_yaml:
+        raise CommandError("--json and --yaml are two answers", "Leave out one of them.", Exit.USAGE)
+
+    def is_wanted(event: Document) -> bool:
+        return str(event["kind"]).startswith(kind or "") and about in {None, event["subject_id"]}
+
+    def tell(event: Document) -> None:
+        for line in _lines(event, is_wide=is_wide, as_json=as_json, as_yaml=as_yaml):
+            say(line)
+
+    try:
+        _tell_all(after, last, is_wanted, tell, follow=follow)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    return Exit.OK
+
+
+def _tell_all(
+    after: int,
+    last: int | None,
+    is_wanted: Callable[[Document], bool],
+    tell: Callable[[Document], None],
+    *,
+    follow: bool,
+) -> None:
+    position = after
     with open_client(as_operator=True) as client:
-        position = after
+        event: Document
+        kept: deque[Document] = deque(maxlen=last)
         for event in client.events(after=after):
             position = event["position"]
-            _say(event, as_json=as_json)
+            if is_wanted(event):
+                kept.append(event) if last is not None else tell(event)
+        for event in kept:
+            tell(event)
         if follow:
             for event in client.follow_events(after=position):
-                _say(event, as_json=as_json)
+                if is_wanted(event):
+                    tell(event)
 
 
-def _say(event: dict[str, Any], *, as_json: bool) -> None:
+def _lines(event: Document, *, is_wide: bool, as_json: bool, as_yaml: bool) -> Iterator[str]:
+    """An object a line, a document each, or words: the position, when, what, and about what."""
     if as_json:
-        print_json(event, indent=None)
+        yield json_of(event)
+        return
+    if as_yaml:
+        yield f"---\n{yaml_of(event)}"
         return
     why = event["payload"].get("reason") or event["payload"].get("cause") or ""
-    typer.echo(f"{event['position']:>6}  {event['at'][:19]}  {event['kind']:<24} {event['subject_id']}  {why}".rstrip())
+    head = f"{event['position']:>6}  {event['at'][11:19]}  {event['kind']}  {event['subject_id']}"
+    if is_wide:
+        yield f"{event['position']:>6}  {event['at'][:19]}  {event['kind']:<24} {event['subject_id']}  {why}".rstrip()
+        return
+    yield from paragraphs([head, *([_INDENT + str(why)] if why else [])], is_wide=False)

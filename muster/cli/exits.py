@@ -6,12 +6,6 @@ import traceback
 from enum import IntEnum
 from typing import Final
 
-from rich.console import Console
-
-from muster.client.transport import InsecureAddressError, Problem, UnreachableError
-from muster.domain.errors import MusterError
-from muster.settings import SettingsError
-
 
 class Exit(IntEnum):
     """What scripts may rely on."""
@@ -54,34 +48,48 @@ def exit_of(fault: BaseException) -> tuple[Exit, str, str]:
     """(exit code, what went wrong, what to do)."""
     if isinstance(fault, CommandError):
         return fault.code, str(fault), fault.suggestion
+    if isinstance(fault, KeyboardInterrupt):
+        return Exit.INTERRUPTED, "interrupted", ""
+    found = _of_the_api(fault) or _of_ours(fault)
+    if found is not None:
+        return found
+    words = f"{type(fault).__name__}: {fault}"
+    return Exit.FAILED, words, "This is a fault of ours; MUSTER_DEBUG=1 shows the trace."
+
+
+def _of_the_api(fault: BaseException) -> tuple[Exit, str, str] | None:
+    from muster.client.transport import InsecureAddressError, Problem, UnreachableError
+
     if isinstance(fault, Problem):
         by_class = Exit.SERVER_FAULT if fault.status >= 500 else Exit.FAILED
         return _BY_STATUS.get(fault.status, by_class), str(fault), fault.suggestion
     if isinstance(fault, UnreachableError):
-        return (
-            Exit.UNREACHABLE,
-            str(fault),
-            "Is the control plane up? `muster up` starts one here; see `muster doctor`.",
-        )
-    if isinstance(fault, (InsecureAddressError, SettingsError)):
+        advice = "Is the control plane up? `muster up` starts one here; see `muster doctor`."
+        return Exit.UNREACHABLE, str(fault), advice
+    if isinstance(fault, InsecureAddressError):
+        return Exit.USAGE, str(fault), ""
+    return None
+
+
+def _of_ours(fault: BaseException) -> tuple[Exit, str, str] | None:
+    from muster.domain.errors import MusterError
+    from muster.settings import SettingsError
+
+    if isinstance(fault, SettingsError):
         return Exit.USAGE, str(fault), ""
     if isinstance(fault, MusterError):
         return _BY_STATUS.get(fault.status, Exit.FAILED), fault.detail, fault.suggestion
-    if isinstance(fault, KeyboardInterrupt):
-        return Exit.INTERRUPTED, "interrupted", ""
-    words = f"{type(fault).__name__}: {fault}"
-    return Exit.FAILED, words, "This is a fault of ours; MUSTER_DEBUG=1 shows the trace."
+    return None
 
 
 def say_fault(fault: BaseException) -> Exit:
     code, words, suggestion = exit_of(fault)
     if os.environ.get("MUSTER_DEBUG"):
         traceback.print_exception(fault)
-    console = Console(stderr=True, highlight=False, soft_wrap=True, no_color="NO_COLOR" in os.environ)
-    console.print("[bold red]error:[/] ", end="")
-    console.print(words, markup=False)
-    if suggestion:
-        console.print(suggestion, markup=False, style="dim")
+    head = "error:"
+    if sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
+        head = f"\x1b[1;31m{head}\x1b[0m"
+    sys.stderr.write(f"{head} {words}\n" + (f"{suggestion}\n" if suggestion else ""))
     return code
 
 

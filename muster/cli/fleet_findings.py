@@ -1,14 +1,12 @@
 """What the doctor says of a fleet: hosts, GPUs, incidents, breakers, messages that wait. Nothing of it is a failure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from muster.cli.exits import exit_of
 from muster.cli.profile import open_client
-from muster.client.rest import Document
+from muster.cli.tables import Document
 from muster.client.transport import Problem
 
 Counts = Mapping[str, float]
@@ -41,6 +39,8 @@ def fleet_findings() -> Iterator[Finding]:
 
 def _figures(text: str) -> dict[str, dict[str, float]]:
     """Name → the value of its label → number; a figure without labels has the one label ''."""
+    from prometheus_client.parser import text_string_to_metric_families
+
     found: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -78,7 +78,7 @@ def _incidents(kinds: Counts) -> Finding:
     return Finding("incidents", "warn", f"{sum(kinds.values()):.0f} open ({_words(kinds)}); see `muster incident list`")
 
 
-def _breakers(breakers: list[Document]) -> Finding:
+def _breakers(breakers: Sequence[Document]) -> Finding:
     scopes = [str(scope["scope"]) for each in breakers for scope in each["scopes"] if scope["is_open"]]
     if not scopes:
         return Finding("breaker", "ok", "closed")

@@ -1,15 +1,11 @@
 """One GPU in words that fit 80 columns."""
 
-import textwrap
-from datetime import UTC, datetime
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
-import typer
+from muster.cli.output import age, until
+from muster.cli.tables import Document
 
-from muster.cli.output import age
-
-Document = dict[str, Any]
-WIDTH: Final = 80
 MOVES_SAID: Final = 5
 
 
@@ -18,36 +14,30 @@ def standing_words(gpu: Document) -> str:
     return f"{gpu['standing']}, set {gpu['override']}" if gpu["override"] else str(gpu["standing"])
 
 
-def say_gpu(gpu: Document) -> None:
-    typer.echo(f"{gpu['uuid']}  {standing_words(gpu)}")
-    _line(f"{gpu['model']}, slot {gpu['slot_index']} of {gpu['node_name']}, {gpu['contact']}")
-    _line(f"score {gpu['score']:.1f} ({gpu['score_band']}), {gpu['standing']} for {age(gpu['standing_since'])}")
-    if gpu["proposed"] is not None and gpu["proposed"]["to_standing"] == "QUARANTINED":
-        _line(f"would be {gpu['proposed']['to_standing']}, if the breaker lets it: {gpu['proposed']['words']}")
-        _line("until then nothing new is placed on it; a person closes the breaker: `muster breaker list`")
-    if gpu["next_look_at"] is not None:
-        _line(f"judged again {until(gpu['next_look_at'])}")
+def gpu_lines(gpu: Document) -> Iterator[str]:
+    yield f"{gpu['uuid']}  {standing_words(gpu)}"
+    yield f"  {gpu['model']}, slot {gpu['slot_index']} of {gpu['node_name']}, {gpu['contact']}"
+    yield f"  score {gpu['score']:.1f} ({gpu['score_band']}), {gpu['standing']} for {age(gpu['standing_since'])}"
+    yield from _outlook(gpu)
     job = gpu["job"]
     if job is not None:
-        _line(f"held by {job['job_id']} ({job['job_name']}), attempt {job['attempt_number']}, {job['state']}")
+        yield f"  held by {job['job_id']} ({job['job_name']}), attempt {job['attempt_number']}, {job['state']}"
     for each in gpu["overrides"]:
-        _line(f"set {each['standing']} by {each['actor']} until {each['until'][:16]}: {each['reason']}")
-    _section("what would change that", [_way(way) for way in gpu["ways_up"]])
-    _section("evidence", [line for each in gpu["evidence"] for line in _evidence(each)])
-    _section("cordons", [f"{each['id']} by {each['owner']}: {each['reason']}" for each in gpu["cordons"]])
-    _section("repairs", [_repair(each) for each in gpu["repairs"]])
-    _section("moves", [_move(each) for each in gpu["moves"][:MOVES_SAID]])
+        yield f"  set {each['standing']} by {each['actor']} until {each['until'][:16]}: {each['reason']}"
+    yield from _section("what would change that", [_way(way) for way in gpu["ways_up"]])
+    yield from _section("evidence", [line for each in gpu["evidence"] for line in _evidence(each)])
+    yield from _section("cordons", [f"{each['id']} by {each['owner']}: {each['reason']}" for each in gpu["cordons"]])
+    yield from _section("repairs", [_repair(each) for each in gpu["repairs"]])
+    yield from _section("moves", [_move(each) for each in gpu["moves"][:MOVES_SAID]])
 
 
-def until(moment: str) -> str:
-    """When, from now, in one unit."""
-    seconds = (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
-    if seconds <= 0:
-        return "now"
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"in {seconds / size:.0f} {unit}"
-    return f"in {seconds:.0f} s"
+def _outlook(gpu: Document) -> Iterator[str]:
+    proposed = gpu["proposed"]
+    if proposed is not None and proposed["to_standing"] == "QUARANTINED":
+        yield f"  would be {proposed['to_standing']}, if the breaker lets it: {proposed['words']}"
+        yield "  until then nothing new is placed on it; a person closes the breaker: `muster breaker list`"
+    if gpu["next_look_at"] is not None:
+        yield f"  judged again {until(gpu['next_look_at'])}"
 
 
 def _way(way: Document) -> str:
@@ -78,14 +68,7 @@ def _move(move: Document) -> str:
     return f"{move['at'][:19]}  {move['from'] or ''} → {move['to']}  by {move['actor']}: {move['reason']}"
 
 
-def _section(name: str, lines: list[str]) -> None:
+def _section(name: str, lines: list[str]) -> Iterator[str]:
     if lines:
-        typer.echo(f"{name}:")
-        for line in lines:
-            _line(line)
-
-
-def _line(words: str) -> None:
-    deep = "  " + " " * (len(words) - len(words.lstrip()))
-    for line in textwrap.wrap(words.strip(), WIDTH, initial_indent=deep, subsequent_indent=deep + "  "):
-        typer.echo(line)
+        yield f"{name}:"
+        yield from (f"  {line}" for line in lines)

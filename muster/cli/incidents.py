@@ -1,89 +1,78 @@
 """``muster incident``."""
 
-import textwrap
 from itertools import islice
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
-from muster.cli.output import AsJson, age, print_json, print_table, say_consequences
+from muster.cli.names import IncidentId
+from muster.cli.output import Done, DryRun, Listing, Page, age, changes, reads
 from muster.cli.profile import open_client
+from muster.cli.tables import Column, Document
 
 app = typer.Typer(help="Incidents: what wants a person.", no_args_is_help=True)
 
 State = Literal["open", "closed", "all"]
-WIDTH: Final = 78
-SUBJECT_WIDTH: Final = 20
+SUBJECT_WIDTH: Final = 18
+COLUMNS: Final = (
+    Column("INCIDENT", lambda item: item["id"]),
+    Column("KIND", lambda item: item["kind"]),
+    Column("ABOUT", lambda item: _short(item["subject_id"]), wide=lambda item: item["subject_id"]),
+    Column("AGE", lambda item: age(item["opened_at"]) if _is_open(item) else "closed"),
+    Column("SUMMARY", lambda item: item["summary"], only_wide=True),
+)
 
 
-@app.command("list")
+@reads(app, "list", example="muster incident list --state all --watch")
 def list_incidents(
     state: Annotated[State, typer.Option(help="open, closed or all.")] = "open",
     kind: Annotated[list[str] | None, typer.Option(help="Such as judge_failed; may be repeated.")] = None,
     about: Annotated[str | None, typer.Option(help="The id of a GPU, job, tenant, … in full.")] = None,
-    limit: Annotated[int, typer.Option(min=1)] = 20,
-    *,
-    as_json: AsJson = False,
-) -> None:
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+) -> Listing:
     """The newest first."""
-    filters = {"state": None if state == "all" else state, "kind": kind, "subject": about}
+    wanted = None if state == "all" else state
     with open_client(as_operator=True) as client:
-        found = list(islice(client.incidents(**filters, limit=min(limit, 200)), limit))
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (item["id"], item["kind"], _short(item["subject_id"]), age(item["opened_at"]) if _is_open(item) else "closed")
-        for item in found
-    ]
-    empty = "No incident is open." if state == "open" else "There are no such incidents."
-    print_table(("INCIDENT", "KIND", "ABOUT", "AGE"), rows, empty=empty)
+        found = list(islice(client.incidents(state=wanted, kind=kind, subject=about, limit=min(limit, 200)), limit))
+    return Listing(found, COLUMNS, "No incident is open." if state == "open" else "There are no such incidents.")
 
 
-@app.command("show")
-def show(incident_id: Annotated[str, typer.Argument(help="inc_…")], *, as_json: AsJson = False) -> None:
+@reads(app, "show", example="muster incident show inc_…")
+def show(incident_id: IncidentId) -> Page:
     """What happened, and how it closes."""
     with open_client(as_operator=True) as client:
         item = client.incident(incident_id)
-    if as_json:
-        print_json(item)
-        return
-    typer.echo(f"{item['id']}  {item['kind']}  {item['state']}")
-    _say(item["summary"])
-    _say(f"about {item['subject_type']} {item['subject_id']}, opened {age(item['opened_at'])} ago")
+    said = [
+        f"{item['id']}  {item['kind']}  {item['state']}",
+        f"  {item['summary']}",
+        f"  about {item['subject_type']} {item['subject_id']}, opened {age(item['opened_at'])} ago",
+    ]
     if _is_open(item):
-        _say(item["closes"] or f"Close it with `muster incident close {item['id']} --reason …`.")
+        way = f"Close it with `muster incident close {item['id']} --reason …`."
+        said.append(f"  {item['closes'] or way}")
     else:
-        _say(f"closed by {item['closed_by']} {age(item['closed_at'])} ago: {item['close_reason'] or 'no reason given'}")
+        why = item["close_reason"] or "no reason given"
+        said.append(f"  closed by {item['closed_by']} {age(item['closed_at'])} ago: {why}")
+    return Page(item, said)
 
 
-@app.command("close")
+@changes(app, "close", example="muster incident close inc_… --reason 'the host has torch again'")
 def close(
-    incident_id: Annotated[str, typer.Argument(help="inc_…")],
+    incident_id: IncidentId,
     reason: Annotated[str, typer.Option(help="What was done about it.")],
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")] = False,
-    as_json: AsJson = False,
-) -> None:
+    dry_run: DryRun = False,
+) -> Done:
     """Say that it is seen to. What a rule closes is refused, with the way to close it."""
     with open_client(as_operator=True) as client:
         item = client.close_incident(incident_id, reason, dry_run=dry_run)
-    if as_json:
-        print_json(item)
-    elif dry_run:
-        say_consequences(item)
-    else:
-        typer.echo(f"{item['id']} is closed")
+    return Done(item, f"{item['id']} is closed")
 
 
-def _is_open(item: dict[str, Any]) -> bool:
+def _is_open(item: Document) -> bool:
     return bool(item["state"] == "open")
 
 
 def _short(subject_id: str) -> str:
-    """What fits beside the rest in 80 columns; ``show`` names it in full."""
-    return subject_id if len(subject_id) <= SUBJECT_WIDTH else f"{subject_id[:14]}..{subject_id[-4:]}"
-
-
-def _say(words: str) -> None:
-    typer.echo(textwrap.fill(words, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
+    """What fits beside the rest in 80 columns; ``show`` and ``--wide`` name it in full."""
+    return subject_id if len(subject_id) <= SUBJECT_WIDTH else f"{subject_id[:12]}..{subject_id[-4:]}"

@@ -1,82 +1,101 @@
-"""``muster key`` and ``muster tenant``."""
+"""``muster key``."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Final
 
 import typer
 
 from muster.cli.durations import seconds_of
-from muster.cli.output import AsJson, age, print_json, print_table
+from muster.cli.names import KeyId, NodeOption, TenantOption, node_named, tenant_named
+from muster.cli.output import Done, DryRun, Listing, Page, age, changes, reads
 from muster.cli.profile import open_client
+from muster.cli.tables import Column, Document
+from muster.documents import NewKey
 
 app = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True)
-tenants = typer.Typer(help="Tenants: create, list.", no_args_is_help=True)
 
 
-@app.command("create")
+def _state(key: Document) -> str:
+    if key["revoked_at"]:
+        return "revoked"
+    is_over = key["expires_at"] is not None and datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
+    return "expired" if is_over else "open"
+
+
+COLUMNS: Final = (
+    Column("KEY", lambda key: key["id"]),
+    Column("NAME", lambda key: key["name"], is_text=True),
+    Column("ROLE", lambda key: key["role"]),
+    Column("STATE", _state),
+    Column("USED", lambda key: age(key["last_used_at"])),
+    Column("PREFIX", lambda key: key["prefix"], only_wide=True),
+    Column("FOR", lambda key: key["tenant_id"] or key["node_id"], only_wide=True),
+    Column("EXPIRES", lambda key: (key["expires_at"] or "never")[:19], only_wide=True),
+)
+
+
+@changes(app, "create", example="muster key create --name ci --role tenant_member --tenant acme --expires 90d > ci.key")
 def create(
     name: Annotated[str, typer.Option(help="What it is for.")],
     role: Annotated[str, typer.Option(help="tenant_member, tenant_admin, operator, auditor or node.")],
-    tenant: Annotated[str | None, typer.Option(help="For a tenant's role.")] = None,
-    node: Annotated[str | None, typer.Option(help="For the role node.")] = None,
+    tenant: TenantOption = None,
+    node: NodeOption = None,
     expires: Annotated[str | None, typer.Option(help="Such as 90d; without it the key does not expire.")] = None,
     *,
-    as_json: AsJson = False,
-) -> None:
-    """Make a key. Its token is shown once."""
+    dry_run: DryRun = False,
+) -> Done:
+    """Make a key. Its token is shown once, so it is never asked for twice."""
     seconds = seconds_of(expires)
-    wanted: dict[str, Any] = {"name": name, "role": role, "tenant_id": tenant, "node_id": node}
-    if seconds is not None:
-        wanted["expires_at"] = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
     with open_client(as_operator=True) as client:
-        key = client.create_key(wanted)
-    if as_json:
-        print_json(key)
-        return
-    typer.echo(key["token"])
-    typer.echo(f"{key['id']} ({key['role']}): keep the token above, it is not shown again", err=True)
+        wanted: NewKey = {
+            "name": name,
+            "role": role,
+            "tenant_id": None if tenant is None else tenant_named(client, tenant),
+            "node_id": None if node is None else node_named(client, node),
+        }
+        if seconds is not None:
+            wanted["expires_at"] = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+        try:
+            key = client.create_key(wanted, dry_run=dry_run)
+        except KeyboardInterrupt:
+            words = "Interrupted: the key may have been made, and nobody has its token."
+            typer.echo(f"{words} `muster key list` shows it, `muster key revoke` closes it.", err=True)
+            raise
+    if dry_run:
+        return Done(key, "")
+    note = f"{key['id']} ({key['role']}): keep the token above, it is not shown again"
+    return Done(key, key["token"], note)
 
 
-@app.command("list")
-def list_keys(*, as_json: AsJson = False) -> None:
+@reads(app, "list", example="muster key list --wide")
+def list_keys() -> Listing:
     """Keys, the newest first; never their tokens."""
     with open_client(as_operator=True) as client:
-        found = client.keys()
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (key["id"], key["name"], key["role"], "revoked" if key["revoked_at"] else "open", age(key["last_used_at"]))
-        for key in found
+        return Listing(client.keys(), COLUMNS, "No keys.")
+
+
+@reads(app, "show", example="muster key show key_…")
+def show(key_id: KeyId) -> Page:
+    """One key: whose it is, what it opens, when it was last used."""
+    with open_client(as_operator=True) as client:
+        key = client.key(key_id)
+    whose = key["tenant_id"] or key["node_id"] or "the whole fleet"
+    said = [
+        f"{key['id']}  {key['name']}  {_state(key)}",
+        f"  {key['role']} of {whose}, begins with {key['prefix']}",
+        f"  made {age(key['created_at'])} ago, last used {_ago(key['last_used_at'])}",
+        f"  expires {key['expires_at'] or 'never'}",
     ]
-    print_table(("KEY", "NAME", "ROLE", "STATE", "USED"), rows, empty="No keys.")
+    return Page(key, said)
 
 
-@app.command("revoke")
-def revoke(key_id: Annotated[str, typer.Argument(help="key_…")]) -> None:
+@changes(app, "revoke", example="muster key revoke key_…")
+def revoke(key_id: KeyId, *, dry_run: DryRun = False) -> Done:
     """From now on it opens nothing."""
     with open_client(as_operator=True) as client:
-        key = client.revoke_key(key_id)
-    typer.echo(f"{key['id']} is revoked")
+        key = client.revoke_key(key_id, dry_run=dry_run)
+    return Done(key, f"{key['id']} is revoked")
 
 
-@tenants.command("create")
-def create_tenant(name: Annotated[str, typer.Argument()], *, as_json: AsJson = False) -> None:
-    """A new tenant."""
-    with open_client(as_operator=True) as client:
-        tenant = client.create_tenant(name)
-    if as_json:
-        print_json(tenant)
-    else:
-        typer.echo(f"{tenant['id']}  {tenant['name']}")
-
-
-@tenants.command("list")
-def list_tenants(*, as_json: AsJson = False) -> None:
-    """The tenants that this key sees."""
-    with open_client(as_operator=True) as client:
-        found = client.tenants()
-    if as_json:
-        print_json(found)
-    else:
-        print_table(("TENANT", "NAME"), [(item["id"], item["name"]) for item in found], empty="No tenants.")
+def _ago(moment: str | None) -> str:
+    return "never" if moment is None else f"{age(moment)} ago"

@@ -1,80 +1,272 @@
-"""What commands print: tables that fit the terminal, or the API's own objects as JSON."""
+"""The one way in which commands answer. A command returns what it found or did; how that is shown is decided here.
 
+``@reads`` gives a list or show its ``--json --yaml --wide --watch``; ``@changes`` gives a verb its ``--json --yaml``.
+"""
+
+import inspect
 import json
-import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+from muster.cli.exits import CommandError, Exit
+from muster.cli.tables import Column, Document, paragraphs, table_lines
 
 AsJson = Annotated[bool, typer.Option("--json", help="The API's objects as JSON, for programs.")]
-
-_STYLES = {
-    "SUCCEEDED": "green",
-    "ACTIVE": "cyan",
-    "LIVE": "green",
-    "FAILED": "red",
-    "LOST": "red",
-    "HELD": "yellow",
-    "RECOVERING": "yellow",
-    "SILENT": "yellow",
-    "CANCELLED": "dim",
-}
+AsYaml = Annotated[bool, typer.Option("--yaml", help="The same as YAML.")]
+Wide = Annotated[bool, typer.Option("--wide", help="Every column, nothing shortened or folded.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever something happens, until Ctrl-C.")]
+Every = Annotated[str, typer.Option(help="With --watch: look at least this often.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
+Work = TypeVar("Work", bound=Callable[..., Any])
 
 
-def console() -> Console:
-    return Console(highlight=False, no_color=True if "NO_COLOR" in os.environ else None)
+@dataclass(frozen=True, slots=True)
+class Format:
+    as_json: bool = False
+    as_yaml: bool = False
+    is_wide: bool = False
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.as_yaml:
+            raise CommandError("--json and --yaml are two answers", "Leave out one of them.", Exit.USAGE)
 
 
-def print_json(document: object, *, indent: int | None = 2) -> None:
-    """``indent=None``: one line, for streams of objects."""
-    sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=not _is_utf8()) + "\n")
+class Answer(Protocol):
+    """What a command returns."""
+
+    @property
+    def code(self) -> int: ...
+
+    def documents(self) -> Sequence[object]:
+        """The objects of which it is made: for a watch, what may change one by one."""
+
+    def lines(self, shape: Format) -> Iterator[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Objects of one kind. ``empty`` is what to say, and what to do, when there is none; ``notes`` follow the table."""
+
+    found: Sequence[Any]
+    columns: Sequence[Column]
+    empty: str
+    notes: Sequence[str] = ()
+    code: int = Exit.OK
+
+    def documents(self) -> Sequence[object]:
+        return self.found
+
+    def lines(self, shape: Format) -> Iterator[str]:
+        if shape.as_json:
+            yield from _json_array(self.found)
+        elif shape.as_yaml:
+            yield yaml_of(list(self.found))
+        elif not self.found:
+            yield from paragraphs([self.empty], is_wide=shape.is_wide)
+        else:
+            yield from table_lines(self.columns, self.found, is_wide=shape.is_wide)
+            yield from paragraphs(self.notes, is_wide=shape.is_wide)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One object, said in lines; a part of them may be a table."""
+
+    found: Any
+    said: Sequence["str | Table"]
+    code: int = Exit.OK
+
+    def documents(self) -> Sequence[object]:
+        return [self.found]
+
+    def lines(self, shape: Format) -> Iterator[str]:
+        if shape.as_json:
+            yield json_of(self.found, indent=2)
+        elif shape.as_yaml:
+            yield yaml_of(self.found)
+        else:
+            for part in self.said:
+                yield from part.lines(shape) if isinstance(part, Table) else paragraphs([part], is_wide=shape.is_wide)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Inside a page."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Document]
+    indent: str = "  "
+    has_header: bool = True
+
+    def lines(self, shape: Format) -> Iterator[str]:
+        for line in table_lines(
+            self.columns, self.rows, is_wide=shape.is_wide, has_header=self.has_header, indent=len(self.indent)
+        ):
+            yield self.indent + line
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a change made. ``note`` goes to the error stream: for people, beside what a program reads.
+
+    ``then``: what goes on once this was said, such as following logs; its exit code.
+    """
+
+    found: Document
+    words: str
+    note: str = ""
+    code: int = Exit.OK
+    then: Callable[[], int] | None = None
+
+    def documents(self) -> Sequence[object]:
+        return [self.found]
+
+    def lines(self, shape: Format) -> Iterator[str]:
+        if shape.as_json:
+            yield json_of(self.found, indent=2)
+        elif shape.as_yaml:
+            yield yaml_of(self.found)
+        elif self.found.get("dry_run"):
+            yield from paragraphs(list(consequences(self.found)), is_wide=shape.is_wide)
+        else:
+            yield from paragraphs([self.words], is_wide=True)
+
+
+def reads(app: typer.Typer, name: str, *, example: str) -> Callable[[Work], Work]:
+    """Register a list or show, which returns an ``Answer`` and changes nothing, so that it may be asked again."""
+
+    def registered(work: Work) -> Work:
+        def command(**given: Any) -> int:
+            shape = Format(given.pop("as_json"), given.pop("as_yaml"), given.pop("is_wide"))
+            every, is_watched = given.pop("every"), given.pop("is_watched")
+            if is_watched:
+                from muster.cli.watch import watch
+
+                return watch(lambda: _answer_of(work(**given)), shape, every=every)
+            return show(_answer_of(work(**given)), shape)
+
+        added = {
+            "as_json": (AsJson, False),
+            "as_yaml": (AsYaml, False),
+            "is_wide": (Wide, False),
+            "is_watched": (Watch, False),
+            "every": (Every, "2s"),
+        }
+        app.command(name, epilog=f"Example: `{example}`")(_with_options(command, work, added))
+        return work
+
+    return registered
+
+
+def changes(app: typer.Typer, name: str, *, example: str, **settings: Any) -> Callable[[Work], Work]:
+    """Register a verb. ``settings`` are Typer's own."""
+
+    def registered(work: Work) -> Work:
+        def command(**given: Any) -> int:
+            shape = Format(given.pop("as_json"), given.pop("as_yaml"))
+            return show(_answer_of(work(**given)), shape)
+
+        added = {"as_json": (AsJson, False), "as_yaml": (AsYaml, False)}
+        app.command(name, epilog=f"Example: `{example}`", **settings)(_with_options(command, work, added))
+        return work
+
+    return registered
+
+
+def _answer_of(found: Answer) -> Answer:
+    return found
+
+
+def _with_options(
+    command: Callable[..., int], work: Callable[..., Any], added: Mapping[str, tuple[Any, Any]]
+) -> Callable[..., int]:
+    """``command`` with the parameters of ``work`` and those added, as Typer reads them."""
+    own = inspect.signature(work, eval_str=True)
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in added.items()
+    ]
+    parameters = [*own.parameters.values(), *options]
+    command.__signature__ = own.replace(parameters=parameters, return_annotation=int)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__doc__, command.__name__ = work.__doc__, work.__name__
+    return command
+
+
+def show(answer: Answer, shape: Format) -> int:
+    """Print it; its exit code."""
+    for line in answer.lines(shape):
+        say(line)
+    if not isinstance(answer, Done):
+        return answer.code
+    if answer.note and not shape.as_json and not shape.as_yaml:
+        typer.echo(answer.note, err=True)
+    return answer.code if answer.then is None else answer.then()
+
+
+def say(line: str) -> None:
+    """To stdout at once, whatever its encoding can hold."""
+    if _is_utf8():
+        sys.stdout.write(line + "\n")
+    else:
+        encoding = sys.stdout.encoding or "ascii"
+        sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")
     sys.stdout.flush()
+
+
+def json_of(document: object, *, indent: int | None = None) -> str:
+    return json.dumps(document, indent=indent, ensure_ascii=not _is_utf8())
+
+
+def yaml_of(document: object) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=_is_utf8(), width=120)).rstrip("\n")
+
+
+def _json_array(documents: Iterable[object]) -> Iterator[str]:
+    """One array for a parser, one object a line for ``grep``."""
+    lines = [json_of(document) for document in documents]
+    yield "[" + (",\n ".join(lines)) + "]"
 
 
 def _is_utf8() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """``empty`` is what to say, and what to do, when there is nothing."""
-    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
-    for position, name in enumerate(columns):
-        # Its first column is what the next command is typed with: never cut, never folded. No other word is cut either.
-        table.add_column(name, no_wrap=position == 0, overflow="fold")
-    count = 0
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-        count += 1
-    if count:
-        console().print(table)
-    else:
-        typer.echo(empty)
-
-
-def _cell(value: object) -> Text:
-    words = "" if value is None else str(value)
-    return Text(words, style=_STYLES.get(words, ""))
-
-
 def age(moment: str | None) -> str:
     """How long ago, in one unit."""
     if moment is None:
         return "never"
-    seconds = max(0, int((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()))
+    return age_of((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
+
+
+def age_of(passed_s: float) -> str:
+    seconds = max(0, int(passed_s))
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
 
 
-def say_consequences(document: dict[str, Any]) -> None:
-    typer.echo("dry run: nothing was changed. It would have:")
+def until(moment: str) -> str:
+    """When, from now, in one unit."""
+    seconds = (datetime.fromisoformat(moment) - datetime.now(UTC)).total_seconds()
+    if seconds <= 0:
+        return "now"
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"in {seconds / size:.0f} {unit}"
+    return f"in {seconds:.0f} s"
+
+
+def consequences(document: Document) -> Iterator[str]:
+    yield "dry run: nothing was changed. It would have:"
     for item in document.get("consequences", []):
         words = item.get("kind") or f"message to {item.get('key')}"
-        typer.echo(f"  - {words} {item.get('subject_id', '')}".rstrip())
+        yield f"  - {words} {item.get('subject_id', '')}".rstrip()

@@ -1,64 +1,67 @@
 """``muster reclaim``."""
 
-from typing import Annotated, Any
+from itertools import islice
+from typing import Annotated, Final
 
 import typer
 
-from muster.cli.output import AsJson, age, print_json, print_table
+from muster.cli.names import JobOption, ReclaimId
+from muster.cli.output import Listing, Page, age, reads, until
 from muster.cli.profile import open_client
+from muster.cli.tables import Column, Document
 
 app = typer.Typer(help="Reclaims: GPUs taken back with notice, for whom and until when.", no_args_is_help=True)
 
 
-@app.command("list")
+def _due(item: Document) -> str:
+    """While it runs, how long is left."""
+    return until(item["deadline_at"]) if item["state"] == "NOTIFIED" else str(item["deadline_at"])[11:19]
+
+
+COLUMNS: Final = (
+    Column("RECLAIM", lambda item: item["id"]),
+    Column("STATE", lambda item: item["state"]),
+    Column("GPUS", lambda item: item["num_gpus"]),
+    Column("FROM", lambda item: item["victim_tier"], wide=lambda item: _side(item, "victim")),
+    Column("FOR", lambda item: item["beneficiary_tier"], wide=lambda item: _side(item, "beneficiary")),
+    Column("DUE", _due, wide=lambda item: item["deadline_at"]),
+    Column("OUTCOME", lambda item: item["outcome"], only_wide=True),
+    Column("REASON", lambda item: item["reason"], only_wide=True),
+)
+
+
+@reads(app, "list", example="muster reclaim list --state notified --watch")
 def list_reclaims(
     state: Annotated[list[str] | None, typer.Option(help="NOTIFIED, RELEASED, …; may be repeated.")] = None,
-    job: Annotated[str | None, typer.Option(help="job_…, as victim or as beneficiary.")] = None,
-    limit: Annotated[int, typer.Option(min=1)] = 20,
-    *,
-    as_json: AsJson = False,
-) -> None:
+    job: JobOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+) -> Listing:
     """The newest first."""
-    found = []
+    states = [name.upper() for name in state or []] or None
     with open_client() as client:
-        states = [name.upper() for name in state or []] or None
-        for item in client.reclaims(state=states, job_id=job, limit=min(limit, 200)):
-            found.append(item)
-            if len(found) == limit:
-                break
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (item["id"], item["state"], item["num_gpus"], _side(item, "victim"), _side(item, "beneficiary"), _when(item))
-        for item in found
-    ]
-    print_table(("RECLAIM", "STATE", "GPUS", "FROM", "FOR", "DEADLINE"), rows, empty="No GPUs have been reclaimed.")
+        found = list(islice(client.reclaims(state=states, job_id=job, limit=min(limit, 200)), limit))
+    return Listing(found, COLUMNS, "No GPUs have been reclaimed.")
 
 
-@app.command("show")
-def show(reclaim_id: Annotated[str, typer.Argument(help="rcl_…")], *, as_json: AsJson = False) -> None:
+@reads(app, "show", example="muster reclaim show rcl_…")
+def show(reclaim_id: ReclaimId) -> Page:
     """One reclaim: reason, deadline, and what became of the work."""
     with open_client() as client:
         item = client.reclaim(reclaim_id)
-    if as_json:
-        print_json(item)
-        return
-    typer.echo(f"{item['id']}  {item['state']}  {item['num_gpus']} GPUs")
-    typer.echo(f"  {item['reason']}")
-    typer.echo(f"  from {_side(item, 'victim')}, for {_side(item, 'beneficiary')}")
-    typer.echo(f"  notice of {item['notice_s']:g} s given {age(item['notified_at'])} ago, due {_when(item)}")
+    said = [
+        f"{item['id']}  {item['state']}  {item['num_gpus']} GPUs",
+        f"  {item['reason']}",
+        f"  from {_side(item, 'victim')}, for {_side(item, 'beneficiary')}",
+        f"  notice of {item['notice_s']:g} s given {age(item['notified_at'])} ago, due {item['deadline_at'][:19]}",
+    ]
     if item["settled_at"] is not None:
-        typer.echo(f"  {item['state'].lower()} {age(item['settled_at'])} ago: {item['settled_why']}")
+        said.append(f"  {item['state'].lower()} {age(item['settled_at'])} ago: {item['settled_why']}")
     if item["outcome"] is not None:
         lost = "" if item["lost_gpu_s"] is None else f", {item['lost_gpu_s']:.0f} GPU-seconds lost"
-        typer.echo(f"  {item['outcome'].replace('_', ' ')}{lost}")
+        said.append(f"  {item['outcome'].replace('_', ' ')}{lost}")
+    return Page(item, said)
 
 
-def _side(item: dict[str, Any], side: str) -> str:
+def _side(item: Document, side: str) -> str:
     """The job where this key may know it, else its tier."""
     return str(item[f"{side}_job_id"] or f"a {item[f'{side}_tier']} job")
-
-
-def _when(item: dict[str, Any]) -> str:
-    return str(item["deadline_at"])[:19]

@@ -1,5 +1,6 @@
 """A scan as people read it: one row a GPU within 80 columns, then what is wrong, then what is unsupported."""
 
+import os
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -15,7 +16,8 @@ _COLUMNS = ("#", "GPU", "MODEL", "TEMP", "W", "UTIL", "GiB", "ECC", "XID", "STAT
 _STYLES = {"OK": "green", "FAULT": "red", "LOST": "red", "LATE": "yellow", "MIG": "dim"}
 
 
-def print_report(report: ScanReport, out: Console) -> None:
+def print_report(report: ScanReport) -> None:
+    out = Console(highlight=False, no_color=True if "NO_COLOR" in os.environ else None)
     table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold", collapse_padding=True)
     for gpu in report.gpus:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in _row(gpu)))

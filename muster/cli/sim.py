@@ -1,15 +1,17 @@
 """``muster sim``: faults of the local stack's simulated GPUs, so that anyone can watch recovery happen."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import AsJson, print_json, print_table
+from muster.cli.names import GpuName, gpu_named
+from muster.cli.output import Done, Listing, changes, reads
 from muster.cli.profile import find_profile, open_client
+from muster.cli.tables import Column, Document
 
-app = typer.Typer(help="Faults of simulated GPUs.", no_args_is_help=True)
+app = typer.Typer(help="Faults of the local stack's simulated GPUs.", no_args_is_help=True)
 inject = typer.Typer(help="Break something.", no_args_is_help=True)
 app.add_typer(inject, name="inject")
 KINDS = {
@@ -31,35 +33,69 @@ IN_BURN_IN: Final = ("wrong_result", "slow")
 IN_SAMPLES: Final = ("late", "ecc_corrected", "nvlink_down")
 
 
-@inject.command("gpu")
+def _number(fault: Document) -> object:
+    meaning = KINDS[fault["kind"]]
+    return "" if meaning is None else fault.get(meaning, "")
+
+
+COLUMNS: Final = (
+    Column("GPU", lambda item: item["gpu"]),
+    Column("FAULT", lambda item: item["kind"]),
+    Column("NUMBER", _number),
+)
+
+
+def _kinds() -> list[tuple[str, str]]:
+    return [(kind, meaning or "") for kind, meaning in KINDS.items()]
+
+
+@changes(inject, "gpu", example="muster sim inject gpu GPU-… xid 95")
 def inject_gpu(
-    gpu: Annotated[str, typer.Argument(help="GPU-…; its end is enough where it is the only one.")],
-    kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.")],
+    gpu: GpuName,
+    kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.", autocompletion=_kinds)],
     number: Annotated[int | None, typer.Argument(help="The XID, a count, clock event bits, °C.")] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """A fault beneath the probe, as a driver would tell it: muster sim inject gpu GPU-… xid 95."""
+) -> Done:
+    """A fault beneath the probe, as a driver would tell it."""
     import msgspec
 
     from agents.probes.faults import Fault, write_fault
 
     if kind not in KINDS:
         raise CommandError(f"{kind} is no fault", f"There are: {', '.join(KINDS)}.", Exit.USAGE)
+    document: dict[str, Any] = {"kind": kind, "is_in_kernel_log": kind == "xid"}
     meaning = KINDS[kind]
-    if number is not None and meaning is None:
-        raise CommandError(f"{kind} takes no number", "", Exit.USAGE)
-    document: dict[str, object] = {"gpu": _known_gpu(gpu), "kind": kind, "is_in_kernel_log": kind == "xid"}
-    if number is not None and meaning is not None:
-        document[meaning] = number
-    try:
-        fault = write_fault(_faults_file(), msgspec.convert(document, Fault))
-    except msgspec.ValidationError as error:
-        raise CommandError(f"{kind}: {error}", "", Exit.USAGE) from error
-    if as_json:
-        print_json(msgspec.to_builtins(fault))
-    else:
-        typer.echo(f"{kind}{'' if number is None else f' {number}'} on {fault.gpu}; {_where_seen(fault.gpu, kind)}")
+    if number is None and kind == "xid":
+        raise CommandError("an xid needs its number", "Such as `muster sim inject gpu GPU-… xid 95`.", Exit.USAGE)
+    if number is not None:
+        document[str(meaning)] = _in_range(kind, meaning, number)
+    path = _faults_file()
+    document["gpu"] = _known_gpu(gpu)
+    fault = write_fault(path, msgspec.convert(document, Fault))
+    words = f"{kind}{'' if number is None else f' {number}'} on {fault.gpu}; {_where_seen(fault.gpu, kind)}"
+    return Done(msgspec.to_builtins(fault), words)
+
+
+def _in_range(kind: str, meaning: str | None, number: int) -> int:
+    """Raises ``CommandError`` naming what is accepted."""
+    if meaning is None:
+        raise CommandError(f"{kind} takes no number", f"Leave out {number}.", Exit.USAGE)
+    least, most = _range_of(meaning)
+    if number < least or (most is not None and number > most):
+        accepted = f"from {least:g} to {most:g}" if most is not None else f"of {least:g} or more"
+        raise CommandError(f"{kind} {number}: the {meaning} is out of range", f"Write one {accepted}.", Exit.USAGE)
+    return number
+
+
+def _range_of(field: str) -> tuple[float, float | None]:
+    """As the fault's own type bounds it."""
+    import msgspec
+
+    from agents.probes.faults import Fault
+
+    info: Any = msgspec.inspect.type_info(Fault)
+    found: Any = next(each.type for each in info.fields if each.name == field)
+    bounded = next((each for each in getattr(found, "types", (found,)) if getattr(each, "ge", None) is not None), found)
+    return bounded.ge, bounded.le
 
 
 def _where_seen(gpu: str, kind: str) -> str:
@@ -70,34 +106,26 @@ def _where_seen(gpu: str, kind: str) -> str:
     return "see `muster event list -f`"
 
 
-@app.command("list")
-def list_faults(*, as_json: AsJson = False) -> None:
+@reads(app, "list", example="muster sim list")
+def list_faults() -> Listing:
     """What was injected and not cleared."""
     import msgspec
 
     from agents.probes.faults import read_faults
 
-    found = read_faults(_faults_file())
-    if as_json:
-        print_json(msgspec.to_builtins(found))
-        return
-    rows = [(fault.gpu, fault.kind, _number(msgspec.to_builtins(fault), fault.kind)) for fault in found]
-    print_table(("GPU", "FAULT", "NUMBER"), rows, empty="No fault stands.")
+    return Listing(msgspec.to_builtins(read_faults(_faults_file())), COLUMNS, "No fault stands.")
 
 
-@app.command("clear")
-def clear(gpu: Annotated[str | None, typer.Argument(help="This GPU alone.")] = None) -> None:
+@changes(app, "clear", example="muster sim clear GPU-…")
+def clear(gpu: Annotated[str | None, typer.Argument(help="This GPU alone; without it all.")] = None) -> Done:
     """Take faults away. What was judged of them stays: evidence is never unmade."""
     from agents.probes.faults import clear_faults
     from muster.domain.ids import GpuUuid
 
+    path = _faults_file()
     uuid = None if gpu is None else GpuUuid(_known_gpu(gpu))
-    typer.echo(f"{clear_faults(_faults_file(), uuid)} faults are gone")
-
-
-def _number(fault: dict[str, object], kind: str) -> object:
-    meaning = KINDS[kind]
-    return "" if meaning is None else fault.get(meaning, "")
+    num_gone = clear_faults(path, uuid)
+    return Done({"cleared": num_gone, "gpu": uuid}, f"{num_gone} faults are gone")
 
 
 def _faults_file() -> Path:
@@ -110,8 +138,4 @@ def _faults_file() -> Path:
 
 def _known_gpu(text: str) -> str:
     with open_client(as_operator=True) as client:
-        found = [str(gpu["uuid"]) for gpu in client.gpus(uuid=text) if str(gpu["uuid"]).endswith(text)]
-    if len(found) != 1:
-        words = f"{len(found)} GPUs end in {text}" if found else f"there is no GPU {text}"
-        raise CommandError(words, "`muster gpu list` names them.", Exit.NOT_FOUND)
-    return found[0]
+        return gpu_named(client, text)

@@ -41,7 +41,7 @@ def said(folder: Path, figures: Answer, *, is_open: bool = False) -> dict[str, s
         return Answer(200, {"name": "ann", "role": "operator"} if asked.path == "/v1/whoami" else breakers)
 
     with serving(answered) as server:
-        answer = Command(folder).run("doctor", url=server.url)
+        answer = Command(folder).run("doctor", url=server.url, COLUMNS="200")
     assert answer.returncode == Exit.OK, answer.stdout
     lines = [line.split(maxsplit=1) for line in answer.stdout.splitlines()]
     return {words[:14].strip(): f"{verdict} {words[14:].strip()}" for verdict, words in lines}

@@ -28,7 +28,7 @@ RECLAIM = {
 def test_a_list_names_what_the_key_may_know_and_asks_for_what_was_wanted(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [RECLAIM], "next_cursor": None})) as server:
         words = ("reclaim", "list", "--state", "forced", "--job", "job_mine", "--limit", "5")
-        shown = Command(tmp_path).run(*words, url=server.url, COLUMNS="160")
+        shown = Command(tmp_path).run(*words, "--wide", url=server.url)
         told = Command(tmp_path).run(*words, "--json", url=server.url)
     assert shown.returncode == 0, shown.stderr
     for word in ("rcl_1", "FORCED", "job_mine", "a reserved job", "2026-01-01T00:02:00"):

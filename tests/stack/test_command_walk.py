@@ -166,7 +166,7 @@ def test_the_fleet_and_what_happened(shell: Shell) -> None:
     assert kinds[0] == "job.queued"
     assert gpu in {event["subject_id"] for event in events}, "the operator sees the fleet's events too"
     assert [event["position"] for event in events] == sorted(event["position"] for event in events)
-    lines = shell.type("doctor").splitlines()
+    lines = shell.type("doctor", environment={"COLUMNS": "200"}).splitlines()
     assert all(line.startswith(("ok", "warn")) for line in lines)
     assert {line[6:20].strip() for line in lines} >= {"hosts", "GPUs", "incidents", "breaker", "outbox"}
 

@@ -1,0 +1,87 @@
+"""``muster job logs``."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
+
+import typer
+
+from muster.cli.exits import Exit
+from muster.cli.job_wait import END_CODES, say_wait
+from muster.cli.names import JobId
+from muster.cli.output import AsJson, json_of, say
+from muster.cli.profile import open_client
+
+LOOK_S: Final = 2.0
+
+
+def logs(
+    job_id: JobId,
+    rank: Annotated[int | None, typer.Option(min=0, help="This rank alone.")] = None,
+    attempt: Annotated[str | None, typer.Option(help="This attempt alone, att_…")] = None,
+    *,
+    is_followed: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """What the ranks print; several ranks are told apart by a prefix."""
+    if is_followed:
+        return follow(job_id, rank, attempt, as_json=as_json)
+    with open_client() as client:
+        stream = None if rank is None else str(rank)
+        _say_pieces(client.logs(job_id, stream=stream, attempt_id=attempt), with_prefix=rank is None, as_json=as_json)
+    return Exit.OK
+
+
+def follow(job_id: str, rank: int | None = None, attempt: str | None = None, *, as_json: bool = False) -> int:
+    """The exit code is the job's."""
+    stream = None if rank is None else str(rank)
+    with open_client() as client:
+        with _waits_told(job_id):
+            pieces = client.follow_logs(job_id, stream=stream, attempt_id=attempt)
+            _say_pieces(pieces, with_prefix=rank is None, as_json=as_json)
+        job = client.job(job_id)
+    typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}", err=True)
+    return END_CODES.get(job["state"], Exit.FAILED)
+
+
+@contextmanager
+def _waits_told(job_id: str) -> Iterator[None]:
+    """While logs are followed: why the job waits, on the error stream, since its programs cannot say it."""
+    is_over = threading.Event()
+    teller = threading.Thread(target=_tell_waits, args=(job_id, is_over), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        teller.join(LOOK_S)
+
+
+def _tell_waits(job_id: str, is_over: threading.Event) -> None:
+    from muster.client.transport import Problem, UnreachableError
+
+    said = ""
+    with open_client() as client:
+        while not is_over.wait(LOOK_S):
+            try:
+                said = say_wait(client.job(job_id), said)
+            except (Problem, UnreachableError):
+                continue  # the stream beside it says so, or comes back
+
+
+def _say_pieces(pieces: Iterable[Any], *, with_prefix: bool, as_json: bool) -> None:
+    """Whole lines, each with its stream's name; a stream's last line may lack its end."""
+    rests: dict[str, str] = {}
+    for piece in pieces:
+        if as_json:
+            say(json_of(piece))
+            continue
+        stream = piece["stream"]
+        *lines, rest = (rests.get(stream, "") + piece["text"]).split("\n")
+        rests[stream] = rest
+        for line in lines:
+            say(f"[{stream}] {line}" if with_prefix else line)
+    for stream, rest in rests.items():
+        if rest:
+            say(f"[{stream}] {rest}" if with_prefix else rest)

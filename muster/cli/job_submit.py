@@ -1,0 +1,86 @@
+"""``muster job submit``."""
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from muster.cli.durations import seconds_of
+from muster.cli.job_logs import follow as follow_logs
+from muster.cli.job_wait import wait_for_end
+from muster.cli.names import TenantOption, tenant_named
+from muster.cli.output import Done, DryRun
+from muster.cli.pending import once
+from muster.cli.profile import open_client
+
+
+def submit(
+    program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
+    name: Annotated[str | None, typer.Option(help="Default: the script's name.")] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="How many hosts.")] = 1,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs a node.")] = 1,
+    ranks: Annotated[int | None, typer.Option(min=1, help="Ranks a node; default: one a GPU.")] = None,
+    tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
+    max_restarts: Annotated[int, typer.Option(min=0, help="New attempts that the job's own faults may cost.")] = 0,
+    wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
+    grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
+    python: Annotated[Path | None, typer.Option(help="The interpreter with torch.")] = None,
+    workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
+    tenant: TenantOption = None,
+    *,
+    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its logs until it ends.")] = False,
+    must_wait: Annotated[bool, typer.Option("--wait", help="Show how far it is until it ends.")] = False,
+    dry_run: DryRun = False,
+) -> Done:
+    """Submit a job. With --follow or --wait the exit code is the job's: 0, 20 failed, 21 cancelled.
+
+    Interrupted before it was answered, the same command again is the same job.
+    """
+    spec: dict[str, Any] = {
+        "name": name or _name_of(program[0]),
+        "program": _program(program, env or [], python, workdir, is_command=command),
+        "shape": {"nodes": nodes, "gpus_per_node": gpus, "ranks_per_node": ranks},
+        "tier": tier,
+        "restart": {"max_restarts": max_restarts},
+        "wall_time_s": seconds_of(wall_time),
+        "stop_grace_s": seconds_of(grace),
+    }
+    with open_client() as client:
+        if tenant is not None:
+            spec["tenant_id"] = tenant_named(client, tenant)
+        if dry_run:
+            return Done(client.submit_job(spec, dry_run=True), "")
+        job = once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
+    job_id = str(job["id"])
+    then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
+    return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
+
+
+def _name_of(program: str) -> str:
+    stem = re.sub(r"[^a-z0-9._-]+", "-", Path(program).stem.lower()).strip("._-")
+    return stem[:63] or "job"
+
+
+def _program(
+    words: list[str], env: list[str], python: Path | None, workdir: Path | None, *, is_command: bool
+) -> dict[str, Any]:
+    shared = {
+        "env": dict(_pair(item) for item in env),
+        "python": None if python is None else str(python.absolute()),
+        "working_dir": str((workdir or Path.cwd()).resolve()),
+    }
+    if is_command:
+        return {"launcher": "command", "argv": words, **shared}
+    return {"launcher": "torchrun", "script": str(Path(words[0]).resolve()), "args": words[1:], **shared}
+
+
+def _pair(item: str) -> tuple[str, str]:
+    key, separator, value = item.partition("=")
+    if not separator:
+        message = f"--env {item!r} is not KEY=VALUE"
+        raise typer.BadParameter(message)
+    return key, value

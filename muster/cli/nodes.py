@@ -1,0 +1,100 @@
+"""``muster node``."""
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import typer
+
+from muster.cli.gpu_words import standing_words
+from muster.cli.names import NodeName
+from muster.cli.output import Listing, Page, Table, age, reads, until
+from muster.cli.profile import open_client
+from muster.cli.tables import Column, Document
+
+app = typer.Typer(help="Nodes: the GPU hosts.", no_args_is_help=True)
+
+
+def standings_words(counts: Document) -> str:
+    return ", ".join(f"{count} {standing}" for standing, count in counts.items())
+
+
+COLUMNS: Final = (
+    Column("NODE", lambda item: item["name"]),
+    Column("CONTACT", lambda item: item["contact"]),
+    Column("HEARD", lambda item: age(item["last_heartbeat_at"])),
+    Column("HELD", lambda item: f"{item['num_held_gpus']} of {item['num_gpus']}"),
+    Column("CORDONS", lambda item: item["num_cordons"] or ""),
+    Column("GPUS", lambda item: standings_words(item["standings"]), is_text=True),
+    Column("ID", lambda item: item["id"], only_wide=True),
+    Column("KIND", lambda item: "simulated" if item["is_simulated"] else "real", only_wide=True),
+    Column("RACK", lambda item: item["rack"], only_wide=True),
+    Column("ADDRESS", lambda item: item["address"], only_wide=True),
+    Column("BOOT", lambda item: item["boot_id"], only_wide=True),
+)
+GPUS: Final = (
+    Column("GPU", lambda item: item["uuid"]),
+    Column("SLOT", lambda item: item["slot_index"]),
+    Column("STANDING", standing_words),
+    Column("SCORE", lambda item: "" if item["score"] is None else f"{item['score']:.0f}"),
+    Column("MODEL", lambda item: item["model"], only_wide=True),
+)
+
+
+@reads(app, "list", example="muster node list --contact silent --contact lost --watch")
+def list_nodes(
+    contact: Annotated[list[str] | None, typer.Option(help="LIVE, SILENT or LOST; may be repeated.")] = None,
+    name: Annotated[str | None, typer.Option(help="A part of its name.")] = None,
+    rack: Annotated[str | None, typer.Option(help="Its rack's whole name.")] = None,
+    *,
+    is_cordoned: Annotated[
+        bool | None, typer.Option("--cordoned/--not-cordoned", help="Only those with a cordon, or without one.")
+    ] = None,
+) -> Listing:
+    """Every host with its contact, by name."""
+    contacts = [each.upper() for each in contact or []] or None
+    with open_client(as_operator=True) as client:
+        found = client.nodes(contact=contacts, name=name, rack=rack, cordoned=is_cordoned)
+    is_whole_fleet = all(value is None for value in (contacts, name, rack, is_cordoned))
+    enrol = "No hosts are enrolled. `muster join-token create` lets one enrol."
+    return Listing(found, COLUMNS, enrol if is_whole_fleet else "No node is like that.")
+
+
+@reads(app, "show", example="muster node show h100-1")
+def show(node: NodeName) -> Page:
+    """One node: place, contact, agent, GPUs, cordons, and the jobs that have GPUs there."""
+    with open_client(as_operator=True) as client:
+        found = client.node(node)
+    return Page(found, list(_parts(found)))
+
+
+def _parts(node: Document) -> Iterator[str | Table]:
+    kind = "simulated" if node["is_simulated"] else "real"
+    yield f"{node['name']}  {node['contact']}"
+    yield f"  {node['id']}, {node['num_gpus']} {kind} GPUs, driver {', '.join(node['driver_versions']) or 'unknown'}"
+    yield f"  at {node['address']}, in {' > '.join(each['name'] for each in node['path']) or 'no known place'}"
+    yield f"  heard {_ago(node['last_heartbeat_at'])}, enrolled {_ago(node['enrolled_at'])}"
+    agent = node["agent"]
+    if agent is None:
+        yield "  its agent has not reported yet"
+    else:
+        waiting = f", {agent['spool_reports']} reports wait in its spool" if agent["spool_reports"] else ""
+        yield f"  agent {agent['version'] or 'of an unknown version'}, reported {_ago(agent['received_at'])}{waiting}"
+    if node["gpus"]:
+        yield "gpus:"
+        yield Table(GPUS, node["gpus"])
+    if node["cordons"]:
+        yield "cordons:"
+        yield from (f"  {each['id']} by {each['owner']}: {each['reason']}" for each in node["cordons"])
+    if node["jobs"]:
+        yield "jobs:"
+        yield from (line for job in node["jobs"] for line in _job(job))
+
+
+def _job(job: Document) -> Iterator[str]:
+    yield f"  {job['job_id']} ({job['job_name']}, {job['tier']}): {len(job['gpus'])} GPUs, {job['attempt_state']}"
+    if job["stop_reason"] is not None:
+        yield f"    asked to stop: {job['stop_reason']}, at the latest {until(job['stop_deadline_at'])}"
+
+
+def _ago(moment: str | None) -> str:
+    return "never" if moment is None else f"{age(moment)} ago"
