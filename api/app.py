@@ -1,5 +1,6 @@
 """The application factory: routes, problems, documents; refused at start when a route declares no permission."""
 
+import operator
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -77,6 +78,7 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
         openapi_url=None,
         lifespan=_lifespan,
         redirect_slashes=False,
+        generate_unique_id_function=operator.attrgetter("name"),
     )
     app.state.dependencies = dependencies
     app.state.broadcast = Broadcast(dependencies.units)
