@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from muster.db.models import Event
 from muster.domain.causes import CAUSE_RULES, Avoid, Budget, Onward
 from muster.domain.states import Cause, JobState, StopReason
 from muster.services.job_details import AttemptDetail, JobDetail
@@ -52,6 +53,24 @@ _ONWARD: Final[Mapping[Onward, str]] = {
 _AVOIDED: Final[Mapping[Avoid, str]] = {Avoid.GPUS: ", elsewhere than on those GPUs", Avoid.NODE: ", without that host"}
 
 
+_SAID: Final = (
+    "number",
+    "from",
+    "to",
+    "cause",
+    "reason",
+    "proof",
+    "why",
+    "exit",
+    "message",
+    "step",
+    "generation",
+    "deadline_at",
+    "tainted",
+    "threatens_correctness",
+)
+
+
 def state_of(cause: Cause) -> JobState:
     """The state of a job whose tone and shape say how such an end is meant."""
     rule = CAUSE_RULES[cause]
@@ -78,6 +97,12 @@ def what_follows(cause: Cause) -> str:
 def training_ended(exit_word: str, step: int | None) -> str:
     words = _TRAINING_ENDS.get(exit_word, exit_word.replace("_", " "))
     return words if step is None else f"{words} (step {step:,})"
+
+
+def said_by(event: Event) -> list[tuple[str, object]]:
+    """What an event of a job or an attempt says, in an order that reads."""
+    told = [(key, event.payload.get(key)) for key in _SAID]
+    return [(key.replace("_", " "), value) for key, value in told if value not in (None, "")]
 
 
 def hosts_in_words(detail: AttemptDetail, num_hosts: int) -> str:

@@ -20,6 +20,7 @@ from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import TONES
 from muster.db.models import Checkpoint, Event, LogChunk, TrainingRank
+from muster.domain.errors import NotFoundError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
 from muster.domain.states import TERMINAL_JOB_STATES
@@ -79,6 +80,8 @@ def job_page(
         )
 
     shown = reading(dependencies_of(request).units, viewer.principal, jobs.READ, read)
+    if attempt is not None and shown.placement is None:
+        raise NotFoundError("the job has no such attempt")
     template = PARTS[part] if is_fragment(request) else "job.html"
     return pages_of(request).page(request, template, viewer, place="jobs", **_context(viewer, shown, log))
 

@@ -19,7 +19,7 @@ const token = (name) => getComputedStyle(document.documentElement).getPropertyVa
 function chartsOf(answer) {
   if (answer.charts) return answer.charts;
   return (answer.series ?? []).map((one) => ({
-    title: one.name, unit: one.unit ?? "", x: "time", lines: [{ name: one.name, points: one.points }],
+    title: one.name.charAt(0).toUpperCase() + one.name.slice(1), unit: one.unit ?? "", x: "time", lines: [{ name: one.name, points: one.points }],
     marks: (answer.marks ?? []).map((mark) => ({ kind: "bad", ...mark })),
   }));
 }
@@ -157,6 +157,7 @@ function optionOf(spec) {
   const font = getComputedStyle(document.body).fontFamily;
   return {
     animation: false,
+    useUTC: true,
     textStyle: { fontFamily: font },
     grid: { left: 46, right: 14, top: lines.length > 1 ? 30 : 16, bottom: 24 },
     legend: lines.length > 1 ? { top: 0, left: 40, itemHeight: 8, textStyle: { color: token("--ink-2"), fontSize: 11 }, icon: "path://M0 3h16v2H0z" } : undefined,

@@ -216,13 +216,15 @@ class _Attempts:
         )
 
     def _grounds(self, gpus: Sequence[GpuUuid], at: datetime) -> Sequence[EvidenceRow]:
+        """What each GPU's standing was decided on then. None for one that a person took out, or the breaker kept in."""
         newest = (
-            select(GpuStandingChange.evidence_ids)
-            .where(GpuStandingChange.gpu_uuid.in_(gpus), GpuStandingChange.target.in_(_OUT), GpuStandingChange.at <= at)
+            select(GpuStandingChange.target, GpuStandingChange.evidence_ids)
+            .where(GpuStandingChange.gpu_uuid.in_(gpus), GpuStandingChange.at <= at)
             .ext(distinct_on(GpuStandingChange.gpu_uuid))
             .order_by(GpuStandingChange.gpu_uuid, GpuStandingChange.id.desc())
         )
-        cited = [EvidenceId(each) for ids in self._session.scalars(newest) for each in ids]
+        rows = self._session.execute(newest).all()
+        cited = [EvidenceId(each) for target, ids in rows if target in _OUT for each in ids]
         query = select(EvidenceRow).where(EvidenceRow.id.in_(cited))
         return self._session.scalars(query.order_by(EvidenceRow.severity.desc(), EvidenceRow.id)).all()
 

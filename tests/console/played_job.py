@@ -1,0 +1,133 @@
+"""A job that a test runs through its life: placed, trained, struck by a fault, evacuated, resumed; hosts are played."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import select
+
+from muster.db.models import Gpu, GpuStandingChange, StoredSignal
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
+from muster.domain.principals import system_principal
+from muster.domain.states import Standing
+from muster.services import hosts, jobs, training
+from muster.services.judgement.evacuation import evacuate_once
+from muster.services.judgement.judge import SIGNALS, judge_once
+from muster.services.policies import ACTIVATE
+from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
+from muster.wire.training import TrainBatch, TrainLine
+from tests.console.conftest import Console
+from tests.played_host import PlayedHost, played_host
+
+JUDGE = system_principal("judge")
+SUCCESS: dict[str, object] = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}}
+EVACUATED: dict[str, object] = {**SUCCESS, "stop_reason": "evacuation"}
+
+
+@dataclass
+class PlayedJob:
+    """Two hosts of two GPUs each, truly HEALTHY, and one job with two ranks on one of them."""
+
+    seen: Console
+    job_id: JobId
+    hosts: dict[NodeId, PlayedHost]
+    offsets: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> jobs.AttemptView:
+        return self.seen.fleet.attempts(self.job_id)[-1]
+
+    @property
+    def host(self) -> PlayedHost:
+        return self.hosts[self.newest.hosts[0].part.node_id]
+
+    def start(self) -> None:
+        for host in self.hosts.values():
+            host.beat()
+        self.seen.fleet.reconcile()
+        self.seen.fleet.cycle()
+        attempt = self.newest.attempt
+        assert self.host.claim(attempt.id, attempt.fence).granted
+        self.host.report(attempt.id, attempt.fence, "started")
+
+    def says(self, *messages: dict[str, Any], rank: int = 0) -> None:
+        """Lines of a rank, as its host relays them."""
+        attempt = self.newest.attempt
+        offset = self.offsets.get((attempt.id, "train"), 0)
+        self.offsets[attempt.id, "train"] = offset + 10
+        now_ms = time.time_ns() // 1_000_000
+        lines = tuple(TrainLine(at_ms=now_ms, rank=rank, message=message) for message in messages)
+        batch = TrainBatch(
+            protocol=PROTOCOL_VERSION, fence=attempt.fence, offset=offset, next_offset=offset + 10, lines=lines
+        )
+        with self.seen.units.begin(self.host.principal, training.TAKE, quiet=True) as unit:
+            assert training.take(unit, AttemptId(attempt.id), batch).taken == len(lines)
+
+    def trains(self, first: int, last: int, *, rank: int = 0) -> None:
+        self.says(
+            *({"type": "step", "step": n, "loss": 4 / n, "step_s": 0.25} for n in range(first, last + 1)), rank=rank
+        )
+
+    def saves(self, step: int) -> None:
+        """Committed and verified just now."""
+        generation = f"step-{step:08d}/gen-{self.newest.attempt.fence}"
+        told = {"type": "checkpoint", "step": step, "generation": generation, "bytes": 2048, "seconds": 0.5}
+        self.says({**told, "status": "verified", "at_unix_ms": time.time_ns() // 1_000_000})
+
+    def prints(self, text: str | bytes, *, stream: str = "0") -> None:
+        attempt = self.newest.attempt
+        content = text.encode() if isinstance(text, str) else text
+        offset = self.offsets.get((attempt.id, stream), 0)
+        self.offsets[attempt.id, stream] = offset + len(content)
+        batch = LogBatch(
+            protocol=PROTOCOL_VERSION,
+            fence=attempt.fence,
+            chunks=(LogChunk(stream=stream, offset=offset, content=content),),
+        )
+        with self.seen.units.begin(self.host.principal, hosts.LOGS, quiet=True) as unit:
+            hosts.store_logs(unit, AttemptId(attempt.id), batch)
+
+    def breaks(self) -> GpuUuid:
+        """Its first GPU tells of XID 95; the judge takes it out and the job off it."""
+        gpu = self.newest.hosts[0].gpus[0]
+        with self.seen.units.begin(JUDGE, SIGNALS, quiet=True) as unit:
+            unit.session.add(
+                StoredSignal(
+                    node_id=self.host.node_id,
+                    signal_id=f"{gpu}-95",
+                    gpu_uuid=gpu,
+                    kind="xid",
+                    source="nvml",
+                    code=95,
+                    at=unit.now,
+                    received_at=unit.now,
+                    text="",
+                    values={},
+                    is_open=False,
+                )
+            )
+        while judge_once(self.seen.units, JUDGE):
+            pass
+        assert evacuate_once(self.seen.units, JUDGE) == 1
+        return gpu
+
+    def ends(self, record: dict[str, object]) -> None:
+        attempt = self.newest.attempt
+        self.host.report(attempt.id, attempt.fence, "exited", "cleaned", record=record)
+        self.seen.fleet.reconcile()
+
+
+def played_job(seen: Console, **spec: object) -> PlayedJob:
+    fleet = seen.fleet
+    alpha = PlayedHost(seen.units, fleet.node_id, boot_id="boot-of-alpha")
+    known = {host.node_id: host for host in (alpha, played_host(seen.units, "beta"))}
+    with seen.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        for standing in (Standing.PROBATION, Standing.HEALTHY):
+            for gpu in unit.session.scalars(select(Gpu)):
+                gpu.standing = standing
+                at = unit.now - timedelta(days=1)
+                unit.session.add(GpuStandingChange(gpu_uuid=gpu.uuid, target=standing, at=at, reason="x", actor="test"))
+            unit.session.flush()
+    job_id = fleet.submit(**{"name": "long-run", "shape": {"gpus_per_node": 2}, **spec})
+    return PlayedJob(seen, job_id, known)

@@ -1,0 +1,251 @@
+"""The list of jobs, and one job's page: why it stands where it stands, what ended each attempt, what was done."""
+
+import re
+
+import pytest
+
+from muster.domain.ids import JobId
+from muster.domain.states import JobState
+from muster.services import jobs
+from tests.console.conftest import Console, words_of
+from tests.console.played_job import EVACUATED, SUCCESS, PlayedJob, played_job
+
+CANARY = "canary-of-the-other-tenant"
+
+
+def struck(seen: Console) -> PlayedJob:
+    """Trained, struck at step 30, evacuated, resumed from step 10 on other GPUs, and ended well."""
+    job = played_job(seen)
+    job.start()
+    job.says({"type": "resumed", "step": 0, "generation": ""})
+    job.trains(1, 30)
+    job.trains(1, 30, rank=1)
+    job.saves(30)
+    job.breaks()
+    job.ends(EVACUATED)
+    job.start()
+    job.says({"type": "resumed", "step": 10, "generation": "step-00000010/gen-1"})
+    job.trains(11, 20)
+    return job
+
+
+def test_a_page_says_of_each_attempt_what_ended_it_and_where_the_next_went_on(seen: Console) -> None:
+    job = struck(seen)
+    page = seen.text(f"/console/jobs/{job.job_id}")
+    assert "Attempt 2 runs on" in page
+    assert re.search(r"Attempt 1 .*evacuated", page)
+    assert "it was taken off GPUs that went bad" in page
+    assert "XID 95" in page
+    assert "the infrastructure: no restart of the job" in page
+    assert "Resumed" in page
+    assert "from step 10" in page
+    assert "1 TAINTED" in page
+    assert "0 kept from attempt 1, 2 new" in page
+    job.ends(SUCCESS)
+    assert "Every rank ended with code 0" in seen.text(f"/console/jobs/{job.job_id}")
+
+
+def test_a_life_is_drawn_and_also_told_in_words(seen: Console) -> None:
+    job = struck(seen)
+    job.ends(SUCCESS)
+    page = seen.get(f"/console/jobs/{job.job_id}").text
+    (label,) = re.findall(r'class="life-bar"[^>]*aria-label="([^"]*)"', page)
+    assert "attempt 1 ran" in label
+    assert "attempt 1 was stopping" in label
+    assert "attempt 2 ran" in label
+    assert "1 of them not to be used" in label
+    widths = [float(each) for each in re.findall(r'class="seg [^>]*width="([0-9.]+)%"', page)]
+    assert len(widths) >= 5
+    assert sum(widths) <= 100 + 0.25 * len(widths), "each part has its share of the whole"
+
+
+def test_the_placement_marks_the_gpu_that_was_blamed_and_links_each(seen: Console) -> None:
+    job = struck(seen)
+    first, second = seen.fleet.attempts(job.job_id)
+    page = seen.get(f"/console/jobs/{job.job_id}?attempt=1").text
+    cells = dict(re.findall(r'<a class="(slot [^"]*)" href="/console/gpus/([^"]*)"', page))
+    assert set(cells.values()) == set(first.hosts[0].gpus)
+    (blamed,) = [uuid for marks, uuid in cells.items() if "slot--blamed" in marks]
+    assert blamed == first.hosts[0].gpus[0]
+    page = seen.get(f"/console/jobs/{job.job_id}").text
+    assert len(re.findall(r'class="slot [^"]*slot--new"', page)) == len(second.hosts[0].gpus)
+    assert seen.get(f"/console/jobs/{job.job_id}?attempt=3").status_code == 404
+
+
+def test_checkpoints_say_their_status_and_why_one_is_never_used_again(seen: Console) -> None:
+    job = struck(seen)
+    page = seen.get(f"/console/jobs/{job.job_id}").text
+    (row,) = re.findall(r'<tr class="spoilt">.*?</tr>', page, re.DOTALL)
+    words = words_of(row)
+    assert "30" in words
+    assert "TAINTED" in words
+    assert "Not to be used: committed after" in words
+
+
+def test_a_job_that_waits_says_why_in_one_sentence(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    waiting = seen.fleet.submit(name="too-late", shape={"nodes": 2, "gpus_per_node": 2})
+    seen.fleet.cycle()
+    reason = seen.fleet.job(waiting).state_reason
+    assert "GPUs" in reason
+    assert reason in seen.text("/console/jobs")
+    page = seen.text(f"/console/jobs/{waiting}")
+    assert f"Waits: {reason}" in page
+    assert "It holds no GPU yet" in page
+
+
+def test_the_list_says_where_a_job_runs_and_filters_by_state_tier_and_name(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    seen.fleet.submit(name="second", tier="spot")
+    listed = seen.text("/console/jobs")
+    assert "long-run" in listed
+    assert f"on {job.newest.hosts[0].node_name}" in listed
+    for query, is_there, is_not in (
+        ("state=ACTIVE", "long-run", "second"),
+        ("tier=spot", "second", "long-run"),
+        ("name=LONG", "long-run", "second"),
+        ("state=&tier=&name=", "second", "nothing"),
+    ):
+        found = seen.text(f"/console/jobs?{query}")
+        assert is_there in found, query
+        assert is_not not in found, query
+    assert "No job is so" in seen.text("/console/jobs?state=FAILED")
+
+
+def test_a_state_that_no_job_has_is_refused_by_name(seen: Console) -> None:
+    answer = seen.get("/console/jobs?state=BROKEN")
+    assert answer.status_code == 422
+    assert "RECOVERING" in answer.text
+
+
+def test_an_empty_list_says_what_would_fill_it(seen: Console) -> None:
+    assert "No job was submitted yet" in seen.text("/console/jobs")
+    assert "muster job submit" in seen.text("/console/jobs", "tenant_member")
+
+
+def test_the_list_goes_page_by_page_and_loses_none(seen: Console) -> None:
+    submitted = {seen.fleet.submit(name=f"job-{number}") for number in range(53)}
+    page, found = seen.get("/console/jobs").text, set()
+    while True:
+        found |= {JobId(each) for each in re.findall(r'class="job-name" href="/console/jobs/(job_\w+)"', page)}
+        older = re.search(r'href="(/console/jobs\?cursor=[^"]*)"', page)
+        if older is None:
+            break
+        page = seen.get(older.group(1).replace("&amp;", "&")).text
+    assert found == submitted
+
+
+def test_a_part_alone_comes_where_a_part_is_asked_for(seen: Console) -> None:
+    job = struck(seen)
+    for part, has, lacks in (("story", "attempts-title", "ckpt-title"), ("tables", "ckpt-title", "attempts-title")):
+        page = seen.get(f"/console/jobs/{job.job_id}?part={part}", hx_request="true").text
+        assert has in page, part
+        assert lacks not in page, part
+        assert "<html" not in page
+    assert "<html" not in seen.get("/console/jobs", hx_request="true").text
+
+
+def test_a_name_is_shown_as_text_whatever_it_holds(seen: Console) -> None:
+    job = played_job(seen, labels={"note": "<script>alert(1)</script>"})
+    job.start()
+    job.prints("<img src=x onerror=alert(1)>\n")
+    page = seen.get(f"/console/jobs/{job.job_id}").text
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+
+
+def test_the_charts_get_a_line_an_attempt_and_marks_where_something_changed(seen: Console) -> None:
+    job = struck(seen)
+    document = seen.get(f"/console/jobs/{job.job_id}/training.json").json()
+    loss = next(chart for chart in document["charts"] if chart["title"] == "Loss")
+    assert [line["name"] for line in loss["lines"]] == ["attempt 1", "attempt 2"]
+    assert [line["is_past"] for line in loss["lines"]] == [True, False]
+    assert loss["lines"][0]["points"][0] == [1, 4.0]
+    assert loss["lines"][1]["points"][-1] == [20, 0.2]
+    marks = {(mark["kind"], mark["at"]) for mark in loss["marks"]}
+    assert {("change", 11), ("bad", 30)} <= marks
+    assert document["refresh_s"] == 5
+    job.ends(SUCCESS)
+    assert seen.get(f"/console/jobs/{job.job_id}/training.json").json()["refresh_s"] is None
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_ends(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    for first in range(1, 4_001, 100):
+        job.trains(first, first + 99)
+    document = seen.get(f"/console/jobs/{job.job_id}/training.json").json()
+    points = document["charts"][0]["lines"][0]["points"]
+    assert (points[0][0], points[-1][0]) == (1, 4_000)
+    assert 500 < len(points) <= 1_700
+
+
+@pytest.mark.parametrize("who", ["other_tenant", None])
+def test_a_job_of_another_tenant_is_not_there(seen: Console, who: str | None) -> None:
+    job_id = seen.fleet.submit(name=CANARY)
+    wanted = 404 if who else 303
+    for path in ("", "/training.json", "/logs.txt", "/logs/follow"):
+        answer = seen.get(f"/console/jobs/{job_id}{path}", who)
+        assert answer.status_code == wanted, path
+        assert CANARY not in answer.text
+    for change in ("cancel", "release", "copy"):
+        answer = seen.post(f"/console/jobs/{job_id}/{change}", who, reason="mine", typed=CANARY)
+        assert answer.status_code == wanted, change
+    assert CANARY not in seen.text("/console/jobs", "other_tenant")
+    assert seen.fleet.job(job_id).cancel_requested_at is None
+
+
+def test_an_auditor_reads_a_job_without_its_logs_and_changes_nothing(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    job.prints("a secret of the program\n")
+    page = seen.get(f"/console/jobs/{job.job_id}", "auditor").text
+    assert "a secret of the program" not in page
+    assert "/cancel" not in page
+    assert seen.get(f"/console/jobs/{job.job_id}/logs.txt", "auditor").status_code == 403
+    assert seen.post(f"/console/jobs/{job.job_id}/cancel", "auditor", reason="x", typed="long-run").status_code == 403
+
+
+def test_cancelling_asks_for_a_reason_and_the_name_and_shows_first_what_it_would_do(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    where = f"/console/jobs/{job.job_id}/cancel"
+    assert seen.post(where, "tenant_member", typed="long-run").status_code == 422
+    assert seen.post(where, "tenant_member", reason="enough", typed="another").status_code == 422
+    preview = seen.post(where, "tenant_member", reason="enough", step="preview")
+    assert preview.status_code == 200
+    assert "job.cancel_requested" in preview.text
+    assert seen.fleet.job(job.job_id).cancel_requested_at is None
+    done = seen.post(where, "tenant_member", reason="enough", typed="long-run")
+    assert done.status_code == 303
+    assert done.headers["location"].startswith(f"/console/jobs/{job.job_id}?done=")
+    assert seen.fleet.job(job.job_id).cancel_requested_at is not None
+    page = seen.get(f"/console/jobs/{job.job_id}", "tenant_member").text
+    assert "Cancelled: its programs on" in words_of(page)
+    assert f'action="{where}"' not in page, "it is not offered twice"
+    assert "Must be gone" in words_of(page)
+
+
+def test_a_held_job_is_released_from_its_page(seen: Console) -> None:
+    job_id = seen.fleet.submit(name="held")
+    with seen.units.begin(seen.fleet.tenant, jobs.RELEASE, quiet=True) as unit:
+        job = jobs.get(unit, job_id)
+        job.state, job.state_reason = JobState.HELD, "3 launches failed in a row"
+        unit.audit("job.hold", "job", job_id, tenant_id=seen.fleet.tenant_id)
+    page = seen.text(f"/console/jobs/{job_id}", "tenant_member")
+    assert "3 launches failed in a row" in page
+    answer = seen.post(f"/console/jobs/{job_id}/release", "tenant_member", reason="the image is mended")
+    assert answer.status_code == 303
+    assert seen.fleet.job(job_id).state is JobState.QUEUED
+
+
+def test_a_copy_is_a_new_job_of_the_same_tenant(seen: Console) -> None:
+    job_id = seen.fleet.submit(name="again", labels={"team": "a"})
+    assert seen.post(f"/console/jobs/{job_id}/copy", "operator", reason="once more").status_code == 303
+    with seen.units.begin(seen.fleet.tenant, jobs.READ, quiet=True) as unit:
+        found = jobs.list_jobs(unit, name="again")
+    assert len(found) == 2
+    assert {job.tenant_id for job in found} == {seen.fleet.tenant_id}
+    assert found[0].spec == found[1].spec
