@@ -84,6 +84,11 @@ def feed(
     return Call(READ, path, item, path_values or {}, query, {"Last-Event-ID": None}, ends_with=ends_with)
 
 
+def asking(path: str, answer: type[T], *, body: Mapping[str, Any]) -> Call[T]:
+    """A question that is too large for a query: it changes nothing."""
+    return Call("POST", path, answer, body=body)
+
+
 def change(
     method: str,
     path: str,

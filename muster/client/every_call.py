@@ -1,11 +1,13 @@
 """Every call of the API, described once for both clients."""
 
 from muster.client.fleet import FleetCalls
+from muster.client.gpu_past import GpuPastCalls
 from muster.client.gpus import GpuCalls
 from muster.client.jobs import JobCalls
 from muster.client.persons import PersonCalls
+from muster.client.policies import PolicyCalls
 from muster.client.tenants import TenantCalls
 
 
-class EveryCall(JobCalls, GpuCalls, FleetCalls, TenantCalls, PersonCalls):
+class EveryCall(JobCalls, GpuCalls, GpuPastCalls, FleetCalls, TenantCalls, PersonCalls, PolicyCalls):
     """A new part of the API adds its calls here."""

@@ -27,6 +27,23 @@ class FleetCalls:
         return read("/v1/nodes/{node_id}", documents.NodeDetail, {"node_id": node_id})
 
     @answered
+    def drain_node(
+        self,
+        node_id: str,
+        reason: str,
+        *,
+        until: str | None = None,
+        deadline_s: float | None = None,
+        idempotency_key: str | None = None,
+        dry_run: bool = False,
+    ) -> Call[documents.ChangedNode]:
+        """A cordon, and every job there is asked to leave. ``deadline_s``: how long programs may take to save."""
+        path, path_values = "/v1/nodes/{node_id}/drain", {"node_id": node_id}
+        body = {"reason": reason, "until": until, "deadline_s": deadline_s}
+        answer = documents.ChangedNode
+        return change("POST", path, answer, path_values, body=body, dry_run=dry_run, key=idempotency_key)
+
+    @answered
     def create_cordon(
         self, wanted: documents.NewCordon, *, idempotency_key: str | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedCordon]:

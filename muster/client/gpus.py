@@ -118,6 +118,37 @@ class GpuCalls:
         return _changed("/v1/gpus/{uuid}/reinstate", uuid, reason, version=version, dry_run=dry_run)
 
     @answered
+    def override_gpu(
+        self,
+        uuid: str,
+        standing: str,
+        until: str,
+        reason: str,
+        *,
+        version: int | None = None,
+        idempotency_key: str | None = None,
+        dry_run: bool = False,
+    ) -> Call[documents.ChangedGpu]:
+        """A person's standing over the GPU's own until then (RFC 3339); the evidence goes on to be judged."""
+        return change(
+            "POST",
+            "/v1/gpus/{uuid}/override",
+            documents.ChangedGpu,
+            {"uuid": uuid},
+            body={"standing": standing, "until": until, "reason": reason},
+            dry_run=dry_run,
+            if_match=etag(version),
+            key=idempotency_key,
+        )
+
+    @answered
+    def release_override(
+        self, uuid: str, reason: str, *, version: int | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedGpu]:
+        """The GPU's own standing counts again."""
+        return _changed("/v1/gpus/{uuid}/override/release", uuid, reason, version=version, dry_run=dry_run)
+
+    @answered
     def order_burn_in(
         self, uuid: str, reason: str, *, idempotency_key: str | None = None, dry_run: bool = False
     ) -> Call[documents.OrderedBurnIn]:

@@ -3,6 +3,8 @@
 They are plain dictionaries with a type. Times are RFC 3339 in UTC; units stand in the names.
 """
 
+from muster.documents.audit import AuditEntry, AuditPage
+from muster.documents.cohorts import Cohort, CohortDetail, CohortPage, Spread
 from muster.documents.fleet import (
     ChangedCordon,
     ChangedIncident,
@@ -14,6 +16,7 @@ from muster.documents.fleet import (
     NewCordon,
     NewJoinToken,
 )
+from muster.documents.gpu_past import ComparedBurnIn, ComparedBurnInPage, ComparedRate, GpuJob, GpuJobPage, MovePage
 from muster.documents.gpus import (
     Breaker,
     BreakerPage,
@@ -62,9 +65,20 @@ from muster.documents.jobs import (
     StepPage,
     TopologyRule,
 )
-from muster.documents.nodes import Node, NodeAgent, NodeDetail, NodeJob, NodePage, Place
+from muster.documents.nodes import ChangedNode, NewDrain, Node, NodeAgent, NodeDetail, NodeJob, NodePage, Place
 from muster.documents.persons import ChangedPerson, NewPerson, Person, PersonPage, PersonWithPassword
+from muster.documents.policies import (
+    ActivatedPolicy,
+    Difference,
+    NewPolicy,
+    PolicyCheck,
+    PolicyDetail,
+    PolicyFault,
+    PolicyPage,
+    PolicyVersion,
+)
 from muster.documents.system import Health, ProblemKind
+from muster.documents.system_figures import System
 from muster.documents.tenants import (
     ChangedKey,
     ChangedQuota,
@@ -86,8 +100,11 @@ from muster.documents.tenants import (
 from muster.documents.words import Consequence, Json, Moment, OneOf, Page, Stretch, Trial
 
 __all__ = [
+    "ActivatedPolicy",
     "Attempt",
     "AttemptHost",
+    "AuditEntry",
+    "AuditPage",
     "Breaker",
     "BreakerPage",
     "BreakerScope",
@@ -100,16 +117,24 @@ __all__ = [
     "ChangedIncident",
     "ChangedJob",
     "ChangedKey",
+    "ChangedNode",
     "ChangedPerson",
     "ChangedQuota",
     "ChangedTenant",
     "Checkpoint",
     "CheckpointPage",
     "CheckpointRule",
+    "Cohort",
+    "CohortDetail",
+    "CohortPage",
+    "ComparedBurnIn",
+    "ComparedBurnInPage",
+    "ComparedRate",
     "Consequence",
     "Cordon",
     "CordonPage",
     "CreatedKey",
+    "Difference",
     "Event",
     "EventStretch",
     "Evidence",
@@ -117,6 +142,8 @@ __all__ = [
     "Gap",
     "Gpu",
     "GpuDetail",
+    "GpuJob",
+    "GpuJobPage",
     "GpuPage",
     "Health",
     "History",
@@ -136,10 +163,13 @@ __all__ = [
     "LogStretch",
     "Moment",
     "Move",
+    "MovePage",
     "NewCordon",
+    "NewDrain",
     "NewJoinToken",
     "NewKey",
     "NewPerson",
+    "NewPolicy",
     "Node",
     "NodeAgent",
     "NodeDetail",
@@ -153,6 +183,11 @@ __all__ = [
     "PersonPage",
     "PersonWithPassword",
     "Place",
+    "PolicyCheck",
+    "PolicyDetail",
+    "PolicyFault",
+    "PolicyPage",
+    "PolicyVersion",
     "ProblemKind",
     "Program",
     "Proposed",
@@ -166,9 +201,11 @@ __all__ = [
     "Restart",
     "Series",
     "Shape",
+    "Spread",
     "Step",
     "StepPage",
     "Stretch",
+    "System",
     "Tenant",
     "TenantPage",
     "TopologyRule",

@@ -1,0 +1,35 @@
+"""What a GPU has been through, and the cohorts: the calls."""
+
+from muster import documents
+from muster.client.calls import Call, answered, listed, pages, read, walked
+
+
+class GpuPastCalls:
+    @walked
+    def gpu_jobs(self, uuid: str, *, limit: int | None = None) -> Call[documents.GpuJob]:
+        """Every attempt that had the GPU, the newest first, with why it ended."""
+        query = {"limit": limit, "cursor": None}
+        return pages("/v1/gpus/{uuid}/jobs", documents.GpuJobPage, documents.GpuJob, {"uuid": uuid}, query=query)
+
+    @walked
+    def gpu_standings(self, uuid: str, *, limit: int | None = None) -> Call[documents.Move]:
+        """Every move of its standing, the newest first, with its reason, evidence, policy and who made it."""
+        query = {"limit": limit, "cursor": None}
+        return pages("/v1/gpus/{uuid}/standings", documents.MovePage, documents.Move, {"uuid": uuid}, query=query)
+
+    @walked
+    def gpu_burn_ins(self, uuid: str, *, limit: int | None = None) -> Call[documents.ComparedBurnIn]:
+        """Its burn-ins, the newest order first, each figure beside the newest ones of its cohort."""
+        query = {"limit": limit, "cursor": None}
+        page, path = documents.ComparedBurnInPage, "/v1/gpus/{uuid}/burn-ins"
+        return pages(path, page, documents.ComparedBurnIn, {"uuid": uuid}, query=query)
+
+    @listed
+    def cohorts(self) -> Call[documents.Cohort]:
+        """By key, with what is equal of their GPUs and where these stand."""
+        return pages("/v1/cohorts", documents.CohortPage, documents.Cohort)
+
+    @answered
+    def cohort(self, key: str) -> Call[documents.CohortDetail]:
+        """One by its whole key, with the least, median and greatest of its GPUs' newest burn-ins."""
+        return read("/v1/cohorts/{key}", documents.CohortDetail, {"key": key})

@@ -1,0 +1,65 @@
+"""The policy and its versions, the audit trail, and the control plane's own figures: the calls."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from muster import documents
+from muster.client.calls import Call, answered, asking, change, etag, pages, read, walked
+
+
+class PolicyCalls:
+    @answered
+    def policy(self) -> Call[documents.PolicyDetail]:
+        """The active one, with every default filled in."""
+        return read("/v1/policy", documents.PolicyDetail)
+
+    @walked
+    def policies(self, *, limit: int | None = None) -> Call[documents.PolicyVersion]:
+        """Every version, the newest first, without documents."""
+        query = {"limit": limit, "cursor": None}
+        return pages("/v1/policies", documents.PolicyPage, documents.PolicyVersion, query=query)
+
+    @answered
+    def policy_version(self, version: int) -> Call[documents.PolicyDetail]:
+        """One version with its document."""
+        return read("/v1/policies/{version}", documents.PolicyDetail, {"version": str(version)})
+
+    @answered
+    def check_policy(self, document: Mapping[str, Any]) -> Call[documents.PolicyCheck]:
+        """Whether a document is a policy, field by field, and what it would change. Nothing is stored."""
+        return asking("/v1/policy/check", documents.PolicyCheck, body={"document": document})
+
+    @answered
+    def activate_policy(
+        self,
+        document: Mapping[str, Any],
+        reason: str,
+        *,
+        version: int | None = None,
+        idempotency_key: str | None = None,
+        dry_run: bool = False,
+    ) -> Call[documents.ActivatedPolicy]:
+        """A new version, active at once. ``version``: only if that one is active now."""
+        body, if_match = {"document": document, "reason": reason}, etag(version)
+        answer = documents.ActivatedPolicy
+        return change(
+            "POST", "/v1/policies", answer, body=body, dry_run=dry_run, if_match=if_match, key=idempotency_key
+        )
+
+    @walked
+    def audit_entries(
+        self,
+        *,
+        actor: str | None = None,
+        action: Sequence[str] | None = None,
+        subject: str | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.AuditEntry]:
+        """Who changed what, the newest first. ``subject``: the id of what was changed."""
+        query = {"actor": actor, "action": action, "subject": subject, "limit": limit, "cursor": None}
+        return pages("/v1/audit", documents.AuditPage, documents.AuditEntry, query=query)
+
+    @answered
+    def system(self) -> Call[documents.System]:
+        """Heartbeats, ingest, scheduler, outbox, sequencer, sealer, judge, breakers, versions."""
+        return read("/v1/system", documents.System)
