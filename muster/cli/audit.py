@@ -1,17 +1,30 @@
 """``muster audit``: whether anybody has touched the past."""
 
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import Page, changes
+from muster.cli.output import Listing, Page, age, changes, reads
+from muster.cli.profile import open_client
+from muster.cli.tables import Column
 
 if TYPE_CHECKING:
     from muster.services.sealer import AuditVerification
 
 app = typer.Typer(help="The audit: who changed what, and whether it was touched.", no_args_is_help=True)
+COLUMNS: Final = (
+    Column("POSITION", lambda item: item["position"]),
+    Column("AGE", lambda item: age(item["at"]), wide=lambda item: item["at"]),
+    Column("WHO", lambda item: item["actor"], is_text=True),
+    Column("ACTION", lambda item: item["action"]),
+    Column("WHAT", lambda item: _short(item["subject_id"]), wide=lambda item: item["subject_id"]),
+    Column("REASON", lambda item: item["reason"], only_wide=True),
+    Column("FROM", lambda item: item["address"], only_wide=True),
+    Column("HASH", lambda item: item["hash"], only_wide=True),
+)
 StateDir = Annotated[Path, typer.Option(help="The local stack's state, where MUSTER_DATABASE_URL is not set.")]
 
 
@@ -28,6 +41,20 @@ def verify(state_dir: StateDir = Path(".muster")) -> Page:
             return _verdict(verify_audit(session))
     finally:
         engine.dispose()
+
+
+@reads(app, "list", example="muster audit list --action gpu.retire --limit 50")
+def list_entries(
+    actor: Annotated[str | None, typer.Option(help="The whole name of who did it.")] = None,
+    action: Annotated[list[str] | None, typer.Option(help="Such as job.cancel; may be repeated.")] = None,
+    about: Annotated[str | None, typer.Option(help="The id of what was changed, in full.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+) -> Listing:
+    """Who changed what, the newest first."""
+    with open_client(as_operator=True) as client:
+        entries = client.audit_entries(actor=actor, action=action, subject=about, limit=min(limit, 200))
+        found = list(islice(entries, limit))
+    return Listing(found, COLUMNS, "No entry is like that.")
 
 
 def _verdict(found: "AuditVerification") -> Page:
@@ -47,6 +74,10 @@ def _verdict(found: "AuditVerification") -> Page:
         f"unsealed tail: {found.unsealed_tail}; anchor {anchor.position}:{anchor.hash.hex()}",
     ]
     return Page(document, said, Exit.OK if found.ok else Exit.FAILED)
+
+
+def _short(subject_id: str) -> str:
+    return subject_id if len(subject_id) <= 30 else f"{subject_id[:22]}..{subject_id[-4:]}"
 
 
 def _database_url(state_dir: Path) -> str:

@@ -1,13 +1,17 @@
 """``muster gpu``."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from muster.cli.durations import seconds_of
+from muster.cli.gpu_past import register
 from muster.cli.gpu_words import gpu_lines, standing_words
 from muster.cli.names import GpuName, NodeOption, gpu_named, node_named, shortened
 from muster.cli.output import Done, DryRun, Listing, Page, changes, reads
+from muster.cli.pending import once
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 
@@ -104,6 +108,54 @@ def reinstate(gpu: GpuName, reason: Reason, *, dry_run: DryRun = False) -> Done:
     return _do(gpu, lambda client, uuid: client.reinstate_gpu(uuid, reason, dry_run=dry_run))
 
 
+@changes(app, "quarantine", example="muster gpu quarantine GPU-… --reason 'it smells' --for 4h")
+def quarantine(
+    gpu: GpuName,
+    reason: Reason,
+    for_: Annotated[str, typer.Option("--for", help="Until it is released, at most so long: 4h, 7d.")] = "7d",
+    *,
+    dry_run: DryRun = False,
+) -> Done:
+    """Take it out by your word, whatever its evidence says; what runs on it leaves. `release` ends it."""
+    return _override(gpu, "QUARANTINED", reason, for_, dry_run=dry_run)
+
+
+@changes(app, "override", example="muster gpu override GPU-… healthy --reason 'needed tonight' --for 12h")
+def override(
+    gpu: GpuName,
+    standing: Annotated[str, typer.Argument(help="healthy or probation admit it, suspect takes nothing new.")],
+    reason: Reason,
+    for_: Annotated[str, typer.Option("--for", help="How long: 4h, 7d.")],
+    *,
+    dry_run: DryRun = False,
+) -> Done:
+    """A standing over its own for a while; the evidence goes on to be judged, and nothing of it is hidden."""
+    return _override(gpu, standing.upper(), reason, for_, dry_run=dry_run)
+
+
+@changes(app, "release", example="muster gpu release GPU-… --reason 'nothing was found'")
+def release(gpu: GpuName, reason: Reason, *, dry_run: DryRun = False) -> Done:
+    """End a person's quarantine or override: its own standing counts again."""
+    return _do(gpu, lambda client, uuid: client.release_override(uuid, reason, dry_run=dry_run))
+
+
+def _override(gpu: str, standing: str, reason: str, for_: str, *, dry_run: bool) -> Done:
+    seconds = seconds_of(for_) or 0.0
+    until = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+    def send(client: "RestClient", uuid: str) -> Document:
+        if dry_run:
+            return client.override_gpu(uuid, standing, until, reason, dry_run=True)
+        return once(
+            ["override", uuid, standing, reason, for_],
+            {"until": until},
+            lambda body, key: client.override_gpu(uuid, standing, body["until"], reason, idempotency_key=key),
+            what="the override",
+        )
+
+    return _do(gpu, send)
+
+
 def score_words(gpu: Document) -> str:
     return "" if gpu["score"] is None else f"{gpu['score']:.0f}"
 
@@ -112,3 +164,6 @@ def _do(gpu: str, work: "Callable[[RestClient, str], Document]") -> Done:
     with open_client(as_operator=True) as client:
         found = work(client, gpu_named(client, gpu))
     return Done(found, f"{found['uuid']} is {standing_words(found)}")
+
+
+register(app)

@@ -1,17 +1,27 @@
 """``muster node``."""
 
+import time
 from collections.abc import Iterator
-from typing import Annotated, Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from muster.cli.durations import seconds_of
+from muster.cli.exits import CommandError, Exit
 from muster.cli.gpu_words import standing_words
 from muster.cli.names import NodeName
-from muster.cli.output import Listing, Page, Table, age, reads, until
+from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, reads, until
+from muster.cli.pending import once
 from muster.cli.profile import open_client
+from muster.cli.progress import progress
 from muster.cli.tables import Column, Document
 
+if TYPE_CHECKING:
+    from muster.client.rest import RestClient
+
 app = typer.Typer(help="Nodes: the GPU hosts.", no_args_is_help=True)
+LOOK_S: Final = 0.5
 
 
 def standings_words(counts: Document) -> str:
@@ -67,6 +77,62 @@ def show(node: NodeName) -> Page:
     return Page(found, list(_parts(found)))
 
 
+@changes(app, "drain", example="muster node drain h100-1 --reason 'a new fan' --deadline 10m --wait")
+def drain(
+    node: NodeName,
+    reason: Annotated[str, typer.Option(help="Why; whoever has a job there reads it.")],
+    deadline: Annotated[
+        str | None, typer.Option(help="How long programs may take to save and leave; by default the policy's.")
+    ] = None,
+    for_: Annotated[str | None, typer.Option("--for", help="When it takes jobs again; else when released.")] = None,
+    timeout: Annotated[str, typer.Option(help="With --wait: how long at most.")] = "1d",
+    *,
+    must_wait: Annotated[bool, typer.Option("--wait", help="Until no job has a GPU there.")] = False,
+    dry_run: DryRun = False,
+) -> Done:
+    """Nothing new comes, and what runs there is asked to leave. Releasing its cordon ends it."""
+    seconds = seconds_of(for_)
+    until = None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+    with open_client(as_operator=True) as client:
+        name, asked = str(client.node(node)["id"]), ["drain", node, reason, deadline, for_]
+
+        def send(body: dict[str, Any], key: str | None) -> Any:
+            return client.drain_node(name, idempotency_key=key, dry_run=dry_run, **body)
+
+        body = {"reason": reason, "until": until, "deadline_s": seconds_of(deadline)}
+        found = send(body, None) if dry_run else once(asked, body, send, what="the drain")
+        if must_wait and not dry_run:
+            found = _drained(client, found, seconds_of(timeout) or 0.0)
+    return Done(found, "" if dry_run else _drain_words(found))
+
+
+def _drained(client: "RestClient", node: Document, timeout_s: float) -> Document:
+    """Raises ``CommandError`` when the time is up, or when somebody released its cordon meanwhile."""
+    deadline = time.monotonic() + timeout_s
+    most = len(node["jobs"])
+    with progress(f"drain of {node['name']}") as bar:
+        while node["drain"] is not None and not node["drain"]["is_done"]:
+            left = len(node["drain"]["jobs_left"])
+            most = max(most, left)
+            bar.tell(f"{left} jobs are still there", most - left, most)
+            if time.monotonic() > deadline:
+                raise CommandError(f"{left} jobs are still on {node['name']}", "It goes on: `muster node show` tells.")
+            time.sleep(LOOK_S)
+            node = client.node(node["id"])
+    if node["drain"] is None:
+        raise CommandError(f"{node['name']} is drained no more", "Its cordon was released.", Exit.CONFLICT)
+    return node
+
+
+def _drain_words(node: Document) -> str:
+    drain = node["drain"]
+    if drain is None:
+        return f"{node['name']} is not drained"
+    left = len(drain["jobs_left"])
+    state = "is drained" if drain["is_done"] else f"is being drained, {left} jobs are still there"
+    return f"{node['name']} {state}; `muster cordon release {drain['cordon_id']}` ends it"
+
+
 def _parts(node: Document) -> Iterator[str | Table]:
     kind = "simulated" if node["is_simulated"] else "real"
     yield f"{node['name']}  {node['contact']}"
@@ -79,6 +145,8 @@ def _parts(node: Document) -> Iterator[str | Table]:
     else:
         waiting = f", {agent['spool_reports']} reports wait in its spool" if agent["spool_reports"] else ""
         yield f"  agent {agent['version'] or 'of an unknown version'}, reported {_ago(agent['received_at'])}{waiting}"
+    if node["drain"] is not None:
+        yield f"  {_drain_words(node)}: {node['drain']['reason']}"
     if node["gpus"]:
         yield "gpus:"
         yield Table(GPUS, node["gpus"])
