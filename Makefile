@@ -14,7 +14,8 @@ help:
 	@echo 'make types       static types'
 	@echo 'make contracts   which package may import which'
 	@echo 'make migrations  the schema goes up, down and up again, and matches the models'
-	@echo 'make check       test, lint, types, contracts and migrations'
+	@echo 'make openapi     docs/openapi.json, what the API says of itself; openapi-check: it is up to date, breaks nobody'
+	@echo 'make check       test, lint, types, contracts, migrations and openapi-check'
 	@echo 'make soak        the long simulation, with crashes'
 	@echo 'make bench       the measured bars; also bench-setup, -placement, -judgement, -ingest, -host, -tour'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
@@ -43,7 +44,13 @@ contracts: setup
 migrations: setup
 	@$(BIN)/python -m tools.check_migrations
 
-check: test lint types contracts migrations
+openapi: setup
+	@$(BIN)/python -m tools.openapi_document
+
+openapi-check: setup
+	@$(BIN)/python -m tools.openapi_document --check
+
+check: test lint types contracts migrations openapi-check
 
 soak: setup
 	@$(BIN)/python -m simulator --seeds 10000 --jobs $(JOBS) $(ARGS)
@@ -79,4 +86,4 @@ clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test lint types contracts migrations check soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour lock newest clean
+.PHONY: help setup up test lint types contracts migrations openapi openapi-check check soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour lock newest clean

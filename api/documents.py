@@ -78,7 +78,23 @@ def _document(app: FastAPI) -> dict[str, Any]:
             operation["security"] = [] if words.startswith("public") else [{"key": []}]
             _add_dry_run(operation)
             _add_problems(operation, refused[method.upper(), path])
+    _drop_titles(document)
     return document
+
+
+def _drop_titles(schema: Any) -> None:
+    """A field's title says its name once more; classes keep theirs."""
+    if isinstance(schema, list):
+        for each in schema:
+            _drop_titles(each)
+    elif isinstance(schema, dict):
+        for name, inner in schema.items():
+            if name == "properties":
+                for field in inner.values():
+                    field.pop("title", None)
+            elif name == "schema" and "title" in inner:
+                inner.pop("title")
+            _drop_titles(inner)
 
 
 def _add_definitions(schemas: dict[str, Any], definitions: dict[str, Any]) -> None:
