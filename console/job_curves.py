@@ -6,10 +6,12 @@ from typing import Any, Final
 from console.job_life import is_spoilt
 from muster.db.models import Checkpoint, Job, TrainingRank
 from muster.domain.states import TERMINAL_JOB_STATES
+from muster.services.training import history_in
 from muster.services.training_views import Curve
 
 REFRESH_S: Final = 5
 CHECKPOINT_MARKS: Final = 60
+RANK_LINES: Final = 12
 
 
 def charts_of(
@@ -22,8 +24,7 @@ def charts_of(
         {"title": "Step time", "unit": "s", "x": "step", "lines": _lines(curves, "step_s"), "marks": marks},
     ]
     if len(ranks) > 1:
-        charts.append(_by_rank("Step time by rank, now", "s", "step_s", ranks))
-        charts.append(_by_rank("Loss by rank, now", "", "loss", ranks))
+        charts += _of_ranks(ranks)
     return {"charts": charts, "refresh_s": None if job.state in TERMINAL_JOB_STATES else REFRESH_S}
 
 
@@ -64,6 +65,25 @@ def _checkpoints(curves: Sequence[Curve], checkpoints: Sequence[Checkpoint]) -> 
     ]
 
 
-def _by_rank(title: str, unit: str, field: str, ranks: Sequence[TrainingRank]) -> dict[str, Any]:
-    points = [[row.rank, getattr(row, field)] for row in ranks if getattr(row, field) is not None]
-    return {"title": title, "unit": unit, "x": "rank", "lines": [{"name": title, "points": points}], "marks": []}
+def _of_ranks(ranks: Sequence[TrainingRank]) -> list[dict[str, Any]]:
+    """A line a rank. Of many ranks the slowest, beside one bar for each as it is now."""
+    shown = sorted(ranks, key=lambda row: (-(row.step_s or 0), row.rank))[:RANK_LINES]
+    which = "each rank" if len(shown) == len(ranks) else f"the {len(shown)} slowest ranks"
+    shown.sort(key=lambda row: row.rank)
+    charts = [
+        {"title": f"Loss of {which}", "unit": "", "x": "step", "lines": _rank_lines(shown, 1), "marks": []},
+        {"title": f"Step time of {which}", "unit": "s", "x": "step", "lines": _rank_lines(shown, 2), "marks": []},
+    ]
+    if len(shown) < len(ranks):
+        points = [[row.rank, row.step_s] for row in ranks if row.step_s is not None]
+        bars = {"title": "Step time by rank, now", "unit": "s", "x": "rank", "marks": []}
+        charts.append({**bars, "lines": [{"name": "step time", "points": points}]})
+    return charts
+
+
+def _rank_lines(ranks: Sequence[TrainingRank], place: int) -> list[dict[str, Any]]:
+    found = []
+    for row in ranks:
+        points = [[point[0], point[place]] for point in history_in(row.history).points if point[place] is not None]
+        found.append({"name": f"rank {row.rank}", "points": points})
+    return found

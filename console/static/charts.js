@@ -160,7 +160,7 @@ function optionOf(spec) {
     useUTC: true,
     textStyle: { fontFamily: font },
     grid: { left: 46, right: 14, top: lines.length > 1 ? 30 : 16, bottom: 24 },
-    legend: lines.length > 1 ? { top: 0, left: 40, itemHeight: 8, textStyle: { color: token("--ink-2"), fontSize: 11 }, icon: "path://M0 3h16v2H0z" } : undefined,
+    legend: lines.length > 1 ? { type: "scroll", top: 0, left: 40, right: 0, pageIconSize: 9, pageTextStyle: { color: ink }, itemHeight: 8, textStyle: { color: token("--ink-2"), fontSize: 11 }, itemWidth: 22 } : undefined,
     tooltip: {
       trigger: "axis", renderMode: "richText", confine: true, backgroundColor: token("--ink"), borderWidth: 0, padding: [6, 9],
       textStyle: { color: token("--ground"), fontSize: 11, fontFamily: font },
@@ -176,15 +176,26 @@ function optionOf(spec) {
       type: "value", scale: !isBars, splitNumber: 3, splitLine: { lineStyle: { color: token("--line") } },
       axisLabel: { color: ink, fontSize: 11, formatter: sayNumber },
     },
-    series: lines.map((line, place) => (isBars ? bars(line) : seriesOf(spec, line, place === lines.length - 1))),
+    series: lines.map((line, place) => (isBars ? bars(line) : seriesOf(spec, line, place, place === lines.length - 1))),
   };
 }
 
-function seriesOf(spec, line, carriesMarks) {
-  const colour = line.is_past ? token("--ink-3") : token("--accent");
+const HUES = ["--accent", "--good", "--warn", "--calm", "--bad", "--ink-2"];
+const STROKES = ["solid", [5, 3], [2, 2]];
+
+// Lines of equal rank differ by colour and by stroke, and each says its name at its end.
+function strokeOf(spec, line, place) {
+  if (line.is_past !== undefined || spec.lines.length === 1) {
+    return { colour: token(line.is_past ? "--ink-3" : "--accent"), width: line.is_past ? 1.2 : 1.8, type: line.is_past ? [4, 3] : "solid" };
+  }
+  return { colour: token(HUES[place % HUES.length]), width: 1.4, type: STROKES[Math.floor(place / 2) % STROKES.length] };
+}
+
+function seriesOf(spec, line, place, carriesMarks) {
+  const { colour, width, type } = strokeOf(spec, line, place);
   return {
     name: line.name, type: "line", data: line.points, showSymbol: line.points.length < 2, symbolSize: 5, color: colour,
-    lineStyle: { color: colour, width: line.is_past ? 1.2 : 1.8, type: line.is_past ? [4, 3] : "solid" },
+    lineStyle: { color: colour, width, type },
     ...(carriesMarks ? { markLine: across(spec), markPoint: along(spec) } : {}),
   };
 }

@@ -19,6 +19,7 @@ from muster.domain.policy import Policy
 from muster.domain.principals import Permission
 from muster.domain.states import CheckpointStatus
 from muster.domain.strict import require_clean_document
+from muster.domain.thinned import Point, Thinned
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt
 from muster.services.lives import spec_of, to_time
@@ -89,6 +90,7 @@ class _Taker:
         self._num_ranks = shape.nodes * shape.num_ranks_per_node
         self._ranks: dict[int, dict[str, Any]] = {}
         self._steps: dict[int, dict[str, Any]] = {}
+        self._told: dict[int, list[Point]] = {}
 
     def take(self, line: TrainLine) -> bool:
         """Whether the line fitted anything."""
@@ -130,6 +132,7 @@ class _Taker:
 
     def _note_step(self, rank: int, message: StepDone, at: datetime) -> None:
         self._note_rank(rank, at, step=message.step, loss=message.loss, step_s=message.step_s)
+        self._told.setdefault(rank, []).append((message.step, message.loss, message.step_s))
         if rank == 0:
             self._steps[message.step] = {"loss": message.loss, "step_s": message.step_s, "at": at}
 
@@ -209,6 +212,7 @@ class _Taker:
 
     def store(self) -> None:
         attempt, session = self._loaded.attempt, self._unit.session
+        self._lengthen_histories()
         for rank, fields in sorted(self._ranks.items()):
             keys = {"attempt_id": attempt.id, "rank": rank}
             row = {**keys, "tenant_id": attempt.tenant_id, "node_id": self._node_id, **fields}
@@ -221,6 +225,20 @@ class _Taker:
         session.execute(insert(TrainingStep).values(rows).on_conflict_do_nothing())
         self._promote(max(self._steps))
 
+    def _lengthen_histories(self) -> None:
+        """Only where a point is kept: the longer a run, the more seldom, and the row stays small."""
+        if not self._told:
+            return
+        attempt_id = self._loaded.attempt.id
+        query = select(TrainingRank.rank, TrainingRank.history)
+        query = query.where(TrainingRank.attempt_id == attempt_id, TrainingRank.rank.in_(self._told))
+        known = {rank: history_in(stored) for rank, stored in self._unit.session.execute(query)}
+        for rank, told in self._told.items():
+            before = known.get(rank, Thinned())
+            after = before.with_points(told)
+            if after is not before:
+                self._ranks[rank]["history"] = {"stride": after.stride, "points": after.points}
+
     def _promote(self, step: int) -> None:
         """Verified, and enough healthy steps after it: GOOD."""
         reached = step - self._policy.training.good_after_steps
@@ -231,6 +249,13 @@ class _Taker:
         )
         for row in self._unit.session.scalars(query).all():
             self._move(row, CheckpointStatus.GOOD)
+
+
+def history_in(stored: dict[str, Any] | None) -> Thinned:
+    """What a rank's row keeps of its steps."""
+    if stored is None:
+        return Thinned()
+    return Thinned(stored["stride"], tuple((step, loss, step_s) for step, loss, step_s in stored["points"]))
 
 
 def move_checkpoint(unit: UnitOfWork, row: Checkpoint, status: CheckpointStatus) -> None:

@@ -171,6 +171,20 @@ def test_the_charts_get_a_line_an_attempt_and_marks_where_something_changed(seen
     assert seen.get(f"/console/jobs/{job.job_id}/training.json").json()["refresh_s"] is None
 
 
+def test_each_rank_has_a_line_of_its_own(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    job.trains(1, 500)
+    job.says({"type": "step", "step": 500, "loss": 9.0, "step_s": 7.5}, rank=1)
+    document = seen.get(f"/console/jobs/{job.job_id}/training.json").json()
+    charts = {chart["title"]: chart["lines"] for chart in document["charts"]}
+    zero, one = charts["Step time of each rank"]
+    assert (zero["name"], one["name"]) == ("rank 0", "rank 1")
+    assert (zero["points"][0], one["points"]) == ([1, 0.25], [[500, 7.5]])
+    assert 60 <= len(zero["points"]) <= 128
+    assert charts["Loss of each rank"][1]["points"] == [[500, 9.0]]
+
+
 def test_a_long_curve_is_thinned_and_keeps_its_ends(seen: Console) -> None:
     job = played_job(seen)
     job.start()

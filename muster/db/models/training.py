@@ -1,6 +1,7 @@
 """What a job's ranks reported of their training: how far each is, the loss, and how far each host's file was read."""
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import BigInteger, CheckConstraint, Double, ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
@@ -22,7 +23,7 @@ class TrainingHost(Base):
 
 
 class TrainingRank(Base):
-    """The newest word of one rank."""
+    """The newest word of one rank. ``history``: its steps so far, as ``domain.thinned`` keeps them."""
 
     __tablename__ = "training_ranks"
 
@@ -36,6 +37,7 @@ class TrainingRank(Base):
     step_s: Mapped[float | None] = mapped_column(Double, default=None)
     outcome: Mapped[str | None] = mapped_column(default=None)
     updated_at: Mapped[datetime]
+    history: Mapped[dict[str, Any] | None] = mapped_column(default=None)
 
 
 class TrainingStep(Base):
