@@ -13,6 +13,7 @@ from api.permissions import public
 from api.problems import error_of
 from console.live_map import LiveMaps
 from console.pages import (
+    access,
     find,
     fleet,
     gpu_changes,
@@ -25,6 +26,7 @@ from console.pages import (
     nodes,
     records,
     sign_in,
+    system,
 )
 from console.rendering import Pages, is_fragment, pages_of, takes_gzip
 from console.session import COOKIE, SIGN_IN, SignInNeededError, clear_cookie, viewer_of, way_to_sign_in
@@ -32,7 +34,22 @@ from console.static_files import FOREVER, StaticFiles
 from muster.domain.errors import MusterError, NotFoundError, UnauthenticatedError
 
 PREFIX: Final = "/console"
-_MODULES: Final = (sign_in, live, fleet, find, gpus, gpu_changes, nodes, records, jobs, job, job_changes, job_logs)
+_MODULES: Final = (
+    sign_in,
+    live,
+    fleet,
+    find,
+    gpus,
+    gpu_changes,
+    nodes,
+    records,
+    access,
+    system,
+    jobs,
+    job,
+    job_changes,
+    job_logs,
+)
 Handler = Callable[[Request, Exception], Awaitable[Response] | Response]
 
 

@@ -50,7 +50,7 @@ NAVIGATION: Final = (
     Place("incidents", "Incidents", "/console/incidents", "incident:read"),
     Place("events", "Events", "/console/events", "event:read"),
     Place("audit", "Audit", "/console/audit", "audit:read"),
-    Place("system", "System", "/console/system", "node:read"),
+    Place("system", "System", "/console/system", "metrics:read"),
     Place("access", "Access", "/console/access", "key:read"),
 )
 

@@ -1,5 +1,7 @@
 """What a person does to one GPU: each with a reason, first as what it would do, then done."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Request
@@ -12,12 +14,14 @@ from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.principals import Permission
 from muster.domain.repairs import RepairAction
-from muster.services import cordons
+from muster.domain.states import Standing
+from muster.services import cordons, overrides
 from muster.services.burn_ins import orders
 from muster.services.judgement import interventions
 
 router = APIRouter()
 BACK: Final = "/console/gpus/{uuid}"
+MAX_DAYS: Final = 365
 Uuid = Annotated[str, Path(pattern=r"^[!-~]{1,128}$")]
 Governor = Annotated[Viewer, changes(Permission.GPU_WRITE)]
 Keeper = Annotated[Viewer, changes(Permission.NODE_WRITE)]
@@ -35,6 +39,44 @@ def burn_in(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Res
         back_to=BACK.format(uuid=uuid),
         done="A burn-in is ordered: it runs as soon as nothing holds the GPU.",
     )
+
+
+@router.post("/gpus/{uuid}/quarantine")
+def quarantine(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Response:
+    """A person's standing over the GPU's own, for the days that they say: what runs there leaves."""
+    reason, until = reason_in(fields), datetime.now(UTC) + timedelta(days=_days_in(fields))
+    require_typed_name(fields, uuid)
+    return act(
+        request,
+        viewer,
+        fields,
+        overrides.OVERRIDE,
+        lambda unit: overrides.override(unit, GpuUuid(uuid), Standing.QUARANTINED, until=until, reason=reason),
+        back_to=BACK.format(uuid=uuid),
+        done="Quarantined by you: what runs on it is evacuated.",
+    )
+
+
+@router.post("/gpus/{uuid}/release")
+def release(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Response:
+    reason = reason_in(fields)
+    return act(
+        request,
+        viewer,
+        fields,
+        overrides.RELEASE,
+        lambda unit: overrides.release(unit, GpuUuid(uuid), reason=reason),
+        back_to=BACK.format(uuid=uuid),
+        done="Released: its own standing counts again.",
+    )
+
+
+def _days_in(fields: Mapping[str, str]) -> int:
+    """Raises ``ValidationFailedError``: no whole number of days from 1 to 365."""
+    text = fields.get("days", "7").strip()
+    if not text.isascii() or not text.isdigit() or len(text) > 3 or not 1 <= int(text) <= MAX_DAYS:
+        raise ValidationFailedError.at("/days", "out_of_range", f"is a whole number of days from 1 to {MAX_DAYS}")
+    return int(text)
 
 
 @router.post("/gpus/{uuid}/cordon")

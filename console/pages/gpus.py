@@ -22,7 +22,7 @@ from muster.domain.principals import Permission
 from muster.domain.repairs import RepairAction
 from muster.domain.states import Standing
 from muster.services import gpu_lists
-from muster.services.burn_ins.reading import list_burn_ins
+from muster.services.burn_ins.comparing import ComparedBurnIn, compare
 from muster.services.gpu_details import GpuDetail, detail_of
 from muster.services.gpu_lists import GpuFilter, ListedGpu
 from muster.services.own_gpus import own_gpu, stays_on
@@ -96,7 +96,7 @@ class _Shown:
     detail: GpuDetail
     told: Sequence[Story]
     stays: Sequence[Any]
-    burn_ins: Sequence[Any]
+    burn_ins: Sequence[ComparedBurnIn]
     latest: Latest | None
 
 
@@ -132,7 +132,7 @@ def _read(unit: UnitOfWork, uuid: GpuUuid) -> _Shown:
         detail,
         stories(unit, limit=3, gpu_uuid=uuid),
         stays_on(unit, uuid),
-        list_burn_ins(unit, gpu_uuid=uuid, limit=5),
+        compare(unit, uuid, limit=5).burn_ins,
         _latest(unit, uuid),
     )
 

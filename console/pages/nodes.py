@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading
-from console.actions import act, reason_in
+from console.actions import act, reason_in, require_typed_name
 from console.forms import Form
 from console.paging import page_of, place_in
 from console.rendering import is_fragment, pages_of
@@ -17,7 +17,7 @@ from muster.domain.errors import NotFoundError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import Contact
-from muster.services import cordons, nodes
+from muster.services import cordons, drains, nodes
 from muster.services.node_names import find_node
 from muster.services.nodes import ListedNode, NodeFilter
 from muster.services.unit_of_work import UnitOfWork
@@ -68,6 +68,24 @@ def node_page(request: Request, viewer: NodeReader, node: Named) -> Response:
     template = "parts/node_live.html" if is_fragment(request) else "node.html"
     return pages_of(request).page(
         request, template, viewer, place="fleet", found=found, node=found.node, back=f"/console/nodes/{found.node.id}"
+    )
+
+
+@router.post("/nodes/{node_id}/drain")
+def drain(request: Request, viewer: Keeper, fields: Form, node_id: Named) -> Response:
+    reason = reason_in(fields)
+    node = reading(
+        dependencies_of(request).units, viewer.principal, nodes.READ, lambda unit: find_node(unit, node_id).name
+    )
+    require_typed_name(fields, node)
+    return act(
+        request,
+        viewer,
+        fields,
+        drains.DRAIN,
+        lambda unit: drains.drain(unit, node_id, reason=reason),
+        back_to=f"/console/nodes/{node_id}",
+        done="Draining: what runs here saves and leaves.",
     )
 
 

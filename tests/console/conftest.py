@@ -1,0 +1,96 @@
+"""The console in the API's application over a real database, and a browser signed in as each role."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import unescape
+
+import httpx
+import pytest
+from sqlalchemy import Engine
+from starlette.testclient import TestClient
+
+import console.app
+from api.app import create_app
+from api.dependencies import AppDependencies
+from console.session import COOKIE
+from muster.db.engine import make_engine
+from muster.domain.ids import TenantId
+from muster.domain.principals import Role
+from muster.services import keys, tenants
+from muster.services.sessions import sign_in_by_key
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+
+
+@dataclass
+class Console:
+    """``cookies``: by role's name, and ``other_tenant``."""
+
+    client: TestClient
+    fleet: Fleet
+    units: UnitOfWorkFactory
+    other_tenant: TenantId
+    cookies: dict[str, str] = field(default_factory=dict)
+    made_keys: dict[str, keys.NewKey] = field(default_factory=dict)
+
+    def get(self, path: str, who: str | None = "operator", **headers: str) -> httpx.Response:
+        answer: httpx.Response = self.client.get(path, headers=self._headers(who, headers), follow_redirects=False)
+        return answer
+
+    def text(self, path: str, who: str | None = "operator", **headers: str) -> str:
+        """What a person reads there: no tags, single spaces."""
+        return words_of(self.get(path, who, **headers).text)
+
+    def post(
+        self, path: str, who: str | None = "operator", *, csrf: str | None = None, **fields: str
+    ) -> httpx.Response:
+        """A form of a page of this session, unless ``csrf`` says otherwise."""
+        token = self.csrf(who) if csrf is None else csrf
+        data = {"csrf": token, **fields}
+        answer: httpx.Response = self.client.post(
+            path, data=data, headers=self._headers(who, {}), follow_redirects=False
+        )
+        return answer
+
+    def csrf(self, who: str | None = "operator") -> str:
+        found = re.search(r'<meta name="csrf" content="([0-9a-f]+)">', self.get("/console/find", who).text)
+        return "" if found is None else found.group(1)
+
+    def _headers(self, who: str | None, headers: dict[str, str]) -> dict[str, str]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return named if who is None else {**named, "Cookie": f"{COOKIE}={self.cookies[who]}"}
+
+
+def words_of(page: str) -> str:
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", page)))
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = make_engine(database_url, pool_size=10, max_overflow=20)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def seen(engine: Engine) -> Iterator[Console]:
+    units = UnitOfWorkFactory(engine)
+    fleet = make_fleet(units)
+    with units.begin(OPERATOR, tenants.CREATE) as unit:
+        other = tenants.create(unit, name="other").id
+    app = create_app(AppDependencies(units=units, secret_key=b"x" * 32), console.app.install)
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        found = Console(client, fleet, units, other)
+        for name, role, tenant_id in (
+            ("operator", Role.OPERATOR, None),
+            ("auditor", Role.AUDITOR, None),
+            ("tenant_member", Role.TENANT_MEMBER, fleet.tenant_id),
+            ("tenant_admin", Role.TENANT_ADMIN, fleet.tenant_id),
+            ("other_tenant", Role.TENANT_ADMIN, other),
+        ):
+            with units.begin(OPERATOR, keys.CREATE) as unit:
+                made = keys.create(unit, name=f"key-{name.replace('_', '-')}", role=role, tenant_id=tenant_id)
+            found.made_keys[name] = made
+            found.cookies[name] = sign_in_by_key(units, made.token.text, address="127.0.0.1").text
+        yield found

@@ -1,0 +1,112 @@
+"""The fleet page: the map's bytes, what changes on it, and what went wrong in words."""
+
+import base64
+import gzip
+import json
+import struct
+from typing import Any
+
+import numpy as np
+
+from console.live_map import ANEW, delta, encoded
+from muster.domain.principals import Principal, Role
+from muster.services.fleet_map import COLUMNS, NONE, FleetMap, fleet_map
+from tests.console.conftest import Console
+from tests.fleet_factory import OPERATOR
+
+
+def _decoded(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[np.uint8]]]]:
+    assert content[:4] == b"MAP1"
+    (length,) = struct.unpack("<I", content[4:8])
+    head = json.loads(content[8 : 8 + length])
+    cells = np.frombuffer(content[8 + length :], np.uint8).reshape(len(head["columns"]), -1)
+    return head, dict(zip(head["columns"], cells, strict=True))
+
+
+def test_the_map_holds_every_gpu_of_the_fleet_in_rack_order(seen: Console) -> None:
+    answer = seen.get("/console/fleet/map")
+    head, cells = _decoded(answer.content)
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert [node[0] for node in head["nodes"]]
+    assert sum(node[2] for node in head["nodes"]) == len(cells["standing"]) == 2
+    assert {head["standings"][number] for number in cells["standing"]} == {"UNPROVEN"}
+    assert set(cells["utilisation"]) == {NONE}, "nothing was reported yet: no reading is not zero"
+
+
+def test_the_map_comes_compressed_to_who_takes_it(seen: Console) -> None:
+    answer = seen.client.get(
+        "/console/fleet/map",
+        headers={"Cookie": f"__Host-muster={seen.cookies['operator']}", "Accept-Encoding": "gzip"},
+    )
+    assert answer.headers["content-encoding"] == "gzip"
+    assert _decoded(answer.content)[0]["nodes"]
+
+
+def test_a_tenant_sees_what_its_jobs_hold_and_no_more(seen: Console) -> None:
+    assert _decoded(seen.get("/console/fleet/map", "tenant_member").content)[1]["standing"].size == 0
+    job_id = seen.fleet.submit()
+    seen.fleet.beat()
+    seen.fleet.cycle()
+    num_held = sum(len(host.gpus) for host in seen.fleet.attempts(job_id)[0].hosts)
+    own = fleet_map(seen.units, Principal(name="t", role=Role.TENANT_MEMBER, tenant_id=seen.fleet.tenant_id))
+    other = fleet_map(seen.units, Principal(name="o", role=Role.TENANT_MEMBER, tenant_id=seen.other_tenant))
+    assert (own.num_gpus, other.num_gpus) == (num_held, 0)
+    assert [name for _, name in own.tenants] != [name for _, name in fleet_map(seen.units, OPERATOR).tenants]
+
+
+def _with(fleet: FleetMap, **cells: dict[int, int]) -> FleetMap:
+    changed = fleet.cells.copy()
+    for name, values in cells.items():
+        for index, value in values.items():
+            changed[COLUMNS.index(name), index] = value
+    return FleetMap(fleet.nodes, fleet.tenants, changed)
+
+
+def _big(fleet: FleetMap, num_gpus: int) -> FleetMap:
+    return FleetMap(fleet.nodes, fleet.tenants, np.zeros((len(COLUMNS), num_gpus), np.uint8))
+
+
+def test_a_change_travels_as_the_cells_that_changed(seen: Console) -> None:
+    before = fleet_map(seen.units, OPERATOR)
+    after = _with(before, standing={1: 4})
+    event, told = delta(before, after)
+    data = json.loads(event.split(b"data: ")[1])
+    raw = base64.b64decode(data["cells"])
+    assert (data["n"], struct.unpack("<I", raw[:4])[0], raw[4]) == (1, 1, 4)
+    assert (told.cells == after.cells).all()
+    assert delta(after, after)[0] == b""
+
+
+def test_what_is_urgent_travels_first_and_the_rest_follows(seen: Console) -> None:
+    before = _big(fleet_map(seen.units, OPERATOR), 5_000)
+    after = _with(before, utilisation=dict.fromkeys(range(5_000), 50), standing={4_999: 4})
+    seen_now, rounds = before, 0
+    while (seen_now.cells != after.cells).any():
+        event, seen_now = delta(seen_now, after)
+        rounds += 1
+        assert len(event) <= 5_000, "one tick stays under 5 KB"
+        assert seen_now.cells[COLUMNS.index("standing"), 4_999] == 4
+    assert rounds > 1
+
+
+def test_another_layout_is_fetched_anew(seen: Console) -> None:
+    before = fleet_map(seen.units, OPERATOR)
+    after = FleetMap(before.nodes[:-1], before.tenants, before.cells)
+    assert delta(before, after)[0] == ANEW
+
+
+def test_the_page_counts_the_fleet_and_names_each_standing(seen: Console) -> None:
+    page = seen.text("/console")
+    assert "2 GPUs on 1 node" in page
+    assert "UNPROVEN" in page
+    assert "Nothing has gone wrong" in page
+
+
+def test_a_hundred_thousand_gpus_compress_below_what_a_first_visit_may_weigh(seen: Console) -> None:
+    chance = np.random.default_rng(1)
+    small = fleet_map(seen.units, OPERATOR)
+    cells = np.zeros((len(COLUMNS), 100_000), np.uint8)
+    cells[2] = chance.integers(0, 11, 100_000) * 10
+    cells[3] = 30 + chance.integers(0, 12, 100_000) * 4
+    content = encoded(FleetMap(small.nodes, small.tenants, cells), "x-0")
+    assert len(gzip.compress(content, 4)) < 250_000
