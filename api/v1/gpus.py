@@ -1,34 +1,33 @@
 """One GPU: what is known of it and why, and what an operator does about it."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from api.bodies import described_by, json_body
-from api.changes import Answer, Change, Changing, etag_of, version_in
+from api.changes import etag_of
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
+from api.gpu_changes import ChangingGpu
 from api.gpu_views import evidence_view, gpu_detail_view
 from api.permissions import requires
 from api.reading import Limit, page_of, reading, require_gpu_uuid, require_id
 from muster import documents
-from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.ids import EvidenceId
 from muster.domain.principals import Permission, Principal
 from muster.domain.repairs import RepairAction
 from muster.domain.strict import Name, StrictModel, Text
 from muster.services import fleet, gpu_details
-from muster.services.gpu_details import GpuDetail
 from muster.services.judgement import interventions
-from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter(tags=["fleet"])
+changes = APIRouter(prefix="/gpus/{uuid}")
+"""What a person does about one GPU: ``ChangingGpu`` knows who asks, of which GPU, at which version."""
 Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
-Operator = Annotated[Principal, requires(Permission.GPU_WRITE)]
-IfMatch = Annotated[str | None, Header()]
 
 
 class Asked(StrictModel):
@@ -42,6 +41,9 @@ class NewRepair(Asked):
 
     action: Annotated[RepairAction, Field(strict=False)]
     fault_group: Name | None = None
+
+
+Why = Annotated[Asked, json_body(Asked)]
 
 
 @router.get("/gpus/{uuid}", response_model=documents.GpuDetail)
@@ -81,130 +83,42 @@ def list_evidence(
     )
 
 
-@router.post(
-    "/gpus/{uuid}/evidence/{evidence_id}/dismiss",
-    response_model=documents.ChangedGpu,
-    openapi_extra=described_by(Asked),
-)
-def dismiss_evidence(
-    uuid: str,
-    evidence_id: str,
-    principal: Operator,
-    asked: Annotated[Asked, json_body(Asked)],
-    change: Changing,
-    if_match: IfMatch = None,
-) -> JSONResponse:
+@changes.post("/evidence/{evidence_id}/dismiss", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
+def dismiss_evidence(evidence_id: str, gpu: ChangingGpu, asked: Why) -> JSONResponse:
     """Take evidence out of the judgement; a quarantine that stood on it alone ends. Twice is the same as once."""
     found_id = EvidenceId(require_id("evidence", evidence_id))
-
-    def work(unit: UnitOfWork, gpu: GpuUuid, version: int | None) -> None:
-        interventions.dismiss(unit, gpu, found_id, reason=asked.reason, expected_version=version)
-
-    return _changed(change, principal, interventions.DISMISS, uuid, if_match, work)
+    return gpu.run(interventions.DISMISS, partial(interventions.dismiss, evidence_id=found_id, reason=asked.reason))
 
 
-@router.post("/gpus/{uuid}/retire", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
-def retire_gpu(
-    uuid: str,
-    principal: Operator,
-    asked: Annotated[Asked, json_body(Asked)],
-    change: Changing,
-    if_match: IfMatch = None,
-) -> JSONResponse:
+@changes.post("/retire", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
+def retire_gpu(gpu: ChangingGpu, asked: Why) -> JSONResponse:
     """Take it out of service, from any standing; what runs on it is evacuated."""
-
-    def work(unit: UnitOfWork, gpu: GpuUuid, version: int | None) -> None:
-        interventions.retire(unit, gpu, reason=asked.reason, expected_version=version)
-
-    return _changed(change, principal, interventions.RETIRE, uuid, if_match, work)
+    return gpu.run(interventions.RETIRE, partial(interventions.retire, reason=asked.reason))
 
 
-@router.post("/gpus/{uuid}/reinstate", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
-def reinstate_gpu(
-    uuid: str,
-    principal: Operator,
-    asked: Annotated[Asked, json_body(Asked)],
-    change: Changing,
-    if_match: IfMatch = None,
-) -> JSONResponse:
+@changes.post("/reinstate", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
+def reinstate_gpu(gpu: ChangingGpu, asked: Why) -> JSONResponse:
     """A retired GPU back to UNPROVEN: its burn-in follows."""
-
-    def work(unit: UnitOfWork, gpu: GpuUuid, version: int | None) -> None:
-        interventions.reinstate(unit, gpu, reason=asked.reason, expected_version=version)
-
-    return _changed(change, principal, interventions.REINSTATE, uuid, if_match, work)
+    return gpu.run(interventions.REINSTATE, partial(interventions.reinstate, reason=asked.reason))
 
 
-@router.post("/gpus/{uuid}/repair", response_model=documents.ChangedGpu, openapi_extra=described_by(NewRepair))
-def start_repair(
-    uuid: str,
-    principal: Operator,
-    asked: Annotated[NewRepair, json_body(NewRepair)],
-    change: Changing,
-    if_match: IfMatch = None,
-) -> JSONResponse:
-    """Begin a repair of a quarantined GPU that no job holds any more."""
-
-    def work(unit: UnitOfWork, gpu: GpuUuid, version: int | None) -> None:
-        interventions.start_repair(
-            unit,
-            gpu,
-            action=asked.action,
-            reason=asked.reason,
-            fault_group=asked.fault_group,
-            expected_version=version,
-        )
-
-    return _changed(change, principal, interventions.START_REPAIR, uuid, if_match, work)
+@changes.post("/repair", response_model=documents.ChangedGpu, openapi_extra=described_by(NewRepair))
+def start_repair(gpu: ChangingGpu, asked: Annotated[NewRepair, json_body(NewRepair)]) -> JSONResponse:
+    """Begin a repair of a GPU that is quarantined, by its standing or by a person, and that no job holds any more."""
+    begin = partial(interventions.start_repair, action=asked.action, reason=asked.reason, fault_group=asked.fault_group)
+    return gpu.run(interventions.START_REPAIR, begin)
 
 
-@router.post("/gpus/{uuid}/repair/finish", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
-def finish_repair(
-    uuid: str,
-    principal: Operator,
-    asked: Annotated[Asked, json_body(Asked)],
-    change: Changing,
-    if_match: IfMatch = None,
-) -> JSONResponse:
+@changes.post("/repair/finish", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
+def finish_repair(gpu: ChangingGpu, asked: Why) -> JSONResponse:
     """The repair is done: UNPROVEN, its burn-in follows."""
-
-    def work(unit: UnitOfWork, gpu: GpuUuid, version: int | None) -> None:
-        interventions.finish_repair(unit, gpu, reason=asked.reason, expected_version=version)
-
-    return _changed(change, principal, interventions.END_REPAIR, uuid, if_match, work)
+    return gpu.run(interventions.END_REPAIR, partial(interventions.finish_repair, reason=asked.reason))
 
 
-@router.post("/gpus/{uuid}/repair/fail", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
-def fail_repair(
-    uuid: str,
-    principal: Operator,
-    asked: Annotated[Asked, json_body(Asked)],
-    change: Changing,
-    if_match: IfMatch = None,
-) -> JSONResponse:
+@changes.post("/repair/fail", response_model=documents.ChangedGpu, openapi_extra=described_by(Asked))
+def fail_repair(gpu: ChangingGpu, asked: Why) -> JSONResponse:
     """The repair failed: back to QUARANTINED."""
-
-    def work(unit: UnitOfWork, gpu: GpuUuid, version: int | None) -> None:
-        interventions.fail_repair(unit, gpu, reason=asked.reason, expected_version=version)
-
-    return _changed(change, principal, interventions.END_REPAIR, uuid, if_match, work)
+    return gpu.run(interventions.END_REPAIR, partial(interventions.fail_repair, reason=asked.reason))
 
 
-def _changed(
-    change: Change,
-    principal: Principal,
-    action: str,
-    uuid: str,
-    if_match: str | None,
-    work: Callable[[UnitOfWork, GpuUuid, int | None], None],
-) -> JSONResponse:
-    """Does it, and answers with the GPU as it then is."""
-    found_uuid, version = require_gpu_uuid(uuid), version_in(if_match, is_required=False)
-
-    def do(unit: UnitOfWork) -> GpuDetail:
-        work(unit, found_uuid, version)
-        return gpu_details.detail_of(unit, found_uuid)
-
-    return change.run(
-        principal, action, do, lambda found: Answer(gpu_detail_view(found), etag=etag_of(found.gpu.version))
-    )
+router.include_router(changes)

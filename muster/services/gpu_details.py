@@ -111,8 +111,13 @@ def detail_of(unit: UnitOfWork, uuid: GpuUuid) -> GpuDetail:
 
 
 def moves_of(unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None = None) -> Sequence[GpuStandingChange]:
-    """Every move of its standing, the newest first. ``before``: those older than that one."""
+    """Every move of its standing, the newest first. ``before``: those older than that one.
+
+    Raises:
+        NotFoundError: there is no such GPU.
+    """
     unit.principal.require(Permission.GPU_READ)
+    _require_there(unit, uuid)
     query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == uuid)
     if before is not None:
         query = query.where(GpuStandingChange.id < before)
@@ -133,10 +138,15 @@ def evidence_about_gpu(
 
 
 def _gpu_and_case(unit: UnitOfWork, uuid: GpuUuid) -> tuple[Gpu, GpuCase]:
+    gpu = _require_there(unit, uuid)
+    return gpu, cases_of(unit, [gpu])[uuid]
+
+
+def _require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
     gpu = unit.session.get(Gpu, uuid)
     if gpu is None:
         raise NotFoundError("there is no such GPU")
-    return gpu, cases_of(unit, [gpu])[uuid]
+    return gpu
 
 
 def _weighed(row: EvidenceRow, points: float, proof_ms: int | None) -> WeighedEvidence:
