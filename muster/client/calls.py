@@ -23,7 +23,7 @@ READ: Final = "GET"
 class Call(Generic[T]):
     """One request. ``path`` is the API's own template; ``answer``: what the answer's JSON is, ``str`` for plain text.
 
-    ``is_repeatable``: nothing happens twice when it is sent again. ``items``: what a page holds, of a call that walks.
+    ``is_repeatable``: nothing happens twice when it is sent again. ``item``: what a page holds, of a call that walks.
     ``ends_with``: the event that ends a stream.
     """
 
@@ -35,6 +35,7 @@ class Call(Generic[T]):
     headers: Mapping[str, str | None] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
     is_repeatable: bool = True
+    item: type[T] | None = None
     ends_with: str | None = None
 
     @property
@@ -63,13 +64,13 @@ def read(
 def pages(
     path: str,
     page: type[Any],
-    _item: type[T],
+    item: type[T],
     path_values: Mapping[str, str] | None = None,
     *,
     query: Mapping[str, Any] | None = None,
 ) -> Call[T]:
     """A call whose answer is a ``page`` of items, to be walked to its end."""
-    return Call(READ, path, page, path_values or {}, query or {})
+    return Call(READ, path, page, path_values or {}, query or {}, item=item)
 
 
 def feed(
