@@ -18,7 +18,7 @@ app = typer.Typer(help="The audit: who changed what, and whether it was touched.
 COLUMNS: Final = (
     Column("POSITION", lambda item: item["position"]),
     Column("AGE", lambda item: age(item["at"]), wide=lambda item: item["at"]),
-    Column("WHO", lambda item: item["actor"], is_text=True),
+    Column("WHO", lambda item: item["actor"].split(" of ")[0], wide=lambda item: item["actor"]),
     Column("ACTION", lambda item: item["action"]),
     Column("WHAT", lambda item: _short(item["subject_id"]), wide=lambda item: item["subject_id"]),
     Column("REASON", lambda item: item["reason"], only_wide=True),
@@ -77,7 +77,7 @@ def _verdict(found: "AuditVerification") -> Page:
 
 
 def _short(subject_id: str) -> str:
-    return subject_id if len(subject_id) <= 30 else f"{subject_id[:22]}..{subject_id[-4:]}"
+    return subject_id if len(subject_id) <= 16 else f"{subject_id[:10]}..{subject_id[-4:]}"
 
 
 def _database_url(state_dir: Path) -> str:

@@ -1,21 +1,17 @@
 """``muster cohort``."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
 
+from muster.cli.exits import CommandError, Exit
 from muster.cli.nodes import standings_words
 from muster.cli.output import Listing, Page, Table, reads
 from muster.cli.profile import open_client
-from muster.cli.tables import Column
+from muster.cli.tables import Column, Document
 
 app = typer.Typer(help="Cohorts: GPUs that may be mixed in one gang.", no_args_is_help=True)
-COLUMNS: Final = (
-    Column("COHORT", lambda item: item["key"], is_text=True, wide=lambda item: item["key"]),
-    Column("GPUS", lambda item: item["num_gpus"]),
-    Column("NODES", lambda item: item["num_nodes"]),
-    Column("STANDINGS", lambda item: standings_words(item["standings"]), is_text=True),
-)
 MEASURES: Final = (
     Column("MEASURE", lambda item: item["measure"]),
     Column("GPUS", lambda item: item["num_gpus"]),
@@ -27,19 +23,40 @@ MEASURES: Final = (
 
 @reads(app, "list", example="muster cohort list")
 def list_cohorts() -> Listing:
-    """Each with its GPUs, counted by standing."""
+    """Each with what tells it from the others, and its GPUs counted by standing."""
     with open_client(as_operator=True) as client:
-        return Listing(client.cohorts(), COLUMNS, "There are no cohorts, since there are no GPUs.")
+        found = client.cohorts()
+    told = _told_apart_by(found)
+    columns = (
+        Column("COHORT", lambda item: ", ".join(str(item["attributes"][name]) for name in told), is_text=True),
+        Column("GPUS", lambda item: item["num_gpus"]),
+        Column("NODES", lambda item: item["num_nodes"]),
+        Column("STANDINGS", lambda item: standings_words(item["standings"]), is_text=True),
+        Column("KEY", lambda item: item["key"], only_wide=True),
+    )
+    return Listing(found, columns, "There are no cohorts, since there are no GPUs.")
 
 
-@reads(app, "show", example="muster cohort show 'NVIDIA H100 80GB HBM3/…'")
-def show(cohort: Annotated[str, typer.Argument(help="Its key, or as much of it as begins no other.")]) -> Page:
+def _told_apart_by(cohorts: Sequence[Document]) -> list[str]:
+    """The attributes in which they differ; of a single one the model. A name comes before a number of its own."""
+    names = list(cohorts[0]["attributes"]) if cohorts else []
+    telling = [name for name in names if len({each["attributes"].get(name) for each in cohorts}) > 1]
+    if "model" in names:
+        apart_by_model = len({each["attributes"]["model"] for each in cohorts}) == len(cohorts)
+        others = [] if apart_by_model else [name for name in telling if name != "model"]
+        return ["model", *others]
+    return telling or names
+
+
+@reads(app, "show", example="muster cohort show H100")
+def show(cohort: Annotated[str, typer.Argument(help="Its key, or a part of it that no other has.")]) -> Page:
     """What is equal of its GPUs, where they stand, and what their burn-ins measured."""
     with open_client(as_operator=True) as client:
-        keys = [str(each["key"]) for each in client.cohorts()]
-        begun = [key for key in keys if key.startswith(cohort)]
-        found = client.cohort(begun[0] if cohort not in keys and len(begun) == 1 else cohort)
-    said: list[str | Table] = [found["key"], f"  {found['num_gpus']} GPUs on {found['num_nodes']} nodes"]
+        found = client.cohort(_named([str(each["key"]) for each in client.cohorts()], cohort))
+    said: list[str | Table] = [
+        found["key"],
+        f"  {_counted(found['num_gpus'], 'GPU')} on {_counted(found['num_nodes'], 'node')}",
+    ]
     said.append(f"  {standings_words(found['standings'])}")
     said.append("equal of all of them:")
     said += [f"  {name}: {'not known' if value is None else value}" for name, value in found["attributes"].items()]
@@ -47,3 +64,17 @@ def show(cohort: Annotated[str, typer.Argument(help="Its key, or as much of it a
         said.append(f"newest burn-ins; {found['tolerance']:.0%} from the median is within tolerance:")
         said.append(Table(MEASURES, found["measures"]))
     return Page(found, said)
+
+
+def _named(keys: list[str], text: str) -> str:
+    """Raises ``CommandError`` unless it is one cohort's alone."""
+    found = [text] if text in keys else [key for key in keys if text.lower() in key.lower()]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise CommandError(f"there is no cohort {text!r}", "`muster cohort list --wide` names them.", Exit.NOT_FOUND)
+    raise CommandError(f"{text!r} could be {len(found)} cohorts", f"Such as {found[0]} or {found[1]}.", Exit.USAGE)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -16,8 +16,7 @@ JOBS: Final = (
     Column("JOB", lambda item: item["job_id"]),
     Column("NAME", lambda item: item["job_name"], is_text=True),
     Column("TRY", lambda item: item["attempt_number"]),
-    Column("STATE", lambda item: item["attempt_state"]),
-    Column("CAUSE", lambda item: item["cause"]),
+    Column("ENDED BY", lambda item: item["cause"] or item["attempt_state"]),
     Column("AGE", lambda item: age(item["placed_at"])),
     Column("PROOF", lambda item: item["proof"], only_wide=True),
 )

@@ -42,8 +42,8 @@ def list_gpus(
     columns = (
         Column("GPU", lambda gpu: short[gpu["uuid"]], wide=lambda gpu: gpu["uuid"]),
         Column("SLOT", lambda gpu: gpu["slot_index"]),
-        Column("MODEL", lambda gpu: gpu["model"]),
-        Column("STANDING", standing_words),
+        Column("MODEL", lambda gpu: gpu["model"].removeprefix("NVIDIA "), wide=lambda gpu: gpu["model"]),
+        Column("STANDING", standing_words, is_text=True),
         Column("SCORE", score_words),
         Column("NODE", lambda gpu: gpu["node_id"], only_wide=True),
         Column("SERIAL", lambda gpu: gpu["serial"], only_wide=True),

@@ -75,11 +75,12 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One object, said in lines; a part of them may be a table."""
+    """One object, said in lines; a part of them may be a table. ``is_verbatim``: no line is folded."""
 
     found: Any
     said: Sequence["str | Table"]
     code: int = Exit.OK
+    is_verbatim: bool = False
 
     def documents(self) -> Sequence[object]:
         return [self.found]
@@ -91,7 +92,10 @@ class Page:
             yield yaml_of(self.found)
         else:
             for part in self.said:
-                yield from part.lines(shape) if isinstance(part, Table) else paragraphs([part], is_wide=shape.is_wide)
+                if isinstance(part, Table):
+                    yield from part.lines(shape)
+                else:
+                    yield from paragraphs([part], is_wide=shape.is_wide or self.is_verbatim)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ COLUMNS: Final = (
     Column("VERSION", lambda item: item["version"]),
     Column("STATE", lambda item: "ACTIVE" if item["is_active"] else ""),
     Column("AGE", lambda item: age(item["created_at"])),
-    Column("BY", lambda item: item["created_by"]),
+    Column("BY", lambda item: item["created_by"].split(" of ")[0], wide=lambda item: item["created_by"]),
     Column("REASON", lambda item: item["reason"], is_text=True),
 )
 DIFFERENCES: Final = (
@@ -50,7 +50,7 @@ def show(
         made = f"by {found['created_by']} {age(found['created_at'])} ago: {found['reason']}"
         head = f"# version {found['version']}, {state}, {made}"
     warning = [] if found["is_usable"] else ["# this release does not take it: the built-in policy is in force"]
-    return Page(found, [head, *warning, *yaml_of(found["document"]).splitlines()])
+    return Page(found, [head, *warning, *yaml_of(found["document"]).splitlines()], is_verbatim=True)
 
 
 @changes(app, "check", example="muster policy check policy.yaml")

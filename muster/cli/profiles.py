@@ -28,7 +28,7 @@ COLUMNS: Final = (
     Column("PROFILE", lambda item: item["name"]),
     Column("IN USE", lambda item: "yes" if item["is_in_use"] else ""),
     Column("API", lambda item: item["api_url"]),
-    Column("KEY", lambda item: item["key_file"], is_text=True),
+    Column("KEY", lambda item: item["key_file"], only_wide=True),
     Column("OPERATOR KEY", lambda item: item["operator_key_file"], only_wide=True),
     Column("CA", lambda item: item["ca_file"], only_wide=True),
 )

@@ -37,7 +37,7 @@ def scheduler() -> None:
     loop.run(settings)
 
 
-@worker.command("control")
+@worker.command("control", epilog="Example: `muster worker control`")
 def control() -> None:
     """Sequencer, sealer, relay, reconciler."""
     from workers.control import main
@@ -47,7 +47,7 @@ def control() -> None:
     main.run(settings)
 
 
-@worker.command("host")
+@worker.command("host", epilog="Example: `muster worker host`, on a GPU host whose agent has enrolled")
 def host(
     node_id: Annotated[str | None, typer.Option(help="Its id, node_…; by default as its agent enrolled.")] = None,
 ) -> None:

@@ -20,7 +20,7 @@ TOUR_POLICY: Final = Path(__file__).parents[2] / "policy" / "tour.yaml"
 
 def up(
     state_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path(".muster"),
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8420,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Of the API and the console, on loopback.")] = 8420,
     hosts: Annotated[str, typer.Option(help="The GPUs of each simulated host: h100, a100 or h200.")] = HOSTS,
     gpus: Annotated[int, typer.Option(min=1, max=72, help="Simulated GPUs of each host.")] = GPUS,
     policy: Annotated[

@@ -159,7 +159,12 @@ def test_the_fleet_and_what_happened(shell: Shell) -> None:
     assert isinstance(json.loads(shell.type("incident", "list", "--json")), list)
     shell.type("incident", "close", "inc_1", "--reason", "gone", code=Exit.NOT_FOUND)
     assert "fleet_window" in shell.type("breaker", "list")
-    assert "node_" in shell.type("node", "list")
+    assert "local" in shell.type("node", "list")
+    assert gpu in shell.type("node", "show", "local")
+    assert "job.submit" in shell.type("audit", "list", "--wide")
+    assert "1 node" in shell.type("cohort", "show", "H100")
+    assert "heartbeat_s: 0.5" in shell.type("policy", "show")
+    assert "messages to send" in shell.type("system")
     wait_until(lambda: job_id in shell.type("event", "list"), timeout_s=240)
     events = [json.loads(line) for line in shell.type("event", "list", "--json").splitlines()]
     kinds = [event["kind"] for event in events if event["subject_id"] == job_id]
