@@ -1,0 +1,34 @@
+"""axe-core on a page as it stands, with the page's own policy in force."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Page
+
+from tools.console_assets import AssetFolders
+
+ROOT: Final = Path(__file__).parent.parent.parent
+AXE: Final = AssetFolders.of(ROOT, ROOT / ".venv").axe
+SERIOUS: Final = frozenset({"serious", "critical"})
+RULES: Final = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+
+
+def serious_findings(page: Page) -> list[str]:
+    """Each with its rule, the elements and what to do. The script comes by the debugger, which no policy concerns.
+
+    Skips the test, loudly, where set-up could not have axe-core.
+    """
+    if not AXE.exists():
+        pytest.skip("NO AXE-CORE HERE, so no page was checked for accessibility: `ASSETS=auto make setup` fetches it")
+    if not page.evaluate("typeof axe === 'object'"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+    found: dict[str, Any] = page.evaluate(
+        "rules => axe.run(document, { runOnly: rules, resultTypes: ['violations'] })", list(RULES)
+    )
+    return [_line(one) for one in found["violations"] if one["impact"] in SERIOUS]
+
+
+def _line(finding: dict[str, Any]) -> str:
+    nodes = "; ".join(f"{node['html'][:160]} → {node['failureSummary']}" for node in finding["nodes"][:4])
+    return f"{finding['id']} ({finding['impact']}, {len(finding['nodes'])} times): {finding['help']}: {nodes}"

@@ -1,0 +1,145 @@
+"""A person at a page: what they open, press and see, and whether anybody else could as well."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.accessibility import serious_findings
+from tests.browser.watch import Watch
+
+Theme = Literal["light", "dark"]
+ROOT: Final = Path(__file__).parent.parent.parent
+SCREENSHOTS: Final = ROOT / ".artefacts" / "screenshots"
+HEIGHTS: Final = {1280: 900, 390: 844}
+PATIENCE_MS: Final = 120_000.0
+MOST_TABS: Final = 200
+
+# The element that has the focus, if a person can see that it has it: an outline, or a ring drawn as a shadow.
+FOCUSED: Final = """() => {
+  const at = document.activeElement;
+  if (!at || at === document.body) return null;
+  const style = getComputedStyle(at), before = at.matches(":focus-visible");
+  const isDrawn = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== "none";
+  const words = at.ariaLabel || at.labels?.[0]?.innerText || at.innerText || at.textContent || at.title || at.name;
+  return { words: (words || "").replace(/\\s+/g, " ").trim(), isSeen: before && isDrawn };
+}"""
+# Whatever reaches beyond the page's right edge, by itself or by what flows out of it; nothing where the page fits.
+TOO_WIDE: Final = """() => {
+  const room = document.documentElement.clientWidth;
+  if (document.scrollingElement.scrollWidth <= room) return [];
+  const flowsOut = (one) => getComputedStyle(one).overflowX === "visible" ? one.scrollWidth : 0;
+  return [`${document.scrollingElement.scrollWidth} px`, ...[...document.querySelectorAll("body *")]
+    .filter((one) => one.getBoundingClientRect().left + Math.max(one.offsetWidth || 0, flowsOut(one)) > room + 1)
+    .slice(0, 8).map((one) => `${one.tagName.toLowerCase()}.${one.className}`)];
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a page is looked at."""
+
+    theme: Theme
+    width_px: int
+
+    def __str__(self) -> str:
+        return f"{self.theme}-{self.width_px}"
+
+
+LOOKS: Final = tuple(Look(theme, width) for width in HEIGHTS for theme in ("light", "dark"))
+DEFAULT: Final = LOOKS[0]
+
+
+class Browsing:
+    """One signed-in (or unknown) person with one page. ``label`` names the screenshots."""
+
+    def __init__(self, page: Page, watch: Watch, label: str) -> None:
+        self.page = page
+        self.watch = watch
+        self._label = label
+        self._look = DEFAULT
+        page.set_default_timeout(PATIENCE_MS)
+        self.look(DEFAULT)
+
+    def look(self, look: Look) -> None:
+        """Light or dark, a desk's width or a phone's. Without movement, so that pictures are still."""
+        self._look = look
+        self.page.set_viewport_size({"width": look.width_px, "height": HEIGHTS[look.width_px]})
+        self.page.emulate_media(color_scheme=look.theme, reduced_motion="reduce")
+
+    def open(self, path: str, *, ready: str | None = None, status: int = 200) -> None:
+        """``ready``: what the page has once its scripts have done their first work."""
+        with self.expecting(status) if status >= 400 else self.expecting():
+            answer = self.page.goto(f"{self.watch.base_url}{path}")
+            assert answer is not None
+            assert answer.status == status, f"{path} answered {answer.status}"
+            self.page.evaluate("document.fonts.ready.then(() => true)")
+        if ready is not None:
+            self.page.locator(ready).first.wait_for()
+
+    @contextmanager
+    def expecting(self, *statuses: int) -> Iterator[None]:
+        """Answers of these statuses are what the test is about, and no faults."""
+        with self.watch.expecting(*statuses):
+            yield
+
+    def shot(self, name: str = "page") -> Path:
+        """The whole page as a picture, to be looked at."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        path = SCREENSHOTS / f"{self._label}--{re.sub('[^A-Za-z0-9]+', '-', name).strip('-')}-{self._look}.png"
+        self.page.screenshot(path=path, full_page=True)
+        return path
+
+    def require_accessible(self) -> None:
+        """No serious or critical finding of axe-core."""
+        findings = serious_findings(self.page)
+        assert not findings, "\n".join([f"{self.page.url} ({self._look}):", *findings])
+
+    def require_fit(self) -> None:
+        """Nothing makes the page scroll sideways."""
+        too_wide: Sequence[str] = self.page.evaluate(TOO_WIDE)
+        assert not too_wide, f"{self.page.url} is wider than {self._look.width_px} px: {', '.join(too_wide)}"
+
+    def inspect(self, name: str = "page") -> None:
+        """The page as it is now: kept as a picture, fits, and can be used by everybody."""
+        self.shot(name)
+        self.require_fit()
+        self.require_accessible()
+
+    def inspect_in_each_look(
+        self, path: str, name: str = "page", *, ready: str | None = None, status: int = 200
+    ) -> None:
+        """Open it anew, light and dark, at a desk's width and a phone's."""
+        for look in LOOKS:
+            self.look(look)
+            self.open(path, ready=ready, status=status)
+            self.inspect(name)
+        self.look(DEFAULT)
+
+    def tab_to(self, words: str) -> Locator:
+        """By the Tab key alone, to what is called so; every stop on the way shows that it has the focus."""
+        for _ in range(MOST_TABS):
+            self.page.keyboard.press("Tab")
+            found = self.page.evaluate(FOCUSED)
+            if found is None:
+                continue
+            assert found["isSeen"], f"nobody sees that “{found['words']}” has the focus"
+            if words.lower() in found["words"].lower():
+                return self.page.locator(":focus")
+        message = f"the Tab key does not lead to “{words}” on {self.page.url}"
+        raise AssertionError(message)
+
+    def press(self, key: str) -> None:
+        self.page.keyboard.press(key)
+
+    def wait_for_words(self, selector: str, words: str) -> None:
+        """Until this part of the page says exactly that. (``wait_for_function`` evals, which the policy forbids.)"""
+        expect(self.page.locator(selector)).to_have_text(words, timeout=PATIENCE_MS)
+
+    def see(self, words: str) -> None:
+        """These words stand on the page, now or soon."""
+        expect(self.page.get_by_text(words).first).to_be_visible(timeout=PATIENCE_MS)

@@ -1,0 +1,95 @@
+"""A control plane, a Chromium and people at pages. A test fails by itself on whatever ``watch.Watch`` sees."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from muster.domain.principals import Role
+from muster.embedded.postgres import PostgresServer
+from tests.browser.browsing import Browsing
+from tests.browser.chromium import running_browser
+from tests.browser.control_plane import ControlPlane, running_control_plane
+from tests.browser.small_fleet import Hit, SmallFleet, small_fleet
+from tests.browser.watch import Watch
+
+COOKIE = "__Host-muster"
+SLOW_MACHINE_S = 900
+Browse = Callable[[Role | None], Browsing]
+"""Somebody of that role, signed in; None: somebody whom nobody knows."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(SLOW_MACHINE_S))
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Gone with the last page: Playwright's event loop would be in the way of other tests' own."""
+    with running_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="package")
+def control_plane(
+    browser: Browser, postgres_server: PostgresServer, template_database: str, server_folder: Path
+) -> Iterator[ControlPlane]:
+    """One for all pages of this process; asked for after the browser, without which no API need start."""
+    with running_control_plane(postgres_server, template_database, server_folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def fleet(control_plane: ControlPlane) -> SmallFleet:
+    """Shared by the tests of this process: each adds jobs and faults of its own, and asks about those alone."""
+    return small_fleet(control_plane)
+
+
+@pytest.fixture(scope="package")
+def hit(fleet: SmallFleet, control_plane: ControlPlane) -> Hit:
+    """A job of the demo tenant that lost a GPU and goes on without it."""
+    job_id = fleet.submit(name="pretrain", shape={"nodes": 1, "gpus_per_node": 4})
+    fleet.run(job_id)
+    gpu = fleet.break_under(job_id)
+    control_plane.tell_events()
+    return Hit(job_id, gpu)
+
+
+@pytest.fixture
+def browse(browser: Browser, control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Browse]:
+    label = re.sub(r"[^A-Za-z0-9]+", "-", f"{request.path.stem}-{request.node.name}").strip("-")
+    watches: list[Watch] = []
+    with ExitStack() as stack:
+
+        def begin(role: Role | None) -> Browsing:
+            context = stack.enter_context(browser.new_context(locale="en-GB", timezone_id="UTC"))
+            watch = Watch(control_plane.url)
+            watch.over(context)
+            watches.append(watch)
+            if role is not None:
+                token = control_plane.session_token(role)
+                place = {"domain": "127.0.0.1", "path": "/"}
+                context.add_cookies([{"name": COOKIE, "value": token, "secure": True, "httpOnly": True, **place}])  # type: ignore[typeddict-item]  # mypy does not follow the unpacking
+            browsing = Browsing(context.new_page(), watch, label if len(watches) == 1 else f"{label}-{len(watches)}")
+            stack.callback(browsing.shot, "end")
+            return browsing
+
+        yield begin
+    faults = [fault for watch in watches for fault in watch.faults]
+    assert not faults, "\n".join(["the page did what no page may:", *faults])
+
+
+@pytest.fixture
+def console(browse: Browse) -> Browsing:
+    """An operator, signed in."""
+    return browse(Role.OPERATOR)
+
+
+@pytest.fixture
+def stranger(browse: Browse) -> Browsing:
+    return browse(None)

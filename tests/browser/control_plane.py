@@ -1,0 +1,88 @@
+"""One control plane for the pages: a database of its own on the process's PostgreSQL, and the API as a process."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from muster.db.engine import make_engine
+from muster.domain.policy import Policy
+from muster.domain.principals import Role
+from muster.embedded.bootstrap import FIRST_PERSON, LocalIdentities, bootstrap, key_file
+from muster.embedded.children import Child, child_environment
+from muster.embedded.ports import free_port
+from muster.embedded.postgres import PostgresServer
+from muster.services.sequencer import sequence_once
+from muster.services.sessions import sign_in_by_key
+from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.settings import make_secret_key_file
+from tests.waiting import wait_until
+
+START_S: Final = 300.0
+TENANTS_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN})
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """``password``: of the first person. No host is enrolled and no scheduler runs: a test brings what it shows."""
+
+    url: str
+    units: UnitOfWorkFactory
+    identities: LocalIdentities
+    password: str
+    folder: Path
+
+    @property
+    def person(self) -> str:
+        return FIRST_PERSON
+
+    def key(self, role: Role) -> str:
+        """A key of that role; a tenant's is of the demo tenant."""
+        tenant_id = self.identities.tenant_id if role in TENANTS_ROLES else None
+        return key_file(self.units, self.folder / f"{role}.key", role, tenant_id=tenant_id).read_text().strip()
+
+    def session_token(self, role: Role) -> str:
+        """Of a new session of the console, as the sign-in page would have made it."""
+        return sign_in_by_key(self.units, self.key(role), address=None).text
+
+    def tell_events(self) -> None:
+        """What the control worker does: events get their positions, so that pages hear of them."""
+        sequence_once(self.units)
+
+
+@contextmanager
+def running_control_plane(postgres: PostgresServer, template: str, folder: Path) -> Iterator[ControlPlane]:
+    name = f"pages_{uuid.uuid4().hex}"
+    postgres.create_database(name, template=template)
+    own = folder / name
+    own.mkdir(mode=0o711)
+    database_url = postgres.url(name)
+    engine = make_engine(database_url)
+    units = UnitOfWorkFactory(engine)
+    identities = bootstrap(units, own / "keys", policy=Policy(), policy_name="the tests of the pages")
+    assert identities.operator_password is not None, "a new database has no person yet"
+    secret_key_file, port = own / "secret.key", free_port()
+    make_secret_key_file(secret_key_file)
+    variables = child_environment(database_url=database_url, secret_key_file=secret_key_file, api_port=port)
+    child = Child("api", ["api"], variables, own / "api.log")
+    child.start()
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: _is_ready(child, url), timeout_s=START_S)
+        yield ControlPlane(url, units, identities, identities.operator_password, own)
+    finally:
+        child.stop()
+        engine.dispose()
+        postgres.drop_database(name)
+
+
+def _is_ready(child: Child, url: str) -> bool:
+    assert child.is_running(), f"the API ended at its start:\n{child.log_path.read_text()[-3000:]}"
+    try:
+        return httpx.get(f"{url}/readyz", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False

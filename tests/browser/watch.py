@@ -1,0 +1,73 @@
+"""What a page must never do, however it looks: speak to a stranger, break its policy, fail a request, throw."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, Response, Route
+
+TOLD_ELSEWHERE: Final = "Failed to load resource"
+"""The console's echo of what the response or the failed request says better."""
+GIVEN_UP: Final = "net::ERR_ABORTED"
+"""The browser let go of a stream or a download because the page was left: no fault of anybody."""
+LOCAL: Final = frozenset({"data", "blob", "about"})
+TELL_VIOLATIONS: Final = """
+addEventListener("securitypolicyviolation", (event) =>
+  console.error(`policy violated: ${event.violatedDirective} by ${event.blockedURI} ${event.sample}`), true);
+"""
+
+
+@dataclass
+class Watch:
+    """Listens to every page of one context; ``faults`` in the order in which they came."""
+
+    base_url: str
+    faults: list[str] = field(default_factory=list)
+    expected: set[int] = field(default_factory=set)
+
+    def over(self, context: BrowserContext) -> None:
+        context.add_init_script(TELL_VIOLATIONS)
+        context.route(self._is_foreign, self._refuse)
+        context.on("page", self._listen)
+
+    @contextmanager
+    def expecting(self, *statuses: int) -> Iterator[None]:
+        """Answers of these statuses are what the test is about."""
+        self.expected.update(statuses)
+        try:
+            yield
+        finally:
+            self.expected.difference_update(statuses)
+
+    def take(self) -> list[str]:
+        """The faults so far, which are then no longer held against the test."""
+        taken, self.faults = self.faults, []
+        return taken
+
+    def _listen(self, page: Page) -> None:
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.faults.append(f"thrown on {page.url}: {error}"))
+        page.on("crash", lambda _: self.faults.append(f"the page crashed: {page.url}"))
+        page.on("requestfailed", self._on_failure)
+        page.on("response", self._on_response)
+
+    def _is_foreign(self, url: str) -> bool:
+        return urlsplit(url).scheme not in LOCAL and not url.startswith(f"{self.base_url}/")
+
+    def _refuse(self, route: Route) -> None:
+        self.faults.append(f"a request to a stranger: {route.request.url}")
+        route.abort()
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not message.text.startswith(TOLD_ELSEWHERE):
+            self.faults.append(f"console: {message.text}")
+
+    def _on_failure(self, request: Request) -> None:
+        if request.failure != GIVEN_UP and not self._is_foreign(request.url):
+            self.faults.append(f"failed: {request.method} {request.url}: {request.failure}")
+
+    def _on_response(self, response: Response) -> None:
+        if response.status >= 400 and response.status not in self.expected:
+            self.faults.append(f"{response.status}: {response.request.method} {response.url}")
