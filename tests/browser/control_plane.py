@@ -10,6 +10,7 @@ from typing import Final
 import httpx
 
 from muster.db.engine import make_engine
+from muster.domain.health_policy import BreakerPolicy, HealthPolicy
 from muster.domain.policy import Policy
 from muster.domain.principals import Role
 from muster.embedded.bootstrap import FIRST_PERSON, LocalIdentities, bootstrap, key_file
@@ -23,6 +24,14 @@ from muster.settings import make_secret_key_file
 from tests.waiting import wait_until
 
 START_S: Final = 300.0
+POLICY: Final = Policy(
+    health=HealthPolicy(
+        breaker=BreakerPolicy(
+            fleet_window_floor=100, fleet_floor=100, rack_floor=100, cohort_floor=100, tenant_floor=100
+        )
+    )
+)
+"""Production's, but for a breaker that lets every test break a GPU of its own."""
 TENANTS_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN})
 
 
@@ -63,7 +72,7 @@ def running_control_plane(postgres: PostgresServer, template: str, folder: Path)
     database_url = postgres.url(name)
     engine = make_engine(database_url)
     units = UnitOfWorkFactory(engine)
-    identities = bootstrap(units, own / "keys", policy=Policy(), policy_name="the tests of the pages")
+    identities = bootstrap(units, own / "keys", policy=POLICY, policy_name="the tests of the pages")
     assert identities.operator_password is not None, "a new database has no person yet"
     secret_key_file, port = own / "secret.key", free_port()
     make_secret_key_file(secret_key_file)
