@@ -20,6 +20,7 @@ from muster.client.transport import Problem, UnreachableError
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.db.models import AllocationGpu, Event
+from muster.documents import JobDetail
 from muster.domain.policy import ContactPolicy, DispatchPolicy, Policy
 from muster.domain.principals import Role
 from muster.domain.states import AllocationState
@@ -157,7 +158,7 @@ class Stack:
         self.wait(is_accepted)
         return made[0]
 
-    def wait_for(self, job_id: str, state: str, *, timeout_s: float = 240.0) -> dict[str, Any]:
+    def wait_for(self, job_id: str, state: str, *, timeout_s: float = 240.0) -> JobDetail:
         self.wait(lambda: self.client.job(job_id)["state"] == state, timeout_s=timeout_s)
         return self.client.job(job_id)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.client.transport import Problem, UnreachableError
+from muster.client.transport import Problem, UnreachableError, send
 from tests.stack.harness import Stack, running_stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -145,7 +145,7 @@ def test_the_database_may_die_while_a_program_runs(stack: Stack) -> None:
     stack.wait_for_start("database")
     stack.postgres.kill()
     with pytest.raises((Problem, UnreachableError)):
-        stack.client._once("GET", "/v1/whoami")  # without the client's patience
+        send(stack.client._http, "GET", "/v1/whoami")  # without the client's patience
     time.sleep(0.5)
     stack.postgres.start()
     stack.wait_for(job_id, "SUCCEEDED")

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import signal
 import subprocess
@@ -133,8 +134,10 @@ def test_the_readme_may_be_typed_word_by_word(up: Up) -> None:
     up.type("job", "cancel", job_id)
 
 
-def _when(stamp: str) -> float:
-    """Unix time."""
+def _when(stamp: str | None) -> float:
+    """Unix time; what has not happened is infinitely late."""
+    if stamp is None:
+        return math.inf
     return datetime.fromisoformat(stamp).timestamp()
 
 
