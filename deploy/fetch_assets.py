@@ -9,7 +9,7 @@ from tools.console_assets import AssetFolders, AssetsError, copy_served, digest,
 
 
 def main() -> int:
-    """npm comes by the wheel that set-up would take too: one lock for every way to have it."""
+    """It has npm by the wheel that set-up would take too: one lock for every way to have it."""
     root = Path.cwd()
     folders = AssetFolders.of(root, root)
     try:
