@@ -15,7 +15,7 @@ from api.reading import reading, require_id
 from console import job_words
 from console.job_curves import charts_of
 from console.job_life import is_spoilt, life_of
-from console.pages.job_logs import LAST_BYTES, filter_in, said, value_of
+from console.pages.job_logs import LAST_BYTES, filter_in, joined, said, value_of
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import TONES
@@ -103,7 +103,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "has_more_ranks": len(shown.ranks) > RANKS_SHOWN,
         "events": shown.events,
         "streams": shown.streams,
-        "log": [said(chunk, shown.streams) for chunk in shown.log],
+        "log": joined(said(chunk, shown.streams) for chunk in shown.log),
         "log_choice": log,
         "value_of": value_of,
         "words": job_words,

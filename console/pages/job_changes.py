@@ -52,11 +52,11 @@ def release(request: Request, viewer: Submitter, fields: Form, job_id: str) -> R
 @router.post("/jobs/{job_id}/copy")
 def submit_copy(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
     """The same specification as a new job of the same tenant."""
-    found_id = JobId(require_id("job", job_id))
+    found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
 
     def work(unit: UnitOfWork) -> Job:
         job = jobs.get(unit, found_id)
-        return jobs.submit(unit, spec_of(job), tenant_id=job.tenant_id)
+        return jobs.submit(unit, spec_of(job), tenant_id=job.tenant_id, reason=reason)
 
     done = "A copy is submitted: it is the newest in the list."
     return act(request, viewer, fields, jobs.SUBMIT, work, back_to="/console/jobs", done=done)

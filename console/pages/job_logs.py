@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -63,6 +63,17 @@ def said(chunk: LogChunk, streams: Sequence[LogStream]) -> Said:
     what = chunk.stream if chunk.stream == "launcher" else f"rank {chunk.stream}"
     where = "" if one is None else f" on {one.node_name}, attempt {one.number}"
     return Said(chunk.position, what + where, _readable(chunk.content))
+
+
+def joined(pieces: Iterable[Said]) -> list[Said]:
+    """What one rank printed without another between it is one piece."""
+    found: list[Said] = []
+    for piece in pieces:
+        if found and found[-1].who == piece.who:
+            found[-1] = Said(piece.position, piece.who, found[-1].text + piece.text)
+        else:
+            found.append(piece)
+    return found
 
 
 def _readable(content: bytes) -> str:

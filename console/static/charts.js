@@ -64,13 +64,13 @@ function saying(box, title, words) {
 
 function draw(box, charts) {
   box.querySelector(".empty")?.remove();
-  charts.filter((spec) => spec.lines.some((line) => line.points.length)).forEach((spec) => {
+  charts.filter((spec) => spec.lines.some((line) => line.points.length)).forEach((spec, place) => {
     const name = `${spec.title}|${spec.x}`;
     let figure = [...box.children].find((each) => each.dataset.name === name);
     if (!figure) {
       figure = makeFigure(spec, name);
-      box.append(figure);
     }
+    if (box.children[place] !== figure) box.insertBefore(figure, box.children[place] ?? null);
     const canvas = figure.querySelector(".chart");
     canvas.setAttribute("aria-label", inWords(spec));
     fillTable(figure.querySelector("table"), spec);
@@ -194,7 +194,7 @@ function strokeOf(spec, line, place) {
 function seriesOf(spec, line, place, carriesMarks) {
   const { colour, width, type } = strokeOf(spec, line, place);
   return {
-    name: line.name, type: "line", data: line.points, showSymbol: line.points.length < 2, symbolSize: 5, color: colour,
+    name: line.name, type: "line", data: line.points, symbol: line.points.length < 2 ? "circle" : "none", symbolSize: 5, color: colour,
     lineStyle: { color: colour, width, type },
     ...(carriesMarks ? { markLine: across(spec), markPoint: along(spec) } : {}),
   };

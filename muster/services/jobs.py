@@ -51,8 +51,8 @@ class AttemptView:
     hosts: tuple[HostView, ...]
 
 
-def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> Job:
-    """Accept a job: from this commit on it is never lost (I12).
+def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, reason: str | None = None) -> Job:
+    """Accept a job: from this commit on it is never lost (I12). ``reason``: a person's, for the audit.
 
     Raises:
         ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant.
@@ -74,7 +74,8 @@ def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None
     )
     unit.session.add(job)
     emit_job(unit, job, None)
-    unit.audit("job.submit", "job", job.id, tenant_id=owner, detail={"name": spec.name, "tier": spec.tier})
+    detail = {"name": spec.name, "tier": spec.tier}
+    unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
     return job
