@@ -1,6 +1,7 @@
 """``muster doctor``: what would keep a first run from working, one line each, with what to do."""
 
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -92,7 +93,7 @@ def _control_plane() -> Iterator[Finding]:
         yield Finding("control plane", "warn", f"{fault} {fault.suggestion}")
         return
     try:
-        answer = httpx.get(f"{profile.api_url}/readyz", timeout=5, trust_env=False)
+        answer = httpx.get(f"{profile.api_url}/readyz", timeout=5, trust_env=False, verify=_trusted(profile.ca_file))
     except httpx.HTTPError as error:
         yield Finding("control plane", "fail", f"{profile.api_url} does not answer ({error}); is it up?")
         return
@@ -103,6 +104,11 @@ def _control_plane() -> Iterator[Finding]:
     yield _clock(answer)
     yield _checked("key", _key_words)
     yield from fleet_findings()
+
+
+def _trusted(ca_file: Path | None) -> ssl.SSLContext | bool:
+    """The profile's certificates, as every other command trusts them; without any, the system's."""
+    return True if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
 
 
 def _clock(answer: httpx.Response) -> Finding:
