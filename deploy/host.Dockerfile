@@ -10,11 +10,11 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 RUN python -m venv /opt/muster/venv
 COPY constraints.txt pyproject.toml ./
-# Torch first, in a layer of its own: it is large and seldom changes.
+# Torch first, in a layer of its own: it is large and seldom changes. Without numpy it warns each program of a job.
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
     PIP_CONSTRAINT=constraints.txt /opt/muster/venv/bin/pip install --upgrade pip && \
     /opt/muster/venv/bin/pip install --constraint constraints.txt \
-        ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} torch==2.13.0${TORCH_INDEX:++cpu}
+        ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} torch==2.13.0${TORCH_INDEX:++cpu} numpy
 COPY README.md LICENSE ./
 COPY agents agents
 COPY api api
