@@ -87,9 +87,9 @@ def test_a_ring_needs_no_more_than_the_access_rules_give(machine: Machine) -> No
         assert "bell_listener_ended" not in log
     with redis.Redis(port=port, username="muster-control", password=words) as client:
         assert client.ping()
-        with pytest.raises(redis.NoPermissionError):
+        with pytest.raises(redis.exceptions.NoPermissionError):
             client.get("another:key")
-        with pytest.raises(redis.NoPermissionError):
+        with pytest.raises(redis.exceptions.NoPermissionError):
             client.flushall()
     with redis.Redis(port=port) as stranger, pytest.raises(redis.RedisError):
         stranger.get("muster:host")

@@ -94,7 +94,7 @@ class Installation:
         return process
 
     def _accepts(self) -> bool:
-        asked = [self.programs / "pg_isready", "-h", "127.0.0.1", "-p", self.ports["5432"]]
+        asked = [str(self.programs / "pg_isready"), "-h", "127.0.0.1", "-p", self.ports["5432"]]
         return subprocess.run(asked, capture_output=True, check=False).returncode == 0
 
     def reader(self) -> Reader:

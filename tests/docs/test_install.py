@@ -51,9 +51,9 @@ class TestInstalled:
         password = (installed.root / "etc/muster-broker.password").read_text().strip()
         with redis.Redis(port=int(installed.ports["6379"]), username="muster", password=password) as client:
             client.set("muster:x", 1)
-            with pytest.raises(redis.NoPermissionError):
+            with pytest.raises(redis.exceptions.NoPermissionError):
                 client.get("x")
-            with pytest.raises(redis.NoPermissionError):
+            with pytest.raises(redis.exceptions.NoPermissionError):
                 client.config_get("maxmemory")
 
     def test_nothing_was_refused_on_the_way(self, installed: Installation) -> None:
