@@ -79,7 +79,8 @@ async def _frames(
     dependencies: AppDependencies, principal: Principal, after: int, broadcast: Broadcast
 ) -> AsyncIterator[bytes]:
     pulse = Pulse(asyncio.get_running_loop().time)
-    yield b": connected\n\n"
+    # From the first moment on the reader knows where to go on, even if nothing happens before the connection breaks.
+    yield f"id: {after}\n\n".encode()
     while True:
         found = await run_in_threadpool(_page, dependencies, principal, after, STREAM_PAGE)
         for event in found:

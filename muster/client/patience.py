@@ -2,9 +2,9 @@
 
 Three things keep a server that is down or full from being hammered. A call pauses before each repetition, with full
 jitter and never less than Retry-After says, and ends with its budget of time. All calls of one client share an
-allowance: a repetition takes one, a success gives a tenth back, so that repetitions stay a small part of what is sent.
-And a server that has not answered ``FAILURES_TO_OPEN`` times in a row is left alone for a while: calls fail at once,
-then one is let through to look.
+allowance: a repetition takes one, a success gives an eighth back, so that repetitions stay a small part of what is
+sent. And a server that has not answered ``FAILURES_TO_OPEN`` times in a row is left alone for a while: calls fail at
+once, then one is let through to look.
 """
 
 import random
@@ -20,7 +20,7 @@ PAUSE_CAP_S: Final = 30.0
 CALL_BUDGET_S: Final = 20.0
 UNREACHABLE_TRIES: Final = 4
 ALLOWANCE: Final = 20.0
-ALLOWANCE_BACK: Final = 0.1
+ALLOWANCE_BACK: Final = 0.125
 FAILURES_TO_OPEN: Final = 8
 CLOSED_FOR_S: Final = 0.5
 CLOSED_FOR_CAP_S: Final = 5.0

@@ -10,6 +10,8 @@ from muster.client.patience import Fault, Patience
 from muster.client.transport import Problem, UnreachableError
 
 BREAKS_MAX: Final = 8
+STEADY_S: Final = 10.0
+"""A connection that held so long was none of a row of failures, however little came by it."""
 _RESUMED_STATUSES: Final = frozenset({408, 425, 429, 502, 503, 504})
 
 
@@ -29,11 +31,13 @@ class Following:
         self._patience = patience
         self._last_id: str | None = None
         self._num_breaks = 0
+        self._connected_at = patience.clock()
         self._frame = Frame()
 
     def request(self) -> dict[str, Any]:
         """What the next connection asks for: what comes behind the last event that was seen."""
         self._frame = Frame()
+        self._connected_at = self._patience.clock()
         request = self._call.request()
         if self._last_id is not None:
             request["headers"]["Last-Event-ID"] = self._last_id
@@ -45,10 +49,10 @@ class Following:
             self._take_field(*line.partition(":")[::2])
             return
         frame, self._frame = self._frame, Frame()
+        self._last_id = frame.event_id or self._last_id
         if not frame.lines:
             return
         self._num_breaks = 0
-        self._last_id = frame.event_id or self._last_id
         if frame.name == self._call.ends_with:
             self.is_over = True
             return
@@ -56,6 +60,8 @@ class Following:
 
     def pause_after(self, fault: Fault) -> float:
         """Seconds until the next connection. Raises ``fault`` when a new one would not cure it."""
+        if self._patience.clock() - self._connected_at >= STEADY_S:
+            self._num_breaks = 0
         self._num_breaks += 1
         if isinstance(fault, Problem) and fault.status not in _RESUMED_STATUSES:
             raise fault

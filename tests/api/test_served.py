@@ -140,8 +140,8 @@ def test_an_event_stream_goes_on_behind_the_last_event_seen(served: Served) -> N
         with httpx.stream("GET", f"{served.url}/v1/events/stream", headers=headers, timeout=120) as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
             for line in stream.iter_lines():
-                if line.startswith("id: "):
-                    seen.append(int(line.removeprefix("id: ")))
+                if line.startswith("data: "):
+                    seen.append(json.loads(line.removeprefix("data: "))["position"])
                 if len(seen) == len(listed) - 3:
                     client.submit_job({**GOOD_JOB, "name": "live"})
                     sequence_once(served.units)
