@@ -14,7 +14,9 @@ from muster.domain.ids import KeyId, NodeId, TenantId
 from muster.domain.principals import Role
 from muster.services import keys, tenants
 from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.api.conformance import Conformance
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+from tools.openapi_document import described
 
 GOOD_JOB = {"name": "train", "program": {"script": "/srv/train.py"}}
 
@@ -42,6 +44,12 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine = make_engine(database_url, pool_size=20, max_overflow=20)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def conformance() -> Conformance:
+    """What the API says of itself, to hold answers against."""
+    return Conformance(described())
 
 
 @pytest.fixture
