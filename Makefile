@@ -17,7 +17,7 @@ help:
 	@echo 'make openapi     docs/openapi.json, what the API says of itself; openapi-check: it is up to date, breaks nobody'
 	@echo 'make check       test, lint, types, contracts, migrations and openapi-check'
 	@echo 'make soak        the long simulation, with crashes'
-	@echo 'make bench       the measured bars; also bench-setup, -placement, -judgement, -ingest, -host, -tour'
+	@echo 'make bench       the measured bars; also bench-setup, -placement, -judgement, -ingest, -host, -tour, -console'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
 	@echo 'make clean       removes the environment and every cache; never the state in .muster'
@@ -73,6 +73,9 @@ bench-host: setup
 bench-tour: setup
 	@$(BIN)/python -m benchmarks tour
 
+bench-console: setup
+	@$(BIN)/python -m benchmarks console
+
 bench-ingest: setup
 	@$(BIN)/python -m benchmarks ingest
 
@@ -83,7 +86,7 @@ newest:
 	@ARGS="$(ARGS)" $(PYTHON) -m tools.newest_versions
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test lint types contracts migrations openapi openapi-check check soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour lock newest clean
+.PHONY: help setup up test lint types contracts migrations openapi openapi-check check soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour bench-console lock newest clean

@@ -13,6 +13,7 @@ SUITES = {
     "ingest": ("ingest",),
     "host": ("host",),
     "tour": ("tour",),
+    "console": ("console_pages", "console_reads"),
 }
 """Name → the modules whose ``measure()`` makes its figures."""
 

@@ -124,8 +124,8 @@ def set_up_assets(
 
 def _without(why: str) -> str:
     return (
-        f"WITHOUT THE CONSOLE'S SCRIPTS AND FONTS, which {why}; its pages work without charts, in the fonts of the system. "
-        "`ASSETS=auto make setup` tries again."
+        f"WITHOUT THE CONSOLE'S SCRIPTS AND FONTS, which {why}; its pages work without charts, in the fonts of the "
+        "system. `ASSETS=auto make setup` tries again."
     )
 
 

@@ -1,0 +1,240 @@
+"""The fleet page in headless Chromium: what a first visit weighs, how soon huge fleets stand, what watching costs."""
+
+import asyncio
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psutil
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, sync_playwright
+from sqlalchemy import text
+
+from benchmarks.console_stage import Stage, stage
+from benchmarks.figures import Figure
+from muster.domain.metrics import INDEX
+from tools.chromium import VARIABLE, arguments, executable
+
+TIMES = 5
+WATCHED_S = 30.0
+CLIENTS = 100
+CHANGED_SHARE = 0.02
+"""Of all GPUs, the part whose readings change each second."""
+PATIENCE_MS = 120_000
+SIZE: Final[ViewportSize] = {"width": 1280, "height": 900}
+FLEETS = ((10_000, 1.5), (100_000, 4.0))
+
+# Notes when the map says that it is drawn, in ms since the navigation began, and that it was painted.
+READY = """
+new MutationObserver((_, watching) => {
+  if (!document.querySelector("[data-map][data-ready]")) return;
+  watching.disconnect();
+  requestAnimationFrame(() => setTimeout(() => { window.mapReadyMs = performance.now(); }));
+}).observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ["data-ready"] });
+"""
+_CHANGE = text(f"""
+UPDATE gpu_latest SET
+    "values"[{INDEX["utilisation_percent"] + 1}] = round(random() * 100),
+    "values"[{INDEX["temperature_c"] + 1}] = round(30 + random() * 50),
+    received_at = now(), seq = seq + 1
+WHERE gpu_uuid IN (SELECT uuid FROM gpus TABLESAMPLE BERNOULLI (:percent))
+""")  # noqa: S608  # the positions of two metrics, from our own table
+
+
+def measure() -> list[Figure]:
+    path = executable()
+    if path is None:
+        sys.exit(f"bench-console needs Chromium: install it, or name one in {VARIABLE}")
+    figures = []
+    for num_gpus, bar_s in FLEETS:
+        with stage(num_gpus) as ours:
+            with _chromium(path) as browser:
+                figures += [_first_visit(browser, ours, num_gpus), _readiness(browser, ours, num_gpus, bar_s)]
+                with changing(ours):
+                    figures.append(_steady(browser, ours, num_gpus))
+            with changing(ours):
+                figures.append(_memory(ours, num_gpus))
+    return figures
+
+
+@contextmanager
+def _chromium(path: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=arguments())
+        yield browser
+        browser.close()
+
+
+def _first_visit(browser: Browser, ours: Stage, num_gpus: int) -> Figure:
+    """The sign-in page, the fleet, and all that it fetches until its map is drawn; nothing cached."""
+    with browser.new_context(viewport=SIZE) as context:
+        page = context.new_page()
+        traffic = _Traffic(context, page)
+        page.goto(f"{ours.url}/console")
+        page.fill("[name=password]", ours.key)
+        page.press("[name=password]", "Enter")
+        page.locator("[data-map][data-ready]").wait_for(timeout=PATIENCE_MS)
+        page.wait_for_timeout(2_000)
+        kilobytes = traffic.received / 1_000
+        peers = {f"{kind} KB": weight / 1_000 for kind, weight in sorted(traffic.by_kind().items())}
+    return Figure(f"first visit, {num_gpus:,} GPUs, on the wire", kilobytes, "KB", 400.0, peers=peers)
+
+
+def _readiness(browser: Browser, ours: Stage, num_gpus: int, bar_s: float) -> Figure:
+    """From navigation to a painted map, each time with an empty cache."""
+    seconds = []
+    for _ in range(TIMES):
+        with _person(browser, ours) as context:
+            page = context.new_page()
+            page.goto(f"{ours.url}/console")
+            page.locator("[data-map][data-ready]").wait_for(timeout=PATIENCE_MS)
+            while (ready_ms := page.evaluate("window.mapReadyMs")) is None:
+                page.wait_for_timeout(20)
+            seconds.append(ready_ms / 1_000)
+    peers = {"slowest s": max(seconds), "first s": seconds[0]}
+    return Figure(f"{num_gpus:,} GPUs on the map", statistics.median(seconds), "s", bar_s, peers=peers)
+
+
+def _steady(browser: Browser, ours: Stage, num_gpus: int) -> Figure:
+    with _person(browser, ours) as context:
+        page = context.new_page()
+        traffic = _Traffic(context, page)
+        page.goto(f"{ours.url}/console")
+        page.locator("[data-map][data-ready]").wait_for(timeout=PATIENCE_MS)
+        page.wait_for_timeout(3_000)
+        before, began = traffic.received, time.monotonic()
+        page.wait_for_timeout(WATCHED_S * 1_000)
+        rate = (traffic.received - before) / 1_000 / (time.monotonic() - began)
+    peers = {"GPUs changed a second": num_gpus * CHANGED_SHARE}
+    return Figure(f"watching {num_gpus:,} GPUs that change", rate, "KB/s", 5.0, peers=peers)
+
+
+def _memory(ours: Stage, num_gpus: int) -> Figure:
+    """Of the API's process, a client, each with both streams of the fleet page."""
+    process = psutil.Process(ours.pid)
+    asyncio.run(_watch(ours, 1, 5.0))
+    before = process.memory_info().rss
+    most, cpu_share = asyncio.run(_watch(ours, CLIENTS, 15.0))
+    megabytes = max(0.0, (most - before) / 1e6 / CLIENTS)
+    peers = {"process before MB": before / 1e6, "CPU % of a core": cpu_share * 100}
+    return Figure(f"server memory a client, {CLIENTS} at {num_gpus:,} GPUs", megabytes, "MB", 1.0, peers=peers)
+
+
+async def _watch(ours: Stage, clients: int, seconds: float) -> tuple[int, float]:
+    """(highest memory, share of a core) of the API while that many clients read their streams."""
+    process = psutil.Process(ours.pid)
+    readers = [
+        asyncio.create_task(_read(ours, path))
+        for _ in range(clients)
+        for path in ("/console/fleet/stream", "/console/live?about=gpu.")
+    ]
+    most, before, began = 0, sum(process.cpu_times()[:2]), time.monotonic()
+    while time.monotonic() - began < seconds:
+        await asyncio.sleep(0.5)
+        most = max(most, process.memory_info().rss)
+        failed = [reader for reader in readers if reader.done()]
+        if failed:
+            message = f"{len(failed)} of {len(readers)} streams ended: {failed[0].exception()}"
+            raise RuntimeError(message)
+    share = (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - began)
+    for reader in readers:
+        reader.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
+    return most, share
+
+
+async def _read(ours: Stage, path: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", ours.port)
+    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{ours.port}\r\nCookie: {ours.by_cookie['Cookie']}\r\n\r\n"
+    try:
+        writer.write(head.encode())
+        status = await reader.readline()
+        if b" 200 " not in status:
+            raise RuntimeError(status.decode())
+        while await reader.read(1 << 16):
+            pass
+    finally:
+        writer.close()
+
+
+@contextmanager
+def changing(ours: Stage) -> Iterator[None]:
+    """As reports would: each second the readings of a part of the fleet are others."""
+    over = threading.Event()
+
+    def change() -> None:
+        while not over.wait(1.0):
+            with ours.engine.begin() as connection:
+                connection.execute(_CHANGE, {"percent": CHANGED_SHARE * 100})
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _person(browser: Browser, ours: Stage) -> Iterator[BrowserContext]:
+    """An operator with an empty cache."""
+    with browser.new_context(viewport=SIZE) as context:
+        context.add_init_script(READY)
+        context.add_cookies(
+            [
+                {
+                    "name": "__Host-muster",
+                    "value": ours.session,
+                    "domain": "127.0.0.1",
+                    "path": "/",
+                    "secure": True,
+                    "httpOnly": True,
+                }
+            ]
+        )
+        yield context
+
+
+class _Traffic:
+    """Bytes that came over the wire, heads included, as the browser's network layer counts them.
+
+    A request that has ended says its whole; a stream, which never does, piece by piece.
+    """
+
+    def __init__(self, context: BrowserContext, page: Page) -> None:
+        self._weights: dict[str, int] = {}
+        self._kinds: dict[str, str] = {}
+        session = context.new_cdp_session(page)
+        session.on("Network.responseReceived", self._head)
+        session.on("Network.dataReceived", self._data)
+        session.on("Network.loadingFinished", self._end)
+        session.send("Network.enable")
+
+    @property
+    def received(self) -> int:
+        return sum(self._weights.values())
+
+    def by_kind(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for request_id, weight in self._weights.items():
+            kind = self._kinds.get(request_id, "Other")
+            found[kind] = found.get(kind, 0) + weight
+        return found
+
+    def _head(self, told: dict[str, Any]) -> None:
+        self._kinds[told["requestId"]] = told["type"]
+        self._add(told["requestId"], int(told["response"]["encodedDataLength"]))
+
+    def _data(self, told: dict[str, Any]) -> None:
+        self._add(told["requestId"], int(told["encodedDataLength"]))
+
+    def _end(self, told: dict[str, Any]) -> None:
+        so_far = self._weights.get(told["requestId"], 0)
+        self._weights[told["requestId"]] = max(so_far, int(told["encodedDataLength"]))
+
+    def _add(self, request_id: str, weight: int) -> None:
+        self._weights[request_id] = self._weights.get(request_id, 0) + weight

@@ -1,0 +1,135 @@
+"""API reads beside an empty FastAPI route under the same server, and lists whose tables grow a thousandfold."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from sqlalchemy import text
+
+from benchmarks.console_stage import Stage, analyse, asking, cost_ms, stage, wait_for
+from benchmarks.figures import Figure
+from muster.embedded.ports import free_port
+
+GPUS = 1_024
+TIMES = 400
+FEW, MANY_EVENTS, MANY_JOBS = 1_000, 1_000_000, 100_000
+READS = ("/v1/whoami", "/v1/gpus/GPU-00000-0", "/v1/nodes/h100-00000", "/v1/jobs/{job}", "/v1/jobs?limit=1")
+LISTS = (
+    "/v1/events?limit=50",
+    "/v1/jobs?limit=50",
+    "/v1/jobs?limit=50&state=FAILED",
+    "/v1/audit?limit=50",
+    "/console/events",
+    "/console/events?kind=job.submitted",
+    "/console/jobs",
+    "/console/audit",
+)
+NO_DEARER = 1.5
+"""A table of a thousand times as many rows has an index one or two levels deeper, and no more."""
+
+_EVENTS = text("""
+INSERT INTO events (id, position, at, kind, subject_type, subject_id, tenant_id, payload)
+SELECT 'evt_' || lpad(n::text, 26, '0'), n, now() - (:last - n) * interval '1 second',
+    (ARRAY['job.submitted', 'job.active', 'attempt.placed', 'gpu.standing'])[1 + n % 4], 'job',
+    'job_' || lpad((n % 5000)::text, 26, '0'), CASE WHEN n % 3 = 0 THEN (SELECT min(id) FROM tenants) END, '{}'
+FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
+""")
+_JOBS = text("""
+INSERT INTO jobs (id, tenant_id, name, tier, state, state_reason, spec, submitted_by, created_at, updated_at,
+    finished_at, restarts_used, launch_failures, version)
+SELECT 'job_' || lpad(n::text, 26, '0'), (SELECT min(id) FROM tenants), 'train-' || n, 'on_demand',
+    CASE WHEN n % 10 = 0 THEN 'FAILED' ELSE 'SUCCEEDED' END, '', CAST(:spec AS jsonb), 'key:demo',
+    now() - (:last - n) * interval '1 second', now(), now(), 0, 0, 1
+FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
+""")
+_AUDIT = text("""
+INSERT INTO audit_entries (id, at, actor, role, action, subject_type, subject_id, detail)
+SELECT 'aud_' || lpad(n::text, 26, '0'), now(), 'key:demo', 'operator', 'job.submit', 'job', 'job', '{}'
+FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
+""")
+SPEC = '{"name": "train", "program": {"script": "/srv/train.py"}}'
+
+
+def measure() -> list[Figure]:
+    with stage(GPUS) as ours:
+        with empty_route() as (pid, port), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            empty_ms = cost_ms((pid,), asking(client, "/"), times=TIMES)
+        _grow(ours, 1, FEW, FEW)
+        return [*_reads(ours, empty_ms), *_lists(ours)]
+
+
+def _reads(ours: Stage, empty_ms: float) -> list[Figure]:
+    figures = []
+    with httpx.Client(base_url=ours.url, headers=ours.by_key, timeout=60) as client:
+        for path in READS:
+            asked = path.format(job=f"job_{'1'.zfill(26)}")
+            own_ms = cost_ms((ours.pid,), asking(client, asked), times=TIMES)
+            peers = {"ours ms": own_ms, "empty route ms": empty_ms}
+            figures.append(Figure(f"CPU of {path} over an empty route's", own_ms / empty_ms, "×", 3.0, peers=peers))
+    return figures
+
+
+def _lists(ours: Stage) -> list[Figure]:
+    few = _costs(ours)
+    _grow(ours, FEW + 1, MANY_EVENTS, MANY_JOBS)
+    many = _costs(ours)
+    return [
+        Figure(
+            f"{path}: full tables over {FEW:,} rows",
+            many[path] / few[path],
+            "×",
+            NO_DEARER,
+            peers={"few ms": few[path], "many ms": many[path]},
+        )
+        for path in LISTS
+    ]
+
+
+def _costs(ours: Stage) -> dict[str, float]:
+    """CPU ms of API and PostgreSQL a request."""
+    pids = (ours.pid, ours.postgres.pid)
+    with httpx.Client(base_url=ours.url, headers={**ours.by_key, **ours.by_cookie}, timeout=600) as client:
+        return {path: cost_ms(pids, asking(client, path), times=TIMES // 8) for path in LISTS}
+
+
+def _grow(ours: Stage, first: int, last_event: int, last_job: int) -> None:
+    """Events, audit entries and jobs with these numbers."""
+    with ours.engine.begin() as connection:
+        connection.execute(text("DELETE FROM events WHERE position IS NULL"))
+        for statement, last in ((_EVENTS, last_event), (_AUDIT, last_event)):
+            connection.execute(statement, {"first": first, "last": last})
+        connection.execute(_JOBS, {"first": first, "last": last_job, "spec": SPEC})
+    analyse(ours.engine)
+
+
+@contextmanager
+def empty_route() -> Iterator[tuple[int, int]]:
+    """(process, port) of a FastAPI application that answers ``{}``, under the server and settings of ours."""
+    port = free_port()
+    command = [sys.executable, "-m", "benchmarks.console_reads", str(port)]
+    with subprocess.Popen(command) as process:  # noqa: S603  # our own module
+        try:
+            wait_for(f"http://127.0.0.1:{port}/")
+            yield process.pid, port
+        finally:
+            process.terminate()
+
+
+def _serve_empty(port: int) -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    def empty() -> dict[str, str]:
+        return {}
+
+    uvicorn.run(
+        app, host="127.0.0.1", port=port, loop="uvloop", http="httptools", access_log=False, log_level="warning"
+    )
+
+
+if __name__ == "__main__":
+    _serve_empty(int(sys.argv[1]))

@@ -1,0 +1,172 @@
+"""What the console's benchmarks measure on: a control plane with a made-up fleet, and the CPU of its API."""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+from sqlalchemy import Engine, text
+
+from muster.db import migrate
+from muster.db.engine import make_engine
+from muster.domain.metrics import NUM_METRICS, SCHEMA
+from muster.domain.policy import Policy
+from muster.embedded.bootstrap import bootstrap
+from muster.embedded.children import Child, child_environment
+from muster.embedded.ports import free_port
+from muster.embedded.postgres import PostgresServer
+from muster.services.sessions import sign_in_by_key
+from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.settings import make_secret_key_file
+
+GPUS_A_NODE = 8
+NODES_A_RACK = 16
+START_S = 120.0
+
+_NODES = text("""
+INSERT INTO nodes (id, name, contact, address, num_gpus, is_simulated, rack, labels, past_boot_ids, heartbeat_seq,
+    created_at, version)
+SELECT 'node_' || lpad(n::text, 26, '0'), 'h100-' || lpad(n::text, 5, '0'), 'LIVE', '127.0.0.1', :gpus, true,
+    'rack-' || lpad((n / :a_rack)::text, 4, '0'), '{}', '{}', 0, now(), 1
+FROM generate_series(0, CAST(:nodes AS int) - 1) AS n
+""")
+_GPUS = text("""
+INSERT INTO gpus (uuid, node_id, slot_index, model, memory_bytes, compute_capability, driver_version, standing, score,
+    is_mig_enabled, is_simulated, cohort_key, version)
+SELECT 'GPU-' || lpad(n::text, 5, '0') || '-' || slot, 'node_' || lpad(n::text, 26, '0'), slot, 'NVIDIA H100',
+    85899345920, '9.0', '580',
+    (ARRAY['HEALTHY', 'HEALTHY', 'HEALTHY', 'PROBATION', 'SUSPECT', 'UNPROVEN'])[1 + (n * 7 + slot) % 6],
+    60 + (n + slot * 5) % 41, false, true, 'h100', 1
+FROM generate_series(0, CAST(:nodes AS int) - 1) AS n, generate_series(0, CAST(:gpus AS int) - 1) AS slot
+""")
+_LATEST = text("""
+INSERT INTO gpu_latest (gpu_uuid, node_id, boot_id, boot_order, seq, at, received_at, schema, "values", is_lost)
+SELECT uuid, node_id, 'boot', 1, 1, now(), now(), :schema,
+    ARRAY(SELECT round(20 + random() * 60) FROM generate_series(1, :metrics) WHERE gpus.uuid IS NOT NULL), false
+FROM gpus
+""")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``session``: the value of an operator's cookie."""
+
+    url: str
+    port: int
+    pid: int
+    postgres: PostgresServer
+    engine: Engine
+    units: UnitOfWorkFactory
+    key: str
+    session: str
+
+    @property
+    def by_key(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+    @property
+    def by_cookie(self) -> dict[str, str]:
+        return {"Cookie": f"__Host-muster={self.session}"}
+
+
+@contextmanager
+def stage(num_gpus: int) -> Iterator[Stage]:
+    """A control plane whose fleet has that many GPUs, each with readings, as an operator sees it."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        postgres = PostgresServer(folder / "postgres", durable=False)
+        postgres.start()
+        migrate.upgrade(postgres.url())
+        engine = make_engine(postgres.url())
+        units = UnitOfWorkFactory(engine)
+        key_file = bootstrap(units, folder / "keys", policy=Policy(), policy_name="the benchmark").operator_key_file
+        key = key_file.read_text(encoding="ascii").strip()
+        _enrol(engine, num_gpus)
+        child, port = _api(folder, postgres)
+        try:
+            token = sign_in_by_key(units, key, address=None).text
+            url = f"http://127.0.0.1:{port}"
+            yield Stage(url, port, child.pid or 0, postgres, engine, units, key, token)
+        finally:
+            child.stop()
+            engine.dispose()
+            postgres.stop()
+
+
+def _enrol(engine: Engine, num_gpus: int) -> None:
+    nodes = num_gpus // GPUS_A_NODE
+    with engine.begin() as connection:
+        connection.execute(_NODES, {"nodes": nodes, "gpus": GPUS_A_NODE, "a_rack": NODES_A_RACK})
+        connection.execute(_GPUS, {"nodes": nodes, "gpus": GPUS_A_NODE})
+        connection.execute(_LATEST, {"schema": SCHEMA, "metrics": NUM_METRICS})
+    analyse(engine)
+
+
+def analyse(engine: Engine) -> None:
+    """What autovacuum would have done by then."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM ANALYZE"))
+
+
+def _api(folder: Path, postgres: PostgresServer) -> tuple[Child, int]:
+    make_secret_key_file(folder / "secret.key")
+    port = free_port()
+    variables = child_environment(
+        database_url=postgres.url(), secret_key_file=folder / "secret.key", api_port=port, log_level="warning"
+    )
+    child = Child("api", ["api"], variables, folder / "api.log")
+    child.start()
+    wait_for(f"http://127.0.0.1:{port}/readyz")
+    return child, port
+
+
+def wait_for(url: str) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(url, timeout=5).status_code == 200:
+                return
+        time.sleep(0.05)
+    message = f"{url} did not come up"
+    raise TimeoutError(message)
+
+
+def cpu_s(pid: int) -> float:
+    """Of the process and all its children, the ended ones too."""
+    root = psutil.Process(pid)
+    own = root.cpu_times()
+    total = own.user + own.system + own.children_user + own.children_system
+    for child in root.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(child.cpu_times()[:2])
+    return float(total)
+
+
+def cost_ms(pids: tuple[int, ...], ask: Callable[[], None], *, times: int, windows: int = 4) -> float:
+    """CPU ms of these processes each time ``ask`` is called, in the least disturbed of some windows."""
+    ask()
+    found = []
+    for _ in range(windows):
+        before = sum(map(cpu_s, pids))
+        for _ in range(times):
+            ask()
+        found.append((sum(map(cpu_s, pids)) - before) / times * 1_000)
+    return min(found)
+
+
+def asking(client: httpx.Client, path: str) -> Callable[[], None]:
+    """One GET on a connection that stays open; anything but 200 ends the benchmark."""
+
+    def ask() -> None:
+        answer = client.get(path)
+        if answer.status_code != 200:
+            message = f"{path} answered {answer.status_code}: {answer.text[:200]}"
+            raise RuntimeError(message)
+
+    return ask
