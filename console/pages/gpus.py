@@ -16,7 +16,7 @@ from console.pages.gpu_changes import BACK
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import span
-from muster.domain.errors import NotFoundError
+from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.domain.repairs import RepairAction
@@ -53,15 +53,16 @@ GpuReader = Annotated[Viewer, sees(Permission.GPU_READ)]
 def list_page(
     request: Request,
     viewer: GpuReader,
-    standing: Annotated[list[Standing] | None, Query(max_length=len(Standing))] = None,
+    standing: Annotated[list[str] | None, Query(max_length=len(Standing))] = None,
     model: Annotated[str, Query(max_length=100)] = "",
     uuid: Annotated[str, Query(max_length=128)] = "",
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> Response:
     """By node and slot, a page at a time."""
     dependencies = dependencies_of(request)
-    wanted = GpuFilter(standings=standing or (), model=model.strip() or None, uuid=uuid.strip() or None)
-    filters = {"console": "gpus", "standing": sorted(standing or ()), "model": model, "uuid": uuid}
+    standings = _standings_in(standing or ())
+    wanted = GpuFilter(standings=standings, model=model.strip() or None, uuid=uuid.strip() or None)
+    filters = {"console": "gpus", "standing": sorted(standings), "model": model, "uuid": uuid}
     after = None
     if cursor is not None:
         node_id, slot = read_cursor(dependencies.secret_key, filters, cursor, length=2)
@@ -82,11 +83,20 @@ def list_page(
         place="fleet",
         found=shown,
         next_cursor=next_cursor,
-        chosen=standing or [],
+        chosen=standings,
         model=model,
         uuid=uuid,
         standings=list(Standing),
     )
+
+
+def _standings_in(texts: Sequence[str]) -> list[Standing]:
+    """``any`` is the empty one. Raises ``ValidationFailedError``: a word that is no standing."""
+    try:
+        return [Standing(text) for text in texts if text]
+    except ValueError:
+        accepted = ", ".join(Standing)
+        raise ValidationFailedError.at("standing", "unknown", f"is one of: {accepted}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,8 @@ def test_no_page_of_a_tenant_shows_anothers_job(seen: Console) -> None:
     ).headers["location"].endswith(job_id)
 
 
-@pytest.mark.parametrize("standing", list(Standing))
-def test_what_a_page_is_asked_of_is_held_within_its_words(seen: Console, standing: Standing) -> None:
+@pytest.mark.parametrize("standing", ["", *Standing])
+def test_each_standing_can_be_asked_for_and_any_of_them(seen: Console, standing: str) -> None:
     assert seen.get(f"/console/gpus?standing={standing}").status_code == 200
 
 
