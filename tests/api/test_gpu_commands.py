@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from muster.cli import breakers, gpus
 from muster.cli.exits import CommandError
+from muster.cli.names import shortened
 from muster.client.rest import RestClient
 from tests.api.conftest import Api
 from tests.api.judged_fleet import GPU, OTHER, fault, show, trip
@@ -110,10 +111,10 @@ def test_the_breaker_is_listed_and_closed(api: Api, command: Type) -> None:
 
 def test_names_are_shortened_only_as_far_as_they_differ() -> None:
     real = [f"GPU-{start}-0000-4000-8000-000000000001" for start in ("1a2b3c4d", "1a2b3c4e")]
-    assert gpus.shortened(real) == {real[0]: "GPU-1a2b3c4d", real[1]: "GPU-1a2b3c4e"}
+    assert shortened(real) == {real[0]: "GPU-1a2b3c4d", real[1]: "GPU-1a2b3c4e"}
     alike = [f"GPU-51300000-000{host}-4000-8000-00000000000{end}" for host in (0, 1) for end in (1, 2)]
-    assert gpus.shortened(alike)[alike[3]] == "GPU-51300000-0001..0002"
-    assert gpus.shortened(["GPU-a", "GPU-b"]) == {"GPU-a": "GPU-a", "GPU-b": "GPU-b"}
+    assert shortened(alike)[alike[3]] == "GPU-51300000-0001..0002"
+    assert shortened(["GPU-a", "GPU-b"]) == {"GPU-a": "GPU-a", "GPU-b": "GPU-b"}
 
 
 def test_what_the_list_shows_names_its_gpu(api: Api, command: Type) -> None:
