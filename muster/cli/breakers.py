@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The circuit breaker: how much rules have taken out.", no_args_is_help=True)
 COLUMNS: Final = (
     Column("BREAKER", lambda item: item["breaker"]),
-    Column("SCOPE", lambda item: item["scope"]),
+    Column("SCOPE", lambda item: item["scope"], is_text=True),
     Column("STATE", lambda item: "OPEN" if item["is_open"] else "closed"),
     Column("OUT", lambda item: f"{item['num_quarantined']} of {item['cap']}"),
     Column("SINCE", lambda item: age(item["opened_at"]) if item["is_open"] else ""),
@@ -40,8 +40,7 @@ def close(
 ) -> Done:
     """Let rules act in a scope again. Moves that waited for it are made within a minute."""
     with open_client(as_operator=True) as client:
-        scope = _named(client, breaker, scope)
-        found = client.close_breaker(breaker, scope, reason, dry_run=dry_run)
+        found = client.close_breaker(breaker, _named(client, breaker, scope), reason, dry_run=dry_run)
     return Done(found, f"{breaker} is closed in {scope}")
 
 

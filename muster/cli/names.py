@@ -51,6 +51,10 @@ def _tenants(client: "RestClient") -> Iterable[tuple[str, str]]:
     return [(tenant["name"], tenant["id"]) for tenant in client.tenants()]
 
 
+def _persons(client: "RestClient") -> Iterable[tuple[str, str]]:
+    return [(each["name"], f"{each['id']} {each['role']}") for each in client.persons() if not each["disabled_at"]]
+
+
 def _cordons(client: "RestClient") -> Iterable[tuple[str, str]]:
     return [(each["id"], each["reason"]) for each in client.cordons()]
 
@@ -82,6 +86,9 @@ NodeName = Annotated[
 TenantName = Annotated[
     str, typer.Argument(metavar="TENANT", help="Its name or ten_….", autocompletion=_completing(_tenants))
 ]
+PersonName = Annotated[
+    str, typer.Argument(metavar="PERSON", help="Their name or prs_….", autocompletion=_completing(_persons))
+]
 CordonId = Annotated[str, typer.Argument(metavar="CORDON", help="cdn_…", autocompletion=_completing(_cordons))]
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help="key_…", autocompletion=_completing(_keys))]
 IncidentId = Annotated[str, typer.Argument(metavar="INCIDENT", help="inc_…", autocompletion=_completing(_incidents))]
@@ -104,6 +111,13 @@ def tenant_named(client: "RestClient", text: str) -> str:
     if text.startswith("ten_"):
         return text
     return _named("tenant", text, [(str(each["id"]), str(each["name"])) for each in client.tenants()])
+
+
+def person_named(client: "RestClient", text: str) -> str:
+    """The id of the person of that id or name. Raises ``CommandError``."""
+    if text.startswith("prs_"):
+        return text
+    return _named("person", text, [(str(each["id"]), str(each["name"])) for each in client.persons()])
 
 
 def _named(noun: str, text: str, known: list[tuple[str, str]]) -> str:

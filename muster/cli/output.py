@@ -138,7 +138,7 @@ class Done:
         elif self.found.get("dry_run"):
             yield from paragraphs(list(consequences(self.found)), is_wide=shape.is_wide)
         else:
-            yield from paragraphs([self.words], is_wide=True)
+            yield from paragraphs([self.words], is_wide=False)
 
 
 def reads(app: typer.Typer, name: str, *, example: str) -> Callable[[Work], Work]:

@@ -4,14 +4,13 @@ from typing import Annotated, Final
 
 import typer
 
-from muster.cli.names import TenantOption, tenant_named
+from muster.cli.names import PersonName, TenantOption, person_named, tenant_named
 from muster.cli.output import Done, DryRun, Listing, age, changes, reads
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 from muster.documents import NewPerson
 
 app = typer.Typer(help="Persons, who sign in to the console.", no_args_is_help=True)
-PersonId = Annotated[str, typer.Argument(metavar="PERSON", help="Its id, as `muster person list` names it.")]
 COLUMNS: Final = (
     Column("PERSON", lambda item: item["id"]),
     Column("NAME", lambda item: item["name"], is_text=True),
@@ -46,20 +45,20 @@ def create(
     return _with_password(made, dry_run=dry_run)
 
 
-@changes(app, "reset-password", example="muster person reset-password per_…")
-def reset_password(person_id: PersonId, *, dry_run: DryRun = False) -> Done:
+@changes(app, "reset-password", example="muster person reset-password ann")
+def reset_password(person: PersonName, *, dry_run: DryRun = False) -> Done:
     """A new password, shown once; every session of theirs ends."""
     with open_client(as_operator=True) as client:
-        made = client.reset_password(person_id, dry_run=dry_run)
+        made = client.reset_password(person_named(client, person), dry_run=dry_run)
     return _with_password(made, dry_run=dry_run)
 
 
-@changes(app, "disable", example="muster person disable per_…")
-def disable(person_id: PersonId, *, dry_run: DryRun = False) -> Done:
+@changes(app, "disable", example="muster person disable ann")
+def disable(person: PersonName, *, dry_run: DryRun = False) -> Done:
     """They sign in no more, and every session of theirs ends."""
     with open_client(as_operator=True) as client:
-        person = client.disable_person(person_id, dry_run=dry_run)
-    return Done(person, f"{person['name']} signs in no more")
+        found = client.disable_person(person_named(client, person), dry_run=dry_run)
+    return Done(found, f"{found['name']} signs in no more")
 
 
 def _with_password(made: Document, *, dry_run: bool) -> Done:

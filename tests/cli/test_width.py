@@ -16,6 +16,9 @@ UUID = "GPU-1a2b3c4d-0003-4000-8000-00000000000f"
 MODEL = "NVIDIA GB200 NVL72 192GB HBM3e"
 
 
+COHORT = f"cohort:compute_capability=10.0|driver_version=580.95|model={MODEL}|vbios_version=-"
+
+
 def an_id(prefix: str) -> str:
     return f"{prefix}_01m7yvc10031529q2cqqjreg4q"
 
@@ -63,7 +66,7 @@ EACH: dict[str, dict[str, Any]] = {
                  "summary": WORDS, "fault_key": "xid", "sources": ["nvml", "kernel"], "trust": "measured"},
     "standings": {"at": AT, "from": "QUARANTINED", "to": "PROBATION", "actor": WHO, "reason": WORDS},
     "breakers": {"name": "quarantine", "scopes": [
-        {"scope": f"cohort:{MODEL[:12]}", "is_open": True, "num_quarantined": 100, "cap": 100, "opened_at": AT}]},
+        {"scope": COHORT, "is_open": True, "num_quarantined": 100, "cap": 100, "opened_at": AT}]},
 }  # fmt: skip
 IN_A_PATH = {"gpus/jobs": EACH["jobs"] | {
     "job_id": an_id("job"), "job_name": NAME, "attempt_number": 12, "attempt_state": "STOPPING",
