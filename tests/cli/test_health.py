@@ -35,8 +35,11 @@ def test_a_process_is_well_while_it_is_connected(muster: Command, database_url: 
 def test_a_control_worker_that_leaves_events_waiting_is_not_well(muster: Command, database_url: str) -> None:
     engine = make_engine(database_url, application_name="muster-control")
     muster.run("bootstrap", str(muster.folder / "operator.key"), MUSTER_DATABASE_URL=database_url)
+    old = """INSERT INTO events (id, at, kind, subject_type, subject_id, payload)
+             SELECT 'evt_' || repeat('0', 26), at - interval '10 minutes', kind, subject_type, subject_id, payload
+             FROM events LIMIT 1"""
     with engine.begin() as connection:
-        connection.execute(text("UPDATE events SET at = at - interval '10 minutes'"))
+        connection.execute(text(old))
     answer = muster.run("health", "worker-control", MUSTER_DATABASE_URL=database_url)
     engine.dispose()
     assert answer.returncode == Exit.FAILED
