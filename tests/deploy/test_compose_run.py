@@ -1,6 +1,7 @@
 """Every command, environment and health check of the compose file as real processes, until a job has run through."""
 
 import json
+import ssl
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,13 @@ def typed(machine: Machine, *words: str, code: int = 0) -> str:
     return answer.stdout
 
 
+def followed(machine: Machine, *words: str) -> str:
+    """What a person reads: the program's lines, and what became of the job beside them."""
+    answer = machine.run(machine.services["cli"], *words)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return answer.stdout + answer.stderr
+
+
 def test_the_hosts_enrol_and_their_gpus_are_proved(machine: Machine) -> None:
     def num_healthy() -> int:
         return sum(gpu["standing"] == "HEALTHY" for gpu in json.loads(typed(machine, "gpu", "list", "--json")))
@@ -43,7 +51,7 @@ def test_a_job_of_a_tenant_runs_through(machine: Machine) -> None:
         timeout_s=PATIENCE_S,
         pause_s=2.0,
     )
-    said = typed(machine, "job", "submit", "--follow", "--gpus", "2", "--", "examples/hello_ranks.py")
+    said = followed(machine, "job", "submit", "--follow", "--gpus", "2", "--", "examples/hello_ranks.py")
     assert "[1] rank 1 of 2: the sum over all ranks is 3, expected 3" in said
     assert "SUCCEEDED" in said
 
@@ -56,7 +64,8 @@ def test_a_fault_can_be_injected_from_the_command(machine: Machine) -> None:
 
 def test_the_certificate_bears_the_name_that_was_given(machine: Machine) -> None:
     control = machine.folder / "volumes" / "control"
-    with httpx.Client(verify=str(control / "tls.pem")) as client:
+    trusted = ssl.create_default_context(cafile=control / "tls.pem")
+    with httpx.Client(verify=trusted) as client:
         answer = client.get(f"https://127.0.0.1:{machine.ports['8420']}/readyz")
     assert answer.status_code == 200
     assert b"muster.example" in _pem_names(control / "tls.pem")
@@ -119,7 +128,7 @@ def test_no_secret_is_in_a_log_or_an_environment(machine: Machine) -> None:
 def test_what_is_killed_comes_back_on_the_same_volumes(machine: Machine) -> None:
     for name in ("api", "scheduler", "worker-control", "h100-1", "h100-1-agent"):
         machine.restart(name)
-    said = typed(machine, "job", "submit", "--follow", "--", "examples/hello_ranks.py")
+    said = followed(machine, "job", "submit", "--follow", "--", "examples/hello_ranks.py")
     assert "SUCCEEDED" in said
 
 
