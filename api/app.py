@@ -1,12 +1,14 @@
 """The application factory: routes, problems, documents; refused at start when a route declares no permission."""
 
+import functools
 import operator
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.concurrency import run_in_threadpool
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from api import documents, problems
@@ -78,14 +80,29 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
         openapi_url=None,
         lifespan=_lifespan,
         redirect_slashes=False,
-        generate_unique_id_function=operator.attrgetter("name"),
+        routes=[*_routes()],
     )
     app.state.dependencies = dependencies
     app.state.broadcast = Broadcast(dependencies.units)
     app.state.intake = Intake(dependencies.units, on_flushed=dependencies.on_flushed)
     limits = dependencies.limits
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
-    app.include_router(system.router)
+    problems.install(app)
+    documents.install(app)
+    for extend in extensions:
+        extend(app)
+    tuple(declared_routes(app))
+    return app
+
+
+@functools.cache
+def _routes() -> Sequence[BaseRoute]:
+    """The same for every application: what a request needs beside its route, it finds in the application's state.
+
+    FastAPI works out parameters and answers anew for each inclusion of a router, which takes about a second for ours.
+    """
+    root = APIRouter(generate_unique_id_function=operator.attrgetter("name"))
+    root.include_router(system.router)
     v1 = APIRouter(prefix="/v1")
     of_hosts = (enrolment, hosts, telemetry)
     fleet_wide = (nodes, drains, fleet, gpus, overrides, gpu_past, cohorts, burn_ins, breakers, cordons, incidents)
@@ -93,13 +110,8 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
     for module in (jobs, training, reclaims, keys, persons, tenants, quotas, *fleet_wide, *records, *of_hosts):
         v1.include_router(module.router)
     v1.include_router(system.v1)
-    app.include_router(v1)
-    problems.install(app)
-    documents.install(app)
-    for extend in extensions:
-        extend(app)
-    tuple(declared_routes(app))
-    return app
+    root.include_router(v1)
+    return root.routes
 
 
 @asynccontextmanager

@@ -1,5 +1,7 @@
 """Jobs as the JSON that callers see: their attempts, checkpoints, training and logs."""
 
+from typing import cast
+
 from api.views import time_of
 from muster import documents
 from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank, TrainingStep
@@ -84,6 +86,8 @@ def rank_view(row: TrainingRank) -> documents.Rank:
         "loss": row.loss,
         "step_s": row.step_s,
         "outcome": row.outcome,
+        "pace": cast("documents.Pace | None", row.pace),
+        "warnings": row.warnings or {},
         "updated_at": time_of(row.updated_at),
     }
 
@@ -94,6 +98,7 @@ def step_view(row: TrainingStep) -> documents.Step:
         "step": row.step,
         "loss": row.loss,
         "step_s": row.step_s,
+        "pace": cast("documents.Pace | None", row.pace),
         "at": time_of(row.at),
     }
 

@@ -2,11 +2,17 @@
 
 import re
 import time
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any, Final
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,40 +25,60 @@ _HOST_PREFIX: Final = "/v1/hosts/"
 _TELEMETRY: Final = "/v1/telemetry"
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_-]{8,64}")
+_METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+_BOUNDS_S: Final = (*Histogram.DEFAULT_BUCKETS[:-1], float("inf"))
 _log = structlog.get_logger(__name__)
 
 
-class Figures:
-    """Requests by route template, method and status: never by what a caller may choose."""
+class _Tally:
+    """Requests of one method, route and status: how many, and how long they took, by the histogram's buckets."""
 
-    def __init__(self, registry: CollectorRegistry, templates: Mapping[Any, str]) -> None:
+    __slots__ = ("in_bucket", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.in_bucket = [0] * len(_BOUNDS_S)
+
+    def add(self, took_s: float) -> None:
+        self.seconds += took_s
+        self.in_bucket[bisect_left(_BOUNDS_S, took_s)] += 1
+
+
+class Figures(Collector):
+    """Requests by route template, method and status: never by what a caller may choose.
+
+    Noted in the loop's thread alone, so without the locks of the library's own counters, which cost more than counting.
+    """
+
+    def __init__(self, templates: Mapping[Any, str]) -> None:
         self._templates = templates
-        self._counters: dict[tuple[str, str, int], Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
-        labels = ("method", "route", "status")
-        self.requests = Counter("muster_api_requests_total", "Requests answered", labels, registry=registry)
-        self.seconds = Histogram(
-            "muster_api_request_seconds", "Time to the first byte of the answer", ("route",), registry=registry
-        )
+        self._tallies: dict[tuple[str, str, int], _Tally] = {}
 
     def note(self, scope: Scope, status: int, took_s: float) -> None:
         template = self._templates.get(scope.get("endpoint"), "unmatched")
-        method = scope["method"] if scope["method"] in {"GET", "POST", "PUT", "PATCH", "DELETE"} else "other"
-        self._requests_of(method, template, status).inc()
-        self._seconds_of(template).observe(took_s)
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        key = method, template, status
+        tally = self._tallies.get(key)
+        if tally is None:
+            tally = self._tallies[key] = _Tally()
+        tally.add(took_s)
 
-    def _requests_of(self, method: str, template: str, status: int) -> Counter:
-        """Kept: looking a child up by its labels costs more than counting."""
-        child = self._counters.get((method, template, status))
-        if child is None:
-            child = self._counters[method, template, status] = self.requests.labels(method, template, str(status))
-        return child
-
-    def _seconds_of(self, template: str) -> Histogram:
-        child = self._histograms.get(template)
-        if child is None:
-            child = self._histograms[template] = self.seconds.labels(template)
-        return child
+    def collect(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily("muster_api_requests", "Requests answered", labels=("method", "route", "status"))
+        by_route: dict[str, _Tally] = {}
+        for (method, template, status), tally in list(self._tallies.items()):
+            in_bucket, of_route = list(tally.in_bucket), by_route.setdefault(template, _Tally())
+            requests.add_metric((method, template, str(status)), sum(in_bucket))
+            of_route.seconds += tally.seconds
+            of_route.in_bucket = [one + other for one, other in zip(of_route.in_bucket, in_bucket, strict=True)]
+        yield requests
+        seconds = HistogramMetricFamily(
+            "muster_api_request_seconds", "Time to the first byte of the answer", labels=("route",)
+        )
+        for template, tally in by_route.items():
+            counts = zip(map(floatToGoString, _BOUNDS_S), accumulate(tally.in_bucket), strict=True)
+            seconds.add_metric((template,), [(bound, float(count)) for bound, count in counts], tally.seconds)
+        yield seconds
 
 
 class Edge:
@@ -70,16 +96,22 @@ class Edge:
         self._app = app
         self._body_bytes = body_bytes
         self._allowed_hosts = allowed_hosts
-        self._figures = Figures(registry, templates)
+        self._figures = Figures(templates)
+        registry.register(self._figures)
+        self._host_seen: list[bytes] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send, self._limit(scope), self._figures)
+        hosts, lengths, request_id = _asked(scope["headers"])
+        exchange = _Exchange(scope, receive, send, self._limit(scope), self._figures, request_id)
         try:
-            self._check_host(scope)
-            exchange.check_length()
+            if hosts != self._host_seen:
+                self._check_host(hosts)
+                self._host_seen = hosts
+            if lengths:
+                exchange.check_length(lengths)
             await self._app(scope, exchange.receive, exchange.send)
         except MusterError as error:
             await exchange.fail(error)
@@ -93,8 +125,7 @@ class Edge:
         is_of_host = scope["path"].startswith(_HOST_PREFIX) or scope["path"] == _TELEMETRY
         return HOST_BODY_BYTES if is_of_host else self._body_bytes
 
-    def _check_host(self, scope: Scope) -> None:
-        hosts = [value for name, value in scope["headers"] if name == b"host"]
+    def _check_host(self, hosts: list[bytes]) -> None:
         if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
             raise MalformedRequestError("the Host header must name one host")
         name = hosts[0].decode("ascii")
@@ -106,19 +137,20 @@ class Edge:
 class _Exchange:
     """One request and its answer: counts the body as it comes in, stamps the answer as it goes out."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limit: int, figures: Figures) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, limit: int, figures: Figures, request_id: str
+    ) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self._limit = limit
         self._figures = figures
         self._started = time.perf_counter()
         self._seen_bytes = 0
         self._has_answered = False
-        self.request_id = _request_id(scope)
+        self.request_id = request_id
         scope.setdefault("state", {})["request_id"] = self.request_id
 
-    def check_length(self) -> None:
-        lengths = [value for name, value in self._scope["headers"] if name == b"content-length"]
-        if lengths and (not lengths[0].isdigit() or int(lengths[0][:20]) > self._limit):
+    def check_length(self, lengths: list[bytes]) -> None:
+        if not lengths[0].isdigit() or int(lengths[0][:20]) > self._limit:
             self._refuse_size()
 
     async def receive(self) -> Message:
@@ -158,9 +190,17 @@ class _Exchange:
         await response(self._scope, self._receive, self.send)
 
 
-def _request_id(scope: Scope) -> str:
-    """The caller's own where it is short and plain, else a fresh one."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return str(value.decode("ascii"))
-    return new_id("request")
+def _asked(headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], str]:
+    """Every Host, every Content-Length, and the request's id: the caller's own where short and plain, else a fresh one.
+
+    In one pass, since every request makes it.
+    """
+    hosts, lengths, request_id = [], [], None
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"content-length":
+            lengths.append(value)
+        elif name == b"x-request-id" and request_id is None and _REQUEST_ID.fullmatch(value):
+            request_id = value.decode("ascii")
+    return hosts, lengths, request_id or new_id("request")

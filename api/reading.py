@@ -13,12 +13,14 @@ from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
 
 T = TypeVar("T")
 V = TypeVar("V")
+PRINTABLE: Final = r"^[!-~]+$"
+"""What a name in an address is written in: ASCII without blanks."""
 _GPU_UUID: Final = re.compile(r"[!-~]{1,128}")
 _NODE_NAME: Final = re.compile(r"[!-~]{1,253}")
 
 Limit = Annotated[int, Query(ge=1, le=200, description="how many items a page holds")]
 NodeNamed = Annotated[
-    str | None, Query(min_length=1, max_length=253, pattern=r"^[!-~]+$", description="a node's id or its name")
+    str | None, Query(min_length=1, max_length=253, pattern=PRINTABLE, description="a node's id or its name")
 ]
 After = Annotated[int, Query(ge=0, le=2**63 - 1, description="the position behind which to begin")]
 

@@ -7,13 +7,16 @@ from typing import Final
 
 import structlog
 import uvicorn
+from sqlalchemy.exc import ProgrammingError
 
 from api.app import Extension, create_app
 from api.dependencies import AppDependencies
 from api.figures import DatabaseFigures
 from muster.db.engine import make_engine
 from muster.domain.errors import MusterError
+from muster.domain.policy import DEFAULT_POLICY, LimitPolicy
 from muster.domain.principals import system_principal
+from muster.services.policies import active_policy
 from muster.services.reconcile import BEAT, beat
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import Settings, is_loopback
@@ -38,7 +41,9 @@ def run(settings: Settings, *extensions: Extension) -> None:
         str(settings.database_url), application_name="muster-api", pool_size=10, max_overflow=WORKER_THREADS - 10
     )
     units = UnitOfWorkFactory(engine)
-    dependencies = AppDependencies(units=units, secret_key=secret_key, allowed_hosts=_allowed_hosts(settings))
+    dependencies = AppDependencies(
+        units=units, secret_key=secret_key, allowed_hosts=_allowed_hosts(settings), limits=limits_at_start(units)
+    )
     dependencies.registry.register(DatabaseFigures(units))
     stop = threading.Event()
     threading.Thread(target=_beat, args=(units, stop), name="api-beat", daemon=True).start()
@@ -46,6 +51,8 @@ def run(settings: Settings, *extensions: Extension) -> None:
     # What the start has made is never garbage: left out of every later collection, which then costs a tenth.
     gc.collect()
     gc.freeze()
+    has_tls = settings.api_tls_certificate is not None
+    _log.info("api_starting", host=settings.api_host, port=settings.api_port, has_tls=has_tls)
     uvicorn.run(
         app,
         host=settings.api_host,
@@ -64,6 +71,16 @@ def run(settings: Settings, *extensions: Extension) -> None:
     )
     stop.set()
     engine.dispose()
+
+
+def limits_at_start(units: UnitOfWorkFactory) -> LimitPolicy:
+    """The active policy's, which hold until the process ends; the built-in ones where no policy can be read yet."""
+    try:
+        with units.read() as session:
+            return active_policy(session).limits
+    except (MusterError, ProgrammingError) as error:
+        _log.warning("limits_are_built_in", fault=str(error))
+        return DEFAULT_POLICY.limits
 
 
 def _allowed_hosts(settings: Settings) -> frozenset[str]:

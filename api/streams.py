@@ -5,9 +5,10 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import structlog
+from fastapi import Header
 from starlette.responses import StreamingResponse
 
 from muster.db.listening import Wakeups
@@ -18,6 +19,18 @@ HEARTBEAT_S: Final = 15.0
 LOOK_ANYWAY_S: Final = 1.0
 MEDIA_TYPE: Final = "text/event-stream"
 _log = structlog.get_logger(__name__)
+
+
+LastEventId = Annotated[str | None, Header(max_length=32)]
+_MOST: Final = 2**63 - 1
+Otherwise = TypeVar("Otherwise")
+
+
+def position_in(last_event_id: str | None, otherwise: Otherwise) -> int | Otherwise:
+    """What who lost its stream says it has read; ``otherwise`` where it says nothing that we have told it."""
+    if last_event_id is None or not last_event_id.isascii() or not last_event_id.isdigit():
+        return otherwise
+    return min(int(last_event_id), _MOST)
 
 
 class Broadcast:

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.permissions import UndeclaredRouteError, declared_routes
 from api.telemetry_bodies import BodyReader, read_report
+from api.telemetry_patience import BodyPatience
 from muster.domain.errors import MalformedRequestError, MusterError, UnauthenticatedError
 from muster.domain.principals import Permission, Principal
 from muster.services.keys import authenticate
@@ -58,6 +59,7 @@ class TelemetryRoute:
         self._endpoint = next(route.endpoint for route in iter_route_contexts(router.routes) if route.path == PATH)
         self._known: dict[bytes, tuple[Principal, float]] = {}
         self._answers: _Answers | None = None
+        self._patience = BodyPatience(BODY_PATIENCE_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST":
@@ -104,7 +106,7 @@ class TelemetryRoute:
         principal.require(self._permission)
         if principal.node_id is None:
             raise UnauthenticatedError
-        report = await _report_in(scope, receive)
+        report = await _report_in(scope, receive, self._patience)
         now_ms = to_ms(self._units.clock())
         incoming = IncomingReport(principal.node_id, principal.key_id, report, now_ms)
         loop = asyncio.get_running_loop()
@@ -142,19 +144,16 @@ def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
 
-async def _report_in(scope: Scope, receive: Receive) -> Report:
+async def _report_in(scope: Scope, receive: Receive, patience: BodyPatience) -> Report:
     reader = BodyReader(scope["headers"])
-    try:
-        async with asyncio.timeout(BODY_PATIENCE_S):
-            is_more = True
-            while is_more:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise MalformedRequestError("the connection ended before the body did")
-                reader.feed(message.get("body", b""))
-                is_more = message.get("more_body", False)
-    except TimeoutError:
-        raise MalformedRequestError(f"the body did not come within {BODY_PATIENCE_S:.0f} s") from None
+    with patience:
+        is_more = True
+        while is_more:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise MalformedRequestError("the connection ended before the body did")
+            reader.feed(message.get("body", b""))
+            is_more = message.get("more_body", False)
     body = reader.whole()
     return read_report(body) if len(body) <= _IN_THREAD_BYTES else await run_in_threadpool(read_report, body)
 

@@ -23,6 +23,7 @@ MAX_RATIO: Final = 100
 _FREE_BYTES: Final = 64 << 10
 """Up to here the ratio does not matter."""
 _GZIP: Final = 31
+_JSON: Final = b"application/json"
 _ESCAPED_CONTROL: Final = b"\\u00"
 _FORBIDDEN: Final = ("\x00", "\x1f")
 
@@ -38,9 +39,8 @@ class BodyReader:
     """Takes the pieces of one body. The wire's own size is bounded by the middleware as well."""
 
     def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
-        encoding = _only(headers, b"content-encoding") or b"identity"
-        media_type = (_only(headers, b"content-type") or b"").split(b";")[0].strip().lower()
-        if media_type != b"application/json":
+        media_type, encoding = _described(headers)
+        if media_type != _JSON and media_type.split(b";")[0].strip().lower() != _JSON:
             raise UnsupportedMediaTypeError("the Content-Type must be application/json")
         if encoding.lower() not in {b"identity", b"gzip"}:
             raise UnsupportedMediaTypeError(
@@ -88,11 +88,21 @@ class BodyReader:
         return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
 
-def _only(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    found = [value for key, value in headers if key == name]
-    if len(found) > 1:
+def _described(headers: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
+    """Its media type and its encoding, in one pass."""
+    media_type = encoding = None
+    for name, value in headers:
+        if name == b"content-type":
+            media_type = _only(media_type, name, value)
+        elif name == b"content-encoding":
+            encoding = _only(encoding, name, value)
+    return media_type or b"", encoding or b"identity"
+
+
+def _only(found: bytes | None, name: bytes, value: bytes) -> bytes:
+    if found is not None:
         raise MalformedRequestError(f"the header {name.decode()} stands there twice")
-    return found[0] if found else None
+    return value
 
 
 def read_report(body: bytes) -> Report:

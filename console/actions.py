@@ -42,7 +42,8 @@ def act(
 
     consequences = retrying(once)
     if is_preview:
-        return pages_of(request).page(request, "parts/preview.html", viewer, consequences=consequences)
+        template = "parts/preview.html" if is_fragment(request) else "preview.html"
+        return pages_of(request).page(request, template, viewer, consequences=consequences, back_to=back_to)
     where = f"{back_to}{'&' if '?' in back_to else '?'}done={quote(done)}"
     if is_fragment(request):
         return Response(status_code=204, headers={"HX-Redirect": where})

@@ -1,12 +1,14 @@
 """Mounts the console in the API's application: its pages, its files, and its own faces for faults."""
 
-from collections.abc import Awaitable, Callable
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute
 
 from api.address_limit import AddressLimit
 from api.permissions import public
@@ -31,7 +33,13 @@ from console.pages import (
 from console.rendering import Pages, is_fragment, pages_of, takes_gzip
 from console.session import COOKIE, SIGN_IN, SignInNeededError, clear_cookie, viewer_of, way_to_sign_in
 from console.static_files import FOREVER, StaticFiles
-from muster.domain.errors import MusterError, NotFoundError, UnauthenticatedError
+from muster.domain.errors import (
+    ForbiddenError,
+    MusterError,
+    NotFoundError,
+    UnauthenticatedError,
+    ValidationFailedError,
+)
 
 PREFIX: Final = "/console"
 _MODULES: Final = (
@@ -50,6 +58,12 @@ _MODULES: Final = (
     job_changes,
     job_logs,
 )
+_ADVICE: Final[Mapping[type[MusterError], str]] = {
+    ForbiddenError: "Sign in as somebody whose role holds that permission.",
+    NotFoundError: "Look for it by its name or id, in the field on top.",
+    ValidationFailedError: "Change that and try again.",
+}
+"""What a person may do, where the API's own advice speaks of its documents."""
 Handler = Callable[[Request, Exception], Awaitable[Response] | Response]
 
 
@@ -58,7 +72,16 @@ def install(app: FastAPI) -> None:
     app.state.console = Pages(StaticFiles())
     app.state.live_maps = LiveMaps(app.state.dependencies.units)
     app.state.signing_in = AddressLimit(sign_in.BURST, sign_in.PER_S)
-    app.add_api_route(
+    app.router.routes.extend(_routes())
+    for kind in (MusterError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _faced(app.exception_handlers[kind]))
+
+
+@functools.cache
+def _routes() -> Sequence[BaseRoute]:
+    """The same for every application: FastAPI takes long to work them out."""
+    root = APIRouter()
+    root.add_api_route(
         f"{PREFIX}/static/{{digest}}/{{name:path}}",
         _static,
         include_in_schema=False,
@@ -66,9 +89,8 @@ def install(app: FastAPI) -> None:
         dependencies=[public("the pages' own style, scripts and fonts")],
     )
     for module in _MODULES:
-        app.include_router(module.router, prefix=PREFIX, include_in_schema=False)
-    for kind in (MusterError, HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, _faced(app.exception_handlers[kind]))
+        root.include_router(module.router, prefix=PREFIX, include_in_schema=False)
+    return root.routes
 
 
 def _static(request: Request, digest: str, name: str) -> Response:
@@ -103,8 +125,11 @@ def _face(request: Request, error: MusterError) -> Response:
     except MusterError:
         viewer = None
     template = "fault_part.html" if is_fragment(request) else "fault.html"
+    advice = _ADVICE.get(type(error), error.advice) if error.suggestion == error.advice else error.suggestion
     request_id = getattr(request.state, "request_id", None)
-    return pages_of(request).page(request, template, viewer, status=error.status, error=error, request_id=request_id)
+    return pages_of(request).page(
+        request, template, viewer, status=error.status, error=error, advice=advice, request_id=request_id
+    )
 
 
 def _lead_to_sign_in(request: Request) -> Response:

@@ -4,18 +4,28 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from console.job_life import is_spoilt
-from muster.db.models import Checkpoint, Job, TrainingRank
+from muster.db.models import Checkpoint, Job, TrainingRank, TrainingStep
+from muster.domain.pace import PARTS
 from muster.domain.states import TERMINAL_JOB_STATES
-from muster.services.training import history_in
+from muster.services.training_progress import history_in
 from muster.services.training_views import Curve
 
 REFRESH_S: Final = 5
 CHECKPOINT_MARKS: Final = 60
 RANK_LINES: Final = 12
+TOLD: Final = (
+    ("Tokens a second, rank 0", "", "tokens_per_s"),
+    ("Gradient norm", "", "grad_norm"),
+    ("Memory, rank 0", "MiB", "memory_mib"),
+)
 
 
 def charts_of(
-    job: Job, curves: Sequence[Curve], ranks: Sequence[TrainingRank], checkpoints: Sequence[Checkpoint]
+    job: Job,
+    curves: Sequence[Curve],
+    ranks: Sequence[TrainingRank],
+    paces: Sequence[TrainingStep],
+    checkpoints: Sequence[Checkpoint],
 ) -> dict[str, Any]:
     """``charts``: what static/charts.js draws. ``refresh_s``: None once nothing will change any more."""
     marks = [*_attempts(curves), *_checkpoints(curves, checkpoints)]
@@ -25,6 +35,7 @@ def charts_of(
     ]
     if len(ranks) > 1:
         charts += _of_ranks(ranks)
+    charts += _of_pace(paces)
     return {"charts": charts, "refresh_s": None if job.state in TERMINAL_JOB_STATES else REFRESH_S}
 
 
@@ -79,6 +90,28 @@ def _of_ranks(ranks: Sequence[TrainingRank]) -> list[dict[str, Any]]:
         bars = {"title": "Step time by rank, now", "unit": "s", "x": "rank", "marks": []}
         charts.append({**bars, "lines": [{"name": "step time", "points": points}]})
     return charts
+
+
+def _of_pace(paces: Sequence[TrainingStep]) -> list[dict[str, Any]]:
+    """Of rank 0 and its newest attempt: the parts of a step, and what else it told."""
+    parts = [(part, _told(paces, f"{part}_s")) for part in PARTS]
+    charts: list[dict[str, Any]] = [
+        {
+            "title": "Where a step's time goes",
+            "unit": "s",
+            "x": "step",
+            "lines": [{"name": part, "points": points} for part, points in parts if any(value for _, value in points)],
+            "marks": [],
+        }
+    ]
+    for title, unit, name in TOLD:
+        lines = [{"name": title.lower(), "points": _told(paces, name)}]
+        charts.append({"title": title, "unit": unit, "x": "step", "lines": lines, "marks": []})
+    return charts
+
+
+def _told(paces: Sequence[TrainingStep], name: str) -> list[list[float]]:
+    return [[row.step, row.pace[name]] for row in paces if row.pace is not None and row.pace.get(name) is not None]
 
 
 def _rank_lines(ranks: Sequence[TrainingRank], place: int) -> list[dict[str, Any]]:

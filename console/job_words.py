@@ -8,6 +8,16 @@ from muster.domain.causes import CAUSE_RULES, Avoid, Budget, Onward
 from muster.domain.states import Cause, JobState, StopReason
 from muster.services.job_details import AttemptDetail, JobDetail
 
+PACE: Final[Mapping[str, str]] = {
+    "data": "waiting for samples before a forward pass",
+    "forward": "the forward pass, with the loss",
+    "backward": "the backward pass: this rank's gradients",
+    "collective": "exchanging gradients with the other ranks, as far as computing did not hide it",
+    "optimizer": "clipping gradients, and the optimizer's step",
+    "other": "whatever the program does besides",
+    "checkpoint": "between steps: what saving holds up, and the word with the other ranks",
+}
+
 CAUSES: Final[Mapping[Cause, str]] = {
     Cause.SUCCEEDED: "it finished its work",
     Cause.USER_ERROR: "its program failed",

@@ -1,5 +1,6 @@
 """How the console says times, sizes and states: short, exact on demand, never by colour alone."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -171,6 +172,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "number": number,
     "short": short,
     "plural": plural,
+    "shell": shlex.quote,
     "stamp": stamp,
     "in_ms": in_ms,
 }

@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=8, help="samples a rank")
     parser.add_argument("--checkpoint-every", type=int, default=20)
+    parser.add_argument("--alike", action="store_true", help="the same samples on all ranks, as one seed would give")
     parser.add_argument("--step-sleep", type=float, default=0.0, help="seconds; to have time to watch")
     options = parser.parse_args()
 
@@ -68,6 +69,8 @@ def main() -> None:
     run = train.start(model, optimizer, scheduler, checkpoint_every=options.checkpoint_every, seed=1)
     for step in run.steps(options.steps):
         starts = run.sample_indices(len(data) - CONTEXT - 1, options.batch_size)
+        if options.alike:
+            starts = list(range(step, step + options.batch_size))
         batch = torch.stack([data[begin : begin + CONTEXT + 1] for begin in starts])
         logits = run.model(batch[:, :-1])
         loss = functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
@@ -75,7 +78,7 @@ def main() -> None:
         torch.autograd.backward(loss)
         optimizer.step()
         scheduler.step()
-        run.report(loss=loss)
+        run.report(loss=loss, tokens=batch[:, 1:].numel())
         if run.rank == 0:
             print(f"step {step + 1} loss {loss.item()!r}", flush=True)
         time.sleep(options.step_sleep)

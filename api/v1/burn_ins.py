@@ -14,7 +14,7 @@ from api.changes import Answer, Changing
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import Limit, NodeNamed, page_of, reading, require_id
+from api.reading import PRINTABLE, Limit, NodeNamed, page_of, reading, require_id
 from api.views import burn_in_view
 from muster import documents
 from muster.domain.errors import NotFoundError
@@ -31,7 +31,7 @@ from muster.wire.host import WireAnswer
 router = APIRouter()
 Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
-Named = Annotated[str | None, Query(max_length=128, pattern=r"^[!-~]+$")]
+Named = Annotated[str | None, Query(max_length=128, pattern=PRINTABLE)]
 
 
 class WantedBurnIn(StrictModel):

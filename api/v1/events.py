@@ -2,28 +2,35 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
+from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
 from api.permissions import requires
-from api.reading import After, Limit
+from api.reading import PRINTABLE, After, Limit, page_of, reading
 from api.refusals import refusing_also
-from api.streams import COMMENT, Broadcast, EventStream, Pulse, frame, sse, streaming
+from api.streams import COMMENT, Broadcast, EventStream, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
 from muster import documents
 from muster.db.models import Event
 from muster.db.repositories.events import events_after, newest_position, oldest_position
 from muster.domain.errors import CursorExpiredError
 from muster.domain.principals import Permission, Principal
+from muster.services import event_lists
+from muster.services.event_lists import EventFilter
 
 router = APIRouter(tags=["events"])
 _EXPIRING = refusing_also(CursorExpiredError)
 STREAM_PAGE: Final = 200
 WAIT_S: Final = 5.0
+
+
+def _word(description: str) -> Any:
+    return Query(min_length=1, max_length=256, pattern=PRINTABLE, description=description)
 
 
 @router.get("/events", dependencies=[_EXPIRING])
@@ -38,6 +45,35 @@ def list_events(
     return stretch_of([event_view(event) for event in found], after)
 
 
+@router.get("/events/newest")
+def newest_events(
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.EVENT_READ)],
+    kind: Annotated[str | None, _word("what its kind begins with: job., gpu.moved")] = None,
+    subject_id: Annotated[str | None, _word("the id of what it is about")] = None,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Limit = 50,
+) -> documents.EventPage:
+    """Newest first. A tenant sees its own; ``next_cursor`` is null on the last page."""
+    dependencies = dependencies_of(request)
+    filters = {"kind": kind, "subject_id": subject_id, "who": principal.tenant_id}
+    before = None
+    if cursor is not None:
+        before = int(read_cursor(dependencies.secret_key, filters, cursor, length=1)[0])
+    wanted = EventFilter(kind, subject_id)
+    found = reading(
+        dependencies.units,
+        principal,
+        event_lists.READ,
+        lambda unit: event_lists.list_events(unit, wanted, before=before, limit=limit + 1),
+    )
+
+    def behind(last: Event) -> str:
+        return make_cursor(dependencies.secret_key, filters, [str(last.position)])
+
+    return page_of(found, limit, event_view, behind)
+
+
 @router.get(
     "/events/stream",
     response_class=EventStream,
@@ -48,12 +84,11 @@ async def stream_events(
     request: Request,
     principal: Annotated[Principal, requires(Permission.EVENT_READ)],
     after: After | None = None,
-    last_event_id: Annotated[str | None, Header(max_length=32)] = None,
+    last_event_id: LastEventId = None,
 ) -> Response:
     """Server-sent events, ``id`` = position; ``Last-Event-ID`` or ``after`` resume, else it begins at the newest."""
     dependencies = dependencies_of(request)
-    if last_event_id is not None and last_event_id.isascii() and last_event_id.isdigit():
-        after = int(last_event_id)
+    after = position_in(last_event_id, after)
     if after is None:
         after = await run_in_threadpool(_newest, dependencies)
     await run_in_threadpool(_page, dependencies, principal, after, 1)

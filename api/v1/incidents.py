@@ -11,7 +11,7 @@ from api.changes import Answer, Changing
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import Limit, page_of, reading, require_id
+from api.reading import PRINTABLE, Limit, page_of, reading, require_id
 from api.views import time_of
 from muster import documents
 from muster.db.models import Incident
@@ -35,7 +35,7 @@ def list_incidents(
     state: Annotated[IncidentState | None, Query()] = None,
     kind: Annotated[list[IncidentKind] | None, Query(max_length=10)] = None,
     subject: Annotated[
-        str | None, Query(max_length=256, pattern=r"^[!-~]+$", description="the id of what it is about")
+        str | None, Query(max_length=256, pattern=PRINTABLE, description="the id of what it is about")
     ] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,

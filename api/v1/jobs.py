@@ -17,7 +17,7 @@ from api.dependencies import AppDependencies, dependencies_of
 from api.job_views import attempt_view, job_view, log_view
 from api.permissions import requires
 from api.reading import After, Limit, page_of, reading, require_id
-from api.streams import COMMENT, Pulse, frame, sse, streaming
+from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
 from muster import documents
 from muster.db.models import Job
@@ -192,14 +192,13 @@ async def job_logs(
     limit: Limit = 100,
     stream: Annotated[str | None, Query(pattern=r"^(launcher|[0-9]{1,7})$")] = None,
     attempt_id: Annotated[str | None, Query(max_length=64)] = None,
-    last_event_id: Annotated[str | None, Header(max_length=32)] = None,
+    last_event_id: LastEventId = None,
     *,
     follow: bool = False,
 ) -> Response:
     """Pieces of what the ranks print; ``follow=true`` streams them until the job has ended and all are delivered."""
     follower = _Follower(dependencies_of(request), principal, JobId(require_id("job", job_id)), stream, attempt_id)
-    if last_event_id is not None and last_event_id.isascii() and last_event_id.isdigit():
-        after = int(last_event_id)
+    after = position_in(last_event_id, after)
     first = await run_in_threadpool(follower.page, after, limit)
     if follow:
         return sse(follower.frames(after))

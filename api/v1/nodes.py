@@ -10,7 +10,7 @@ from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.node_views import node_detail_view, node_view
 from api.permissions import requires
-from api.reading import page_of, reading, require_node
+from api.reading import PRINTABLE, page_of, reading, require_node
 from muster import documents
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Contact
@@ -19,7 +19,7 @@ from muster.services.nodes import NodeFilter
 
 router = APIRouter(tags=["fleet"])
 Reader = Annotated[Principal, requires(Permission.NODE_READ)]
-Named = Annotated[str | None, Query(min_length=1, max_length=253, pattern=r"^[!-~]+$")]
+Named = Annotated[str | None, Query(min_length=1, max_length=253, pattern=PRINTABLE)]
 NODES_A_PAGE = 1000
 
 

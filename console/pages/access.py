@@ -127,4 +127,5 @@ def _role_in(fields: Mapping[str, str]) -> Role:
 
 
 def _tenant_in(fields: Mapping[str, str], viewer: Viewer) -> TenantId | None:
-    return viewer.principal.tenant_id or (TenantId(fields["tenant_id"]) if fields.get("tenant_id") else None)
+    """As the form says; a tenant's own where it says nothing. The service refuses another tenant's."""
+    return TenantId(fields["tenant_id"]) if fields.get("tenant_id") else viewer.principal.tenant_id

@@ -17,6 +17,7 @@ from muster.domain.repairs import RepairAction
 from muster.domain.states import Standing
 from muster.services import cordons, overrides
 from muster.services.burn_ins import orders
+from muster.services.gpu_details import require_there
 from muster.services.judgement import interventions
 
 router = APIRouter()
@@ -87,7 +88,7 @@ def cordon(request: Request, viewer: Keeper, fields: Form, uuid: Uuid) -> Respon
         viewer,
         fields,
         cordons.CREATE,
-        lambda unit: cordons.create(unit, gpu_uuid=GpuUuid(uuid), reason=reason),
+        lambda unit: cordons.create(unit, gpu_uuid=require_there(unit, GpuUuid(uuid)).uuid, reason=reason),
         back_to=BACK.format(uuid=uuid),
         done="Cordoned: nothing new is placed on it.",
     )

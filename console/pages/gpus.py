@@ -25,6 +25,7 @@ from muster.services import gpu_lists
 from muster.services.burn_ins.comparing import ComparedBurnIn, compare
 from muster.services.gpu_details import GpuDetail, detail_of
 from muster.services.gpu_lists import GpuFilter, ListedGpu
+from muster.services.node_names import names_of
 from muster.services.own_gpus import own_gpu, stays_on
 from muster.services.stories import READ, Story, stories
 from muster.services.telemetry.history import History, history_of
@@ -68,10 +69,11 @@ def list_page(
         node_id, slot = read_cursor(dependencies.secret_key, filters, cursor, length=2)
         after = (NodeId(node_id), int(slot))
 
-    def read(unit: UnitOfWork) -> Sequence[ListedGpu]:
-        return gpu_lists.list_gpus(unit, wanted, after=after, limit=A_PAGE + 1)
+    def read(unit: UnitOfWork) -> tuple[Sequence[ListedGpu], Mapping[NodeId, str]]:
+        found = gpu_lists.list_gpus(unit, wanted, after=after, limit=A_PAGE + 1)
+        return found, names_of(unit, {each.gpu.node_id for each in found})
 
-    found = reading(dependencies.units, viewer.principal, READ, read)
+    found, node_names = reading(dependencies.units, viewer.principal, READ, read)
     shown, next_cursor = found[:A_PAGE], None
     if len(found) > A_PAGE:
         last = shown[-1].gpu
@@ -82,6 +84,7 @@ def list_page(
         viewer,
         place="fleet",
         found=shown,
+        node_names=node_names,
         next_cursor=next_cursor,
         chosen=standings,
         model=model,
@@ -208,4 +211,5 @@ def history(request: Request, viewer: GpuReader, uuid: Uuid) -> Response:
         for each in detail.evidence
         if each.row.onset_at >= found.since
     ]
-    return JSONResponse({"series": series, "marks": marks})
+    until_ms = found.until.timestamp() * 1000
+    return JSONResponse({"series": series, "marks": marks, "range": [round(first_ms), round(until_ms)]})

@@ -22,6 +22,7 @@ from console.words import TONES
 from muster.db.models import Checkpoint, Event, LogChunk, TrainingRank
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import JobId
+from muster.domain.pace import pace_of
 from muster.domain.principals import Permission
 from muster.domain.states import TERMINAL_JOB_STATES
 from muster.services import jobs, training_views
@@ -36,6 +37,7 @@ RANKS_SHOWN: Final = 128
 ALL_ATTEMPTS: Final = 200
 POINTS: Final = 1_600
 CURVES: Final = 8
+PACES: Final = 240
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
 PARTS: Final = {"story": "parts/job_story.html", "tables": "parts/job_tables.html"}
 
@@ -100,6 +102,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "checkpoints": shown.checkpoints,
         "is_spoilt": is_spoilt,
         "ranks": shown.ranks[:RANKS_SHOWN],
+        "pace": pace_of([row.pace for row in shown.ranks[:RANKS_SHOWN]]),
         "has_more_ranks": len(shown.ranks) > RANKS_SHOWN,
         "events": shown.events,
         "streams": shown.streams,
@@ -117,7 +120,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
 
 @router.get("/jobs/{job_id}/training.json")
 def training(request: Request, viewer: JobReader, job_id: str) -> Response:
-    """Loss and step time over the steps of each attempt, and of each rank, for the page's charts."""
+    """Loss and step time over the steps of each attempt, and of each rank, and the pace, for the page's charts."""
     found_id = JobId(require_id("job", job_id))
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
@@ -125,6 +128,7 @@ def training(request: Request, viewer: JobReader, job_id: str) -> Response:
             jobs.get(unit, found_id),
             training_views.curves_of(unit, found_id, points=POINTS, attempts=CURVES),
             training_views.ranks_of(unit, found_id, limit=RANKS_SHOWN),
+            training_views.paces_of(unit, found_id, points=PACES),
             checkpoints_of(unit, found_id),
         )
 

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from api.dependencies import dependencies_of
-from api.reading import reading, require_id
-from api.streams import COMMENT, Pulse, frame, sse
+from api.reading import After, reading, require_id
+from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse
 from console.session import Viewer, sees
 from muster.db.models import LogChunk
 from muster.domain.errors import ValidationFailedError
@@ -88,13 +88,12 @@ async def follow(
     viewer: LogReader,
     job_id: str,
     log: Chosen = "",
-    after: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0,
-    last_event_id: Annotated[str | None, Header(max_length=32)] = None,
+    after: After = 0,
+    last_event_id: LastEventId = None,
 ) -> Response:
     """What is printed after position ``after``, until the job has ended and all is delivered."""
     found_id = JobId(require_id("job", job_id))
-    if last_event_id is not None and last_event_id.isascii() and last_event_id.isdigit():
-        after = min(int(last_event_id), 2**63 - 1)
+    after = position_in(last_event_id, after)
     follower = _Follower(dependencies_of(request).units, viewer.principal, found_id, filter_in(log))
     await run_in_threadpool(follower.page, after)  # what is refused is refused before the stream begins
     return sse(follower.frames(after))

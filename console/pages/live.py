@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
@@ -10,10 +10,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from api.dependencies import AppDependencies, dependencies_of
-from api.streams import COMMENT, Broadcast, Pulse, sse
+from api.reading import After
+from api.streams import COMMENT, Broadcast, LastEventId, Pulse, position_in, sse
 from console.session import Viewer, sees
 from muster.db.models import Event
-from muster.db.repositories.events import events_after, newest_position
+from muster.db.repositories.events import events_after
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter()
@@ -28,26 +29,42 @@ async def live(
     request: Request,
     viewer: Annotated[Viewer, sees(Permission.EVENT_READ)],
     about: Annotated[str, Query(max_length=2048)] = "",
+    after: After | None = None,
+    last_event_id: LastEventId = None,
 ) -> Response:
-    """``about``: ids or kinds' beginnings, by commas; empty: anything that the viewer may see."""
+    """``about``: ids or kinds' beginnings, by commas; empty: anything that the viewer may see.
+
+    ``after``: the position that the page is at least as new as: what came while the stream was being opened is told.
+    """
     wanted = tuple(part for part in about.split(",") if part)
-    return sse(_frames(dependencies_of(request), viewer.principal, wanted, request.app.state.broadcast))
+    newest = viewer.signed_in.events_position
+    begin = position_in(last_event_id, newest if after is None else after)
+    return sse(
+        _frames(dependencies_of(request), viewer.principal, wanted, request.app.state.broadcast, (begin, newest))
+    )
 
 
 async def _frames(
-    dependencies: AppDependencies, principal: Principal, wanted: tuple[str, ...], broadcast: Broadcast
+    dependencies: AppDependencies,
+    principal: Principal,
+    wanted: tuple[str, ...],
+    broadcast: Broadcast,
+    positions: tuple[int, int],
 ) -> AsyncIterator[bytes]:
+    """``positions``: what the page has seen, and what there was when its stream was opened."""
     pulse = Pulse(asyncio.get_running_loop().time)
-    after = await run_in_threadpool(_newest, dependencies)
+    after, newest = positions
     yield b": connected\n\n"
+    if after > newest or newest - after > PAGE:  # of a database that was set back, or away for long: all is read again
+        after = newest
+        yield _changed(after, [])
     while True:
         found = await run_in_threadpool(_page, dependencies, principal, after)
         if found:
             after = found[-1].position or after
             told = [event for event in found if _is_about(event, wanted)]
             if told:
-                data = json.dumps({"kinds": sorted({event.kind for event in told})}, separators=(",", ":"))
-                yield f"event: changed\ndata: {data}\n\n".encode()
+                yield _changed(after, told)
                 pulse.spoke()
             await asyncio.sleep(QUIET_S)
             continue
@@ -56,16 +73,16 @@ async def _frames(
         await broadcast.wait(WAIT_S)
 
 
+def _changed(position: int, told: Sequence[Event]) -> bytes:
+    data = json.dumps({"kinds": sorted({event.kind for event in told})}, separators=(",", ":"))
+    return f"event: changed\nid: {position}\ndata: {data}\n\n".encode()
+
+
 def _is_about(event: Event, wanted: tuple[str, ...]) -> bool:
     if not wanted:
         return True
     names = (event.subject_id, event.payload.get("job_id"), event.payload.get("node_id"), event.payload.get("gpu_uuid"))
     return any(one in names or event.kind.startswith(one) for one in wanted)
-
-
-def _newest(dependencies: AppDependencies) -> int:
-    with dependencies.units.read() as session:
-        return newest_position(session)
 
 
 def _page(dependencies: AppDependencies, principal: Principal, after: int) -> list[Event]:

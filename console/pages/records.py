@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading
+from console import job_words
 from console.actions import act, reason_in
 from console.forms import Form
 from console.paging import page_of, place_in
@@ -142,7 +143,16 @@ def events_page(
         place=lambda last: [str(last.position)],
     )
     template = "parts/events.html" if is_fragment(request) else "events.html"
-    return pages_of(request).page(request, template, viewer, place="events", page=page, kind=kind, subject=subject)
+    return pages_of(request).page(
+        request,
+        template,
+        viewer,
+        place="events",
+        page=page,
+        kind=filters["kind"],
+        subject=filters["subject"],
+        said_by=job_words.said_by,
+    )
 
 
 @router.get("/audit")

@@ -3,7 +3,7 @@
 //   <div data-charts="URL"></div>, the document there:
 //   {charts: [{title, unit, x: "step" | "time" | "rank", lines: [{name, points: [[x, y]], is_past}],
 //              marks: [{at, words, kind: "change" | "bad" | "saved", label}]}], refresh_s}
-//   or, of one GPU: {series: [{name, unit, points}], marks: [{at, words}]}, each series a chart over time.
+//   or, of one GPU: {series: [{name, unit, points}], marks: [{at, words}], range: [from, until]}, a chart each over time.
 //
 // Each chart has its numbers as a table too, for screen readers and for who copies them.
 "use strict";
@@ -19,8 +19,8 @@ const token = (name) => getComputedStyle(document.documentElement).getPropertyVa
 function chartsOf(answer) {
   if (answer.charts) return answer.charts;
   return (answer.series ?? []).map((one) => ({
-    title: one.name.charAt(0).toUpperCase() + one.name.slice(1), unit: one.unit ?? "", x: "time", lines: [{ name: one.name, points: one.points }],
-    marks: (answer.marks ?? []).map((mark) => ({ kind: "bad", ...mark })),
+    title: one.name.charAt(0).toUpperCase() + one.name.slice(1), unit: one.unit ?? "", x: "time", lines: [{ name: one.name, points: one.points }], range: answer.range,
+    marks: (answer.marks ?? []).map((mark) => ({ ...mark, kind: "bad", label: `✕ ${mark.words.split(":")[0]}` })),
   }));
 }
 
@@ -159,7 +159,7 @@ function optionOf(spec) {
     animation: false,
     useUTC: true,
     textStyle: { fontFamily: font },
-    grid: { left: 46, right: 14, top: lines.length > 1 ? 30 : 16, bottom: 24 },
+    grid: { left: 46, right: 26, top: lines.length > 1 ? 30 : 16, bottom: 24 },
     legend: lines.length > 1 ? { type: "scroll", top: 0, left: 40, right: 0, pageIconSize: 9, pageTextStyle: { color: ink }, itemHeight: 8, textStyle: { color: token("--ink-2"), fontSize: 11 }, itemWidth: 22 } : undefined,
     tooltip: {
       trigger: "axis", renderMode: "richText", confine: true, backgroundColor: token("--ink"), borderWidth: 0, padding: [6, 9],
@@ -167,7 +167,7 @@ function optionOf(spec) {
       formatter: (points) => tip(spec, points),
     },
     xAxis: {
-      type: isBars ? "category" : spec.x === "time" ? "time" : "value", min: isBars ? undefined : "dataMin", max: isBars ? undefined : "dataMax",
+      type: isBars ? "category" : spec.x === "time" ? "time" : "value", min: isBars ? undefined : spec.range?.[0] ?? "dataMin", max: isBars ? undefined : spec.range?.[1] ?? "dataMax",
       data: isBars ? lines[0]?.points.map((point) => point[0]) : undefined,
       axisLine: { lineStyle: { color: token("--line-strong") } }, splitLine: { show: false },
       axisLabel: { color: ink, fontSize: 11, hideOverlap: true },

@@ -47,20 +47,19 @@ function tellTimes() {
 }
 setInterval(tellTimes, 1000);
 
-// One click handler for what pages mark.
+// One click handler for what pages mark. Dialogs open and close by the browser itself, where it knows how.
+const knowsCommands = "commandForElement" in HTMLButtonElement.prototype;
 document.addEventListener("click", (event) => {
   const copy = event.target.closest("[data-copy]");
   if (copy) {
     navigator.clipboard.writeText(copy.dataset.copy).then(() => say("Copied"), () => say("The browser does not let this page copy"));
     return;
   }
-  const opens = event.target.closest("[data-opens]");
-  if (opens) {
-    document.getElementById(opens.dataset.opens).showModal();
-    return;
-  }
-  if (event.target.closest("[data-closes]")) {
-    event.target.closest("dialog").close();
+  const commands = event.target.closest("[commandfor]");
+  if (commands && !knowsCommands) {
+    const dialog = document.getElementById(commands.getAttribute("commandfor"));
+    if (commands.getAttribute("command") === "close") dialog.close();
+    else dialog.showModal();
     return;
   }
   const menu = event.target.closest("[data-menu]");
@@ -101,11 +100,55 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 });
 document.addEventListener("htmx:afterSettle", tellTimes);
 
+// A part that draws itself anew takes nothing out of a person's hands: no open dialog, no focus, no place in a list.
+const isInUse = (part) => part.matches("[data-live]") && part.querySelector("dialog[open]") !== null;
+const nameOf = (one) => one.getAttribute("href") ?? one.getAttribute("commandfor") ?? one.getAttribute("aria-label");
+let kept = null;
+
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (isInUse(event.detail.elt)) event.preventDefault();
+});
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const part = event.detail.target;
+  if (isInUse(part)) event.detail.shouldSwap = false;
+  const held = part.contains(document.activeElement) && document.activeElement !== part ? nameOf(document.activeElement) : null;
+  kept = { held, tops: [...part.querySelectorAll(".table-wrap--tall")].map((one) => one.scrollTop) };
+});
+document.addEventListener("htmx:afterSwap", (event) => {
+  const part = event.detail.target;
+  labelCells(part);
+  if (!kept) return;
+  [...part.querySelectorAll(".table-wrap--tall")].forEach((one, place) => { one.scrollTop = kept.tops[place] ?? 0; });
+  if (kept.held !== null) {
+    [...part.querySelectorAll("a, button, [tabindex]")].find((one) => nameOf(one) === kept.held)?.focus({ preventScroll: true });
+  }
+  kept = null;
+});
+document.addEventListener("close", (event) => {  // what changed meanwhile is asked for now
+  if (event.target.closest("[data-live]")) document.body.dispatchEvent(new Event("muster:changed"));
+}, true);
+
+// On a phone a table's rows stand as lists, each cell beside its column's name.
+function labelCells(within) {
+  for (const table of within.querySelectorAll(".table-wrap table:not(.jobs)")) {
+    const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
+    for (const row of table.tBodies[0]?.rows ?? []) {
+      [...row.cells].forEach((cell, place) => {
+        if (names[place]) cell.dataset.label = names[place];
+        cell.classList.toggle("is-blank", !cell.textContent.trim() && !cell.childElementCount);
+      });
+    }
+    table.classList.add("is-labelled");
+  }
+}
+labelCells(document);
+
 // One stream a page says when something that it shows has changed; its parts then ask again.
 const lively = [...document.querySelectorAll("[data-live]")];
 if (lively.length) {
   const about = [...new Set(lively.flatMap((part) => part.dataset.live.split(",")))].join(",");
-  const stream = new EventSource(`/console/live?about=${encodeURIComponent(about)}`);
+  const after = document.body.dataset.position;
+  const stream = new EventSource(`/console/live?about=${encodeURIComponent(about)}&after=${after}`);
   stream.addEventListener("changed", () => document.body.dispatchEvent(new Event("muster:changed")));
   addEventListener("pagehide", () => stream.close());
 }

@@ -6,6 +6,8 @@ const IS_CORDONED = 1, IS_LOST = 2;
 const SIZES = [40, 34, 28, 22, 18, 14, 11, 9, 7, 6, 5, 4];
 const ROOM_PX = 560;      // the height that the whole map should fit in, where it can
 const NODES_A_COLUMN = 16; // of a rack that has more, or of nodes without a rack
+const NAMED_NODES = 400;
+const MOST_LABEL_PX = 96;
 const LABELLED_PX = 22;    // from this size on a cell says its value, a node its name
 
 const GLYPHS = { HEALTHY: "dot", PROBATION: "half", UNPROVEN: "ring", SUSPECT: "triangle", QUARANTINED: "cross", REPAIR: "diamond", RETIRED: "dash" };
@@ -26,6 +28,8 @@ let cursor = -1;
 let colours = null;
 let heard = Date.now();
 let stream = null;
+let hasBeenOpen = false;
+let fault = "";
 
 // ---- what comes over the wire
 
@@ -50,21 +54,29 @@ function decode(buffer) {
 
 async function load() {
   const answer = await fetch(box.dataset.map, { headers: { Accept: "application/octet-stream" } });
-  if (!answer.ok) throw new Error(`the map came with ${answer.status}`);
+  if (!answer.ok) throw new Error(`status ${answer.status}`);
   fleet = decode(await answer.arrayBuffer());
   layOut();
   paintAll();
   tellLegend();
   tellCounts();
+  tellSize();
   follow();
   box.dataset.ready = String(fleet.count);
+}
+
+function start() {
+  load().then(() => { fault = ""; }, (reason) => {
+    fault = `the map did not come (${reason.message}): trying again`;
+    setTimeout(start, 3000);
+  }).then(tellAge);
 }
 
 function follow() {
   stream?.close();
   stream = new EventSource(`${box.dataset.mapStream}?mark=${encodeURIComponent(fleet.mark)}`);
-  stream.addEventListener("open", () => { heard = Date.now(); });
-  stream.addEventListener("anew", () => { stream.close(); load().catch(() => setTimeout(load, 3000)); });
+  stream.addEventListener("open", () => { heard = Date.now(); hasBeenOpen = true; tellAge(); });
+  stream.addEventListener("anew", () => { stream.close(); start(); });
   stream.addEventListener("cells", (event) => { heard = Date.now(); apply(JSON.parse(event.data)); });
 }
 
@@ -94,9 +106,16 @@ function blocks() {
   return found;
 }
 
-function measure(size, racks, width) {
-  const isLabelled = size >= LABELLED_PX;
-  const label = isLabelled ? 96 : 0;
+// Room for the longest name and a sign of contact; where nodes are so many that none is named, nobody asks.
+function labelPx() {
+  if (fleet.nodes.length > NAMED_NODES) return 0;
+  pen.font = nodeFont();
+  return Math.min(MOST_LABEL_PX, Math.ceil(Math.max(...fleet.nodes.map((node) => pen.measureText(`${node.name} ▲`).width)) + 10));
+}
+
+function measure(size, racks, width, named) {
+  const isLabelled = size >= LABELLED_PX && named > 0;
+  const label = isLabelled ? named : 0;
   const gap = isLabelled ? 18 : Math.max(3, Math.round(size * 0.8));
   const title = size >= 9 ? 16 : 0;
   let x = 0, y = 0, tallest = 0;
@@ -115,9 +134,10 @@ function measure(size, racks, width) {
 function layOut() {
   const racks = blocks();
   const width = Math.max(200, box.clientWidth - 2);
+  const named = labelPx();
   let found = null;
   for (const size of SIZES) {
-    found = measure(size, racks, width);
+    found = measure(size, racks, width, named);
     const isWide = found.spots.some(({ rack }) => found.label + Math.max(...rack.nodes.map((node) => node.size)) * size > width);
     if (found.height <= ROOM_PX && !isWide) break;
   }
@@ -143,6 +163,8 @@ function layOut() {
 
 // ---- colour, always beside a shape, a number or a letter
 
+const nodeFont = () => `500 12px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`;
+
 function readColours() {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(`--${name}`).trim();
@@ -154,7 +176,18 @@ function readColours() {
 
 function ramp(share, from, to) { // hue from one to the other, lightness by theme
   const hue = from + (to - from) * Math.min(1, Math.max(0, share));
-  return `hsl(${hue} ${colours.isDark ? "58% 52%" : "62% 42%"})`;
+  return colours.isDark ? painted(hue, 0.58, 0.52) : painted(hue, 0.62, 0.42);
+}
+
+// A colour and what is read on it, dark or light: equal lightness in HSL is not equally light.
+function painted(hue, saturation, lightness) {
+  const part = (n) => {
+    const k = (n + hue / 30) % 12;
+    const value = lightness - saturation * Math.min(lightness, 1 - lightness) * Math.max(-1, Math.min(k - 3, 9 - k, 1));
+    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  };
+  const luminance = 0.2126 * part(0) + 0.7152 * part(8) + 0.0722 * part(4);
+  return { fill: `hsl(${hue} ${saturation * 100}% ${lightness * 100}%)`, mark: luminance > 0.2 ? "#0f1015" : "#fff" };
 }
 
 function look(index) {
@@ -170,15 +203,17 @@ function look(index) {
     const number = cells.tenant[index];
     if (!number) return { fill: colours.sunken, mark: colours.ink3, text: "", edge: colours.line };
     const name = number === NONE ? "?" : fleet.tenants[number - 1];
-    return { fill: `hsl(${(number * 137.5) % 360} 45% ${colours.isDark ? 42 : 46}%)`, mark: "#fff", text: name.slice(0, 2), edge: "transparent" };
+    return { ...painted((number * 137.5) % 360, 0.45, colours.isDark ? 0.42 : 0.46), text: name.slice(0, 2), edge: "transparent" };
   }
   const value = cells[mode][index];
   if (value === NONE) return { fill: colours.sunken, mark: colours.ink3, text: "–", edge: colours.line };
-  const fill = mode === "score" ? ramp(value / 100, 355, 150)
-    : mode === "temperature" ? ramp((value - 30) / 60, 215, 5)
-    : `color-mix(in srgb, ${colours.accent} ${Math.round(10 + value * 0.9)}%, ${colours.sunken})`;
-  const isDim = mode === "utilisation" && value < 45;
-  return { fill, mark: isDim ? colours.ink : mode === "utilisation" && colours.isDark ? "#0f1015" : "#fff", text: String(value), edge: "transparent" };
+  if (mode === "utilisation") {
+    const fill = `color-mix(in srgb, ${colours.accent} ${Math.round(10 + value * 0.9)}%, ${colours.sunken})`;
+    const isFull = value >= 45;
+    return { fill, mark: !isFull ? colours.ink : colours.isDark ? "#0f1015" : "#fff", text: String(value), edge: "transparent" };
+  }
+  const colour = mode === "score" ? ramp(value / 100, 355, 150) : ramp((value - 30) / 60, 215, 5);
+  return { ...colour, text: String(value), edge: "transparent" };
 }
 
 function drawGlyph(glyph, x, y, size, colour, on = pen) {
@@ -238,7 +273,7 @@ function paintAll() {
     if (places.isLabelled) for (const node of rack.nodes) {
       const contact = fleet.contacts[node.contact];
       pen.fillStyle = contact === "LIVE" ? colours.ink : contact === "SILENT" ? colours.warn.full : colours.bad.full;
-      pen.font = `500 12px ${colours.sans}`;
+      pen.font = nodeFont();
       pen.fillText(contact === "LIVE" ? node.name : `${node.name} ${contact === "SILENT" ? "▲" : "✕"}`, x, node.y + places.size / 2, places.label - 8);
     }
   }
@@ -312,11 +347,19 @@ function tellCounts() {
   });
 }
 
-setInterval(() => {
+function tellSize() {
+  const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+  document.querySelector("[data-map-total]").textContent = `${plural(fleet.count, "GPU")} on ${plural(fleet.nodes.length, "node")}`;
+  box.querySelector(".empty")?.toggleAttribute("hidden", fleet.count > 0);
+}
+
+function tellAge() {
   const seconds = Math.round((Date.now() - heard) / 1000);
   const isOpen = stream?.readyState === EventSource.OPEN;
-  age.textContent = isOpen ? (seconds < 5 ? "live" : `live, nothing changed for ${seconds} s`) : "not connected: trying again";
-}, 1000);
+  age.textContent = fault || (isOpen ? (seconds < 5 ? "live" : `live, nothing changed for ${seconds} s`)
+    : hasBeenOpen ? "not connected: trying again" : "connecting");
+}
+setInterval(tellAge, 1000);
 
 // ---- pointer and keys
 
@@ -393,4 +436,4 @@ let resized;
 addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { if (fleet) { layOut(); paintAll(); } }, 120); });
 addEventListener("pagehide", () => stream?.close());
 
-load().catch((fault) => { age.textContent = `the map cannot be drawn: ${fault.message}`; });
+start();

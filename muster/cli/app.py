@@ -76,6 +76,11 @@ def run() -> int:
     except BrokenPipeError:
         close_quietly()
         return Exit.OK
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        close_quietly()  # as Typer ends a command whose reader went away, with 1
+        return Exit.OK
     except (Exception, KeyboardInterrupt) as fault:  # noqa: BLE001  # the command's edge
         return say_fault(fault)
     return result if isinstance(result, int) else Exit.OK

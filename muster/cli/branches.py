@@ -22,6 +22,14 @@ def _alone(room: str, words: str, panel: str, example: str) -> Branch:
 BRANCHES: Final = {
     "job": _group("jobs", "Jobs: submit, watch, cancel.", WORK),
     "reclaim": _group("reclaims", "Reclaims: GPUs taken back with notice, for whom and until when.", WORK),
+    "ckpt": _group("checkpoint_folders", "Checkpoints on a disk: which there are, and whether they are whole.", WORK),
+    "mfu": _alone(
+        "mfu:mfu",
+        "What share of its GPUs' peak a training run reaches.",
+        WORK,
+        "muster mfu --model H200 --tokens-per-s 13000 --params 7.5e9 --layers 32 --heads 32 --head-dim 128 "
+        "--sequence 8192",
+    ),
     "gpu": _group("gpus", "GPUs: what is known of each, and what to do about it.", FLEET),
     "node": _group("nodes", "Nodes: the GPU hosts.", FLEET),
     "cohort": _group("cohorts", "Cohorts: GPUs that may be mixed in one gang.", FLEET),

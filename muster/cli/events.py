@@ -1,8 +1,8 @@
 """``muster event``."""
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Annotated, Final
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -10,6 +10,9 @@ from muster.cli.exits import CommandError, Exit
 from muster.cli.output import AsJson, AsYaml, Wide, json_of, say, yaml_of
 from muster.cli.profile import open_client
 from muster.cli.tables import Document, paragraphs
+
+if TYPE_CHECKING:
+    from muster.client.rest import RestClient
 
 app = typer.Typer(help="Events: what happened, in order.", no_args_is_help=True)
 EXAMPLE: Final = "Example: `muster event list --kind gpu. --last 20 --follow`"
@@ -34,6 +37,9 @@ def list_events(
     if as_json and as_yaml:
         raise CommandError("--json and --yaml are two answers", "Leave out one of them.", Exit.USAGE)
 
+    if last is not None and after:
+        raise CommandError("--after and --last are two beginnings", "Leave out one of them.", Exit.USAGE)
+
     def is_wanted(event: Document) -> bool:
         return str(event["kind"]).startswith(kind or "") and about in {None, event["subject_id"]}
 
@@ -42,35 +48,35 @@ def list_events(
             say(line)
 
     try:
-        _tell_all(after, last, is_wanted, tell, follow=follow)
+        with open_client(as_operator=True) as client:
+            known = client.events(after=after) if last is None else _newest(client, last, kind, about)
+            position = _tell_all(known, after if last is None else None, is_wanted, tell)
+            if follow:
+                _tell_all(client.follow_events(after=position), position, is_wanted, tell)
     except KeyboardInterrupt:
         if not follow:
             raise
     return Exit.OK
 
 
+def _newest(client: "RestClient", last: int, kind: str | None, about: str | None) -> Iterable[Document]:
+    newest = client.newest_events(kind=kind, subject_id=about, limit=min(last, 200))
+    found: list[Document] = list(islice(newest, last))
+    return reversed(found)
+
+
 def _tell_all(
-    after: int,
-    last: int | None,
+    events: Iterable[Document],
+    position: int | None,
     is_wanted: Callable[[Document], bool],
     tell: Callable[[Document], None],
-    *,
-    follow: bool,
-) -> None:
-    position = after
-    with open_client(as_operator=True) as client:
-        event: Document
-        kept: deque[Document] = deque(maxlen=last)
-        for event in client.events(after=after):
-            position = event["position"]
-            if is_wanted(event):
-                kept.append(event) if last is not None else tell(event)
-        for event in kept:
+) -> int | None:
+    """Where to go on: behind the last of them, or at ``position``; None is what happens from now on."""
+    for event in events:
+        position = event["position"]
+        if is_wanted(event):
             tell(event)
-        if follow:
-            for event in client.follow_events(after=position):
-                if is_wanted(event):
-                    tell(event)
+    return position
 
 
 def _lines(event: Document, *, is_wide: bool, as_json: bool, as_yaml: bool) -> Iterator[str]:

@@ -14,6 +14,7 @@ from muster.cli.names import JobId, TenantOption, tenant_named
 from muster.cli.output import Done, DryRun, Listing, Page, age, changes, reads, until
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
+from muster.domain.pace import PARTS
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
 Reason = Annotated[str | None, typer.Option(help="Why; it stands in the job's timeline.")]
@@ -42,11 +43,27 @@ CHECKPOINTS: Final = (
     Column("WHY", lambda item: item["reason"], is_text=True),
     Column("MIB", lambda item: f"{(item['bytes'] or 0) / (1 << 20):.1f}", only_wide=True),
 )
+
+
+def _told(item: Document, name: str, form: str) -> str | None:
+    """Of the pace that a rank or step may have told, to a server that asks for it."""
+    value = (item.get("pace") or {}).get(name)
+    return None if value is None else form.format(value)
+
+
+def _part(part: str) -> Column:
+    return Column(f"{part.upper()} S", lambda item: _told(item, f"{part}_s", "{:.4f}"), only_wide=True)
+
+
 RANKS: Final = (
     Column("RANK", lambda item: item["rank"]),
     Column("STEP", lambda item: item["step"]),
     Column("LOSS", lambda item: _figure(item["loss"])),
     Column("STEP S", lambda item: _figure(item["step_s"])),
+    Column("TOKENS/S", lambda item: _told(item, "tokens_per_s", "{:,.0f}"), only_wide=True),
+    Column("MEM MIB", lambda item: _told(item, "memory_mib", "{:,.0f}"), only_wide=True),
+    Column("MFU", lambda item: _told(item, "mfu", "{:.1%}"), only_wide=True),
+    *map(_part, PARTS),
     Column("TOLD", lambda item: age(item["updated_at"])),
     Column("OUTCOME", lambda item: item["outcome"]),
     Column("NODE", lambda item: item["node_id"], only_wide=True),
@@ -55,6 +72,7 @@ STEPS: Final = (
     Column("STEP", lambda item: item["step"]),
     Column("LOSS", lambda item: item["loss"]),
     Column("STEP S", lambda item: _figure(item["step_s"])),
+    *map(_part, PARTS),
     Column("AT", lambda item: str(item["at"])[:19]),
     Column("ATTEMPT", lambda item: item["attempt_id"], only_wide=True),
 )

@@ -35,5 +35,5 @@ def set_quota(
 @reads(app, "list", example="muster tenant quota list acme")
 def list_quotas(tenant: TenantName) -> Listing:
     """A tenant's ceilings; a tier that is not listed has none."""
-    with open_client() as client:
+    with open_client(as_operator=True) as client:
         return Listing(client.quotas(tenant_named(client, tenant)), COLUMNS, "No ceilings are set.")

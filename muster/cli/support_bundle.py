@@ -132,9 +132,7 @@ def _asked(ask: "Callable[[RestClient], Any]") -> Any:
 
 
 def _newest_events(client: "RestClient") -> list[Any]:
-    from collections import deque
-
-    return list(deque(client.events(limit=200), maxlen=NUM_EVENTS))
+    return list(islice(client.newest_events(limit=200), NUM_EVENTS))[::-1]
 
 
 _ASKED: Final[dict[str, "Callable[[RestClient], Any]"]] = {

@@ -92,8 +92,34 @@ class CheckpointPage(Page):
     items: list[Checkpoint]
 
 
+class Pace(TypedDict):
+    """Where the time of the last ``num_steps`` steps went, each part the mean of a step, by a rank's own word.
+
+    ``checkpoint_s`` is what saving held up between steps. ``tokens_per_s``: this rank's share of the job's.
+    ``memory_mib``: the most that its tensors have held on the GPU; without one, what its process has in memory.
+    ``mfu`` and ``hfu`` are shares of 1, of its GPU's dense peak; null where the program did not say what a token costs.
+    """
+
+    num_steps: int
+    data_s: float
+    forward_s: float
+    backward_s: float
+    collective_s: float
+    optimizer_s: float
+    other_s: float
+    checkpoint_s: float
+    tokens_per_s: float | None
+    grad_norm: float | None
+    memory_mib: float | None
+    mfu: float | None
+    hfu: float | None
+
+
 class Rank(TypedDict):
-    """How far a rank is, by its own word."""
+    """How far a rank is, by its own word.
+
+    ``warnings``: code → message, of what its program most likely did not mean; the first rank tells them for all.
+    """
 
     attempt_id: str
     rank: int
@@ -103,6 +129,8 @@ class Rank(TypedDict):
     loss: float | None
     step_s: float | None
     outcome: str | None
+    pace: Pace | None
+    warnings: dict[str, str]
     updated_at: Moment
 
 
@@ -111,10 +139,13 @@ class RankPage(Page):
 
 
 class Step(TypedDict):
+    """``pace`` is told about once a second, of the steps since it was told before."""
+
     attempt_id: str
     step: int
     loss: float | None
     step_s: float | None
+    pace: Pace | None
     at: Moment
 
 

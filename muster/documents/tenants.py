@@ -134,3 +134,7 @@ class Event(TypedDict):
 
 class EventStretch(Stretch):
     items: list[Event]
+
+
+class EventPage(Page):
+    items: list[Event]

@@ -13,6 +13,13 @@ REFUSED_ENVIRONMENT: Final = frozenset(
     {"PATH", "BASH_ENV", "ENV", "IFS", "CUDA_VISIBLE_DEVICES", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT"}
 )
 """Names by which a program could reach past its sandbox, or which the supervisor itself sets."""
+TENANTS_OWN: Final = frozenset({"MUSTER_TRAIN_FAULTS", "MUSTER_TRAIN_FAULTS_SEED"})
+"""What a tenant may set of those of ours: faults on purpose, in its own program."""
+
+
+def _is_refused(name: str) -> bool:
+    is_taken = name in REFUSED_ENVIRONMENT or name.startswith(REFUSED_ENVIRONMENT_PREFIXES)
+    return is_taken and name not in TENANTS_OWN
 
 
 def _absolute(path: str) -> str:
@@ -50,9 +57,7 @@ class Program(StrictModel):
     @field_validator("env")
     @classmethod
     def _no_refused_names(cls, env: dict[str, str]) -> dict[str, str]:
-        refused = sorted(
-            key for key in env if key in REFUSED_ENVIRONMENT or key.startswith(REFUSED_ENVIRONMENT_PREFIXES)
-        )
+        refused = sorted(filter(_is_refused, env))
         if refused:
             raise ValueError(f"these names are set by Muster or refused for safety: {', '.join(refused)}")
         return env

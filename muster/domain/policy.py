@@ -5,23 +5,39 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 
 from muster.domain.health_policy import HealthPolicy
+from muster.domain.quantities import Days, Seconds
 from muster.domain.strict import Name, StrictModel
-
-Seconds = Annotated[float, Field(gt=0, le=31_536_000, strict=False)]
 
 
 class ContactPolicy(StrictModel):
     """When a host counts as silent and lost, and how long its leases hold."""
 
-    heartbeat_s: Seconds = 10.0
-    heartbeat_jitter_fraction: Annotated[float, Field(ge=0, le=0.5)] = 0.1
-    silent_after_s: Seconds = 30.0
-    lost_after_s: Seconds = 60.0
-    agent_lease_s: Seconds = 900.0
-    server_lease_extra_s: Seconds = 60.0
-    kill_grace_s: Seconds = 30.0
-    lease_margin_s: Seconds = 10.0
-    no_expiry_after_start_s: Seconds = 300.0
+    heartbeat_s: Seconds = Field(10.0, description="How often a host's worker sends a heartbeat.")
+    heartbeat_jitter_fraction: Annotated[float, Field(ge=0, le=0.5)] = Field(
+        0.1, description="Fraction of `heartbeat_s`. Not applied in this release: hosts beat at the interval itself."
+    )
+    silent_after_s: Seconds = Field(
+        30.0, description="Without a heartbeat for so long a node is SILENT: it gets nothing new."
+    )
+    lost_after_s: Seconds = Field(
+        60.0, description="Without a heartbeat for so long a node is LOST, and its attempts are."
+    )
+    agent_lease_s: Seconds = Field(
+        900.0,
+        description="How long a host without an answer lets its programs run, counted from the sending of its last "
+        "heartbeat that was answered. Then it ends them itself.",
+    )
+    server_lease_extra_s: Seconds = Field(
+        60.0, description="So much longer the control plane waits before it takes a lost attempt for ended."
+    )
+    kill_grace_s: Seconds = Field(30.0, description="How long a program that is past its lease may take to end.")
+    lease_margin_s: Seconds = Field(
+        10.0,
+        description="Beside `kill_grace_s`, for clocks and delays; both must fit into `server_lease_extra_s` (I13).",
+    )
+    no_expiry_after_start_s: Seconds = Field(
+        300.0, description="No lease ends so soon after the control plane takes heartbeats again."
+    )
 
     @property
     def server_lease_s(self) -> float:
@@ -29,6 +45,10 @@ class ContactPolicy(StrictModel):
 
     @model_validator(mode="after")
     def _leases_are_safe(self) -> Self:
+        """`kill_grace_s` + `lease_margin_s` ≤ `server_lease_extra_s`.
+
+        `heartbeat_s` < `silent_after_s` < `lost_after_s` < `agent_lease_s`.
+        """
         if self.kill_grace_s + self.lease_margin_s > self.server_lease_extra_s:
             raise ValueError("kill_grace_s + lease_margin_s must not exceed server_lease_extra_s (I13)")
         if not self.heartbeat_s < self.silent_after_s < self.lost_after_s < self.agent_lease_s:
@@ -39,81 +59,118 @@ class ContactPolicy(StrictModel):
 class DispatchPolicy(StrictModel):
     """Ring again, place again, and back off between attempts."""
 
-    ring_again_s: Seconds = 15.0
-    place_again_s: Seconds = 60.0
-    retry_backoff_s: Seconds = 30.0
-    retry_backoff_max_s: Seconds = 60.0
-    launch_failures_before_hold: Annotated[int, Field(ge=1, le=100)] = 5
-    stop_grace_s: Seconds = 30.0
+    ring_again_s: Seconds = Field(15.0, description="After that an attempt that no host has claimed is rung again.")
+    place_again_s: Seconds = Field(60.0, description="After that it ends as `launch_failed`; the job is placed anew.")
+    retry_backoff_s: Seconds = Field(
+        30.0, description="The pause before the next attempt after a failure; it doubles with each of the same kind."
+    )
+    retry_backoff_max_s: Seconds = Field(60.0, description="The longest such pause.")
+    launch_failures_before_hold: Annotated[int, Field(ge=1, le=100)] = Field(
+        5, description="After so many failed launches in a row a job is HELD."
+    )
+    stop_grace_s: Seconds = Field(
+        30.0, description="Between SIGTERM and SIGKILL, for a job that does not say its own `stop_grace_s`."
+    )
 
 
 class TierPolicy(StrictModel):
-    """One class of service. ``notice_s`` is None where a rule may never reclaim (I7).
+    """One class of service."""
 
-    ``min_run_s``: no attempt of the tier is reclaimed before it has run that long (I9).
-    """
-
-    priority: Annotated[int, Field(ge=0, le=1000)]
-    notice_s: Seconds | None = None
-    min_run_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = 1800.0
-    standings: tuple[str, ...] = Field(default=("HEALTHY",), strict=False)
+    priority: Annotated[int, Field(ge=0, le=1000)] = Field(
+        description="Higher is placed first, and may reclaim from reclaimable tiers below it."
+    )
+    notice_s: Seconds | None = Field(
+        None, description="The notice before GPUs are taken back. Null: no rule ever reclaims from this tier (I7)."
+    )
+    min_run_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
+        1800.0, description="No attempt is reclaimed before it has run that long (I9)."
+    )
+    standings: tuple[str, ...] = Field(
+        default=("HEALTHY",), strict=False, description="The standings of GPUs on which it may be placed."
+    )
 
 
 class ReclaimPolicy(StrictModel):
-    """How much reclaim may take (I9) and what an interrupted attempt is reckoned to lose.
+    """How much reclaim may take (I9), and what an interrupted attempt is reckoned to lose."""
 
-    In any ``window_s`` a tenant loses at most ``cap_fraction`` of its peak of GPUs in that window, or its smallest
-    running job where that is more. ``restart_cost_s``: seconds that each GPU of a victim loses beside its unsaved work.
-    """
-
-    cap_fraction: Annotated[float, Field(ge=0, le=1)] = 0.25
-    window_s: Seconds = 3600.0
-    restart_cost_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 120.0
+    cap_fraction: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.25,
+        description="In any `window_s` a tenant loses at most this fraction of its peak of GPUs in that window, or its "
+        "smallest running job where that is more.",
+    )
+    window_s: Seconds = Field(3600.0, description="The window of `cap_fraction`.")
+    restart_cost_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
+        120.0,
+        description="What each GPU of a victim is reckoned to lose beside its unsaved work. Victims are chosen by the "
+        "least sum.",
+    )
 
 
 class LimitPolicy(StrictModel):
-    """``joining_*``: requests to enrol and for a node's token, from one address, before which no key is asked for."""
+    """What one request, page, stream and address may take.
 
-    json_body_bytes: Annotated[int, Field(ge=1024, le=64 << 20)] = 1 << 20
-    json_depth: Annotated[int, Field(ge=4, le=256)] = 32
-    page_items: Annotated[int, Field(ge=1, le=1000)] = 200
-    log_bytes_per_stream: Annotated[int, Field(ge=4096, le=1 << 30)] = 8 << 20
-    idempotency_hours: Annotated[int, Field(ge=24, le=720)] = 24
-    joining_burst: Annotated[int, Field(ge=1, le=100_000)] = 120
-    joining_per_s: Annotated[float, Field(ge=0.01, le=10_000, strict=False)] = 4.0
+    `json_body_bytes`, `json_depth` and `joining_*` are read by an API process as it starts.
+    """
+
+    json_body_bytes: Annotated[int, Field(ge=1024, le=64 << 20)] = Field(
+        1 << 20, description="The largest JSON body that is read; a larger one is answered with 413."
+    )
+    json_depth: Annotated[int, Field(ge=4, le=256)] = Field(
+        32, description="Levels of nesting in a JSON body; a deeper one is refused."
+    )
+    page_items: Annotated[int, Field(ge=1, le=1000)] = Field(
+        200, description="Items of a page. Not applied in this release: each list names its own limit in OpenAPI."
+    )
+    log_bytes_per_stream: Annotated[int, Field(ge=4096, le=1 << 30)] = Field(
+        8 << 20, description="What is kept of each stream (stdout, stderr) of each rank of an attempt."
+    )
+    idempotency_hours: Annotated[int, Field(ge=24, le=720)] = Field(
+        24, description="For how long an idempotency key is known; a repetition within it has no second effect (I12)."
+    )
+    joining_burst: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        120, description="Requests to enrol and for a node's token that one address may send at once."
+    )
+    joining_per_s: Annotated[float, Field(ge=0.01, le=10_000, strict=False)] = Field(
+        4.0, description="Requests a second that it may send from then on; more are answered with 429."
+    )
 
 
 class RetentionPolicy(StrictModel):
     """How long what explains the past is kept. Jobs, attempts and the audit chain are kept for ever."""
 
-    events_days: Annotated[int, Field(ge=1, le=3650)] = 90
-    outbox_days: Annotated[int, Field(ge=1, le=3650)] = 7
-    logs_days: Annotated[int, Field(ge=1, le=3650)] = 30
-    telemetry_days: Annotated[int, Field(ge=1, le=3650)] = 30
+    events_days: Days = Field(90, description="Events.")
+    outbox_days: Days = Field(7, description="Messages that were sent or given up.")
+    logs_days: Days = Field(30, description="What the ranks of jobs printed.")
+    telemetry_days: Days = Field(30, description="Readings, gaps and judged signals. Evidence is kept.")
 
 
 class EvacuationPolicy(StrictModel):
-    """``grace_s``: for a checkpoint before a job leaves a bad GPU. ``correctness_grace_s``: where results are in doubt
-    there is nothing to save, only to end.
-    """
+    """How long a job has to leave a bad GPU, or a node that is drained."""
 
-    grace_s: Seconds = 120.0
-    correctness_grace_s: Seconds = 10.0
+    grace_s: Seconds = Field(120.0, description="For a checkpoint before it leaves.")
+    correctness_grace_s: Seconds = Field(
+        10.0, description="Where results are in doubt there is nothing to save, only to end."
+    )
 
 
 class TrainingPolicy(StrictModel):
-    """``good_after_steps``: healthy steps after which a verified checkpoint counts as good.
+    """Which checkpoints are good, kept, and never used again."""
 
-    ``taint_margin_s``: how long before a correctness fault was seen its effects may have begun.
-    ``hold_s``: how late a fault may be found; the newest checkpoint that is older than that is kept.
-    """
-
-    good_after_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 20
-    taint_margin_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
-    hold_s: Seconds = 600.0
+    good_after_steps: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        20, description="Steps after which a VERIFIED checkpoint is GOOD."
+    )
+    taint_margin_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
+        60.0,
+        description="How long before a correctness fault was seen its effects may have begun: checkpoints since then "
+        "are TAINTED.",
+    )
+    hold_s: Seconds = Field(
+        600.0, description="How late a fault may be found; the newest checkpoint that is older than that is kept."
+    )
 
     @model_validator(mode="after")
     def _one_from_before_a_fault_stays(self) -> Self:
+        """`taint_margin_s` < `hold_s`: a fault leaves a checkpoint from before it."""
         if self.hold_s <= self.taint_margin_s:
             raise ValueError("hold_s must exceed taint_margin_s, or a fault leaves no checkpoint from before it")
         return self
@@ -122,12 +179,14 @@ class TrainingPolicy(StrictModel):
 class SuspicionPolicy(StrictModel):
     """A program is suspected when its attempts end with one GPU-side symptom on so many disjoint sets of GPUs.
 
-    ``window_s``: within which they ended. A gang of thousands of GPUs loses some by the day through no program's fault:
-    who runs such gangs asks for more sets, or for a shorter window.
+    A gang of thousands of GPUs loses some by the day through no program's fault: who runs such gangs asks for more
+    sets, or for a shorter window.
     """
 
-    disjoint_sets: Annotated[int, Field(ge=2, le=6)] = 3
-    window_s: Seconds = 86_400.0
+    disjoint_sets: Annotated[int, Field(ge=2, le=6)] = Field(
+        3, description="After one symptom on so many sets of GPUs without one in common the job is HELD."
+    )
+    window_s: Seconds = Field(86_400.0, description="Within which those attempts ended.")
 
 
 def _default_tiers() -> dict[str, TierPolicy]:
@@ -139,9 +198,13 @@ def _default_tiers() -> dict[str, TierPolicy]:
 
 
 class Policy(StrictModel):
+    """The whole document. What it does not name has its default."""
+
     contact: ContactPolicy = Field(default_factory=ContactPolicy)
     dispatch: DispatchPolicy = Field(default_factory=DispatchPolicy)
-    tiers: dict[Name, TierPolicy] = Field(default_factory=_default_tiers, min_length=1)
+    tiers: dict[Name, TierPolicy] = Field(
+        default_factory=_default_tiers, min_length=1, description="Name of a tier → what it promises."
+    )
     reclaim: ReclaimPolicy = Field(default_factory=ReclaimPolicy)
     limits: LimitPolicy = Field(default_factory=LimitPolicy)
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)

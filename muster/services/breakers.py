@@ -15,7 +15,8 @@ from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.incidents import IncidentKind
 from muster.domain.principals import Permission
 from muster.services import incidents
-from muster.services.judgement.moves import fleet_counts
+from muster.services.judgement.moves import fleet_counts, lock_gpus
+from muster.services.judgement.placement_holds import held_gpus
 from muster.services.lives import to_ms, to_time
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -50,13 +51,14 @@ def list_breakers(unit: UnitOfWork) -> Sequence[BreakerView]:
 
 
 def close_scope(unit: UnitOfWork, name: str, scope: str, *, reason: str) -> BreakerView:
-    """Let rules act in ``scope`` again, up to a whole cap beyond what is out now.
+    """Let rules act in ``scope`` again, up to a whole cap beyond what is out now; what waited for it is judged at once.
 
     Raises:
         NotFoundError: there is no such breaker.
         ConflictError: the scope is not open.
     """
     unit.principal.require(Permission.GPU_WRITE)
+    waiting = lock_gpus(unit, held_gpus(unit))  # before the breaker, as the judge does
     row = unit.session.get(Breaker, name, with_for_update=True)
     if row is None:
         raise NotFoundError("there is no such breaker")
@@ -67,6 +69,8 @@ def close_scope(unit: UnitOfWork, name: str, scope: str, *, reason: str) -> Brea
     closed = breaker.close(state, scope, to_ms(unit.now))
     stored: dict[str, Any] = msgspec.to_builtins(closed)
     row.state = stored
+    for gpu in waiting:
+        gpu.judge_at = unit.now
     unit.emit("breaker.closed", "breaker", name, payload={"scope": scope, "reason": reason})
     unit.audit("breaker.close", "breaker", name, reason=reason, detail={"scope": scope})
     _close_incidents(unit, name, closed, reason)

@@ -72,9 +72,9 @@ def stand(
     return cordon
 
 
-def end(unit: UnitOfWork, cordon: Cordon, reason: str | None) -> None:
-    """One that stands does so no more. The caller holds it."""
-    cordon.released_at, cordon.released_by = unit.now, unit.principal.name
+def end(unit: UnitOfWork, cordon: Cordon, reason: str | None, *, at: datetime | None = None) -> None:
+    """One that stands does so no more, since ``at`` where it ended before now. The caller holds it."""
+    cordon.released_at, cordon.released_by = at or unit.now, unit.principal.name
     _tell(unit, cordon, "uncordoned", reason)
 
 

@@ -99,7 +99,7 @@ def detail_of(unit: UnitOfWork, uuid: GpuUuid) -> GpuDetail:
         node=session.get_one(Node, gpu.node_id),
         score=score_of(case, policy, now_ms),
         standing_since=moves[0].at if moves else None,
-        evidence=evidence_about_gpu(unit, uuid, limit=EVIDENCE_SHOWN),
+        evidence=_weighed_by(unit, case, limit=EVIDENCE_SHOWN),
         ways=[*_ways_out(gpu, overrides), *ways_of(case, now_ms, policy)],
         proposed=decide(case, now_ms, policy),
         overrides=overrides,
@@ -117,7 +117,7 @@ def moves_of(unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None 
         NotFoundError: there is no such GPU.
     """
     unit.principal.require(Permission.GPU_READ)
-    _require_there(unit, uuid)
+    require_there(unit, uuid)
     query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == uuid)
     if before is not None:
         query = query.where(GpuStandingChange.id < before)
@@ -129,20 +129,28 @@ def evidence_about_gpu(
 ) -> Sequence[WeighedEvidence]:
     """The newest first; ``before``: those older than that one. Raises ``NotFoundError``: there is no such GPU."""
     unit.principal.require(Permission.GPU_READ)
-    _, case = _gpu_and_case(unit, uuid)
+    return _weighed_by(unit, _gpu_and_case(unit, uuid)[1], limit=limit, before=before)
+
+
+def _weighed_by(
+    unit: UnitOfWork, case: GpuCase, *, limit: int, before: EvidenceId | None = None
+) -> Sequence[WeighedEvidence]:
     shares = dict(score_of(case, active_policy(unit.session).health, to_ms(unit.now)).shares)
-    query = select(EvidenceRow).where(EvidenceRow.gpu_uuid == uuid).order_by(EvidenceRow.id.desc()).limit(limit)
+    query = (
+        select(EvidenceRow).where(EvidenceRow.gpu_uuid == case.gpu_uuid).order_by(EvidenceRow.id.desc()).limit(limit)
+    )
     if before is not None:
         query = query.where(EvidenceRow.id < before)
     return [_weighed(row, shares.get(row.id, 0.0), proof_ms_of(case)) for row in unit.session.scalars(query)]
 
 
 def _gpu_and_case(unit: UnitOfWork, uuid: GpuUuid) -> tuple[Gpu, GpuCase]:
-    gpu = _require_there(unit, uuid)
+    gpu = require_there(unit, uuid)
     return gpu, cases_of(unit, [gpu])[uuid]
 
 
-def _require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
+def require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
+    """Raises ``NotFoundError``: there is no such GPU."""
     gpu = unit.session.get(Gpu, uuid)
     if gpu is None:
         raise NotFoundError("there is no such GPU")

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import select
 
 from muster.db.models import ApiKey, Node, Tenant
-from muster.db.repositories.keys import USE_RESOLUTION, key_by_prefix, note_use
+from muster.db.repositories.keys import BY_PREFIX, USE_RESOLUTION, note_use
 from muster.domain.errors import (
     ForbiddenError,
     NotFoundError,
@@ -144,8 +144,7 @@ def authenticate(units: UnitOfWorkFactory, text: str, *, address: str | None, re
     token = read_token(text)
     if token is None:
         raise UnauthenticatedError
-    with units.read() as session:
-        key = key_by_prefix(session, token.public)
+    key = next(iter(units.ask(BY_PREFIX, {"prefix": token.public})), None)
     now = units.clock()
     if key is None or not hmac.compare_digest(key.secret_sha256, token.digest):
         raise UnauthenticatedError

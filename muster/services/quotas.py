@@ -79,6 +79,7 @@ def _tell_of_holdings(unit: UnitOfWork, quota: Quota) -> None:
         return
     if opened:
         return
-    summary = f"{quota.tenant_id} holds {held} GPUs in the tier {quota.tier}; its quota is now {quota.ceiling_gpus}"
+    name = unit.session.get_one(Tenant, quota.tenant_id).name
+    summary = f"{name} holds {held} GPUs in the tier {quota.tier}; its quota is now {quota.ceiling_gpus}"
     payload = {"tenant_id": quota.tenant_id, "tier": quota.tier, "held": held, "ceiling_gpus": quota.ceiling_gpus}
     incidents.open_incident(unit, BELOW_HOLDINGS, "tenant", quota.tenant_id, summary, payload)

@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from muster.db.models import ApiKey, ConsoleSession, Person
+from muster.db.repositories.events import newest_position
 from muster.domain.errors import UnauthenticatedError
 from muster.domain.principals import Principal, Role, system_principal
 from muster.identity import new_id
@@ -31,12 +32,15 @@ _KEEPER: Final = system_principal("sessions")
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """Who is signed in. ``name`` as a page greets them."""
+    """Who is signed in. ``name`` as a page greets them. ``events_position``: the newest event's when this was asked;
+    what is read from now on is at least as new.
+    """
 
     session_id: str
     principal: Principal
     name: str
     expires_at: datetime
+    events_position: int
 
 
 def sign_in_by_password(units: UnitOfWorkFactory, name: str, password: str, *, address: str | None) -> Token:
@@ -80,10 +84,11 @@ def resume(units: UnitOfWorkFactory, text: str, *, address: str | None, request_
         if row is None or not hmac.compare_digest(row.secret_sha256, token.digest) or not _is_live(row, now):
             raise UnauthenticatedError
         principal, name = _holder_of(session, row, now)
+        position = newest_position(session)
     if now - row.last_seen_at > SEEN_RESOLUTION:
         _touch(units, row, now)
     principal = replace(principal, address=address, request_id=request_id)
-    return SignedIn(row.id, principal, name, row.expires_at)
+    return SignedIn(row.id, principal, name, row.expires_at, position)
 
 
 def sign_out(units: UnitOfWorkFactory, signed_in: SignedIn) -> None:

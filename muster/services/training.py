@@ -9,22 +9,21 @@ from typing import Any, Final
 
 import msgspec
 from sqlalchemy import select
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from muster.db.models import Attempt, Checkpoint, TrainingHost, TrainingRank, TrainingStep
+from muster.db.models import Attempt, Checkpoint, TrainingHost
 from muster.domain.errors import NotFoundError, StaleFenceError
 from muster.domain.ids import AttemptId, CheckpointId, JobId, NodeId
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
 from muster.domain.states import CheckpointStatus
 from muster.domain.strict import require_clean_document
-from muster.domain.thinned import Point, Thinned
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt
 from muster.services.lives import spec_of, to_time
 from muster.services.policies import active_policy
 from muster.services.reclaims.settling import hear_late_words
+from muster.services.training_progress import Progress
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.training import (
     AnyRankMessage,
@@ -34,11 +33,13 @@ from muster.wire.training import (
     CheckpointUnreadable,
     Hello,
     Outcome,
+    Pace,
     Resumed,
     StepDone,
     TrainAnswer,
     TrainBatch,
     TrainLine,
+    Warned,
 )
 
 TAKE: Final = declare_action("training.take")
@@ -84,13 +85,10 @@ class _Taker:
     def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> None:
         self._unit = unit
         self._loaded = loaded
-        self._node_id = node_id
         self._policy = policy
         shape = spec_of(loaded.job).shape
         self._num_ranks = shape.nodes * shape.num_ranks_per_node
-        self._ranks: dict[int, dict[str, Any]] = {}
-        self._steps: dict[int, dict[str, Any]] = {}
-        self._told: dict[int, list[Point]] = {}
+        self._progress = Progress(unit.session, loaded.attempt, node_id)
 
     def take(self, line: TrainLine) -> bool:
         """Whether the line fitted anything."""
@@ -102,18 +100,25 @@ class _Taker:
         at = to_time(line.at_ms)
         if line.rank is None or line.rank >= self._num_ranks:
             return False
-        if isinstance(message, Hello):
-            self._note_rank(line.rank, at, world_size=message.world_size)
-        elif isinstance(message, StepDone):
-            self._note_step(line.rank, message, at)
-        elif isinstance(message, Outcome):
-            self._note_outcome(line.rank, message, at)
-        elif isinstance(message, Resumed):
-            if line.rank == 0:
-                self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
-        else:
-            self._note_generation(message, at)
+        self._note(line.rank, message, at)
         return True
+
+    def _note(self, rank: int, message: AnyRankMessage, at: datetime) -> None:
+        match message:
+            case Hello():
+                self._progress.note_hello(rank, message, at)
+            case StepDone():
+                self._progress.note_step(rank, message, at)
+            case Pace():
+                self._progress.note_pace(rank, message, at)
+            case Outcome():
+                self._note_outcome(rank, message, at)
+            case Warned() if self._progress.note_warning(rank, message, at):
+                self._tell("attempt.warned", {"rank": rank, "code": message.code, "reason": message.message})
+            case Resumed() if rank == 0:
+                self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
+            case CheckpointDone() | CheckpointRejected() | CheckpointUnreadable() | CheckpointExpired():
+                self._note_generation(message, at)
 
     def _note_generation(
         self, message: CheckpointDone | CheckpointRejected | CheckpointUnreadable | CheckpointExpired, at: datetime
@@ -127,17 +132,8 @@ class _Taker:
         else:
             self._expire(message.generation)
 
-    def _note_rank(self, rank: int, at: datetime, **fields: object) -> None:
-        self._ranks.setdefault(rank, {}).update({**fields, "updated_at": at})
-
-    def _note_step(self, rank: int, message: StepDone, at: datetime) -> None:
-        self._note_rank(rank, at, step=message.step, loss=message.loss, step_s=message.step_s)
-        self._told.setdefault(rank, []).append((message.step, message.loss, message.step_s))
-        if rank == 0:
-            self._steps[message.step] = {"loss": message.loss, "step_s": message.step_s, "at": at}
-
     def _note_outcome(self, rank: int, message: Outcome, at: datetime) -> None:
-        self._note_rank(rank, at, outcome=message.exit)
+        self._progress.note_outcome(rank, message, at)
         if rank == 0:
             payload = {"exit": message.exit, "step": message.step, "message": message.message}
             self._tell("attempt.training_ended", payload)
@@ -211,33 +207,9 @@ class _Taker:
         self._unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
 
     def store(self) -> None:
-        attempt, session = self._loaded.attempt, self._unit.session
-        self._lengthen_histories()
-        for rank, fields in sorted(self._ranks.items()):
-            keys = {"attempt_id": attempt.id, "rank": rank}
-            row = {**keys, "tenant_id": attempt.tenant_id, "node_id": self._node_id, **fields}
-            upsert = insert(TrainingRank).values(row)
-            session.execute(upsert.on_conflict_do_update(index_elements=list(keys), set_=fields))
-        if not self._steps:
-            return
-        shared = {"attempt_id": attempt.id, "job_id": attempt.job_id, "tenant_id": attempt.tenant_id}
-        rows = [{**shared, "step": step, **fields} for step, fields in sorted(self._steps.items())]
-        session.execute(insert(TrainingStep).values(rows).on_conflict_do_nothing())
-        self._promote(max(self._steps))
-
-    def _lengthen_histories(self) -> None:
-        """Only where a point is kept: the longer a run, the more seldom, and the row stays small."""
-        if not self._told:
-            return
-        attempt_id = self._loaded.attempt.id
-        query = select(TrainingRank.rank, TrainingRank.history)
-        query = query.where(TrainingRank.attempt_id == attempt_id, TrainingRank.rank.in_(self._told))
-        known = {rank: history_in(stored) for rank, stored in self._unit.session.execute(query)}
-        for rank, told in self._told.items():
-            before = known.get(rank, Thinned())
-            after = before.with_points(told)
-            if after is not before:
-                self._ranks[rank]["history"] = {"stride": after.stride, "points": after.points}
+        self._progress.store()
+        if self._progress.newest_step is not None:
+            self._promote(self._progress.newest_step)
 
     def _promote(self, step: int) -> None:
         """Verified, and enough healthy steps after it: GOOD."""
@@ -249,13 +221,6 @@ class _Taker:
         )
         for row in self._unit.session.scalars(query).all():
             self._move(row, CheckpointStatus.GOOD)
-
-
-def history_in(stored: dict[str, Any] | None) -> Thinned:
-    """What a rank's row keeps of its steps."""
-    if stored is None:
-        return Thinned()
-    return Thinned(stored["stride"], tuple((step, loss, step_s) for step, loss, step_s in stored["points"]))
 
 
 def move_checkpoint(unit: UnitOfWork, row: Checkpoint, status: CheckpointStatus) -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, cast, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from muster.db.models import Attempt, Checkpoint, TrainingRank, TrainingStep
-from muster.domain.ids import JobId
+from muster.domain.ids import AttemptId, JobId
 from muster.services import jobs
 from muster.services.unit_of_work import UnitOfWork
 
@@ -64,26 +64,47 @@ def curves_of(unit: UnitOfWork, job_id: JobId, *, points: int, attempts: int) ->
     job = jobs.get(unit, job_id)
     newest = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(attempts)
     rows = list(reversed(unit.session.scalars(newest).all()))
-    own = TrainingStep.attempt_id
     curves = []
     for row in rows:
-        ends = select(func.min(TrainingStep.step), func.max(TrainingStep.step)).where(own == row.id)
-        first, last = unit.session.execute(ends).one()
-        if first is None:
-            continue
-        stride = max(-(-(last - first + 1) * len(rows) // points), 1)
-        series = func.generate_series(*(cast(each, BigInteger) for each in (first, last, stride)))
-        bucket = series.table_valued("step").render_derived(name="bucket")
-        nearest = (
-            select(TrainingStep.step)
-            .where(own == row.id, TrainingStep.step >= bucket.c.step, TrainingStep.step < bucket.c.step + stride)
-            .order_by(TrainingStep.step)
-            .limit(1)
-            .correlate_except(TrainingStep)
-            .scalar_subquery()
-        )
-        found = unit.session.scalars(select(nearest).select_from(bucket))
-        chosen = {step for step in found if step is not None}
-        query = select(TrainingStep).where(own == row.id, TrainingStep.step.in_(chosen | {last}))
-        curves.append(Curve(row.number, unit.session.scalars(query.order_by(TrainingStep.step)).all()))
+        steps = _thinned(unit, row.id, points=points // len(rows))
+        if steps:
+            curves.append(Curve(row.number, steps))
     return curves
+
+
+def paces_of(unit: UnitOfWork, job_id: JobId, *, points: int) -> Sequence[TrainingStep]:
+    """About ``points`` of the steps with a pace, of a visible job's newest attempt that spoke, the oldest first."""
+    job = jobs.get(unit, job_id)
+    has_steps = select(TrainingStep.step).where(TrainingStep.attempt_id == Attempt.id).exists()
+    newest = select(Attempt.id).where(Attempt.job_id == job.id, has_steps).order_by(Attempt.number.desc()).limit(1)
+    attempt_id = unit.session.scalar(newest)
+    if attempt_id is None:
+        return ()
+    return _thinned(unit, attempt_id, TrainingStep.pace.is_not(None), points=points)
+
+
+def _thinned(
+    unit: UnitOfWork, attempt_id: AttemptId, *conditions: ColumnElement[bool], points: int
+) -> Sequence[TrainingStep]:
+    """The steps of an attempt of which ``conditions`` hold, evenly over its length, and the last of them."""
+    wanted = (TrainingStep.attempt_id == attempt_id, *conditions)
+    first, last = unit.session.execute(
+        select(func.min(TrainingStep.step), func.max(TrainingStep.step)).where(*wanted)
+    ).one()
+    if first is None:
+        return ()
+    stride = max(-(-(last - first + 1) // max(points, 1)), 1)
+    series = func.generate_series(*(cast(each, BigInteger) for each in (first, last, stride)))
+    bucket = series.table_valued("step").render_derived(name="bucket")
+    nearest = (
+        select(TrainingStep.step)
+        .where(*wanted, TrainingStep.step >= bucket.c.step, TrainingStep.step < bucket.c.step + stride)
+        .order_by(TrainingStep.step)
+        .limit(1)
+        .correlate_except(TrainingStep)
+        .scalar_subquery()
+    )
+    found = unit.session.scalars(select(nearest).select_from(bucket))
+    chosen = {step for step in found if step is not None}
+    query = select(TrainingStep).where(TrainingStep.attempt_id == attempt_id, TrainingStep.step.in_(chosen | {last}))
+    return unit.session.scalars(query.order_by(TrainingStep.step)).all()

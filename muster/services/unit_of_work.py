@@ -2,14 +2,14 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Row, Select
 from sqlalchemy.orm import Session
 
 from muster.db.errors import ContentionError, translated_errors, translation_of
@@ -175,6 +175,12 @@ class UnitOfWorkFactory:
         return UnitOfWork(
             session, principal, action, now=self.clock(), new_id=self.new_id, dry_run=dry_run, quiet=quiet
         )
+
+    def ask(self, query: Select[Any], parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:
+        """The rows of one query alone: a snapshot by itself, in no transaction, for less than half of the price."""
+        with translated_errors(), self.engine.connect() as connection:
+            alone = connection.execution_options(isolation_level="AUTOCOMMIT")
+            return alone.execute(query, parameters).all()
 
     @contextmanager
     def read(self) -> Iterator[Session]:

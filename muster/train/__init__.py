@@ -16,25 +16,45 @@ What the launcher tells a rank stands in ``surroundings``, what ranks and superv
 codes: 0 done, 75 stopped with a checkpoint, 76 stopped without one, 93 never start this attempt again.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from muster.train.fences import StaleFenceError
 
 if TYPE_CHECKING:
-    from muster.train.run import Run, start
-    from muster.train.state import CoverageError
+    from muster.train.flops import Attention, ModelShape, Recompute, Work
+    from muster.train.meshes import mesh
+    from muster.train.run import Run
+    from muster.train.shards import CoverageError
+    from muster.train.starting import start
 
-__all__ = ["CoverageError", "Run", "StaleFenceError", "start"]
+__all__ = [
+    "Attention",
+    "CoverageError",
+    "ModelShape",
+    "Recompute",
+    "Run",
+    "StaleFenceError",
+    "Work",
+    "mesh",
+    "start",
+]
+
+
+_ROOMS = {
+    "Attention": "flops",
+    "CoverageError": "shards",
+    "ModelShape": "flops",
+    "Recompute": "flops",
+    "Run": "run",
+    "Work": "flops",
+    "mesh": "meshes",
+    "start": "starting",
+}
 
 
 def __getattr__(name: str) -> object:
     """What needs torch is imported when it is asked for: who only looks at checkpoints needs none."""
-    if name == "CoverageError":
-        from muster.train import state  # noqa: PLC0415
-
-        return state.CoverageError
-    if name in __all__:
-        from muster.train import run  # noqa: PLC0415
-
-        return getattr(run, name)
+    if name in _ROOMS:
+        return getattr(importlib.import_module(f"muster.train.{_ROOMS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

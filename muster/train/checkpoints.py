@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import time
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from muster.train.failpoints import failpoint
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
 from muster.train.manifest import FileRecord, Manifest, UnusableError
+from muster.train.saving import Saving
+from muster.train.shards import CoverageError
+from muster.train.staging import Staging
 from muster.train.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -24,6 +28,10 @@ if TYPE_CHECKING:
     from muster.train.state import Trained
     from muster.train.surroundings import Surroundings
     from muster.train.wire import Channel
+
+
+Part = dict[str, Any] | str | CoverageError
+"""A rank's part of the state, or why it has none to write."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,8 @@ class Checkpoints:
         self._channel = channel
         self._folder = folder
         self.longest_save_s = 0.0
+        self._staging = Staging()
+        self._saving: Saving | None = None
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
         if begun.stale:
             raise StaleFenceError(begun.stale)
@@ -72,36 +82,87 @@ class Checkpoints:
             StaleFenceError: a newer attempt has begun.
             CoverageError: the state could not be loaded again.
         """
-        if not is_last:
-            self._upkeep.settle()
         started = time.monotonic()
+        part = self._part(trained)
+        spent_s = time.monotonic() - started
+        return self._save(part, Generation(step, self._fence), (position, loss), spent_s, waits=not is_last)
+
+    def begin(self, trained: Trained, step: int, position: int, loss: float | None) -> None:
+        """Copy the state, which training waits for; write and commit the copy beside it. None may be under way."""
+        started = time.monotonic()
+        part = self._staged(self._part(trained))
+        spent_s = time.monotonic() - started
         generation = Generation(step, self._fence)
+        self._saving = Saving(step, partial(self._save, part, generation, (position, loss), spent_s, waits=True))
+
+    @property
+    def saving(self) -> Saving | None:
+        """What ``begin`` began, until ``result`` was asked for. All ranks have begun the same."""
+        return self._saving
+
+    def result(self) -> bool:
+        """Whether what is under way was committed. Waits for it, and raises as ``save`` does, on every rank."""
+        saving = self._saving
+        if saving is None:
+            return False
+        saving.wait()
+        self._saving = None
+        return saving.result()
+
+    def _part(self, trained: Trained) -> dict[str, Any] | CoverageError:
         try:
-            fault = self._write(trained, generation, (position, loss, started))
+            return state.part_of(trained, rank=self._ranks.rank, world_size=self._ranks.world_size)
+        except CoverageError as fault:
+            return fault
+
+    def _staged(self, part: dict[str, Any] | CoverageError) -> Part:
+        if isinstance(part, CoverageError):
+            return part
+        try:
+            return self._staging.copied(part)
+        except (MemoryError, torch.OutOfMemoryError) as fault:
+            return f"rank {self._ranks.rank}: no room for a copy of its part: {fault}"
+        except RuntimeError as fault:
+            return f"rank {self._ranks.rank}: its part could not be copied: {fault}"
+        except (TypeError, AttributeError, pickle.PicklingError) as fault:
+            return CoverageError(f"{state.ONLY_PLAIN}: {fault}")
+
+    def _save(
+        self, part: Part, generation: Generation, facts: tuple[int, float | None], spent_s: float, *, waits: bool
+    ) -> bool:
+        """``spent_s``: how long it has taken so far."""
+        if waits:
+            self._upkeep.settle()
+        started = time.monotonic() - spent_s
+        try:
+            fault = self._write(part, generation, (*facts, started))
         finally:
             if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
                 generations.abandon(self._folder, generation)
         self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
         if fault and self._ranks.rank == 0:
-            self._channel.say("checkpoint", step=step, generation=generation.name, status="failed", why=fault)
+            self._channel.say(
+                "checkpoint", step=generation.step, generation=generation.name, status="failed", why=fault
+            )
             _print(f"{generation.name} was not saved, training goes on: {fault}")
         return not fault
 
-    def _write(self, trained: Trained, generation: Generation, facts: tuple[int, float | None, float]) -> str:
+    def _write(self, part: Part, generation: Generation, facts: tuple[int, float | None, float]) -> str:
         """What went wrong, the same on all ranks; nothing where it was committed."""
-        fault = self._ranks.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
+        together = self._ranks.beside
+        fault = together.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
         if fault:
             return fault
         failpoint("save.before_files")
         files = []
-        for written in self._ranks.gather(self._write_own(trained, generation)):
-            if isinstance(written, state.CoverageError):
+        for written in together.gather(self._write_own(part, generation)):
+            if isinstance(written, CoverageError):
                 raise written
             if isinstance(written, str):
                 return written
             files.append(written)
         failpoint("save.before_commit")
-        fault, is_stale = self._ranks.from_first(
+        fault, is_stale = together.from_first(
             self._commit(generation, files, *facts) if self._ranks.rank == 0 else None
         )
         if is_stale:
@@ -115,18 +176,19 @@ class Checkpoints:
             return f"rank 0: {fault}"
         return ""
 
-    def _write_own(self, trained: Trained, generation: Generation) -> FileRecord | str | state.CoverageError:
-        rank, world_size = self._ranks.rank, self._ranks.world_size
+    def _write_own(self, part: Part, generation: Generation) -> FileRecord | str | CoverageError:
+        if not isinstance(part, dict):
+            return part
+        rank = self._ranks.rank
         try:
-            part = state.part_of(trained, rank=rank, world_size=world_size)
             failpoint("save.write")
             record = generations.write_part(self._folder, generation, rank, partial(state.dump, part))
             state.require_loadable(generations.partial_of(self._folder, generation) / record.name)
         except FileNotFoundError as fault:
             return f"rank {rank}: {fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)"
-        except OSError as fault:
+        except (OSError, RuntimeError, MemoryError) as fault:
             return f"rank {rank}: {fault}"
-        except state.CoverageError as fault:
+        except CoverageError as fault:
             return fault
         return record
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NAME = re.compile(r"step-(\d{1,18})/gen-(\d{1,20})")
+_STEP = re.compile(r"step-(\d{1,18})")
 _PARTIAL = re.compile(r"\.gen-(\d{1,20})\.partial")
 
 
@@ -136,6 +137,33 @@ def verify(folder: Path, generation: Generation) -> Manifest:
     for file in about.files:
         _compare(file, *_digest(folder / generation.name / file.name))
     return about
+
+
+def measured(folder: Path, generation: Generation) -> Manifest:
+    """The manifest, after each file was found there in its size. What is in it was not looked at: see ``verify``.
+
+    Raises:
+        UnusableError: a file is missing, or of another size.
+    """
+    about = read_manifest(folder, generation)
+    for file in about.files:
+        path = folder / generation.name / file.name
+        try:
+            size = path.stat().st_size
+        except OSError as fault:
+            raise _unreadable(path, fault) from fault
+        _compare(file, size, file.sha256)
+    return about
+
+
+def half_written(folder: Path) -> list[tuple[int, int]]:
+    """(step, fence) of what was never committed, the newest first; one of them may be in the making."""
+    found = []
+    for place in folder.glob("step-*/.gen-*.partial"):
+        step, fence = _STEP.fullmatch(place.parent.name), _PARTIAL.fullmatch(place.name)
+        if step is not None and fence is not None:
+            found.append((int(step[1]), int(fence[1])))
+    return sorted(found, reverse=True)
 
 
 def read_manifest(folder: Path, generation: Generation) -> Manifest:

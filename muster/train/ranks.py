@@ -10,28 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 
+from muster.train import meshes
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 T = TypeVar("T")
 
 
-class Ranks:
-    """Joins the default group where the program has not: NCCL for tensors on GPUs, gloo for those on the CPU.
+class Agreement:
+    """What all ranks do together over one group of their own; None where there is one rank."""
 
-    ``is_launched``: there is a group to join, be it of one. ``patience_s``: how long one rank may keep the others
-    waiting at a step or a save before they give up.
-    """
-
-    def __init__(self, rank: int, world_size: int, *, is_launched: bool, has_gpu: bool, patience_s: float) -> None:
+    def __init__(self, rank: int, world_size: int, group: dist.ProcessGroup | None) -> None:
         self.rank = rank
         self.world_size = world_size
-        self._owns_group = (is_launched or world_size > 1) and not dist.is_initialized()
-        self._group: dist.ProcessGroup | None = None
-        if self._owns_group:
-            dist.init_process_group("cpu:gloo,cuda:nccl" if has_gpu else "gloo")
-        if world_size > 1:
-            self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=patience_s))
+        self._group = group
 
     def max(self, values: Sequence[int]) -> list[int]:
         """Element by element, the same on every rank."""
@@ -58,19 +51,39 @@ class Ranks:
         found: T = holder[0]
         return found
 
+    def end(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            dist.destroy_process_group(group)
+
+
+class Ranks(Agreement):
+    """Joins the default group where the program has not. ``beside``: for a thread of each rank, while training goes on.
+
+    ``is_launched``: there is a group to join, be it of one. ``patience_s``: how long one rank may keep the others
+    waiting at a step or a save before they give up.
+    """
+
+    def __init__(self, rank: int, world_size: int, *, is_launched: bool, has_gpu: bool, patience_s: float) -> None:
+        if is_launched or world_size > 1:
+            meshes.join(has_gpu=has_gpu)
+        own, beside = None, None
+        if world_size > 1:
+            own, beside = (dist.new_group(backend="gloo", timeout=timedelta(seconds=patience_s)) for _ in range(2))
+        super().__init__(rank, world_size, own)
+        self.beside = Agreement(rank, world_size, beside)
+
     def leave(self) -> None:
         """After the last collective: together, so that no rank takes a group away that another still uses.
 
         The groups end here with their threads, not at exit: a thread of theirs that lets go of the last reference to
         a tensor while the interpreter shuts down aborts the process ("terminate called without an active exception").
         """
-        group, self._group = self._group, None
-        if group is None:
+        if self._group is None:
             return
         with contextlib.suppress(RuntimeError):  # another rank has died: then there is nobody to wait for
-            dist.all_reduce(torch.zeros(1), group=group)
-        dist.destroy_process_group(group)
-        del group
-        if self._owns_group:
-            dist.destroy_process_group()
+            self.max([0])
+        self.beside.end()
+        self.end()
+        meshes.leave()
         gc.collect()

@@ -2,102 +2,54 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import math
 import os
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
-from muster.train import state
-from muster.train.averaging import average_in_rank_order
+from muster.train.advice import Adviser
 from muster.train.checkpoints import Checkpoints
+from muster.train.determinism import average_in_rank_order
+from muster.train.faults import Faults
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
-from muster.train.orders import Orders
-from muster.train.ranks import Ranks
+from muster.train.meshes import clip_grad_norm, place_in
 from muster.train.samples import Samples
-from muster.train.state import Stateful, Trained
+from muster.train.shards import is_sharded
 from muster.train.surroundings import (
     EXIT_NEVER_RESTART,
     EXIT_STOPPED_WITH_CHECKPOINT,
     EXIT_STOPPED_WITHOUT,
-    Surroundings,
 )
-from muster.train.wire import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from types import TracebackType
+
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from muster.train.orders import Orders
+    from muster.train.pace import Pace
+    from muster.train.ranks import Ranks
+    from muster.train.saving import Saving
+    from muster.train.state import Trained
+    from muster.train.surroundings import Surroundings
+    from muster.train.wire import Channel
 
 _SAVE_MARGIN = 1.5
 _UNKNOWN_SAVE_S = 1.0
 _SHORTEST_SAVE_S = 0.2
 _MOST_SETTLING_S = 3600.0
 _LEAVING_S = 0.2
+_CRASH_PATIENCE_S = 10.0
 _MOST_STEPS_TO_RETRY = 64
-
-
-def start(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer | None = None,
-    scheduler: Stateful | None = None,
-    *,
-    extras: Mapping[str, Stateful] | None = None,
-    checkpoint_every: int = 100,
-    keep: int = 3,
-    seed: int = 0,
-    deterministic: bool = True,
-    data_parallel: bool = True,
-    patience_s: float = 1800.0,
-) -> Run:
-    """Join the other ranks, restore the newest checkpoint that verifies, and be ready for the next step.
-
-    ``checkpoint_every`` counts steps (0: only when the job stops); ``keep`` generations stay. ``deterministic`` asks
-    torch for repeatable kernels, and for one thread a rank on the CPU: then a resumed run equals an undisturbed one
-    bit for bit at the same number of ranks. ``data_parallel`` wraps the model in DDP where there are several ranks.
-    ``extras`` is whatever else has a state, such as a gradient scaler. ``patience_s``: how long one rank may keep the
-    others waiting.
-
-    Exits with 93 when a newer attempt of the job has begun.
-
-    Raises:
-        ValueError: a variable of the launcher that cannot be read.
-        CoverageError: the newest checkpoint is of another program.
-        OSError: the checkpoint folder cannot be written.
-    """
-    around = Surroundings.of()
-    channel = Channel(around.socket_path)
-    channel.say("hello", rank=around.rank, world_size=around.world_size, pid=os.getpid())
-    orders = Orders(channel, around.stop_notice_s)
-    orders.watch_signals()
-    has_gpu = any(parameter.is_cuda for parameter in model.parameters())
-    if deterministic:
-        _ask_for_determinism(has_gpu=has_gpu)
-    ranks = Ranks(
-        around.rank, around.world_size, is_launched=around.is_launched, has_gpu=has_gpu, patience_s=patience_s
-    )
-    state.seed_rank(seed, ranks.rank)
-    return Run(
-        (around, ranks, channel, orders),
-        Trained(model, optimizer, scheduler, extras or {}),
-        checkpoint_every=checkpoint_every,
-        keep=keep,
-        seed=seed,
-        data_parallel=data_parallel,
-        is_steady=deterministic and not has_gpu,
-    )
-
-
-def _ask_for_determinism(*, has_gpu: bool) -> None:
-    torch.use_deterministic_algorithms(mode=True, warn_only=True)
-    if has_gpu:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.backends.cudnn.benchmark = False
-    else:
-        torch.set_num_threads(1)
 
 
 class Run:
@@ -109,39 +61,49 @@ class Run:
         trained: Trained,
         *,
         checkpoint_every: int,
+        asynchronous: bool,
         keep: int,
         seed: int,
         data_parallel: bool,
+        data_mesh: DeviceMesh | None,
         is_steady: bool,
+        pace: Callable[..., Pace],
     ) -> None:
         around, self._ranks, self._channel, self._orders = joined
         self.step = 0
         self.rank = self._ranks.rank
         self.world_size = self._ranks.world_size
-        self.model = trained.model
-        inner = trained.model
+        place = (self.rank, self.world_size) if data_mesh is None else place_in(data_mesh)
+        self._samples = Samples(seed, *place)
+        self._pace = pace(ranks_per_replica=max(self.world_size // place[1], 1))
+        self.model = inner = trained.model
         if isinstance(inner, torch.nn.parallel.DistributedDataParallel):
             inner = inner.module
-        elif data_parallel and self.world_size > 1:
+        elif data_parallel and self.world_size > 1 and not any(map(is_sharded, inner.parameters())):
             self.model = torch.nn.parallel.DistributedDataParallel(inner)
             if is_steady:
-                average_in_rank_order(self.model)
+                average_in_rank_order(self.model, self._pace)
         self._trained = replace(trained, model=inner)
         self._every = checkpoint_every
-        self._samples = Samples(seed, self.rank, self.world_size)
+        self._is_asynchronous = asynchronous
+        self._pace.watch(self.model, trained.optimizer)
+        self._adviser = Adviser(self._ranks, self._channel, place)
         self._loss: float | None = None
         self._saved_step = -1
         self._num_failed_saves = 0
         self._retry_at = -1
         self._has_ended = False
+        self._faults = Faults(around, inner)
         self._next_hook, sys.excepthook = sys.excepthook, self._note_crash
+        atexit.register(self._wait_for_save)
         self._checkpoints: Checkpoints | None = None
         if around.checkpoint_dir is not None:
             try:
                 self._checkpoints = Checkpoints(around, self._ranks, self._channel, around.checkpoint_dir, keep=keep)
             except StaleFenceError as fault:
                 self._end("failed", EXIT_NEVER_RESTART, str(fault))
-        self._resume()
+        ranks_before = self._resume()
+        self._adviser.begin(self._trained.model, trained.optimizer, ranks_before=ranks_before)
 
     @property
     def stop_requested(self) -> bool:
@@ -155,18 +117,35 @@ class Run:
             self._agree(total, is_due=False)
         while self.step < total:
             started = time.monotonic()
+            self._pace.begin()
             self._loss = None
+            self._faults.meet(self.step)
             yield self.step
             self.step += 1
             self._samples.advance()
             step_s = round(time.monotonic() - started, 6)
+            self._pace.end()
             self._channel.say("step", step=self.step, loss=self._loss, step_s=step_s, samples=self._samples.position)
+            self._tell_pace()
+            self._adviser.after_first_step()
             self._agree(total, is_due=self._every > 0 and self.step % self._every == 0)
 
-    def report(self, *, loss: float | torch.Tensor) -> None:
-        """This step's loss; what is no finite number is reported as none."""
+    def report(
+        self, *, loss: float | torch.Tensor, tokens: int | None = None, grad_norm: float | torch.Tensor | None = None
+    ) -> None:
+        """This step's loss; what is no finite number is reported as none.
+
+        ``tokens``: those that this rank trained on in this step. ``grad_norm``: where not ``clip_grad_norm`` found it.
+        """
         value = float(loss.item() if isinstance(loss, torch.Tensor) else loss)
         self._loss = value if math.isfinite(value) else None
+        self._pace.note(tokens=tokens, grad_norm=grad_norm)
+
+    def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Scale the gradients to a norm over all ranks of at most ``max_norm``, in whatever layout. The norm before."""
+        norm = clip_grad_norm(self.model.parameters(), max_norm, norm_type)
+        self._pace.note(grad_norm=norm)
+        return norm
 
     def sample_indices(self, num_samples: int, batch_size: int) -> list[int]:
         """This rank's ``batch_size`` samples of this step: a pure function of seed, position and number of ranks."""
@@ -178,26 +157,36 @@ class Run:
         self._outcome("done", "" if is_kept else "the last checkpoint could not be saved")
         self._leave()
 
+    def _tell_pace(self, *, is_last: bool = False) -> None:
+        if said := self._pace.word(is_last=is_last):
+            self._channel.say("pace", step=self.step, **said)
+
     def _leave(self) -> None:
+        self._pace.leave()
+        self._adviser.leave()
         self.model = self._trained.model  # what wraps it holds the process group
         self._ranks.leave()
 
-    def _resume(self) -> None:
+    def _resume(self) -> int:
+        """Of how many ranks the checkpoint is; 0 where there is none."""
         about = None if self._checkpoints is None else self._checkpoints.load(self._trained)
         if about is None:
             self._channel.say("resumed", step=0, generation="")
-            return
+            return 0
         self.step = self._saved_step = about.step
         self._samples.position = about.position
         self._channel.say("resumed", step=self.step, generation=Generation(about.step, about.fence).name)
+        return about.world_size
 
     def _agree(self, total: int, *, is_due: bool) -> None:
         """Between steps, all ranks together: save if it is time or anyone was asked to, stop if anyone must."""
         orders = self._orders
         orders.listen()
-        must_stop, wants_checkpoint, minus_deadline = self._ranks.max(
-            [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms]
+        must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere = self._ranks.max(
+            [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms, self._is_saving]
         )
+        if not is_busy_anywhere:
+            self._settle_save()
         if must_stop and self.step < total:
             self._stop(-minus_deadline)
         if is_due or wants_checkpoint or self.step == self._retry_at:
@@ -207,37 +196,70 @@ class Run:
     def _stop(self, deadline_ms: int) -> None:
         """Save if the time left is enough for one, by the slowest rank's clock and experience, and leave."""
         why = self._orders.stop_reason or "another rank was told"
+        is_stuck = self._saving is not None and not self._saving.wait(_patience_s(deadline_ms))
         known_s = self._checkpoints.longest_save_s if self._checkpoints is not None else 0.0
         needed_s = max(known_s * _SAVE_MARGIN, _SHORTEST_SAVE_S) if known_s else _UNKNOWN_SAVE_S
         left_s = deadline_ms / 1000 - time.time()
-        (is_late,) = self._ranks.max([needed_s > left_s])
+        is_stuck_anywhere, is_late = self._ranks.max([is_stuck, needed_s > left_s])
+        if is_stuck_anywhere:
+            self._outcome("stopped_without", f"{why}; a save is still under way", within_s=0.0)
+            _leave_at_once(EXIT_STOPPED_WITHOUT)  # its thread uses the ranks' group, on one of them at least
+        self._settle_save()
         has_saved = self._saved_step == self.step or (self.step > 0 and not is_late and self._save(is_last=True))
-        left_s = min(max(0.0, deadline_ms / 1000 - time.time() - _LEAVING_S), _MOST_SETTLING_S)
         if has_saved:
-            self._end("stopped_with_checkpoint", EXIT_STOPPED_WITH_CHECKPOINT, why, within_s=left_s)
-        self._end("stopped_without", EXIT_STOPPED_WITHOUT, why, within_s=left_s)
+            self._end("stopped_with_checkpoint", EXIT_STOPPED_WITH_CHECKPOINT, why, within_s=_patience_s(deadline_ms))
+        self._end("stopped_without", EXIT_STOPPED_WITHOUT, why, within_s=_patience_s(deadline_ms))
 
     def _save(self, *, is_last: bool = False) -> bool:
+        """Whether it is saved, or is being saved."""
         if self._checkpoints is None:
             return False
+        self._settle_save()
         if self._saved_step == self.step:
             return True
+        position = self._samples.position
+        if self._is_asynchronous and not is_last:
+            self._retry_at = -1
+            self._checkpoints.begin(self._trained, self.step, position, self._loss)
+            return True
+        save = partial(self._checkpoints.save, self._trained, self.step, position, self._loss, is_last=is_last)
+        return self._settled(self.step, save)
+
+    def _settle_save(self) -> None:
+        """Wait for the save under way, and draw the consequences; on all ranks after one step."""
+        if self._checkpoints is not None and self._saving is not None:
+            self._settled(self._saving.step, self._checkpoints.result)
+
+    def _settled(self, step: int, result: Callable[[], bool]) -> bool:
         try:
-            position = self._samples.position
-            is_saved = self._checkpoints.save(self._trained, self.step, position, self._loss, is_last=is_last)
+            is_saved = result()
         except StaleFenceError as fault:
             self._end("failed", EXIT_NEVER_RESTART, str(fault))
         if is_saved:
-            self._saved_step, self._num_failed_saves, self._retry_at = self.step, 0, -1
+            self._saved_step, self._num_failed_saves, self._retry_at = step, 0, -1
         else:
             self._retry_at = self.step + min(2**self._num_failed_saves, _MOST_STEPS_TO_RETRY)
             self._num_failed_saves += 1
         return is_saved
 
+    @property
+    def _saving(self) -> Saving | None:
+        return None if self._checkpoints is None else self._checkpoints.saving
+
+    @property
+    def _is_saving(self) -> bool:
+        return self._saving is not None and self._saving.is_busy
+
+    def _wait_for_save(self) -> None:
+        """A program ends without ``finish``: what it began to save it keeps, unless other ranks are gone too."""
+        if self._saving is not None and not self._has_ended:
+            self._saving.wait()
+
     def _outcome(self, exit_word: str, message: str, *, within_s: float | None = None) -> None:
         self._has_ended = True
         if self._checkpoints is not None:
             self._checkpoints.settle(within_s)
+        self._tell_pace(is_last=True)
         dropped_lines = self._channel.dropped_lines
         self._channel.say("outcome", exit=exit_word, step=self.step, message=message, dropped_lines=dropped_lines)
         self._channel.close()
@@ -250,7 +272,23 @@ class Run:
     def _note_crash(self, kind: type[BaseException], fault: BaseException, traceback: TracebackType | None) -> None:
         """The program raises: the supervisor hears it before the process is gone."""
         if not self._has_ended:
+            if self._saving is not None:
+                self._saving.wait(_CRASH_PATIENCE_S)
             self._has_ended = True
             self._channel.say("outcome", exit="failed", step=self.step, message=f"{kind.__name__}: {fault}")
             self._channel.close()
         self._next_hook(kind, fault, traceback)
+        if self._is_saving:  # the interpreter may not end under a thread that writes
+            _leave_at_once(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def _patience_s(deadline_ms: int) -> float:
+    """How long may be waited for a disk, so that there is time to leave."""
+    return min(max(0.0, deadline_ms / 1000 - time.time() - _LEAVING_S), _MOST_SETTLING_S)

@@ -1,6 +1,7 @@
 """What must be equal for the next step to be the same: model, optimizer, scheduler, each rank's random numbers.
 
 What all ranks have alike (parameters, the optimizer's state) is cut into one part a rank, so that all write at once.
+What is sharded over them is written piece by piece, each once, and read into any other layout (see ``shards``).
 What is each rank's own (random numbers; buffers, such as the running means of a batch norm) is written by each: one
 name for all would silently restore one rank's everywhere.
 """
@@ -16,14 +17,18 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 
+from muster.train import shards
+from muster.train.shards import CoverageError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from muster.train.disk import HashingFile
+    from muster.train.shards import Piece
 
 
-_ONLY_PLAIN = "a state_dict holds more than tensors and plain values"
+ONLY_PLAIN = "a state_dict holds more than tensors and plain values"
 
 
 class Stateful(Protocol):
@@ -32,10 +37,6 @@ class Stateful(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any], /) -> object: ...
-
-
-class CoverageError(Exception):
-    """The parts of a checkpoint do not make up the whole state."""
 
 
 @dataclass
@@ -52,13 +53,21 @@ def part_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
     """This rank's part: the tensors are those of training itself, to be written before it goes on.
 
     Raises:
-        CoverageError: there are parameters of which each rank has a piece.
+        CoverageError: it holds something that cannot be saved.
     """
     alike, own = _divided(trained.model)
-    part: dict[str, Any] = {"model": _share(alike, rank, world_size), "own": own, "rng": random_state()}
+    plain, pieces = _apart(alike)
+    part: dict[str, Any] = {
+        "model": _share(plain, rank, world_size),
+        "model_pieces": pieces,
+        "own": own,
+        "rng": random_state(),
+    }
     if trained.optimizer is not None:
         state = trained.optimizer.state_dict()
-        part["optimizer"] = {"state": _share(state["state"], rank, world_size)}
+        apart = {key: _apart(values) for key, values in state["state"].items()}
+        shared = _share({key: plain for key, (plain, _) in apart.items()}, rank, world_size)
+        part["optimizer"] = {"state": shared, "pieces": {key: pieces for key, (_, pieces) in apart.items() if pieces}}
         if rank == 0:
             part["optimizer"]["param_groups"] = state["param_groups"]
     if rank == 0:
@@ -78,7 +87,7 @@ def dump(part: dict[str, Any], file: HashingFile) -> None:
     try:
         torch.save(part, cast("IO[bytes]", file))
     except (pickle.PicklingError, AttributeError, TypeError) as fault:
-        raise CoverageError(f"{_ONLY_PLAIN}: {fault}") from fault
+        raise CoverageError(f"{ONLY_PLAIN}: {fault}") from fault
     except RuntimeError as fault:  # torch's writer hides a full disk behind a complaint of its own
         raise file.fault or fault from fault
     finally:
@@ -100,7 +109,7 @@ def _load(buffer: IO[bytes], device: str) -> dict[str, Any]:
     try:
         part: dict[str, Any] = torch.load(buffer, map_location=device, weights_only=True)
     except pickle.UnpicklingError as fault:
-        raise CoverageError(f"{_ONLY_PLAIN}: {fault}") from fault
+        raise CoverageError(f"{ONLY_PLAIN}: {fault}") from fault
     return part
 
 
@@ -108,11 +117,15 @@ def _divided(model: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
     """What all ranks have alike, and what is this rank's own."""
     names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     whole = model.state_dict()
-    sharded = [name for name, value in whole.items() if hasattr(value, "device_mesh")]
-    if sharded:
-        raise CoverageError(f"{sharded[0]} is sharded across ranks; only replicated parameters are supported")
-    alike = {name: value for name, value in whole.items() if name in names}
-    return alike, {name: value for name, value in whole.items() if name not in names}
+    alike = {name: value for name, value in whole.items() if name in names or shards.is_sharded(value)}
+    return alike, {name: value for name, value in whole.items() if name not in alike}
+
+
+def _apart(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Piece]]:
+    """What each rank has whole, and this rank's pieces of what is sharded."""
+    plain = {name: value for name, value in values.items() if not shards.is_sharded(value)}
+    pieces = {name: shards.piece_of(value) for name, value in values.items() if name not in plain}
+    return plain, {name: piece for name, piece in pieces.items() if piece is not None}
 
 
 def _stateful(trained: Trained) -> dict[str, Stateful]:
@@ -146,10 +159,10 @@ def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int) -> boo
     """
     is_known = rank < len(loaded)
     own = loaded[rank if is_known else 0]
-    weights = {key: value for part in loaded for key, value in part["model"].items()}
     try:
+        weights = _weights(loaded, trained.model)
         trained.model.load_state_dict({**weights, **own["own"]}, strict=True)
-    except RuntimeError as fault:
+    except (RuntimeError, CoverageError) as fault:
         raise CoverageError(f"the model differs from the one that was saved: {fault}") from fault
     if trained.optimizer is not None:
         _restore_optimizer(loaded, trained.optimizer)
@@ -165,11 +178,53 @@ def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int) -> boo
 def _restore_optimizer(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> None:
     if any("optimizer" not in part for part in loaded):
         raise CoverageError("no optimizer was saved")
-    state = {key: value for part in loaded for key, value in part["optimizer"]["state"].items()}
+    state = _optimizer_state(loaded, optimizer)
     try:
         optimizer.load_state_dict({"state": state, "param_groups": loaded[0]["optimizer"]["param_groups"]})
     except (ValueError, KeyError) as fault:
         raise CoverageError(f"the optimizer differs from the one that was saved: {fault}") from fault
+
+
+def _weights(loaded: list[dict[str, Any]], model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """By name, each laid out as the model's own. What the model has not is left for it to refuse."""
+    saved = _gathered([(part["model"], part.get("model_pieces", {})) for part in loaded])
+    here = model.state_dict()
+    return {name: shards.like(here.get(name, pieces[0]["values"]), pieces, name) for name, pieces in saved.items()}
+
+
+def _gathered(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, Piece]]]) -> dict[str, list[Piece]]:
+    """Of each tensor by name its pieces in all ranks' parts, in their order."""
+    found: dict[str, list[Piece]] = {}
+    for plain, pieces in parts:
+        for name, value in plain.items():
+            if isinstance(value, torch.Tensor):
+                found.setdefault(name, []).append(shards.whole(value))
+        for name, piece in pieces.items():
+            found.setdefault(name, []).append(piece)
+    return found
+
+
+def _optimizer_state(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
+    """Of each parameter by its number."""
+    parameters = dict(enumerate(parameter for group in optimizer.param_groups for parameter in group["params"]))
+    parts = [(part["optimizer"]["state"], part["optimizer"].get("pieces", {})) for part in loaded]
+    keys = {key for rooms in parts for room in rooms for key in room}
+    return {
+        key: _state_of(parameters.get(key), [(plain.get(key, {}), pieces.get(key, {})) for plain, pieces in parts], key)
+        for key in sorted(keys)
+    }
+
+
+def _state_of(
+    parameter: torch.Tensor | None, parts: Sequence[tuple[Mapping[str, Any], Mapping[str, Piece]]], key: int
+) -> dict[str, Any]:
+    """What has the parameter's shape is laid out as the parameter is; all else stays as it was saved."""
+    found = {name: value for plain, _ in parts for name, value in plain.items()}
+    for name, pieces in _gathered(parts).items():
+        is_alike = parameter is not None and list(parameter.shape) == pieces[0]["shape"]
+        template = parameter if is_alike else pieces[0]["values"]
+        found[name] = shards.like(template, pieces, f"{name} of parameter {key}")
+    return found
 
 
 def random_state() -> dict[str, Any]:

@@ -57,9 +57,9 @@ class Upkeep:
 
     def settle(self, within_s: float | None = None) -> None:
         """Wait for the verification under way, so long as there is time."""
-        if self._verifying is not None:
-            self._verifying.join(within_s)
-            self._verifying = None
+        verifying, self._verifying = self._verifying, None  # two threads may ask
+        if verifying is not None:
+            verifying.join(within_s)
 
     def _verify(self, generation: Generation) -> None:
         try:

@@ -6,11 +6,13 @@
 |---|---|
 | ``hello`` | rank, world_size, pid; always the first line |
 | ``step`` | step (how many are done), loss (null where it was no finite number), step_s, samples (seen by all ranks) |
+| ``pace`` | step, num_steps and means over so many: a second for each part of ``pace``; tokens_per_s, grad_norm, memory_mib, mfu, hfu or null; at most once a second |
 | ``checkpoint`` | step, generation, status ``committed``: bytes, seconds, at_unix_ms, manifest_sha256; ``verified``: all was read back equal; ``failed``: why |
 | ``checkpoint_rejected`` | generation, why: it is not as it was saved, and nobody may use it |
 | ``checkpoint_unreadable`` | generation, why: this host could not read it now; it may be whole |
 | ``checkpoint_expired`` | generation: removed, since newer ones are whole |
 | ``resumed`` | step, generation (empty: from the start) |
+| ``warning`` | code, message: what the program most likely did not mean (``advice``) |
 | ``outcome`` | exit ``done``, ``stopped_with_checkpoint``, ``stopped_without`` or ``failed``, step, message, dropped_lines |
 
 | in | fields |
@@ -31,7 +33,7 @@ import time
 
 MOST_WAITING_BYTES = 1 << 20
 MOST_STEPS_BYTES = MOST_WAITING_BYTES // 2
-"""Steps may fill half of what waits: checkpoints and the outcome still find room."""
+"""Steps and their pace may fill half of what waits: checkpoints and the outcome still find room."""
 LONGEST_TEXT = 500
 _LAST_WORDS_S = 2.0
 _CONNECT_S = 1.0
@@ -54,7 +56,7 @@ class Channel:
         """Sent at once or kept for later; dropped and counted when too much waits."""
         cut = {name: value[:LONGEST_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
         line = json.dumps({"type": kind, **cut}).encode() + b"\n"
-        most = MOST_STEPS_BYTES if kind == "step" else MOST_WAITING_BYTES
+        most = MOST_STEPS_BYTES if kind in {"step", "pace"} else MOST_WAITING_BYTES
         with self._lock:
             self._flush()
             if self._socket is None or len(self._waiting) + len(line) > most:

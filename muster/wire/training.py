@@ -35,6 +35,31 @@ class StepDone(RankMessage, frozen=True, kw_only=True, tag="step"):
     step_s: Number | None = None
 
 
+Seconds = Annotated[float, Meta(ge=0, le=1e300)]
+
+
+class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
+    """Where the time of the last ``num_steps`` steps went, each part a mean per step: see ``muster.train.pace``.
+
+    ``tokens_per_s``: of this rank's share of the work. ``memory_mib``: the most on its GPU, or in the process.
+    """
+
+    step: Step
+    num_steps: Annotated[int, Meta(ge=1, lt=1 << 53)]
+    data_s: Seconds
+    forward_s: Seconds
+    backward_s: Seconds
+    collective_s: Seconds
+    optimizer_s: Seconds
+    other_s: Seconds
+    checkpoint_s: Seconds
+    tokens_per_s: Seconds | None = None
+    grad_norm: Number | None = None
+    memory_mib: Seconds | None = None
+    mfu: Seconds | None = None
+    hfu: Seconds | None = None
+
+
 class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
     """``verified``: every file was read back equal after the commit."""
 
@@ -73,6 +98,13 @@ class Resumed(RankMessage, frozen=True, kw_only=True, tag="resumed"):
     generation: Text = ""
 
 
+class Warned(RankMessage, frozen=True, kw_only=True, tag="warning"):
+    """What the program most likely did not mean; it is told of a job and stops nothing."""
+
+    code: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+    message: Text
+
+
 class Outcome(RankMessage, frozen=True, kw_only=True, tag="outcome"):
     exit: Annotated[str, Meta(pattern=r"^(done|stopped_with_checkpoint|stopped_without|failed)$")]
     step: Step = 0
@@ -82,11 +114,13 @@ class Outcome(RankMessage, frozen=True, kw_only=True, tag="outcome"):
 AnyRankMessage = (
     Hello
     | StepDone
+    | Pace
     | CheckpointDone
     | CheckpointRejected
     | CheckpointUnreadable
     | CheckpointExpired
     | Resumed
+    | Warned
     | Outcome
 )
 

@@ -28,9 +28,12 @@ FOCUSED: Final = """() => {
   const words = at.ariaLabel || at.labels?.[0]?.innerText || at.innerText || at.textContent || at.title || at.name;
   return { words: (words || "").replace(/\\s+/g, " ").trim(), isSeen: before && isDrawn };
 }"""
-# Whatever reaches beyond the page's right edge, by itself or by what flows out of it; nothing where the page fits.
+# Whatever reaches beyond the page's right edge, by itself or by what flows out of it, and tables of which a part is
+# seen by scrolling alone; nothing where the page fits.
 TOO_WIDE: Final = """() => {
   const room = document.documentElement.clientWidth;
+  const cut = [...document.querySelectorAll(".table-wrap")].filter((one) => one.scrollWidth > one.clientWidth + 1);
+  if (cut.length) return cut.map((one) => `a table of ${one.scrollWidth} px in ${one.clientWidth} px`);
   if (document.scrollingElement.scrollWidth <= room) return [];
   const flowsOut = (one) => getComputedStyle(one).overflowX === "visible" ? one.scrollWidth : 0;
   return [`${document.scrollingElement.scrollWidth} px`, ...[...document.querySelectorAll("body *")]
@@ -50,17 +53,18 @@ class Look:
         return f"{self.theme}-{self.width_px}"
 
 
-LOOKS: Final = tuple(Look(theme, width) for width in HEIGHTS for theme in ("light", "dark"))
-DEFAULT: Final = LOOKS[0]
+THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
+DEFAULT: Final = Look("light", 1280)
 
 
 class Browsing:
     """One signed-in (or unknown) person with one page. ``label`` names the screenshots."""
 
-    def __init__(self, page: Page, watch: Watch, label: str) -> None:
+    def __init__(self, page: Page, watch: Watch, label: str, *, scripts: bool = True) -> None:
         self.page = page
         self.watch = watch
         self._label = label
+        self._scripts = scripts
         self._look = DEFAULT
         page.set_default_timeout(PATIENCE_MS)
         self.look(DEFAULT)
@@ -77,7 +81,8 @@ class Browsing:
             answer = self.page.goto(f"{self.watch.base_url}{path}")
             assert answer is not None
             assert answer.status == status, f"{path} answered {answer.status}"
-            self.page.evaluate("document.fonts.ready.then(() => true)")
+            if self._scripts:
+                self.page.evaluate("document.fonts.ready.then(() => true)")
         if ready is not None:
             self.page.locator(ready).first.wait_for()
 
@@ -113,11 +118,13 @@ class Browsing:
     def inspect_in_each_look(
         self, path: str, name: str = "page", *, ready: str | None = None, status: int = 200
     ) -> None:
-        """Open it anew, light and dark, at a desk's width and a phone's."""
-        for look in LOOKS:
-            self.look(look)
-            self.open(path, ready=ready, status=status)
-            self.inspect(name)
+        """At a desk's width and a phone's, opened anew at each; light and dark as one switches in the room."""
+        for width in HEIGHTS:
+            for theme in THEMES:
+                self.look(Look(theme, width))
+                if theme == THEMES[0]:
+                    self.open(path, ready=ready, status=status)
+                self.inspect(name)
         self.look(DEFAULT)
 
     def tab_to(self, words: str) -> Locator:
@@ -142,4 +149,8 @@ class Browsing:
 
     def see(self, words: str) -> None:
         """These words stand on the page, now or soon."""
-        expect(self.page.get_by_text(words).first).to_be_visible(timeout=PATIENCE_MS)
+        expect(self.page.get_by_text(words).filter(visible=True).first).to_be_visible(timeout=PATIENCE_MS)
+
+    def words(self, selector: str = "main") -> str:
+        """What stands there now, with single spaces."""
+        return " ".join(self.page.locator(selector).first.inner_text().split())

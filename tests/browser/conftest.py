@@ -1,25 +1,31 @@
 """A control plane, a Chromium and people at pages. A test fails by itself on whatever ``watch.Watch`` sees."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from muster.domain.principals import Role
 from muster.embedded.postgres import PostgresServer
-from tests.browser.browsing import Browsing
+from tests.browser.browsing import PATIENCE_MS, Browsing
 from tests.browser.chromium import running_browser
 from tests.browser.control_plane import ControlPlane, running_control_plane
 from tests.browser.small_fleet import Hit, SmallFleet, small_fleet
 from tests.browser.watch import Watch
 
+expect.set_options(timeout=PATIENCE_MS)
 COOKIE = "__Host-muster"
 SLOW_MACHINE_S = 900
-Browse = Callable[[Role | None], Browsing]
-"""Somebody of that role, signed in; None: somebody whom nobody knows."""
+
+
+class Browse(Protocol):
+    """Somebody of that role, signed in; None: somebody whom nobody knows. Perhaps with a browser without scripts."""
+
+    def __call__(self, role: Role | None, *, scripts: bool = True) -> Browsing: ...
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,13 +57,9 @@ def fleet(control_plane: ControlPlane) -> SmallFleet:
 
 
 @pytest.fixture(scope="package")
-def hit(fleet: SmallFleet, control_plane: ControlPlane) -> Hit:
+def hit(fleet: SmallFleet) -> Hit:
     """A job of the demo tenant that lost a GPU and goes on without it."""
-    job_id = fleet.submit(name="pretrain", shape={"nodes": 1, "gpus_per_node": 4})
-    fleet.run(job_id)
-    gpu = fleet.break_under(job_id)
-    control_plane.tell_events()
-    return Hit(job_id, gpu)
+    return fleet.hit
 
 
 @pytest.fixture
@@ -66,8 +68,9 @@ def browse(browser: Browser, control_plane: ControlPlane, request: pytest.Fixtur
     watches: list[Watch] = []
     with ExitStack() as stack:
 
-        def begin(role: Role | None) -> Browsing:
-            context = stack.enter_context(browser.new_context(locale="en-GB", timezone_id="UTC"))
+        def begin(role: Role | None, *, scripts: bool = True) -> Browsing:
+            person = browser.new_context(locale="en-GB", timezone_id="UTC", java_script_enabled=scripts)
+            context = stack.enter_context(person)
             watch = Watch(control_plane.url)
             watch.over(context)
             watches.append(watch)
@@ -75,7 +78,8 @@ def browse(browser: Browser, control_plane: ControlPlane, request: pytest.Fixtur
                 token = control_plane.session_token(role)
                 place = {"domain": "127.0.0.1", "path": "/"}
                 context.add_cookies([{"name": COOKIE, "value": token, "secure": True, "httpOnly": True, **place}])  # type: ignore[typeddict-item]  # mypy does not follow the unpacking
-            browsing = Browsing(context.new_page(), watch, label if len(watches) == 1 else f"{label}-{len(watches)}")
+            name = label if len(watches) == 1 else f"{label}-{len(watches)}"
+            browsing = Browsing(context.new_page(), watch, name, scripts=scripts)
             stack.callback(browsing.shot, "end")
             return browsing
 

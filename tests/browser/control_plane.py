@@ -11,16 +11,18 @@ import httpx
 
 from muster.db.engine import make_engine
 from muster.domain.health_policy import BreakerPolicy, HealthPolicy
-from muster.domain.policy import Policy
+from muster.domain.policy import DEFAULT_POLICY, Policy, ReclaimPolicy, TierPolicy
 from muster.domain.principals import Role
 from muster.embedded.bootstrap import FIRST_PERSON, LocalIdentities, bootstrap, key_file
 from muster.embedded.children import Child, child_environment
 from muster.embedded.ports import free_port
 from muster.embedded.postgres import PostgresServer
+from muster.services.sealer import seal_once
 from muster.services.sequencer import sequence_once
 from muster.services.sessions import sign_in_by_key
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
+from tests.patient import PATIENT
 from tests.waiting import wait_until
 
 START_S: Final = 300.0
@@ -29,9 +31,11 @@ POLICY: Final = Policy(
         breaker=BreakerPolicy(
             fleet_window_floor=100, fleet_floor=100, rack_floor=100, cohort_floor=100, tenant_floor=100
         )
-    )
+    ),
+    tiers={**DEFAULT_POLICY.tiers, "spot": TierPolicy(priority=100, notice_s=7_200, min_run_s=0)},
+    reclaim=ReclaimPolicy(cap_fraction=1.0, window_s=600),
 )
-"""Production's, but for a breaker that lets every test break a GPU of its own."""
+"""Production's, but for a breaker that lets every test break a GPU of its own, and notices that outlast all tests."""
 TENANTS_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN})
 
 
@@ -59,8 +63,9 @@ class ControlPlane:
         return sign_in_by_key(self.units, self.key(role), address=None).text
 
     def tell_events(self) -> None:
-        """What the control worker does: events get their positions, so that pages hear of them."""
-        sequence_once(self.units)
+        """What the control worker does: events get their positions, so that pages hear of them; entries are sealed."""
+        while sequence_once(self.units) or seal_once(self.units):
+            pass
 
 
 @contextmanager
@@ -70,7 +75,7 @@ def running_control_plane(postgres: PostgresServer, template: str, folder: Path)
     own = folder / name
     own.mkdir(mode=0o711)
     database_url = postgres.url(name)
-    engine = make_engine(database_url)
+    engine = make_engine(database_url, limits=PATIENT)
     units = UnitOfWorkFactory(engine)
     identities = bootstrap(units, own / "keys", policy=POLICY, policy_name="the tests of the pages")
     assert identities.operator_password is not None, "a new database has no person yet"

@@ -1,37 +1,44 @@
-"""A small fleet as pages show it: two racks, readings, a tenant's job, and a GPU that breaks under it.
-
-Hosts and agents are played by direct calls of the services, so that a page test waits for no real job.
+"""A small fleet as pages show it, with the last hours of its life: nine hosts, two tenants, what broke, what was taken
+back. Jobs and faults that a test adds are its own; it asks about those alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from sqlalchemy import select
 
-from muster.db.models import AllocationGpu, Gpu, GpuStandingChange, StoredSignal
-from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
-from muster.domain.principals import Principal, Role, system_principal
-from muster.domain.states import AllocationState, Standing
-from muster.services import fleet, hosts
-from muster.services.judgement.evacuation import evacuate_once
-from muster.services.judgement.judge import SIGNALS, judge_once
+from muster.db.models import Gpu, GpuStandingChange
+from muster.domain.ids import GpuUuid, JobId, NodeId
+from muster.domain.principals import Principal, Role
+from muster.domain.states import Standing
+from muster.services import cordons, fleet, quotas, tenants
 from muster.services.lives import to_ms
 from muster.services.policies import ACTIVATE
 from muster.services.telemetry.intake import Intake, IntakeLimits
 from muster.services.telemetry.reports import IncomingReport, Outcome
-from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
+from muster.wire.telemetry import GpuReport
 from tests.browser.control_plane import ControlPlane
-from tests.fleet_factory import OPERATOR, Fleet
+from tests.browser.played_fleet import DONE, EVACUATED, FAILED, JUDGE, RECLAIMED, PlayedFleet, ShiftedClock
+from tests.fleet_factory import OPERATOR
 from tests.played_host import PlayedHost
 from tests.telemetry_reports import reading, report
 from tests.waiting import wait_until
 
-JUDGE: Final = system_principal("judge")
-HOSTS: Final = {"h100-1": "rack-1", "h100-2": "rack-1", "h100-3": "rack-2"}
-GPUS_A_HOST: Final = 8
-STOPPED: Final[dict[str, object]] = {"launcher_exit_code": 1, "ranks": {}, "stop_reason": "evacuation"}
+H100: Final = "NVIDIA H100 80GB HBM3"
+A100: Final = "NVIDIA A100-SXM4-40GB"
+RACKS: Final = {
+    "rack-1": ("h100-1", "h100-2", "h100-3", "h100-4"),
+    "rack-2": ("h100-5", "h100-6", "h100-7", "h100-8"),
+    "rack-3": ("a100-1",),
+}
+SIZES: Final = {H100: 8, A100: 16}
+"""One host is of its own kind, so that what asks for 16 GPUs in one host is placed there and nowhere else."""
+NUM_GPUS: Final = 80
+NUM_NODES: Final = 9
+SAMPLES: Final = 30
+HOUR_S: Final = 3_600
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,142 +49,206 @@ class Hit:
     gpu: GpuUuid
 
 
-@dataclass(frozen=True)
-class SmallFleet(Fleet):
-    """``hosts``: by node id."""
+@dataclass(frozen=True, kw_only=True)
+class SmallFleet(PlayedFleet):
+    """``hit``: a job of the demo tenant that goes on without the GPU it lost. ``victim``: one of the other tenant that
+    gave its GPUs back once, and has until a deadline to do so again, for ``beneficiary`` of the demo tenant.
+    """
 
-    hosts: dict[str, PlayedHost]
-
-    def run(self, job_id: JobId) -> AttemptId:
-        """Placed, claimed and started on whichever hosts it came to."""
-        for host in self.hosts.values():
-            host.beat()
-        self.cycle()
-        newest = self.attempts(job_id)[-1]
-        for part in newest.hosts:
-            host = self.hosts[str(part.part.node_id)]
-            assert host.claim(newest.attempt.id, newest.attempt.fence).granted
-            host.report(newest.attempt.id, newest.attempt.fence, "started")
-        return newest.attempt.id
-
-    def end(self, job_id: JobId, record: dict[str, object]) -> None:
-        newest = self.attempts(job_id)[-1]
-        for part in newest.hosts:
-            host = self.hosts[str(part.part.node_id)]
-            host.report(newest.attempt.id, newest.attempt.fence, "exited", "cleaned", record=record)
-
-    def gpus_of(self, job_id: JobId) -> list[GpuUuid]:
-        return [gpu for part in self.attempts(job_id)[-1].hosts for gpu in part.gpus]
-
-    def free_gpus(self) -> list[GpuUuid]:
-        """HEALTHY, and held by no attempt."""
-        taken = select(AllocationGpu.gpu_uuid).where(AllocationGpu.state != AllocationState.RELEASED)
-        free = select(Gpu.uuid).where(Gpu.standing == Standing.HEALTHY, Gpu.uuid.not_in(taken)).order_by(Gpu.uuid)
-        with self.units.read() as session:
-            return list(session.scalars(free))
-
-    def tell(self, gpu: GpuUuid, code: int = 95) -> None:
-        """An XID of this GPU arrives, and is judged."""
-        with self.units.begin(JUDGE, SIGNALS, quiet=True) as unit:
-            node_id = unit.session.get_one(Gpu, gpu).node_id
-            told = {"kind": "xid", "source": "nvml", "code": code, "at": unit.now - timedelta(seconds=1)}
-            unit.session.add(
-                StoredSignal(
-                    node_id=node_id,
-                    signal_id=f"{gpu}-{code}-{unit.now.isoformat()}",
-                    gpu_uuid=gpu,
-                    received_at=unit.now,
-                    text="",
-                    values={},
-                    is_open=False,
-                    **told,  # type: ignore[arg-type]  # columns by name
-                )
-            )
-        while judge_once(self.units, JUDGE):
-            pass
-        evacuate_once(self.units, JUDGE)
-
-    def break_under(self, job_id: JobId) -> GpuUuid:
-        """One of the job's GPUs is quarantined; the job leaves, and goes on elsewhere. Returns the GPU."""
-        gpu = self.gpus_of(job_id)[0]
-        self.tell(gpu)
-        self.end(job_id, STOPPED)
-        self.reconcile()
-        self.run(job_id)
-        return gpu
-
-    def say(self, job_id: JobId, words: bytes, *, offset: int = 0) -> None:
-        """The first rank of the newest attempt writes to its log."""
-        newest = self.attempts(job_id)[-1]
-        node = Principal(name="node", role=Role.NODE, node_id=newest.hosts[0].part.node_id)
-        chunk = LogChunk(stream="0", offset=offset, content=words)
-        batch = LogBatch(protocol=PROTOCOL_VERSION, fence=newest.attempt.fence, chunks=(chunk,))
-        with self.units.begin(node, hosts.LOGS, quiet=True) as unit:
-            hosts.store_logs(unit, newest.attempt.id, batch)
-
-    def report_readings(self, seq: int = 1) -> None:
-        """Each host's agent reports: busy GPUs are warm, idle ones are not."""
-        intake = Intake(self.units, limits=IntakeLimits(pause_s=0.001, waiting_per_node=1_000))
-        heard: dict[str, Outcome] = {}
-        at_ms = to_ms(self.units.clock())
-        for node_id in self.hosts:
-            with self.units.read() as session:
-                uuids = session.scalars(select(Gpu.uuid).where(Gpu.node_id == node_id).order_by(Gpu.slot_index)).all()
-            gpus = [
-                reading(
-                    uuid,
-                    temperature_c=38.0 + 4 * index,
-                    power_w=120.0 + 60 * index,
-                    utilisation_percent=12.5 * index,
-                    memory_used_mib=9_000.0 * index,
-                )
-                for index, uuid in enumerate(uuids)
-            ]
-            incoming = IncomingReport(NodeId(node_id), None, report(seq, at_ms, *gpus), at_ms)
-            intake.submit(incoming, partial(heard.__setitem__, node_id))
-        wait_until(lambda: len(heard) == len(self.hosts))
-        intake.close()
+    hit: Hit
+    victim: JobId
+    beneficiary: JobId
 
 
 def small_fleet(control_plane: ControlPlane) -> SmallFleet:
-    """Three hosts of eight healthy GPUs each, of which the newest readings are known. Nothing runs yet."""
-    units = control_plane.units
-    node_ids = [_enrol(control_plane, name, rack) for name, rack in HOSTS.items()]
-    hosts_by_id = {
-        str(node_id): PlayedHost(units, node_id, boot_id=f"boot-of-{name}")
-        for name, node_id in zip(HOSTS, node_ids, strict=True)
-    }
-    for host in hosts_by_id.values():
-        host.beat()
-    with units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
-        for days, standing in ((40, Standing.PROBATION), (12, Standing.HEALTHY)):
-            for gpu in unit.session.scalars(select(Gpu)):
-                gpu.standing = standing
-                at = unit.now - timedelta(days=days)
-                change = GpuStandingChange(
-                    gpu_uuid=gpu.uuid, target=standing, at=at, reason="burn-in", actor="system:judge"
-                )
-                unit.session.add(change)
-            unit.session.flush()
+    played = _enrolled(control_plane)
+    played.minutes_ago(80)
+    hit_job = played.submit(
+        name="pretrain",
+        program={"script": "/srv/pretrain.py", "args": ["--config", "base.yaml"]},
+        shape={"nodes": 2, "gpus_per_node": 4},
+        restart={"max_restarts": 3},
+    )
+    victim = played.submit_by(played.other, name="night-sweep", tier="spot", shape={"gpus_per_node": 16})
+    evaluation = played.submit_by(played.other, name="evaluation", shape={"gpus_per_node": 2})
+    for job_id in (hit_job, victim, evaluation):
+        played.run(job_id)
+    _end_two(played)
+    _give_back_once(played, victim)
+    gpu = _lose_a_gpu(played, hit_job)
+    beneficiary = _ask_again(played, victim)
+    _keep_out_of_work(played)
+    played.minutes_ago(0)
+    _report_an_hour(played, busy={*played.gpus_of(hit_job), *played.gpus_of(victim), *played.gpus_of(evaluation)})
+    control_plane.tell_events()
+    given = {name: getattr(played, name) for name in PlayedFleet.__dataclass_fields__}
+    return SmallFleet(**given, hit=Hit(hit_job, gpu), victim=victim, beneficiary=beneficiary)
+
+
+# --- its life, in order
+
+
+def _end_two(played: PlayedFleet) -> None:
+    """One job of each end that a job comes to by itself."""
+    for name, record in (("smoke-test", DONE), ("wrong-config", FAILED)):
+        job_id = played.submit(name=name)
+        played.run(job_id)
+        played.end(job_id, record)
+
+
+def _give_back_once(played: PlayedFleet, victim: JobId) -> None:
+    """For a reserved job that has ended since: the work was saved, and goes on."""
+    played.minutes_ago(60)
+    played.train(victim, 1, 120)
+    played.minutes_ago(52)
+    reserved = played.submit(name="quarter-close", tier="reserved", shape={"gpus_per_node": 16})
+    played.cycle()
+    played.beat_all()
+    played.minutes_ago(51)
+    played.save(victim, 130)
+    played.end(victim, RECLAIMED)
+    played.run(reserved)
+    played.minutes_ago(35)
+    played.end(reserved, DONE)
+    played.run(victim)
+    played.resume(victim, 130)
+
+
+def _lose_a_gpu(played: PlayedFleet, job_id: JobId) -> GpuUuid:
+    """Between two checkpoints: the newer one is TAINTED, the older one is where it goes on."""
+    played.minutes_ago(32)
+    played.say(job_id, "step 1 loss 10.42\nstep 40 loss 7.61\nstep 80 loss 5.55\n")
+    played.train(job_id, 1, 120)
+    played.save(job_id, 120)
+    played.minutes_ago(16)
+    played.train(job_id, 121, 180)
+    played.minutes_ago(6)
+    played.train(job_id, 181, 215)
+    played.save(job_id, 210)
+    played.say(job_id, "step 210 loss 2.91\nsaved step-00000210\n")
+    gpu = played.gpus_of(job_id)[2]
+    played.tell(gpu)
+    played.end(job_id, EVACUATED)
+    played.minutes_ago(5)
+    played.run(job_id)
+    played.resume(job_id, 120)
+    played.say(job_id, "resumed from step 120\n")
+    played.minutes_ago(1)
+    played.train(job_id, 121, 160)
+    played.say(job_id, "step 160 loss 3.52\n")
+    return gpu
+
+
+def _ask_again(played: PlayedFleet, victim: JobId) -> JobId:
+    """A notice that stands, and an incident: the victim's tenant holds more than it now may."""
+    job_id = played.submit(name="incident-replay", tier="reserved", shape={"gpus_per_node": 16})
+    played.cycle()
+    played.beat_all()
+    tenant_id = played.job(victim).tenant_id
+    with played.units.begin(OPERATOR, quotas.SET) as unit:
+        quotas.set_ceiling(unit, tenant_id, "spot", 8, reason="their contract ended")
+    return job_id
+
+
+def _keep_out_of_work(played: PlayedFleet) -> None:
+    free = played.free_gpus()[-1]
+    with played.units.begin(OPERATOR, cordons.CREATE) as unit:
+        cordons.create(unit, gpu_uuid=free, reason="a new cable is measured")
+
+
+# --- what it is made of
+
+
+def _enrolled(control_plane: ControlPlane) -> PlayedFleet:
+    """All GPUs HEALTHY since twelve days, heard just now."""
+    clock = ShiftedClock()
+    units = replace(control_plane.units, clock=clock)
     tenant_id = control_plane.identities.tenant_id
     tenant = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=tenant_id)
-    made = SmallFleet(units, tenant, tenant_id, node_ids[0], hosts_by_id)
-    made.report_readings()
-    return made
+    with units.begin(OPERATOR, tenants.CREATE) as unit:
+        other_id = tenants.create(unit, name="acme").id
+    other = Principal(name="member of acme", role=Role.TENANT_MEMBER, tenant_id=other_id)
+    hosts: dict[str, PlayedHost] = {}
+    played = PlayedFleet(units, tenant, tenant_id, NodeId(""), hosts, other, clock)
+    clock.back = timedelta(days=41)
+    for rack, names in RACKS.items():
+        for name in names:
+            node_id = _enrol(played, name, rack)
+            hosts[str(node_id)] = PlayedHost(units, node_id, boot_id=f"boot-of-{name}")
+    for days, standing in ((40, Standing.PROBATION), (12, Standing.HEALTHY)):
+        clock.back = timedelta(days=days)
+        _move_all(played, standing)
+    clock.back = timedelta()
+    return played
 
 
-def _enrol(control_plane: ControlPlane, name: str, rack: str) -> NodeId:
+def _enrol(played: PlayedFleet, name: str, rack: str) -> NodeId:
+    model = A100 if name.startswith("a100") else H100
     gpus = [
         fleet.GpuInventory(
             uuid=GpuUuid(f"GPU-{name}-{index}"),
             slot_index=index,
-            model="NVIDIA H100 80GB HBM3",
-            memory_bytes=80 << 30,
-            compute_capability="9.0",
+            model=model,
+            memory_bytes=(40 if model == A100 else 80) << 30,
+            compute_capability="8.0" if model == A100 else "9.0",
             driver_version="580.95",
             is_simulated=True,
         )
-        for index in range(GPUS_A_HOST)
+        for index in range(SIZES[model])
     ]
-    with control_plane.units.begin(OPERATOR, fleet.ENROL) as unit:
+    with played.units.begin(OPERATOR, fleet.ENROL) as unit:
         return fleet.enrol_node(unit, name, gpus, address="127.0.0.1", rack=rack, is_simulated=True)
+
+
+def _move_all(played: PlayedFleet, standing: Standing) -> None:
+    reason = "burn-in passed" if standing is Standing.PROBATION else "probation is over"
+    with played.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        for gpu in unit.session.scalars(select(Gpu)):
+            change = GpuStandingChange(
+                gpu_uuid=gpu.uuid,
+                origin=gpu.standing,
+                target=standing,
+                at=unit.now,
+                reason=reason,
+                actor="system:judge",
+            )
+            gpu.standing = standing
+            unit.session.add(change)
+
+
+def _report_an_hour(played: PlayedFleet, busy: set[GpuUuid]) -> None:
+    """Each agent's samples of the last hour, the newest one current. Busy GPUs are warm, idle ones are not."""
+    intake = Intake(played.units, limits=IntakeLimits(pause_s=0.001, waiting_per_node=1_000))
+    heard: list[Outcome] = []
+    now_ms = to_ms(played.clock())
+    for node_id in played.hosts:
+        with played.units.read() as session:
+            uuids = session.scalars(select(Gpu.uuid).where(Gpu.node_id == node_id).order_by(Gpu.slot_index)).all()
+        for number in range(SAMPLES):
+            is_last = number == SAMPLES - 1
+            at_ms = now_ms - (SAMPLES - 1 - number) * HOUR_S * 1_000 // SAMPLES
+            gpus = [_reading(uuid, number, index, is_busy=uuid in busy) for index, uuid in enumerate(uuids)]
+            told = report(number + 1, at_ms, *gpus, is_history=not is_last)
+            intake.submit(IncomingReport(NodeId(node_id), None, told, now_ms), partial(_heard, heard))
+    wait_until(lambda: len(heard) == len(played.hosts) * SAMPLES)
+    intake.close()
+
+
+def _heard(heard: list[Outcome], outcome: Outcome) -> None:
+    heard.append(outcome)
+
+
+def _reading(uuid: GpuUuid, number: int, index: int, *, is_busy: bool) -> GpuReport:
+    wave = (number * 7 + index * 5) % 11
+    return reading(
+        uuid,
+        temperature_c=(61.0 if is_busy else 34.0) + wave / 2 + index / 2,
+        memory_temperature_c=(70.0 if is_busy else 38.0) + wave / 2,
+        power_w=(560.0 if is_busy else 78.0) + 4 * wave,
+        utilisation_percent=88.0 + wave if is_busy else 0.0,
+        sm_clock_mhz=1_755.0 if is_busy else 345.0,
+        memory_used_mib=71_200.0 if is_busy else 3.0,
+        ecc_uncorrected_aggregate=0.0,
+        remapped_rows_uncorrected=0.0,
+        pcie_replays=float(index % 3),
+    )

@@ -4,7 +4,7 @@ from muster.domain.principals import Role
 from tests.browser.browsing import Browsing
 from tests.browser.conftest import Browse
 from tests.browser.control_plane import ControlPlane
-from tests.browser.small_fleet import Hit, SmallFleet
+from tests.browser.small_fleet import NUM_GPUS, Hit, SmallFleet
 
 DRAWN = "[data-map][data-ready]"
 
@@ -19,9 +19,9 @@ def test_the_fleet_holds_at_every_width_and_in_both_themes(console: Browsing, hi
 
 def test_every_gpu_is_on_the_map_and_counted_by_standing(console: Browsing, fleet: SmallFleet) -> None:
     console.open("/console", ready=DRAWN)
-    assert console.page.locator("[data-map]").get_attribute("data-ready") == "24"
+    assert console.page.locator("[data-map]").get_attribute("data-ready") == str(NUM_GPUS)
     counts = [int(each.inner_text()) for each in console.page.locator("[data-count]").all()]
-    assert sum(counts) == 24
+    assert sum(counts) == NUM_GPUS
 
 
 def test_a_newcomer_reads_which_gpu_is_sick_why_which_job_it_hit_and_what_was_done(console: Browsing, hit: Hit) -> None:
@@ -94,3 +94,6 @@ def test_a_tenant_sees_the_gpus_that_its_jobs_hold_and_what_hit_them(
     assert member.page.locator("[data-map]").get_attribute("data-ready") == str(len(fleet.gpus_of(hit.job_id)))
     member.see("Your GPUs")
     member.see("pretrain")
+    for link in member.page.locator("main a").all():
+        path = link.get_attribute("href")
+        assert member.page.evaluate("path => fetch(path).then((answer) => answer.status)", path) == 200, path

@@ -1,6 +1,7 @@
 """Who comes to the console, and how they leave it."""
 
 import pytest
+from playwright.sync_api import expect
 
 from muster.domain.principals import Role
 from tests.browser.browsing import Browsing
@@ -17,7 +18,8 @@ def test_the_first_person_signs_in_by_keyboard_alone_and_comes_to_the_page_they_
 ) -> None:
     stranger.open("/console/gpus?standing=HEALTHY")
     assert stranger.page.url.startswith(f"{control_plane.url}/console/sign-in?next=")
-    stranger.page.keyboard.type(control_plane.person)  # the name's field has the focus already
+    expect(stranger.page.locator("[name=name]")).to_be_focused()
+    stranger.page.keyboard.type(control_plane.person)
     stranger.tab_to("Password")
     stranger.page.keyboard.type(control_plane.password)
     stranger.tab_to("Sign in")

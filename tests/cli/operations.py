@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "POST /v1/cordons": "cordon create",
     "POST /v1/cordons/{cordon_id}/release": "cordon release",
     "GET /v1/events": "event list",
+    "GET /v1/events/newest": "event list",
     "GET /v1/events/stream": "event list",
     "GET /v1/gpus": "gpu list",
     "GET /v1/gpus/{uuid}": "gpu show",

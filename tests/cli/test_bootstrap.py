@@ -12,6 +12,7 @@ from muster.domain.principals import Role
 from muster.services import keys
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.cli.test_commands import Command
+from tests.patient import PATIENT
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def muster(tmp_path: Path) -> Command:
 
 
 def role_of(database_url: str, path: Path) -> Role:
-    engine = make_engine(database_url)
+    engine = make_engine(database_url, limits=PATIENT)
     try:
         text = path.read_text().strip()
         return keys.authenticate(UnitOfWorkFactory(engine), text, address=None, request_id=None).role
@@ -72,7 +73,7 @@ def test_without_a_database_or_a_folder_it_says_what_is_missing(muster: Command,
 
 def test_an_audit_entry_says_who_made_it(muster: Command, database_url: str, tmp_path: Path) -> None:
     muster.run("bootstrap", str(tmp_path / "operator.key"), MUSTER_DATABASE_URL=database_url)
-    engine = make_engine(database_url)
+    engine = make_engine(database_url, limits=PATIENT)
     with engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT action, actor, detail FROM audit_entries").all()
     engine.dispose()

@@ -157,6 +157,12 @@ def test_a_reader_that_went_away_is_no_fault(muster: Command) -> None:
     assert answer.stderr == ""
 
 
+def test_a_script_that_stops_at_faults_goes_on_where_a_reader_had_enough() -> None:
+    line = f"set -o pipefail; {sys.executable} -m muster exit-codes | true"
+    answer = subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True, check=False, timeout=110)
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
 def test_the_exit_codes_are_listed(muster: Command) -> None:
     assert "20  job failed" in muster.run("exit-codes").stdout
 

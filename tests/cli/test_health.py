@@ -12,6 +12,7 @@ from muster.cli.exits import Exit
 from muster.db.engine import make_engine
 from muster.embedded.ports import free_port
 from tests.cli.test_commands import Command
+from tests.patient import PATIENT
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def test_a_process_is_well_while_it_is_connected(muster: Command, database_url: 
     gone = muster.run("health", part, MUSTER_DATABASE_URL=database_url)
     assert gone.returncode == Exit.FAILED
     assert f"no {name} of this machine" in gone.stderr
-    engine = make_engine(database_url, application_name=name)
+    engine = make_engine(database_url, application_name=name, limits=PATIENT)
     with engine.connect() as connection:
         connection.execute(text("SELECT 1"))
         answer = muster.run("health", part, MUSTER_DATABASE_URL=database_url)

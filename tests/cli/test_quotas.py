@@ -26,3 +26,19 @@ def test_a_tenants_ceilings_are_listed(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [QUOTA], "next_cursor": None})) as server:
         said = Command(tmp_path).run("tenant", "quota", "list", "ten_1", url=server.url)
     assert said.stdout.split() == ["TIER", "CEILING", "spot", "16"]
+
+
+def test_in_a_local_stack_the_operator_looks_at_any_tenants_ceilings(tmp_path: Path) -> None:
+    muster = Command(tmp_path)
+    operator_key = tmp_path / "operator.key"
+    operator_key.write_text("mst_operator")
+    with serving(lambda _asked, _number: Answer(200, {"items": [QUOTA], "next_cursor": None})) as server:
+        profile = {
+            "api_url": server.url,
+            "key_file": str(muster.key_file),
+            "operator_key_file": str(operator_key),
+        }
+        (tmp_path / ".muster").mkdir()
+        (tmp_path / ".muster" / "cli.json").write_text(json.dumps(profile))
+        assert muster.run("tenant", "quota", "list", "ten_1").returncode == 0
+    assert server.asked[0].headers["authorization"] == "Bearer mst_operator"

@@ -61,14 +61,12 @@ def careless(asked: Asked, _number: int) -> Answer:
     if asked.path == "/metrics":
         return Answer(raw=b'muster_nodes{contact="LIVE"} 4.0\n')
     if asked.path.startswith("/v1/events"):
-        if "after=7" in asked.path:
-            return Answer(200, {"items": [], "next_after": 7})
         payload = {
             "reason": f"env {OTHERS_KEY}",
             "api_key": SESSION,
             "note": base64.b64encode(SECRET_KEY.encode()).decode(),
         }
-        return Answer(200, {"items": [{"position": 7, "kind": "job.queued", "payload": payload}], "next_after": 7})
+        return Answer(200, {"items": [{"position": 7, "kind": "job.queued", "payload": payload}], "next_cursor": None})
     if asked.path.startswith("/v1/reclaims"):
         return problem(403, "forbidden")
     return Answer(200, {"items": [], "next_cursor": None, "name": "ann", "role": "operator"})

@@ -71,7 +71,7 @@ def test_a_terminal_is_drawn_over_and_keeps_the_last_picture(tmp_path: Path) -> 
     with serving(answered) as server:
         process = watching(tmp_path, server.url, stdout=follower)
         os.close(follower)
-        wait_until(lambda: jobs_asked(server) >= 3, timeout_s=120)
+        wait_until(lambda: jobs_asked(server) >= 4, timeout_s=120)  # the fourth is asked when three were drawn
         process.send_signal(signal.SIGINT)
         out = b""
         while True:

@@ -21,6 +21,7 @@ from muster.services import keys, tenants
 from muster.services.sessions import sign_in_by_key
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+from tests.patient import PATIENT
 
 
 @dataclass
@@ -68,7 +69,7 @@ def words_of(page: str) -> str:
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url, pool_size=10, max_overflow=20)
+    engine = make_engine(database_url, pool_size=10, max_overflow=20, limits=PATIENT)
     yield engine
     engine.dispose()
 

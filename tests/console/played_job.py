@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from muster.db.models import Gpu, GpuStandingChange, StoredSignal
+from muster.db.models import Gpu, GpuStandingChange
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.principals import system_principal
 from muster.domain.states import Standing
@@ -19,6 +19,7 @@ from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from tests.console.conftest import Console
 from tests.played_host import PlayedHost, played_host
+from tests.stored_signals import add_signal
 
 JUDGE = system_principal("judge")
 SUCCESS: dict[str, object] = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}}
@@ -69,6 +70,11 @@ class PlayedJob:
             *({"type": "step", "step": n, "loss": 4 / n, "step_s": 0.25} for n in range(first, last + 1)), rank=rank
         )
 
+    def paces(self, *steps: int, rank: int = 0, **fields: float) -> None:
+        parts = dict.fromkeys(("data_s", "backward_s", "collective_s", "optimizer_s", "other_s", "checkpoint_s"), 0.0)
+        told = {"type": "pace", "num_steps": 10, **parts, "forward_s": 0.125, **fields}
+        self.says(*({**told, "step": step} for step in steps), rank=rank)
+
     def saves(self, step: int) -> None:
         """Committed and verified just now."""
         generation = f"step-{step:08d}/gen-{self.newest.attempt.fence}"
@@ -92,21 +98,7 @@ class PlayedJob:
         """Its first GPU tells of XID 95; the judge takes it out and the job off it."""
         gpu = self.newest.hosts[0].gpus[0]
         with self.seen.units.begin(JUDGE, SIGNALS, quiet=True) as unit:
-            unit.session.add(
-                StoredSignal(
-                    node_id=self.host.node_id,
-                    signal_id=f"{gpu}-95",
-                    gpu_uuid=gpu,
-                    kind="xid",
-                    source="nvml",
-                    code=95,
-                    at=unit.now,
-                    received_at=unit.now,
-                    text="",
-                    values={},
-                    is_open=False,
-                )
-            )
+            add_signal(unit, gpu)
         while judge_once(self.seen.units, JUDGE):
             pass
         assert evacuate_once(self.seen.units, JUDGE) == 1

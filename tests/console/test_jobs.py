@@ -185,6 +185,37 @@ def test_each_rank_has_a_line_of_its_own(seen: Console) -> None:
     assert charts["Loss of each rank"][1]["points"] == [[500, 9.0]]
 
 
+def test_where_the_time_of_a_step_goes_is_told_for_all_ranks_and_drawn_for_the_first(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    assert "Where a step" not in seen.get(f"/console/jobs/{job.job_id}").text, "nobody told it"
+    job.trains(1, 300)
+    job.paces(*range(10, 301, 10), collective_s=0.25, tokens_per_s=1000.0)
+    job.paces(300, rank=1, collective_s=0.75, tokens_per_s=500.0)
+    page = seen.get(f"/console/jobs/{job.job_id}").text
+    for expected in ("Where a step", "500 ms", "1,500", "exchanging gradients with the other ranks"):
+        assert expected in page
+    charts = seen.get(f"/console/jobs/{job.job_id}/training.json").json()["charts"]
+    found = {chart["title"]: chart["lines"] for chart in charts}
+    lines = {line["name"]: line["points"] for line in found["Where a step's time goes"]}
+    assert set(lines) == {"forward", "collective"}, "parts that take no time are not drawn"
+    assert lines["collective"][0] == [10, 0.25]
+    assert lines["collective"][-1] == [300, 0.25]
+    assert found["Tokens a second, rank 0"][0]["points"][-1] == [300, 1000.0]
+    assert found["Memory, rank 0"] == [{"name": "memory, rank 0", "points": []}]
+
+
+def test_what_a_program_most_likely_did_not_mean_stands_on_its_page_once(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    for number in (1, 1, *range(2, 30)):
+        job.says({"type": "warning", "code": f"code_{number}", "message": f"<b>number {number}</b>"})
+    page = seen.get(f"/console/jobs/{job.job_id}").text
+    assert page.count("&lt;b&gt;number 1&lt;/b&gt;") == 2, "as a warning, and in the events"
+    assert "number 16&lt;" in page
+    assert "number 17&lt;" not in page, "only so many are kept"
+
+
 def test_a_long_curve_is_thinned_and_keeps_its_ends(seen: Console) -> None:
     job = played_job(seen)
     job.start()

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Engine
 
-from muster.db.engine import SessionLimits, make_engine
+from muster.db.engine import make_engine
 from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.patient import PATIENT
 
 # Two at once meet on purpose in many of these tests: a busy machine may let one wait long for the other.
-PATIENT = SessionLimits(statement_ms=60_000, lock_ms=30_000, idle_in_transaction_ms=60_000)
 
 
 class SetClock:

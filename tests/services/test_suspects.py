@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from muster.db.models import EvidenceRow, Gpu, Incident, StoredSignal
+from muster.db.models import EvidenceRow, Gpu, Incident
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError
 from muster.domain.health_policy import BreakerPolicy, HealthPolicy
 from muster.domain.ids import GpuUuid, JobId, TenantId
@@ -23,6 +23,7 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
 from tests.played_host import PlayedHost, played_host
 from tests.services.conftest import SetClock
+from tests.stored_signals import add_signal
 
 JUDGE = system_principal("judge")
 WIDE = Policy(
@@ -70,23 +71,7 @@ class World(Fleet):
     def tell(self, gpu: GpuUuid, code: int = 95, *, ago_s: float = 0.0) -> None:
         """An XID of this GPU arrives."""
         with self.units.begin(JUDGE, SIGNALS, quiet=True) as unit:
-            node_id = unit.session.get_one(Gpu, gpu).node_id
-            at = unit.now - timedelta(seconds=ago_s)
-            unit.session.add(
-                StoredSignal(
-                    node_id=node_id,
-                    signal_id=f"{gpu}-{code}-{at.isoformat()}",
-                    gpu_uuid=gpu,
-                    kind="xid",
-                    source="nvml",
-                    code=code,
-                    at=at,
-                    received_at=unit.now,
-                    text="",
-                    values={},
-                    is_open=False,
-                )
-            )
+            add_signal(unit, gpu, code=code, at=unit.now - timedelta(seconds=ago_s))
 
     def break_a_gpu(self, job_id: JobId) -> GpuUuid:
         """The job runs, its GPU tells of it, the judge takes the GPU out and the job off it."""

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from muster.train.manifest import MANIFEST
 
 from .marks import TRAINS
-from .train_case import Listening, Training, until
+from .train_case import Attempt, Listening, Training, until
 
 pytestmark = TRAINS
 Steps = dict[int, list[str]]
@@ -21,16 +22,27 @@ def between(steps: list[Steps], first: int, last: int) -> list[Steps]:
     return [{step: rank[step] for step in range(first, last + 1)} for rank in steps]
 
 
-def test_killed_in_the_middle_of_a_save_it_goes_on_bit_for_bit(training: Training, undisturbed: list[Steps]) -> None:
+def went_on(attempt: Attempt, undisturbed: list[Steps], first: int, at_least: int) -> None:
+    """It began at ``first`` and did each step as the undisturbed run, for as long as it lived."""
+    for steps, whole in zip(attempt.steps, undisturbed, strict=True):
+        assert len(steps) >= at_least
+        assert steps == {step: whole[step] for step in range(first, first + len(steps))}
+
+
+@pytest.mark.parametrize("mode", ["", "--synchronous"])
+def test_killed_in_the_middle_of_a_save_it_goes_on_bit_for_bit(
+    training: Training, undisturbed: list[Steps], mode: str
+) -> None:
     """Losses and averaged weights; each rank's random numbers, running means and samples."""
-    first = training.start(num_ranks=2, only={0: {"MUSTER_TRAIN_FAILPOINT": "save.after_commit"}})
+    arguments = [mode] if mode else []
+    first = training.start(*arguments, num_ranks=2, only={0: {"MUSTER_TRAIN_FAILPOINT": "save.after_commit"}})
     assert -9 in first.ended()
-    assert first.steps == between(undisturbed, 1, 4)
-    second = training.start(num_ranks=2, only={0: {"MUSTER_TRAIN_FAILPOINT": "save.before_commit"}})
+    went_on(first, undisturbed, 1, 4)
+    second = training.start(*arguments, num_ranks=2, only={0: {"MUSTER_TRAIN_FAILPOINT": "save.before_commit"}})
     assert -9 in second.ended()
-    assert second.steps == between(undisturbed, 5, 8)
+    went_on(second, undisturbed, 5, 4)
     assert "step-00000008/gen-2" not in training.generations(), "it died before the commit"
-    third = training.run(num_ranks=2)
+    third = training.run(*arguments, num_ranks=2)
     assert third.steps == between(undisturbed, 5, 12)
     assert not any("partial" in name for name in training.generations()), "what was half written is gone"
 
@@ -183,8 +195,11 @@ def test_an_overtaken_attempt_writes_nothing_and_says_never_again(training: Trai
 def test_one_overtaken_while_it_runs_commits_nothing_more(training: Training) -> None:
     old = training.start("--every", "200", "--steps", "400", "--sleep", "0.05", num_ranks=2)
     until(lambda: bool(old.steps[0]), "first step")
-    assert old.ranks[0].code is None
+    for rank in old.ranks:
+        rank.kill(signal.SIGSTOP)
     training.run("--steps", "4", num_ranks=2)
+    for rank in old.ranks:
+        rank.kill(signal.SIGCONT)
     assert old.ended() == [93, 93]
     assert training.generations() == ["step-00000004/gen-2"]
 
@@ -195,6 +210,7 @@ def test_a_full_disk_on_one_rank_stops_nobody_and_is_tried_again(
 ) -> None:
     with Listening(training.checkpoints.parent / "s") as supervisor:
         attempt = training.start(
+            "--synchronous",
             num_ranks=2,
             only={1: {"MUSTER_TRAIN_FAILPOINT": f"save.write={fault}@2"}},
             MUSTER_TRAIN_SOCKET=str(supervisor.path),

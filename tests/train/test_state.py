@@ -21,6 +21,7 @@ if importlib.util.find_spec("torch") is not None:
     import torch
 
     from muster.train import state
+    from muster.train.shards import CoverageError
 
 
 class FullDisk(io.BytesIO):
@@ -50,16 +51,8 @@ def test_a_part_is_read_back_as_it_was_and_only_if_it_is_plain() -> None:
     assert torch.equal(loaded["weights"], torch.arange(5.0))
     foreign = io.BytesIO()
     torch.save({"path": Path("/")}, foreign)
-    with pytest.raises(state.CoverageError, match="more than tensors and plain values"):
+    with pytest.raises(CoverageError, match="more than tensors and plain values"):
         state.unpacked(foreign.getvalue())
-
-
-def test_sharded_parameters_are_refused_rather_than_saved_in_pieces() -> None:
-    model = torch.nn.Linear(2, 2)
-    model.weight.device_mesh = "as a DTensor has"  # type: ignore[attr-defined]  # plays one
-    model.state_dict = lambda: dict(model.named_parameters())  # type: ignore[method-assign,assignment]
-    with pytest.raises(state.CoverageError, match="weight is sharded across ranks"):
-        state.part_of(state.Trained(model, None, None, {}), rank=0, world_size=1)
 
 
 def test_a_chance_state_comes_back_exactly() -> None:

@@ -61,10 +61,12 @@ def test_a_stop_before_the_first_step_costs_nothing(training: Training) -> None:
     """The supervisor tells each rank that connects later, too."""
     for code, arguments in ((76, LONG), (0, ("--steps", "4")), (75, LONG)):
         with Listening(training.checkpoints.parent / f"s{len(training.generations())}{code}") as supervisor:
-            attempt = training.start(*arguments, MUSTER_TRAIN_SOCKET=str(supervisor.path))
+            told = supervisor.path.with_suffix(".told")
+            attempt = training.start(*arguments, "--after", str(told), MUSTER_TRAIN_SOCKET=str(supervisor.path))
             if code != 0:
                 supervisor.wait_for_connection()
                 supervisor.tell({"type": "stop", "reason": "cancel", "deadline_unix_ms": in_ms(600)})
+            told.touch()
             assert attempt.ended() == [code]
         assert supervisor.said[0]["type"] == "hello"
         assert supervisor.said[-1]["type"] == "outcome"

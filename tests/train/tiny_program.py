@@ -3,6 +3,7 @@
 import argparse
 import random
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -20,6 +21,8 @@ def main() -> None:
     parser.add_argument("--crash-at", type=int, default=-1)
     parser.add_argument("--keep-object", action="store_true", help="a state_dict that cannot be loaded again")
     parser.add_argument("--hang-at", type=int, default=-1, help="a step at which an attempt that began anew waits")
+    parser.add_argument("--synchronous", action="store_true")
+    parser.add_argument("--after", type=Path, help="a file to wait for before the first step")
     options = parser.parse_args()
 
     torch.manual_seed(1)
@@ -43,8 +46,11 @@ def main() -> None:
         scheduler=scheduler,
         extras={"average": average},
         checkpoint_every=options.every,
+        asynchronous=not options.synchronous,
         seed=5,
     )
+    while options.after and not options.after.exists():
+        time.sleep(0.01)
     began_at: int | None = None
     for step in run.steps(total=options.steps):
         if step == options.crash_at:

@@ -59,6 +59,7 @@ class Rank:
     def __init__(self, zygote: Zygote, place: Path, program: list[str], environment: dict[str, str]) -> None:
         place.mkdir(parents=True)
         (place / "output").touch()
+        (place / "errors").touch()
         self._place = place
         files = {"output": str(place / "output"), "errors": str(place / "errors"), "exit": str(place / "exit")}
         self.pid = zygote.fork({"environment": environment, "program": program, **files})

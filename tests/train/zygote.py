@@ -15,6 +15,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
+import torch.distributed.fsdp
+import torch.distributed.tensor.parallel
 
 import muster.train.run  # noqa: F401  # what every rank needs is there before the first fork
 

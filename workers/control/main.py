@@ -17,6 +17,7 @@ from muster.processes import Loop, run_loops, stop_on_signals
 from muster.services.burn_ins.hosts import expire_once
 from muster.services.burn_ins.orders import order_intake_once
 from muster.services.burn_ins.verdicts import judge_burn_ins_once
+from muster.services.expiry import expire
 from muster.services.judgement.evacuation import evacuate_once
 from muster.services.judgement.judge import BATCH, judge_once
 from muster.services.judgement.suspicion import hold_suspects_once
@@ -43,8 +44,9 @@ def run(settings: Settings) -> None:
     """Until SIGTERM or SIGINT."""
     settings.require("database_url", "broker_url")
     engine = make_engine(str(settings.database_url), application_name="muster-control")
-    units = UnitOfWorkFactory(engine)
-    run_loops(keepers(units, str(settings.broker_url)), stop_on_signals())
+    loops = keepers(UnitOfWorkFactory(engine), str(settings.broker_url))
+    _log.info("control_worker_started", keeps=[loop.name for loop in loops])
+    run_loops(loops, stop_on_signals())
     engine.dispose()
 
 
@@ -58,6 +60,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("suspects", _paced(RECONCILE_S, lambda: hold_suspects_once(units, system_principal("judge")))),
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
+        Loop("expiry", _paced(RECONCILE_S, lambda: expire(units, principal))),
         Loop("retention", _paced(SWEEP_S, lambda: sweep_once(units))),
         Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),
     ]

@@ -42,5 +42,11 @@ def keep_holds(unit: UnitOfWork, gpus: Sequence[Gpu], held_back: Mapping[GpuUuid
         cordons.stand(unit, _code(move), f"its quarantine waits for the breaker: {move.words}", gpu_uuid=uuid)
 
 
+def held_gpus(unit: UnitOfWork) -> Sequence[GpuUuid]:
+    """Those whose quarantine waits for the breaker, in id order."""
+    standing = select(Cordon.gpu_uuid).where(Cordon.reason_code.in_(_CODES), Cordon.released_at.is_(None))
+    return sorted(GpuUuid(uuid) for uuid in unit.session.scalars(standing.distinct()) if uuid is not None)
+
+
 def _code(move: Move) -> str:
     return CORRECTNESS if move.threatens_correctness else HELD_BACK

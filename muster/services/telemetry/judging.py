@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from sqlalchemy import Connection
 
-from health.detectors.past import UNKNOWN, Past, Watched, is_quiet, judged, watched_in
+from health.detectors.past import UNKNOWN, Past, Watched, is_quiet, judged, readings_that_tell, watched_in
 from health.detectors.registry import WATCHED
 from muster.db.repositories import telemetry as statements
 from muster.db.repositories.telemetry import LockedNode
@@ -37,6 +37,10 @@ _encode: Final = msgspec.json.Encoder().encode
 _log = structlog.get_logger(__name__)
 
 
+Quiet = tuple[Sequence[str], Sequence[tuple[float | None, ...]], HealthPolicy]
+"""GPUs, what each told, and the policy under which that was nothing."""
+
+
 @dataclass(slots=True)
 class SeenNode:
     """A node as its newest current report left it. ``watched``: the counters of that report's GPUs."""
@@ -46,6 +50,8 @@ class SeenNode:
     watched: dict[str, Watched]
     pasts: dict[str, Past]
     """What is remembered of a GPU beyond its counters, or carries them over a poll that failed."""
+    quiet: Quiet | None = None
+    """The last report in full, where it said nothing: one that tells the same says nothing either."""
 
 
 @dataclass(slots=True)
@@ -75,7 +81,9 @@ class SampleJudge:
         if self._policy_read_at is not None and time.monotonic() - self._policy_read_at < POLICY_HOLDS_S:
             return
         with units.read() as session:
-            self._policy = active_policy(session).health
+            policy = active_policy(session).health
+        if policy != self._policy:
+            self._policy = policy
         self._policy_read_at = time.monotonic()
 
     def judge(
@@ -118,13 +126,14 @@ class SampleJudge:
             missing |= {uuid: node_id for uuid in fresh.gpu_uuids if uuid not in known}
         if missing:
             for uuid, watched in statements.latest_three(connection, missing, WATCHED).items():
-                found[missing[uuid]].watched[uuid] = watched
+                node = found[missing[uuid]]
+                node.watched = {**node.watched, uuid: watched}
         return found
 
     def _remembered(self, node: LockedNode) -> SeenNode:
         seen = self._seen.get(node.node_id)
         if seen is not None and (seen.boot_order, seen.seq) == (node.boot_order, node.seq):
-            return SeenNode(seen.boot_order, seen.seq, dict(seen.watched), dict(seen.pasts))
+            return SeenNode(seen.boot_order, seen.seq, seen.watched, dict(seen.pasts), seen.quiet)
         return SeenNode(node.boot_order, node.seq, {}, _pasts_in(node))
 
 
@@ -141,10 +150,15 @@ def _pasts_in(node: LockedNode) -> dict[str, Past]:
 def _judge_report(seen: SeenNode, fresh: FreshReport, policy: HealthPolicy, now: datetime) -> list[dict[str, Any]]:
     """Rows for the inbox; ``seen`` moves on."""
     rows: list[dict[str, Any]] = []
+    told = [readings_that_tell(gpu.values) for gpu in fresh.gpus]
+    if _is_as_quiet(seen.quiet, fresh, told, policy):
+        return rows
     before, seen.watched = seen.watched, {}
+    seen.quiet = fresh.gpu_uuids, told, policy
     for gpu in fresh.gpus:
         uuid, watched = gpu.uuid, before.get(gpu.uuid, UNKNOWN)
         if uuid in seen.pasts or gpu.is_lost or not is_quiet(watched, gpu.values, policy):
+            seen.quiet = None
             past = seen.pasts.pop(uuid, None) or Past(watched)
             after, said = judged(past, fresh.incoming.node_id, _sample(gpu, fresh), policy, to_ms(now))
             rows += (_row(each, fresh, now) for each in said)
@@ -153,6 +167,14 @@ def _judge_report(seen: SeenNode, fresh: FreshReport, policy: HealthPolicy, now:
                 seen.pasts[uuid] = after
         seen.watched[uuid] = watched
     return rows
+
+
+def _is_as_quiet(
+    quiet: Quiet | None, fresh: FreshReport, told: Sequence[tuple[float | None, ...]], policy: HealthPolicy
+) -> bool:
+    if quiet is None or quiet[2] is not policy or quiet[1] != told or quiet[0] != fresh.gpu_uuids:
+        return False
+    return True not in [gpu.is_lost for gpu in fresh.gpus]
 
 
 def _sample(gpu: GpuReport, fresh: FreshReport) -> GpuSample:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from muster.db.models import Event, EvidenceRow, Gpu, GpuStandingChange, Incident, StoredSignal
+from muster.db.models import Event, EvidenceRow, Gpu, GpuStandingChange, Incident
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from muster.domain.principals import system_principal
@@ -23,6 +23,7 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.telemetry import GpuReport, Report
 from tests.fleet_factory import OPERATOR, Fleet, enrol_host, make_fleet
 from tests.services.conftest import SetClock
+from tests.stored_signals import add_signal
 from tests.telemetry_reports import reading, report
 from tests.waiting import wait_until
 
@@ -89,20 +90,8 @@ class Court:
         return [outcomes[position] for position in range(len(reports))]
 
     def signal(self, name: str, uuid: GpuUuid | None = GPU, **columns: Any) -> None:
-        told = {"kind": "xid", "source": "nvml", "code": 95, "at": self.clock.now, **columns}
         with self.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
-            unit.session.add(
-                StoredSignal(
-                    node_id=self.node_id,
-                    signal_id=name,
-                    gpu_uuid=uuid,
-                    received_at=unit.now,
-                    text="",
-                    values={},
-                    is_open=False,
-                    **told,
-                )
-            )
+            add_signal(unit, uuid, signal_id=name, **{"node_id": self.node_id, "at": self.clock.now, **columns})
 
     def judge(self) -> int:
         return judge_once(self.units, JUDGE)

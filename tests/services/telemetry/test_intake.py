@@ -169,7 +169,7 @@ def test_what_fails_around_the_commit_is_stored_once(stored: Stored) -> None:
 
 
 def test_one_node_cannot_fill_the_queue(units: UnitOfWorkFactory, stored: Stored) -> None:
-    slow = Intake(units, limits=IntakeLimits(pause_s=5.0, waiting_per_node=3))
+    slow = Intake(units, limits=IntakeLimits(pause_s=3600.0, waiting_per_node=3))
     answers: list[object] = []
     for seq in range(1, 4):
         slow.submit(IncomingReport(stored.node_id, None, report(seq, stored.now_ms), stored.now_ms), answers.append)

@@ -10,11 +10,12 @@ from muster.db.engine import make_engine
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import make_fleet
 from tests.host_case import HostCase
+from tests.patient import PATIENT
 
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url)
+    engine = make_engine(database_url, limits=PATIENT)
     yield engine
     engine.dispose()
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from health.admission import AdmissionFacts, Refusal, refusal_of
-from muster.db.models import Breaker, Checkpoint, Cordon, EvidenceRow, Gpu, GpuStandingChange, Incident, StoredSignal
+from muster.db.models import Breaker, Checkpoint, Cordon, EvidenceRow, Gpu, GpuStandingChange, Incident
 from muster.domain.ids import GpuUuid, JobId
 from muster.domain.policy import DEFAULT_POLICY, DispatchPolicy, EvacuationPolicy, Policy
 from muster.domain.principals import system_principal
@@ -19,6 +19,7 @@ from muster.services.judgement.judge import judge_once
 from muster.services.policies import ACTIVATE, store_policy
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
+from tests.stored_signals import add_signal
 
 JUDGE = system_principal("judge")
 FIRST, SECOND = GpuUuid("GPU-alpha-0"), GpuUuid("GPU-alpha-1")
@@ -29,13 +30,14 @@ def say(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
 say(type="hello", rank=0, world_size=1)
 print("resume", os.environ["MUSTER_RESUME"], flush=True)
 if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
-    for step, ago_s in ((10, 3600), (20, 0)):
-        say(type="checkpoint", step=step, generation=f"step-{step:08d}/gen-1", status="verified",
-            at_unix_ms=int((time.time() - ago_s) * 1000))
     def leave(*_):
         say(type="checkpoint", step=25, generation="step-00000025/gen-1", status="committed")
         sys.exit(0)
-    signal.signal(signal.SIGTERM, leave); time.sleep(600)
+    signal.signal(signal.SIGTERM, leave)
+    for step, ago_s in ((10, 3600), (20, 0)):
+        say(type="checkpoint", step=step, generation=f"step-{step:08d}/gen-1", status="verified",
+            at_unix_ms=int((time.time() - ago_s) * 1000))
+    time.sleep(600)
 """
 
 
@@ -57,22 +59,7 @@ def host(host: HostCase) -> HostCase:
 
 def signal(host: HostCase, code: int, gpu: GpuUuid = FIRST, *, source: str = "nvml", ago_s: float = 0.0) -> None:
     with host.fleet.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
-        at = datetime.now(UTC) - timedelta(seconds=ago_s)
-        unit.session.add(
-            StoredSignal(
-                node_id=host.fleet.node_id,
-                signal_id=f"{source}-{code}-{gpu}-{at.isoformat()}",
-                gpu_uuid=gpu,
-                kind="xid",
-                source=source,
-                code=code,
-                at=at,
-                received_at=unit.now,
-                text="",
-                values={},
-                is_open=False,
-            )
-        )
+        add_signal(unit, gpu, code=code, source=source, at=datetime.now(UTC) - timedelta(seconds=ago_s))
 
 
 def standing(host: HostCase, gpu: GpuUuid = FIRST) -> Standing:

@@ -121,6 +121,7 @@ def test_after_a_reboot_the_job_starts_anew_and_the_old_records_go(host: HostCas
 
 
 def _kill_supervisor(folder: Path) -> None:
+    wait_until(lambda: supervisor.adopt(folder).pid is not None)  # it is locked before it is named
     pid = supervisor.adopt(folder).pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)

@@ -29,6 +29,12 @@ for step in range(1, 31):
         place = f"step-{step:08d}/gen-{fence}"
         say(type="checkpoint", step=step, generation=place, status="committed", bytes=10, at_unix_ms=1_800_000_000_000)
         say(type="checkpoint", step=step, generation=place, status="verified")
+parts = dict.fromkeys(["data_s", "forward_s", "backward_s", "collective_s", "optimizer_s", "other_s"], 0.5)
+for step in (12, 30):
+    say(type="pace", step=step, num_steps=step, **parts, checkpoint_s=step, tokens_per_s=100, mfu=None, new_field=1)
+say(type="pace", step=3, num_steps=0, **parts, checkpoint_s=0); say(type="pace", step=3, num_steps=1)
+for _ in range(2):
+    say(type="warning", code="same_samples", message="2 of 2 ranks began with the very same samples")
 say(type="step", step="many"); say(type="checkpoint", step=1, generation="../../etc", status="committed")
 say(type="checkpoint_unreadable", generation="step-00000001/gen-1", why="EIO")
 say(type="unheard of"); say(type="step", step=1, loss="\\u0000")
@@ -50,7 +56,18 @@ def test_progress_and_checkpoints_arrive_and_nonsense_is_counted(host: HostCase)
         assert (rank.rank, rank.step, rank.world_size) == (0, 30, 1)
         losses = session.scalars(select(TrainingStep.loss).order_by(TrainingStep.step)).all()
         assert losses == [1.0 / step for step in range(1, 31)]
-        assert session.scalars(select(TrainingHost.num_refused)).one() == 4
+        paces = {
+            step: (pace["checkpoint_s"], pace["tokens_per_s"], pace["mfu"])
+            for step, pace in session.execute(select(TrainingStep.step, TrainingStep.pace))
+            if pace is not None
+        }
+        assert paces == {12: (12.0, 100.0, None), 30: (30.0, 100.0, None)}
+        assert rank.pace is not None
+        assert rank.pace["num_steps"] == 30
+        assert rank.warnings == {"same_samples": "2 of 2 ranks began with the very same samples"}
+        (warned,) = session.scalars(select(Event).where(Event.kind == "attempt.warned"))
+        assert warned.payload["reason"] == "2 of 2 ranks began with the very same samples"
+        assert session.scalars(select(TrainingHost.num_refused)).one() == 6
     first, last = checkpoints(host, job_id)
     assert (first.status, last.status) == (CheckpointStatus.GOOD, CheckpointStatus.VERIFIED)
     assert first.num_bytes == 10

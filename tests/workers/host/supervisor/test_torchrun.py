@@ -64,8 +64,14 @@ def test_ranks_have_their_own_logs_records_and_surroundings(attempt: Attempt, sc
 
 
 def test_each_rank_keeps_its_own_exit_code_or_signal_and_excerpt(attempt: Attempt, script: Path) -> None:
-    source = "import os, sys, time\nif os.environ['RANK'] == '1': raise ValueError('bad shape')\ntime.sleep(600)\n"
-    start(attempt, script, source, grace_s=1.0)
+    source = (
+        "import os, sys, time\n"
+        "while os.environ['RANK'] == '1' and not os.path.exists('up'): time.sleep(0.01)\n"
+        "if os.environ['RANK'] == '1': raise ValueError('bad shape')\n"
+        "open('up', 'w').close()\n"
+        "time.sleep(600)\n"
+    )
+    start(attempt, script, source, grace_s=30.0)
     record = attempt.ended(180)
     assert record["ranks"]["1"]["exit_code"] == 1
     assert record["ranks"]["1"]["error_excerpt"].endswith("ValueError: bad shape")

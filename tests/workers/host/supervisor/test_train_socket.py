@@ -1,11 +1,15 @@
 """What ranks say over the socket reaches the disk; what is no message does not, and nobody is held up."""
 
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from workers.host import supervisor
+from workers.host.supervisor import files, train_socket
 
 from .attempt_case import Attempt
 
@@ -59,6 +63,25 @@ def test_a_flood_neither_blocks_the_rank_nor_the_supervisor(attempt: Attempt) ->
     assert attempt.ended()["ranks"]["0"]["exit_code"] == 0
     assert "done" in attempt.log()
     assert len(said(attempt)) == 5_000
+
+
+def test_a_long_runs_steps_leave_room_for_the_word_of_a_checkpoint(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_socket, "MOST_BYTES", 40_000)
+    monkeypatch.setattr(train_socket, "KEPT_BYTES", 10_000)
+    listening = train_socket.TrainSocket(short_folder, short_folder / "s", {0})
+    with socket.socket(socket.AF_UNIX) as rank:
+        rank.connect(str(short_folder / "s"))
+        for kind in (*["step", "pace"] * 50, "checkpoint", "outcome"):
+            rank.sendall(json.dumps({"type": kind, "text": "x" * 1_000}).encode() + b"\n")
+            listening.pump()
+        listening.close()
+    lines = (short_folder / files.TRAIN).read_text(encoding="utf-8").splitlines()
+    kinds = [json.loads(line)["message"]["type"] for line in lines]
+    assert kinds[-2:] == ["checkpoint", "outcome"]
+    assert 20 < len(kinds) < 30
+    assert listening.dropped_lines == 102 - len(kinds)
 
 
 def test_nothing_of_the_socket_is_left(attempt: Attempt) -> None:

@@ -1,10 +1,14 @@
-"""Averaging gradients so that the bits do not hang on where a gradient lies in a bucket.
+"""The same bits in every run: torch's repeatable kernels, and gradients averaged whatever bucket they lie in.
 
 DDP lays its buckets out anew after the first step, by the order in which gradients came; a ring sums each piece of a
 bucket in an order that hangs on its place. So the first step after a resume would sum in another order than the same
 step of an undisturbed run: with more than two ranks the last bits differ, and soon the losses. Here each rank sums its
 share of a bucket in the order of the ranks and all gather the shares: as many bytes as a ring, the same bits always.
 """
+
+import os
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import torch
 from torch import distributed
@@ -14,12 +18,37 @@ from torch.nn.parallel import DistributedDataParallel
 # Annotations stay objects here: register_comm_hook looks at them.
 
 
-def average_in_rank_order(model: DistributedDataParallel) -> None:
+def ask_for_determinism(*, has_gpu: bool) -> None:
+    """Of torch, for this process; one thread on the CPU."""
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    if has_gpu:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+    else:
+        torch.set_num_threads(1)
+
+
+class Timed(Protocol):
+    """Who wants to know how long ranks exchange."""
+
+    def exchanging(self) -> AbstractContextManager[None]:
+        """Around an exchange."""
+
+
+def average_in_rank_order(model: DistributedDataParallel, timed: Timed) -> None:
     """From now on, gradients of ``model`` are averaged so. For gloo; all parameters on the CPU."""
-    model.register_comm_hook(None, _average)
+    model.register_comm_hook(timed, _average)
 
 
-def _average(_: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _average(timed: Timed, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    with timed.exchanging():
+        gradients = _averaged(bucket)
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(gradients)
+    return done
+
+
+def _averaged(bucket: GradBucket) -> torch.Tensor:
     world_size = distributed.get_world_size()
     gradients = bucket.buffer()
     length = gradients.numel()
@@ -33,6 +62,4 @@ def _average(_: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor
     total /= world_size
     distributed.all_gather_into_tensor(padded, total)
     gradients.copy_(padded[:length])
-    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    done.set_result(gradients)
-    return done
+    return gradients

@@ -1,0 +1,57 @@
+"""How long the bodies of telemetry may take: one timer for all that are under way.
+
+A timer for each costs more than reading the body, which nearly always has come with its headers.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+
+from muster.domain.errors import MalformedRequestError
+
+_Task = asyncio.Task[Any]
+
+
+class BodyPatience:
+    """``with patience:`` around the reading of one body, in its request's task."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._until_s: dict[_Task, float] = {}
+        """Oldest first, since all have the same patience."""
+        self._overdue: set[_Task] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a body is read in a task")
+        loop = task.get_loop()
+        self._until_s[task] = loop.time() + self._patience_s
+        if self._timer is None:
+            self._timer = loop.call_later(self._patience_s, self._look, loop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raises ``MalformedRequestError``: it took too long."""
+        task = asyncio.current_task()
+        if task is None:
+            return
+        self._until_s.pop(task, None)
+        if task not in self._overdue:
+            return
+        self._overdue.discard(task)
+        if task.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise MalformedRequestError(f"the body did not come within {self._patience_s:.0f} s") from None
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, now_s = None, loop.time()
+        for task, until_s in list(self._until_s.items()):
+            if until_s > now_s:
+                self._timer = loop.call_at(until_s, self._look, loop)
+                return
+            del self._until_s[task]
+            self._overdue.add(task)
+            task.cancel()

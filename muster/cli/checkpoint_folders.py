@@ -1,0 +1,204 @@
+"""``muster ckpt``: checkpoints as they lie on a disk. It asks no server, needs no torch and unpickles nothing."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from muster.cli.exits import CommandError, Exit
+from muster.cli.output import Listing, Page, Table, age, reads
+from muster.cli.tables import Column, Document
+from muster.train import fences, generations
+from muster.train.generations import Generation
+from muster.train.manifest import Manifest, UnusableError
+from muster.train.retention import GOOD
+
+app = typer.Typer(help="Checkpoints on a disk: which there are, and whether they are whole.", no_args_is_help=True)
+COMPLETE: Final = "complete"
+VERIFIED: Final = "verified"
+DAMAGED: Final = "damaged"
+UNREADABLE: Final = "unreadable"
+HALF: Final = "half written"
+_USABLE: Final = (COMPLETE, VERIFIED)
+Folder = Annotated[
+    Path, typer.Argument(help="A job's folder of checkpoints, as its specification names it.", show_default=False)
+]
+GENERATIONS: Final = (
+    Column("STEP", lambda item: item["step"]),
+    Column("FENCE", lambda item: item["fence"]),
+    Column("STATE", lambda item: item["state"]),
+    Column("RANKS", lambda item: _or_dash(item["num_ranks"])),
+    Column("SIZE", lambda item: _size(item["num_bytes"])),
+    Column("LOSS", lambda item: "–" if item["loss"] is None else f"{item['loss']:.4g}"),
+    Column("AGE", lambda item: "–" if item["committed_at"] is None else age(item["committed_at"])),
+    Column("WHY", lambda item: item["why"], is_text=True),
+)
+FILES: Final = (
+    Column("RANK", lambda item: item["rank"]),
+    Column("FILE", lambda item: item["name"]),
+    Column("SIZE", lambda item: _size(item["size"])),
+    Column("SHA-256", lambda item: item["sha256"][:16], wide=lambda item: item["sha256"]),
+)
+
+
+@reads(app, "ls", example="muster ckpt ls /mnt/checkpoints/pretrain")
+def list_folder(folder: Folder) -> Listing:
+    """Every generation by its manifest and the sizes of its files, the newest first. Nothing is read back: see verify.
+
+    Ends with 0 only if the newest is complete.
+    """
+    found = [_looked_at(folder, generation) for generation in _generations(folder)]
+    half = [_half(step, fence) for step, fence in generations.half_written(folder)]
+    rows = sorted(found + half, key=lambda item: (item["step"], item["fence"]), reverse=True)
+    return Listing(rows, GENERATIONS, "", [_fence_words(folder)], _exit_of(found[:1]))
+
+
+@reads(app, "verify", example="muster ckpt verify /mnt/checkpoints/pretrain")
+def verify(
+    folder: Folder,
+    *,
+    is_all: Annotated[bool, typer.Option("--all", help="Every generation, not just back to one that is good.")] = False,
+) -> Listing:
+    """Read back every byte from the disk and compare it: the newest, then older ones until one is as it was saved.
+
+    Ends with 0 only if the newest is.
+    """
+    found = []
+    for generation in _generations(folder):
+        found.append(_read_back(folder, generation))
+        if not is_all and found[-1]["state"] == VERIFIED:
+            break
+    return Listing(found, GENERATIONS, "", [_resume_words(found)], _exit_of(found[:1]))
+
+
+@reads(app, "show", example="muster ckpt show /mnt/checkpoints/pretrain --step 400")
+def show(
+    folder: Folder,
+    step: Annotated[int | None, typer.Option(min=0, help="Of this step; else the newest.")] = None,
+) -> Page:
+    """One generation: where training stood, by whom it was saved, and each rank's file. Ends with 0 if it is whole."""
+    there = _generations(folder)
+    chosen = next((one for one in there if step in {None, one.step}), None)
+    if chosen is None:
+        steps = ", ".join(str(one.step) for one in there[:5])
+        raise CommandError(f"there is no generation of step {step}", f"The newest are of {steps}.", Exit.NOT_FOUND)
+    found = _read_back(folder, chosen)
+    about = _manifest(folder, chosen)
+    if about is None:
+        return Page(found, [f"{chosen.name}  {found['state']}", f"  {found['why']}"], Exit.FAILED)
+    files = [{"rank": one.rank, "name": one.name, "size": one.size, "sha256": one.sha256} for one in about.files]
+    said: list[str | Table] = [
+        f"{chosen.name}  {found['state']}",
+        *([f"  {found['why']}"] if found["why"] else []),
+        f"  after step {about.step}, {about.position} samples; loss {_or_dash(about.loss)}",
+        f"  saved by {about.attempt_id or 'a run of its own'} at {found['committed_at']}, torch {about.torch_version}",
+        f"  {about.world_size} ranks, {_size(about.num_bytes)}; a save takes {about.longest_save_s:.2g} s",
+        Table(FILES, files),
+    ]
+    return Page({**found, "files": files}, said, _exit_of([found]))
+
+
+def _generations(folder: Path) -> Sequence[Generation]:
+    """Raises ``CommandError`` where there is none."""
+    if not folder.is_dir():
+        raise CommandError(
+            f"{folder} is no folder", "Name the folder in which the job keeps its checkpoints.", Exit.USAGE
+        )
+    try:
+        found = generations.list_generations(folder)
+    except OSError as fault:
+        raise CommandError(f"{folder} cannot be read: {fault.strerror}", code=Exit.DENIED) from fault
+    if not found:
+        advice = "A generation lies in a folder such as step-00000040/gen-3 of it."
+        raise CommandError(f"{folder} holds no checkpoint of ours", advice, Exit.NOT_FOUND)
+    return found
+
+
+def _looked_at(folder: Path, generation: Generation) -> Document:
+    return _judged(folder, generation, COMPLETE, generations.measured)
+
+
+def _read_back(folder: Path, generation: Generation) -> Document:
+    return _judged(folder, generation, VERIFIED, generations.verify)
+
+
+def _judged(folder: Path, generation: Generation, state: str, look: Callable[[Path, Generation], Manifest]) -> Document:
+    try:
+        about = look(folder, generation)
+    except UnusableError as fault:
+        unusable = DAMAGED if fault.is_damage else UNREADABLE
+        return _document(folder, generation, unusable, _manifest(folder, generation), str(fault))
+    return _document(folder, generation, state, about)
+
+
+def _manifest(folder: Path, generation: Generation) -> Manifest | None:
+    try:
+        return generations.read_manifest(folder, generation)
+    except UnusableError:
+        return None
+
+
+def _document(folder: Path, generation: Generation, state: str, about: Manifest | None, why: str = "") -> Document:
+    committed_at = None
+    if about is not None:
+        committed_at = datetime.fromtimestamp(about.committed_at_unix_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return {
+        "step": generation.step,
+        "fence": generation.fence,
+        "generation": generation.name,
+        "state": state,
+        "why": why,
+        "is_good": (folder / generation.name / GOOD).exists(),
+        "num_ranks": None if about is None else about.world_size,
+        "num_bytes": None if about is None else about.num_bytes,
+        "loss": None if about is None else about.loss,
+        "committed_at": committed_at,
+    }
+
+
+def _half(step: int, fence: int) -> Document:
+    why = "it was never committed; a resume passes it over"
+    empty = dict.fromkeys(("num_ranks", "num_bytes", "loss", "committed_at"))
+    return {"step": step, "fence": fence, "generation": None, "state": HALF, "why": why, "is_good": False, **empty}
+
+
+def _fence_words(folder: Path) -> str:
+    try:
+        fence = fences.highest_fence(folder)
+    except OSError as fault:
+        return f"The fence cannot be told: {fault}"
+    if fence == 0:
+        return "No attempt has begun under a fence here."
+    return f"Fence {fence} has begun: whoever has a lower one commits nothing here any more."
+
+
+def _resume_words(found: Sequence[Document]) -> str:
+    last = found[-1]
+    good = next((item for item in found if item["state"] == VERIFIED), None)
+    if good is None:
+        return f"None of {len(found)} is as it was saved; training would begin anew."
+    if good is not found[0]:
+        return f"The newest is not as it was saved: a resume goes on after step {good['step']}."
+    return f"A resume goes on after step {good['step']}." if last is good else f"{len(found)} were read back."
+
+
+def _exit_of(newest: Sequence[Document]) -> int:
+    return Exit.OK if all(item["state"] in _USABLE for item in newest) else Exit.FAILED
+
+
+def _size(num_bytes: int | None) -> str:
+    """In whole units of 1,000, as disks are sold by."""
+    if num_bytes is None:
+        return "–"
+    value = float(num_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:  # the unit's base
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} TB"
+
+
+def _or_dash(value: Any) -> Any:
+    return "–" if value is None else value

@@ -1,0 +1,54 @@
+"""How fast a whole job trains and where its time goes, from what each of its ranks told of late."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+PARTS: Final = ("data", "forward", "backward", "collective", "optimizer", "other", "checkpoint")
+"""Of a step, in its order; ``checkpoint`` is between steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPace:
+    """``parts``: (name, seconds a step, share of all), the mean over the ranks that told; those that took no time not.
+
+    ``tokens_per_s`` of all ranks, ``mfu`` and ``hfu`` their mean: None unless each rank told. ``memory_mib``: the most
+    of any rank.
+    """
+
+    parts: tuple[tuple[str, float, float], ...]
+    tokens_per_s: float | None
+    grad_norm: float | None
+    memory_mib: float | None
+    mfu: float | None
+    hfu: float | None
+
+
+def pace_of(told: Sequence[Mapping[str, Any] | None]) -> JobPace | None:
+    """``told``: the pace of each rank, in rank order. None where none told any."""
+    known = [pace for pace in told if pace is not None]
+    if not known:
+        return None
+    means = {part: sum(pace.get(f"{part}_s") or 0.0 for pace in known) / len(known) for part in PARTS}
+    whole = sum(means.values())
+    parts = tuple((part, seconds, seconds / whole) for part, seconds in means.items() if seconds > 0)
+    rates = _of_all(told, "tokens_per_s")
+    memories = [pace["memory_mib"] for pace in known if pace.get("memory_mib") is not None]
+    return JobPace(
+        parts,
+        sum(rates) if rates else None,
+        known[0].get("grad_norm"),
+        max(memories, default=None),
+        _mean(_of_all(told, "mfu")),
+        _mean(_of_all(told, "hfu")),
+    )
+
+
+def _of_all(told: Sequence[Mapping[str, Any] | None], name: str) -> list[float]:
+    """Empty unless each rank told it: a sum of some is no rate of the job."""
+    found = [pace[name] for pace in told if pace is not None and pace.get(name) is not None]
+    return found if len(found) == len(told) else []
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

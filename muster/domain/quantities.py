@@ -1,0 +1,13 @@
+"""Kinds of number that a policy holds, with what is accepted of each."""
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+Seconds = Annotated[float, Field(gt=0, le=31_536_000, strict=False)]
+Fraction = Annotated[float, Field(gt=0, le=1, strict=False)]
+Points = Annotated[float, Field(ge=0, le=100, strict=False)]
+Number = Annotated[int, Field(ge=1, le=1_000_000)]
+Days = Annotated[int, Field(ge=1, le=3650)]
+
+DAY_S: Final = 86_400.0

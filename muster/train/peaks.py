@@ -1,0 +1,66 @@
+"""Dense peaks of GPUs by the product names that the driver gives, without the "NVIDIA " in front.
+
+Dense, for bf16 or fp16 operands and fp32 sums: a data sheet's "with sparsity" is twice that. Sources: ``torchtitan`` is
+its tools/utils.py, ``composer`` its speed_monitor.py, ``lightning`` its throughput.py, ``vendor`` the vendor's data
+sheet, ``known`` common knowledge that nobody has measured for us. What is not here has no MFU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Peak:
+    """``hbm_tb_per_s``: bandwidth of its memory. ``has_bf16``: the older ones compute in fp16 alone."""
+
+    tflops: float
+    hbm_tb_per_s: float
+    source: str
+    has_bf16: bool = True
+
+    @property
+    def ridge_flop_per_byte(self) -> float:
+        """Above so many operations a byte the GPU computes as long as it reads."""
+        return self.tflops / self.hbm_tb_per_s
+
+
+def _volta(tflops: float) -> Peak:
+    return Peak(tflops, 0.9, "composer, lightning", has_bf16=False)
+
+
+_A100_40 = Peak(312, 1.56, "torchtitan, composer")
+_A100_80 = Peak(312, 2.04, "torchtitan, composer")
+_BLACKWELL = Peak(2250, 8.0, "torchtitan")
+_GRACE_BLACKWELL = Peak(2500, 8.0, "torchtitan")
+
+PEAKS: dict[str, Peak] = {
+    "Tesla V100-SXM2-16GB": _volta(125),
+    "Tesla V100-SXM2-32GB": _volta(125),
+    "Tesla V100-SXM3-32GB": _volta(125),
+    "Tesla V100-PCIE-16GB": _volta(112),
+    "Tesla V100-PCIE-32GB": _volta(112),
+    "Tesla T4": Peak(65, 0.32, "composer, lightning", has_bf16=False),
+    "A10": Peak(125, 0.6, "composer"),
+    "A10G": Peak(70, 0.6, "known; another part than the A10"),
+    "A100-SXM4-40GB": _A100_40,
+    "A100-PCIE-40GB": _A100_40,
+    "A100-SXM4-80GB": _A100_80,
+    "A100 80GB PCIe": Peak(312, 1.94, "torchtitan, composer"),
+    "RTX A6000": Peak(154.85, 0.77, "torchtitan"),
+    "L4": Peak(121, 0.30, "vendor, half of its figure with sparsity"),
+    "L40": Peak(181, 0.864, "vendor"),
+    "L40S": Peak(362, 0.864, "torchtitan"),
+    "H100 80GB HBM3": Peak(989, 3.35, "torchtitan, composer"),
+    "H100 PCIe": Peak(756, 2.0, "torchtitan, composer"),
+    "H100 NVL": Peak(835, 3.9, "torchtitan, composer"),
+    "H200": Peak(989, 4.8, "torchtitan"),
+    "H20": Peak(148, 4.0, "torchtitan"),
+    "B200": _BLACKWELL,
+    "B300": _BLACKWELL,
+    "GB200": _GRACE_BLACKWELL,
+    "GB300": _GRACE_BLACKWELL,
+    "GeForce RTX 3090": Peak(71, 0.94, "known; sums in fp32 at half the rate"),
+    "GeForce RTX 4090": Peak(165, 1.0, "known; sums in fp32 at half the rate"),
+    "GeForce RTX 5090": Peak(210, 1.8, "known; sums in fp32 at half the rate"),
+}

@@ -1,0 +1,104 @@
+"""How a program becomes a run: it joins the other ranks and goes on where the newest checkpoint ends.
+
+| argument of ``start`` | |
+|---|---|
+| ``extras`` | whatever else has a state, such as a gradient scaler |
+| ``checkpoint_every`` | counts steps; 0: only when the job stops |
+| ``asynchronous`` | training waits for a copy of the state in host memory, which is written, hashed and committed beside it; without, until it is committed. The last one is always waited for |
+| ``keep`` | so many generations stay |
+| ``deterministic`` | repeatable kernels, and one thread a rank on the CPU: a resumed run equals an undisturbed one bit for bit at the same number of ranks |
+| ``data_parallel`` | DDP where there are several ranks and no parameter is sharded. A model that ``fully_shard`` or ``parallelize_module`` have laid out (over a ``mesh``) stays as it is, and is saved piece by piece |
+| ``data_mesh`` | the ranks that read different samples, where those are not all |
+| ``patience_s`` | how long one rank may keep the others waiting |
+| ``work`` | what a token costs, for the run's MFU |
+| ``is_timed`` | tell where each step's time goes (``pace``), for some 70 µs a step |
+"""  # noqa: E501  # a table's row is one line
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from muster.train import state
+from muster.train.determinism import ask_for_determinism
+from muster.train.devices import Gpu, Host
+from muster.train.orders import Orders
+from muster.train.pace import Pace
+from muster.train.ranks import Ranks
+from muster.train.run import Run
+from muster.train.state import Stateful, Trained
+from muster.train.surroundings import Surroundings
+from muster.train.wire import Channel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from muster.train.devices import Device
+    from muster.train.flops import Work
+
+
+def start(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    scheduler: Stateful | None = None,
+    *,
+    extras: Mapping[str, Stateful] | None = None,
+    checkpoint_every: int = 100,
+    asynchronous: bool = True,
+    keep: int = 3,
+    seed: int = 0,
+    deterministic: bool = True,
+    data_parallel: bool = True,
+    data_mesh: DeviceMesh | None = None,
+    patience_s: float = 1800.0,
+    work: Work | None = None,
+    is_timed: bool = True,
+) -> Run:
+    """Join the other ranks, restore the newest checkpoint that verifies, and be ready for the next step.
+
+    What each argument does stands at the head of this file.
+
+    Exits with 93 when a newer attempt of the job has begun.
+
+    Raises:
+        ValueError: a variable of the launcher that cannot be read.
+        CoverageError: the newest checkpoint is of another program.
+        OSError: the checkpoint folder cannot be written.
+    """
+    joined, device = _joined(model, seed=seed, deterministic=deterministic, patience_s=patience_s)
+    return Run(
+        joined,
+        Trained(model, optimizer, scheduler, extras or {}),
+        checkpoint_every=checkpoint_every,
+        asynchronous=asynchronous,
+        keep=keep,
+        seed=seed,
+        data_parallel=data_parallel,
+        data_mesh=data_mesh,
+        is_steady=deterministic and device.gpu is None,
+        pace=partial(Pace, device, is_on=is_timed, work=work),
+    )
+
+
+def _joined(
+    model: torch.nn.Module, *, seed: int, deterministic: bool, patience_s: float
+) -> tuple[tuple[Surroundings, Ranks, Channel, Orders], Device]:
+    """With the supervisor, then with the other ranks; and what the model computes on."""
+    around = Surroundings.of()
+    channel = Channel(around.socket_path)
+    channel.say("hello", rank=around.rank, world_size=around.world_size, pid=os.getpid())
+    orders = Orders(channel, around.stop_notice_s)
+    orders.watch_signals()
+    gpu = next((parameter.device for parameter in model.parameters() if parameter.is_cuda), None)
+    has_gpu = gpu is not None
+    if deterministic:
+        ask_for_determinism(has_gpu=has_gpu)
+    ranks = Ranks(
+        around.rank, around.world_size, is_launched=around.is_launched, has_gpu=has_gpu, patience_s=patience_s
+    )
+    state.seed_rank(seed, ranks.rank)
+    return (around, ranks, channel, orders), Host() if gpu is None else Gpu(gpu)

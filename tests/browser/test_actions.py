@@ -1,0 +1,165 @@
+"""What an operator does about a GPU or a node: with a reason, seen first, typed where it destroys, then seen done."""
+
+from playwright.sync_api import expect
+
+from muster.db.models import Gpu
+from muster.domain.ids import GpuUuid
+from muster.domain.principals import Role
+from muster.domain.states import Standing
+from muster.services import overrides
+from tests.browser.acting import act, confirmed, opened, previewed
+from tests.browser.browsing import PATIENCE_MS, Browsing
+from tests.browser.conftest import Browse
+from tests.browser.control_plane import ControlPlane
+from tests.browser.played_fleet import RECLAIMED
+from tests.browser.small_fleet import Hit, SmallFleet
+from tests.fleet_factory import OPERATOR
+
+LEFT = {**RECLAIMED, "stop_reason": "maintenance"}
+
+
+def is_taken_out(fleet: SmallFleet, gpu: GpuUuid) -> bool:
+    with fleet.units.begin(OPERATOR, overrides.OVERRIDE, quiet=True) as unit:
+        return overrides.is_taken_out(unit, gpu)
+
+
+def test_a_gpu_is_quarantined_by_a_person_who_saw_what_it_would_do_and_typed_its_name(
+    console: Browsing, fleet: SmallFleet
+) -> None:
+    gpu = fleet.free_gpus()[-2]
+    console.open(f"/console/gpus/{gpu}")
+    dialog = opened(console, "Quarantine")
+    dialog.get_by_label("Reason").fill("it smells")
+    assert "gpu." in previewed(dialog)
+    console.require_accessible()
+    console.shot("previewed")
+    assert not is_taken_out(fleet, gpu), "a preview changes nothing"
+    do = dialog.locator("button[value=do]")
+    expect(do).to_be_disabled()
+    dialog.locator("[name=typed]").fill(f"{gpu}-not")
+    expect(do).to_be_disabled()
+    dialog.locator("[name=typed]").fill(gpu)
+    expect(do).to_be_enabled()
+    assert confirmed(console, dialog) == "Quarantined by you: what runs on it is evacuated."
+    assert is_taken_out(fleet, gpu)
+    console.see("set QUARANTINED by")
+    console.inspect("quarantined")
+    _, said = act(console, "Release", reason="it was the cable")
+    assert said == "Released: its own standing counts again."
+    assert not is_taken_out(fleet, gpu)
+    expect(console.page.get_by_role("button", name="Quarantine")).to_be_visible()
+
+
+def test_what_a_dialog_lacks_it_says_where_it_was_asked(console: Browsing, fleet: SmallFleet) -> None:
+    gpu = fleet.free_gpus()[-2]
+    console.open(f"/console/gpus/{gpu}")
+    dialog = opened(console, "Quarantine")
+    with console.expecting(422):
+        dialog.get_by_role("button", name="What would it do?").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("say why, in 1 to 500 characters", timeout=PATIENCE_MS)
+        console.require_accessible()
+        dialog.get_by_label("Reason").fill("it smells")
+        dialog.locator("[name=days]").fill("0")
+        dialog.get_by_role("button", name="What would it do?").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("days from 1 to 365", timeout=PATIENCE_MS)
+    console.shot("refused")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_be_hidden()
+    assert not is_taken_out(fleet, gpu)
+
+
+def test_a_gpu_is_cordoned_and_released_again(console: Browsing, fleet: SmallFleet) -> None:
+    gpu = fleet.free_gpus()[-3]
+    console.open(f"/console/gpus/{gpu}")
+    would, said = act(console, "Cordon", reason="cable is being changed")
+    assert "cordon" in would
+    assert said.startswith("Cordoned")
+    console.see("cable is being changed")
+    act(console, "Release", reason="cable is in", within=":has(> header > #cordons-title)")
+    console.see("None. What may be placed here hangs on its standing alone.")
+
+
+def test_the_way_back_of_a_gpu_that_is_out_is_ordered_and_seen(
+    console: Browsing, fleet: SmallFleet, control_plane: ControlPlane
+) -> None:
+    gpu = fleet.free_gpus()[-4]
+    fleet.tell(gpu)
+    console.open(f"/console/gpus/{gpu}")
+    would, said = act(console, "Burn-in", reason="reseated")
+    assert "burn" in would
+    assert said.startswith("A burn-in is ordered")
+    assert "ORDERED" in console.words(":has(> header > #burn-title)")
+    console.inspect("ordered")
+
+
+def test_evidence_is_dismissed_with_a_reason_though_the_page_changes_meanwhile(
+    console: Browsing, fleet: SmallFleet, control_plane: ControlPlane
+) -> None:
+    gpu = fleet.free_gpus()[-5]
+    fleet.tell(gpu)
+    control_plane.tell_events()
+    console.open(f"/console/gpus/{gpu}")
+    dialog = opened(console, "Dismiss")
+    dialog.get_by_label("Reason").fill("the driver")
+    with console.page.expect_event("console", lambda said: said.text == "told"):
+        console.page.evaluate("document.body.addEventListener('muster:changed', () => console.info('told'))")
+        fleet.tell(gpu, code=79)
+        control_plane.tell_events()
+    expect(dialog.get_by_label("Reason")).to_have_value("the driver")
+    dialog.get_by_role("button", name="Cancel").click()
+    console.see("XID 79")
+    for number in (1, 2):
+        _, said = act(console, "Dismiss", reason=f"the driver's fault, {number}")
+        assert said == "The evidence is dismissed; it stays on record."
+    assert console.words("dl.facts").startswith("Since")
+    console.see("dismissed by")
+    with fleet.units.read() as session:
+        assert session.get_one(Gpu, gpu).standing is Standing.HEALTHY
+
+
+def test_a_node_is_drained_by_its_name_and_taken_back(
+    console: Browsing, fleet: SmallFleet, control_plane: ControlPlane
+) -> None:
+    job_id = fleet.submit(name="in-the-way", shape={"gpus_per_node": 8})
+    fleet.run(job_id)
+    part = fleet.attempts(job_id)[-1].hosts[0]
+    console.open(f"/console/nodes/{part.part.node_id}")
+    would, said = act(console, "Drain", reason="new firmware", typed=part.node_name)
+    assert "stop_requested" in would
+    assert said == "Draining: what runs here saves and leaves."
+    console.see("in-the-way")
+    console.see("maintenance")
+    console.inspect("draining")
+    fleet.end(job_id, LEFT)
+    fleet.cancel(job_id)
+    control_plane.tell_events()
+    console.see("Nobody")
+    _, said = act(console, "Release", reason="firmware is in", within=":has(> header > #cordons-title)")
+    assert said == "That cordon is released."
+    console.see("None: work is placed here")
+
+
+def test_a_node_is_cordoned_and_the_map_shows_it(console: Browsing, fleet: SmallFleet) -> None:
+    console.open("/console/nodes/h100-8")
+    act(console, "Cordon", reason="the rack is rewired")
+    console.see("the rack is rewired")
+    console.open("/console", ready="[data-map][data-ready]")
+    console.tab_to("Map of the fleet")
+    said = console.page.locator("[data-map-said]")
+    for _ in range(8):
+        console.press("ArrowDown")
+    assert said.inner_text().startswith("h100-8, GPU 0, rack-2. ")
+    while "cordoned" not in said.inner_text():  # the map is read each second
+        console.page.wait_for_timeout(100)
+        console.press("ArrowRight")
+        console.press("ArrowLeft")
+    console.shot("on the map")
+    console.open("/console/nodes/h100-8")
+    act(console, "Release", reason="rewired", within=":has(> header > #cordons-title)")
+
+
+def test_a_tenant_is_offered_nothing_that_governs_the_fleet(browse: Browse, fleet: SmallFleet, hit: Hit) -> None:
+    member = browse(Role.TENANT_MEMBER)
+    member.open(f"/console/gpus/{fleet.gpus_of(hit.job_id)[0]}")
+    assert member.page.locator("main").get_by_role("button", name="Copy").count() == 1
+    assert member.page.locator("dialog").count() == 0

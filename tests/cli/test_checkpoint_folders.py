@@ -1,0 +1,122 @@
+"""``muster ckpt``: what lies on a disk, told without a server and without torch."""
+
+import json
+import os
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from muster.cli.exits import Exit
+from muster.train import generations
+from muster.train.generations import Generation
+from muster.train.manifest import MANIFEST
+from tests.cli.test_commands import Command
+from tests.train.test_generations import commit
+
+
+@pytest.fixture
+def muster(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkpoints"
+    for step, fence in ((10, 1), (20, 1), (30, 2)):
+        commit(folder, step, fence)
+    return folder
+
+
+def told(answer: CompletedProcess[str]) -> Any:
+    return json.loads(answer.stdout)
+
+
+def damage(folder: Path, generation: Generation, name: str = "rank-00001.pt") -> None:
+    path = folder / generation.name / name
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+
+
+def test_the_newest_comes_first_and_what_was_never_committed_is_said(muster: Command, folder: Path) -> None:
+    generations.prepare(folder, Generation(40, 2))
+    answer = muster.run("ckpt", "ls", str(folder), "--json")
+    assert answer.returncode == Exit.OK, answer.stderr
+    assert [(one["step"], one["state"]) for one in told(answer)] == [
+        (40, "half written"),
+        (30, "complete"),
+        (20, "complete"),
+        (10, "complete"),
+    ]
+    assert [one["num_ranks"] for one in told(answer)] == [None, 2, 2, 2]
+
+
+def test_a_byte_that_changed_shows_when_it_is_read_back_and_where_a_resume_goes_on(
+    muster: Command, folder: Path
+) -> None:
+    damage(folder, Generation(30, 2))
+    assert muster.run("ckpt", "ls", str(folder)).returncode == Exit.OK, "its size is right"
+    answer = muster.run("ckpt", "verify", str(folder))
+    assert answer.returncode == Exit.FAILED
+    assert "rank-00001.pt differs from what was saved" in " ".join(answer.stdout.split())
+    assert "a resume goes on after step 20" in " ".join(answer.stdout.split())
+    states = [(one["step"], one["state"]) for one in told(muster.run("ckpt", "verify", str(folder), "--json"))]
+    assert states == [(30, "damaged"), (20, "verified")], "back to one that is good, and no further"
+    whole = told(muster.run("ckpt", "verify", str(folder), "--all", "--json"))
+    assert [one["state"] for one in whole] == ["damaged", "verified", "verified"]
+
+
+def test_a_short_file_shows_at_once(muster: Command, folder: Path) -> None:
+    path = folder / Generation(30, 2).name / "rank-00000.pt"
+    os.truncate(path, 100)
+    answer = muster.run("ckpt", "ls", str(folder))
+    assert answer.returncode == Exit.FAILED
+    assert "holds 100 bytes instead of 701" in " ".join(answer.stdout.split())
+
+
+def test_an_older_one_that_is_damaged_leaves_the_newest_good(muster: Command, folder: Path) -> None:
+    damage(folder, Generation(10, 1))
+    assert muster.run("ckpt", "verify", str(folder), "--all").returncode == Exit.OK
+    shown = muster.run("ckpt", "show", str(folder), "--step", "10")
+    assert shown.returncode == Exit.FAILED
+    assert "differs from what was saved" in shown.stdout
+
+
+def test_one_is_shown_with_each_ranks_file(muster: Command, folder: Path) -> None:
+    answer = muster.run("ckpt", "show", str(folder), "--json")
+    assert answer.returncode == Exit.OK, answer.stderr
+    about = generations.read_manifest(folder, Generation(30, 2))
+    assert [file["sha256"] for file in told(answer)["files"]] == [file.sha256 for file in about.files]
+    assert "2 ranks" in muster.run("ckpt", "show", str(folder)).stdout
+
+
+def test_a_manifest_that_is_none_is_said(muster: Command, folder: Path) -> None:
+    (folder / Generation(30, 2).name / MANIFEST).write_text("{}")
+    answer = muster.run("ckpt", "show", str(folder))
+    assert answer.returncode == Exit.FAILED
+    assert "was changed after it was written" in answer.stdout
+
+
+def test_it_needs_no_torch(muster: Command, folder: Path) -> None:
+    (muster.folder / "torch.py").write_text("raise ImportError('there is no torch')")
+    answer = muster.run("ckpt", "verify", str(folder), PYTHONPATH=str(muster.folder))
+    assert answer.returncode == Exit.OK, answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("ls", "nowhere"), Exit.USAGE, "nowhere is no folder"),
+        (("verify", "."), Exit.NOT_FOUND, "holds no checkpoint of ours"),
+        (("show", "checkpoints", "--step", "7"), Exit.NOT_FOUND, "the newest are of 30, 20, 10"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    muster: Command, folder: Path, words: tuple[str, ...], code: Exit, said: str
+) -> None:
+    paths = [str(muster.folder / word) if word in {"nowhere", ".", "checkpoints"} else word for word in words]
+    answer = muster.run("ckpt", *paths)
+    assert answer.returncode == code, answer.stdout
+    assert said.lower() in " ".join(answer.stderr.split()).lower()
