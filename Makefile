@@ -15,8 +15,11 @@ help:
 	@echo 'make contracts   which package may import which'
 	@echo 'make migrations  the schema goes up, down and up again, and matches the models'
 	@echo 'make openapi     docs/openapi.json, what the API says of itself; openapi-check: it is up to date, breaks nobody'
-	@echo 'make check       test, lint, types, contracts, migrations and openapi-check'
-	@echo 'make soak        the long simulation, with crashes'
+	@echo 'make policy-reference  docs/policy.md, the policy as its schema describes it; -check: it is up to date'
+	@echo 'make check       test, lint, types, contracts, migrations, openapi-check, policy-reference-check'
+	@echo 'make screenshot  docs/fleet.png, the picture in README.md, by the test of that page in Chromium'
+	@echo 'make api-cases   1,500 requests of any kind: no failure, no answer that the document does not name'
+	@echo 'make soak        the long simulation, with crashes, and 10,000 requests of any kind'
 	@echo 'make bench       the measured bars; also bench-setup, -placement, -judgement, -ingest, -host, -tour, -console'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
@@ -50,10 +53,23 @@ openapi: setup
 openapi-check: setup
 	@$(BIN)/python -m tools.openapi_document --check
 
-check: test lint types contracts migrations openapi-check
+policy-reference: setup
+	@$(BIN)/python -m tools.policy_reference
+
+policy-reference-check: setup
+	@$(BIN)/python -m tools.policy_reference --check
+
+check: test lint types contracts migrations openapi-check policy-reference-check
+
+screenshot: setup
+	@PICTURE=docs/fleet.png $(BIN)/python -m pytest -q tests/browser/test_picture.py -k pictured
+
+api-cases: setup
+	@MUSTER_API_CASES=1500 $(BIN)/python -m pytest -n 2 tests/api/test_any_request.py $(ARGS)
 
 soak: setup
 	@$(BIN)/python -m simulator --seeds 10000 --jobs $(JOBS) $(ARGS)
+	@MUSTER_API_CASES=10000 $(BIN)/python -m pytest -n $(JOBS) tests/api/test_any_request.py
 
 bench: setup
 	@$(BIN)/python -m benchmarks
@@ -89,4 +105,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test lint types contracts migrations openapi openapi-check check soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour bench-console lock newest clean
+.PHONY: help setup up test lint types contracts migrations openapi openapi-check policy-reference policy-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour bench-console lock newest clean

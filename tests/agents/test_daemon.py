@@ -64,6 +64,11 @@ class Server:
         raise AssertionError([report for _, report in self.taken])
 
 
+def every(interval_s: float) -> Callable[[Report], Answer]:
+    """Accepted, and to be sampled so often."""
+    return lambda report: Answer(document={"boot_id": "boot-1", "seq": report.seq, "interval_s": interval_s})
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     made = Server()
@@ -115,15 +120,14 @@ def _has_gpus(report: Report) -> bool:
 
 
 def test_a_sample_comes_at_once_and_sigterm_ends_the_agent_cleanly(server: Server, tmp_path: Path) -> None:
+    server.answer = every(300.0)
     with agent(server, tmp_path / "a") as process:
         _, report = server.wait_for(_has_gpus)
         assert report.node is not None
         assert report.node.num_gpus == 2
         assert report.node.driver_version
         process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        assert process.wait(60) == 0
-        assert time.monotonic() - began < 9, "it waits for nothing, least of all for its next sample after 10 s"
+        assert process.wait(60) == 0, "it waits for nothing, least of all for its next sample after five minutes"
         assert process.stderr is not None
         log = process.stderr.read()
     assert "agent_ended" in log
@@ -134,7 +138,7 @@ def test_a_driver_event_is_acknowledged_within_a_second_and_an_open_one_is_repea
     server: Server, tmp_path: Path
 ) -> None:
     folder = tmp_path / "a"
-    server.answer = lambda report: Answer(document={"boot_id": "boot-1", "seq": report.seq, "interval_s": 1.0})
+    server.answer = every(300.0)  # no sample comes between, beside which an event would be history
     with agent(server, folder):
         server.wait_for(_has_gpus)
         took_s = []
@@ -145,6 +149,7 @@ def test_a_driver_event_is_acknowledged_within_a_second_and_an_open_one_is_repea
             took_s.append(at - began)
             assert not report.is_history
         assert sorted(took_s)[2] < 1, took_s  # not each: other processes share this machine
+        server.answer = every(1.0)
         _break(folder, Fault(gpu=GPU, kind="lost"))
         server.wait_for(lambda report: _has_gpus(report) and any(event.is_open for event in report.events))
         _break(folder)
@@ -171,10 +176,12 @@ def test_killed_and_started_again_it_sends_what_waited_under_growing_numbers(ser
         process.send_signal(signal.SIGKILL)
         process.wait(60)
     _break(folder)
-    server.answer = lambda _report: ACCEPTED
-    with agent(server, folder):
-        _, fresh = server.wait_for(lambda report: _has_gpus(report) and not report.is_history)
-        _, kept = server.wait_for(lambda report: any(event.code == 79 for event in report.events))
+    again = Server()  # whatever the first one still has in hand
+    with serving(again.take) as recorded:
+        again.url = recorded.url
+        with agent(again, folder):
+            _, fresh = again.wait_for(lambda report: _has_gpus(report) and not report.is_history)
+            _, kept = again.wait_for(lambda report: any(event.code == 79 for event in report.events))
     assert kept.is_history
     assert kept.seq < fresh.seq
 
@@ -197,14 +204,17 @@ def test_a_second_agent_in_the_same_folder_ends_with_a_sentence(server: Server, 
             assert "another agent works in" in second.stderr.read()
 
 
+def _share_of_a_core(watched: psutil.Process) -> float:
+    began, before = time.monotonic(), watched.cpu_times()
+    time.sleep(3)
+    took_s, after = time.monotonic() - began, watched.cpu_times()
+    return (after.user + after.system - before.user - before.system) / took_s
+
+
 def test_an_idle_agent_costs_little(server: Server, tmp_path: Path) -> None:
     with agent(server, tmp_path / "a") as process:
         server.wait_for(_has_gpus)
-        time.sleep(0.5)
         watched = psutil.Process(process.pid)
-        before = watched.cpu_times()
-        time.sleep(5)
-        after = watched.cpu_times()
-        used_s = after.user + after.system - before.user - before.system
-        assert used_s / 5 < 0.03, f"{used_s / 5:.1%} of a core"
+        shares = [_share_of_a_core(watched) for _ in range(3)]
+        assert min(shares) < 0.03, shares  # not each: other processes share this machine
         assert watched.memory_info().rss < 150 << 20

@@ -86,21 +86,22 @@ def test_whatever_stands_around_a_record_it_is_found(content: bytes, tail: bytes
 
 
 WRITER = """
-import sys
+import sys, time
 from pathlib import Path
 import structlog
 structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))
 from agents.spool import Spool, SpoolLimits
 from tests.agents.reports import event, sample
 spool = Spool(Path(sys.argv[1]), SpoolLimits(max_bytes=200_000, segment_bytes=10_000), monotonic_ms=lambda: 0)
-seq = spool.newest_seq("boot-1") // 16 + 1
-while True:
+first = seq = spool.newest_seq("boot-1") // 16 + 1
+while seq < first + 250:  # of six lives no more than the spool has room for
     if seq % 5:
         spool.append(sample(seq * 16), "metrics")
     else:
         spool.append(event(seq * 16), "events")
         print(seq, flush=True)
     seq += 1
+time.sleep(600)
 """
 
 

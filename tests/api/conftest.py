@@ -16,6 +16,7 @@ from muster.services import keys, tenants
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.api.conformance import Conformance
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+from tests.patient import PATIENT
 from tools.openapi_document import described
 
 GOOD_JOB = {"name": "train", "program": {"script": "/srv/train.py"}}
@@ -41,7 +42,7 @@ def _key(units: UnitOfWorkFactory, role: Role, tenant: TenantId | None, node: No
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url, pool_size=20, max_overflow=20)
+    engine = make_engine(database_url, pool_size=20, max_overflow=20, limits=PATIENT)
     yield engine
     engine.dispose()
 
@@ -53,7 +54,8 @@ def conformance() -> Conformance:
 
 
 @pytest.fixture
-def api(engine: Engine) -> Iterator[Api]:
+def api(engine: Engine, conformance: Conformance) -> Iterator[Api]:
+    """Whatever a test is about, it fails where an answer is not what the document says."""
     units = UnitOfWorkFactory(engine)
     fleet = make_fleet(units)
     with units.begin(OPERATOR, tenants.CREATE) as unit:
@@ -68,6 +70,7 @@ def api(engine: Engine) -> Iterator[Api]:
     }
     app = create_app(AppDependencies(units=units, secret_key=b"x" * 32, allowed_hosts=frozenset({"127.0.0.1"})))
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        client.event_hooks = {"response": [conformance]}
         tokens = {name: key.token.text for name, key in made.items()}
         key_ids = {name: key.key.id for name, key in made.items()}
         yield Api(client, fleet, units, other, tokens, key_ids)

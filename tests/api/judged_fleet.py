@@ -9,7 +9,6 @@ from sqlalchemy import select
 from muster.db.models import (
     Gpu,
     GpuStandingChange,
-    StoredSignal,
 )
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import system_principal
@@ -17,6 +16,7 @@ from muster.domain.states import Standing
 from muster.services.judgement.judge import judge_once
 from muster.services.policies import ACTIVATE
 from tests.api.conftest import Api
+from tests.stored_signals import add_signal
 
 GPU, OTHER = GpuUuid("GPU-alpha-0"), GpuUuid("GPU-alpha-1")
 JUDGE = system_principal("judge")
@@ -40,20 +40,7 @@ def api(api: Api) -> Api:
 def fault(api: Api, *, uuid: GpuUuid = GPU, code: int = 95, kind: str = "xid") -> None:
     """An event of this GPU's driver, judged."""
     with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
-        told = {"kind": kind, "source": "nvml", "code": code if kind == "xid" else None}
-        unit.session.add(
-            StoredSignal(
-                node_id=api.fleet.node_id,
-                signal_id=f"{uuid}-{kind}-{code}-{unit.now.isoformat()}",
-                gpu_uuid=uuid,
-                at=unit.now,
-                received_at=unit.now,
-                text="",
-                values={},
-                is_open=False,
-                **told,  # type: ignore[arg-type]  # columns by name
-            )
-        )
+        add_signal(unit, uuid, kind=kind, code=code if kind == "xid" else None)
     judge_once(api.units, JUDGE)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ from muster.wire.host import (
 )
 from tests.api.conftest import GOOD_JOB
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+from tests.patient import PATIENT
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(400)
@@ -61,12 +63,12 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(server_folder: Path) -> Iterator[Served]:
-    folder = server_folder / "served"
+    folder = server_folder / f"served-{uuid.uuid4().hex[:8]}"  # a worker may come to this module twice
     folder.mkdir(mode=0o711)
     postgres = PostgresServer(folder / "postgres")
     postgres.start()
     migrate.upgrade(postgres.url())
-    engine = make_engine(postgres.url())
+    engine = make_engine(postgres.url(), limits=PATIENT)
     units = UnitOfWorkFactory(engine)
     fleet = make_fleet(units)
     with units.begin(OPERATOR, keys.CREATE) as unit:

@@ -7,7 +7,7 @@ from sqlalchemy import update
 
 from muster.db import migrate
 from muster.db.listening import advisory_lock
-from muster.db.models import GpuLatest, Node, NodeLatest, OutboxMessage, StoredSignal, TelemetryBlock
+from muster.db.models import GpuLatest, Node, NodeLatest, OutboxMessage, TelemetryBlock
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Contact
 from muster.services.policies import ACTIVATE
@@ -18,6 +18,7 @@ from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import GPU, JUDGE, OTHER, fault
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
 from tests.fleet_factory import enrol_host
+from tests.stored_signals import add_signal
 
 
 def read(api: Api) -> dict[str, Any]:
@@ -73,23 +74,9 @@ def test_messages_that_wait_and_those_that_were_given_up_are_told_apart(api: Api
 
 def test_signals_that_wait_and_those_that_are_set_aside_are_told_apart(api: Api) -> None:
     with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        received_at = unit.now - timedelta(seconds=30)
         for number, judge_fault in enumerate((None, None, "ZeroDivisionError")):
-            unit.session.add(
-                StoredSignal(
-                    node_id=api.fleet.node_id,
-                    signal_id=str(number),
-                    gpu_uuid=GPU,
-                    kind="xid",
-                    source="nvml",
-                    code=95,
-                    at=unit.now,
-                    received_at=unit.now - timedelta(seconds=30),
-                    text="",
-                    values={},
-                    is_open=False,
-                    judge_fault=judge_fault,
-                )
-            )
+            add_signal(unit, GPU, signal_id=str(number), received_at=received_at, judge_fault=judge_fault)
     found = read(api)["judge"]
     assert (found["num"], found["num_set_aside"]) == (2, 1)
     assert found["oldest_age_s"] >= 30

@@ -24,6 +24,7 @@ from muster.services import keys
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 from tests.fleet_factory import OPERATOR, enrol_host
+from tests.patient import PATIENT
 from tests.telemetry_reports import reading, report
 from tests.waiting import wait_until
 
@@ -75,7 +76,7 @@ def served(short_folder: Path) -> Iterator[Served]:
     postgres = PostgresServer(short_folder / "postgres")
     postgres.start()
     migrate.upgrade(postgres.url())
-    engine = make_engine(postgres.url())
+    engine = make_engine(postgres.url(), limits=PATIENT)
     units = UnitOfWorkFactory(engine)
     tokens = []
     for host in range(4):

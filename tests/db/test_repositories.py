@@ -16,7 +16,7 @@ from muster.db.errors import ContentionError, translation_of
 from muster.db.models import ApiKey
 from muster.db.repositories.cluster import next_fence, raise_epoch
 from muster.db.repositories.idempotency import claim_key, forget_before, store_answer
-from muster.db.repositories.keys import key_by_prefix, note_use
+from muster.db.repositories.keys import BY_PREFIX, note_use
 from muster.domain.errors import RequestInFlightError, UnavailableError
 from muster.domain.ids import KeyId
 from muster.domain.principals import Role
@@ -108,10 +108,9 @@ def test_a_use_is_noted_at_most_once_a_minute_and_is_no_edit(session: Session) -
     for seconds, noted in ((0, 0), (30, 0), (61, 61)):
         note_use(session, KeyId("key_1"), NOW + timedelta(seconds=seconds))
         session.expire_all()
-        key = key_by_prefix(session, "mst_abc")
-        assert key is not None
+        key = session.execute(BY_PREFIX, {"prefix": "mst_abc"}).one()
         assert (key.last_used_at, key.version) == (NOW + timedelta(seconds=noted), 1)
-    assert key_by_prefix(session, "mst_other") is None
+    assert session.execute(BY_PREFIX, {"prefix": "mst_other"}).all() == []
 
 
 def test_every_session_has_its_limits(engine: Engine) -> None:

@@ -1,8 +1,8 @@
 """The blocks of a document that a reader types, and what the document itself says of each.
 
 ```sh run                      a script, typed as it is
-```sh run wait                 the same, again and again until it ends well
 ```console run                 lines after "$ ", each with the output that is shown; … stands for whatever there is
+```sh run wait                 the same, again and again until it holds; of what only looks
 ```sh skip="needs a GPU"       not typed here, and why
 """
 

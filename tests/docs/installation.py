@@ -20,6 +20,8 @@ from tests.waiting import wait_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BIN: Final = Path(sys.executable).parent
+ENVIRONMENT: Final = ("bin", "lib", "pyvenv.cfg")
+"""What makes a folder a Python environment: without the last, its interpreter is that of the system."""
 FOLDERS: Final = ("/etc", "/opt/muster", "/usr/local/bin", "/var/lib/muster", "/mnt/checkpoints")
 RELEASES: Final = ("0.1.0", "0.2.0")
 SUPERUSER: Final = "postgres"
@@ -57,7 +59,8 @@ class Installation:
             (self.root / "systemd" / name).mkdir()
         for release in (*RELEASES, "torch"):
             (self.root / "opt/muster" / release).mkdir()
-            (self.root / "opt/muster" / release / "bin").symlink_to(BIN)
+            for part in ENVIRONMENT:
+                (self.root / "opt/muster" / release / part).symlink_to(BIN.parent / part)
         self._unit("redis-server", f"{find_broker().path} {self.root}/etc/redis/redis.conf")
         (self.root / "etc/redis/redis.conf").write_text(f'port {self.ports["6379"]}\nbind 127.0.0.1\nsave ""\n')
         self._shims()

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from tests.docs.blocks import Block, commands_of, shows
 from tests.docs.places import put_in
 
-PATIENCE_S: Final = 240.0
+PATIENCE_S: Final = 900.0
 PAUSE_S: Final = 1.0
 
 
@@ -39,10 +39,14 @@ class Reader:
                 self.type(block)
 
     def type(self, block: Block) -> None:
+        if block.is_waited_for:
+            self._until(lambda: self._type_once(block))
+        else:
+            self._type_once(block)
+
+    def _type_once(self, block: Block) -> None:
         if block.language == "console":
             self._type_commands(block)
-        elif block.is_waited_for:
-            self._type_until(block)
         else:
             self._require(block, block.text)
 
@@ -53,12 +57,15 @@ class Reader:
             if not shows(said, shown):
                 raise DocumentError(f"{block.where}: {typed.command}\nshown:\n" + "\n".join(shown) + f"\nsaid:\n{said}")
 
-    def _type_until(self, block: Block) -> None:
+    def _until(self, holds: Callable[[], None]) -> None:
         deadline = time.monotonic() + self.patience_s
-        while (ended := self._typed(block.text)).returncode != 0:
-            if time.monotonic() > deadline:
-                raise DocumentError(f"{block.where}: did not come about\n{block.text}{ended.stdout}")
-            time.sleep(PAUSE_S)
+        while True:
+            try:
+                return holds()
+            except DocumentError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE_S)
 
     def _require(self, block: Block, text: str) -> str:
         ended = self._typed(text)
@@ -69,7 +76,8 @@ class Reader:
     def _typed(self, text: str) -> subprocess.CompletedProcess[str]:
         """By bash, stopping at the first command that fails; what goes to either stream, in order."""
         memory = self.folder / ".shell"
-        script = f"set -euo pipefail\n[ ! -e {memory} ] || . {memory}\n{put_in(text, self.places)}\n"
+        # -a: a reader's own shell keeps each variable, exported or not.
+        script = f"set -aeuo pipefail\n[ ! -e {memory} ] || . {memory}\n{put_in(text, self.places)}\n"
         remember = f"{{ export -p; printf 'cd %q\\n' \"$PWD\"; }} > {memory}\n"
         path = os.pathsep.join([*map(str, self.path), os.defpath])
         return subprocess.run(

@@ -65,6 +65,10 @@ def test_one_shell_types_them_all(tmp_path: Path) -> None:
     read(tmp_path, PAGE)
 
 
+def test_a_variable_of_one_block_is_there_for_the_next(tmp_path: Path) -> None:
+    read(tmp_path, "```sh run\nword=kept\n```\n\n```console run\n$ echo $word\nkept\n```\n")
+
+
 def test_another_output_than_shown_does_not_pass(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match=r"page.md:1: echo two"):
         read(tmp_path, "```console run\n$ echo two\none\n```\n")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from health.detectors.detector import Closing
-from health.detectors.past import Past, Watched, is_quiet, judged, watched_in
+from health.detectors.past import Past, Watched, is_quiet, judged, readings_that_tell, watched_in
 from muster.domain.evidence import Finding, GpuSample
 from muster.domain.metrics import INDEX, METRICS
 from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, SECOND, lost_sample, sample
@@ -35,6 +35,16 @@ def test_a_quiet_sample_says_nothing_and_leaves_what_is_remembered(
         assert after == Past(watched)
     elif not said:
         assert after != Past(watched) or watched != watched_in(seen.values), "slow for a reason"
+
+
+@given(st.tuples(COUNTER, COUNTER, COUNTER), READINGS, st.sampled_from([None, 0.0, 7.0]))
+def test_whether_a_sample_is_quiet_hangs_on_the_readings_that_tell_alone(
+    watched: Watched, readings: dict[str, float | None], other: float | None
+) -> None:
+    rest = {metric.name: other for metric in METRICS if metric.name not in readings}
+    plain, changed = sample(NOW_MS, **readings).values, sample(NOW_MS, **readings, **rest).values
+    assert readings_that_tell(plain) == readings_that_tell(changed)
+    assert is_quiet(watched, plain, POLICY) == is_quiet(watched, changed, POLICY)
 
 
 def test_a_healthy_sample_is_quiet_whatever_else_it_reads() -> None:

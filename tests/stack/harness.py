@@ -19,11 +19,11 @@ from muster.client.rest import RestClient
 from muster.client.transport import Problem, UnreachableError
 from muster.db import migrate
 from muster.db.engine import make_engine
-from muster.db.models import AllocationGpu, Event
+from muster.db.models import AllocationGpu, Event, Node
 from muster.documents import JobDetail
 from muster.domain.policy import ContactPolicy, DispatchPolicy, Policy
 from muster.domain.principals import Role
-from muster.domain.states import AllocationState
+from muster.domain.states import AllocationState, Contact
 from muster.embedded.bootstrap import bootstrap, key_file
 from muster.embedded.broker import BrokerServer
 from muster.embedded.children import Child, child_environment
@@ -33,6 +33,7 @@ from muster.services.sealer import verify_audit
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 from tests.fleet_factory import enrol_host
+from tests.patient import PATIENT
 from tests.waiting import wait_until
 
 POLICY: Final = Policy(
@@ -47,7 +48,7 @@ POLICY: Final = Policy(
         no_expiry_after_start_s=2.0,
     ),
     dispatch=DispatchPolicy(
-        ring_again_s=1.0, place_again_s=6.0, retry_backoff_s=0.5, retry_backoff_max_s=1.0, stop_grace_s=2.0
+        ring_again_s=1.0, place_again_s=30.0, retry_backoff_s=0.5, retry_backoff_max_s=1.0, stop_grace_s=2.0
     ),
 )
 NAMES: Final = ("api", "scheduler", "worker-control", "worker-host")
@@ -79,7 +80,7 @@ class Stack:
         self.broker.start()
         make_secret_key_file(self.folder / "secret.key")
         migrate.upgrade(self.postgres.url())
-        self.engine = make_engine(self.postgres.url())
+        self.engine = make_engine(self.postgres.url(), limits=PATIENT)
         self.units = UnitOfWorkFactory(self.engine)
         keys = self.folder / "keys"
         self.identities = bootstrap(self.units, keys, policy=POLICY, policy_name="timers of the tests")
@@ -169,6 +170,10 @@ class Stack:
     def wait_for_start(self, name: str) -> None:
         self.wait(lambda: "start" in self.witness(name))
 
+    def is_host_live(self) -> bool:
+        with self.units.read() as session:
+            return session.scalars(select(Node.contact)).one() is Contact.LIVE
+
     def num_taken_gpus(self) -> int:
         with self.units.read() as session:
             taken = select(AllocationGpu).where(AllocationGpu.state != AllocationState.RELEASED)
@@ -180,7 +185,9 @@ class Stack:
         self.wait(lambda: self._num_unsequenced() == 0)
         with self.units.read() as session:
             assert verify_audit(session).ok
-            positions = list(session.scalars(select(Event.position).order_by(Event.position)))
+            positions = list(
+                session.scalars(select(Event.position).where(Event.position.is_not(None)).order_by(Event.position))
+            )
         assert positions == list(range(1, len(positions) + 1))
 
     def _num_unsequenced(self) -> int:

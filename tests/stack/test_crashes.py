@@ -107,6 +107,7 @@ def test_a_job_that_waits_for_its_next_try_gets_it_once(stack: Stack, point: str
 def test_a_placed_attempt_whose_host_is_away_waits_through_a_death(stack: Stack, point: str) -> None:
     name = f"away-{point}"
     before = stack.kills["worker-control"]
+    stack.wait(stack.is_host_live)
     stack.children.pop("worker-control").stop()  # who would note that the host is away, which then is given nothing
     stack.children.pop("worker-host").stop()
     job_id = stack.submit(name, seconds=0.1)

@@ -105,6 +105,7 @@ def test_an_xid_under_a_training_job_costs_it_the_gpu_and_nothing_else(up: Up) -
     unmarked = [row for row in doubtful if not row["reason"] and row["status"] != "EXPIRED"]
     assert any(row["reason"] for row in doubtful), "each that came within the margin before the fault is marked"
     assert not unmarked, "but those that retention had taken before"
+    wait_until(lambda: "job.succeeded" in [event["kind"] for event in up.events()])
     kinds = [event["kind"] for event in up.events()]
     order = ["evidence.found", "gpu.quarantined", "attempt.evacuating", "job.recovering", "job.succeeded"]
     assert [kind for kind in kinds if kind in order] == order

@@ -1,0 +1,39 @@
+"""What an API process takes of the policy as it starts."""
+
+from pathlib import Path
+
+from sqlalchemy import create_engine
+from sqlalchemy.engine import Engine
+
+from api.serve import limits_at_start
+from muster.domain.policy import DEFAULT_POLICY, LimitPolicy, Policy
+from muster.domain.principals import Principal, Role
+from muster.services import policies
+from muster.services.unit_of_work import UnitOfWorkFactory
+
+OPERATOR = Principal(name="operator:test", role=Role.OPERATOR)
+
+
+def test_the_active_policys_limits_hold(engine: Engine) -> None:
+    units = UnitOfWorkFactory(engine)
+    assert limits_at_start(units) == DEFAULT_POLICY.limits
+    limits = LimitPolicy(json_body_bytes=4096, json_depth=8)
+    with units.begin(OPERATOR, policies.ACTIVATE) as unit:
+        policies.store_policy(unit, Policy(limits=limits), reason="smaller bodies")
+    assert limits_at_start(units) == limits
+
+
+def limits_of(engine: Engine) -> LimitPolicy:
+    try:
+        return limits_at_start(UnitOfWorkFactory(engine))
+    finally:
+        engine.dispose()
+
+
+def test_a_database_without_tables_keeps_no_api_from_starting(engine: Engine) -> None:
+    elsewhere = engine.url.update_query_dict({"options": "-csearch_path=nowhere"})
+    assert limits_of(create_engine(elsewhere)) == DEFAULT_POLICY.limits
+
+
+def test_a_database_that_is_away_keeps_no_api_from_starting(tmp_path: Path) -> None:
+    assert limits_of(create_engine(f"postgresql+psycopg:///muster?host={tmp_path}")) == DEFAULT_POLICY.limits

@@ -1,0 +1,65 @@
+"""One database, one fleet, one application with its console, for every question of the matrix."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import create_engine
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp
+
+import console.app
+from api.app import create_app, create_inner_app
+from api.dependencies import AppDependencies
+from api.permissions import declared_routes
+from console.pages import sign_in
+from console.static_files import StaticFiles
+from muster.db.engine import make_engine
+from muster.domain.policy import LimitPolicy
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.api.conformance import Conformance
+from tests.authorisation.asking import Asking
+from tests.authorisation.callers import SECRET_KEY, Caller, every_caller
+from tests.authorisation.estates import Estates, make_estates
+from tests.patient import PATIENT
+from tools.openapi_document import described
+
+STYLE = "console.css"
+MANY = 100_000
+"""Of requests from one address, before which none is refused: they all come from here."""
+
+
+@dataclass
+class House:
+    estates: Estates
+    callers: list[Caller]
+    asking: Asking
+
+
+@pytest.fixture
+def house(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    monkeypatch.setattr(sign_in, "BURST", MANY)
+    engine = make_engine(database_url, pool_size=10, max_overflow=20, limits=PATIENT)
+    dependencies = AppDependencies(UnitOfWorkFactory(engine), SECRET_KEY, limits=LimitPolicy(joining_burst=MANY))
+    estates = make_estates(dependencies.units)
+    app: ASGIApp = create_app(dependencies, console.app.install)
+    document, files = described(), StaticFiles()
+    style = files.url(STYLE).split("/")[-2]
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        client.event_hooks = {"response": [Conformance(document)]}
+        yield House(estates, every_caller(estates), Asking(client, app, document, (style, STYLE)))
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def whole_app() -> FastAPI:
+    """Its routes, console included. No database is asked."""
+    units = UnitOfWorkFactory(create_engine("postgresql+psycopg://"))
+    return create_inner_app(AppDependencies(units, SECRET_KEY), console.app.install)
+
+
+@pytest.fixture(scope="session")
+def declarations(whole_app: FastAPI) -> dict[tuple[str, str], str]:
+    """(method, path) → what the code declares."""
+    return {(method, path): words for method, path, words in declared_routes(whole_app)}

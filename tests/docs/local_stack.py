@@ -1,0 +1,58 @@
+"""The local stack on which documents are typed: ``muster up`` with the words that the page itself gives to it."""
+
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from muster.embedded.ports import free_port
+from tests.docs.reader import Reader
+from tests.waiting import wait_until
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+BIN: Final = Path(sys.executable).parent
+START_S: Final = 300.0
+_STARTED: Final = re.compile(r"^make up ARGS='(?P<words>[^']+)'$", re.MULTILINE)
+
+
+def words_of_up(page: str) -> list[str]:
+    """What a page's own `make up` says of the stack."""
+    found = _STARTED.search(page)
+    assert found is not None, "the page starts no stack"
+    return shlex.split(found["words"])
+
+
+@contextmanager
+def local_stack(folder: Path, words: list[str]) -> Iterator[Reader]:
+    """Up in ``folder``, which then stands for a checkout: a reader whose shell begins there."""
+    checkout = folder / "checkout"
+    shutil.copytree(ROOT / "examples", checkout / "examples")
+    port = free_port()
+    said = folder / "up.txt"
+    with said.open("wb") as file:
+        up = subprocess.Popen(
+            [sys.executable, "-m", "muster", "up", *words, "--port", str(port)],
+            cwd=checkout,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        wait_until(lambda: up.poll() is not None or (checkout / ".muster" / "cli.json").exists(), timeout_s=START_S)
+        assert up.poll() is None, said.read_text()
+        yield Reader(
+            checkout,
+            places={"127.0.0.1:8420": f"127.0.0.1:{port}"},
+            variables={"COLUMNS": "100"},
+            path=(BIN,),
+        )
+    finally:
+        if up.poll() is None:
+            up.send_signal(signal.SIGTERM)
+            up.wait(120)

@@ -1,0 +1,70 @@
+"""The pages for operators, tenants and programs, typed in their order on one local stack; and every command named."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import blocks_of, undecided
+from tests.docs.local_stack import ROOT, local_stack, words_of_up
+from tests.docs.named_commands import Named, commands_in, fault_of
+
+DOCS = ROOT / "docs"
+TYPED = ("operator.md", "tenant.md", "api.md")
+RUNBOOKS = sorted((DOCS / "runbooks").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *RUNBOOKS]
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_every_block_is_typed_or_says_why_not(name: str) -> None:
+    assert undecided(blocks_of(DOCS / name)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_is_named_exists_with_those_words(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("policy.yaml", "FILE"):
+        Path(name).touch()
+    assert [fault for each in commands_in(page) if (fault := fault_of(each)) is not None] == []
+
+
+def test_each_runbook_names_commands() -> None:
+    assert [page.name for page in RUNBOOKS if not commands_in(page)] == []
+    assert sum(len(commands_in(page)) for page in PAGES) > 200
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    assert fault_of(Named("page.md", ("muster", "gpu", "explode", "GPU-1"))) is not None
+    assert fault_of(Named("page.md", ("muster", "gpu", "retire", "GPU-1"))) is not None, "the reason is missing"
+    assert fault_of(Named("page.md", ("muster", "gpu", "retire", "GPU-1", "--reason", "old"))) is None
+
+
+def test_commands_are_found_in_text_and_blocks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("`muster gpu list --json`\n\n```sh\nid=$(muster node list | wc -l)\nmuster doctor >x\n```\n")
+    assert [each.words for each in commands_in(page)] == [
+        ("muster", "gpu", "list", "--json"),
+        ("muster", "node", "list"),
+        ("muster", "doctor"),
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.skipif(
+    None in {shutil.which("jq"), shutil.which("curl")}, reason="CURL OR JQ IS NOT HERE: no page is typed"
+)
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_pages_hold_as_they_are_typed(server_folder: Path) -> None:
+    words = words_of_up((DOCS / TYPED[0]).read_text(encoding="utf-8"))
+    with local_stack(server_folder / "pages", words) as reader:
+        for name in TYPED:
+            reader.read(blocks_of(DOCS / name))
