@@ -14,6 +14,7 @@ SUITES = {
     "host": ("host",),
     "tour": ("tour",),
     "console": ("console_pages", "console_reads"),
+    "runtime": ("runtime_saves", "runtime_damage", "runtime_pace"),
 }
 """Name → the modules whose ``measure()`` makes its figures."""
 

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from benchmarks.console_stage import Stage, analyse, asking, cost_ms, stage, wait_for
 from benchmarks.figures import Figure
+from muster.domain.job_spec import JobSpec
 from muster.embedded.ports import free_port
 
 GPUS = 1_024
@@ -51,7 +52,7 @@ INSERT INTO audit_entries (id, at, actor, role, action, subject_type, subject_id
 SELECT 'aud_' || lpad(n::text, 26, '0'), now(), 'key:demo', 'operator', 'job.submit', 'job', 'job', '{}'
 FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
 """)
-SPEC = '{"name": "train", "program": {"script": "/srv/train.py"}}'
+SPEC = JobSpec.model_validate({"name": "train", "program": {"script": "/srv/train.py"}}).model_dump_json()
 
 
 def measure() -> list[Figure]:
@@ -99,6 +100,8 @@ def _costs(ours: Stage) -> dict[str, float]:
 def _grow(ours: Stage, first: int, last_event: int, last_job: int) -> None:
     """Events, audit entries and jobs with these numbers."""
     with ours.engine.begin() as connection:
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
+        connection.execute(text("SET LOCAL session_replication_role = replica"))  # only the sequencer gives positions
         connection.execute(text("DELETE FROM events WHERE position IS NULL"))
         for statement, last in ((_EVENTS, last_event), (_AUDIT, last_event)):
             connection.execute(statement, {"first": first, "last": last})

@@ -20,7 +20,7 @@ from muster.client.rest import RestClient
 from muster.embedded.ports import free_port
 
 GPUS = 72
-PATIENCE_S = 240.0
+PATIENCE_S = 900.0
 SETTLE_S = 10.0
 AT_REST_S = 60.0
 GPUS_OF_AGENT = 8
@@ -70,6 +70,14 @@ class _Stack:
         command += ["--gpus", str(self._num_gpus), "--port", str(free_port())]
         command += ["--policy", str(self._folder / "policy.yaml")]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
+        try:
+            self._wait_until_healthy()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def _wait_until_healthy(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not (self.state / "cli.json").exists():
             _require_before(deadline, "the stack did not come up")
@@ -78,12 +86,14 @@ class _Stack:
         self.operator = RestClient(profile["api_url"], key)
         while sum(gpu["standing"] == "HEALTHY" for gpu in self.operator.gpus()) < self._num_gpus:
             _require_before(deadline, "its GPUs did not become HEALTHY")
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.operator.close()
+        self._stop()
+
+    def _stop(self) -> None:
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(60)
+        self._process.wait(PATIENCE_S)
 
     def agent(self) -> psutil.Process:
         found = psutil.Process(self._process.pid).children(recursive=True)
@@ -93,7 +103,7 @@ class _Stack:
         write_fault(self.state / "faults.json", Fault(gpu=uuid, kind="xid", code=95, is_in_kernel_log=True))
         began_s = time.monotonic()
         while self._standing(uuid) != "QUARANTINED":
-            _require_before(began_s + 30, f"{uuid} was not quarantined")
+            _require_before(began_s + PATIENCE_S, f"{uuid} was not quarantined")
         return time.monotonic() - began_s
 
     def _standing(self, uuid: str) -> str:

@@ -4,7 +4,8 @@ import os
 import shutil
 from typing import Final
 
-VARIABLE: Final = "MUSTER_CHROMIUM"
+VARIABLE: Final = "CHROMIUM"
+"""Without our prefix: a process of ours refuses a setting that it does not know."""
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _ARGUMENTS: Final = (
     "--disable-background-networking",

@@ -5,6 +5,7 @@ So it fits beside the latest state of every GPU, and most samples cost a few com
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 from health.detectors import clock_events, row_remap
@@ -39,6 +40,12 @@ class Past:
 
 def watched_in(values: Sequence[float | None]) -> Watched:
     return values[_FIRST], values[_SECOND], values[_THIRD]
+
+
+readings_that_tell: Final = itemgetter(
+    _FIRST, _SECOND, _THIRD, _ACTION, row_remap.PENDING_READING, row_remap.FAILURE_READING, _REASONS
+)
+"""All of a sample that ``is_quiet`` looks at. Of a GPU that was quiet, one whose are the same is quiet again."""
 
 
 def is_quiet(watched: Watched, values: Sequence[float | None], policy: HealthPolicy) -> bool:

@@ -116,6 +116,14 @@ class JobCalls:
         query = {"after": after, "limit": limit}
         return pages("/v1/events", documents.EventStretch, documents.Event, query=query)
 
+    @walked
+    def newest_events(
+        self, *, kind: str | None = None, subject_id: str | None = None, limit: int | None = None
+    ) -> Call[documents.Event]:
+        """The same from the other end, the newest first. ``kind``: what its kind begins with."""
+        query = {"kind": kind, "subject_id": subject_id, "limit": limit, "cursor": None}
+        return pages("/v1/events/newest", documents.EventPage, documents.Event, query=query)
+
     @followed
     def follow_events(self, *, after: int | None = None) -> Call[documents.Event]:
         """The same as it happens, without end; from now on where ``after`` is None."""

@@ -8,17 +8,20 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How long one statement, one wait for a lock and one idle transaction may last, in milliseconds. 0: no limit."""
+    """How long one statement, one wait for a lock and one idle transaction may last, in milliseconds. 0: no limit.
+
+    ``connect_s`` and ``pool_s``: how long to wait for a new connection, and for one of the pool's to be free.
+    """
 
     statement_ms: int = 5_000
     lock_ms: int = 2_000
     idle_in_transaction_ms: int = 10_000
+    connect_s: int = 2
+    pool_s: int = 2
 
 
 DEFAULT_LIMITS: Final = SessionLimits()
 NO_LIMITS: Final = SessionLimits(statement_ms=0, lock_ms=0, idle_in_transaction_ms=0)
-_CONNECT_TIMEOUT_S: Final = 2
-_POOL_TIMEOUT_S: Final = 2
 
 
 def driver_url(url: str | URL) -> URL:
@@ -49,10 +52,10 @@ def make_engine(
         pool_pre_ping=True,
         pool_size=pool_size,
         max_overflow=max_overflow,
-        pool_timeout=_POOL_TIMEOUT_S,
+        pool_timeout=limits.pool_s,
         connect_args={
             "application_name": application_name,
-            "connect_timeout": _CONNECT_TIMEOUT_S,
+            "connect_timeout": limits.connect_s,
             "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
         },
     )

@@ -19,7 +19,7 @@ class Event(Base):
     __tablename__ = "events"
     __table_args__ = (
         Index("ix_events_unsequenced", "serial", postgresql_where=text("position IS NULL")),
-        Index("ix_events_subject", "subject_type", "subject_id", "serial"),
+        Index("ix_events_subject", "subject_id", "position"),
         Index("ix_events_tenant", "tenant_id", "position"),
     )
 

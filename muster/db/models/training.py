@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, Double, ForeignKey, Index
+from sqlalchemy import BigInteger, CheckConstraint, Double, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base
@@ -23,7 +23,10 @@ class TrainingHost(Base):
 
 
 class TrainingRank(Base):
-    """The newest word of one rank. ``history``: its steps so far, as ``domain.thinned`` keeps them."""
+    """The newest word of one rank. ``history``: its steps so far, as ``domain.thinned`` keeps them.
+
+    ``pace``: where its time went of late, as ``wire.training.Pace`` without the step. ``warnings``: code → message.
+    """
 
     __tablename__ = "training_ranks"
 
@@ -38,13 +41,21 @@ class TrainingRank(Base):
     outcome: Mapped[str | None] = mapped_column(default=None)
     updated_at: Mapped[datetime]
     history: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    pace: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    warnings: Mapped[dict[str, Any] | None] = mapped_column(default=None)
 
 
 class TrainingStep(Base):
-    """One step of one attempt as rank 0 told it; a step trained again after a resume is another attempt's row."""
+    """One step of one attempt as rank 0 told it; a step trained again after a resume is another attempt's row.
+
+    ``pace``: of the steps up to this one since rank 0 last told it, about a second's.
+    """
 
     __tablename__ = "training_steps"
-    __table_args__ = (Index(None, "job_id", "step"),)
+    __table_args__ = (
+        Index(None, "job_id", "step"),
+        Index("ix_training_steps_paced", "attempt_id", "step", postgresql_where=text("pace IS NOT NULL")),
+    )
 
     attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
     step: Mapped[int] = mapped_column(BigInteger, primary_key=True)
@@ -53,3 +64,4 @@ class TrainingStep(Base):
     loss: Mapped[float | None] = mapped_column(Double, default=None)
     step_s: Mapped[float | None] = mapped_column(Double, default=None)
     at: Mapped[datetime]
+    pace: Mapped[dict[str, Any] | None] = mapped_column(default=None)

@@ -11,7 +11,7 @@ XID: Final = 95
 QUARANTINE_BAR_S: Final = 2.0
 
 
-def train(world: World) -> Document:
+def train(world: World, step_sleep_s: float) -> Document:
     """Returns the job, running and with a loss that falls."""
     world.teller.stage(
         2,
@@ -19,7 +19,13 @@ def train(world: World) -> Document:
         "2 hosts × 6 GPUs of one cohort in one rack; 2 ranks a host by torchrun, DDP over gloo",
     )
     spec = training(
-        "transformer", steps=STEPS, nodes=2, gpus_per_node=6, ranks_per_node=2, checkpoint_every=CHECKPOINT_EVERY
+        "transformer",
+        steps=STEPS,
+        nodes=2,
+        gpus_per_node=6,
+        ranks_per_node=2,
+        checkpoint_every=CHECKPOINT_EVERY,
+        step_sleep_s=step_sleep_s,
     )
     job_id = world.submit(world.tenant, spec)["id"]
     job = world.until(

@@ -19,6 +19,10 @@ FIGURES: Final = "tour.json"
 """What the last tour measured, in the state folder."""
 TOUR_BAR_S: Final = 240.0
 MEMORY_BAR_GIB: Final = 4.0
+LEAST_STEP_SLEEP_S: Final = 0.05
+SLEEP_FOR_BUSYNESS_S: Final = 0.5
+USUALLY_PROVED_AFTER_S: Final = 30.0
+"""On two cores with nothing beside it."""
 
 
 def lead(world: World, policy_name: str) -> bool:
@@ -35,8 +39,9 @@ def lead(world: World, policy_name: str) -> bool:
     try:
         _put_right(world)
         proving.prove(world)
-        job = failing.fail(world, failing.train(world))
-        reclaiming.reclaim(world, job)
+        step_sleep_s = _step_sleep_s(time.monotonic() - teller.started_s)
+        job = failing.fail(world, failing.train(world, step_sleep_s))
+        reclaiming.reclaim(world, job, step_sleep_s)
         repairing.repair(world)
         accounting.account(world)
     except NotHeldError as fault:
@@ -53,6 +58,13 @@ def lead(world: World, policy_name: str) -> bool:
     teller.measured("the whole tour", time.monotonic() - teller.started_s, TOUR_BAR_S)
     teller.measured("memory of everything, at most", held_gib, MEMORY_BAR_GIB, unit="GiB")
     return _summed_up(world)
+
+
+def _step_sleep_s(proved_after_s: float) -> float:
+    """How long a rank rests after a step, so that training lasts while a busy machine kills and sees: the slower it was
+    to prove its GPUs, the longer.
+    """
+    return LEAST_STEP_SLEEP_S + SLEEP_FOR_BUSYNESS_S * max(0.0, proved_after_s / USUALLY_PROVED_AFTER_S - 1)
 
 
 def _summed_up(world: World) -> bool:

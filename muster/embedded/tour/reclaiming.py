@@ -9,14 +9,14 @@ SPOT_STEPS: Final = 90
 WHOLE_HOST: Final = 8
 
 
-def reclaim(world: World, interrupted: Document) -> None:
+def reclaim(world: World, interrupted: Document, step_sleep_s: float) -> None:
     """``interrupted``: the job of the steps before, whose loss curve an undisturbed run must equal."""
     world.teller.stage(
         4,
         "A reserved job needs the hosts that a spot job holds",
         "reclaim is a contract: notice with deadline, reason and beneficiary; checkpoint; release; return",
     )
-    spot = _start_spot(world)
+    spot = _start_spot(world, 2 * step_sleep_s)
     broker = None if world.broker_pid is None else world.kill(BROKER)
     spec = training(
         "reserved-run",
@@ -42,9 +42,15 @@ def reclaim(world: World, interrupted: Document) -> None:
     _returned(world, spot["id"])
 
 
-def _start_spot(world: World) -> Document:
+def _start_spot(world: World, step_sleep_s: float) -> Document:
     spec = training(
-        "spot-run", steps=SPOT_STEPS, nodes=2, gpus_per_node=WHOLE_HOST, ranks_per_node=1, tier="spot", step_sleep_s=0.1
+        "spot-run",
+        steps=SPOT_STEPS,
+        nodes=2,
+        gpus_per_node=WHOLE_HOST,
+        ranks_per_node=1,
+        tier="spot",
+        step_sleep_s=step_sleep_s,
     )
     job_id = world.submit(world.tenant, spec)["id"]
     world.until(
