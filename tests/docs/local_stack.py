@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from muster.embedded.ports import free_port
-from tests.docs.reader import Reader
+from tests.docs.reader import DocumentError, Reader
 from tests.waiting import wait_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BIN: Final = Path(sys.executable).parent
 START_S: Final = 300.0
+LOOKS: Final = """
+for look in doctor system 'job list' 'gpu list' 'event list --last 60'; do echo "== $look"; muster $look || true; done
+for job in $(muster job list --json | jq -r '.[].id'); do muster job show "$job" || true; done
+"""
 _STARTED: Final = re.compile(r"^make up ARGS='(?P<words>[^']+)'$", re.MULTILINE)
 
 
@@ -46,12 +50,17 @@ def local_stack(folder: Path, words: list[str]) -> Iterator[Reader]:
     try:
         wait_until(lambda: up.poll() is not None or (checkout / ".muster" / "cli.json").exists(), timeout_s=START_S)
         assert up.poll() is None, said.read_text()
-        yield Reader(
+        reader = Reader(
             checkout,
             places={"127.0.0.1:8420": f"127.0.0.1:{port}"},
             variables={"COLUMNS": "100"},
             path=(BIN,),
         )
+        try:
+            yield reader
+        except DocumentError as error:
+            error.add_note(f"how the stack is:\n{reader.said_by(LOOKS)}\nmuster up said:\n{said.read_text()[-4000:]}")
+            raise
     finally:
         if up.poll() is None:
             up.send_signal(signal.SIGTERM)

@@ -44,6 +44,10 @@ class Reader:
         else:
             self._type_once(block)
 
+    def said_by(self, text: str) -> str:
+        """What ``text`` says, however it ends."""
+        return self._typed(text).stdout
+
     def _type_once(self, block: Block) -> None:
         if block.language == "console":
             self._type_commands(block)
