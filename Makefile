@@ -10,6 +10,7 @@ help:
 	@echo 'make setup       the locked environment in .venv (TORCH=auto|cuda|skip, PYTHON=python3.11)'
 	@echo 'make up          the whole control plane on this machine (ARGS=--exit: start, prove, stop)'
 	@echo 'make test        every test, on real PostgreSQL and a real broker (ARGS="-k placement")'
+	@echo 'make second-look  the few tests that failed in the last run, once more and alone; names each that holds now'
 	@echo 'make lint        style and formatting'
 	@echo 'make types       static types'
 	@echo 'make contracts   which package may import which'
@@ -33,6 +34,9 @@ up: setup
 
 test: setup
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+second-look: setup
+	@$(BIN)/python -m tools.second_look
 
 lint: setup
 	@$(BIN)/ruff check
@@ -105,4 +109,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test lint types contracts migrations openapi openapi-check policy-reference policy-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour bench-console lock newest clean
+.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour bench-console lock newest clean

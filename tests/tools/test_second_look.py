@@ -1,0 +1,68 @@
+"""Tests that failed are run once more, alone: what is broken stays so, what holds is named, many are not looked at."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.second_look import MAX_FAILED
+
+ROOT = Path(__file__).resolve().parents[2]
+RACY = """
+from pathlib import Path
+
+def test_holds_the_second_time():
+    seen = Path("seen")
+    had_seen, _ = seen.exists(), seen.touch()
+    assert had_seen
+"""
+BROKEN = "def test_is_broken():\n    assert False\n"
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def looked_at_twice(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_it.py").write_text(text)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    assert run(folder, "pytest").returncode != 0
+    return run(folder, "tools.second_look")
+
+
+def test_a_race_is_named(tmp_path: Path) -> None:
+    ended = looked_at_twice(tmp_path, RACY)
+    assert ended.returncode == 0
+    assert "HELD ALONE" in ended.stderr
+    assert "test_it.py::test_holds_the_second_time" in ended.stderr
+
+
+def test_what_is_broken_stays_broken(tmp_path: Path) -> None:
+    ended = looked_at_twice(tmp_path, RACY + BROKEN)
+    assert ended.returncode == 1
+    assert "HELD" not in ended.stderr
+
+
+def test_many_are_not_looked_at(tmp_path: Path) -> None:
+    many = [RACY.replace("seen", f"seen_{index}").replace("holds", f"{index}") for index in range(MAX_FAILED + 1)]
+    ended = looked_at_twice(tmp_path, "\n".join(many))
+    assert ended.returncode == 1
+    assert "no more than" in ended.stderr
+
+
+@pytest.mark.parametrize("noted", [None, "{", "{}"])
+def test_a_run_that_ended_otherwise_stays_ended(tmp_path: Path, noted: str | None) -> None:
+    if noted is not None:
+        cache = tmp_path / ".pytest_cache/v/cache"
+        cache.mkdir(parents=True)
+        (cache / "lastfailed").write_text(noted)
+    assert run(tmp_path, "tools.second_look").returncode == 1
