@@ -45,6 +45,12 @@ BRANCHES: Final = {
     "person": _group("persons", "Persons, who sign in to the console.", RULES),
     "key": _group("keys", "API keys: create, list, revoke.", RULES),
     "join-token": _group("join_tokens", "Join tokens, by which hosts enrol.", RULES),
+    "run": _alone(
+        "run:run",
+        "Run a program on this machine, supervised, without a control plane.",
+        HERE,
+        "muster run --ranks 2 -- examples/train_transformer.py --steps 200",
+    ),
     "up": _alone("up:up", "Start the whole control plane on this machine.", HERE, "muster up"),
     "doctor": _alone(
         "doctor:doctor", "Find what is wrong here: settings, control plane, fleet.", HERE, "muster doctor"

@@ -41,8 +41,8 @@ def submit(
     Interrupted before it was answered, the same command again is the same job.
     """
     spec: dict[str, Any] = {
-        "name": name or _name_of(program[0]),
-        "program": _program(program, env or [], python, workdir, is_command=command),
+        "name": name or name_of(program[0]),
+        "program": program_of(program, env or [], python, workdir, is_command=command),
         "shape": {"nodes": nodes, "gpus_per_node": gpus, "ranks_per_node": ranks},
         "tier": tier,
         "restart": {"max_restarts": max_restarts},
@@ -60,12 +60,12 @@ def submit(
     return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
 
 
-def _name_of(program: str) -> str:
+def name_of(program: str) -> str:
     stem = re.sub(r"[^a-z0-9._-]+", "-", Path(program).stem.lower()).strip("._-")
     return stem[:63] or "job"
 
 
-def _program(
+def program_of(
     words: list[str], env: list[str], python: Path | None, workdir: Path | None, *, is_command: bool
 ) -> dict[str, Any]:
     shared = {

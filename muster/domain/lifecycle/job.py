@@ -14,10 +14,15 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """``suspicion``: why the program is suspected rather than the GPUs it ran on, if it is."""
+    """``suspicion``: why the program is suspected rather than the GPUs it ran on, if it is.
+
+    ``has_progressed``: it left a newer checkpoint than the one it began from, so that a fault that comes now and then
+    does not use up the restarts of a long training; one that comes again at the same place does.
+    """
 
     verdict: Verdict
     suspicion: str | None = None
+    has_progressed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ def _attempt_ended(life: JobLife, ended: AttemptEnded, now_ms: int, timers: Time
     rule = CAUSE_RULES[verdict.cause]
     if rule.onward is Onward.SUCCEED:
         return _moved(life, _J.SUCCEEDED, verdict.proof)
+    if ended.has_progressed:
+        life = replace(life, restarts_used=0)
     if life.is_cancel_asked or rule.onward is Onward.CANCEL:
         return _moved(life, _J.CANCELLED, "cancelled")
     if rule.onward is Onward.FAIL or (rule.budget is Budget.JOB and life.restarts_used >= life.max_restarts):

@@ -1,0 +1,171 @@
+"""``muster run``: a program supervised on this machine, without a control plane."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from pydantic import ValidationError
+
+from muster.cli.durations import seconds_of
+from muster.cli.exits import CommandError, Exit
+from muster.cli.job_submit import name_of, program_of
+from muster.cli.output import AsJson, json_of, say
+
+if TYPE_CHECKING:
+    from muster.domain.job_spec import JobSpec
+    from workers.alone.local_run import Ask
+    from workers.alone.plan import RunPlan
+
+FOLDER: Final = Path("muster-runs")
+_CODES: Final = {"SUCCEEDED": Exit.OK, "FAILED": Exit.JOB_FAILED, "CANCELLED": Exit.INTERRUPTED}
+
+
+def run(
+    program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
+    name: Annotated[str | None, typer.Option(help="Default: the script's name.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="For checkpoints, logs, records. Default: muster-runs/NAME here.")
+    ] = None,
+    ranks: Annotated[int | None, typer.Option(min=1, max=576, help="Default: one a GPU, or one without GPUs.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="So many of this machine's. Default: all it has.")] = None,
+    max_restarts: Annotated[
+        int, typer.Option(min=0, max=100, help="New attempts that faults may cost, in a row and without progress.")
+    ] = 3,
+    pause: Annotated[str | None, typer.Option(help="Before a new attempt; it doubles, up to twice that. 30s.")] = None,
+    wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None,
+    grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
+    python: Annotated[Path | None, typer.Option(help="The interpreter with torch. Default: this one.")] = None,
+    workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
+    *,
+    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Run a program here as a fleet would: supervised, restarted with its causes told, resumed where it was.
+
+    The same command again goes on where the last one stopped. Ctrl-C lets it save and leave, a second one kills it.
+    Exit codes: 0, 20 failed, 130 interrupted.
+    """
+    from workers.alone.local_run import Ask, LocalRun
+    from workers.alone.plan import RunFolder
+
+    uuids = _gpus(gpus)
+    spec = _spec(
+        {
+            "name": name or name_of(program[0]),
+            "program": program_of(program, env or [], python, workdir, is_command=command),
+            "shape": {"ranks_per_node": ranks or max(1, len(uuids))},
+            "restart": {"max_restarts": max_restarts},
+            "wall_time_s": seconds_of(wall_time),
+            "stop_grace_s": seconds_of(grace),
+        }
+    )
+    plan = _plan(spec, uuids, seconds_of(pause))
+    place = RunFolder((folder or FOLDER / spec.name).absolute(), spec)
+    ask = Ask()
+    show = _nowhere if as_json else _shown(with_prefix=spec.shape.num_ranks_per_node > 1)
+    try:
+        with _signals_heard(ask):
+            ended = LocalRun(plan, place, _told, show, ask).run()
+    finally:
+        place.close()
+    if as_json:
+        say(json_of(ended, indent=2))
+    _told(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
+    return _CODES[ended["state"]]
+
+
+def _spec(document: dict[str, Any]) -> "JobSpec":
+    """As the control plane would take it. Raises CommandError naming the fields."""
+    from muster.domain.job_spec import JobSpec
+
+    try:
+        return JobSpec.model_validate(document)
+    except ValidationError as fault:
+        said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in fault.errors())
+        raise CommandError(said, "`muster run --help` says what each takes.", Exit.INVALID) from None
+
+
+def _plan(spec: "JobSpec", gpus: tuple[str, ...], pause_s: float | None) -> "RunPlan":
+    """The built-in policy's numbers, since nobody else's are here."""
+    from muster.domain.lifecycle.model import Timers
+    from muster.domain.policy import Policy
+    from workers.alone.plan import RunPlan
+
+    policy = Policy()
+    timers = Timers.of(policy)
+    if pause_s is not None:
+        timers = replace(timers, retry_backoff_ms=round(pause_s * 1000), retry_backoff_max_ms=round(pause_s * 2000))
+    training = policy.training
+    return RunPlan(
+        spec,
+        gpus,
+        sys.executable,
+        timers,
+        policy.limits.log_bytes_per_stream,
+        good_after_steps=training.good_after_steps,
+        hold_s=training.hold_s,
+    )
+
+
+def _gpus(wanted: int | None) -> tuple[str, ...]:
+    """Raises CommandError where there are fewer."""
+    found = _visible_gpus()
+    if wanted is not None and wanted > len(found):
+        words = f"--gpus {wanted}: this machine has {len(found)}"
+        raise CommandError(words, "`muster agent scan` says what the driver sees.", Exit.USAGE)
+    return found[:wanted]
+
+
+def _visible_gpus() -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES leaves of them, where somebody has set it; else all that the driver has."""
+    set_by_user = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if set_by_user is not None:
+        return tuple(part.strip() for part in set_by_user.split(",") if part.strip())
+    from agents.probes.interface import ProbeError
+    from agents.probes.nvml import open_nvml_probe
+
+    try:
+        probe = open_nvml_probe()
+    except ProbeError:
+        return ()
+    try:
+        return tuple(str(gpu.uuid) for gpu in probe.identify().gpus)
+    finally:
+        probe.close()
+
+
+@contextmanager
+def _signals_heard(ask: "Ask") -> Iterator[None]:
+    before = {number: signal.signal(number, lambda *_: ask.note()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _told(words: str) -> None:
+    typer.echo(f"muster: {words}", err=True)
+
+
+def _shown(*, with_prefix: bool) -> Any:
+    def show(stream: str, line: str) -> None:
+        say(f"[{stream}] {line}" if with_prefix else line)
+
+    return show
+
+
+def _nowhere(_stream: str, _line: str) -> None:
+    """With --json the logs stay in their files."""
+
+
+def _so_many(ended: dict[str, Any]) -> str:
+    num = len(ended["attempts"])
+    return f"{num} attempt" if num == 1 else f"{num} attempts"

@@ -1,0 +1,1 @@
+"""``muster run``: a program under the host's own supervisor, with causes, restarts and resume, and no control plane."""

@@ -1,0 +1,158 @@
+"""One attempt on this machine: its order, its supervisor, its lease, its end."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from muster.domain.exits import Verdict as ExitVerdict
+from muster.domain.exits import classify, parse_exit_record
+from muster.domain.ids import AttemptId, Fence
+from muster.domain.states import Cause, StopReason
+from muster.embedded.ports import LOOPBACK, free_port
+from muster.wire.host import Order, Rendezvous
+from workers.alone.plan import RunFolder, RunPlan
+from workers.host import supervisor
+from workers.host.attempt_folder import AttemptFolder, boottime_ms
+from workers.host.ledger_file import current_boot_id
+
+NODE: Final = "this-host"
+CLEAN_PATIENCE_S: Final = 35.0
+_LOOK_S: Final = 0.05
+
+
+@dataclass(slots=True)
+class LocalAttempt:
+    """``fence``: grows with each attempt of the folder, so that an older one writes nothing any more."""
+
+    plan: RunPlan
+    run_folder: RunFolder
+    attempt_id: AttemptId
+    fence: Fence
+    stop: StopReason | None = None
+    _lease_until_ms: int = 0
+    _files: AttemptFolder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files = AttemptFolder(self.run_folder.path, self.attempt_id)
+
+    @property
+    def path(self) -> Path:
+        return self._files.path
+
+    def start(self, wall_time_s: float | None) -> None:
+        """Raises OSError where this machine cannot start processes or write the folder."""
+        self._lease_until_ms = boottime_ms() + self.plan.lease_ms
+        self._files.write_order(
+            self._order(wall_time_s),
+            boot_id=current_boot_id(),
+            node_id=NODE,
+            python=self.plan.python,
+            lease_until_ms=self._lease_until_ms,
+            port=free_port(),
+        )
+        supervisor.spawn_supervisor(self.path)
+
+    def has_ended(self) -> bool:
+        """Asked often: it also prolongs the lease."""
+        state = supervisor.adopt(self.path).state
+        if state == "vanished":
+            supervisor.reap_vanished(self.path)
+            return True
+        self._prolong()
+        return state == "exited"
+
+    def ask_to_stop(self, reason: StopReason, grace_ms: int) -> None:
+        """SIGTERM now and SIGKILL when the grace is over; asked again, the earlier end holds."""
+        self.stop = self.stop or reason
+        self._files.write_stop(reason, boottime_ms() + grace_ms)
+        supervisor.wake(self.path)
+
+    def verdict(self) -> ExitVerdict:
+        """Of an attempt that has ended."""
+        document = self._files.read("exit.json") or {"supervisor_vanished": True}
+        try:
+            return classify(parse_exit_record(document), self.stop)
+        except ValueError as fault:
+            return ExitVerdict(Cause.LAUNCH_FAILED, f"its exit record says nothing: {fault}")
+
+    def record(self) -> dict[str, Any]:
+        return self._files.read("exit.json") or {}
+
+    def is_clean(self) -> bool:
+        """Whether nothing of it is left on this machine; waits for the proof."""
+        deadline = time.monotonic() + CLEAN_PATIENCE_S
+        while True:
+            proof = self._files.read("clean.json")
+            if proof is None or not proof.get("clean"):
+                proof = supervisor.prove_clean(self.path)
+            if proof.get("clean") or time.monotonic() > deadline:
+                return bool(proof.get("clean"))
+            time.sleep(_LOOK_S)
+
+    def _prolong(self) -> None:
+        now_ms = boottime_ms()
+        if self._lease_until_ms - now_ms < self.plan.lease_ms * 3 // 4:
+            self._lease_until_ms = now_ms + self.plan.lease_ms
+            self._files.write_lease(self._lease_until_ms)
+
+    def _order(self, wall_time_s: float | None) -> Order:
+        plan, program, shape = self.plan, self.plan.spec.program, self.plan.spec.shape
+        kept = {"good_after_steps": plan.good_after_steps, "hold_s": plan.hold_s}
+        ours = {"MUSTER_CHECKPOINT_DIR": str(self.run_folder.checkpoints), "MUSTER_RESUME": json.dumps(kept)}
+        return Order(
+            attempt_id=self.attempt_id,
+            job_id=self.run_folder.job_id,
+            fence=self.fence,
+            node_rank=0,
+            num_nodes=1,
+            ranks_per_node=shape.num_ranks_per_node,
+            gpus=plan.gpus,
+            launcher=program.launcher,
+            script=program.script,
+            args=program.args,
+            argv=program.argv,
+            python=program.python,
+            working_dir=program.working_dir,
+            env={**program.env, **ours},
+            rendezvous=Rendezvous(host=LOOPBACK, port=0),
+            wall_time_s=wall_time_s,
+            grace_s=grace_ms(plan) / 1000,
+            kill_grace_s=plan.timers.kill_grace_ms / 1000,
+            log_limit_bytes_per_stream=plan.log_limit_bytes,
+        )
+
+
+def grace_ms(plan: RunPlan) -> int:
+    """From SIGTERM to SIGKILL."""
+    own_s = plan.spec.stop_grace_s
+    return plan.timers.stop_grace_ms if own_s is None else round(own_s * 1000)
+
+
+def end_leftovers(folder: Path, grace: int) -> list[AttemptId]:
+    """End what a run that was killed has left running, with its grace. Returns those that ran.
+
+    Raises:
+        OSError: one of them could not be proved to be gone.
+    """
+    found = []
+    for path in sorted((folder / "attempts").glob("att_*")):
+        files = AttemptFolder(folder, AttemptId(path.name))
+        state = supervisor.adopt(path).state
+        if state == "running":
+            found.append(files.attempt_id)
+            files.write_stop(StopReason.CANCEL, boottime_ms() + grace)
+            supervisor.wake(path)
+            _wait_for_end(path, boottime_ms() + grace + round(CLEAN_PATIENCE_S * 1000))
+        elif state == "vanished":
+            found.append(files.attempt_id)
+            supervisor.reap_vanished(path)
+    return found
+
+
+def _wait_for_end(path: Path, until_ms: int) -> None:
+    while supervisor.adopt(path).state == "running":
+        if boottime_ms() > until_ms:
+            raise OSError(f"{path.name} of an earlier run does not end; see {path / 'supervisor.log'}")
+        time.sleep(_LOOK_S)

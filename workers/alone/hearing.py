@@ -1,0 +1,110 @@
+"""What an attempt's ranks print and say of their training, as it comes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from muster.wire import training
+from workers.host.log_relay import next_lines
+from workers.host.supervisor import files
+
+READ_BYTES: Final = 1 << 20
+LONGEST_LINE: Final = 64 << 10
+
+
+@dataclass(slots=True)
+class Heard:
+    """``resumed_step``: behind which checkpoint it began. ``saved_step``: of the newest that was read back equal."""
+
+    resumed_step: int = 0
+    step: int = 0
+    saved_step: int | None = None
+    loss: float | None = None
+
+    @property
+    def has_progressed(self) -> bool:
+        """Whether the next attempt has less to do than this one had."""
+        return self.saved_step is not None and self.saved_step > self.resumed_step
+
+
+@dataclass(slots=True)
+class Hearing:
+    """``say``: takes a sentence about the run. ``show``: takes a stream's name and a line of it."""
+
+    folder: Path
+    say: Callable[[str], None]
+    show: Callable[[str, str], None]
+    heard: Heard = field(default_factory=Heard)
+    _offset: int = 0
+    _offsets: dict[str, int] = field(default_factory=dict)
+    _rests: dict[str, bytes] = field(default_factory=dict)
+
+    def listen(self) -> None:
+        """Take what is new."""
+        for name, printed in self._new_lines():
+            self.show(name, printed)
+        while True:
+            lines, next_offset = next_lines(self.folder / files.TRAIN, self._offset)
+            if next_offset == self._offset:
+                return
+            self._offset = next_offset
+            for line in lines:
+                self._take(line)
+
+    def finish(self) -> None:
+        """After the end: the lines that lack one."""
+        self.listen()
+        for name, rest in sorted(self._rests.items()):
+            if rest:
+                self.show(name, rest.decode("utf-8", "replace"))
+        self._rests.clear()
+
+    def _new_lines(self) -> Iterator[tuple[str, str]]:
+        for path in sorted((self.folder / files.LOGS).glob("*.log")):
+            name = path.stem
+            while content := _read_from(path, self._offsets.get(name, 0)):
+                self._offsets[name] = self._offsets.get(name, 0) + len(content)
+                *lines, rest = (self._rests.get(name, b"") + content).split(b"\n")
+                if len(rest) > LONGEST_LINE:
+                    lines, rest = [*lines, rest], b""
+                self._rests[name] = rest
+                for line in lines:
+                    yield name, line.decode("utf-8", "replace")
+
+    def _take(self, line: training.TrainLine) -> None:
+        """A newer runtime may say what nobody here knows; it is passed over."""
+        try:
+            message = msgspec.convert(line.message, type=training.AnyRankMessage)
+        except msgspec.ValidationError:
+            return
+        if line.rank in {0, None}:
+            self._note(message)
+
+    def _note(self, message: training.AnyRankMessage) -> None:
+        heard = self.heard
+        match message:
+            case training.StepDone():
+                heard.step = max(heard.step, message.step)
+                heard.loss = message.loss
+            case training.Resumed(step=step, generation=generation):
+                heard.resumed_step = heard.step = step
+                self.say(f"goes on behind step {step}, from {generation}" if generation else "begins at the start")
+            case training.CheckpointDone(status="verified", step=step):
+                heard.saved_step = max(heard.saved_step or 0, step)
+            case training.CheckpointDone(status="failed", step=step, why=why):
+                self.say(f"the checkpoint of step {step} could not be saved: {why}")
+            case training.CheckpointRejected(generation=generation, why=why):
+                self.say(f"{generation} is refused: {why}")
+            case training.Warned(code=code, message=words):
+                self.say(f"warning: {code}: {words}")
+            case _:
+                return
+
+
+def _read_from(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(READ_BYTES)

@@ -1,0 +1,94 @@
+"""What is to be run, and the folder in which all of it stays."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from muster.domain.errors import ConflictError
+from muster.domain.ids import JobId
+from muster.domain.job_spec import JobSpec
+from muster.domain.lifecycle.model import Timers
+from muster.durable import write_durably
+from muster.identity import new_id
+from workers.host.supervisor.lock import take_lock
+
+ABOUT = "run.json"
+CHECKPOINTS = "checkpoints"
+_LOCK = "run.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """``gpus``: UUIDs or numbers as CUDA knows them; none on a machine without. ``python``: if the program names none.
+
+    ``lease_ms``: how long the program outlives a run that was killed.
+    """
+
+    spec: JobSpec
+    gpus: tuple[str, ...]
+    python: str
+    timers: Timers
+    log_limit_bytes: int
+    good_after_steps: int
+    hold_s: float
+    lease_ms: int = 30_000
+
+
+class RunFolder:
+    """One run at a time; the next goes on where the last one stopped."""
+
+    def __init__(self, path: Path, spec: JobSpec) -> None:
+        """Raises ConflictError: another run works here, or the folder holds another program's."""
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path = path
+        held = take_lock(path / _LOCK)
+        if held is None:
+            raise ConflictError(f"another `muster run` works in {path}", suggestion="Wait for it, or choose --folder.")
+        self._lock = held
+        about = self._read()
+        self.job_id = JobId(about.get("job_id") or new_id("job"))
+        self.num_attempts: int = about.get("num_attempts", 0)
+        if about and about.get("program") != _program(spec):
+            self.close()
+            what = " ".join(map(str, about.get("program") or ["?"]))
+            raise ConflictError(
+                f"{path} holds the run of {what}", suggestion="Choose another --name or --folder, or remove that one."
+            )
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
+    def note(self, spec: JobSpec, outcome: dict[str, Any]) -> None:
+        """How the run stands: whole on disk before anybody hears of it. Raises OSError."""
+        about = {
+            "schema": 1,
+            "job_id": self.job_id,
+            "program": _program(spec),
+            "num_attempts": self.num_attempts,
+            **outcome,
+        }
+        write_durably(self.path / ABOUT, msgspec.json.format(msgspec.json.encode(about)))
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            about = msgspec.json.decode((self.path / ABOUT).read_bytes())
+        except FileNotFoundError:
+            return {}
+        except msgspec.MsgspecError:
+            about = None
+        if not isinstance(about, dict):
+            self.close()
+            raise ConflictError(f"{self.path / ABOUT} is not readable", suggestion="Choose another --folder.")
+        return about
+
+
+def _program(spec: JobSpec) -> list[str]:
+    """What tells one run's checkpoints from another's; arguments may change, as for a longer run."""
+    return [spec.program.script] if spec.program.script is not None else [spec.program.argv[0]]
