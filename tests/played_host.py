@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.principals import Principal, Role
-from muster.services import hosts
+from muster.services import hosts, training
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import (
     PROTOCOL_VERSION,
@@ -16,6 +16,7 @@ from muster.wire.host import (
     HostReport,
     ReportBatch,
 )
+from muster.wire.training import TrainBatch, TrainLine
 from tests.fleet_factory import enrol_host
 
 
@@ -52,6 +53,18 @@ class PlayedHost:
             return hosts.report(
                 unit, AttemptId(attempt_id), ReportBatch(protocol=PROTOCOL_VERSION, reports=reports)
             ).accepted
+
+    def say_saved(self, attempt_id: str, fence: int, step: int, *, at_ms: int, offset: int = 0) -> int:
+        """Rank 0 has just committed and verified a checkpoint, told from byte ``offset`` of its file on; the next."""
+        generation = f"step-{step:08d}/gen-{fence}"
+        message = {"type": "checkpoint", "step": step, "generation": generation, "status": "verified"}
+        line = TrainLine(at_ms=at_ms, rank=0, message={**message, "at_unix_ms": at_ms})
+        batch = TrainBatch(
+            protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=offset + 100, lines=(line,)
+        )
+        with self.units.begin(self.principal, training.TAKE, quiet=True) as unit:
+            assert training.take(unit, AttemptId(attempt_id), batch).taken == 1
+        return batch.next_offset
 
 
 def played_host(units: UnitOfWorkFactory, name: str) -> PlayedHost:

@@ -1,6 +1,7 @@
 """``muster run``: a program supervised on this machine, without a control plane."""
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,7 @@ def run(
             "stop_grace_s": seconds_of(grace),
         }
     )
+    _require_startable(spec)
     plan = _plan(spec, uuids, seconds_of(pause))
     place = RunFolder((folder or FOLDER / spec.name).absolute(), spec)
     ask = Ask()
@@ -78,6 +80,9 @@ def run(
     if as_json:
         say(json_of(ended, indent=2))
     _told(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
+    saved = [each["saved_step"] for each in ended["attempts"] if each["saved_step"] is not None]
+    if saved and ended["state"] != "SUCCEEDED":
+        _told(f"the same command goes on behind step {max(saved)}")
     return _CODES[ended["state"]]
 
 
@@ -90,6 +95,19 @@ def _spec(document: dict[str, Any]) -> "JobSpec":
     except ValidationError as fault:
         said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in fault.errors())
         raise CommandError(said, "`muster run --help` says what each takes.", Exit.INVALID) from None
+
+
+def _require_startable(spec: "JobSpec") -> None:
+    """What is not there now is a slip of the hand, and no attempt's fault. Raises CommandError."""
+    program = spec.program
+    folder = Path(program.working_dir or Path.cwd())
+    if not folder.is_dir():
+        raise CommandError(f"--workdir {folder} is no folder", "", Exit.NOT_FOUND)
+    if program.script is not None and not Path(program.script).is_file():
+        raise CommandError(f"the script {program.script} does not exist", "", Exit.NOT_FOUND)
+    for tool in (*program.argv[:1], *([program.python] if program.python else [])):
+        if shutil.which(folder / tool if "/" in tool else tool) is None:
+            raise CommandError(f"{tool} is not there, or may not be run", "", Exit.NOT_FOUND)
 
 
 def _plan(spec: "JobSpec", gpus: tuple[str, ...], pause_s: float | None) -> "RunPlan":

@@ -12,6 +12,7 @@ from typing import Final
 from sqlalchemy import select
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
+from muster.domain.causes import CAUSE_RULES, Budget
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
@@ -20,7 +21,7 @@ from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
 from muster.domain.states import AllocationState, AttemptState, HostPartState, JobState, StopReason
 from muster.identity import new_id
-from muster.services import cordons, suspects
+from muster.services import checkpoints, cordons, suspects
 from muster.services.lives import attempt_life, grace_ms, job_life, spec_of, store_attempt, store_job, to_ms
 from muster.services.reclaims.settling import settle
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
@@ -83,7 +84,7 @@ def step_attempt(
         if isinstance(command, attempts.Ring):
             ring(unit, command.node_id, loaded.attempt.id)
         elif isinstance(command, attempts.Ended):
-            _end_attempt(unit, loaded.job, command, policy)
+            _end_attempt(unit, loaded, command, policy)
     if after != before and after.state is AttemptState.ENDED:
         if before.state is not AttemptState.ENDED:
             settle(unit, loaded.attempt, loaded.hosts)
@@ -91,10 +92,13 @@ def step_attempt(
     return commands
 
 
-def _end_attempt(unit: UnitOfWork, job: Job, ended: attempts.Ended, policy: Policy) -> None:
+def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended, policy: Policy) -> None:
+    job = loaded.job
     suspicion = suspects.suspicion_about(unit, job, policy)
     words = None if suspicion is None else suspects.words_of(suspicion)
-    step_job(unit, job, jobs.AttemptEnded(ended.verdict, words), policy)
+    is_counted = CAUSE_RULES[ended.verdict.cause].budget is Budget.JOB
+    has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
+    step_job(unit, job, jobs.AttemptEnded(ended.verdict, words, has_progressed=has_progressed), policy)
     if suspicion is not None and job.state is JobState.HELD:
         suspects.open_suspicion(unit, job, suspicion)
 

@@ -10,8 +10,8 @@ from muster.domain.job_spec import JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
 from muster.services.attempts import LoadedAttempt
+from muster.services.checkpoints import resume_of
 from muster.services.lives import grace_ms, spec_of
-from muster.services.training import resume_of
 from muster.services.unit_of_work import UnitOfWork
 from muster.wire.host import Order, Rendezvous
 

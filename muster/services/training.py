@@ -3,23 +3,22 @@
 A host's lines have effect once: their offset moves in the same transaction. A line that fits nothing is counted.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from muster.db.models import Attempt, Checkpoint, TrainingHost
 from muster.domain.errors import NotFoundError, StaleFenceError
-from muster.domain.ids import AttemptId, CheckpointId, JobId, NodeId
+from muster.domain.ids import AttemptId, CheckpointId, NodeId
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
 from muster.domain.states import CheckpointStatus
 from muster.domain.strict import require_clean_document
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt
+from muster.services.checkpoints import RESUMABLE, move_checkpoint, tainted_words
 from muster.services.lives import spec_of, to_time
 from muster.services.policies import active_policy
 from muster.services.reclaims.settling import hear_late_words
@@ -43,9 +42,6 @@ from muster.wire.training import (
 )
 
 TAKE: Final = declare_action("training.take")
-
-_RESUMABLE: Final = (CheckpointStatus.COMMITTED, CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
-_NEVER_AGAIN: Final = (CheckpointStatus.REJECTED, CheckpointStatus.TAINTED, CheckpointStatus.EXPIRED)
 
 
 def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
@@ -176,7 +172,7 @@ class _Taker:
             row.reason = "it was committed under an older fence"
             self._move(row, CheckpointStatus.REJECTED)
         elif attempt.tainted_since is not None and (row.committed_at or at) >= attempt.tainted_since:
-            row.reason = _tainted_words(attempt.tainted_since)
+            row.reason = tainted_words(attempt.tainted_since)
             self._move(row, CheckpointStatus.TAINTED)
         return row
 
@@ -185,7 +181,7 @@ class _Taker:
         row = self._row_of(generation)
         if row is None:
             self._tell("checkpoint.rejected", {"generation": generation, "reason": why})
-        elif row.status in _RESUMABLE:
+        elif row.status in RESUMABLE:
             row.reason = why
             self._move(row, CheckpointStatus.REJECTED)
 
@@ -221,49 +217,3 @@ class _Taker:
         )
         for row in self._unit.session.scalars(query).all():
             self._move(row, CheckpointStatus.GOOD)
-
-
-def move_checkpoint(unit: UnitOfWork, row: Checkpoint, status: CheckpointStatus) -> None:
-    """One edge of a checkpoint's life, with its event."""
-    origin, row.status = row.status, status
-    payload = {
-        "job_id": row.job_id,
-        "generation": row.generation,
-        "step": row.step,
-        "from": origin,
-        "to": status,
-        "reason": row.reason,
-    }
-    unit.emit(f"checkpoint.{status.lower()}", "checkpoint", row.id, tenant_id=row.tenant_id, payload=payload)
-
-
-def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
-    """What a new attempt is told: the newest generation that nothing speaks against, and those never to be used (I15).
-
-    The runtime verifies it before it loads anything, and falls back by itself.
-    """
-    rows = session.scalars(
-        select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())
-    ).all()
-    chosen = next((row.generation for row in rows if row.status in _RESUMABLE), None)
-    refused = [row.generation for row in rows if row.status in _NEVER_AGAIN]
-    return {"generation": chosen, "refuse": refused}
-
-
-def _tainted_words(since: datetime) -> str:
-    return f"committed after {since.isoformat(timespec='seconds')}, since when a fault may have falsified results"
-
-
-def taint(unit: UnitOfWork, job_ids: Sequence[JobId], *, since: datetime) -> int:
-    """Every checkpoint of these jobs that was committed at or after ``since`` may carry wrong results. How many."""
-    query = (
-        select(Checkpoint)
-        .where(Checkpoint.job_id.in_(job_ids), Checkpoint.status.in_(_RESUMABLE), Checkpoint.committed_at >= since)
-        .order_by(Checkpoint.id)
-        .with_for_update(key_share=True)
-    )
-    rows = unit.session.scalars(query).all()
-    for row in rows:
-        row.reason = _tainted_words(since)
-        move_checkpoint(unit, row, CheckpointStatus.TAINTED)
-    return len(rows)

@@ -113,6 +113,22 @@ def test_the_jobs_own_faults_use_up_its_restarts(world: World) -> None:
     assert [view.attempt.number for view in world.attempts(job_id)] == [1, 2]
 
 
+def test_a_newer_checkpoint_gives_the_restarts_back(world: World) -> None:
+    """What fails again and again at one place uses them up, whatever it saves there."""
+    job_id = world.submit(restart={"max_restarts": 1})
+    for saved, expected in ((20, 1), (40, 1), (40, None)):
+        attempt_id, fence = world.start(job_id)
+        world.host.say_saved(attempt_id, fence, saved, at_ms=int(world.clock.now.timestamp() * 1000))
+        world.host.report(attempt_id, fence, "exited", "cleaned", record=FAILURE)
+        job = world.job(job_id)
+        assert (job.state, job.restarts_used) == (
+            (JobState.FAILED, 1) if expected is None else (JobState.RECOVERING, expected)
+        )
+        world.clock.advance(31)
+        world.host.beat()
+        world.reconcile()
+
+
 def test_cancel_of_a_waiting_job_is_immediate(world: World) -> None:
     job_id = world.submit()
     with world.units.begin(world.tenant, jobs.CANCEL) as unit:

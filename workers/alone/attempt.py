@@ -10,11 +10,10 @@ from muster.domain.exits import Verdict as ExitVerdict
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.states import Cause, StopReason
-from muster.embedded.ports import LOOPBACK, free_port
 from muster.wire.host import Order, Rendezvous
 from workers.alone.plan import RunFolder, RunPlan
 from workers.host import supervisor
-from workers.host.attempt_folder import AttemptFolder, boottime_ms
+from workers.host.attempt_folder import LOOPBACK, AttemptFolder, boottime_ms, free_port
 from workers.host.ledger_file import current_boot_id
 
 NODE: Final = "this-host"

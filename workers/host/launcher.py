@@ -4,7 +4,6 @@ It decides nothing: each event goes through the pure machine, the ledger is on d
 and each command may be carried out again. Killed at any point, the next launcher adopts what runs.
 """
 
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase
 from muster.wire.host import PROTOCOL_VERSION, ClaimRequest, HeartbeatRequest, HeldAttempt, HostReport, ReportBatch
 from workers.host import supervisor
-from workers.host.attempt_folder import AttemptFolder, boottime_ms
+from workers.host.attempt_folder import AttemptFolder, boottime_ms, free_port
 from workers.host.doorbell import Doorbell
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
@@ -208,7 +207,7 @@ class Launcher:
             node_id=self._config.node_id,
             python=self._config.python,
             lease_until_ms=sent_ms + lease_ms,
-            port=answer.order.rendezvous.port or _free_port(),
+            port=answer.order.rendezvous.port or free_port(),
         )
         granted = host.ClaimGranted(command.attempt_id, JobId(answer.order.job_id), sent_ms, lease_ms)
         self._apply(granted)
@@ -327,11 +326,3 @@ class Launcher:
 
     def _folder(self, attempt_id: AttemptId) -> AttemptFolder:
         return AttemptFolder(self._config.state_dir, attempt_id, self._config.checkpoints_dir)
-
-
-def _free_port() -> int:
-    """A port that is free now, for a rendezvous that stays on this host."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -21,12 +21,12 @@ from muster.domain.policy import Policy
 from muster.domain.principals import Principal
 from muster.domain.states import STOP_URGENCY, AllocationState, AttemptState, Standing, StopReason
 from muster.services.attempts import LoadedAttempt, lock_attempt, stop_attempt
+from muster.services.checkpoints import taint
 from muster.services.judgement.moves import cases_of
 from muster.services.judgement.placement_holds import MAY_COMPUTE_WRONG
 from muster.services.lives import to_ms
 from muster.services.overrides import taken_out
 from muster.services.policies import active_policy
-from muster.services.training import taint
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 
 EVACUATE: Final = declare_action("judge.evacuate")

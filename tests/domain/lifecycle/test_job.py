@@ -44,6 +44,17 @@ def test_the_jobs_own_faults_use_up_its_restarts() -> None:
     assert after(life, ended(Cause.USER_ERROR)).state is J.FAILED
 
 
+def test_progress_gives_the_restarts_back_and_shortens_the_pause() -> None:
+    life = replace(ACTIVE, max_restarts=3)
+    for _ in range(3):
+        life = after(life, ended(Cause.USER_ERROR), job.Tick(), job.Placed(), now_ms=1 << 40)
+    assert life.restarts_used == 3
+    progressed = replace(ended(Cause.USER_ERROR), has_progressed=True)
+    life = after(life, progressed)
+    assert (life.state, life.restarts_used, life.next_try_ms) == (J.RECOVERING, 1, TIMERS.retry_backoff_ms)
+    assert after(ACTIVE, progressed).state is J.FAILED, "who allowed no restart gets none"
+
+
 def test_the_infrastructures_faults_never_count() -> None:
     life = ACTIVE
     for _ in range(20):

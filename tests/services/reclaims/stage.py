@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 
 from muster.db.models import Attempt, Event, GpuHold, Job, Reclaim, StopRequest, Tenant
-from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, ReclaimId, TenantId
+from muster.domain.ids import GpuUuid, JobId, NodeId, ReclaimId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.policy import Policy
 from muster.domain.principals import Principal, Role, system_principal
 from muster.identity import new_id
-from muster.services import jobs, training
+from muster.services import jobs
 from muster.services.policies import ACTIVATE, active_policy, store_policy
 from muster.services.reclaims.workload import workload
 from muster.services.unit_of_work import UnitOfWorkFactory
-from muster.wire.host import PROTOCOL_VERSION, HeldAttempt, StopOrder
-from muster.wire.training import TrainBatch, TrainLine
+from muster.wire.host import HeldAttempt, StopOrder
 from scheduler.loop import run_cycle
 from scheduler.model import Plan, Workload
 from tests.fleet_factory import OPERATOR, Fleet, enrol_host, make_fleet
@@ -117,16 +116,8 @@ class Stage:
 
     def say_saved(self, host: PlayedHost, item: HeldAttempt, step: int) -> None:
         at_ms = int(self.clock.now.timestamp() * 1000)
-        generation = f"step-{step:08d}/gen-{item.fence}"
-        message = {"type": "checkpoint", "step": step, "generation": generation, "status": "verified"}
-        line = TrainLine(at_ms=at_ms, rank=0, message={**message, "at_unix_ms": at_ms})
         offset = self.offsets.get(item.attempt_id, 0)
-        self.offsets[item.attempt_id] = offset + 100
-        with self.units.begin(host.principal, training.TAKE, quiet=True) as unit:
-            batch = TrainBatch(
-                protocol=PROTOCOL_VERSION, fence=item.fence, offset=offset, next_offset=offset + 100, lines=(line,)
-            )
-            assert training.take(unit, AttemptId(item.attempt_id), batch).taken == 1
+        self.offsets[item.attempt_id] = host.say_saved(item.attempt_id, item.fence, step, at_ms=at_ms, offset=offset)
 
     def job_of(self, attempt_id: str) -> JobId:
         with self.units.read() as session:

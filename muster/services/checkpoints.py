@@ -1,0 +1,75 @@
+"""A job's checkpoints as the control plane knows them: their edges, from which to resume, what a fault taints."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from muster.db.models import Attempt, Checkpoint
+from muster.domain.ids import JobId
+from muster.domain.states import CheckpointStatus
+from muster.services.unit_of_work import UnitOfWork
+
+RESUMABLE: Final = (CheckpointStatus.COMMITTED, CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
+_NEVER_AGAIN: Final = (CheckpointStatus.REJECTED, CheckpointStatus.TAINTED, CheckpointStatus.EXPIRED)
+
+
+def move_checkpoint(unit: UnitOfWork, row: Checkpoint, status: CheckpointStatus) -> None:
+    """One edge of a checkpoint's life, with its event."""
+    origin, row.status = row.status, status
+    payload = {
+        "job_id": row.job_id,
+        "generation": row.generation,
+        "step": row.step,
+        "from": origin,
+        "to": status,
+        "reason": row.reason,
+    }
+    unit.emit(f"checkpoint.{status.lower()}", "checkpoint", row.id, tenant_id=row.tenant_id, payload=payload)
+
+
+def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
+    """What a new attempt is told: the newest generation that nothing speaks against, and those never to be used (I15).
+
+    The runtime verifies it before it loads anything, and falls back by itself.
+    """
+    rows = session.scalars(
+        select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())
+    ).all()
+    chosen = next((row.generation for row in rows if row.status in RESUMABLE), None)
+    refused = [row.generation for row in rows if row.status in _NEVER_AGAIN]
+    return {"generation": chosen, "refuse": refused}
+
+
+def has_progressed(session: Session, attempt: Attempt) -> bool:
+    """Whether it left a checkpoint that was read back equal, of a later step than any attempt before it did."""
+    farthest = (
+        select(Checkpoint.attempt_id, func.max(Checkpoint.step).label("step"))
+        .where(Checkpoint.job_id == attempt.job_id, Checkpoint.verified_at.is_not(None))
+        .where(Checkpoint.status.not_in((CheckpointStatus.REJECTED, CheckpointStatus.TAINTED)))
+        .group_by(Checkpoint.attempt_id)
+    )
+    steps = {found.attempt_id: found.step for found in session.execute(farthest)}
+    own = steps.pop(attempt.id, None)
+    return own is not None and own > max(steps.values(), default=0)
+
+
+def tainted_words(since: datetime) -> str:
+    return f"committed after {since.isoformat(timespec='seconds')}, since when a fault may have falsified results"
+
+
+def taint(unit: UnitOfWork, job_ids: Sequence[JobId], *, since: datetime) -> int:
+    """Every checkpoint of these jobs that was committed at or after ``since`` may carry wrong results. How many."""
+    query = (
+        select(Checkpoint)
+        .where(Checkpoint.job_id.in_(job_ids), Checkpoint.status.in_(RESUMABLE), Checkpoint.committed_at >= since)
+        .order_by(Checkpoint.id)
+        .with_for_update(key_share=True)
+    )
+    rows = unit.session.scalars(query).all()
+    for row in rows:
+        row.reason = tainted_words(since)
+        move_checkpoint(unit, row, CheckpointStatus.TAINTED)
+    return len(rows)

@@ -1,0 +1,214 @@
+"""``muster run`` as its user meets it: the command itself, real supervisors and programs, and no control plane."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[3]
+TINY = ROOT / "tests/train/tiny_program.py"
+SLEEPER = "import time; print('here', flush=True); time.sleep(600)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
+
+
+@dataclass
+class Here:
+    """A folder in which somebody types. ``started``: what was not waited for, ended with the test."""
+
+    folder: Path
+    started: list[subprocess.Popen[str]]
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        started = self.start(*words)
+        out, err = started.communicate(timeout=280)
+        return subprocess.CompletedProcess(words, started.returncode, out, err)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "muster", "run", *words],
+            cwd=self.folder,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def about(self, name: str) -> dict[str, Any]:
+        return dict(json.loads((self.folder / "muster-runs" / name / "run.json").read_text()))
+
+    def has_printed(self, name: str, word: str) -> bool:
+        logs = (self.folder / "muster-runs" / name / "attempts").glob("*/logs/0.log")
+        return any(word in path.read_text() for path in logs)
+
+    def processes(self) -> list[str]:
+        """What carries the mark of an attempt that lies here."""
+        attempts = {path.name for path in self.folder.glob("muster-runs/*/attempts/*")}
+        marks = (_mark_of(path) for path in Path("/proc").glob("[0-9]*/environ"))
+        return [mark for mark in marks if mark in attempts]
+
+
+def _mark_of(path: Path) -> str:
+    try:
+        found = re.search(rb"MUSTER_ATTEMPT_ID=([^\0]*)", path.read_bytes())
+    except OSError:
+        return ""
+    return found[1].decode() if found else ""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    here = Here(tmp_path, [])
+    yield here
+    for process in here.started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate(timeout=60)
+    for path in tmp_path.glob("muster-runs/*/attempts/*/supervisor.json"):
+        _end_supervisor(path)
+    wait_until(lambda: not here.processes())
+
+
+def _end_supervisor(path: Path) -> None:
+    """Asked as a host that shuts down asks: it ends its program, within that one's grace."""
+    pid = json.loads(path.read_text())["pid"]
+    try:
+        if path.parent.name in Path(f"/proc/{pid}/cmdline").read_text():
+            os.kill(pid, signal.SIGTERM)
+    except OSError:
+        return
+
+
+def python(code: str) -> tuple[str, ...]:
+    return ("--command", "--", sys.executable, "-u", "-c", code)
+
+
+def test_a_program_that_ends_well(here: Here) -> None:
+    ended = here.run("--name", "fine", *python("print('done')"))
+    assert (ended.returncode, ended.stdout) == (0, "done\n")
+    assert "muster: SUCCEEDED: every rank ended with code 0 (1 attempt" in ended.stderr
+    assert here.about("fine")["state"] == "SUCCEEDED"
+
+
+def test_a_program_that_fails_is_tried_again_and_then_failed_with_its_proof(here: Here) -> None:
+    words = ("--name", "bad", "--max-restarts", "2", "--pause", "0.1s", "--json")
+    ended = here.run(*words, *python("raise SystemExit('no such column')"))
+    assert ended.returncode == 20
+    told = json.loads(ended.stdout)
+    assert [(each["cause"], each["culprit_rank"]) for each in told["attempts"]] == [("user_error", 0)] * 3
+    assert told["state_reason"] == "user_error: rank 0 ended with code 1: no such column"
+    assert "2 of 2 restarts used" in ended.stderr
+
+
+@pytest.mark.slow
+def test_a_killed_rank_costs_a_restart_and_nothing_of_the_result(here: Here) -> None:
+    training = ("--ranks", "2", "--pause", "0.1s", "--json", "--", str(TINY), "--steps", "30", "--every", "5")
+    calm = here.run("--name", "calm", *training)
+    hit = here.run("--name", "hit", "--env", "MUSTER_TRAIN_FAULTS=kill@17/1", *training)
+    assert (calm.returncode, hit.returncode) == (0, 0), hit.stderr
+    (only,), (first, second) = json.loads(calm.stdout)["attempts"], json.loads(hit.stdout)["attempts"]
+    assert first["culprit_rank"] == 1
+    assert "signal 9 (SIGKILL)" in first["proof"]
+    assert second["resumed_step"] in {10, 15}, "from a checkpoint, whichever had been read back"
+    assert second["loss"] == only["loss"]
+    assert f"goes on behind step {second['resumed_step']}" in hit.stderr
+
+
+def test_asked_to_stop_it_ends_its_program_and_says_so(here: Here) -> None:
+    run = here.start("--name", "sleeper", *python(SLEEPER))
+    wait_until(lambda: here.has_printed("sleeper", "here"))
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=120)
+    assert run.returncode == 130
+    assert "stopping; killed in 30 s, or now if asked again" in said
+    assert "ended: cancelled" in said
+    assert here.processes() == []
+
+
+def test_asked_twice_it_kills(here: Here) -> None:
+    run = here.start("--name", "stubborn", "--grace", "10m", *python(STUBBORN))
+    wait_until(lambda: here.has_printed("stubborn", "here"))
+    run.send_signal(signal.SIGINT)
+    wait_until(lambda: any(here.folder.glob("muster-runs/stubborn/attempts/*/stopping.json")))
+    run.send_signal(signal.SIGTERM)
+    _, said = run.communicate(timeout=120)
+    assert (run.returncode, "killing it" in said) == (130, True)
+    assert here.processes() == []
+
+
+def test_a_run_that_was_killed_leaves_its_program_to_the_next(here: Here) -> None:
+    run = here.start("--name", "orphan", *python(SLEEPER))
+    wait_until(lambda: here.has_printed("orphan", "here"))
+    run.kill()
+    run.communicate(timeout=60)
+    assert here.processes(), "it is not ours to end at once: a checkpoint may be on its way"
+    ended = here.run("--name", "orphan", *python("print('next')"))
+    assert (ended.returncode, ended.stdout) == (0, "next\n")
+    assert "of an earlier run was still here; it was ended" in ended.stderr
+
+
+def test_two_runs_never_share_a_folder(here: Here) -> None:
+    here.start("--name", "mine", *python(SLEEPER))
+    wait_until(lambda: here.has_printed("mine", "here"))
+    refused = here.run("--name", "mine", *python(SLEEPER))
+    assert refused.returncode == 5
+    assert "another `muster run` works in" in refused.stderr
+
+
+def test_a_folder_belongs_to_one_program(here: Here) -> None:
+    assert here.run("--name", "mine", *python("print(1)")).returncode == 0
+    refused = here.run("--name", "mine", "--command", "--", "/bin/true")
+    assert refused.returncode == 5
+    assert f"holds the run of {sys.executable}" in refused.stderr
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]"])
+def test_a_torn_record_is_said_and_left_alone(here: Here, content: str) -> None:
+    folder = here.folder / "muster-runs/mine"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(content)
+    refused = here.run("--name", "mine", *python("print(1)"))
+    assert refused.returncode == 5
+    assert "run.json is not readable" in refused.stderr
+    assert (folder / "run.json").read_text() == content
+
+
+def test_the_wall_time_counts_all_attempts(here: Here) -> None:
+    words = ("--name", "long", "--wall-time", "6s", "--pause", "0.1s", "--max-restarts", "100", "--grace", "1s")
+    ended = here.run(*words, *python("import time; time.sleep(2); raise SystemExit(3)"))
+    assert ended.returncode == 20
+    assert here.about("long")["state_reason"].startswith("walltime: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--", "nothing.py"), 3, "nothing.py does not exist"),
+        (("--command", "--", "no-such-tool"), 3, "no-such-tool is not there"),
+        (("--workdir", "nowhere", "--command", "--", "true"), 3, "nowhere is no folder"),
+        (("--env", "LD_PRELOAD=x", "--command", "--", "true"), 6, "LD_PRELOAD"),
+        (("--env", "novalue", "--command", "--", "true"), 2, "is not KEY=VALUE"),
+        (("--name", "Bad Name", "--command", "--", "true"), 6, "name: "),
+        (("--gpus", "3", "--command", "--", "true"), 2, "--gpus 3: this machine has 0"),
+        (("--pause", "soon", "--command", "--", "true"), 2, "is no duration"),
+    ],
+)
+def test_what_cannot_run_is_said_before_anything_is_made(
+    here: Here, words: tuple[str, ...], code: int, said: str
+) -> None:
+    refused = here.run(*words)
+    assert refused.returncode == code, refused.stderr
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (here.folder / "muster-runs").exists()
