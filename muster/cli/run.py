@@ -48,9 +48,9 @@ def run(
     command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Run a program here as a fleet would: supervised, restarted with its causes told, resumed where it was.
+    """Run a program on this machine, supervised, without a control plane.
 
-    The same command again goes on where the last one stopped. Ctrl-C lets it save and leave, a second one kills it.
+    Restarted with its causes told, resumed where it was. The same command again goes on where the last one stopped. Ctrl-C lets it save and leave, a second one kills it.
     Exit codes: 0, 20 failed, 130 interrupted.
     """
     from workers.alone.local_run import Ask, LocalRun
