@@ -224,7 +224,8 @@ class Server:
             event: attempts.Event = attempts.Started(node_id, fence, boot_id)
             if record is not None:
                 verdict = classify(record, None if life.stop is None else life.stop.reason)
-                event = attempts.Exited(node_id, fence, boot_id, Verdict(verdict.cause, verdict.proof))
+                ending = Verdict(verdict.cause, verdict.proof, verdict.is_cascade)
+                event = attempts.Exited(node_id, fence, boot_id, ending)
             elif kind == "cleaned":
                 event = attempts.Cleaned(node_id, fence, boot_id)
             self.step_attempt(life, event)

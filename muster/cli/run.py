@@ -50,7 +50,8 @@ def run(
 ) -> int:
     """Run a program on this machine, supervised, without a control plane.
 
-    Restarted with its causes told, resumed where it was. The same command again goes on where the last one stopped. Ctrl-C lets it save and leave, a second one kills it.
+    Restarted with its causes told, resumed where it was. The same command again goes on where the last one stopped.
+    Ctrl-C lets it save and leave, a second one kills it.
     Exit codes: 0, 20 failed, 130 interrupted.
     """
     from workers.alone.local_run import Ask, LocalRun

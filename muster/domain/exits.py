@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from muster.domain.causes import STOP_CAUSES
 from muster.domain.states import Cause, StopReason
 
+_SIGKILL: Final = 9
 _SIGTERM: Final = 15
 _SIGNAL_NAMES: Final[Mapping[int, str]] = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 _GPU_OOM: Final = ("CUDA out of memory", "torch.OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -45,10 +46,12 @@ class RankExit:
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """One host's part as its supervisor saw it end. ``stop_reason`` is set only where the stop had taken effect:
+    """One host's part as its supervisor saw it end. ``launcher``: ``torchrun``, or ``command``, which is its own rank;
+    None where a supervisor does not say. ``stop_reason`` is set only where the stop had taken effect:
     SIGTERM had been sent to a program that still ran.
     """
 
+    launcher: str | None = None
     launcher_exit_code: int | None = None
     launcher_signal: int | None = None
     ranks: Mapping[int, RankExit] = field(default_factory=dict)
@@ -63,9 +66,12 @@ class ExitRecord:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """``is_cascade``: as in ``lifecycle.model``, with no rank that can have been the first."""
+
     cause: Cause
     proof: str
     culprit_rank: int | None = None
+    is_cascade: bool = False
 
 
 class _RankDocument(BaseModel):
@@ -80,6 +86,7 @@ class _Document(BaseModel):
     """Extra fields are ignored: a newer supervisor may say more."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
+    launcher: str | None = Field(default=None, max_length=32)
     launcher_exit_code: int | None = None
     launcher_signal: int | None = None
     ranks: dict[str, _RankDocument] = Field(default_factory=dict, max_length=4096)
@@ -162,7 +169,7 @@ def _out_of_contact(record: ExitRecord, stop: StopReason | None) -> Verdict:
 def _stopped(record: ExitRecord, stop: StopReason | None) -> Verdict:
     reason = stop or _known_stop(record.stop_reason)
     if reason is None:
-        return Verdict(Cause.NODE_LOST, f"stopped by the host: {record.stop_reason}")
+        return Verdict(Cause.NODE_LOST, f"stopped by the host: {record.stop_reason}", is_cascade=True)
     if record.wall_time_exceeded and stop is None:
         return Verdict(Cause.WALLTIME, "the wall time was over")
     return Verdict(STOP_CAUSES[reason], f"stopped: {reason}")
@@ -178,8 +185,11 @@ def _failed(record: ExitRecord) -> Verdict:
         how = _ending(record.launcher_exit_code, record.launcher_signal)
         return Verdict(Cause.LAUNCH_FAILED, f"the launcher ended with {how}, and no rank failed")
     if record.oom_killed:
-        number = _first({n: rank for n, rank in failing.items() if rank.signal == 9} or failing)
+        number = _first({n: rank for n, rank in failing.items() if rank.signal == _SIGKILL} or failing)
         return Verdict(Cause.HOST_OOM, _proof(number, failing[number], "the kernel counted a memory kill"), number)
+    if _lost_its_torchrun(record, failing):
+        how = _ending(None, record.launcher_signal)
+        return Verdict(Cause.LAUNCH_FAILED, f"torchrun ended with {how}, and took its ranks with it")
     if out_of_memory := {number: rank for number, rank in failing.items() if _says(rank, _GPU_OOM)}:
         number = _first(out_of_memory)
         return Verdict(Cause.GPU_OOM, _proof(number, failing[number], _line_with(failing[number], _GPU_OOM)), number)
@@ -190,10 +200,16 @@ def _failed(record: ExitRecord) -> Verdict:
     if timed_out and not roots:
         number = _first(timed_out)
         words = _line_with(failing[number], _COLLECTIVE_TIMEOUT)
-        return Verdict(Cause.NCCL_TIMEOUT, _proof(number, failing[number], words), number)
+        return Verdict(Cause.NCCL_TIMEOUT, _proof(number, failing[number], words), number, is_cascade=True)
     number = _first(roots or own)
     words = _last_line(failing[number].error_excerpt)
-    return Verdict(Cause.USER_ERROR, _proof(number, failing[number], words), number)
+    return Verdict(Cause.USER_ERROR, _proof(number, failing[number], words), number, is_cascade=not roots)
+
+
+def _lost_its_torchrun(record: ExitRecord, failing: Mapping[int, RankExit]) -> bool:
+    """Ranks die with their torchrun by SIGKILL, and it never ends by a signal because one of them failed."""
+    is_torchrun = record.launcher == "torchrun" and record.launcher_signal is not None
+    return is_torchrun and all(rank.signal == _SIGKILL for rank in failing.values())
 
 
 def _first(ranks: Mapping[int, RankExit]) -> int:

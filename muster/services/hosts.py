@@ -255,7 +255,7 @@ def _verdict(loaded: LoadedAttempt, item: HostReport) -> Verdict:
     except ValueError as error:
         message = f"the exit record cannot be read: {error}"
         raise ValidationFailedError(message) from error
-    return Verdict(verdict.cause, verdict.proof)
+    return Verdict(verdict.cause, verdict.proof, verdict.is_cascade)
 
 
 def store_logs(unit: UnitOfWork, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:

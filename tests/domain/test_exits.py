@@ -54,6 +54,42 @@ def test_a_sigkill_without_the_kernels_word_is_a_user_error_that_names_the_signa
     assert "SIGKILL" in verdict.proof
 
 
+def test_ranks_that_died_with_their_torchrun_are_nobodys_fault() -> None:
+    died = {"0": failed(exit_code=None, signal=9), "1": failed(exit_code=None, signal=9)}
+    killed = {"launcher_exit_code": None, "launcher_signal": 9, "ranks": died}
+    verdict = classify(record(launcher="torchrun", **killed), None)
+    assert (verdict.cause, verdict.culprit_rank) == (Cause.LAUNCH_FAILED, None)
+    assert verdict.proof == "torchrun ended with signal 9 (SIGKILL), and took its ranks with it"
+    assert classify(record(launcher="command", **killed), None).cause is Cause.USER_ERROR
+    assert classify(record(launcher="torchrun", oom_killed=True, **killed), None).cause is Cause.HOST_OOM
+    with_its_own = {**killed, "ranks": {**died, "1": failed(exit_code=3, ended_at_ms=50)}}
+    assert classify(record(launcher="torchrun", **with_its_own), None).culprit_rank == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ranks": {"0": failed(error_excerpt="RuntimeError: Connection closed by peer [127.0.0.1]:1")}},
+        {"ranks": {"0": failed(error_excerpt=TIMEOUT_LINE)}},
+        {"ranks": {"0": failed(exit_code=None, signal=15)}, "stop_reason": "user_error"},
+    ],
+)
+def test_what_a_host_says_when_another_failed_is_a_cascade(fields: dict[str, Any]) -> None:
+    assert classify(record(**fields), None).is_cascade
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ranks": {"0": failed(error_excerpt=TIMEOUT_LINE), "1": failed(exit_code=3)}},
+        {"ranks": {"0": failed(exit_code=None, signal=9)}},
+        {"supervisor_vanished": True},
+    ],
+)
+def test_what_says_why_is_none(fields: dict[str, Any]) -> None:
+    assert not classify(record(**fields), None).is_cascade
+
+
 def test_gpu_oom_is_told_by_the_excerpt() -> None:
     excerpt = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
     verdict = classify(record(ranks={"0": failed(error_excerpt=excerpt)}), None)

@@ -55,13 +55,19 @@ def _is_untouched(life: AttemptLife) -> bool:
 
 
 def ending(life: AttemptLife, verdict: Verdict) -> Outcome:
-    """The cause is known (the first one is the root; later ones are its cascade). Others are asked to stop."""
-    if life.ending is None:
+    """The cause is known: the first word is the root and later ones are its cascade, unless the first says itself that
+    it is one, as of a host whose ranks heard a peer's connection close. Others are asked to stop.
+    """
+    if life.ending is None or _is_root_of(life.ending, verdict):
         life = replace(life, ending=verdict)
     rings = tuple(Ring(part.node_id) for part in life.hosts if part.state in MAY_RUN and not part.is_past_lease)
     if rings and life.state not in {_S.STOPPING, _S.LOST}:
         life = moved(life, _S.STOPPING)
     return settled(life, rings)
+
+
+def _is_root_of(known: Verdict, verdict: Verdict) -> bool:
+    return known.is_cascade and not verdict.is_cascade and verdict.cause is not Cause.SUCCEEDED
 
 
 def settled(life: AttemptLife, commands: tuple[Command, ...]) -> Outcome:

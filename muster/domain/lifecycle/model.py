@@ -51,10 +51,14 @@ def _ms(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why something ended, with the proof in words (exit record, signal, lease)."""
+    """Why something ended, with the proof in words (exit record, signal, lease).
+
+    ``is_cascade``: no more than what a part says when another one failed; it gives way to a word that says why.
+    """
 
     cause: Cause
     proof: str
+    is_cascade: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ import pytest
 from muster.domain.ids import Fence
 from muster.domain.job_spec import NodeLossRule
 from muster.domain.lifecycle import attempt
-from muster.domain.lifecycle.model import AttemptLife
+from muster.domain.lifecycle.model import AttemptLife, Verdict
 from muster.domain.states import AttemptState, Cause, HostPartState, StopReason
 from tests.domain.lifecycle.lives import (
     FAILED,
     FENCE,
     LONG_UP_MS,
+    SUCCEEDED,
     TIMERS,
     A,
     B,
@@ -60,6 +61,27 @@ def test_every_live_state_may_be_lost_and_comes_back_to_what_it_was(life: Attemp
     if is_claimed:
         heard = tick(a=TIMERS.lost_ms, b=TIMERS.lost_ms)
         assert after(replace(lost, placed_ms=TIMERS.lost_ms), heard, now_ms=TIMERS.lost_ms).state is state
+
+
+def test_a_cascade_gives_way_to_the_word_that_says_why_and_to_nothing_else() -> None:
+    heard = Verdict(Cause.USER_ERROR, "rank 2: Connection closed by peer", is_cascade=True)
+    life = after(running(), exited(B, heard))
+    assert (life.state, life.ending) == (S.STOPPING, heard)
+    killed = Verdict(Cause.NODE_LOST, "stopped by the host: user_error", is_cascade=True)
+    for later, expected in ((FAILED, FAILED), (killed, heard), (SUCCEEDED, heard)):
+        ended = after(life, exited(A, later))
+        assert (ended.state, ended.ending) == (S.ENDED, expected)
+    root_first = after(running(), exited(A, FAILED), exited(B, heard))
+    assert root_first.ending == FAILED
+    two_roots = after(running(), exited(A, FAILED), exited(B, Verdict(Cause.GPU_OOM, "later")))
+    assert two_roots.ending == FAILED
+
+
+def test_a_silent_host_is_the_root_of_its_peers_broken_connections() -> None:
+    heard = Verdict(Cause.USER_ERROR, "rank 2: Connection reset by peer", is_cascade=True)
+    life = after(running(), exited(B, heard), tick(a=0, b=LEASE_OVER_MS), now_ms=LEASE_OVER_MS)
+    assert life.ending is not None
+    assert (life.state, life.ending.cause) == (S.ENDED, Cause.NODE_LOST)
 
 
 def test_the_first_bad_exit_stops_the_others_and_names_the_cause() -> None:

@@ -29,6 +29,7 @@ def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:
         "boot_id": boot_id,
         "started_at_ms": None,
         "ended_at_ms": files.wall_ms(),
+        "launcher": None,
         "launcher_exit_code": None,
         "launcher_signal": None,
         "ranks": {},

@@ -207,6 +207,7 @@ class Supervisor:
         exit_code, number = exit_record.split_status(program.exit_code)
         self._record |= {
             "ended_at_ms": files.wall_ms(),
+            "launcher": "torchrun" if order.is_torchrun else "command",
             "launcher_exit_code": exit_code,
             "launcher_signal": number,
             "ranks": exit_record.rank_outcomes(
