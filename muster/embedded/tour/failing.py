@@ -3,10 +3,12 @@
 import time
 from typing import Final
 
+from muster.embedded.tour import killing
 from muster.embedded.tour.world import Document, World, log_of, seconds_of, training
 
-STEPS: Final = 90
-CHECKPOINT_EVERY: Final = 10
+STEPS: Final = 60
+CHECKPOINT_EVERY: Final = 5
+STEPS_BEFORE_THE_FAULT: Final = 20
 XID: Final = 95
 QUARANTINE_BAR_S: Final = 2.0
 
@@ -26,6 +28,7 @@ def train(world: World, step_sleep_s: float) -> Document:
         ranks_per_node=2,
         checkpoint_every=CHECKPOINT_EVERY,
         step_sleep_s=step_sleep_s,
+        restart={"max_restarts": killing.RESTARTS},
     )
     job_id = world.submit(world.tenant, spec)["id"]
     job = world.until(
@@ -49,9 +52,9 @@ def train(world: World, step_sleep_s: float) -> Document:
     first, second = (host["node_name"] for host in attempt["hosts"])
     died = {name: world.kill(name) for name in (f"worker-host {first}", f"agent {second}")}
     steps = world.until(
-        "30 steps are trained",
+        f"{STEPS_BEFORE_THE_FAULT} steps are trained",
         lambda: list(world.tenant.steps(job_id)),
-        lambda found: len(found) >= 30,
+        lambda found: len(found) >= STEPS_BEFORE_THE_FAULT,
         seen=lambda _: world.progress(world.tenant.job(job_id)),
         log=log,
     )
@@ -101,6 +104,7 @@ def fail(world: World, job: Document) -> Document:
     injected_s = world.inject(bad, XID)
     _quarantined(world, bad, injected_s)
     _recovered(world, job_id, bad, injected_s)
+    killing.kill_in_turn(world, job_id)
     done = world.wait_for_end(job_id, "the job")
     steps = [row["step"] for row in world.tenant.steps(job_id)]
     world.require(

@@ -5,7 +5,7 @@ from typing import Final
 from muster.embedded.tour.failing import CHECKPOINT_EVERY, STEPS
 from muster.embedded.tour.world import BROKER, Document, World, log_of, seconds_of, training
 
-SPOT_STEPS: Final = 90
+SPOT_STEPS: Final = 50
 WHOLE_HOST: Final = 8
 
 
@@ -114,7 +114,7 @@ def _require_same_curve(world: World, interrupted_id: str, undisturbed_id: str) 
     other = [(row["step"], row["loss"]) for row in world.tenant.steps(undisturbed_id)]
     first = next((index for index, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
     world.require(
-        "the job that lost a GPU has the loss curve of this undisturbed one, bit for bit",
+        "the job that lost a GPU, a rank, a torchrun and a host has this undisturbed one's loss curve, bit for bit",
         f"{len(one)} equal losses, the last {one[-1][1]!r}" if one == other else f"they part at step {first}",
         "scheduler",
         is_so=one == other,
