@@ -64,10 +64,15 @@ class Program(StrictModel):
 
     @model_validator(mode="after")
     def _fits_its_launcher(self) -> Self:
-        if self.launcher is LauncherKind.TORCHRUN and (self.script is None or self.argv):
-            raise ValueError("launcher torchrun takes `script` and `args`, not `argv`")
-        if self.launcher is LauncherKind.COMMAND and (not self.argv or self.script is not None or self.args):
-            raise ValueError("launcher command takes `argv` (at least the program), not `script` or `args`")
+        if self.launcher is LauncherKind.TORCHRUN:
+            if self.argv:
+                raise ValueError("launcher torchrun takes `script` and `args`, not `argv`")
+            if self.script is None:
+                raise ValueError("`script` is missing: launcher torchrun runs it once a rank")
+        elif self.script is not None or self.args:
+            raise ValueError("launcher command takes `argv`, not `script` or `args`")
+        elif not self.argv:
+            raise ValueError("`argv` is missing: launcher command runs it once a node")
         return self
 
 

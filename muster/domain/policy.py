@@ -14,7 +14,8 @@ class ContactPolicy(StrictModel):
 
     heartbeat_s: Seconds = Field(10.0, description="How often a host's worker sends a heartbeat.")
     heartbeat_jitter_fraction: Annotated[float, Field(ge=0, le=0.5)] = Field(
-        0.1, description="Fraction of `heartbeat_s`. Not applied in this release: hosts beat at the interval itself."
+        0.1,
+        description="So much earlier or later than `heartbeat_s` a beat comes: hosts that began together part.",
     )
     silent_after_s: Seconds = Field(
         30.0, description="Without a heartbeat for so long a node is SILENT: it gets nothing new."
@@ -47,12 +48,16 @@ class ContactPolicy(StrictModel):
     def _leases_are_safe(self) -> Self:
         """`kill_grace_s` + `lease_margin_s` ≤ `server_lease_extra_s`.
 
-        `heartbeat_s` < `silent_after_s` < `lost_after_s` < `agent_lease_s`.
+        `heartbeat_s` × (1 + `heartbeat_jitter_fraction`) < `silent_after_s` < `lost_after_s` < `agent_lease_s`.
         """
         if self.kill_grace_s + self.lease_margin_s > self.server_lease_extra_s:
             raise ValueError("kill_grace_s + lease_margin_s must not exceed server_lease_extra_s (I13)")
-        if not self.heartbeat_s < self.silent_after_s < self.lost_after_s < self.agent_lease_s:
-            raise ValueError("heartbeat_s < silent_after_s < lost_after_s < agent_lease_s must hold")
+        latest_beat_s = self.heartbeat_s * (1 + self.heartbeat_jitter_fraction)
+        if not latest_beat_s < self.silent_after_s < self.lost_after_s < self.agent_lease_s:
+            raise ValueError(
+                "heartbeat_s × (1 + heartbeat_jitter_fraction) < silent_after_s < lost_after_s < agent_lease_s "
+                "must hold"
+            )
         return self
 
 

@@ -11,7 +11,7 @@ from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequired
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, Fence, NodeId
 from muster.domain.lifecycle import attempt as attempts
-from muster.domain.lifecycle.contact import hear
+from muster.domain.lifecycle.contact import hear, next_beat_s
 from muster.domain.lifecycle.model import AttemptLife, Timers, Verdict
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
@@ -29,7 +29,6 @@ from muster.wire.host import (
     ClaimRequest,
     HeartbeatAnswer,
     HeartbeatRequest,
-    HeldAttempt,
     HostReport,
     LogAnswer,
     LogBatch,
@@ -66,7 +65,7 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
         raise NotFoundError
     hearing = hear(hearing_of(node), request.boot_id, request.seq, to_ms(unit.now))
     if hearing is None:
-        return HeartbeatAnswer(lease_s=0.0, heartbeat_s=policy.contact.heartbeat_s)
+        return HeartbeatAnswer(lease_s=0.0, heartbeat_s=_next_beat_s(policy, node_id, request.seq))
     _note_contact(unit, node)
     unit.session.execute(
         update(Node)
@@ -84,7 +83,7 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     parts = _open_parts(unit, node_id)
     _note_listed(unit, node_id, request, parts, policy)
     tell_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in _MAY_RUN], policy)
-    return _answer(unit, node_id, request.held, parts, policy)
+    return _answer(unit, node_id, request, parts, policy)
 
 
 def _note_contact(unit: UnitOfWork, node: Node) -> None:
@@ -131,7 +130,7 @@ def _note_listed(
 def _answer(
     unit: UnitOfWork,
     node_id: NodeId,
-    held: Sequence[HeldAttempt],
+    request: HeartbeatRequest,
     parts: Sequence[Row[AttemptHost, Attempt, Job]],
     policy: Policy,
 ) -> HeartbeatAnswer:
@@ -145,7 +144,7 @@ def _answer(
     )
     stops: list[StopOrder] = []
     forget: list[str] = []
-    for item in held:
+    for item in request.held:
         life = lives.get(AttemptId(item.attempt_id))
         if life is None or life.fence != item.fence:
             # Clean here as far as the server knows, or never ours: what still runs of it is stopped, then forgotten.
@@ -161,11 +160,16 @@ def _answer(
             stops.append(stop)
     return HeartbeatAnswer(
         lease_s=policy.contact.agent_lease_s,
-        heartbeat_s=policy.contact.heartbeat_s,
+        heartbeat_s=_next_beat_s(policy, node_id, request.seq),
         unclaimed=unclaimed,
         stops=tuple(stops),
         forget=tuple(forget),
     )
+
+
+def _next_beat_s(policy: Policy, node_id: NodeId, seq: int) -> float:
+    contact = policy.contact
+    return next_beat_s(contact.heartbeat_s, contact.heartbeat_jitter_fraction, node_id, seq)
 
 
 def _life(attempt: Attempt, part: AttemptHost, job: Job, timers: Timers) -> AttemptLife:

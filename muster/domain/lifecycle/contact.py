@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
 from muster.domain.states import Contact
 
@@ -16,6 +17,15 @@ class Hearing:
     heard_ms: int
     seq: int = 0
     past_boots: tuple[str, ...] = ()
+
+
+def next_beat_s(interval_s: float, jitter_fraction: float, node_id: str, seq: int) -> float:
+    """When a host beats next, within ± ``jitter_fraction`` of ``interval_s``: hosts that began together drift apart.
+
+    No chance is in it: the same beat of the same host is always answered alike.
+    """
+    share = crc32(f"{node_id}/{seq}".encode()) / (1 << 32)
+    return interval_s * (1 + jitter_fraction * (2 * share - 1))
 
 
 def hear(before: Hearing | None, boot_id: str, seq: int, now_ms: int) -> Hearing | None:

@@ -1,0 +1,33 @@
+"""When a host beats next: near the interval, never alike for a whole fleet, always alike for one beat."""
+
+from collections import Counter
+
+import pytest
+from pydantic import ValidationError
+
+from muster.domain.lifecycle.contact import next_beat_s
+from muster.domain.policy import ContactPolicy
+
+
+def test_a_fleet_that_began_together_drifts_apart() -> None:
+    beats = [next_beat_s(10.0, 0.1, f"node_{number}", 7) for number in range(10_000)]
+    assert all(9.0 <= beat <= 11.0 for beat in beats)
+    tenths = Counter(int((beat - 9.0) / 0.2) for beat in beats)
+    assert len(tenths) == 10
+    assert all(800 <= count <= 1200 for count in tenths.values()), "as even as ten thousand hosts can be"
+
+
+def test_one_host_is_not_always_late() -> None:
+    beats = [next_beat_s(10.0, 0.1, "node_1", seq) for seq in range(1_000)]
+    assert sum(beats) / len(beats) == pytest.approx(10.0, abs=0.1)
+
+
+def test_one_beat_is_always_answered_alike_and_without_jitter_at_the_interval() -> None:
+    assert next_beat_s(10.0, 0.1, "node_1", 7) == next_beat_s(10.0, 0.1, "node_1", 7)
+    assert next_beat_s(10.0, 0.0, "node_1", 7) == 10.0
+
+
+def test_the_latest_beat_comes_before_the_silence() -> None:
+    ContactPolicy(heartbeat_s=10.0, heartbeat_jitter_fraction=0.1, silent_after_s=12.0)
+    with pytest.raises(ValidationError, match="heartbeat_jitter_fraction"):
+        ContactPolicy(heartbeat_s=10.0, heartbeat_jitter_fraction=0.2, silent_after_s=12.0)
