@@ -14,6 +14,7 @@ from muster.cli.names import TenantOption, tenant_named
 from muster.cli.output import Done, DryRun
 from muster.cli.pending import once
 from muster.cli.profile import open_client
+from muster.cli.sizes import bytes_of
 
 
 def submit(
@@ -26,6 +27,9 @@ def submit(
     max_restarts: Annotated[int, typer.Option(min=0, help="New attempts that the job's own faults may cost.")] = 0,
     wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")] = None,
+    pids: Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")] = None,
+    cpus: Annotated[float | None, typer.Option(help="Of each host, at most: such as 16 or 2.5.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch.")] = None,
     workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
@@ -46,6 +50,7 @@ def submit(
         "shape": {"nodes": nodes, "gpus_per_node": gpus, "ranks_per_node": ranks},
         "tier": tier,
         "restart": {"max_restarts": max_restarts},
+        "limits": {"memory_bytes": bytes_of(memory), "pids": pids, "cpus": cpus},
         "wall_time_s": seconds_of(wall_time),
         "stop_grace_s": seconds_of(grace),
     }

@@ -58,6 +58,8 @@ class ExitRecord:
     spawn_error: str | None = None
     spawn_fault: str | None = None
     oom_killed: bool = False
+    cgroup_oom_kills: int | None = None
+    memory_limit_bytes: int | None = None
     supervisor_vanished: bool = False
 
 
@@ -89,6 +91,8 @@ class _Document(BaseModel):
     spawn_error: str | None = None
     spawn_fault: str | None = None
     oom_killed: bool = False
+    cgroup_oom_kills: int | None = None
+    memory_limit_bytes: int | None = None
     supervisor_vanished: bool = False
 
 
@@ -179,7 +183,7 @@ def _failed(record: ExitRecord) -> Verdict:
         return Verdict(Cause.LAUNCH_FAILED, f"the launcher ended with {how}, and no rank failed")
     if record.oom_killed:
         number = _first({n: rank for n, rank in failing.items() if rank.signal == 9} or failing)
-        return Verdict(Cause.HOST_OOM, _proof(number, failing[number], "the kernel counted a memory kill"), number)
+        return Verdict(Cause.HOST_OOM, _proof(number, failing[number], _memory_words(record)), number)
     if out_of_memory := {number: rank for number, rank in failing.items() if _says(rank, _GPU_OOM)}:
         number = _first(out_of_memory)
         return Verdict(Cause.GPU_OOM, _proof(number, failing[number], _line_with(failing[number], _GPU_OOM)), number)
@@ -194,6 +198,16 @@ def _failed(record: ExitRecord) -> Verdict:
     number = _first(roots or own)
     words = _last_line(failing[number].error_excerpt)
     return Verdict(Cause.USER_ERROR, _proof(number, failing[number], words), number)
+
+
+def _memory_words(record: ExitRecord) -> str:
+    """By whose count, and against which limit: whether to ask for more or to use less is the reader's next question."""
+    if not record.cgroup_oom_kills:
+        return "the kernel counted a memory kill"
+    limit = record.memory_limit_bytes
+    bound = "without a limit of its own" if limit is None else f"limited to {limit / (1 << 30):.3g} GiB"
+    count = f"{record.cgroup_oom_kills} memory kill{'' if record.cgroup_oom_kills == 1 else 's'}"
+    return f"the kernel counted {count} in the attempt's own group, {bound}"
 
 
 def _first(ranks: Mapping[int, RankExit]) -> int:
