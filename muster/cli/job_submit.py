@@ -29,7 +29,7 @@ def submit(
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
     memory: Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")] = None,
     pids: Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")] = None,
-    cpus: Annotated[float | None, typer.Option(help="Of each host, at most: such as 16 or 2.5.")] = None,
+    cpus: Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch.")] = None,
     workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
@@ -50,10 +50,12 @@ def submit(
         "shape": {"nodes": nodes, "gpus_per_node": gpus, "ranks_per_node": ranks},
         "tier": tier,
         "restart": {"max_restarts": max_restarts},
-        "limits": {"memory_bytes": bytes_of(memory), "pids": pids, "cpus": cpus},
         "wall_time_s": seconds_of(wall_time),
         "stop_grace_s": seconds_of(grace),
     }
+    limits = {"memory_bytes": bytes_of(memory), "pids": pids, "cpus": cpus}
+    if any(limit is not None for limit in limits.values()):  # a server that knows of none takes the others
+        spec["limits"] = limits
     with open_client() as client:
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)

@@ -129,7 +129,7 @@ class HostLimits(StrictModel):
 
     memory_bytes: Annotated[int, Field(ge=1 << 24, le=1 << 50)] | None = None
     pids: Annotated[int, Field(ge=1, le=1 << 22)] | None = None
-    cpus: Annotated[float, Field(gt=0, le=8_192)] | None = None
+    cpus: Annotated[float, Field(ge=0.01, le=8_192)] | None = None
 
     @field_validator("cpus", mode="before")
     @classmethod

@@ -26,7 +26,8 @@ _LEAST_QUOTA_US = 1_000
 _ENABLED = ("memory", "pids")
 """Of version 2, without any limit too: the one counts memory kills, the other can forbid new processes."""
 _OOM_COUNTS = ("memory.events", "memory.oom_control")
-_SWAP = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
+_NO_LIMITS = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes", "cpu.shares", "cpu.weight"})
+"""What goes with a limit and is no fault where a kernel is built without: no swap, and a share by the CPUs given."""
 
 
 class Group:
@@ -143,7 +144,7 @@ def _limit(group: Group, limits: HostLimits) -> None:
         try:
             _write(folder / file, value)
         except OSError as fault:
-            if file not in _SWAP:  # a kernel may be built without
+            if file not in _NO_LIMITS:
                 group.note(f"the limit {file}={value} is not in force: {fault.strerror}")
 
 
