@@ -125,7 +125,8 @@ def find_group(identity: dict[str, Any] | None, name: str) -> Group:
         kind = str(said["kind"])
     except (KeyError, TypeError, AttributeError):
         place = find_place()
-        folders = {controller: parent / name for controller, parent in place.folders.items()}
+        would_be = {controller: parent / name for controller, parent in place.folders.items()}
+        folders = {controller: folder for controller, folder in would_be.items() if folder.is_dir()}
         kind = place.kind
     own = {controller: folder for controller, folder in folders.items() if folder.name == name}
     return Group(kind if own else NONE, own)

@@ -210,3 +210,9 @@ def test_a_dead_supervisors_group_is_the_one_it_wrote_down_and_no_other(tmp_path
     assert find_group(identity, "muster-b").folders == {}
     nowhere = find_group({"cgroup": Group(NONE, {}).identity()}, "muster-a")
     assert (nowhere.kind, nowhere.remove()) == (NONE, True)
+
+
+def test_a_supervisor_of_before_had_none(tmp_path: Path) -> None:
+    """And so nothing is said of a group that only could have been."""
+    found = find_group({"pid": 17}, f"muster-{tmp_path.name}")
+    assert (found.kind, found.folders) == (NONE, {})
