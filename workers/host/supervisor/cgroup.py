@@ -58,6 +58,8 @@ class Group:
         for name, folder in tuple(self.folders.items()):
             try:
                 _write(folder / _MEMBERS, str(pid))
+            except ProcessLookupError:  # it has died, and whoever comes in its place needs the group
+                return
             except OSError as fault:
                 self.note(f"{folder}: no process may be put there: {fault.strerror}")
                 _delete_tree(folder)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from workers.host import supervisor
+from workers.host.supervisor.cgroup import make_group
 from workers.host.supervisor.cgroup_place import find_place
+from workers.host.supervisor.order import HostLimits
 from workers.host.supervisor.processes import living_processes
 
 from .attempt_case import Attempt, until
@@ -180,6 +183,17 @@ def test_the_program_is_inside_from_its_first_instruction_on_and_the_supervisor_
     assert group.processes() == {int(attempt.read("ranks/0.json")["pid"])}
     assert attempt.log().count(name_of(attempt)) == len(group.folders) > 0
     assert name_of(attempt) not in groups_of(attempt.supervisor_pid())
+
+
+def test_a_process_that_died_before_it_was_placed_leaves_the_group_to_the_next() -> None:
+    group = make_group(find_place(), f"muster-died-{os.getpid()}", HostLimits())
+    try:
+        with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+            dead.wait(90)
+        group.place(dead.pid)
+        assert (group.kind, group.reason) == (find_place().kind, None)
+    finally:
+        assert group.remove()
 
 
 def test_groups_that_the_program_makes_in_its_own_go_with_it(attempt: Attempt) -> None:
