@@ -14,6 +14,11 @@ from muster.cli.names import TenantOption, tenant_named
 from muster.cli.output import Done, DryRun
 from muster.cli.pending import once
 from muster.cli.profile import open_client
+from muster.cli.sizes import bytes_of
+
+Memory = Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")]
+Pids = Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")]
+Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
 
 
 def submit(
@@ -26,6 +31,9 @@ def submit(
     max_restarts: Annotated[int, typer.Option(min=0, help="New attempts that the job's own faults may cost.")] = 0,
     wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
+    memory: Memory = None,
+    pids: Pids = None,
+    cpus: Cpus = None,
     env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch.")] = None,
     workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
@@ -49,6 +57,8 @@ def submit(
         "wall_time_s": seconds_of(wall_time),
         "stop_grace_s": seconds_of(grace),
     }
+    if limits := limits_of(memory, pids, cpus):  # a server that knows of none takes the other jobs
+        spec["limits"] = limits
     with open_client() as client:
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)
@@ -58,6 +68,12 @@ def submit(
     job_id = str(job["id"])
     then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
     return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
+
+
+def limits_of(memory: str | None, pids: int | None, cpus: float | None) -> dict[str, Any]:
+    """Those that are said."""
+    said = {"memory_bytes": bytes_of(memory), "pids": pids, "cpus": cpus}
+    return {name: limit for name, limit in said.items() if limit is not None}
 
 
 def name_of(program: str) -> str:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from muster.cli.durations import seconds_of
 from muster.cli.exits import CommandError, Exit
-from muster.cli.job_submit import name_of, program_of
+from muster.cli.job_submit import Cpus, Memory, Pids, limits_of, name_of, program_of
 from muster.cli.output import AsJson, json_of, say
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def run(
     pause: Annotated[str | None, typer.Option(help="Before a new attempt; it doubles, up to twice that. 30s.")] = None,
     wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
+    memory: Memory = None,
+    pids: Pids = None,
+    cpus: Cpus = None,
     env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch. Default: this one.")] = None,
     workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
@@ -66,6 +69,7 @@ def run(
             "restart": {"max_restarts": max_restarts},
             "wall_time_s": seconds_of(wall_time),
             "stop_grace_s": seconds_of(grace),
+            "limits": limits_of(memory, pids, cpus),
         }
     )
     _require_startable(spec)

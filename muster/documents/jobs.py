@@ -203,6 +203,12 @@ class CheckpointRule(TypedDict):
     folder: NotRequired[str | None]
 
 
+class HostLimits(TypedDict):
+    memory_bytes: NotRequired[int | None]
+    pids: NotRequired[int | None]
+    cpus: NotRequired[float | None]
+
+
 class JobSubmission(TypedDict):
     """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
 
@@ -213,6 +219,7 @@ class JobSubmission(TypedDict):
     tier: NotRequired[str]
     restart: NotRequired[Restart]
     checkpoint: NotRequired[CheckpointRule]
+    limits: NotRequired[HostLimits]
     wall_time_s: NotRequired[float | None]
     stop_grace_s: NotRequired[float | None]
     on_node_loss: NotRequired[Literal["wait", "fenced"]]

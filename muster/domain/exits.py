@@ -61,6 +61,8 @@ class ExitRecord:
     spawn_error: str | None = None
     spawn_fault: str | None = None
     oom_killed: bool = False
+    cgroup_oom_kills: int | None = None
+    memory_limit_bytes: int | None = None
     supervisor_vanished: bool = False
 
 
@@ -96,6 +98,8 @@ class _Document(BaseModel):
     spawn_error: str | None = None
     spawn_fault: str | None = None
     oom_killed: bool = False
+    cgroup_oom_kills: int | None = None
+    memory_limit_bytes: int | None = None
     supervisor_vanished: bool = False
 
 
@@ -186,7 +190,7 @@ def _failed(record: ExitRecord) -> Verdict:
         return Verdict(Cause.LAUNCH_FAILED, f"the launcher ended with {how}, and no rank failed")
     if record.oom_killed:
         number = _first({n: rank for n, rank in failing.items() if rank.signal == _SIGKILL} or failing)
-        return Verdict(Cause.HOST_OOM, _proof(number, failing[number], "the kernel counted a memory kill"), number)
+        return Verdict(Cause.HOST_OOM, _proof(number, failing[number], _memory_words(record)), number)
     if _lost_its_torchrun(record, failing):
         how = _ending(None, record.launcher_signal)
         return Verdict(Cause.LAUNCH_FAILED, f"torchrun ended with {how}, and took its ranks with it")
@@ -210,6 +214,16 @@ def _lost_its_torchrun(record: ExitRecord, failing: Mapping[int, RankExit]) -> b
     """Ranks die with their torchrun by SIGKILL, and it never ends by a signal because one of them failed."""
     is_torchrun = record.launcher == "torchrun" and record.launcher_signal is not None
     return is_torchrun and all(rank.signal == _SIGKILL for rank in failing.values())
+
+
+def _memory_words(record: ExitRecord) -> str:
+    """By whose count, and against which limit: whether to ask for more or to use less is the reader's next question."""
+    if not record.cgroup_oom_kills:
+        return "the kernel counted a memory kill"
+    limit = record.memory_limit_bytes
+    bound = "without a limit of its own" if limit is None else f"limited to {limit / (1 << 30):.3g} GiB"
+    count = f"{record.cgroup_oom_kills} memory kill{'' if record.cgroup_oom_kills == 1 else 's'}"
+    return f"the kernel counted {count} in the attempt's own group, {bound}"
 
 
 def _first(ranks: Mapping[int, RankExit]) -> int:

@@ -28,6 +28,11 @@ def _absolute(path: str) -> str:
     return path
 
 
+def _whole_as_float(value: object) -> object:
+    """What JSON writes without a point; anything else is left to be refused."""
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else value
+
+
 AbsolutePath = Annotated[Line, AfterValidator(_absolute)]
 
 
@@ -119,6 +124,24 @@ class CheckpointRule(StrictModel):
     folder: AbsolutePath | None = None
 
 
+class HostLimits(StrictModel):
+    """What each host's part of an attempt may use of its host, all its processes together; None is without limit.
+
+    ``memory_bytes``: of host memory, without swap; what goes beyond is killed: the attempt ends as ``host_oom``.
+    ``pids``: processes and threads at once; the program's next fork then fails.
+    ``cpus``: of the host's CPU time, 2.5 being two and a half of them; what goes beyond is slowed down.
+    """
+
+    memory_bytes: Annotated[int, Field(ge=1 << 24, le=1 << 50)] | None = None
+    pids: Annotated[int, Field(ge=1, le=1 << 22)] | None = None
+    cpus: Annotated[float, Field(ge=0.01, le=8_192)] | None = None
+
+    @field_validator("cpus", mode="before")
+    @classmethod
+    def _whole_numbers_are_cpus_too(cls, value: object) -> object:
+        return _whole_as_float(value)
+
+
 class JobSpec(StrictModel):
     name: Name
     program: Program
@@ -127,6 +150,7 @@ class JobSpec(StrictModel):
     tier: Name = "on_demand"
     restart: Restart = Field(default_factory=Restart)
     checkpoint: CheckpointRule = Field(default_factory=CheckpointRule)
+    limits: HostLimits = Field(default_factory=HostLimits)
     wall_time_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     on_node_loss: NodeLossRule = Field(default=NodeLossRule.WAIT, strict=False)
@@ -135,4 +159,4 @@ class JobSpec(StrictModel):
     @field_validator("wall_time_s", "stop_grace_s", mode="before")
     @classmethod
     def _whole_numbers_are_seconds_too(cls, value: object) -> object:
-        return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else value
+        return _whole_as_float(value)

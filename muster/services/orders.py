@@ -13,7 +13,7 @@ from muster.services.attempts import LoadedAttempt
 from muster.services.checkpoints import resume_of
 from muster.services.lives import grace_ms, spec_of
 from muster.services.unit_of_work import UnitOfWork
-from muster.wire.host import Order, Rendezvous
+from muster.wire.host import Order, PartLimits, Rendezvous
 
 
 def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
@@ -45,6 +45,7 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
         kill_grace_s=policy.contact.kill_grace_s,
         log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
+        limits=PartLimits(**spec.limits.model_dump()),
     )
 
 

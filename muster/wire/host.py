@@ -78,6 +78,14 @@ class Rendezvous(WireAnswer, frozen=True, kw_only=True):
     port: int
 
 
+class PartLimits(WireAnswer, frozen=True, kw_only=True):
+    """What the host's part may use of it; None is without limit."""
+
+    memory_bytes: int | None = None
+    pids: int | None = None
+    cpus: float | None = None
+
+
 class Order(WireAnswer, frozen=True, kw_only=True):
     """All that a host needs to run its part of an attempt."""
 
@@ -101,6 +109,8 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     kill_grace_s: float
     """How long a program that is past its lease may take to end, whatever ``grace_s`` says."""
     log_limit_bytes_per_stream: int
+    limits: PartLimits = field(default_factory=PartLimits)
+    """Not in the orders of an older server."""
 
 
 class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):

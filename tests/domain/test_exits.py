@@ -48,6 +48,22 @@ def test_a_memory_kill_with_the_kernels_word_is_host_oom() -> None:
     assert (verdict.cause, verdict.culprit_rank) == (Cause.HOST_OOM, 1)
 
 
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "the kernel counted a memory kill"),
+        ({"cgroup_oom_kills": 1}, "1 memory kill in the attempt's own group, without a limit of its own"),
+        (
+            {"cgroup_oom_kills": 2, "memory_limit_bytes": 64 << 30},
+            "2 memory kills in the attempt's own group, limited to 64 GiB",
+        ),
+    ],
+)
+def test_the_proof_of_a_memory_kill_says_whose_count_it_is_and_which_limit(fields: dict[str, int], words: str) -> None:
+    ranks = {"0": failed(exit_code=None, signal=9)}
+    assert words in classify(record(ranks=ranks, oom_killed=True, **fields), None).proof
+
+
 def test_a_sigkill_without_the_kernels_word_is_a_user_error_that_names_the_signal() -> None:
     verdict = classify(record(ranks={"0": failed(exit_code=None, signal=9)}), None)
     assert verdict.cause is Cause.USER_ERROR

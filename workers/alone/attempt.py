@@ -10,7 +10,7 @@ from muster.domain.exits import Verdict as ExitVerdict
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.states import Cause, StopReason
-from muster.wire.host import Order, Rendezvous
+from muster.wire.host import Order, PartLimits, Rendezvous
 from workers.alone.plan import RunFolder, RunPlan
 from workers.host import supervisor
 from workers.host.attempt_folder import LOOPBACK, AttemptFolder, boottime_ms, free_port
@@ -120,6 +120,7 @@ class LocalAttempt:
             grace_s=grace_ms(plan) / 1000,
             kill_grace_s=plan.timers.kill_grace_ms / 1000,
             log_limit_bytes_per_stream=plan.log_limit_bytes,
+            limits=PartLimits(**plan.spec.limits.model_dump()),
         )
 
 

@@ -66,6 +66,7 @@ class AttemptFolder:
             "grace_s": order.grace_s,
             "kill_grace_s": order.kill_grace_s,
             "log_limit_bytes_per_stream": order.log_limit_bytes_per_stream,
+            "limits": order.limits,
             "lease": {"boottime_ns": lease_until_ms * _NS_PER_MS},
         }
         self._write("order.json", document)

@@ -13,6 +13,7 @@ import pytest
 from muster.domain.states import AttemptState, Cause, JobState
 from tests.host_case import HostCase
 from tests.waiting import wait_until
+from tests.workers.host.supervisor.cgroup_case import needs_cgroups
 from workers.host import supervisor
 from workers.host.ledger_file import LauncherIsRunningError, LedgerFile
 
@@ -38,6 +39,16 @@ def test_a_program_that_fails_says_how(host: HostCase) -> None:
     job_id = host.submit("import sys; sys.exit(3)")
     assert host.run(job_id) is JobState.FAILED
     assert "3" in host.fleet.job(job_id).state_reason
+
+
+@needs_cgroups
+def test_a_job_beyond_the_memory_it_asked_for_says_so_and_not_another_cause(host: HostCase) -> None:
+    job_id = host.submit("kept = []\nwhile True: kept.append(b'x' * (1 << 20))", limits={"memory_bytes": 64 << 20})
+    assert host.run(job_id) is JobState.FAILED
+    (part,) = host.fleet.attempts(job_id)
+    assert part.attempt.cause is Cause.HOST_OOM
+    assert "1 memory kill in the attempt's own group, limited to 0.0625 GiB" in host.fleet.job(job_id).state_reason
+    host.run_until_clean()
 
 
 def test_a_running_program_is_adopted_by_the_next_launcher(host: HostCase) -> None:

@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 
 from workers.host.supervisor import exit_record, files
+from workers.host.supervisor.cgroup import find_group, group_name
+from workers.host.supervisor.cgroup_place import NONE
 from workers.host.supervisor.cleaning import kill_leftovers, prove_in_time
 from workers.host.supervisor.lock import is_locked, take_lock
 from workers.host.supervisor.order import OrderError, read_order
@@ -107,8 +109,9 @@ def reap_vanished(attempt_dir: Path) -> dict[str, Any]:
         if existing is not None:
             return existing
         order = read_order(attempt_dir)
-        killed = kill_leftovers(order, supervisor_pid=None, reap=_nothing_to_reap)
         identity = files.read_json(attempt_dir / files.IDENTITY) or {}
+        group = find_group(identity, group_name(order.attempt_id, order.node_id))
+        killed = kill_leftovers(order, group, supervisor_pid=None, reap=_nothing_to_reap)
         record = {
             **exit_record.blank_record(order.attempt_id, order.fence, order.boot_id),
             "started_at_ms": identity.get("started_at_ms"),
@@ -120,10 +123,13 @@ def reap_vanished(attempt_dir: Path) -> dict[str, Any]:
                 excerpt=lambda stream: exit_record.file_excerpt(attempt_dir, stream),
             ),
             "killed_descendants": killed,
+            **exit_record.group_facts(order, group),
             "supervisor_vanished": True,
         }
         files.write_json(attempt_dir / files.EXIT, record)
-        prove_in_time(attempt_dir, order, supervisor_pid=None, reap=_nothing_to_reap, patience_s=_PROOF_PATIENCE_S)
+        prove_in_time(
+            attempt_dir, order, group, supervisor_pid=None, reap=_nothing_to_reap, patience_s=_PROOF_PATIENCE_S
+        )
         return record
     finally:
         os.close(lock)
@@ -141,9 +147,11 @@ def prove_clean(attempt_dir: Path) -> dict[str, Any]:
         return files.read_json(attempt_dir / files.CLEAN) or _proof_of_nothing(is_clean=False)
     try:
         order = read_order(attempt_dir)
-        kill_leftovers(order, supervisor_pid=None, reap=_nothing_to_reap)
+        identity = files.read_json(attempt_dir / files.IDENTITY)
+        group = find_group(identity, group_name(order.attempt_id, order.node_id))
+        kill_leftovers(order, group, supervisor_pid=None, reap=_nothing_to_reap)
         return prove_in_time(
-            attempt_dir, order, supervisor_pid=None, reap=_nothing_to_reap, patience_s=_PROOF_PATIENCE_S
+            attempt_dir, order, group, supervisor_pid=None, reap=_nothing_to_reap, patience_s=_PROOF_PATIENCE_S
         )
     except OrderError:  # without an order nothing has ever been started
         proof = _proof_of_nothing(is_clean=True)
@@ -161,6 +169,8 @@ def _proof_of_nothing(*, is_clean: bool) -> dict[str, Any]:
     return {
         "clean": is_clean,
         "processes_left": 0,
+        "cgroup": NONE,
+        "cgroup_empty": is_clean,
         "ports_left": [],
         "scratch_removed": is_clean,
         "checked_at_ms": files.wall_ms(),

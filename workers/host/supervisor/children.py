@@ -23,22 +23,39 @@ class StartError(Exception):
     """The program could not become a process; says why in the kernel's words."""
 
 
-def start(program: list[str], environment: Mapping[str, str], working_dir: str, output: int) -> int:
+def start(
+    program: list[str],
+    environment: Mapping[str, str],
+    working_dir: str,
+    output: int,
+    place: Callable[[int], None] | None = None,
+) -> int:
     """The pid of the running program, whose output goes to ``output``. It dies with this process.
+
+    ``place``: told the pid before it becomes the program, which waits for that.
 
     Raises:
         StartError: there is no such program or folder, or it may not be run.
     """
     # Close-on-exec: an empty read means that the exec has happened.
     said, says = os.pipe2(os.O_CLOEXEC)
+    gate, opens_gate = os.pipe2(os.O_CLOEXEC)
     own_pid = os.getpid()
     child = os.fork()
     if child == 0:
         die_with_parent(own_pid)
         os.setsid()
         prefer_to_kill(0)
+        os.close(opens_gate)
+        os.read(gate, 1)  # its end: nobody holds the other side any more
         become(program, environment, working_dir, output=output, on_failure=lambda fault: _report(says, fault))
     os.close(says)
+    os.close(gate)
+    try:
+        if place is not None:
+            place(child)
+    finally:
+        os.close(opens_gate)
     with os.fdopen(said, "rb") as pipe:
         refusal = pipe.read()
     if refusal:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from workers.host.supervisor.cgroup import Group
     from workers.host.supervisor.order import Order
 
 KILL_PATIENCE_S = 10.0
@@ -34,14 +35,33 @@ def reap_children() -> dict[int, int]:
         ended[pid] = os.waitstatus_to_exitcode(status)
 
 
-def kill_leftovers(order: Order, *, supervisor_pid: int | None, reap: Callable[[], None]) -> int:
+def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, reap: Callable[[], None]) -> int:
     """SIGKILL all that belongs to the attempt on this host. Returns how many processes that took."""
-    killed, _ = kill_all(lambda: attempt_processes(order.marks, supervisor_pid), reap, patience_s=KILL_PATIENCE_S)
+
+    def strike_group_and_reap() -> None:  # after those that were found by name, which are to be counted
+        group.kill()
+        reap()
+
+    group.forbid_forks()
+    killed, _ = kill_all(
+        lambda: _all_processes(order, group, supervisor_pid), strike_group_and_reap, patience_s=KILL_PATIENCE_S
+    )
     return len(killed)
 
 
+def _all_processes(order: Order, group: Group, supervisor_pid: int | None) -> set[int]:
+    """By descent and mark, which a program may shed, and by group, which it may not; by the first alone without one."""
+    return (attempt_processes(order.marks, supervisor_pid) | group.processes()) - {supervisor_pid, os.getpid()}
+
+
 def prove_in_time(
-    folder: Path, order: Order, *, supervisor_pid: int | None, reap: Callable[[], None], patience_s: float
+    folder: Path,
+    order: Order,
+    group: Group,
+    *,
+    supervisor_pid: int | None,
+    reap: Callable[[], None],
+    patience_s: float,
 ) -> dict[str, Any]:
     """Kill and look until it is clean or the patience is over. A dying process has no environment to know it by
     long before the kernel closes its ports, so one look right after the kill may well find the port still held.
@@ -49,28 +69,31 @@ def prove_in_time(
     pause_s = _FIRST_PAUSE_S
     deadline = time.monotonic() + patience_s
     while True:
-        proof = prove(folder, order, supervisor_pid=supervisor_pid)
+        proof = prove(folder, order, group, supervisor_pid=supervisor_pid)
         if proof["clean"] or time.monotonic() > deadline:
             return proof
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        kill_leftovers(order, supervisor_pid=supervisor_pid, reap=reap)
+        kill_leftovers(order, group, supervisor_pid=supervisor_pid, reap=reap)
 
 
-def prove(folder: Path, order: Order, *, supervisor_pid: int | None) -> dict[str, Any]:
-    """Look, write ``clean.json`` and return it: clean only with no process, no port and no scratch left."""
+def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | None) -> dict[str, Any]:
+    """Look, write ``clean.json`` and return it: clean only with no process, no group, no port and no scratch left."""
     import shutil  # noqa: PLC0415  # it loads three compressors, and the start of the program would wait for them
 
     scratch = files.scratch_path(folder)
     for place in (scratch, folder / files.PIPES):
         shutil.rmtree(place, ignore_errors=True)
-    left = attempt_processes(order.marks, supervisor_pid)
+    left = _all_processes(order, group, supervisor_pid)
+    is_group_gone = group.remove()
     ports = listening_ports(left) if left else set()
     if order.node_rank == 0 and order.rendezvous_port in listening_ports():
         ports.add(order.rendezvous_port)
     proof = {
-        "clean": not left and not ports and not scratch.exists(),
+        "clean": not left and is_group_gone and not ports and not scratch.exists(),
         "processes_left": len(left),
+        "cgroup": group.kind,
+        "cgroup_empty": is_group_gone,
         "ports_left": sorted(ports),
         "scratch_removed": not scratch.exists(),
         "checked_at_ms": files.wall_ms(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from workers.host.supervisor import files
+from workers.host.supervisor.cgroup_place import NONE
 from workers.host.supervisor.log_streams import EXCERPT_BYTES, excerpt_of, sign_in, tail_of_file
 
 TYPE_CHECKING = False
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from workers.host.supervisor.cgroup import Group
     from workers.host.supervisor.order import Order
 
 PROGRAM = "program"
@@ -39,6 +41,10 @@ def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:
         "spawn_error": None,
         "spawn_fault": None,
         "oom_killed": False,
+        "cgroup": NONE,
+        "cgroup_reason": None,
+        "cgroup_oom_kills": None,
+        "memory_limit_bytes": None,
         "dropped_log_bytes": {},
         "killed_descendants": 0,
         "supervisor_vanished": False,
@@ -47,6 +53,16 @@ def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:
 
 def refusal(attempt_id: str, fence: int, boot_id: str, why: str, fault: str) -> dict[str, Any]:
     return {**blank_record(attempt_id, fence, boot_id), "spawn_error": why, "spawn_fault": fault}
+
+
+def group_facts(order: Order, group: Group) -> dict[str, Any]:
+    """In which group of the kernel's it ran, why in none, and what was counted there."""
+    return {
+        "cgroup": group.kind,
+        "cgroup_reason": group.reason,
+        "cgroup_oom_kills": group.oom_kills(),
+        "memory_limit_bytes": order.limits.memory_bytes,
+    }
 
 
 def split_status(code: int | None) -> tuple[int | None, int | None]:

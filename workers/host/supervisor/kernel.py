@@ -40,7 +40,7 @@ def prefer_to_kill(score: int) -> None:
 
 def oom_kills() -> tuple[int | None, int | None]:
     """Kernel counts of memory kills so far: in our cgroup (None where it does not tell), and on the whole host."""
-    return _cgroup_oom_kills(), _counter(Path("/proc/vmstat"))
+    return _cgroup_oom_kills(), counter(Path("/proc/vmstat"))
 
 
 def _cgroup_oom_kills() -> int | None:
@@ -56,12 +56,13 @@ def _cgroup_oom_kills() -> int | None:
         else:
             continue
         for path in paths:
-            if (count := _counter(path)) is not None:
+            if (count := counter(path)) is not None:
                 return count
     return None
 
 
-def _counter(path: Path) -> int | None:
+def counter(path: Path) -> int | None:
+    """What the file of the kernel counts as ``oom_kill``; None where it does not."""
     try:
         text = path.read_text(encoding="ascii")
     except OSError:

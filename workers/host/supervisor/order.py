@@ -19,6 +19,17 @@ class OrderError(Exception):
     """The order is not one that this supervisor can carry out: our side's fault, never the program's."""
 
 
+class HostLimits:
+    """What the part may use of its host; None is without limit. ``cpus`` counts whole ones and parts of one."""
+
+    __slots__ = ("cpus", "memory_bytes", "pids")
+
+    def __init__(self, memory_bytes: int | None = None, pids: int | None = None, cpus: float | None = None) -> None:
+        self.memory_bytes = None if memory_bytes is None else int(memory_bytes)
+        self.pids = None if pids is None else int(pids)
+        self.cpus = None if cpus is None else float(cpus)
+
+
 class Order:
     """One host's part of an attempt. ``local_ranks`` are global rank numbers; a bare command is one of them."""
 
@@ -53,6 +64,7 @@ class Order:
         # Past its lease a program may not outlast what the server's longer lease allows for (I13).
         self.fence_grace_ns = round(min(document["grace_s"], document.get("kill_grace_s", 0.0)) * files.NS_PER_S)
         self.log_limit_bytes = int(document["log_limit_bytes_per_stream"])
+        self.limits = HostLimits(**document.get("limits", {}))  # an older launcher says nothing of them
         self.lease_until_ns = int(document["lease"]["boottime_ns"])
         if self.is_torchrun and not self.script:
             raise ValueError("torchrun needs a script")

@@ -88,7 +88,8 @@ def attempt_processes(marks: Collection[str], supervisor_pid: int | None) -> set
 def kill_all(find: Callable[[], set[int]], reap: Callable[[], None], *, patience_s: float) -> tuple[set[int], set[int]]:
     """SIGKILL what ``find`` finds until it finds nothing. Returns what was killed and what is left.
 
-    What is left after ``patience_s`` hangs in the kernel: an I/O or driver call that no signal ends.
+    ``reap`` follows each round. What is left after ``patience_s`` hangs in the kernel: an I/O or driver call that no
+    signal ends.
     """
     killed: set[int] = set()
     deadline = time.monotonic() + patience_s

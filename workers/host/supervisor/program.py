@@ -18,6 +18,7 @@ from workers.host.supervisor.train_socket import TrainSocket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from workers.host.supervisor.cgroup import Group
     from workers.host.supervisor.order import Order
     from workers.host.supervisor.standby import Standby
 
@@ -32,10 +33,14 @@ class MissingProgramError(Exception):
 
 
 class Program:
-    def __init__(self, folder: Path, order: Order, standby: Standby | None = None) -> None:
-        """``standby``: a warm torchrun, used where it fits the order and gone where it does not."""
+    def __init__(self, folder: Path, order: Order, group: Group, standby: Standby | None = None) -> None:
+        """``standby``: a warm torchrun, used where it fits the order and gone where it does not.
+
+        ``group``: in which all of it runs, from its first instruction on.
+        """
         self._folder = folder
         self._order = order
+        self._group = group
         self._standby = standby
         if standby is not None and not standby.fits(order):
             standby.discard()
@@ -76,7 +81,7 @@ class Program:
         environment["TORCHELASTIC_ERROR_FILE"] = error_file = str(self._folder / files.RANKS / f"{rank}.error.json")
         output = self._pipe(rank)
         try:
-            self.pid = children.start(order.command, environment, str(order.working_dir), output)
+            self.pid = children.start(order.command, environment, str(order.working_dir), output, self._group.place)
         except children.StartError as fault:
             raise MissingProgramError(str(fault)) from fault
         finally:
@@ -110,11 +115,12 @@ class Program:
             ],
         )
         try:
-            if self._standby is not None and self._standby.run(args, environment, str(launch), output):
+            how = (environment, str(launch), output, self._group.place)
+            if self._standby is not None and self._standby.run(args, *how):
                 self.pid = self._standby.pid
             else:
                 command = children.torchrun_command(order.python, args)
-                self.pid = children.start(command, environment, str(launch), output)
+                self.pid = children.start(command, *how)
         finally:
             os.close(output)
 

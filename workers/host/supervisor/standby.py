@@ -15,7 +15,7 @@ from workers.host.supervisor.order import passed_on_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from workers.host.supervisor.order import Order
 
@@ -51,9 +51,20 @@ class Standby:
             and not any(name.startswith(_READ_AT_IMPORT) for name in order.env)
         )
 
-    def run(self, args: list[str], environment: Mapping[str, str], working_dir: str, output: int) -> bool:
-        """Become torchrun with these. False where it has died or hangs; then it is gone, and nothing was started."""
+    def run(
+        self,
+        args: list[str],
+        environment: Mapping[str, str],
+        working_dir: str,
+        output: int,
+        place: Callable[[int], None],
+    ) -> bool:
+        """Become torchrun with these, after ``place`` was told its pid.
+
+        False where it has died or hangs; then it is gone, and nothing was started.
+        """
         if self._is_ready():
+            place(self.pid)
             message = json.dumps({"args": args, "env": dict(environment), "working_dir": working_dir}).encode() + b"\n"
             try:
                 sent = socket.send_fds(self._channel, [message], [output])

@@ -13,11 +13,14 @@ import sys
 from pathlib import Path
 
 from workers.host.supervisor import exit_record, files
+from workers.host.supervisor.cgroup import find_group, group_name, make_group
+from workers.host.supervisor.cgroup_place import find_place
 from workers.host.supervisor.children import StartError
 from workers.host.supervisor.cleaning import kill_leftovers, prove_in_time
 from workers.host.supervisor.control_files import StopOrder, WatchedFile, lease_end_ns
-from workers.host.supervisor.kernel import adopt_orphans, oom_kills, prefer_to_kill
+from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
+from workers.host.supervisor.memory_kills import MemoryKills
 from workers.host.supervisor.order import OrderError, read_order
 from workers.host.supervisor.processes import read_process
 from workers.host.supervisor.program import MissingProgramError, Program
@@ -48,7 +51,9 @@ class Supervisor:
     def __init__(self, folder: Path, order: Order, standby: Standby | None) -> None:
         self._folder = folder
         self._order = order
-        self._program = Program(folder, order, standby)
+        self._group = make_group(find_place(), group_name(order.attempt_id, order.node_id), order.limits)
+        self._memory_kills = MemoryKills(self._group)
+        self._program = Program(folder, order, self._group, standby)
         self._plan = StopPlan()
         self._lease_file = WatchedFile(folder / files.LEASE)
         self._stop_file = WatchedFile(folder / files.STOP)
@@ -56,7 +61,6 @@ class Supervisor:
         self._wall_time_ends_ns: int | None = None
         self._is_host_stopping = False
         self._record = exit_record.blank_record(order.attempt_id, order.fence, order.boot_id)
-        self._oom_kills = oom_kills()
         self._wakeup, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> None:
@@ -91,6 +95,7 @@ class Supervisor:
             "kernel_boot_id": files.kernel_boot_id(),
             "fence": self._order.fence,
             "started_at_ms": files.wall_ms(),
+            "cgroup": self._group.identity(),
         }
         self._record["started_at_ms"] = identity["started_at_ms"]
         files.write_json(self._folder / files.IDENTITY, identity)
@@ -104,6 +109,7 @@ class Supervisor:
         except (StartError, OSError) as fault:
             self._refuse(str(fault), exit_record.HOST)
             return False
+        files.note_event(self._folder, "cgroup", **self._group.identity(), reason=self._group.reason)
         if self._order.wall_time_ns is not None:
             self._wall_time_ends_ns = files.boottime_ns() + self._order.wall_time_ns
         return True
@@ -201,7 +207,7 @@ class Supervisor:
     def _end(self) -> None:
         """Everything dies, the record reaches the disk, then the proof is looked for as long as it may take."""
         order, program = self._order, self._program
-        killed = kill_leftovers(order, supervisor_pid=os.getpid(), reap=program.reap)
+        killed = kill_leftovers(order, self._group, supervisor_pid=os.getpid(), reap=program.reap)
         program.reap()
         dropped = program.drain()
         exit_code, number = exit_record.split_status(program.exit_code)
@@ -215,11 +221,19 @@ class Supervisor:
             ),
             "dropped_log_bytes": dropped,
             "killed_descendants": killed,
+            **exit_record.group_facts(order, self._group),
         }
         self._blame_launcher()
-        self._record["oom_killed"] = self._ran_out_of_memory()
+        self._record["oom_killed"] = self._memory_kills.have_ended(program.exit_code, self._record)
         files.write_json(self._folder / files.EXIT, self._record)
-        prove_in_time(self._folder, order, supervisor_pid=os.getpid(), reap=program.reap, patience_s=_PROOF_PATIENCE_S)
+        prove_in_time(
+            self._folder,
+            order,
+            self._group,
+            supervisor_pid=os.getpid(),
+            reap=program.reap,
+            patience_s=_PROOF_PATIENCE_S,
+        )
 
     def _blame_launcher(self) -> None:
         """No rank ever ran: torchrun failed, not the program (no torch, no peer, no free port)."""
@@ -229,17 +243,6 @@ class Supervisor:
         if not any((self._folder / files.RANKS / f"{rank}.json").exists() for rank in self._order.local_ranks):
             why = f"torchrun ended before any rank started: {self._program.excerpt('launcher')}"
             self._record |= {"spawn_error": why, "spawn_fault": exit_record.HOST}
-
-    def _ran_out_of_memory(self) -> bool:
-        """Only with the kernel's word: a count that rose in our cgroup, or on the host while a rank got SIGKILL."""
-        if self._program.exit_code in {None, 0}:
-            return False
-        rises = [
-            before is not None and after is not None and after > before
-            for before, after in zip(self._oom_kills, oom_kills(), strict=True)
-        ]
-        was_killed = any(rank["signal"] == signal.SIGKILL for rank in self._record["ranks"].values())
-        return rises[0] or (rises[1] and was_killed and not self._record["stop_reason"])
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
@@ -273,7 +276,8 @@ def main(folder_name: str, standby: Standby | None = None) -> int:
 
 
 def _record_own_failure(folder: Path, order: Order, fault: Exception) -> None:
-    kill_leftovers(order, supervisor_pid=os.getpid(), reap=lambda: None)
+    group = find_group(files.read_json(folder / files.IDENTITY), group_name(order.attempt_id, order.node_id))
+    kill_leftovers(order, group, supervisor_pid=os.getpid(), reap=lambda: None)
     if not (folder / files.EXIT).exists():
         why = f"the supervisor failed: {type(fault).__name__}: {fault}"
         record = exit_record.refusal(order.attempt_id, order.fence, order.boot_id, why, exit_record.HOST)

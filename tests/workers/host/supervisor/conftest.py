@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from workers.host import supervisor
+from workers.host.supervisor import files
+from workers.host.supervisor.lock import is_locked
 
-from .attempt_case import Attempt
+from .attempt_case import Attempt, until
 
 
 @pytest.fixture
@@ -25,13 +27,20 @@ def make_attempt(tmp_path: Path, rendezvous_port: int) -> Iterator[Callable[[], 
 
     yield make
     for one in made:
-        found = supervisor.adopt(one.folder)
-        if found.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(found.pid, signal.SIGKILL)
-        for pid in one.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        _bury(one)
+
+
+def _bury(one: Attempt) -> None:
+    """Nothing of it may outlive its test: no process, and no group of the kernel's."""
+    found = supervisor.adopt(one.folder)
+    if found.pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(found.pid, signal.SIGKILL)
+    for pid in one.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_locked(one.folder / files.LOCK), "the supervisor's end")
+    supervisor.prove_clean(one.folder)
 
 
 @pytest.fixture

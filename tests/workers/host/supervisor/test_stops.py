@@ -31,7 +31,9 @@ IGNORES = (
 
 
 def events(attempt: Attempt) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (attempt.folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    """Those of its stop."""
+    noted = [json.loads(line) for line in (attempt.folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [event for event in noted if event["event"] != "cgroup"]
 
 
 def test_a_checkpointing_program_is_given_its_grace_and_ends_well(attempt: Attempt) -> None:

@@ -1,0 +1,86 @@
+"""Where this host lets us make groups of processes: cgroup version 2, version 1, or nowhere, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+V2 = "v2"
+V1 = "v1"
+NONE = "none"
+LEAF = "muster-host"
+"""A group of this name holds launcher and supervisors (systemd's ``DelegateSubgroup``): theirs are made beside it.
+
+Version 2 divides memory, processes and CPUs only among groups below one that holds no process itself, unless that is
+the root. We never empty the group that we are found in: systemd before 254 could not start the launcher in it again.
+"""
+V1_CONTROLLERS = ("memory", "pids", "cpu")
+_UNIFIED = ""
+_PROC = Path("/proc")
+
+
+class Place:
+    """``folders``: by controller, the folder in which a group may be made. Version 2 has one, for all: ``""``."""
+
+    __slots__ = ("folders", "kind", "reason")
+
+    def __init__(self, kind: str, folders: dict[str, Path], reason: str | None = None) -> None:
+        self.kind = kind
+        self.folders = folders
+        self.reason = reason
+
+
+def find_place(proc: Path = _PROC) -> Place:
+    """Below the group of whoever asks, so that every limit set on that one holds for ours too.
+
+    Version 1 where memory or processes are divided by it, which a host of both kinds may do.
+    """
+    try:
+        own = _own_groups((proc / "self" / "cgroup").read_text(encoding="utf-8"))
+        mounts = _mounts((proc / "self" / "mountinfo").read_text(encoding="utf-8"))
+    except OSError as fault:
+        return Place(NONE, {}, f"this kernel tells of no cgroups: {fault}")
+    folders = {name: folder for name in V1_CONTROLLERS if (folder := _folder(name, own, mounts)) is not None}
+    if folders:
+        return Place(V1, folders)
+    folder = _folder(_UNIFIED, own, mounts)
+    if folder is None:
+        return Place(NONE, {}, "no cgroup file system is mounted that holds our own group")
+    return Place(V2, {_UNIFIED: folder.parent if folder.name == LEAF else folder})
+
+
+def _own_groups(text: str) -> dict[str, str]:
+    """Controller → our group in its hierarchy, from lines such as ``4:cpu,cpuacct:/system.slice``."""
+    groups = {}
+    for line in text.splitlines():
+        _, controllers, group = line.split(":", 2)
+        for name in controllers.split(","):
+            groups[name] = group
+    return groups
+
+
+def _mounts(text: str) -> dict[str, list[tuple[str, str]]]:
+    """Controller → where its hierarchy is seen, each as (the group that is mounted, its folder)."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for line in text.splitlines():
+        mount, _, filesystem = line.partition(" - ")
+        kind, _, options = filesystem.split(" ", 2)
+        if kind not in {"cgroup", "cgroup2"}:
+            continue
+        names = [_UNIFIED] if kind == "cgroup2" else options.split(",")
+        group, folder = mount.split(" ")[3:5]
+        for name in names:
+            found.setdefault(name, []).append((group, folder))
+    return found
+
+
+def _folder(controller: str, own: dict[str, str], mounts: dict[str, list[tuple[str, str]]]) -> Path | None:
+    """Our own group's folder. A container may see no more than its own part of the hierarchy, as if that were all."""
+    group = own.get(controller)
+    if group is None:
+        return None
+    for mounted, folder in mounts.get(controller, ()):
+        above = mounted.rstrip("/")
+        path = Path(folder + group[len(above) :])
+        if (group == mounted or group.startswith(f"{above}/")) and path.is_dir():
+            return path
+    return None
