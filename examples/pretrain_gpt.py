@@ -9,6 +9,7 @@ ranks. On the CPU over gloo and on GPUs over NCCL it is the same program.
 
 import argparse
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -208,6 +209,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(1)
     shape = Shape()

@@ -219,8 +219,17 @@ def install_torch(environment: Environment, choice: str) -> str:
             return "declined"
     failure = f"make setup: pip could not install {requirement}; run `TORCH=skip make setup` to do without it."
     run([*pip, "--no-compile", requirement], failure=failure, cwd=environment.root)
+    install_beside_torch(environment, pip)
     compile_bytecode(environment)
     return "installed"
+
+
+def install_beside_torch(environment: Environment, pip: list[str]) -> None:
+    """Hugging Face's models, which one reference program trains and its tests need; all else works without them."""
+    wanted: list[str] = project_table(environment.root)["project"]["optional-dependencies"]["huggingface"]
+    command = [*pip, "--no-compile", *wanted]
+    if subprocess.run(command, cwd=environment.root, env=clean_variables(), check=False).returncode != 0:
+        say(f"{wanted[0]} is not to be had here; everything but examples/finetune_hf.py works without it")
 
 
 def set_up(environment: Environment, asked_torch: str | None) -> None:

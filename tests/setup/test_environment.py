@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tools.setup_environment import EXTRAS, Environment, Stamp, normalised, packages_digest, requirements, set_up
+from tools.setup_environment import (
+    EXTRAS,
+    Environment,
+    Stamp,
+    install_beside_torch,
+    normalised,
+    packages_digest,
+    requirements,
+    set_up,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 # Come with the interpreter, and are no part of what we install.
@@ -69,6 +78,16 @@ def test_the_set_up_asks_for_the_extras_and_the_tools() -> None:
     wanted = requirements(ROOT)
     assert f".[{','.join(EXTRAS)}]" in wanted
     assert any(requirement.startswith("pytest>") for requirement in wanted)
+
+
+@pytest.mark.parametrize(("pip", "told"), [("true", ""), ("false", "not to be had here; everything but")])
+def test_who_cannot_have_transformers_gets_all_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pip: str, told: str
+) -> None:
+    install_beside_torch(Environment(root=ROOT, home=tmp_path), [pip])
+    output = capsys.readouterr().out
+    assert told in output
+    assert bool(output) is bool(told)
 
 
 def test_a_finished_environment_is_left_alone(tmp_path: Path) -> None:

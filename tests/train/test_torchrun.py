@@ -2,29 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from .marks import TRAINS
-from .train_case import Training
+from .train_case import ROOT, Training, under_torchrun
 
 pytestmark = TRAINS
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "train_transformer.py"
 ARGUMENTS = ("--steps", "20", "--checkpoint-every", "0")
-
-
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-        "MUSTER_CHECKPOINT_DIR": str(folder),
-    }
-    program = [sys.executable, *torchrun, str(EXAMPLE), *arguments]
-    return subprocess.Popen(program, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def losses_in(output: str) -> dict[int, str]:
@@ -33,7 +18,7 @@ def losses_in(output: str) -> dict[int, str]:
 
 
 def test_the_example_learns_stops_and_goes_on_bit_for_bit(training: Training) -> None:
-    process = start(training.checkpoints, *ARGUMENTS, "--step-sleep", "1.0")
+    process = under_torchrun(EXAMPLE, *ARGUMENTS, "--step-sleep", "1.0", folder=training.checkpoints)
     assert process.stdout is not None
     head = "".join(process.stdout.readline() for _ in range(3))
     # The last child of torchrun is rank 1: the word has to spread from there.

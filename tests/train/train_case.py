@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 PROGRAM = HERE / "tiny_program.py"
 PATIENCE_S = 180.0
 
@@ -169,6 +170,20 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def under_torchrun(program: Path, *arguments: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
+    """Two ranks of a real torchrun, which starts none of them again. ``folder``: for their checkpoints."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "MUSTER_CHECKPOINT_DIR": str(folder),
+        **variables,
+    }
+    command = [sys.executable, *torchrun, str(program), *arguments]
+    return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 class Listening:
