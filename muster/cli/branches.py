@@ -30,6 +30,7 @@ BRANCHES: Final = {
         "muster mfu --model H200 --tokens-per-s 13000 --params 7.5e9 --layers 32 --heads 32 --head-dim 128 "
         "--sequence 8192",
     ),
+    "train": _group("train", "Trainings: look into one that fails.", WORK),
     "gpu": _group("gpus", "GPUs: what is known of each, and what to do about it.", FLEET),
     "node": _group("nodes", "Nodes: the GPU hosts.", FLEET),
     "cohort": _group("cohorts", "Cohorts: GPUs that may be mixed in one gang.", FLEET),

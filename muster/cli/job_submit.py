@@ -85,7 +85,7 @@ def program_of(
     words: list[str], env: list[str], python: Path | None, workdir: Path | None, *, is_command: bool
 ) -> dict[str, Any]:
     shared = {
-        "env": dict(_pair(item) for item in env),
+        "env": dict(pair_of(item) for item in env),
         "python": None if python is None else str(python.absolute()),
         "working_dir": str((workdir or Path.cwd()).resolve()),
     }
@@ -94,7 +94,7 @@ def program_of(
     return {"launcher": "torchrun", "script": str(Path(words[0]).resolve()), "args": words[1:], **shared}
 
 
-def _pair(item: str) -> tuple[str, str]:
+def pair_of(item: str) -> tuple[str, str]:
     key, separator, value = item.partition("=")
     if not separator:
         message = f"--env {item!r} is not KEY=VALUE"

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -57,11 +57,8 @@ def run(
     Ctrl-C lets it save and leave, a second one kills it.
     Exit codes: 0, 20 failed, 130 interrupted.
     """
-    from workers.alone.local_run import Ask, LocalRun
-    from workers.alone.plan import RunFolder
-
-    uuids = _gpus(gpus)
-    spec = _spec(
+    uuids = gpus_here(gpus)
+    spec = checked_spec(
         {
             "name": name or name_of(program[0]),
             "program": program_of(program, env or [], python, workdir, is_command=command),
@@ -72,9 +69,23 @@ def run(
             "limits": limits_of(memory, pids, cpus),
         }
     )
+    plan = plan_of(spec, uuids, seconds_of(pause))
+    return supervise(plan, folder or FOLDER / spec.name, as_json=as_json)
+
+
+def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
+    """Run it to its end, told as it goes. Returns the exit code.
+
+    Raises:
+        CommandError: what it names is not there.
+        ConflictError: another run works in the folder, or the folder holds another program's.
+    """
+    from workers.alone.local_run import Ask, LocalRun
+    from workers.alone.plan import RunFolder
+
+    spec = plan.spec
     _require_startable(spec)
-    plan = _plan(spec, uuids, seconds_of(pause))
-    place = RunFolder((folder or FOLDER / spec.name).absolute(), spec)
+    place = RunFolder(folder.absolute(), spec)
     ask = Ask()
     show = _nowhere if as_json else _shown(with_prefix=spec.shape.num_ranks_per_node > 1)
     try:
@@ -91,7 +102,7 @@ def run(
     return _CODES[ended["state"]]
 
 
-def _spec(document: dict[str, Any]) -> "JobSpec":
+def checked_spec(document: dict[str, Any]) -> "JobSpec":
     """As the control plane would take it. Raises CommandError naming the fields."""
     from muster.domain.job_spec import JobSpec
 
@@ -115,7 +126,9 @@ def _require_startable(spec: "JobSpec") -> None:
             raise CommandError(f"{tool} is not there, or may not be run", "", Exit.NOT_FOUND)
 
 
-def _plan(spec: "JobSpec", gpus: tuple[str, ...], pause_s: float | None) -> "RunPlan":
+def plan_of(
+    spec: "JobSpec", gpus: tuple[str, ...], pause_s: float | None, variables: Mapping[str, str] | None = None
+) -> "RunPlan":
     """The built-in policy's numbers, since nobody else's are here."""
     from muster.domain.lifecycle.model import Timers
     from muster.domain.policy import Policy
@@ -134,10 +147,11 @@ def _plan(spec: "JobSpec", gpus: tuple[str, ...], pause_s: float | None) -> "Run
         policy.limits.log_bytes_per_stream,
         good_after_steps=training.good_after_steps,
         hold_s=training.hold_s,
+        variables=variables or {},
     )
 
 
-def _gpus(wanted: int | None) -> tuple[str, ...]:
+def gpus_here(wanted: int | None) -> tuple[str, ...]:
     """Raises CommandError where there are fewer."""
     found = _visible_gpus()
     if wanted is not None and wanted > len(found):

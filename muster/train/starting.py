@@ -74,7 +74,7 @@ def start(
         joined,
         Trained(model, optimizer, scheduler, extras or {}),
         checkpoint_every=checkpoint_every,
-        asynchronous=asynchronous,
+        asynchronous=asynchronous and not joined[0].is_synchronous,
         keep=keep,
         seed=seed,
         data_parallel=data_parallel,

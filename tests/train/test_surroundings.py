@@ -21,6 +21,7 @@ def test_the_launchers_words() -> None:
             "MUSTER_CHECKPOINT_DIR": "/data/job_1",
             "MUSTER_TRAIN_SOCKET": "/run/s",
             "MUSTER_STOP_NOTICE_S": "2.5",
+            "MUSTER_TRAIN_SYNCHRONOUS": "1",
             "MUSTER_RESUME": '{"generation": "step-00000040/gen-1", "refuse": ["step-00000060/gen-1"], "newer": 1}',
         }
     )
@@ -33,6 +34,7 @@ def test_the_launchers_words() -> None:
         socket_path="/run/s",
         checkpoint_dir=Path("/data/job_1"),
         stop_notice_s=2.5,
+        is_synchronous=True,
         resume=resume,
     )
 
@@ -50,6 +52,7 @@ def test_no_wish_is_no_limit(text: str) -> None:
         ("MUSTER_FENCE", "1.5"),
         ("MUSTER_STOP_NOTICE_S", "nan"),
         ("MUSTER_STOP_NOTICE_S", "soon"),
+        ("MUSTER_TRAIN_SYNCHRONOUS", "yes"),
         ("MUSTER_RESUME", "{"),
         ("MUSTER_RESUME", "[]"),
         ("MUSTER_RESUME", '{"generation": "newest"}'),

@@ -114,7 +114,7 @@ class LocalAttempt:
             argv=program.argv,
             python=program.python,
             working_dir=program.working_dir,
-            env={**program.env, **ours},
+            env={**program.env, **ours, **plan.variables},
             rendezvous=Rendezvous(host=LOOPBACK, port=0),
             wall_time_s=wall_time_s,
             grace_s=grace_ms(plan) / 1000,

@@ -1,7 +1,8 @@
 """What is to be run, and the folder in which all of it stays."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _LOCK = "run.lock"
 class RunPlan:
     """``gpus``: UUIDs or numbers as CUDA knows them; none on a machine without. ``python``: if the program names none.
 
-    ``lease_ms``: how long the program outlives a run that was killed.
+    ``lease_ms``: how long the program outlives a run that was killed. ``variables``: further words of ours to it.
     """
 
     spec: JobSpec
@@ -35,6 +36,7 @@ class RunPlan:
     good_after_steps: int
     hold_s: float
     lease_ms: int = 30_000
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunFolder:

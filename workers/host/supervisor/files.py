@@ -32,6 +32,7 @@ LOGS = "logs"
 RANKS = "ranks"
 PIPES = "pipes"
 LAUNCH = "launch"
+FLIGHT = "flight"
 _LONGEST_SCRATCH = 72
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000

@@ -99,10 +99,18 @@ def passed_on_environment() -> dict[str, str]:
     }
 
 
-def program_environment(order: Order, scratch: Path) -> dict[str, str]:
+def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, str]:
+    """What a program finds. The first ones are defaults: the host's own words go before them, the tenant's before all.
+
+    NCCL prints nothing of its faults by itself, and torch keeps no record of its collectives: both are asked to.
+    """
     return {
         "PATH": os.defpath,
         "OMP_NUM_THREADS": "1",
+        "NCCL_DEBUG": "WARN",
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_FR_DUMP_TEMP_FILE": str(folder / files.FLIGHT / "rank_"),
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         **passed_on_environment(),
         "MASTER_ADDR": order.rendezvous_host,
         "MASTER_PORT": str(order.rendezvous_port),

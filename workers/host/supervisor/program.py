@@ -66,10 +66,10 @@ class Program:
         if not order.working_dir.is_dir():
             raise MissingProgramError(f"the working directory {order.working_dir} does not exist")
         scratch = files.scratch_path(self._folder)
-        for place in (scratch, self._folder / files.LOGS, self._folder / files.RANKS):
+        for place in (scratch, *(self._folder / name for name in (files.LOGS, files.RANKS, files.FLIGHT))):
             place.mkdir(mode=0o700, exist_ok=True)
         self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.local_ranks)
-        environment = program_environment(order, scratch)
+        environment = program_environment(order, self._folder, scratch)
         if order.is_torchrun:
             self._start_torchrun(environment)
         else:

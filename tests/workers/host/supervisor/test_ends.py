@@ -86,9 +86,10 @@ def test_the_program_sees_its_own_environment_and_nothing_of_the_launchers(
 ) -> None:
     monkeypatch.setenv("MUSTER_API_KEY", "mst_launcher")
     monkeypatch.setenv("PYTHONPATH", "/launcher")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
     attempt.start(
         "import os; print(sorted(os.environ.items())); print(os.getcwd()); print(sorted(os.listdir('/proc/self/fd')))",
-        env={"LEARNING_RATE": "0.1"},
+        env={"LEARNING_RATE": "0.1", "TORCH_FR_BUFFER_SIZE": "50"},
         working_dir="/usr",
     )
     attempt.ended()
@@ -100,6 +101,10 @@ def test_the_program_sees_its_own_environment_and_nothing_of_the_launchers(
         f"('MUSTER_ATTEMPT_ID', '{attempt.folder.name}')",
         "('MUSTER_FENCE', '7')",
         "('OMP_NUM_THREADS', '1')",
+        "('NCCL_DEBUG', 'INFO')",  # the host's own
+        "('TORCH_FR_BUFFER_SIZE', '50')",  # the tenant's own
+        f"('TORCH_FR_DUMP_TEMP_FILE', '{attempt.folder}/flight/rank_')",
+        "('TORCH_NCCL_DUMP_ON_TIMEOUT', '1')",
         "/usr\n",
         "['0', '1', '2', '3']",  # 3 is the listing's own
     ):
