@@ -14,8 +14,8 @@ from muster.cli.run import FOLDER, checked_spec, gpus_here, plan_of, supervise
 
 app = typer.Typer(help="Trainings: look into one that fails.", no_args_is_help=True)
 LOUD: Final = {"NCCL_DEBUG": "INFO", "TORCH_DISTRIBUTED_DEBUG": "INFO", "PYTHONFAULTHANDLER": "1"}
-"""Said to the program, where its own environment does not say otherwise. Not DETAIL: with it, wrapping a model in DDP over
-gloo ends by SIGSEGV in torch 2.13.0.
+"""Said to the program, where its own environment does not say otherwise. Not DETAIL: with it, wrapping a model in DDP
+over gloo ends by SIGSEGV in torch 2.13.0.
 """
 _SYNCHRONOUS: Final = {"MUSTER_TRAIN_SYNCHRONOUS": "1"}
 
