@@ -1,5 +1,6 @@
 """``muster run``: a program supervised on this machine, without a control plane."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,7 +16,7 @@ import typer
 from pydantic import ValidationError
 
 from muster.cli.durations import seconds_of
-from muster.cli.exits import CommandError, Exit
+from muster.cli.exits import CommandError, Exit, close_quietly
 from muster.cli.job_submit import Cpus, Memory, Pids, limits_of, name_of, program_of
 from muster.cli.output import AsJson, json_of, say
 
@@ -44,9 +46,13 @@ def run(
     memory: Memory = None,
     pids: Pids = None,
     cpus: Cpus = None,
-    env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE; may be repeated. It sees little else of this shell's.")
+    ] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch. Default: this one.")] = None,
-    workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
+    workdir: Annotated[
+        Path | None, typer.Option(help="The program's. Default: this folder, from which SCRIPT is found.")
+    ] = None,
     *,
     command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
     as_json: AsJson = False,
@@ -85,14 +91,17 @@ def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
 
     spec = plan.spec
     _require_startable(spec)
-    place = RunFolder(folder.absolute(), spec)
     ask = Ask()
-    show = _nowhere if as_json else _shown(with_prefix=spec.shape.num_ranks_per_node > 1)
+    show = _nowhere if as_json else _Shown(with_prefix=spec.shape.num_ranks_per_node > 1)
     try:
-        with _signals_heard(ask):
-            ended = LocalRun(plan, place, _told, show, ask).run()
-    finally:
-        place.close()
+        place = RunFolder(folder.absolute(), spec)
+        try:
+            with _signals_heard(ask):
+                ended = LocalRun(plan, place, _told, show, ask).run()
+        finally:
+            place.close()
+    except OSError as fault:
+        raise CommandError(f"{folder}: {fault.strerror or fault}", "Choose another --folder, or make room.") from fault
     if as_json:
         say(json_of(ended, indent=2))
     _told(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
@@ -164,7 +173,8 @@ def _visible_gpus() -> tuple[str, ...]:
     """What CUDA_VISIBLE_DEVICES leaves of them, where somebody has set it; else all that the driver has."""
     set_by_user = os.environ.get("CUDA_VISIBLE_DEVICES")
     if set_by_user is not None:
-        return tuple(part.strip() for part in set_by_user.split(",") if part.strip())
+        named = (part.strip() for part in set_by_user.split(","))
+        return tuple(takewhile(lambda part: part and not part.startswith("-"), named))  # CUDA stops at what is none
     from agents.probes.interface import ProbeError
     from agents.probes.nvml import open_nvml_probe
 
@@ -189,14 +199,28 @@ def _signals_heard(ask: "Ask") -> Iterator[None]:
 
 
 def _told(words: str) -> None:
-    typer.echo(f"muster: {words}", err=True)
+    """On the error stream; a run goes on when nobody is there to hear of it."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        typer.echo(f"muster: {words}", err=True)
 
 
-def _shown(*, with_prefix: bool) -> Any:
-    def show(stream: str, line: str) -> None:
-        say(f"[{stream}] {line}" if with_prefix else line)
+class _Shown:
+    """What the ranks print, until the reader goes away or can take no more: the run goes on without."""
 
-    return show
+    def __init__(self, *, with_prefix: bool) -> None:
+        self._with_prefix = with_prefix
+        self._is_heard = True
+
+    def __call__(self, stream: str, line: str) -> None:
+        if not self._is_heard:
+            return
+        try:
+            say(f"[{stream}] {line}" if self._with_prefix else line)
+        except (OSError, ValueError, AttributeError) as fault:
+            self._is_heard = False
+            if isinstance(fault, BrokenPipeError):
+                close_quietly()
+            _told(f"nobody takes the output any more ({fault}); it is in the logs")
 
 
 def _nowhere(_stream: str, _line: str) -> None:

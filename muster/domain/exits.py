@@ -10,6 +10,7 @@ from muster.domain.causes import STOP_CAUSES
 from muster.domain.states import Cause, StopReason
 
 _SIGKILL: Final = 9
+_STOPPED_BY_TRAIN: Final = frozenset({75, 76})
 _SIGTERM: Final = 15
 _SIGNAL_NAMES: Final[Mapping[int, str]] = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 _GPU_OOM: Final = ("CUDA out of memory", "torch.OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -21,6 +22,7 @@ _CASCADE: Final = (
     "failure detected by watchdog at work sequence id",
     "Connection closed by peer",
     "Connection reset by peer",
+    "Broken pipe",
 )
 """What a rank says when another one failed: never a root while some rank says something else."""
 _LONGEST_LINE: Final = 300
@@ -173,7 +175,9 @@ def _out_of_contact(record: ExitRecord, stop: StopReason | None) -> Verdict:
 def _stopped(record: ExitRecord, stop: StopReason | None) -> Verdict:
     reason = stop or _known_stop(record.stop_reason)
     if reason is None:
-        return Verdict(Cause.NODE_LOST, f"stopped by the host: {record.stop_reason}", is_cascade=True)
+        # A cause for a reason: the server had it stopped because another host's part had ended of that.
+        is_cascade = record.stop_reason in set(Cause)
+        return Verdict(Cause.NODE_LOST, f"stopped by the host: {record.stop_reason}", is_cascade=is_cascade)
     if record.wall_time_exceeded and stop is None:
         return Verdict(Cause.WALLTIME, "the wall time was over")
     return Verdict(STOP_CAUSES[reason], f"stopped: {reason}")
@@ -199,7 +203,7 @@ def _failed(record: ExitRecord) -> Verdict:
         return Verdict(Cause.GPU_OOM, _proof(number, failing[number], _line_with(failing[number], _GPU_OOM)), number)
     # torchrun ends the other ranks with SIGTERM once one has failed: those are never the root.
     own = {number: rank for number, rank in failing.items() if rank.signal != _SIGTERM} or failing
-    roots = {number: rank for number, rank in own.items() if not _says(rank, _CASCADE)}
+    roots = {number: rank for number, rank in own.items() if not _says(rank, _CASCADE) and not _was_told(rank)}
     timed_out = {number: rank for number, rank in own.items() if _says(rank, _COLLECTIVE_TIMEOUT)}
     if timed_out and not roots:
         number = _first(timed_out)
@@ -229,6 +233,11 @@ def _memory_words(record: ExitRecord) -> str:
 def _first(ranks: Mapping[int, RankExit]) -> int:
     """The one that ended first; unknown times come last, and the lower rank where they are equal."""
     return min(ranks, key=lambda number: (ranks[number].ended_at_ms or float("inf"), number))
+
+
+def _was_told(rank: RankExit) -> bool:
+    """It left because another rank had been told to stop: ``muster.train``'s codes, with and without a checkpoint."""
+    return rank.exit_code in _STOPPED_BY_TRAIN
 
 
 def _says(rank: RankExit, tokens: tuple[str, ...]) -> bool:

@@ -19,7 +19,7 @@ from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
-from muster.domain.states import AllocationState, AttemptState, HostPartState, JobState, StopReason
+from muster.domain.states import AllocationState, AttemptState, Cause, HostPartState, JobState, StopReason
 from muster.identity import new_id
 from muster.services import checkpoints, cordons, suspects
 from muster.services.lives import attempt_life, grace_ms, job_life, spec_of, store_attempt, store_job, to_ms
@@ -96,7 +96,8 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
     job = loaded.job
     suspicion = suspects.suspicion_about(unit, job, policy)
     words = None if suspicion is None else suspects.words_of(suspicion)
-    is_counted = CAUSE_RULES[ended.verdict.cause].budget is Budget.JOB
+    cause = ended.verdict.cause
+    is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause is Cause.LAUNCH_FAILED
     has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
     step_job(unit, job, jobs.AttemptEnded(ended.verdict, words, has_progressed=has_progressed), policy)
     if suspicion is not None and job.state is JobState.HELD:

@@ -88,6 +88,7 @@ def test_ranks_that_died_with_their_torchrun_are_nobodys_fault() -> None:
         {"ranks": {"0": failed(error_excerpt="RuntimeError: Connection closed by peer [127.0.0.1]:1")}},
         {"ranks": {"0": failed(error_excerpt=TIMEOUT_LINE)}},
         {"ranks": {"0": failed(exit_code=None, signal=15)}, "stop_reason": "user_error"},
+        {"ranks": {"0": failed(exit_code=75), "1": failed(exit_code=76)}},
     ],
 )
 def test_what_a_host_says_when_another_failed_is_a_cascade(fields: dict[str, Any]) -> None:
@@ -100,6 +101,7 @@ def test_what_a_host_says_when_another_failed_is_a_cascade(fields: dict[str, Any
         {"ranks": {"0": failed(error_excerpt=TIMEOUT_LINE), "1": failed(exit_code=3)}},
         {"ranks": {"0": failed(exit_code=None, signal=9)}},
         {"supervisor_vanished": True},
+        {"ranks": {"0": failed(exit_code=75)}, "stop_reason": "host_shutdown"},
     ],
 )
 def test_what_says_why_is_none(fields: dict[str, Any]) -> None:

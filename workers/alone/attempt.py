@@ -1,7 +1,9 @@
 """One attempt on this machine: its order, its supervisor, its lease, its end."""
 
+import contextlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +20,7 @@ from workers.host.ledger_file import current_boot_id
 
 NODE: Final = "this-host"
 CLEAN_PATIENCE_S: Final = 35.0
+START_PATIENCE_MS: Final = 20_000
 _LOOK_S: Final = 0.05
 
 
@@ -30,6 +33,7 @@ class LocalAttempt:
     attempt_id: AttemptId
     fence: Fence
     stop: StopReason | None = None
+    _started_ms: int = 0
     _lease_until_ms: int = 0
     _files: AttemptFolder = field(init=False)
 
@@ -42,7 +46,8 @@ class LocalAttempt:
 
     def start(self, wall_time_s: float | None) -> None:
         """Raises OSError where this machine cannot start processes or write the folder."""
-        self._lease_until_ms = boottime_ms() + self.plan.lease_ms
+        self._started_ms = boottime_ms()
+        self._lease_until_ms = self._started_ms + self.plan.lease_ms
         self._files.write_order(
             self._order(wall_time_s),
             boot_id=current_boot_id(),
@@ -56,6 +61,8 @@ class LocalAttempt:
     def has_ended(self) -> bool:
         """Asked often: it also prolongs the lease."""
         state = supervisor.adopt(self.path).state
+        if state == "not_started" and (self.stop or boottime_ms() > self._started_ms + START_PATIENCE_MS):
+            return supervisor.refuse_start(self.path, self.stop or "its supervisor died before it began")
         if state == "vanished":
             supervisor.reap_vanished(self.path)
             return True
@@ -65,8 +72,16 @@ class LocalAttempt:
     def ask_to_stop(self, reason: StopReason, grace_ms: int) -> None:
         """SIGTERM now and SIGKILL when the grace is over; asked again, the earlier end holds."""
         self.stop = self.stop or reason
-        self._files.write_stop(reason, boottime_ms() + grace_ms)
-        supervisor.wake(self.path)
+        with contextlib.suppress(OSError):  # a full disk: nothing prolongs the lease any more, and it ends with that
+            self._files.write_stop(reason, boottime_ms() + grace_ms)
+            supervisor.wake(self.path)
+
+    def end_at_once(self) -> None:
+        """For want of anybody to look after it. Returns when it has ended, at the latest with its lease."""
+        self.ask_to_stop(StopReason.CANCEL, 0)
+        until_ms = self._lease_until_ms + self.plan.timers.kill_grace_ms + round(CLEAN_PATIENCE_S * 1000)
+        while supervisor.adopt(self.path).state == "running" and boottime_ms() < until_ms:
+            time.sleep(_LOOK_S)
 
     def verdict(self) -> ExitVerdict:
         """Of an attempt that has ended."""
@@ -93,8 +108,9 @@ class LocalAttempt:
     def _prolong(self) -> None:
         now_ms = boottime_ms()
         if self._lease_until_ms - now_ms < self.plan.lease_ms * 3 // 4:
-            self._lease_until_ms = now_ms + self.plan.lease_ms
-            self._files.write_lease(self._lease_until_ms)
+            with contextlib.suppress(OSError):  # a full disk: tried again, as long as the old one holds
+                self._files.write_lease(now_ms + self.plan.lease_ms)
+                self._lease_until_ms = now_ms + self.plan.lease_ms
 
     def _order(self, wall_time_s: float | None) -> Order:
         plan, program, shape = self.plan, self.plan.spec.program, self.plan.spec.shape
@@ -118,7 +134,7 @@ class LocalAttempt:
             rendezvous=Rendezvous(host=LOOPBACK, port=0),
             wall_time_s=wall_time_s,
             grace_s=grace_ms(plan) / 1000,
-            kill_grace_s=plan.timers.kill_grace_ms / 1000,
+            kill_grace_s=grace_ms(plan) / 1000,  # nobody waits for this lease to end, as a control plane does
             log_limit_bytes_per_stream=plan.log_limit_bytes,
             limits=PartLimits(**plan.spec.limits.model_dump()),
         )
@@ -130,29 +146,29 @@ def grace_ms(plan: RunPlan) -> int:
     return plan.timers.stop_grace_ms if own_s is None else round(own_s * 1000)
 
 
-def end_leftovers(folder: Path, grace: int) -> list[AttemptId]:
-    """End what a run that was killed has left running, with its grace. Returns those that ran.
+def leftovers(folder: Path) -> list[Path]:
+    """What a run that was killed has left running, or half ended."""
+    found = sorted((folder / "attempts").glob("att_*"))
+    return [path for path in found if supervisor.adopt(path).state in {"running", "vanished"}]
+
+
+def end_leftover(path: Path, grace: int, is_hurried: Callable[[], bool]) -> None:
+    """With its grace, or without once ``is_hurried``.
 
     Raises:
-        OSError: one of them could not be proved to be gone.
+        OSError: it does not end.
     """
-    found = []
-    for path in sorted((folder / "attempts").glob("att_*")):
-        files = AttemptFolder(folder, AttemptId(path.name))
-        state = supervisor.adopt(path).state
-        if state == "running":
-            found.append(files.attempt_id)
-            files.write_stop(StopReason.CANCEL, boottime_ms() + grace)
-            supervisor.wake(path)
-            _wait_for_end(path, boottime_ms() + grace + round(CLEAN_PATIENCE_S * 1000))
-        elif state == "vanished":
-            found.append(files.attempt_id)
-            supervisor.reap_vanished(path)
-    return found
-
-
-def _wait_for_end(path: Path, until_ms: int) -> None:
+    kill_at_ms = boottime_ms() + grace
+    files = AttemptFolder(path.parents[1], AttemptId(path.name))
+    asked_ms: int | None = None
     while supervisor.adopt(path).state == "running":
-        if boottime_ms() > until_ms:
+        kill_at_ms = min(kill_at_ms, boottime_ms()) if is_hurried() else kill_at_ms
+        if asked_ms != kill_at_ms:
+            files.write_stop(StopReason.CANCEL, kill_at_ms)
+            supervisor.wake(path)
+            asked_ms = kill_at_ms
+        if boottime_ms() > kill_at_ms + CLEAN_PATIENCE_S * 1000:
             raise OSError(f"{path.name} of an earlier run does not end; see {path / 'supervisor.log'}")
         time.sleep(_LOOK_S)
+    if supervisor.adopt(path).state == "vanished":
+        supervisor.reap_vanished(path)

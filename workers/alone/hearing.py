@@ -1,5 +1,6 @@
 """What an attempt's ranks print and say of their training, as it comes."""
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from muster.wire import training
 from workers.host.log_relay import next_lines
 from workers.host.supervisor import files
 
+LOOK_S: Final = 0.05
 READ_BYTES: Final = 1 << 20
 LONGEST_LINE: Final = 64 << 10
 
@@ -24,19 +26,18 @@ class Heard:
     saved_step: int | None = None
     loss: float | None = None
 
-    @property
-    def has_progressed(self) -> bool:
-        """Whether the next attempt has less to do than this one had."""
-        return self.saved_step is not None and self.saved_step > self.resumed_step
-
 
 @dataclass(slots=True)
 class Hearing:
-    """``say``: takes a sentence about the run. ``show``: takes a stream's name and a line of it."""
+    """``say``: takes a sentence about the run. ``show``: takes a stream's name and a line of it, and may take its time.
+
+    ``limit_bytes``: how much of each stream is kept at all.
+    """
 
     folder: Path
     say: Callable[[str], None]
     show: Callable[[str, str], None]
+    limit_bytes: int
     heard: Heard = field(default_factory=Heard)
     _offset: int = 0
     _offsets: dict[str, int] = field(default_factory=dict)
@@ -54,8 +55,14 @@ class Hearing:
             for line in lines:
                 self._take(line)
 
+    def listen_until(self, is_over: threading.Event) -> None:
+        """In a thread of its own: who reads our output may pause for as long as they like."""
+        while not is_over.wait(LOOK_S):
+            self.listen()
+        self.finish()
+
     def finish(self) -> None:
-        """After the end: the lines that lack one."""
+        """After the end: all that is left, and the lines that lack an end."""
         self.listen()
         for name, rest in sorted(self._rests.items()):
             if rest:
@@ -67,6 +74,8 @@ class Hearing:
             name = path.stem
             while content := _read_from(path, self._offsets.get(name, 0)):
                 self._offsets[name] = self._offsets.get(name, 0) + len(content)
+                if self._offsets[name] >= self.limit_bytes:
+                    self.say(f"{_named(name)} has printed {self.limit_bytes >> 20} MiB; what comes now is not kept")
                 *lines, rest = (self._rests.get(name, b"") + content).split(b"\n")
                 if len(rest) > LONGEST_LINE:
                     lines, rest = [*lines, rest], b""
@@ -102,6 +111,10 @@ class Hearing:
                 self.say(f"warning: {code}: {words}")
             case _:
                 return
+
+
+def _named(stream: str) -> str:
+    return f"rank {stream}" if stream.isdigit() else stream
 
 
 def _read_from(path: Path, offset: int) -> bytes:

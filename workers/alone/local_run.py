@@ -18,12 +18,13 @@ from muster.domain.lifecycle.model import JobLife, Verdict
 from muster.domain.states import Cause, JobState, StopReason
 from muster.identity import new_id
 from muster.train.fences import highest_fence
-from workers.alone.attempt import LocalAttempt, end_leftovers, grace_ms
+from workers.alone.attempt import LocalAttempt, end_leftover, grace_ms, leftovers
 from workers.alone.hearing import Heard, Hearing
 from workers.alone.plan import RunFolder, RunPlan
 from workers.host.attempt_folder import boottime_ms
 
 LOOK_S: Final = 0.05
+ASKED_TWICE: Final = 2
 KEPT_ATTEMPTS: Final = 10
 """Of their logs and records; checkpoints have rules of their own."""
 
@@ -33,14 +34,17 @@ class Ask:
     """From signal handlers: how often somebody asked to stop."""
 
     times: int = 0
-    _event: threading.Event = field(default_factory=threading.Event)
 
     def note(self) -> None:
+        """No more than this in a handler: it may interrupt whatever holds a lock."""
         self.times += 1
-        self._event.set()
 
     def wait(self, seconds: float) -> bool:
-        return self._event.wait(seconds)
+        """Whether somebody asks, within that time."""
+        until = time.monotonic() + seconds
+        while not self.times and time.monotonic() < until:
+            time.sleep(min(LOOK_S, max(0.0, until - time.monotonic())))
+        return bool(self.times)
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class LocalRun:
     _life: JobLife = field(init=False)
     _ended: list[dict[str, Any]] = field(default_factory=list)
     _began_at: float = field(default_factory=time.monotonic)
+    _farthest: int = 0
 
     def __post_init__(self) -> None:
         self._life = JobLife(self.folder.job_id, max_restarts=self.plan.spec.restart.max_restarts)
@@ -65,16 +70,16 @@ class LocalRun:
         Raises:
             OSError: the folder cannot be written, or this machine cannot start processes.
         """
-        for attempt_id in end_leftovers(self.folder.path, grace_ms(self.plan)):
-            self.say(f"{attempt_id} of an earlier run was still here; it was ended")
+        for path in leftovers(self.folder.path):
+            self.say(f"{path.name} of an earlier run is still here; ending it")
+            end_leftover(path, grace_ms(self.plan), lambda: bool(self.ask.times))
         while self._life.state is JobState.QUEUED:
             if self.ask.times:
                 self._step(jobs.CancelAsked())
-            elif self._left_s() == 0:
-                self._life = _failed(self._life, "walltime: the wall time was over")
             else:
                 self._attempt()
                 self._pause()
+        self._note()
         return self._outcome()
 
     def _attempt(self) -> None:
@@ -87,16 +92,30 @@ class LocalRun:
         what = f"{shape.num_ranks_per_node} {'rank' if shape.num_ranks_per_node == 1 else 'ranks'}"
         self.say(f"attempt {self.folder.num_attempts} begins: {what}, logs in {attempt.path / 'logs'}")
         self._step(jobs.Placed())
-        hearing = Hearing(attempt.path, self.say, self.show)
+        hearing = Hearing(attempt.path, self.say, self.show, self.plan.log_limit_bytes)
         attempt.start(self._left_s())
         self._follow(attempt, hearing)
         self._end(attempt, hearing.heard)
 
     def _follow(self, attempt: LocalAttempt, hearing: Hearing) -> None:
-        """Until it has ended. Asked once, it may save and leave; asked again, it is killed."""
+        """Until it has ended, and what it printed was shown, unless somebody asks twice to stop."""
+        is_over = threading.Event()
+        listener = threading.Thread(target=hearing.listen_until, args=(is_over,), name="hearing", daemon=True)
+        listener.start()
+        try:
+            self._watch(attempt)
+        except BaseException:  # a fault of ours must not leave a program that nobody looks after
+            attempt.end_at_once()
+            raise
+        finally:
+            is_over.set()
+        while listener.is_alive() and self.ask.times < ASKED_TWICE:
+            listener.join(LOOK_S)
+
+    def _watch(self, attempt: LocalAttempt) -> None:
+        """Asked once, it may save and leave; asked again, it is killed."""
         heeded = 0
         while not attempt.has_ended():
-            hearing.listen()
             if self.ask.times > heeded:
                 heeded = self.ask.times
                 grace = grace_ms(self.plan) if heeded == 1 else 0
@@ -104,7 +123,6 @@ class LocalRun:
                 self._step(jobs.CancelAsked())
                 attempt.ask_to_stop(StopReason.CANCEL, grace)
             time.sleep(LOOK_S)
-        hearing.finish()
 
     def _end(self, attempt: LocalAttempt, heard: Heard) -> None:
         verdict = attempt.verdict()
@@ -113,21 +131,30 @@ class LocalRun:
             self._life = _failed(self._life, f"unclean: {verdict.proof}; see {attempt.path / 'clean.json'}")
         self._ended.append(_document(self.folder.num_attempts, attempt, verdict, heard))
         if self._life.state is JobState.ACTIVE:
-            self._step(jobs.AttemptEnded(Verdict(verdict.cause, verdict.proof), has_progressed=heard.has_progressed))
+            self._step(jobs.AttemptEnded(_counted(verdict), has_progressed=self._has_progressed(heard)))
         words = f"attempt {self.folder.num_attempts} ended: {verdict.cause}: {verdict.proof}"
         self.say(words if heard.saved_step is None else f"{words}; saved up to step {heard.saved_step}")
         self._note()
         self._forget_old()
 
+    def _has_progressed(self, heard: Heard) -> bool:
+        """Whether it left a checkpoint beyond all that any attempt before it had or left."""
+        before = max(self._farthest, heard.resumed_step)
+        self._farthest = max(before, heard.saved_step or 0)
+        return self._farthest > before
+
     def _pause(self) -> None:
-        """Before the next try, cut short by who asks to stop."""
+        """Before the next try, cut short by who asks to stop and by the wall time."""
         if self._life.state is not JobState.RECOVERING:
             return
         life = self._life
-        left_ms = max(0, (life.next_try_ms or 0) - boottime_ms())
-        self.say(f"goes on in {left_ms / 1000:.0f} s; {life.restarts_used} of {life.max_restarts} restarts used")
-        asked = self.ask.wait(left_ms / 1000)
-        self._step(jobs.CancelAsked() if asked else jobs.Tick())
+        pause_s = max(0, (life.next_try_ms or 0) - boottime_ms()) / 1000
+        left_s = self._left_s()
+        if left_s is not None and left_s <= pause_s:
+            self._life = _failed(life, f"walltime: it would be over before the next attempt; the last: {life.reason}")
+            return
+        self.say(f"goes on in {pause_s:.0f} s; {life.restarts_used} of {life.max_restarts} restarts used")
+        self._step(jobs.CancelAsked() if self.ask.wait(pause_s) else jobs.Tick())
         while self._life.state is JobState.RECOVERING:  # clocks of two kinds may differ by a tick
             time.sleep(LOOK_S)
             self._step(jobs.Tick())
@@ -159,6 +186,12 @@ class LocalRun:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def _counted(verdict: ExitVerdict) -> Verdict:
+    """Here is no other host to go to: what takes the supervisor away again and again gets a pause, and an end."""
+    cause = Cause.LAUNCH_FAILED if verdict.cause is Cause.NODE_LOST else verdict.cause
+    return Verdict(cause, verdict.proof)
+
+
 def _failed(life: JobLife, reason: str) -> JobLife:
     return JobLife(life.job_id, JobState.FAILED, life.max_restarts, life.restarts_used, reason=reason)
 
@@ -177,5 +210,6 @@ def _document(number: int, attempt: LocalAttempt, verdict: ExitVerdict, heard: H
         "step": heard.step,
         "saved_step": heard.saved_step,
         "loss": heard.loss,
+        "dropped_log_bytes": record.get("dropped_log_bytes", {}),
         "folder": str(attempt.path),
     }

@@ -53,6 +53,7 @@ class RunFolder:
         about = self._read()
         self.job_id = JobId(about.get("job_id") or new_id("job"))
         self.num_attempts: int = about.get("num_attempts", 0)
+        self._earlier: list[dict[str, Any]] = about.get("attempts", [])
         if about and about.get("program") != _program(spec):
             self.close()
             what = " ".join(map(str, about.get("program") or ["?"]))
@@ -72,6 +73,7 @@ class RunFolder:
             "program": _program(spec),
             "num_attempts": self.num_attempts,
             **outcome,
+            "attempts": [*(each for each in self._earlier if Path(each["folder"]).is_dir()), *outcome["attempts"]],
         }
         write_durably(self.path / ABOUT, msgspec.json.format(msgspec.json.encode(about)))
 
@@ -85,12 +87,25 @@ class RunFolder:
             return {}
         except msgspec.MsgspecError:
             about = None
-        if not isinstance(about, dict):
+        if not _is_ours(about):
             self.close()
             raise ConflictError(f"{self.path / ABOUT} is not readable", suggestion="Choose another --folder.")
-        return about
+        return dict(about)
+
+
+def _is_ours(about: Any) -> bool:
+    return (
+        isinstance(about, dict)
+        and isinstance(about.get("job_id"), str)
+        and isinstance(about.get("num_attempts"), int)
+        and isinstance(about.get("program"), list)
+        and isinstance(about.get("attempts"), list)
+        and all(isinstance(each, dict) and isinstance(each.get("folder"), str) for each in about["attempts"])
+    )
 
 
 def _program(spec: JobSpec) -> list[str]:
-    """What tells one run's checkpoints from another's; arguments may change, as for a longer run."""
-    return [spec.program.script] if spec.program.script is not None else [spec.program.argv[0]]
+    """What tells one run's checkpoints from another's. A script's arguments may change, as for a longer run; of a bare
+    command nobody knows which word is its program.
+    """
+    return [spec.program.script] if spec.program.script is not None else list(spec.program.argv)

@@ -95,7 +95,7 @@ def _attempt_ended(life: JobLife, ended: AttemptEnded, now_ms: int, timers: Time
     if rule.onward is Onward.SUCCEED:
         return _moved(life, _J.SUCCEEDED, verdict.proof)
     if ended.has_progressed:
-        life = replace(life, restarts_used=0)
+        life = replace(life, restarts_used=0, launch_failures=0)
     if life.is_cancel_asked or rule.onward is Onward.CANCEL:
         return _moved(life, _J.CANCELLED, "cancelled")
     if rule.onward is Onward.FAIL or (rule.budget is Budget.JOB and life.restarts_used >= life.max_restarts):

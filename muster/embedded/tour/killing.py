@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from muster.embedded.tour.telling import NotHeldError
 from muster.embedded.tour.world import Document, World, log_of
 
 RESTARTS: Final = 3
 TRAINED_STEPS: Final = 2
 """Of an attempt, before the next kill."""
+_VERIFIED: Final = frozenset({"VERIFIED", "GOOD"})
+_REFUSED: Final = frozenset({"TAINTED", "REJECTED"})
 
 
 def kill_in_turn(world: World, job_id: str) -> None:
@@ -24,6 +27,7 @@ def kill_in_turn(world: World, job_id: str) -> None:
 
 def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Document], str]) -> None:
     before = _training_attempt(world, job_id)
+    least = max((one["step"] for one in world.tenant.checkpoints(job_id) if one["status"] in _VERIFIED), default=0)
     what = kill(world, before)
     world.teller.say(f"[bold]kill -9[/] {what}")
     ended = world.until(
@@ -35,12 +39,12 @@ def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Docum
     )[before["number"] - 1]
     after = _training_attempt(world, job_id)
     first = min(row["step"] for row in world.tenant.steps(job_id) if row["attempt_id"] == after["id"])
-    kept = {one["step"] for one in world.tenant.checkpoints(job_id) if one["status"] not in {"TAINTED", "REJECTED"}}
+    kept = {0, *(one["step"] for one in world.tenant.checkpoints(job_id) if one["status"] not in _REFUSED)}
     world.require(
         f"a killed {name} costs no more than the steps since the last checkpoint",
         f"{ended['cause']}: {ended['proof']}; goes on at step {first}",
         log_of(after),
-        is_so=first == 1 or first - 1 in kept,
+        is_so=first - 1 in kept and first - 1 >= least,
     )
 
 
@@ -64,13 +68,14 @@ def _training_attempt(world: World, job_id: str) -> Document:
 def _kill_rank(world: World, attempt: Document) -> str:
     folder = _folder_on(world, attempt, 1)
     rank, about = max(_ranks(folder).items())
-    os.kill(about["pid"], signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # then it has ended by itself, and what follows says so
+        os.kill(about["pid"], signal.SIGKILL)
     return f"rank {rank} (pid {about['pid']})"
 
 
 def _kill_torchrun(world: World, attempt: Document) -> str:
     folder = _folder_on(world, attempt, 0)
-    pid = _parent_of(min(_ranks(folder).items())[1]["entry_pid"])
+    pid = _torchrun_above(world, attempt, min(_ranks(folder).items())[1]["entry_pid"])
     os.kill(pid, signal.SIGKILL)
     return f"torchrun on {attempt['hosts'][0]['node_name']} (pid {pid})"
 
@@ -82,7 +87,7 @@ def _kill_host(world: World, attempt: Document) -> str:
     daemons = [child.pid for child in (world.children[f"worker-host {name}"], world.children[f"agent {name}"])]
     supervisor = json.loads((folder / "supervisor.json").read_bytes())["pid"]
     ranks = [about[key] for about in _ranks(folder).values() for key in ("pid", "entry_pid")]
-    torchrun = _parent_of(ranks[1])
+    torchrun = _torchrun_above(world, attempt, ranks[1])
     for pid in (*filter(None, daemons), supervisor, torchrun, *ranks):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -102,6 +107,13 @@ def _ranks(folder: Path) -> dict[int, dict[str, Any]]:
     return {int(path.stem): json.loads(path.read_bytes()) for path in paths}
 
 
-def _parent_of(pid: int) -> int:
-    status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    return int(status.rpartition(")")[2].split()[1])
+def _torchrun_above(world: World, attempt: Document, entry_pid: int) -> int:
+    """The parent of a rank's entry. Raises NotHeldError where that is another by now: the rank has just ended."""
+    try:
+        status = Path(f"/proc/{entry_pid}/stat").read_text(encoding="utf-8", errors="replace")
+        pid = int(status.rpartition(")")[2].split()[1])
+        if any(word in Path(f"/proc/{pid}/cmdline").read_bytes() for word in (b"torch.distributed", b"torchrun")):
+            return pid
+    except OSError:
+        pid = 0
+    raise NotHeldError("torchrun runs above the ranks", f"pid {pid} is none", world.log(log_of(attempt)))

@@ -67,6 +67,8 @@ def test_launches_that_fail_in_a_row_hold_the_job_for_a_person() -> None:
     for _ in range(TIMERS.launch_failures_before_hold - 1):
         life = after(life, ended(Cause.LAUNCH_FAILED), job.Tick(), job.Placed(), now_ms=1 << 40)
     assert after(life, ended(Cause.LAUNCH_FAILED)).state is J.HELD
+    between = after(life, replace(ended(Cause.LAUNCH_FAILED), has_progressed=True))
+    assert (between.state, between.launch_failures) == (J.RECOVERING, 1), "what trained meanwhile was no row"
 
 
 def test_a_suspected_program_is_held_whatever_its_attempt_ended_of_unless_that_ends_the_job() -> None:

@@ -7,17 +7,33 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from muster.domain.job_spec import JobSpec
+from muster.domain.lifecycle.model import Timers
+from muster.domain.policy import Policy
 from tests.waiting import wait_until
+from workers.alone.local_run import LocalRun
+from workers.alone.plan import RunFolder, RunPlan
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = ROOT / "tests/train/tiny_program.py"
 SLEEPER = "import time; print('here', flush=True); time.sleep(600)"
+ANEW = """
+import os, sys
+from muster.train.wire import Channel
+
+channel = Channel(os.environ["MUSTER_TRAIN_SOCKET"])
+channel.say("hello", rank=0, world_size=1, pid=os.getpid())
+channel.say("resumed", step=0, generation="")
+channel.say("checkpoint", step=10, generation="step-00000010/gen-1", status="verified")
+channel.close()
+sys.exit(3)
+"""
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
 
 
@@ -153,9 +169,13 @@ def test_a_run_that_was_killed_leaves_its_program_to_the_next(here: Here) -> Non
     run.kill()
     run.communicate(timeout=60)
     assert here.processes(), "it is not ours to end at once: a checkpoint may be on its way"
-    ended = here.run("--name", "orphan", *python("print('next')"))
-    assert (ended.returncode, ended.stdout) == (0, "next\n")
-    assert "of an earlier run was still here; it was ended" in ended.stderr
+    (first,) = here.folder.glob("muster-runs/orphan/attempts/*")
+    again = here.start("--name", "orphan", *python(SLEEPER))
+    wait_until(lambda: len(list(here.folder.glob("muster-runs/orphan/attempts/*/logs/0.log"))) == 2)
+    assert json.loads((first / "clean.json").read_text())["clean"]
+    again.send_signal(signal.SIGINT)
+    _, said = again.communicate(timeout=120)
+    assert f"{first.name} of an earlier run is still here; ending it" in said
 
 
 def test_two_runs_never_share_a_folder(here: Here) -> None:
@@ -168,12 +188,76 @@ def test_two_runs_never_share_a_folder(here: Here) -> None:
 
 def test_a_folder_belongs_to_one_program(here: Here) -> None:
     assert here.run("--name", "mine", *python("print(1)")).returncode == 0
-    refused = here.run("--name", "mine", "--command", "--", "/bin/true")
+    refused = here.run("--name", "mine", *python("print(2)"))
     assert refused.returncode == 5
-    assert f"holds the run of {sys.executable}" in refused.stderr
+    assert f"holds the run of {sys.executable} -u -c print(1)" in refused.stderr
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]"])
+def test_who_asks_to_stop_does_not_wait_for_an_earlier_runs_grace(here: Here) -> None:
+    words = ("--name", "deaf", "--grace", "10m", *python(STUBBORN))
+    run = here.start(*words)
+    wait_until(lambda: here.has_printed("deaf", "here"))
+    run.kill()
+    run.communicate(timeout=60)
+    again = here.start(*words)
+    wait_until(lambda: any(here.folder.glob("muster-runs/deaf/attempts/*/stopping.json")))
+    again.send_signal(signal.SIGINT)
+    _, said = again.communicate(timeout=120)
+    assert (again.returncode, "ending it" in said) == (130, True)
+    assert here.processes() == []
+
+
+def test_a_reader_that_went_away_or_a_full_disk_changes_nothing_of_the_run(here: Here) -> None:
+    words = " ".join(("run", "--name", "pipe", *python("'print(1); print(2); print(3)'")))
+    command = f"{sys.executable} -m muster {words} | head -n 1; exit ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["/bin/bash", "-c", command], cwd=here.folder, check=False).returncode == 0
+    assert here.about("pipe")["state"] == "SUCCEEDED"
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "muster", "run", "--name", "full", *python("print(1)")],
+            cwd=here.folder,
+            stdout=full,
+            check=False,
+        )
+    assert run.returncode == 0
+    assert here.about("full")["state"] == "SUCCEEDED"
+
+
+def test_a_supervisor_that_never_began_does_not_hold_the_run(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is killed between its fork and its first write."""
+    monkeypatch.setattr("workers.alone.attempt.supervisor.spawn_supervisor", lambda _folder: 0)
+    monkeypatch.setattr("workers.alone.attempt.START_PATIENCE_MS", 200)
+    spec = JobSpec.model_validate({"name": "none", "program": {"launcher": "command", "argv": ["/bin/true"]}})
+    timers = replace(Timers.of(Policy()), retry_backoff_ms=10, retry_backoff_max_ms=10)
+    plan = RunPlan(spec, (), sys.executable, timers, 1 << 20, 20, 600.0)
+    folder = RunFolder(here.folder / "none", spec)
+    said: list[str] = []
+    ended = LocalRun(plan, folder, said.append, lambda _stream, _line: None).run()
+    folder.close()
+    assert ended["state"] == "FAILED"
+    assert [each["cause"] for each in ended["attempts"]] == ["launch_failed"] * timers.launch_failures_before_hold
+
+
+def test_a_program_that_takes_its_supervisor_away_is_not_tried_for_ever(here: Here) -> None:
+    kills = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); import time; time.sleep(60)"
+    ended = here.run("--name", "killer", "--pause", "0.1s", *python(kills))
+    assert ended.returncode == 20
+    assert {each["cause"] for each in here.about("killer")["attempts"]} == {"node_lost"}
+
+
+def test_saving_the_same_steps_again_is_no_progress(here: Here) -> None:
+    """A program that begins anew each time, and fails after its first checkpoint."""
+    words = ("--name", "anew", "--ranks", "1", "--max-restarts", "1", "--pause", "0.1s")
+    script = here.folder / "anew.py"
+    script.write_text(ANEW)
+    ended = here.run(*words, "--", str(script))
+    assert ended.returncode == 20, ended.stderr
+    assert [each["saved_step"] for each in here.about("anew")["attempts"]] == [10, 10], (
+        "the first brings it on, the second does not"
+    )
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"job_id": "job_1", "num_attempts": "x"}'])
 def test_a_torn_record_is_said_and_left_alone(here: Here, content: str) -> None:
     folder = here.folder / "muster-runs/mine"
     folder.mkdir(parents=True)
@@ -201,6 +285,7 @@ def test_the_wall_time_counts_all_attempts(here: Here) -> None:
         (("--env", "novalue", "--command", "--", "true"), 2, "is not KEY=VALUE"),
         (("--name", "Bad Name", "--command", "--", "true"), 6, "name: "),
         (("--gpus", "3", "--command", "--", "true"), 2, "--gpus 3: this machine has 0"),
+        (("--folder", "/dev/null/x", "--command", "--", "true"), 1, "/dev/null/x: Not a directory"),
         (("--pause", "soon", "--command", "--", "true"), 2, "is no duration"),
     ],
 )
