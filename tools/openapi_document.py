@@ -42,7 +42,8 @@ def written(document: Document) -> str:
 def committed_versions(*, limit: int = VERSIONS_COMPARED) -> list[Document]:
     """The newest versions of the file in the history, the newest first; none where there is no history."""
     path = DOCUMENT.relative_to(ROOT).as_posix()
-    commits = _git("log", f"-{limit}", "--format=%H", "--", path)
+    # First parents: what stood on a branch was nobody's to build on before it was merged.
+    commits = _git("log", "--first-parent", f"-{limit}", "--format=%H", "--", path)
     if commits is None:
         return []
     return [json.loads(text) for commit in commits.split() if (text := _git("show", f"{commit}:{path}")) is not None]
