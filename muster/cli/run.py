@@ -218,8 +218,8 @@ class _Shown:
             say(f"[{stream}] {line}" if self._with_prefix else line)
         except (OSError, ValueError, AttributeError) as fault:
             self._is_heard = False
-            if isinstance(fault, BrokenPipeError):
-                close_quietly()
+            if isinstance(fault, OSError):
+                close_quietly()  # what is buffered would fail again at the end, and be the exit code
             _told(f"nobody takes the output any more ({fault}); it is in the logs")
 
 
