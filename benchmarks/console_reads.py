@@ -13,7 +13,7 @@ from sqlalchemy import text
 from benchmarks.console_stage import Stage, analyse, asking, cost_ms, stage, wait_for
 from benchmarks.figures import Figure
 from muster.domain.job_spec import JobSpec
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 
 GPUS = 1_024
 TIMES = 400

@@ -18,8 +18,8 @@ from muster.domain.metrics import NUM_METRICS, SCHEMA
 from muster.domain.policy import Policy
 from muster.embedded.bootstrap import bootstrap
 from muster.embedded.children import Child, child_environment
-from muster.embedded.ports import free_port
 from muster.embedded.postgres import PostgresServer
+from muster.ports import free_port
 from muster.services.sessions import sign_in_by_key
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file

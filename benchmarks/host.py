@@ -17,7 +17,7 @@ from agents.probes.faults import Fault, write_fault
 from benchmarks.figures import Figure
 from muster.cli.up import TOUR_POLICY
 from muster.client.rest import RestClient
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 
 GPUS = 72
 PATIENCE_S = 900.0

@@ -30,9 +30,9 @@ from muster.domain.metrics import METRICS, SCHEMA
 from muster.domain.principals import Role
 from muster.domain.states import Contact, Standing
 from muster.embedded.children import Child, child_environment
-from muster.embedded.ports import free_port
 from muster.embedded.postgres import PostgresServer
 from muster.identity import new_id
+from muster.ports import free_port
 from muster.settings import make_secret_key_file
 from muster.tokens import new_token
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, GpuReport, NodeReport, Report

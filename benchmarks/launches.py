@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 from muster.client.rest import RestClient
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 
 JOBS = 5
 REST_S = 10

@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from benchmarks.figures import Figure
 from muster import train
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 from muster.train.manifest import MANIFEST
 
 MATRICES: Final = 40

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 
 TIMES = int(os.environ.get("TOURS", "3"))
 

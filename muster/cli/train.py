@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli.durations import seconds_of
+from muster.cli.job_submit import pair_of
 from muster.cli.names import JobId
 from muster.cli.output import AsJson
 from muster.cli.profile import open_client
@@ -38,8 +39,6 @@ def debug(
 
     It begins at the start, in a folder of its own: the job and its checkpoints are left as they are.
     """
-    from muster.cli.job_submit import pair_of
-
     with open_client() as client:
         job = client.job(job_id)
     gpus = gpus_here(None)[:ranks]

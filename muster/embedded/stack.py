@@ -28,9 +28,9 @@ from muster.embedded.hosts import LocalHost, host_children, write_join_tokens
 from muster.embedded.keeping import Keeper, Server
 from muster.embedded.leaving import stop_children, stop_programs
 from muster.embedded.local_stack import LocalStack, StackPlan
-from muster.embedded.ports import free_port, port_is_taken
 from muster.embedded.postgres import PostgresServer
 from muster.embedded.tour import run_tour
+from muster.ports import free_port, port_is_taken
 from muster.processes import stop_on_signals
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file

@@ -22,7 +22,7 @@ from muster.domain.ids import GpuUuid
 from muster.domain.metrics import NUM_METRICS
 from muster.domain.principals import Role
 from muster.embedded.children import Child, child_environment
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 from muster.services import keys
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file

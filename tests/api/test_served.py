@@ -19,8 +19,8 @@ from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.domain.ids import AttemptId
 from muster.embedded.children import Child, child_environment
-from muster.embedded.ports import free_port
 from muster.embedded.postgres import PostgresServer
+from muster.ports import free_port
 from muster.services import hosts, keys
 from muster.services.sequencer import sequence_once
 from muster.services.unit_of_work import UnitOfWorkFactory

@@ -18,8 +18,8 @@ from muster.db.engine import make_engine
 from muster.db.models import GpuLatest, TelemetryBlock
 from muster.domain.principals import Role
 from muster.embedded.children import Child, child_environment
-from muster.embedded.ports import free_port
 from muster.embedded.postgres import PostgresServer
+from muster.ports import free_port
 from muster.services import keys
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file

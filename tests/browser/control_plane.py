@@ -15,8 +15,8 @@ from muster.domain.policy import DEFAULT_POLICY, Policy, ReclaimPolicy, TierPoli
 from muster.domain.principals import Role
 from muster.embedded.bootstrap import FIRST_PERSON, LocalIdentities, bootstrap, key_file
 from muster.embedded.children import Child, child_environment
-from muster.embedded.ports import free_port
 from muster.embedded.postgres import PostgresServer
+from muster.ports import free_port
 from muster.services.sealer import seal_once
 from muster.services.sequencer import sequence_once
 from muster.services.sessions import sign_in_by_key

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from muster.cli.exits import Exit
 from muster.db.engine import make_engine
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 from tests.cli.test_commands import Command
 from tests.patient import PATIENT
 

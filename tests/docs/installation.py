@@ -10,8 +10,8 @@ from typing import Final
 
 from muster.embedded.binaries import find_broker
 from muster.embedded.leaving import stop_programs
-from muster.embedded.ports import free_port
 from muster.embedded.processes import ServerProcess
+from muster.ports import free_port
 from tests.docs import systemctl
 from tests.docs.places import put_in
 from tests.docs.reader import Reader

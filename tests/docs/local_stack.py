@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 from tests.docs.reader import DocumentError, Reader
 from tests.waiting import wait_until
 

@@ -4,6 +4,7 @@ import pytest
 
 from muster.domain.exits import ExitRecord, RankExit, classify, parse_exit_record
 from muster.domain.states import Cause, StopReason
+from muster.train.surroundings import EXIT_STOPPED_WITH_CHECKPOINT, EXIT_STOPPED_WITHOUT
 
 TIMEOUT_LINE = "[rank0]:[E ProcessGroupNCCL.cpp:689] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)"
 
@@ -204,6 +205,11 @@ def test_a_launcher_that_dies_alone_is_a_failed_launch() -> None:
 def test_bad_records_are_refused_by_field(document: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=field):
         parse_exit_record(document)
+
+
+@pytest.mark.parametrize("code", [EXIT_STOPPED_WITH_CHECKPOINT, EXIT_STOPPED_WITHOUT])
+def test_the_codes_by_which_the_runtime_leaves_are_known(code: int) -> None:
+    assert classify(record(ranks={"0": failed(exit_code=code)}), None).is_cascade
 
 
 def test_ranks_keep_their_global_numbers() -> None:

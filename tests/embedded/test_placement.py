@@ -9,8 +9,8 @@ import pytest
 from muster.embedded import binaries
 from muster.embedded.binaries import BrokerBinary, find_broker, reachable_broker
 from muster.embedded.placement import Owner, is_reachable, prepare_home
-from muster.embedded.ports import free_port, port_is_taken
 from muster.embedded.postgres import PostgresServer
+from muster.ports import free_port, port_is_taken
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs its servers as another user")
 

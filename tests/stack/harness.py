@@ -27,8 +27,8 @@ from muster.domain.states import AllocationState, Contact
 from muster.embedded.bootstrap import bootstrap, key_file
 from muster.embedded.broker import BrokerServer
 from muster.embedded.children import Child, child_environment
-from muster.embedded.ports import free_port
 from muster.embedded.postgres import PostgresServer
+from muster.ports import free_port
 from muster.services.sealer import verify_audit
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file

@@ -18,7 +18,7 @@ import pytest
 
 from muster.client.rest import RestClient
 from muster.domain.policy import DEFAULT_POLICY
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 from tests.slow_at_first import slow_at_first
 from tests.stack.harness import gone_within, processes_marked
 from tests.waiting import wait_until

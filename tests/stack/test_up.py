@@ -13,7 +13,7 @@ import pytest
 
 from muster.cli.exits import Exit
 from muster.client.rest import RestClient
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 from tests.stack.harness import gone_within, processes_marked
 from tests.waiting import wait_until
 

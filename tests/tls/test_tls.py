@@ -19,7 +19,7 @@ from muster.client.transport import InsecureAddressError, UnreachableError
 from muster.db.engine import make_engine
 from muster.domain.principals import Principal, Role
 from muster.embedded.children import Child, child_environment
-from muster.embedded.ports import free_port
+from muster.ports import free_port
 from muster.services import keys
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import SettingsError, load_settings, make_secret_key_file

@@ -12,10 +12,11 @@ from muster.domain.exits import Verdict as ExitVerdict
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.states import Cause, StopReason
+from muster.ports import LOOPBACK, free_port
 from muster.wire.host import Order, PartLimits, Rendezvous
 from workers.alone.plan import RunFolder, RunPlan
 from workers.host import supervisor
-from workers.host.attempt_folder import LOOPBACK, AttemptFolder, boottime_ms, free_port
+from workers.host.attempt_folder import AttemptFolder, boottime_ms
 from workers.host.ledger_file import current_boot_id
 
 NODE: Final = "this-host"
@@ -35,6 +36,7 @@ class LocalAttempt:
     stop: StopReason | None = None
     _started_ms: int = 0
     _lease_until_ms: int = 0
+    _unsaid_kill_at_ms: int | None = None
     _files: AttemptFolder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,20 +68,20 @@ class LocalAttempt:
         if state == "vanished":
             supervisor.reap_vanished(self.path)
             return True
+        self._say_stop()
         self._prolong()
         return state == "exited"
 
     def ask_to_stop(self, reason: StopReason, grace_ms: int) -> None:
         """SIGTERM now and SIGKILL when the grace is over; asked again, the earlier end holds."""
         self.stop = self.stop or reason
-        with contextlib.suppress(OSError):  # a full disk: nothing prolongs the lease any more, and it ends with that
-            self._files.write_stop(reason, boottime_ms() + grace_ms)
-            supervisor.wake(self.path)
+        self._unsaid_kill_at_ms = boottime_ms() + grace_ms
+        self._say_stop()
 
     def end_at_once(self) -> None:
         """For want of anybody to look after it. Returns when it has ended, at the latest with its lease."""
         self.ask_to_stop(StopReason.CANCEL, 0)
-        until_ms = self._lease_until_ms + self.plan.timers.kill_grace_ms + round(CLEAN_PATIENCE_S * 1000)
+        until_ms = self._lease_until_ms + grace_ms(self.plan) + round(CLEAN_PATIENCE_S * 1000)
         while supervisor.adopt(self.path).state == "running" and boottime_ms() < until_ms:
             time.sleep(_LOOK_S)
 
@@ -105,9 +107,18 @@ class LocalAttempt:
                 return bool(proof.get("clean"))
             time.sleep(_LOOK_S)
 
+    def _say_stop(self) -> None:
+        """On a full disk it is tried again, and nothing prolongs the lease until it is said."""
+        if self.stop is None or self._unsaid_kill_at_ms is None:
+            return
+        with contextlib.suppress(OSError):
+            self._files.write_stop(self.stop, self._unsaid_kill_at_ms)
+            self._unsaid_kill_at_ms = None
+            supervisor.wake(self.path)
+
     def _prolong(self) -> None:
         now_ms = boottime_ms()
-        if self._lease_until_ms - now_ms < self.plan.lease_ms * 3 // 4:
+        if self._unsaid_kill_at_ms is None and self._lease_until_ms - now_ms < self.plan.lease_ms * 3 // 4:
             with contextlib.suppress(OSError):  # a full disk: tried again, as long as the old one holds
                 self._files.write_lease(now_ms + self.plan.lease_ms)
                 self._lease_until_ms = now_ms + self.plan.lease_ms

@@ -1,6 +1,5 @@
 """One attempt's folder on this host: order, lease, stop and records, shared with its supervisor by files."""
 
-import socket
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +10,6 @@ from muster.domain.ids import AttemptId
 from muster.durable import sync_folder, write_durably
 from muster.wire.host import Order
 
-LOOPBACK: Final = "127.0.0.1"
 FORGOTTEN: Final = "forgotten.json"
 _NS_PER_MS: Final = 1_000_000
 
@@ -19,14 +17,6 @@ _NS_PER_MS: Final = 1_000_000
 def boottime_ms() -> int:
     """Milliseconds of the clock that counts suspended time too; leases run on it."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
-
-
-def free_port() -> int:
-    """A port that is free now, for a rendezvous that stays on this host."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class AttemptFolder:

@@ -18,9 +18,10 @@ from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import AttemptId, Fence, JobId
 from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase
+from muster.ports import free_port
 from muster.wire.host import PROTOCOL_VERSION, ClaimRequest, HeartbeatRequest, HeldAttempt, HostReport, ReportBatch
 from workers.host import supervisor
-from workers.host.attempt_folder import AttemptFolder, boottime_ms, free_port
+from workers.host.attempt_folder import AttemptFolder, boottime_ms
 from workers.host.doorbell import Doorbell
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
