@@ -1,9 +1,11 @@
-"""The engine: psycopg 3, a pool that checks before it lends, and limits that hold in every session."""
+"""The engine: psycopg 3, a pool that looks before it lends, and limits that hold in every session."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import URL, Engine, create_engine, make_url
+
+from muster.db.lending import look_before_lending
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,8 @@ def make_engine(
         "lock_timeout": limits.lock_ms,
         "idle_in_transaction_session_timeout": limits.idle_in_transaction_ms,
     }
-    return create_engine(
+    engine = create_engine(
         driver_url(url),
-        pool_pre_ping=True,
         pool_size=pool_size,
         max_overflow=max_overflow,
         pool_timeout=limits.pool_s,
@@ -59,3 +60,5 @@ def make_engine(
             "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
         },
     )
+    look_before_lending(engine)
+    return engine

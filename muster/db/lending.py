@@ -1,0 +1,50 @@
+"""A connection is looked at before the pool lends it: by its socket each time, by a question where it lay idle long.
+
+A question on each loan costs a round trip, a quarter of what a short read costs in all. A server that stops or restarts
+closes its sockets, and that shows here without asking; a peer that went silent (a pulled cable, a firewall's memory)
+shows by the question alone.
+"""
+
+import select
+import time
+from typing import Any, Final
+
+import psycopg
+from sqlalchemy import Engine, event
+from sqlalchemy.exc import InvalidatePoolError
+
+SURE_FOR_S: Final = 5.0
+"""A connection given back less than this ago is lent again without a question, if its socket is quiet."""
+_IDLE_SINCE: Final = "muster_idle_since"
+
+
+def look_before_lending(engine: Engine) -> None:
+    """Take the place of ``pool_pre_ping`` on an engine whose driver is psycopg 3."""
+
+    @event.listens_for(engine, "connect")
+    @event.listens_for(engine, "checkin")
+    def note(_connection: Any, record: Any) -> None:
+        record.info[_IDLE_SINCE] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def look(connection: Any, record: Any, _fairy: Any) -> None:
+        """Raises ``InvalidatePoolError``, upon which the pool opens a fresh connection."""
+        is_fresh = time.monotonic() - record.info[_IDLE_SINCE] < SURE_FOR_S
+        if not (is_fresh and _is_quiet(connection)) and not _answers(engine, connection):
+            raise InvalidatePoolError
+
+
+def _is_quiet(connection: Any) -> bool:
+    """Nothing to read: an idle server sends nothing but its farewell and rare notices."""
+    if connection.closed:
+        return False
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
+    return not poller.poll(0)
+
+
+def _answers(engine: Engine, connection: Any) -> bool:
+    try:
+        return engine.dialect.do_ping(connection)
+    except psycopg.Error:
+        return False
