@@ -4,8 +4,9 @@ No locks in order, no admission, quota, fence, event, audit or ring: what it tak
 PostgreSQL, disk and driver are just now, and ours is told as a multiple of it.
 """
 
-import statistics
+import contextlib
 import time
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import psycopg
@@ -18,18 +19,20 @@ INSERT INTO bare_gpus SELECT 'GPU-' || number, NULL FROM generate_series(0, %(nu
 _TAKE: Final = "UPDATE bare_gpus SET gang_id = %s WHERE uuid = ANY(%s) AND gang_id IS NULL"
 
 
-def median_ms(conninfo: str, gangs: int, warm: int, gpus: int) -> float:
-    """Of ``gangs`` placements of ``gpus`` GPUs, the first ``warm`` left out."""
-    took_ms = []
+@contextlib.contextmanager
+def bare_placements(conninfo: str, gangs: int, gpus: int) -> Iterator[Callable[[int], float]]:
+    """A function that places gang number n of ``gpus`` GPUs, and says how long that took, in ms."""
     with psycopg.connect(conninfo) as connection:
         with psycopg.ClientCursor(connection) as cursor:
             cursor.execute(_TABLES, {"num_gpus": gangs * gpus})
         connection.commit()
-        for gang in range(gangs):
+
+        def place(gang: int) -> float:
             started = time.perf_counter()
             _place(connection, gang, [f"GPU-{gang * gpus + slot}" for slot in range(gpus)])
-            took_ms.append((time.perf_counter() - started) * 1000)
-    return statistics.median(took_ms[warm:])
+            return (time.perf_counter() - started) * 1000
+
+        yield place
 
 
 def _place(connection: psycopg.Connection, gang: int, uuids: list[str]) -> None:

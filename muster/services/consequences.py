@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy.orm import Session
-
+from muster.db.pipelined import Asked
 from muster.domain.ids import EventId, TenantId
 from muster.domain.principals import Principal
 
@@ -102,25 +101,22 @@ class Consequences:
         ]
         return events + messages
 
-    def write(self, session: Session, channels: Collection[str]) -> None:
-        """Events, audit entries and messages, each in the order in which the unit named them, and a word to those who
-        listen on ``channels``: one statement, whatever there is of each.
+    def written(self, channels: Collection[str]) -> Asked | None:
+        """One statement for events, audit entries and messages, each in the order in which the unit named them, and
+        for a word to those who listen on ``channels``. None where there is nothing to say.
         """
         if not (self._events or self._audits or self._messages or channels):
-            return
-        session.connection().exec_driver_sql(
-            _WRITE,
-            {
-                "now": self.now,
-                "events": json.dumps(self._events),
-                "caused_by": self._audits[0]["id"] if self._audits else None,
-                "audits": json.dumps(self._audits),
-                "actor": self.principal.name,
-                "actor_key_id": self.principal.key_id,
-                "role": self.principal.role.value,
-                "address": self.principal.address,
-                "request_id": self.principal.request_id,
-                "messages": json.dumps(self._messages),
-                "channels": sorted(channels),
-            },
-        )
+            return None
+        return _WRITE, {
+            "now": self.now,
+            "events": json.dumps(self._events),
+            "caused_by": self._audits[0]["id"] if self._audits else None,
+            "audits": json.dumps(self._audits),
+            "actor": self.principal.name,
+            "actor_key_id": self.principal.key_id,
+            "role": self.principal.role.value,
+            "address": self.principal.address,
+            "request_id": self.principal.request_id,
+            "messages": json.dumps(self._messages),
+            "channels": sorted(channels),
+        }

@@ -11,6 +11,7 @@ from muster.domain.lifecycle.model import AttemptLife, HostPart, JobLife, StopRe
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, JobState
 from muster.services.unit_of_work import UnitOfWork
 
+_READ_SPEC: Final = "_muster_read_spec"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -24,7 +25,12 @@ def to_time(moment_ms: int) -> datetime:
 
 
 def spec_of(job: Job) -> JobSpec:
-    return JobSpec.model_validate(job.spec, strict=False)
+    """Read once for each row that was loaded: it is asked for at every turn, and never changes."""
+    known: JobSpec | None = getattr(job, _READ_SPEC, None)
+    if known is None:
+        known = JobSpec.model_validate(job.spec, strict=False)
+        setattr(job, _READ_SPEC, known)
+    return known
 
 
 def hearing_of(node: Node) -> Hearing | None:

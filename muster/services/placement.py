@@ -7,7 +7,7 @@ counts. The partial unique indexes make a double holding impossible in any case 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
@@ -16,7 +16,7 @@ from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Jo
 from muster.db.repositories import gangs
 from muster.domain.causes import CAUSE_RULES, Avoid
 from muster.domain.errors import ConflictError, NotFoundError
-from muster.domain.ids import AllocationId, AttemptId, Fence, GpuUuid, JobId, NodeId
+from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
@@ -127,13 +127,13 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     """
     unit.principal.require(Permission.SYSTEM_RUN)
     uuids = sorted(uuid for _, part in placement.parts for uuid in part)
-    job = gangs.lock(unit.session, placement.job_id, uuids)
+    locked = gangs.lock(unit.session, placement.job_id, uuids, unit.now)
+    job, rows = locked.job, locked.gpus
     if job is None:
         raise NotFoundError
     if job.state is not JobState.QUEUED or job.version != placement.version:
         message = f"{job.id} is {job.state} now"
         raise PlacementLostError(message)
-    rows = gangs.ask(unit.session, job, uuids, unit.now)
     _require_there(placement, rows)
     _require_admitted(job, rows, policy)
     if rows[0].has_ceiling:
@@ -141,13 +141,13 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     if rows[0].has_reclaims:
         holds.let_go(unit, job, holds.PLACED)
     step_job(unit, job, jobs.Placed(), policy)
-    gang = _gang(job, placement, rows)
-    fence = gangs.write(unit.session, job, gang, unit.now)
-    _tell(unit, job, gang, fence)
+    gang = _gang(job, placement, locked)
+    unit.write_last(gangs.written(job, gang, unit.now))
+    _tell(unit, job, gang)
     return gang.attempt_id
 
 
-def _require_there(placement: Placement, rows: Sequence[Row[Any]]) -> None:
+def _require_there(placement: Placement, rows: Sequence[Any]) -> None:
     """Each GPU on its node, and all of one cohort."""
     planned = {(uuid, node_id) for node_id, part in placement.parts for uuid in part}
     if {(row.uuid, row.node_id) for row in rows} != planned or len({row.cohort_key for row in rows}) != 1:
@@ -155,7 +155,7 @@ def _require_there(placement: Placement, rows: Sequence[Row[Any]]) -> None:
         raise PlacementLostError(message)
 
 
-def _require_admitted(job: Job, rows: Sequence[Row[Any]], policy: Policy) -> None:
+def _require_admitted(job: Job, rows: Sequence[Any], policy: Policy) -> None:
     """I3 and I4 at the moment of commit, under locks."""
     tier = policy.tier(job.tier)
     for row in rows:
@@ -175,12 +175,14 @@ def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
         raise PlacementLostError(refusal)
 
 
-def _gang(job: Job, placement: Placement, rows: Sequence[Row[Any]]) -> gangs.Gang:
+def _gang(job: Job, placement: Placement, locked: gangs.Locked) -> gangs.Gang:
+    rows = locked.gpus
     first_node = placement.parts[0][0]
     return gangs.Gang(
         attempt_id=AttemptId(new_id("attempt")),
         allocation_id=AllocationId(new_id("allocation")),
         number=(rows[0].last_number or 0) + 1,
+        fence=locked.fence,
         on_node_loss=spec_of(job).on_node_loss,
         address=next(row.address for row in rows if row.node_id == first_node),
         # A gang on one host meets on a port that the host itself finds free.
@@ -189,7 +191,7 @@ def _gang(job: Job, placement: Placement, rows: Sequence[Row[Any]]) -> gangs.Gan
     )
 
 
-def _tell(unit: UnitOfWork, job: Job, gang: gangs.Gang, fence: Fence) -> None:
+def _tell(unit: UnitOfWork, job: Job, gang: gangs.Gang) -> None:
     unit.emit(
         "attempt.placed",
         "attempt",
@@ -198,7 +200,7 @@ def _tell(unit: UnitOfWork, job: Job, gang: gangs.Gang, fence: Fence) -> None:
         payload={
             "job_id": job.id,
             "number": gang.number,
-            "fence": fence,
+            "fence": gang.fence,
             "nodes": {node_id: list(part) for node_id, part in gang.parts},
         },
     )

@@ -13,7 +13,8 @@ from sqlalchemy import Engine, Row, Select
 from sqlalchemy.orm import Session
 
 from muster.db.errors import ContentionError, translated_errors, translation_of
-from muster.db.sessions import TrackedSession, has_changed_state
+from muster.db.pipelined import Asked, ask_together
+from muster.db.sessions import TrackedSession, has_changed_state, note_change
 from muster.domain.ids import EventId, TenantId
 from muster.domain.principals import Principal, Role
 from muster.failpoints import declare, failpoint, is_declared
@@ -77,6 +78,7 @@ class UnitOfWork:
         self._quiet = quiet
         self._consequences = Consequences(principal=principal, now=now, new_id=new_id)
         self._channels: set[Channel] = set()
+        self._last: list[Asked] = []
 
     @property
     def consequences(self) -> list[dict[str, Any]]:
@@ -119,6 +121,14 @@ class UnitOfWork:
         """NOTIFY with the commit. A hint: whoever listens also looks by itself."""
         self._channels.add(channel)
 
+    def write_last(self, statement: Asked) -> None:
+        """A change that nothing more in this unit asks for: it goes out at the exit, with what the unit leaves.
+
+        COMMIT follows in the same breath, so it fails by itself where it must not have effect.
+        """
+        note_change(self.session)
+        self._last.append(statement)
+
     def __enter__(self) -> Self:
         return self
 
@@ -138,12 +148,16 @@ class UnitOfWork:
     def _finish(self) -> None:
         self.session.flush()
         self._assert_traces()
-        self._consequences.write(self.session, self._channels)
+        left = self._consequences.written(self._channels)
+        last = self._last if left is None else [*self._last, left]
+        if not self.dry_run:
+            failpoint(f"{self.action}.before_commit")
+        if last:
+            ask_together(self.session, *last, commit=not self.dry_run)
         if self.dry_run:
             self.session.expunge_all()
             self.session.rollback()
             return
-        failpoint(f"{self.action}.before_commit")
         self.session.commit()
         failpoint(f"{self.action}.after_commit")
 

@@ -14,11 +14,12 @@ from sqlalchemy.orm import Session
 from muster.db.engine import SessionLimits, driver_url, make_engine
 from muster.db.errors import ContentionError, translation_of
 from muster.db.models import ApiKey
-from muster.db.repositories.cluster import next_fence, raise_epoch
+from muster.db.pipelined import ask_together
+from muster.db.repositories.cluster import NEXT_FENCE, fence_of, raise_epoch
 from muster.db.repositories.idempotency import claim_key, forget_before, store_answer
 from muster.db.repositories.keys import BY_PREFIX, note_use
 from muster.domain.errors import RequestInFlightError, UnavailableError
-from muster.domain.ids import KeyId
+from muster.domain.ids import Fence, KeyId
 from muster.domain.principals import Role
 
 NOW = datetime(2026, 11, 21, 4, 0, tzinfo=UTC)
@@ -29,6 +30,10 @@ REQUEST: dict[str, Any] = {
     "body_sha256": b"x" * 32,
     "now": NOW,
 }
+
+
+def next_fence(session: Session) -> Fence:
+    return fence_of(*ask_together(session, NEXT_FENCE))
 
 
 def test_fences_only_grow_also_across_a_restore(session: Session) -> None:

@@ -1,23 +1,25 @@
 """The cluster's own row: its fences and its epoch."""
 
+from collections.abc import Sequence
+from typing import Any, Final
+
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from muster.db.models import Cluster
+from muster.db.pipelined import Asked
 from muster.domain.ids import Fence, compose_fence
 
+NEXT_FENCE: Final[Asked] = (
+    "UPDATE cluster SET fence_serial = fence_serial + 1 WHERE id = 1 RETURNING epoch, fence_serial",
+    {},
+)
+"""For ``fence_of``. Locks the cluster's row until the transaction ends."""
 
-def next_fence(session: Session) -> Fence:
-    """A fence above every earlier one (I2). Locks the cluster's row until the transaction ends."""
-    statement = (
-        update(Cluster)
-        .where(Cluster.id == 1)
-        .values(fence_serial=Cluster.fence_serial + 1)
-        .returning(Cluster.epoch, Cluster.fence_serial)
-        .execution_options(synchronize_session=False)
-    )
-    epoch, serial = session.execute(statement).one()
-    return compose_fence(epoch, serial)
+
+def fence_of(rows: Sequence[Any]) -> Fence:
+    """Of what ``NEXT_FENCE`` answered: above every earlier one (I2)."""
+    return compose_fence(rows[0].epoch, rows[0].fence_serial)
 
 
 def raise_epoch(session: Session) -> int:

@@ -1,7 +1,7 @@
 """The statements of a placement's commit: lock, ask, write; each takes the whole gang at once.
 
 Who locks and who asks are two statements on purpose: in READ COMMITTED a statement sees what was committed when it
-began, so what is asked together with a lock may be older than the lock.
+began, so what one statement asks beside its lock may be older than the lock. They travel in one go all the same.
 """
 
 from collections.abc import Sequence
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, Row, Text, any_, bindparam, exists, func, select
+from sqlalchemy import ARRAY, BindParameter, Text, any_, bindparam, exists, func, select
+from sqlalchemy.dialects.postgresql.psycopg import dialect
 from sqlalchemy.orm import Session
 
-from muster.db.errors import ContentionError
 from muster.db.models import Attempt, Gpu, GpuHold, Job, Node, Quota, Reclaim
+from muster.db.pipelined import Asked, ask_together
 from muster.db.repositories.admission import FACTS_OF_FEW, one_by_one
-from muster.db.sessions import note_change
-from muster.domain.ids import FENCE_EPOCH_BITS, AllocationId, AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
+from muster.db.repositories.cluster import NEXT_FENCE, fence_of
+from muster.domain.ids import AllocationId, AttemptId, Fence, GpuUuid, JobId, NodeId
 from muster.domain.job_spec import NodeLossRule
-from muster.domain.states import AllocationState, AttemptState, HostPartState, JobState
+from muster.domain.states import AllocationState, AttemptState, Contact, HostPartState, JobState, Standing
 
 _LOCK: Final = """
 WITH job AS (SELECT * FROM jobs WHERE id = %(job_id)s FOR NO KEY UPDATE),
@@ -33,30 +34,27 @@ FROM job
 # Through a subquery the planner takes the array to be as long in a plan for these parameters as in one for any, and so
 # keeps the latter: to plan this query anew takes three times as long as to run it.
 _UUIDS: Final = func.array(select(func.unnest(bindparam("uuids", type_=ARRAY(Text)))).scalar_subquery())
-_ASK: Final = FACTS_OF_FEW.where(Gpu.uuid == any_(_UUIDS)).add_columns(
+_JOB_ID: Final[BindParameter[str]] = bindparam("job_id", type_=Text)
+_FACTS: Final = FACTS_OF_FEW.where(Gpu.uuid == any_(_UUIDS)).add_columns(
     Node.address,
-    one_by_one(
-        select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid == Gpu.uuid, GpuHold.job_id != bindparam("job_id"))
-    ).label("is_promised"),
-    exists().where(Quota.tenant_id == bindparam("tenant_id"), Quota.tier == bindparam("tier")).label("has_ceiling"),
-    select(func.max(Attempt.number))
-    .where(Attempt.job_id == bindparam("job_id"))
-    .scalar_subquery()
-    .label("last_number"),
+    one_by_one(select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid == Gpu.uuid, GpuHold.job_id != _JOB_ID)).label(
+        "is_promised"
+    ),
     exists()
-    .where(Reclaim.beneficiary_job_id == bindparam("job_id"), Reclaim.hold_ended_at.is_(None))
-    .label("has_reclaims"),
+    .where(Job.id == _JOB_ID, Quota.tenant_id == Job.tenant_id, Quota.tier == Job.tier)
+    .correlate(None)
+    .label("has_ceiling"),
+    select(func.max(Attempt.number)).where(Attempt.job_id == _JOB_ID).scalar_subquery().label("last_number"),
+    exists().where(Reclaim.beneficiary_job_id == _JOB_ID, Reclaim.hold_ended_at.is_(None)).label("has_reclaims"),
 )
+_ASK: Final = str(_FACTS.compile(dialect=dialect()))  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
 _WRITE: Final = """
-WITH fence AS (
-    UPDATE cluster SET fence_serial = fence_serial + 1 WHERE id = 1
-    RETURNING epoch, fence_serial AS serial, (epoch::bigint << %(epoch_bits)s) + fence_serial AS number
-), attempt AS (
+WITH attempt AS (
     INSERT INTO attempts (id, job_id, tenant_id, number, fence, state, placed_at, on_node_loss, rendezvous_address,
         rendezvous_port, version)
-    SELECT %(attempt_id)s, %(job_id)s, %(tenant_id)s, %(number)s, fence.number, %(placed)s, %(now)s, %(on_node_loss)s,
-        %(address)s, %(first_port)s + fence.number %% %(num_ports)s, 1
-    FROM fence
+    SELECT %(attempt_id)s, id, tenant_id, %(number)s, %(fence)s, %(placed)s, %(now)s, %(on_node_loss)s, %(address)s,
+        %(rendezvous_port)s, 1
+    FROM jobs WHERE id = %(job_id)s AND version = %(version)s
 ), host AS (
     INSERT INTO attempt_hosts (attempt_id, node_id, node_rank, state, rung_at, ring_count, is_past_lease)
     SELECT %(attempt_id)s, node_id, place - 1, %(unclaimed)s, %(now)s, 1, false
@@ -73,9 +71,8 @@ WITH fence AS (
 UPDATE jobs SET state = %(state)s, state_reason = %(state_reason)s, updated_at = %(updated_at)s,
     restarts_used = %(restarts_used)s, launch_failures = %(launch_failures)s, next_try_at = %(next_try_at)s,
     version = version + 1
-FROM fence WHERE jobs.id = %(job_id)s AND version = %(version)s
-RETURNING fence.epoch, fence.serial
-"""
+WHERE id = %(job_id)s AND version = %(version)s
+"""  # of a job with another version there is no attempt, and without it the hosts' foreign key refuses all the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,20 +82,37 @@ class Gang:
     attempt_id: AttemptId
     allocation_id: AllocationId
     number: int
+    fence: Fence
     on_node_loss: NodeLossRule
     address: str
     ports: range
     parts: Sequence[tuple[NodeId, Sequence[GpuUuid]]]
 
 
-def lock(session: Session, job_id: JobId, uuids: Sequence[GpuUuid]) -> Job | None:
-    """The job's row, then its GPUs in id order, locked until the commit. None when there is no such job.
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """What a placement's commit found, and the fence that it may give.
 
-    The session does not follow the ``Job``: what becomes of it is stored by ``write``.
+    ``job``: None when there is no such job. The session does not follow it: what becomes of it is stored by
+    ``written``. ``gpus``: a row each: ``FACTS_OF_FEW``, its node's address, whether it is held for another job; and in
+    each row the same of the job: whether its tenant has a ceiling in its tier, the number of its last attempt, whether
+    reclaims still hold something for it.
     """
-    row = session.connection().exec_driver_sql(_LOCK, {"job_id": job_id, "uuids": uuids}).one_or_none()
-    if row is None:
-        return None
+
+    job: Job | None
+    gpus: Sequence[Any]
+    fence: Fence
+
+
+def lock(session: Session, job_id: JobId, uuids: Sequence[GpuUuid], now: datetime) -> Locked:
+    """The job's row, then its GPUs in id order, then the next fence, locked until the commit: in one round trip."""
+    of_job = {"job_id": job_id, "uuids": uuids}
+    jobs, facts, fence = ask_together(session, (_LOCK, of_job), (_ASK, {**of_job, "now": now}), NEXT_FENCE)
+    gpus = [row._replace(standing=Standing(row.standing), contact=Contact(row.contact)) for row in facts]
+    return Locked(_job_of(jobs[0]) if jobs else None, gpus, fence_of(fence))
+
+
+def _job_of(row: Any) -> Job:
     job = Job(
         id=row.id,
         tenant_id=row.tenant_id,
@@ -119,56 +133,36 @@ def lock(session: Session, job_id: JobId, uuids: Sequence[GpuUuid]) -> Job | Non
     return job
 
 
-def ask(session: Session, job: Job, uuids: Sequence[GpuUuid], now: datetime) -> Sequence[Row[Any]]:
-    """A row a GPU: ``FACTS_OF_FEW``, its node's address, whether it is held for another job.
+def written(job: Job, gang: Gang, now: datetime) -> Asked:
+    """The statement that stores the attempt with its fence, its hosts, its allocation, and what was decided of the job.
 
-    In each row the same of the locked job: whether its tenant has a ceiling in its tier, the number of its last
-    attempt, whether reclaims still hold something for it.
-    """
-    facts = {"uuids": uuids, "now": now, "job_id": job.id, "tenant_id": job.tenant_id, "tier": job.tier}
-    return session.connection().execute(_ASK, facts).all()
-
-
-def write(session: Session, job: Job, gang: Gang, now: datetime) -> Fence:
-    """The next fence, the attempt that has it, its hosts, its allocation, and what was decided of the job.
-
-    Raises:
-        ContentionError: the job has another version than the one that was locked.
+    It fails (``IntegrityError``) where the job has another version than the one that was locked.
     """
     parts = [part for _, part in gang.parts]
-    note_change(session)
-    written = session.connection().exec_driver_sql(
-        _WRITE,
-        {
-            "epoch_bits": FENCE_EPOCH_BITS,
-            "attempt_id": gang.attempt_id,
-            "allocation_id": gang.allocation_id,
-            "number": gang.number,
-            "on_node_loss": gang.on_node_loss.value,
-            "address": gang.address,
-            "first_port": gang.ports.start,
-            "num_ports": len(gang.ports),
-            "nodes": [node_id for node_id, _ in gang.parts],
-            "uuids": [uuid for part in parts for uuid in part],
-            "node_ranks": [node_rank for node_rank, part in enumerate(parts) for _ in part],
-            "local_indexes": [local_index for part in parts for local_index in range(len(part))],
-            "placed": AttemptState.PLACED.value,
-            "unclaimed": HostPartState.UNCLAIMED.value,
-            "held": AllocationState.HELD.value,
-            "now": now,
-            "job_id": job.id,
-            "tenant_id": job.tenant_id,
-            "tier": job.tier,
-            "version": job.version,
-            "state": job.state.value,
-            "state_reason": job.state_reason,
-            "restarts_used": job.restarts_used,
-            "launch_failures": job.launch_failures,
-            "next_try_at": job.next_try_at,
-            "updated_at": job.updated_at,
-        },
-    )
-    row = written.one_or_none()
-    if row is None:
-        raise ContentionError("the job changed under its lock", retry_after_s=1)
-    return compose_fence(row.epoch, row.serial)
+    return _WRITE, {
+        "attempt_id": gang.attempt_id,
+        "allocation_id": gang.allocation_id,
+        "number": gang.number,
+        "fence": gang.fence,
+        "on_node_loss": gang.on_node_loss.value,
+        "address": gang.address,
+        "rendezvous_port": gang.ports.start + gang.fence % len(gang.ports),
+        "nodes": [node_id for node_id, _ in gang.parts],
+        "uuids": [uuid for part in parts for uuid in part],
+        "node_ranks": [node_rank for node_rank, part in enumerate(parts) for _ in part],
+        "local_indexes": [local_index for part in parts for local_index in range(len(part))],
+        "placed": AttemptState.PLACED.value,
+        "unclaimed": HostPartState.UNCLAIMED.value,
+        "held": AllocationState.HELD.value,
+        "now": now,
+        "job_id": job.id,
+        "tenant_id": job.tenant_id,
+        "tier": job.tier,
+        "version": job.version,
+        "state": job.state.value,
+        "state_reason": job.state_reason,
+        "restarts_used": job.restarts_used,
+        "launch_failures": job.launch_failures,
+        "next_try_at": job.next_try_at,
+        "updated_at": job.updated_at,
+    }
