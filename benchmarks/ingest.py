@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -241,25 +241,36 @@ def _cpu_s(pid: int) -> float:
 
 
 async def _load(port: int, senders: list[Sender], reports: int) -> None:
-    """``IN_FLIGHT`` connections, each with its own nodes in turn, until each has sent its share."""
+    """``IN_FLIGHT`` connections, each with its own nodes in turn, until each has sent its share.
+
+    What they send is made before: the making would take half of the cores from who is measured.
+    """
     share = reports // IN_FLIGHT
-    await asyncio.gather(*(_send(port, senders[first::IN_FLIGHT], share, first) for first in range(IN_FLIGHT)))
+    made = [list(_requests(senders[first::IN_FLIGHT], share, first)) for first in range(IN_FLIGHT)]
+    await asyncio.gather(*(_send(port, requests) for requests in made))
 
 
-async def _send(port: int, senders: list[Sender], count: int, seed: int) -> None:
+def _requests(senders: list[Sender], count: int, seed: int) -> Iterator[tuple[Sender, int, bytes]]:
+    """Who sends, under which number, and what."""
     chance = random.Random(seed)  # noqa: S311  # readings, no secrets
+    for number in range(count):
+        sender = senders[number % len(senders)]
+        request = sender.request(chance)
+        yield sender, sender.seq, request
+
+
+async def _send(port: int, requests: Iterable[tuple[Sender, int, bytes]]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        for number in range(count):
-            sender = senders[number % len(senders)]
-            writer.write(sender.request(chance))
+        for sender, seq, request in requests:
+            writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
             length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
             body = await reader.readexactly(int(length.split(b":")[1]))
             if b" 200 " not in head.split(b"\r\n")[0]:
                 message = f"refused: {body[:200]!r}"
                 raise RuntimeError(message)
-            sender.acknowledged.append(sender.seq)
+            sender.acknowledged.append(seq)
     finally:
         writer.close()
 
@@ -280,7 +291,7 @@ def _lost_to_kill(folder: Path) -> tuple[int, int]:
 
 async def _load_until_killed(port: int, senders: list[Sender], pid: int) -> None:
     load = asyncio.gather(
-        *(_send(port, senders[first::IN_FLIGHT], 1_000_000, first) for first in range(IN_FLIGHT)),
+        *(_send(port, _requests(senders[first::IN_FLIGHT], 1_000_000, first)) for first in range(IN_FLIGHT)),
         return_exceptions=True,
     )
     await asyncio.sleep(SECONDS_UNTIL_KILL)

@@ -17,7 +17,9 @@ Asked = tuple[str, Mapping[str, Any]]
 
 
 def ask_together(session: Session, *asked: Asked, commit: bool = False) -> list[Sequence[Any]]:
-    """The rows of each statement, as named tuples; none of one that gives none. With ``commit`` COMMIT goes along behind the last one.
+    """The rows of each statement, as named tuples; none of one that gives none.
+
+    With ``commit`` COMMIT goes along behind the last one.
 
     Raises:
         sqlalchemy.exc.DBAPIError: the first that failed; those after it were not run, and nothing is committed.

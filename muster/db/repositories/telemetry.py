@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec import Struct
 from sqlalchemy import Connection
 
 from muster.db.packed_arrays import PackedFloats, PackedInts, joined_texts, packed_ints
@@ -116,8 +117,7 @@ ON CONFLICT DO NOTHING
 """
 
 
-@dataclass(frozen=True, slots=True)
-class LockedNode:
+class LockedNode(Struct, frozen=True):
     """What a flush knows of a node while it holds its row: its newest report, its heartbeats' boots, its own GPUs."""
 
     node_id: str
@@ -182,8 +182,7 @@ def already_seen(connection: Connection, identities: Sequence[tuple[str, str, in
     return set(connection.exec_driver_sql(_SEEN, parameters).scalars())
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRow:
+class BlockRow(Struct, frozen=True):
     node_id: str
     boot_id: str
     seq: int
@@ -211,8 +210,7 @@ def add_blocks(connection: Connection, blocks: Sequence[BlockRow], now: datetime
     connection.exec_driver_sql(_ADD_BLOCKS, parameters)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRow:
+class NodeRow(Struct, frozen=True):
     """The newest report of a node in this group. ``readings``, ``past`` and ``memory``: JSON; ``null`` for none."""
 
     node_id: str

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from msgspec import Struct
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -40,8 +41,7 @@ class IntakeLimits:
     waiting_per_node: int = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(Struct, frozen=True):
     incoming: IncomingReport
     deliver: Deliver
 

