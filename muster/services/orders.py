@@ -46,6 +46,7 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         kill_grace_s=policy.contact.kill_grace_s,
         log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
         limits=PartLimits(**spec.limits.model_dump()),
+        job_number=job.number,
     )
 
 

@@ -28,11 +28,24 @@ class AttemptFolder:
         self.attempt_id = attempt_id
 
     def write_order(
-        self, order: Order, *, boot_id: str, node_id: str, python: str, lease_until_ms: int, port: int
+        self,
+        order: Order,
+        *,
+        boot_id: str,
+        node_id: str,
+        python: str,
+        lease_until_ms: int,
+        port: int,
+        user: dict[str, Any] | None = None,
     ) -> None:
-        """All that the supervisor needs; written before the ledger says CLAIMED, so a claimed attempt has its order."""
+        """All that the supervisor needs; written before the ledger says CLAIMED, so a claimed attempt has its order.
+
+        ``user``: as whom its programs run (``job_users``); None: as we do.
+        """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         sync_folder(self.path.parent)
+        own_checkpoints = self._checkpoints / order.job_id
+        is_named = "MUSTER_CHECKPOINT_DIR" in order.env
         document = {
             "schema": 1,
             "attempt_id": order.attempt_id,
@@ -50,7 +63,9 @@ class AttemptFolder:
             "command": order.argv or None,
             "python": order.python or python,
             "working_dir": order.working_dir or str(self.path),
-            "env": {"MUSTER_CHECKPOINT_DIR": str(self._checkpoints / order.job_id), **order.env},
+            "env": {"MUSTER_CHECKPOINT_DIR": str(own_checkpoints), **order.env},
+            "user": user or {},
+            "checkpoints": None if is_named else str(own_checkpoints),
             "rendezvous": {"host": order.rendezvous.host, "port": port},
             "wall_time_s": order.wall_time_s,
             "grace_s": order.grace_s,

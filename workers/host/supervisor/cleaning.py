@@ -50,8 +50,9 @@ def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, re
 
 
 def _all_processes(order: Order, group: Group, supervisor_pid: int | None) -> set[int]:
-    """By descent and mark, which a program may shed, and by group, which it may not; by the first alone without one."""
-    return (attempt_processes(order.marks, supervisor_pid) | group.processes()) - {supervisor_pid, os.getpid()}
+    """By descent and mark, which a program may shed, and by group and user, which it may not, where it has them."""
+    found = attempt_processes(order.marks, supervisor_pid) | group.processes() | order.user.processes()
+    return found - {supervisor_pid, os.getpid()}
 
 
 def prove_in_time(
@@ -84,6 +85,7 @@ def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | Non
     scratch = files.scratch_path(folder)
     for place in (scratch, folder / files.PIPES):
         shutil.rmtree(place, ignore_errors=True)
+    order.user.remove_shared_memory()
     left = _all_processes(order, group, supervisor_pid)
     is_group_gone = group.remove()
     ports = listening_ports(left) if left else set()
@@ -92,6 +94,7 @@ def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | Non
     proof = {
         "clean": not left and is_group_gone and not ports and not scratch.exists(),
         "processes_left": len(left),
+        "uid": order.user.uid,
         "cgroup": group.kind,
         "cgroup_empty": is_group_gone,
         "ports_left": sorted(ports),

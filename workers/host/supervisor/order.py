@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from workers.host.supervisor import files
+from workers.host.supervisor.job_user import JobUser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ class Order:
         self.fence_grace_ns = round(min(document["grace_s"], document.get("kill_grace_s", 0.0)) * files.NS_PER_S)
         self.log_limit_bytes = int(document["log_limit_bytes_per_stream"])
         self.limits = HostLimits(**document.get("limits", {}))  # an older launcher says nothing of them
+        self.user = JobUser.read(document.get("user", {}))
+        checkpoints = document.get("checkpoints")
+        self.checkpoints = None if checkpoints is None else Path(checkpoints)
+        """The job's folder in the host's own for them; None where the job names another, which is not ours to make."""
         self.lease_until_ns = int(document["lease"]["boottime_ns"])
         if self.is_torchrun and not self.script:
             raise ValueError("torchrun needs a script")
@@ -89,7 +94,9 @@ def read_order(folder: Path) -> Order:
     document = files.read_json(folder / files.ORDER)
     if document is None:
         raise OrderError(f"{files.ORDER} is missing or not a JSON object")
-    return Order(document)
+    order = Order(document)
+    order.user.is_taken = (folder / files.USER).exists()
+    return order
 
 
 def passed_on_environment() -> dict[str, str]:
@@ -112,6 +119,7 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
         "TORCH_FR_DUMP_TEMP_FILE": str(folder / files.FLIGHT / "rank_"),
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         **passed_on_environment(),
+        **order.user.environment(scratch),
         "MASTER_ADDR": order.rendezvous_host,
         "MASTER_PORT": str(order.rendezvous_port),
         **order.env,
