@@ -32,6 +32,7 @@ _NOT_SETTINGS: Final = frozenset(
         "JOB_ID",
         "FENCE",
         "NODE_ID",
+        "SECRETS_DIR",
     }
 )
 """MUSTER_ names that other parts read, or that the supervisor gives to programs."""
@@ -96,6 +97,7 @@ class Settings(StrictModel):
     simulated_boot_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     checkpoints_dir: Annotated[Path, Field(strict=False)] | None = None
     job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None
+    job_secrets_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None
     warm_start: Annotated[bool, Field(strict=False)] = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"

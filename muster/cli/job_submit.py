@@ -34,6 +34,7 @@ def submit(
     memory: Memory = None,
     pids: Pids = None,
     cpus: Cpus = None,
+    secret: Annotated[list[str] | None, typer.Option(help="A secret's name on the hosts; may be repeated.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch.")] = None,
     workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
@@ -59,6 +60,8 @@ def submit(
     }
     if limits := limits_of(memory, pids, cpus):  # a server that knows of none takes the other jobs
         spec["limits"] = limits
+    if secret:
+        spec["secrets"] = secret
     with open_client() as client:
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)

@@ -220,6 +220,7 @@ class JobSubmission(TypedDict):
     restart: NotRequired[Restart]
     checkpoint: NotRequired[CheckpointRule]
     limits: NotRequired[HostLimits]
+    secrets: NotRequired[list[str]]
     wall_time_s: NotRequired[float | None]
     stop_grace_s: NotRequired[float | None]
     on_node_loss: NotRequired[Literal["wait", "fenced"]]

@@ -143,6 +143,8 @@ class HostLimits(StrictModel):
 
 
 class JobSpec(StrictModel):
+    """``secrets``: names of files that the operator keeps on the hosts for this tenant; never values."""
+
     name: Name
     program: Program
     shape: Shape = Field(default_factory=Shape)
@@ -151,10 +153,18 @@ class JobSpec(StrictModel):
     restart: Restart = Field(default_factory=Restart)
     checkpoint: CheckpointRule = Field(default_factory=CheckpointRule)
     limits: HostLimits = Field(default_factory=HostLimits)
+    secrets: tuple[Name, ...] = Field(default=(), max_length=32, strict=False)
     wall_time_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     on_node_loss: NodeLossRule = Field(default=NodeLossRule.WAIT, strict=False)
     labels: dict[Name, Text] = Field(default_factory=dict, max_length=64)
+
+    @field_validator("secrets")
+    @classmethod
+    def _each_secret_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) < len(names):
+            raise ValueError("names a secret twice")
+        return names
 
     @field_validator("wall_time_s", "stop_grace_s", mode="before")
     @classmethod

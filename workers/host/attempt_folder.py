@@ -37,10 +37,12 @@ class AttemptFolder:
         lease_until_ms: int,
         port: int,
         user: dict[str, Any] | None = None,
+        secrets_dir: Path | None = None,
     ) -> None:
         """All that the supervisor needs; written before the ledger says CLAIMED, so a claimed attempt has its order.
 
-        ``user``: as whom its programs run (``job_users``); None: as we do.
+        ``user``: as whom its programs run (``job_users``); None: as we do. ``secrets_dir``: holds a
+        folder for each tenant.
         """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         sync_folder(self.path.parent)
@@ -65,6 +67,7 @@ class AttemptFolder:
             "working_dir": order.working_dir or str(self.path),
             "env": {"MUSTER_CHECKPOINT_DIR": str(own_checkpoints), **order.env},
             "user": user or {},
+            "secrets": {"names": order.secrets, "source": _secrets_of(secrets_dir, order.tenant)},
             "checkpoints": None if is_named else str(own_checkpoints),
             "rendezvous": {"host": order.rendezvous.host, "port": port},
             "wall_time_s": order.wall_time_s,
@@ -100,3 +103,8 @@ class AttemptFolder:
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
         write_durably(self.path / name, msgspec.json.encode(document))
+
+
+def _secrets_of(secrets_dir: Path | None, tenant: str | None) -> str | None:
+    """Where this host keeps the tenant's."""
+    return None if secrets_dir is None or tenant is None or "/" in tenant else str(secrets_dir / tenant)

@@ -51,7 +51,7 @@ class HostConfig:
 
     ``is_warm``: keep a torchrun ready that has imported torch, so that a program starts a second or more sooner.
     ``checkpoints_dir``: where jobs that name no folder keep their checkpoints; None: in the state folder.
-    ``job_users``: as whom the programs of jobs run.
+    ``secrets_dir``: a folder for each tenant, with its secrets. ``job_users``: as whom the programs of jobs run.
     """
 
     node_id: str
@@ -60,6 +60,7 @@ class HostConfig:
     boot_id: str
     is_warm: bool = False
     checkpoints_dir: Path | None = None
+    secrets_dir: Path | None = None
     job_users: JobUsers = field(default_factory=JobUsers)
 
 
@@ -212,6 +213,7 @@ class Launcher:
             python=self._config.python,
             lease_until_ms=sent_ms + lease_ms,
             port=answer.order.rendezvous.port or free_port(),
+            secrets_dir=self._config.secrets_dir,
             user=self._config.job_users.document(answer.order.job_number),
         )
         granted = host.ClaimGranted(command.attempt_id, JobId(answer.order.job_id), sent_ms, lease_ms)

@@ -58,6 +58,7 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         boot_id=settings.simulated_boot_id or current_boot_id(),
         is_warm=settings.warm_start,
         checkpoints_dir=None if settings.checkpoints_dir is None else settings.checkpoints_dir.absolute(),
+        secrets_dir=None if settings.job_secrets_dir is None else settings.job_secrets_dir.absolute(),
         job_users=users,
     )
     launcher = Launcher(config, beats, ledger_file, relay)

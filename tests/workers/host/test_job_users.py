@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
-from muster.db.models import AttemptHost, Event
-from muster.domain.states import JobState
+from muster.db.models import AttemptHost, Event, Tenant
+from muster.domain.states import Cause, JobState
 from muster.services import jobs
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import SettingsError, load_settings
@@ -119,3 +119,28 @@ def test_where_programs_run_as_we_do_the_job_says_so(host: HostCase) -> None:
         said = unit.session.scalars(select(Event).where(Event.kind == "attempt.host_exited")).one()
     assert said.payload["uid"] is None
     assert said.payload["uid_reason"].startswith("MUSTER_JOB_UIDS is not set on this host: programs run as ")
+
+
+def test_a_job_reads_its_own_tenants_secret_and_nothing_of_it_is_stored(host: HostCase) -> None:
+    with host.fleet.units.begin(host.fleet.tenant, jobs.READ) as unit:
+        [tenant] = unit.session.scalars(select(Tenant)).all()
+    for name, value in ((tenant.name, "the-value-of-ours"), ("another", "the-value-of-others")):
+        (host.secrets_dir / name).mkdir(parents=True)
+        (host.secrets_dir / name / "wandb").write_text(value)
+        (host.secrets_dir / name / "wandb").chmod(0o600)
+    read = "import os; value = open(os.environ['MUSTER_SECRETS_DIR'] + '/wandb').read(); print(value, value[4:9])"
+    job_id = host.submit(read, secrets=["wandb"])
+    assert host.run(job_id) is JobState.SUCCEEDED
+    host.turn_until(lambda: host.log(job_id) == b"[secret] value\n")
+    host.run_until_clean()
+    with host.fleet.units.begin(host.fleet.tenant, jobs.READ) as unit:
+        part = unit.session.scalars(select(AttemptHost)).one()
+    assert (part.clean_proof or {})["secrets_removed"] is True
+
+
+def test_a_secret_that_the_host_has_not_is_the_jobs_error_by_name(host: HostCase) -> None:
+    job_id = host.submit("print('ran')", secrets=["hf-token"])
+    assert host.run(job_id) is JobState.FAILED
+    attempt = host.fleet.attempts(job_id)[-1].attempt
+    assert attempt.cause is Cause.USER_ERROR
+    assert "the secret hf-token is not on this host" in str(attempt.proof)

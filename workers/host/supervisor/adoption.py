@@ -174,6 +174,7 @@ def _proof_of_nothing(*, is_clean: bool) -> dict[str, Any]:
         "cgroup_empty": is_clean,
         "ports_left": [],
         "scratch_removed": is_clean,
+        "secrets_removed": is_clean,
         "checked_at_ms": files.wall_ms(),
     }
 

@@ -94,6 +94,7 @@ def rank_outcomes(
     ``reaped``: pid → exit code or minus the signal; ``excerpt``: stream → what its end says.
     """
     outcomes: dict[str, Any] = {}
+    redactor = order.secrets.redactor()
     for rank in order.local_ranks:
         known = _known_end(order.user.read_json(folder / files.RANKS / f"{rank}.exit.json"))
         started = order.user.read_json(folder / files.RANKS / f"{rank}.json") or {}
@@ -104,7 +105,7 @@ def rank_outcomes(
             known = {"exit_code": exit_code, "signal": number, "ended_at_ms": files.wall_ms() if started else None}
         has_failed = known["exit_code"] != 0 and bool(started)
         words = (_reported_error(order.user, started) or excerpt(str(rank))) if has_failed else None
-        outcomes[str(rank)] = {**known, "error_excerpt": words}
+        outcomes[str(rank)] = {**known, "error_excerpt": redactor.words(words)}
     return outcomes
 
 

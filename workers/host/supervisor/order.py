@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from workers.host.supervisor import files
+from workers.host.supervisor.job_secrets import JobSecrets
 from workers.host.supervisor.job_user import JobUser
 
 TYPE_CHECKING = False
@@ -66,6 +67,7 @@ class Order:
         self.fence_grace_ns = round(min(document["grace_s"], document.get("kill_grace_s", 0.0)) * files.NS_PER_S)
         self.log_limit_bytes = int(document["log_limit_bytes_per_stream"])
         self.limits = HostLimits(**document.get("limits", {}))  # an older launcher says nothing of them
+        self.secrets = JobSecrets.read(document.get("secrets", {}))
         self.user = JobUser.read(document.get("user", {}))
         checkpoints = document.get("checkpoints")
         self.checkpoints = None if checkpoints is None else Path(checkpoints)

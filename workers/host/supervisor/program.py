@@ -11,6 +11,7 @@ from pathlib import Path
 
 from workers.host.supervisor import children, files
 from workers.host.supervisor.cleaning import reap_children
+from workers.host.supervisor.job_secrets import MissingSecretError
 from workers.host.supervisor.job_user import REACHES
 from workers.host.supervisor.log_streams import LogStream
 from workers.host.supervisor.order import program_environment
@@ -46,6 +47,7 @@ class Program:
         if standby is not None and not standby.fits(order):
             standby.discard()
             self._standby = None
+        self._redactor = order.secrets.redactor()
         self._kept_open: list[int] = []
         self._terminated: set[int] = set()
         self.streams: dict[str, LogStream] = {}
@@ -68,9 +70,9 @@ class Program:
         self._prepare_folders(scratch)
         if not order.working_dir.is_dir():
             raise MissingProgramError(f"the working directory {order.working_dir} does not exist")
-        self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.local_ranks)
+        self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.local_ranks, self._redactor)
         order.user.own(self.train_socket.path)
-        environment = program_environment(order, self._folder, scratch)
+        environment = {**program_environment(order, self._folder, scratch), **self._give_secrets()}
         if order.is_torchrun:
             self._start_torchrun(environment)
         else:
@@ -96,6 +98,12 @@ class Program:
                 f"the working directory {self._order.working_dir} is closed to the job's user {user.uid}"
             )
 
+    def _give_secrets(self) -> dict[str, str]:
+        try:
+            return self._order.secrets.give(self._folder, self._order.user)
+        except MissingSecretError as fault:
+            raise MissingProgramError(str(fault)) from fault
+
     def _start_command(self, environment: dict[str, str]) -> None:
         order = self._order
         rank = str(order.local_ranks[0])
@@ -109,7 +117,8 @@ class Program:
         finally:
             os.close(output)
         identity = {"pid": self.pid, "exec_at_unix_ns": time.time_ns(), "error_file": error_file}
-        files.write_json(self._folder / files.RANKS / f"{rank}.json", identity)
+        with order.user.acting():  # it is the program's folder, and the program runs by now
+            files.write_json(self._folder / files.RANKS / f"{rank}.json", identity)
 
     def _start_torchrun(self, environment: dict[str, str]) -> None:
         order = self._order
@@ -166,7 +175,9 @@ class Program:
     def _add_stream(self, name: str, reads: int) -> None:
         os.set_blocking(reads, False)
         widen_pipe(reads)
-        self.streams[name] = LogStream(self._folder / files.LOGS, name, reads, self._order.log_limit_bytes)
+        self.streams[name] = LogStream(
+            self._folder / files.LOGS, name, reads, self._order.log_limit_bytes, self._redactor
+        )
 
     def reap(self) -> None:
         self.reaped.update(reap_children())

@@ -167,6 +167,7 @@ def test_daemons_that_left_the_session_and_hold_a_port_are_gone_with_the_program
         "cgroup_empty": True,
         "ports_left": [],
         "scratch_removed": True,
+        "secrets_removed": True,
         "checked_at_ms": 0,
     }
 

@@ -294,6 +294,23 @@ def test_numbers_that_a_program_wrote_itself_are_signalled_only_if_they_are_its_
             stranger.kill()
 
 
+def test_what_we_write_beside_the_program_is_written_with_its_rights(open_folder: Path) -> None:
+    """The pid of a rank is written while the program runs already: it may have laid a link in our way."""
+    ours, ranks = open_folder / "ours", open_folder / "ranks"
+    ours.write_text("kept")
+    user = JobUser(UID, None)
+    user.make_folder(ranks)
+    (ranks / f".0.json.{os.getpid()}").symlink_to(ours)
+    with user.acting(), pytest.raises(PermissionError):
+        files.write_json(ranks / "0.json", {})
+    assert (ours.read_text(), os.geteuid(), os.getegid()) == ("kept", 0, 0)
+
+
+def test_an_attempt_whose_program_fails_says_how(attempt: Attempt) -> None:
+    start(attempt, "raise ValueError('said')")
+    assert "ValueError: said" in attempt.ended()["ranks"]["0"]["error_excerpt"]
+
+
 def test_an_order_for_no_user_of_a_jobs_own_is_refused(attempt: Attempt) -> None:
     for wrong in (0, -1, 1 << 31):
         with pytest.raises(ValueError, match="no user of a job's own"):
@@ -357,3 +374,21 @@ def test_ranks_of_a_warm_and_of_a_fresh_torchrun_run_as_the_user_alike(
     assert fresh["uid"] == [UID] * 3
     assert fresh["uids"] == [[str(UID)] * 4] * 2
     assert (fresh["new"], fresh["death"], fresh["looks"]) == (["1", "1"], signal.SIGKILL, True)
+
+
+def test_a_secret_is_its_users_alone(make_attempt: Callable[[], Attempt], open_folder: Path) -> None:
+    ours, other = make_attempt(), make_attempt()
+    (open_folder / "wandb").write_text("the-value-of-ours")
+    (open_folder / "wandb").chmod(0o600)
+    secrets = {"source": str(open_folder), "names": ["wandb"]}
+    opens = "import os\npath = os.environ['MUSTER_SECRETS_DIR'] + '/wandb'\nprint(len(open(path).read()), path)\n"
+    start(ours, opens + WAITS, secrets=secrets)
+    ours.wait_for_log("up")
+    length, path = ours.log().split()[:2]
+    assert (length, Path(path).stat().st_uid, stat.S_IMODE(Path(path).stat().st_mode)) == ("17", UID, 0o400)
+    assert stat.S_IMODE(Path(path).parent.stat().st_mode) == 0o700
+    start(other, f"open({path!r})", uid=UID + 1)
+    assert "PermissionError" in other.ended()["ranks"]["0"]["error_excerpt"]
+    ours.stop("cancel", 0)
+    ours.ended()
+    assert not Path(path).parent.exists()
