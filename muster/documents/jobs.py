@@ -207,6 +207,8 @@ class HostLimits(TypedDict):
     memory_bytes: NotRequired[int | None]
     pids: NotRequired[int | None]
     cpus: NotRequired[float | None]
+    io_read_bytes_per_s: NotRequired[int | None]
+    io_write_bytes_per_s: NotRequired[int | None]
 
 
 class JobSubmission(TypedDict):

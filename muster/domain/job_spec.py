@@ -130,11 +130,15 @@ class HostLimits(StrictModel):
     ``memory_bytes``: of host memory, without swap; what goes beyond is killed: the attempt ends as ``host_oom``.
     ``pids``: processes and threads at once; the program's next fork then fails.
     ``cpus``: of the host's CPU time, 2.5 being two and a half of them; what goes beyond is slowed down.
+    ``io_read_bytes_per_s``, ``io_write_bytes_per_s``: of each of the host's own disks; what goes beyond is slowed down.
+    A network file system is none of them.
     """
 
     memory_bytes: Annotated[int, Field(ge=1 << 24, le=1 << 50)] | None = None
     pids: Annotated[int, Field(ge=1, le=1 << 22)] | None = None
     cpus: Annotated[float, Field(ge=0.01, le=8_192)] | None = None
+    io_read_bytes_per_s: Annotated[int, Field(ge=1 << 16, le=1 << 50)] | None = None
+    io_write_bytes_per_s: Annotated[int, Field(ge=1 << 16, le=1 << 50)] | None = None
 
     @field_validator("cpus", mode="before")
     @classmethod

@@ -84,6 +84,8 @@ class PartLimits(WireAnswer, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     pids: int | None = None
     cpus: float | None = None
+    io_read_bytes_per_s: int | None = None
+    io_write_bytes_per_s: int | None = None
 
 
 class Order(WireAnswer, frozen=True, kw_only=True):

@@ -22,14 +22,29 @@ class OrderError(Exception):
 
 
 class HostLimits:
-    """What the part may use of its host; None is without limit. ``cpus`` counts whole ones and parts of one."""
+    """What the part may use of its host; None is without limit. ``cpus`` counts whole ones and parts of one, ``io_…``
+    bytes a second of each disk.
+    """
 
-    __slots__ = ("cpus", "memory_bytes", "pids")
+    __slots__ = ("cpus", "io_read_bytes_per_s", "io_write_bytes_per_s", "memory_bytes", "pids")
 
-    def __init__(self, memory_bytes: int | None = None, pids: int | None = None, cpus: float | None = None) -> None:
+    def __init__(
+        self,
+        memory_bytes: int | None = None,
+        pids: int | None = None,
+        cpus: float | None = None,
+        io_read_bytes_per_s: int | None = None,
+        io_write_bytes_per_s: int | None = None,
+    ) -> None:
         self.memory_bytes = None if memory_bytes is None else int(memory_bytes)
         self.pids = None if pids is None else int(pids)
         self.cpus = None if cpus is None else float(cpus)
+        self.io_read_bytes_per_s = None if io_read_bytes_per_s is None else int(io_read_bytes_per_s)
+        self.io_write_bytes_per_s = None if io_write_bytes_per_s is None else int(io_write_bytes_per_s)
+
+    @property
+    def has_io(self) -> bool:
+        return self.io_read_bytes_per_s is not None or self.io_write_bytes_per_s is not None
 
 
 class Order:
