@@ -11,12 +11,15 @@ from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 
 from muster.domain.strict import StrictModel
 
 PREFIX: Final = "MUSTER_"
 SECRET_KEY_BYTES: Final = 32
+LEAST_JOB_UID: Final = 65_536
+"""Below it are the numbers of systems, of people, and of nobody."""
+MOST_JOB_UID: Final = 2_147_483_646
 _NOT_SETTINGS: Final = frozenset(
     {
         "SETTINGS",
@@ -29,6 +32,7 @@ _NOT_SETTINGS: Final = frozenset(
         "JOB_ID",
         "FENCE",
         "NODE_ID",
+        "SECRETS_DIR",
     }
 )
 """MUSTER_ names that other parts read, or that the supervisor gives to programs."""
@@ -67,6 +71,15 @@ def _broker_url(text: str) -> str:
     return text
 
 
+def _uid_range(value: object) -> tuple[int, int]:
+    first, _, last = str(value).partition("-")
+    if not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
+        raise ValueError("must be FIRST-LAST, two user numbers, such as 1879048192-2147352575")
+    if not LEAST_JOB_UID <= int(first) <= int(last) <= MOST_JOB_UID:
+        raise ValueError(f"must go up, from {LEAST_JOB_UID} on and to {MOST_JOB_UID} at most")
+    return int(first), int(last)
+
+
 class Settings(StrictModel):
     database_url: Annotated[str, AfterValidator(_database_url)] | None = None
     broker_url: Annotated[str, AfterValidator(_broker_url)] | None = None
@@ -83,6 +96,8 @@ class Settings(StrictModel):
     state_dir: Annotated[Path, Field(strict=False)] = Path(".muster")
     simulated_boot_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     checkpoints_dir: Annotated[Path, Field(strict=False)] | None = None
+    job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None
+    job_secrets_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None
     warm_start: Annotated[bool, Field(strict=False)] = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -24,6 +24,7 @@ from muster.wire.host import (
 )
 from muster.wire.training import TrainAnswer, TrainBatch
 from tests.fleet_factory import Fleet
+from workers.host.job_users import JobUsers
 from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
@@ -66,8 +67,10 @@ class DirectClient:
 class HostCase:
     """One host on one folder; ``restart`` drops its launcher and starts the next."""
 
-    def __init__(self, fleet: Fleet, state_dir: Path) -> None:
+    def __init__(self, fleet: Fleet, state_dir: Path, job_users: JobUsers | None = None) -> None:
         self.fleet = fleet
+        self.job_users = job_users or JobUsers()
+        self.secrets_dir = state_dir.parent / "secrets"
         self.client = DirectClient(fleet)
         self.state_dir = state_dir
         self.boot_id = "boot-1"
@@ -79,7 +82,14 @@ class HostCase:
         self.close()
         self._file = LedgerFile(self.state_dir)
         self.relay = LogRelay(self.state_dir, self.client)  # type: ignore[arg-type]  # the same calls, without HTTP
-        config = HostConfig(self.fleet.node_id, self.state_dir, sys.executable, self.boot_id)
+        config = HostConfig(
+            self.fleet.node_id,
+            self.state_dir,
+            sys.executable,
+            self.boot_id,
+            secrets_dir=self.secrets_dir,
+            job_users=self.job_users,
+        )
         self.launcher = Launcher(config, self.client, self._file, self.relay)  # type: ignore[arg-type]  # as above
         self.launcher.adopt()
         return self.launcher

@@ -20,6 +20,9 @@ Memory = Annotated[str | None, typer.Option(help="Of each host, at most: such as
 Pids = Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")]
 Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
 
+DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a second, at most: such as 500MiB.")]
+DiskWrites = Annotated[str | None, typer.Option(help="To each disk of a host, a second, at most: such as 500MiB.")]
+
 
 def submit(
     program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
@@ -34,6 +37,9 @@ def submit(
     memory: Memory = None,
     pids: Pids = None,
     cpus: Cpus = None,
+    disk_reads: DiskReads = None,
+    disk_writes: DiskWrites = None,
+    secret: Annotated[list[str] | None, typer.Option(help="A secret's name on the hosts; may be repeated.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch.")] = None,
     workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
@@ -57,8 +63,12 @@ def submit(
         "wall_time_s": seconds_of(wall_time),
         "stop_grace_s": seconds_of(grace),
     }
-    if limits := limits_of(memory, pids, cpus):  # a server that knows of none takes the other jobs
+    if limits := limits_of(
+        memory, pids, cpus, disk_reads, disk_writes
+    ):  # a server that knows of none takes the other jobs
         spec["limits"] = limits
+    if secret:
+        spec["secrets"] = secret
     with open_client() as client:
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)
@@ -70,9 +80,17 @@ def submit(
     return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
 
 
-def limits_of(memory: str | None, pids: int | None, cpus: float | None) -> dict[str, Any]:
+def limits_of(
+    memory: str | None, pids: int | None, cpus: float | None, disk_reads: str | None, disk_writes: str | None
+) -> dict[str, Any]:
     """Those that are said."""
-    said = {"memory_bytes": bytes_of(memory), "pids": pids, "cpus": cpus}
+    said = {
+        "memory_bytes": bytes_of(memory),
+        "pids": pids,
+        "cpus": cpus,
+        "io_read_bytes_per_s": bytes_of(disk_reads),
+        "io_write_bytes_per_s": bytes_of(disk_writes),
+    }
     return {name: limit for name, limit in said.items() if limit is not None}
 
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from muster.cli.durations import seconds_of
 from muster.cli.exits import CommandError, Exit, close_quietly
-from muster.cli.job_submit import Cpus, Memory, Pids, limits_of, name_of, program_of
+from muster.cli.job_submit import Cpus, DiskReads, DiskWrites, Memory, Pids, limits_of, name_of, program_of
 from muster.cli.output import AsJson, json_of, say
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def run(
     memory: Memory = None,
     pids: Pids = None,
     cpus: Cpus = None,
+    disk_reads: DiskReads = None,
+    disk_writes: DiskWrites = None,
     env: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE; may be repeated. It sees little else of this shell's.")
     ] = None,
@@ -72,7 +74,7 @@ def run(
             "restart": {"max_restarts": max_restarts},
             "wall_time_s": seconds_of(wall_time),
             "stop_grace_s": seconds_of(grace),
-            "limits": limits_of(memory, pids, cpus),
+            "limits": limits_of(memory, pids, cpus, disk_reads, disk_writes),
         }
     )
     plan = plan_of(spec, uuids, seconds_of(pause))

@@ -207,6 +207,8 @@ class HostLimits(TypedDict):
     memory_bytes: NotRequired[int | None]
     pids: NotRequired[int | None]
     cpus: NotRequired[float | None]
+    io_read_bytes_per_s: NotRequired[int | None]
+    io_write_bytes_per_s: NotRequired[int | None]
 
 
 class JobSubmission(TypedDict):
@@ -220,6 +222,7 @@ class JobSubmission(TypedDict):
     restart: NotRequired[Restart]
     checkpoint: NotRequired[CheckpointRule]
     limits: NotRequired[HostLimits]
+    secrets: NotRequired[list[str]]
     wall_time_s: NotRequired[float | None]
     stop_grace_s: NotRequired[float | None]
     on_node_loss: NotRequired[Literal["wait", "fenced"]]

@@ -130,11 +130,15 @@ class HostLimits(StrictModel):
     ``memory_bytes``: of host memory, without swap; what goes beyond is killed: the attempt ends as ``host_oom``.
     ``pids``: processes and threads at once; the program's next fork then fails.
     ``cpus``: of the host's CPU time, 2.5 being two and a half of them; what goes beyond is slowed down.
+    ``io_read_bytes_per_s``, ``io_write_bytes_per_s``: of each of the host's own disks; what goes beyond is slowed down.
+    A network file system is none of them.
     """
 
     memory_bytes: Annotated[int, Field(ge=1 << 24, le=1 << 50)] | None = None
     pids: Annotated[int, Field(ge=1, le=1 << 22)] | None = None
     cpus: Annotated[float, Field(ge=0.01, le=8_192)] | None = None
+    io_read_bytes_per_s: Annotated[int, Field(ge=1 << 16, le=1 << 50)] | None = None
+    io_write_bytes_per_s: Annotated[int, Field(ge=1 << 16, le=1 << 50)] | None = None
 
     @field_validator("cpus", mode="before")
     @classmethod
@@ -143,6 +147,8 @@ class HostLimits(StrictModel):
 
 
 class JobSpec(StrictModel):
+    """``secrets``: names of files that the operator keeps on the hosts for this tenant; never values."""
+
     name: Name
     program: Program
     shape: Shape = Field(default_factory=Shape)
@@ -151,10 +157,18 @@ class JobSpec(StrictModel):
     restart: Restart = Field(default_factory=Restart)
     checkpoint: CheckpointRule = Field(default_factory=CheckpointRule)
     limits: HostLimits = Field(default_factory=HostLimits)
+    secrets: tuple[Name, ...] = Field(default=(), max_length=32, strict=False)
     wall_time_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     on_node_loss: NodeLossRule = Field(default=NodeLossRule.WAIT, strict=False)
     labels: dict[Name, Text] = Field(default_factory=dict, max_length=64)
+
+    @field_validator("secrets")
+    @classmethod
+    def _each_secret_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) < len(names):
+            raise ValueError("names a secret twice")
+        return names
 
     @field_validator("wall_time_s", "stop_grace_s", mode="before")
     @classmethod

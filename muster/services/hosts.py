@@ -208,6 +208,10 @@ def _own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> Lo
     return loaded if loaded.host(node_id) is not None else None
 
 
+_HOW_IT_RAN: Final = ("uid", "uid_reason", "cgroup", "cgroup_reason")
+"""Of an exit record: as whom, in which group of the kernel's, and why in none."""
+
+
 def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
     """Take a host's facts in order; each has effect at most once (I14). Facts about an ended attempt still free GPUs.
 
@@ -246,7 +250,8 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     step_attempt(unit, loaded, event, policy)
     if part.state is before:
         return 0
-    payload = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
+    payload: dict[str, Any] = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
+    payload |= {name: item.record.get(name) for name in _HOW_IT_RAN if item.kind == "exited" and name in item.record}
     kind = f"attempt.host_{part.state.lower()}"
     unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
     return 1

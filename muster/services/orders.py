@@ -4,7 +4,7 @@ import json
 
 from sqlalchemy import select
 
-from muster.db.models import Allocation, AllocationGpu, Job
+from muster.db.models import Allocation, AllocationGpu, Job, Tenant
 from muster.domain.ids import NodeId
 from muster.domain.job_spec import JobSpec
 from muster.domain.lifecycle.model import Timers
@@ -46,6 +46,9 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         kill_grace_s=policy.contact.kill_grace_s,
         log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
         limits=PartLimits(**spec.limits.model_dump()),
+        tenant=unit.session.get_one(Tenant, job.tenant_id).name,
+        secrets=spec.secrets,
+        job_number=job.number,
     )
 
 

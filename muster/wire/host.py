@@ -84,6 +84,8 @@ class PartLimits(WireAnswer, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     pids: int | None = None
     cpus: float | None = None
+    io_read_bytes_per_s: int | None = None
+    io_write_bytes_per_s: int | None = None
 
 
 class Order(WireAnswer, frozen=True, kw_only=True):
@@ -111,6 +113,12 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     log_limit_bytes_per_stream: int
     limits: PartLimits = field(default_factory=PartLimits)
     """Not in the orders of an older server."""
+    tenant: str | None = None
+    """Its name, by which a host keeps its secrets. None from an older server."""
+    secrets: tuple[str, ...] = ()
+    """Names, never values."""
+    job_number: int | None = None
+    """Of this job alone, from 1 on: a host chooses the user of its programs by it. None from an older server."""
 
 
 class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):

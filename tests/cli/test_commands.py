@@ -123,11 +123,16 @@ def test_a_submission_says_what_the_words_meant(muster: Command) -> None:
 
 def test_limits_are_sent_in_bytes_and_only_where_one_is_given(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(201, JOB)) as server:
-        words = ("--memory", "1.5GiB", "--pids", "4096", "--cpus", "2.5")
+        words = ("--memory", "1.5GiB", "--pids", "4096", "--cpus", "2.5", "--disk-reads", "500MiB")
         assert muster.run("job", "submit", *words, "--", "train.py", url=server.url).returncode == 0
         assert muster.run("job", "submit", "--", "train.py", url=server.url).returncode == 0
         limited, free = (json.loads(asked.body) for asked in server.asked)
-    assert limited["limits"] == {"memory_bytes": 1_610_612_736, "pids": 4096, "cpus": 2.5}
+    assert limited["limits"] == {
+        "memory_bytes": 1_610_612_736,
+        "pids": 4096,
+        "cpus": 2.5,
+        "io_read_bytes_per_s": 524_288_000,
+    }
     assert "limits" not in free
 
 
@@ -145,7 +150,14 @@ def test_a_release_is_asked_with_its_reason(muster: Command) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("--wall-time", "soon"), ("--env", "novalue"), ("--nodes", "0"), ("--memory", "64"), ("--cpus", "0")],
+    [
+        ("--wall-time", "soon"),
+        ("--env", "novalue"),
+        ("--nodes", "0"),
+        ("--memory", "64"),
+        ("--cpus", "0"),
+        ("--disk-writes", "1/s"),
+    ],
 )
 def test_words_that_mean_nothing_are_a_usage_fault(muster: Command, words: tuple[str, str]) -> None:
     answer = muster.run("job", "submit", *words, "--", "x.py", url="http://127.0.0.1:9")

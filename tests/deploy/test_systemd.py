@@ -105,3 +105,15 @@ def test_gpus_are_reached_by_hosts_units_alone() -> None:
         has_gpus = "char-nvidia rw" in unit.settings.get("DeviceAllow", [])
         assert has_gpus == (path.stem in {"muster-agent", "muster-worker-host"})
         assert unit.last("DevicePolicy" if has_gpus else "PrivateDevices") == ("closed" if has_gpus else "yes")
+
+
+def test_a_worker_that_gives_jobs_users_keeps_no_more_of_root_than_that_takes() -> None:
+    folder = ROOT / "deploy/systemd"
+    unit = unit_of(folder / "muster-worker-host.service")
+    unit.read(folder / "muster-worker-host.service.d/job-users.conf")
+    assert (unit.last("User"), unit.last("NoNewPrivileges"), unit.last("ProtectSystem")) == ("root", "yes", "strict")
+    (powers,) = unit.settings["CapabilityBoundingSet"]
+    wanted = "SETUID SETGID KILL CHOWN FOWNER DAC_OVERRIDE SYS_PTRACE SYS_RESOURCE"
+    assert powers.split() == [f"CAP_{name}" for name in wanted.split()]
+    assert not unit.settings.get("StateDirectory")
+    assert unit_of(folder / "muster-agent.service").last("StateDirectoryMode") == "0711"

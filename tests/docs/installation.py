@@ -80,8 +80,9 @@ class Installation:
     def _checkout(self) -> None:
         """What a reader has before them, with this machine's places in the unit files."""
         shutil.copytree(ROOT / "examples", self.root / "checkout/examples")
-        for source in (ROOT / "deploy/systemd").iterdir():
-            target = self.root / "checkout/deploy/systemd" / source.name
+        folder = ROOT / "deploy/systemd"
+        for source in (path for path in folder.rglob("*") if path.is_file()):
+            target = self.root / "checkout/deploy/systemd" / source.relative_to(folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(put_in(source.read_text(encoding="utf-8"), self.places), encoding="utf-8")
 

@@ -55,6 +55,8 @@ def test_whole_cpus_need_no_point() -> None:
         {"cpus": float("nan")},
         {"cpus": float("inf")},
         {"cores": 4},
+        {"io_read_bytes_per_s": 1024},
+        {"io_write_bytes_per_s": "1MiB"},
     ],
 )
 def test_anything_else_is_refused(limits: object) -> None:
@@ -67,5 +69,12 @@ def test_the_order_of_a_server_that_knows_of_no_limits_is_without() -> None:
 
 
 def test_limits_cross_the_wire() -> None:
-    limits = PartLimits(memory_bytes=1 << 30, pids=64, cpus=2.5)
+    limits = PartLimits(memory_bytes=1 << 30, pids=64, cpus=2.5, io_read_bytes_per_s=1 << 20, io_write_bytes_per_s=7)
     assert msgspec.convert({**ORDER, "limits": msgspec.to_builtins(limits)}, Order).limits == limits
+
+
+def test_secrets_are_names_each_once_and_no_paths() -> None:
+    assert JobSpec.model_validate({**DOCUMENT, "secrets": ["wandb", "hf-token"]}).secrets == ("wandb", "hf-token")
+    for wrong in (["wandb", "wandb"], ["../wandb"], ["a/b"], [""], [".hidden"], "wandb", [f"s{n}" for n in range(33)]):
+        with pytest.raises(ValidationError):
+            JobSpec.model_validate({**DOCUMENT, "secrets": wrong})

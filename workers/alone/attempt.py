@@ -57,6 +57,7 @@ class LocalAttempt:
             python=self.plan.python,
             lease_until_ms=self._lease_until_ms,
             port=free_port(),
+            user={"uid": None, "reason": "`muster run` runs programs as who calls it"},
         )
         supervisor.spawn_supervisor(self.path)
 

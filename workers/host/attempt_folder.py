@@ -28,11 +28,26 @@ class AttemptFolder:
         self.attempt_id = attempt_id
 
     def write_order(
-        self, order: Order, *, boot_id: str, node_id: str, python: str, lease_until_ms: int, port: int
+        self,
+        order: Order,
+        *,
+        boot_id: str,
+        node_id: str,
+        python: str,
+        lease_until_ms: int,
+        port: int,
+        user: dict[str, Any] | None = None,
+        secrets_dir: Path | None = None,
     ) -> None:
-        """All that the supervisor needs; written before the ledger says CLAIMED, so a claimed attempt has its order."""
+        """All that the supervisor needs; written before the ledger says CLAIMED, so a claimed attempt has its order.
+
+        ``user``: as whom its programs run (``job_users``); None: as we do. ``secrets_dir``: holds a
+        folder for each tenant.
+        """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         sync_folder(self.path.parent)
+        own_checkpoints = self._checkpoints / order.job_id
+        is_named = "MUSTER_CHECKPOINT_DIR" in order.env
         document = {
             "schema": 1,
             "attempt_id": order.attempt_id,
@@ -50,7 +65,10 @@ class AttemptFolder:
             "command": order.argv or None,
             "python": order.python or python,
             "working_dir": order.working_dir or str(self.path),
-            "env": {"MUSTER_CHECKPOINT_DIR": str(self._checkpoints / order.job_id), **order.env},
+            "env": {"MUSTER_CHECKPOINT_DIR": str(own_checkpoints), **order.env},
+            "user": user or {},
+            "secrets": {"names": order.secrets, "source": _secrets_of(secrets_dir, order.tenant)},
+            "checkpoints": None if is_named else str(own_checkpoints),
             "rendezvous": {"host": order.rendezvous.host, "port": port},
             "wall_time_s": order.wall_time_s,
             "grace_s": order.grace_s,
@@ -85,3 +103,8 @@ class AttemptFolder:
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
         write_durably(self.path / name, msgspec.json.encode(document))
+
+
+def _secrets_of(secrets_dir: Path | None, tenant: str | None) -> str | None:
+    """Where this host keeps the tenant's."""
+    return None if secrets_dir is None or tenant is None or "/" in tenant else str(secrets_dir / tenant)

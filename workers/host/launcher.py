@@ -6,7 +6,7 @@ and each command may be carried out again. Killed at any point, the next launche
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,6 +23,7 @@ from muster.wire.host import PROTOCOL_VERSION, ClaimRequest, HeartbeatRequest, H
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, boottime_ms
 from workers.host.doorbell import Doorbell
+from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
 from workers.host.starting import Starter
@@ -50,6 +51,7 @@ class HostConfig:
 
     ``is_warm``: keep a torchrun ready that has imported torch, so that a program starts a second or more sooner.
     ``checkpoints_dir``: where jobs that name no folder keep their checkpoints; None: in the state folder.
+    ``secrets_dir``: a folder for each tenant, with its secrets. ``job_users``: as whom the programs of jobs run.
     """
 
     node_id: str
@@ -58,6 +60,8 @@ class HostConfig:
     boot_id: str
     is_warm: bool = False
     checkpoints_dir: Path | None = None
+    secrets_dir: Path | None = None
+    job_users: JobUsers = field(default_factory=JobUsers)
 
 
 @dataclass(slots=True)
@@ -209,6 +213,8 @@ class Launcher:
             python=self._config.python,
             lease_until_ms=sent_ms + lease_ms,
             port=answer.order.rendezvous.port or free_port(),
+            secrets_dir=self._config.secrets_dir,
+            user=self._config.job_users.document(answer.order.job_number),
         )
         granted = host.ClaimGranted(command.attempt_id, JobId(answer.order.job_id), sent_ms, lease_ms)
         self._apply(granted)

@@ -15,6 +15,7 @@ from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings, SettingsError
 from workers.host.doorbell import Doorbell
 from workers.host.identity import HostIdentity, host_identity
+from workers.host.job_users import JobUsers, job_users, open_ways
 from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LedgerFile, current_boot_id
 from workers.host.log_relay import LogRelay
@@ -30,20 +31,23 @@ def run(settings: Settings, node_id: str | None = None) -> None:
     Without ``node_id`` it waits for this host's agent to enrol, and speaks as that node with the agent's token.
 
     Raises:
-        SettingsError: the address of the control plane is missing, or a key that was named.
+        SettingsError: the address of the control plane is missing, or a key that was named; or programs cannot run
+            as the users that are set for them.
         LauncherIsRunningError: another launcher works in the same state folder.
     """
     settings.require("api_url")
+    users = job_users(settings)
     stop = stop_on_signals()
     identity = host_identity(settings, node_id, stop)
     if identity is not None:
-        _launch(settings, identity, stop)
+        _launch(settings, identity, users, stop)
 
 
-def _launch(settings: Settings, identity: HostIdentity, stop: threading.Event) -> None:
+def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: threading.Event) -> None:
     node_id = identity.node_id
     state_dir = settings.state_dir.absolute()
     ledger_file = LedgerFile(state_dir)
+    open_ways(state_dir, users)
     # Two connections: logs must never delay a heartbeat.
     beats, logs = (_client(settings, identity.key_file) for _ in range(2))
     relay = LogRelay(state_dir, logs)
@@ -54,6 +58,8 @@ def _launch(settings: Settings, identity: HostIdentity, stop: threading.Event) -
         boot_id=settings.simulated_boot_id or current_boot_id(),
         is_warm=settings.warm_start,
         checkpoints_dir=None if settings.checkpoints_dir is None else settings.checkpoints_dir.absolute(),
+        secrets_dir=None if settings.job_secrets_dir is None else settings.job_secrets_dir.absolute(),
+        job_users=users,
     )
     launcher = Launcher(config, beats, ledger_file, relay)
     doorbell = Doorbell(state_dir / "bell.sock")

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from muster.db.base import Base, EnumText, one_of
@@ -39,6 +39,8 @@ class Job(Base):
     launch_failures: Mapped[int] = mapped_column(default=0)
     next_try_at: Mapped[datetime | None] = mapped_column(default=None)
     cancel_requested_at: Mapped[datetime | None] = mapped_column(default=None)
+    number: Mapped[int] = mapped_column(BigInteger, Identity(always=True), unique=True, init=False)
+    """Given by the database, to each job another one."""
     version: Mapped[int] = mapped_column(default=1, init=False)
     __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # SQLAlchemy reads this plain class attribute
 

@@ -123,7 +123,7 @@ def reap_vanished(attempt_dir: Path) -> dict[str, Any]:
                 excerpt=lambda stream: exit_record.file_excerpt(attempt_dir, stream),
             ),
             "killed_descendants": killed,
-            **exit_record.group_facts(order, group),
+            **exit_record.host_facts(order, group),
             "supervisor_vanished": True,
         }
         files.write_json(attempt_dir / files.EXIT, record)
@@ -169,10 +169,12 @@ def _proof_of_nothing(*, is_clean: bool) -> dict[str, Any]:
     return {
         "clean": is_clean,
         "processes_left": 0,
+        "uid": None,
         "cgroup": NONE,
         "cgroup_empty": is_clean,
         "ports_left": [],
         "scratch_removed": is_clean,
+        "secrets_removed": is_clean,
         "checked_at_ms": files.wall_ms(),
     }
 

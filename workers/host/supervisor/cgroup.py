@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from workers.host.supervisor.block_devices import block_devices
 from workers.host.supervisor.cgroup_place import NONE, V1, V2, find_place
 from workers.host.supervisor.kernel import counter
 
@@ -104,7 +105,7 @@ def make_group(place: Place, name: str, limits: HostLimits) -> Group:
     reasons = [] if place.reason is None else [place.reason]
     for controller, parent in place.folders.items():
         # A CPU group of version 1 weighs as much as one process outside, however many threads are in it.
-        if controller == "cpu" and limits.cpus is None:
+        if (controller == "cpu" and limits.cpus is None) or (controller == "blkio" and not limits.has_io):
             continue
         if place.kind == V2:
             _enable(parent, limits)
@@ -136,10 +137,12 @@ def find_group(identity: dict[str, Any] | None, name: str) -> Group:
 
 def _limit(group: Group, limits: HostLimits) -> None:
     wanted = _v2_settings(limits) if group.kind == V2 else _v1_settings(limits)
+    if limits.has_io and not block_devices():
+        group.note("the limit of input and output is not in force: the kernel tells of no disk")
     if group.kind == NONE and wanted:
         group.note("no limit is in force")
         return
-    for (controller, file), value in wanted.items():
+    for controller, file, value in wanted:
         folder = group.folders.get(controller if group.kind == V1 else "")
         if folder is None:
             group.note(f"the limit {file}={value} is not in force: there is no group for {controller}")
@@ -151,30 +154,40 @@ def _limit(group: Group, limits: HostLimits) -> None:
                 group.note(f"the limit {file}={value} is not in force: {fault.strerror}")
 
 
-def _v1_settings(limits: HostLimits) -> dict[tuple[str, str], str]:
-    settings: dict[tuple[str, str], str] = {}
+def _v1_settings(limits: HostLimits) -> list[tuple[str, str, str]]:
+    """Controller, file and value of each."""
+    settings: list[tuple[str, str, str]] = []
     if limits.memory_bytes is not None:  # the first caps memory, the second memory and swap: so there is no swap
-        settings["memory", "memory.limit_in_bytes"] = str(limits.memory_bytes)
-        settings["memory", "memory.memsw.limit_in_bytes"] = str(limits.memory_bytes)
+        settings.append(("memory", "memory.limit_in_bytes", str(limits.memory_bytes)))
+        settings.append(("memory", "memory.memsw.limit_in_bytes", str(limits.memory_bytes)))
     if limits.pids is not None:
-        settings["pids", "pids.max"] = str(limits.pids)
+        settings.append(("pids", "pids.max", str(limits.pids)))
     if limits.cpus is not None:
-        settings["cpu", "cpu.cfs_period_us"] = str(_PERIOD_US)
-        settings["cpu", "cpu.cfs_quota_us"] = str(_quota_us(limits.cpus))
-        settings["cpu", "cpu.shares"] = str(min(262_144, max(2, round(1_024 * limits.cpus))))
+        settings.append(("cpu", "cpu.cfs_period_us", str(_PERIOD_US)))
+        settings.append(("cpu", "cpu.cfs_quota_us", str(_quota_us(limits.cpus))))
+        settings.append(("cpu", "cpu.shares", str(min(262_144, max(2, round(1_024 * limits.cpus))))))
+    for way, limit in (("read", limits.io_read_bytes_per_s), ("write", limits.io_write_bytes_per_s)):
+        if limit is not None:
+            file = f"blkio.throttle.{way}_bps_device"
+            settings.extend(("blkio", file, f"{device} {limit}") for device in block_devices())
     return settings
 
 
-def _v2_settings(limits: HostLimits) -> dict[tuple[str, str], str]:
-    settings: dict[tuple[str, str], str] = {}
+def _v2_settings(limits: HostLimits) -> list[tuple[str, str, str]]:
+    """The same of version 2, whose controllers share one folder."""
+    settings: list[tuple[str, str, str]] = []
     if limits.memory_bytes is not None:
-        settings["memory", "memory.max"] = str(limits.memory_bytes)
-        settings["memory", "memory.swap.max"] = "0"
+        settings.append(("memory", "memory.max", str(limits.memory_bytes)))
+        settings.append(("memory", "memory.swap.max", "0"))
     if limits.pids is not None:
-        settings["pids", "pids.max"] = str(limits.pids)
+        settings.append(("pids", "pids.max", str(limits.pids)))
     if limits.cpus is not None:
-        settings["cpu", "cpu.max"] = f"{_quota_us(limits.cpus)} {_PERIOD_US}"
-        settings["cpu", "cpu.weight"] = str(min(10_000, max(1, round(100 * limits.cpus))))
+        settings.append(("cpu", "cpu.max", f"{_quota_us(limits.cpus)} {_PERIOD_US}"))
+        settings.append(("cpu", "cpu.weight", str(min(10_000, max(1, round(100 * limits.cpus))))))
+    ways = (("rbps", limits.io_read_bytes_per_s), ("wbps", limits.io_write_bytes_per_s))
+    said = " ".join(f"{way}={limit}" for way, limit in ways if limit is not None)
+    if said:
+        settings.extend(("io", "io.max", f"{device} {said}") for device in block_devices())
     return settings
 
 
@@ -184,7 +197,7 @@ def _quota_us(cpus: float) -> int:
 
 def _enable(parent: Path, limits: HostLimits) -> None:
     """Version 2 divides what is asked for by its parent. Refused where that holds processes; the limits then say so."""
-    for controller in (*_ENABLED, *(() if limits.cpus is None else ("cpu",))):
+    for controller in (*_ENABLED, *(() if limits.cpus is None else ("cpu",)), *(("io",) if limits.has_io else ())):
         _try_write(parent / "cgroup.subtree_control", f"+{controller}")
 
 

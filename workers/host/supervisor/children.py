@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import NoReturn
 
+    from workers.host.supervisor.job_user import JobUser
+
 NOT_STARTED = 127
 _USUAL_UMASK = 0o022
 _TORCHRUN = "import gc; gc.disable(); from torch.distributed.run import main; gc.enable(); main()"
@@ -29,10 +31,11 @@ def start(
     working_dir: str,
     output: int,
     place: Callable[[int], None] | None = None,
+    user: JobUser | None = None,
 ) -> int:
     """The pid of the running program, whose output goes to ``output``. It dies with this process.
 
-    ``place``: told the pid before it becomes the program, which waits for that.
+    ``place``: told the pid before it becomes the program, which waits for that. ``user``: as whom it runs.
 
     Raises:
         StartError: there is no such program or folder, or it may not be run.
@@ -48,6 +51,8 @@ def start(
         prefer_to_kill(0)
         os.close(opens_gate)
         os.read(gate, 1)  # its end: nobody holds the other side any more
+        if user is not None:
+            _change_user(user, own_pid, says)
         become(program, environment, working_dir, output=output, on_failure=lambda fault: _report(says, fault))
     os.close(says)
     os.close(gate)
@@ -62,6 +67,16 @@ def start(
         os.waitpid(child, 0)
         raise StartError(refusal.decode(errors="replace"))
     return child
+
+
+def _change_user(user: JobUser, parent_pid: int, says: int) -> None:
+    """Never goes on as somebody else than asked for."""
+    try:
+        user.become()
+        die_with_parent(parent_pid)
+    except OSError as fault:
+        _report(says, fault)
+        os._exit(NOT_STARTED)
 
 
 def become(

@@ -50,8 +50,9 @@ def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, re
 
 
 def _all_processes(order: Order, group: Group, supervisor_pid: int | None) -> set[int]:
-    """By descent and mark, which a program may shed, and by group, which it may not; by the first alone without one."""
-    return (attempt_processes(order.marks, supervisor_pid) | group.processes()) - {supervisor_pid, os.getpid()}
+    """By descent and mark, which a program may shed, and by group and user, which it may not, where it has them."""
+    found = attempt_processes(order.marks, supervisor_pid) | group.processes() | order.user.processes()
+    return found - {supervisor_pid, os.getpid()}
 
 
 def prove_in_time(
@@ -78,24 +79,28 @@ def prove_in_time(
 
 
 def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | None) -> dict[str, Any]:
-    """Look, write ``clean.json`` and return it: clean only with no process, no group, no port and no scratch left."""
+    """Look, write ``clean.json`` and return it: clean only with no process, no group, port, secret or scratch left."""
     import shutil  # noqa: PLC0415  # it loads three compressors, and the start of the program would wait for them
 
     scratch = files.scratch_path(folder)
     for place in (scratch, folder / files.PIPES):
         shutil.rmtree(place, ignore_errors=True)
+    order.user.remove_shared_memory()
+    are_secrets_removed = order.secrets.remove(folder)
     left = _all_processes(order, group, supervisor_pid)
     is_group_gone = group.remove()
     ports = listening_ports(left) if left else set()
     if order.node_rank == 0 and order.rendezvous_port in listening_ports():
         ports.add(order.rendezvous_port)
     proof = {
-        "clean": not left and is_group_gone and not ports and not scratch.exists(),
+        "clean": not left and is_group_gone and not ports and not scratch.exists() and are_secrets_removed,
         "processes_left": len(left),
+        "uid": order.user.uid,
         "cgroup": group.kind,
         "cgroup_empty": is_group_gone,
         "ports_left": sorted(ports),
         "scratch_removed": not scratch.exists(),
+        "secrets_removed": are_secrets_removed,
         "checked_at_ms": files.wall_ms(),
     }
     files.write_json(folder / files.CLEAN, proof)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from workers.host.supervisor.cgroup import Group
+    from workers.host.supervisor.job_user import JobUser
     from workers.host.supervisor.order import Order
 
 PROGRAM = "program"
@@ -41,6 +42,8 @@ def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:
         "spawn_error": None,
         "spawn_fault": None,
         "oom_killed": False,
+        "uid": None,
+        "uid_reason": None,
         "cgroup": NONE,
         "cgroup_reason": None,
         "cgroup_oom_kills": None,
@@ -55,9 +58,10 @@ def refusal(attempt_id: str, fence: int, boot_id: str, why: str, fault: str) -> 
     return {**blank_record(attempt_id, fence, boot_id), "spawn_error": why, "spawn_fault": fault}
 
 
-def group_facts(order: Order, group: Group) -> dict[str, Any]:
-    """In which group of the kernel's it ran, why in none, and what was counted there."""
+def host_facts(order: Order, group: Group) -> dict[str, Any]:
+    """As whom and in which group of the kernel's it ran, why in none, and what was counted there."""
     return {
+        **order.user.facts(),
         "cgroup": group.kind,
         "cgroup_reason": group.reason,
         "cgroup_oom_kills": group.oom_kills(),
@@ -90,24 +94,35 @@ def rank_outcomes(
     ``reaped``: pid → exit code or minus the signal; ``excerpt``: stream → what its end says.
     """
     outcomes: dict[str, Any] = {}
+    redactor = order.secrets.redactor()
     for rank in order.local_ranks:
-        known = files.read_json(folder / files.RANKS / f"{rank}.exit.json")
-        started = files.read_json(folder / files.RANKS / f"{rank}.json") or {}
+        known = _known_end(order.user.read_json(folder / files.RANKS / f"{rank}.exit.json"))
+        started = order.user.read_json(folder / files.RANKS / f"{rank}.json") or {}
         if known is None:
-            code = reaped.get(started.get("pid", 0)) if order.is_torchrun else main_code
+            pid = started.get("pid")
+            code = (reaped.get(pid) if isinstance(pid, int) else None) if order.is_torchrun else main_code
             exit_code, number = split_status(code)
             known = {"exit_code": exit_code, "signal": number, "ended_at_ms": files.wall_ms() if started else None}
         has_failed = known["exit_code"] != 0 and bool(started)
-        words = (_reported_error(started) or excerpt(str(rank))) if has_failed else None
-        outcomes[str(rank)] = {**known, "error_excerpt": words}
+        words = (_reported_error(order.user, started) or excerpt(str(rank))) if has_failed else None
+        outcomes[str(rank)] = {**known, "error_excerpt": redactor.words(words)}
     return outcomes
 
 
-def _reported_error(started: dict[str, Any]) -> str | None:
+def _known_end(said: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What a rank's entry wrote, unless somebody else did: the program may write there too."""
+    if said is None:
+        return None
+    end = {name: said.get(name) for name in ("exit_code", "signal", "ended_at_ms")}
+    is_plain = all(value is None or (type(value) is int and abs(value) < 1 << 53) for value in end.values())
+    return end if is_plain and (end["exit_code"] is None) != (end["signal"] is None) else None
+
+
+def _reported_error(user: JobUser, started: dict[str, Any]) -> str | None:
     """The exception as torchelastic's ``@record`` wrote it, where the program uses that."""
     if not started.get("error_file"):
         return None
-    document = files.read_json(Path(started["error_file"]))
+    document = user.read_json(Path(str(started["error_file"])))
     try:
         text = str(document["message"]["extraInfo"]["py_callstack"]) if document else None
     except (KeyError, TypeError):

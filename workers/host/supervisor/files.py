@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ORDER = "order.json"
 LOCK = "supervisor.lock"
 IDENTITY = "supervisor.json"
+USER = "user.json"
 LEASE = "lease.json"
 STOP = "stop.json"
 STOPPING = "stopping.json"

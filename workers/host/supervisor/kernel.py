@@ -9,6 +9,7 @@ from pathlib import Path
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
+_SET_NO_NEW_PRIVILEGES = 38
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -28,6 +29,11 @@ def die_with_parent(parent_pid: int) -> None:
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it died before the line above, and nobody would ever tell us
         os._exit(1)
+
+
+def refuse_new_privileges() -> None:
+    """From here on no program that is run gains any, whatever its file allows; inherited, and never taken back."""
+    _prctl(_SET_NO_NEW_PRIVILEGES, 1)
 
 
 def prefer_to_kill(score: int) -> None:

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from workers.host.supervisor import files
+from workers.host.supervisor.redaction import Redactor, StreamRedactor
 
 READ_BYTES = 1 << 18
 READS_A_TURN = 16
@@ -23,13 +24,16 @@ _LONGEST_SIGN = max(len(sign) for sign in _SIGNS)
 class LogStream:
     """``descriptor``: the non-blocking read end. The writer never blocks for longer than one turn of ours."""
 
-    def __init__(self, folder: Path, name: str, descriptor: int, limit_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, name: str, descriptor: int, limit_bytes: int, redactor: Redactor | None = None
+    ) -> None:
         self.name = name
         self.descriptor = descriptor
         self.dropped_bytes = 0
         self.is_open = True
         self._folder = folder
         self._room = limit_bytes
+        self._redactor = StreamRedactor(redactor or Redactor())
         self._tail = b""
         self._sign = b""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -45,7 +49,7 @@ class LogStream:
             if not content:
                 self.close()
                 return
-            self._keep(content)
+            self._keep(self._redactor.take(content))
 
     def drain(self) -> None:
         """All that is left, once no writer is left."""
@@ -58,6 +62,7 @@ class LogStream:
     def close(self) -> None:
         if self.is_open:
             self.is_open = False
+            self._keep(self._redactor.rest())
             os.close(self.descriptor)
             os.close(self._file)
             document = {"stream": self.name, "dropped_bytes": self.dropped_bytes}

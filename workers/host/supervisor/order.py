@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 from workers.host.supervisor import files
+from workers.host.supervisor.job_secrets import JobSecrets
+from workers.host.supervisor.job_user import JobUser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,14 +22,29 @@ class OrderError(Exception):
 
 
 class HostLimits:
-    """What the part may use of its host; None is without limit. ``cpus`` counts whole ones and parts of one."""
+    """What the part may use of its host; None is without limit. ``cpus`` counts whole ones and parts of one, ``io_…``
+    bytes a second of each disk.
+    """
 
-    __slots__ = ("cpus", "memory_bytes", "pids")
+    __slots__ = ("cpus", "io_read_bytes_per_s", "io_write_bytes_per_s", "memory_bytes", "pids")
 
-    def __init__(self, memory_bytes: int | None = None, pids: int | None = None, cpus: float | None = None) -> None:
+    def __init__(
+        self,
+        memory_bytes: int | None = None,
+        pids: int | None = None,
+        cpus: float | None = None,
+        io_read_bytes_per_s: int | None = None,
+        io_write_bytes_per_s: int | None = None,
+    ) -> None:
         self.memory_bytes = None if memory_bytes is None else int(memory_bytes)
         self.pids = None if pids is None else int(pids)
         self.cpus = None if cpus is None else float(cpus)
+        self.io_read_bytes_per_s = None if io_read_bytes_per_s is None else int(io_read_bytes_per_s)
+        self.io_write_bytes_per_s = None if io_write_bytes_per_s is None else int(io_write_bytes_per_s)
+
+    @property
+    def has_io(self) -> bool:
+        return self.io_read_bytes_per_s is not None or self.io_write_bytes_per_s is not None
 
 
 class Order:
@@ -65,6 +82,11 @@ class Order:
         self.fence_grace_ns = round(min(document["grace_s"], document.get("kill_grace_s", 0.0)) * files.NS_PER_S)
         self.log_limit_bytes = int(document["log_limit_bytes_per_stream"])
         self.limits = HostLimits(**document.get("limits", {}))  # an older launcher says nothing of them
+        self.secrets = JobSecrets.read(document.get("secrets", {}))
+        self.user = JobUser.read(document.get("user", {}))
+        checkpoints = document.get("checkpoints")
+        self.checkpoints = None if checkpoints is None else Path(checkpoints)
+        """The job's folder in the host's own for them; None where the job names another, which is not ours to make."""
         self.lease_until_ns = int(document["lease"]["boottime_ns"])
         if self.is_torchrun and not self.script:
             raise ValueError("torchrun needs a script")
@@ -89,7 +111,9 @@ def read_order(folder: Path) -> Order:
     document = files.read_json(folder / files.ORDER)
     if document is None:
         raise OrderError(f"{files.ORDER} is missing or not a JSON object")
-    return Order(document)
+    order = Order(document)
+    order.user.is_taken = (folder / files.USER).exists()
+    return order
 
 
 def passed_on_environment() -> dict[str, str]:
@@ -112,6 +136,7 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
         "TORCH_FR_DUMP_TEMP_FILE": str(folder / files.FLIGHT / "rank_"),
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         **passed_on_environment(),
+        **order.user.environment(scratch),
         "MASTER_ADDR": order.rendezvous_host,
         "MASTER_PORT": str(order.rendezvous_port),
         **order.env,

@@ -77,6 +77,20 @@ def carriers(marks: Collection[str], processes: dict[int, Process]) -> set[int]:
     return found
 
 
+def processes_of(uid: int, processes: Collection[int]) -> set[int]:
+    """Those that are this user by any of their four user numbers."""
+    found = set()
+    for pid in processes:
+        try:
+            status = (_PROC / str(pid) / "status").read_bytes()
+        except OSError:
+            continue
+        numbers = status[status.index(b"\nUid:") :].split(b"\n", 2)[1].split()[1:]
+        if str(uid).encode() in numbers:
+            found.add(pid)
+    return found
+
+
 def attempt_processes(marks: Collection[str], supervisor_pid: int | None) -> set[int]:
     """All that belongs to an attempt on this host: below its supervisor, marked, or below a marked one."""
     processes = living_processes()

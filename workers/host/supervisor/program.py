@@ -11,9 +11,11 @@ from pathlib import Path
 
 from workers.host.supervisor import children, files
 from workers.host.supervisor.cleaning import reap_children
+from workers.host.supervisor.job_secrets import MissingSecretError
+from workers.host.supervisor.job_user import REACHES
 from workers.host.supervisor.log_streams import LogStream
 from workers.host.supervisor.order import program_environment
-from workers.host.supervisor.processes import read_process
+from workers.host.supervisor.processes import processes_of, read_process
 from workers.host.supervisor.train_socket import TrainSocket
 
 TYPE_CHECKING = False
@@ -45,6 +47,7 @@ class Program:
         if standby is not None and not standby.fits(order):
             standby.discard()
             self._standby = None
+        self._redactor = order.secrets.redactor()
         self._kept_open: list[int] = []
         self._terminated: set[int] = set()
         self.streams: dict[str, LogStream] = {}
@@ -63,42 +66,73 @@ class Program:
     def start(self) -> None:
         """Raises MissingProgramError for the tenant's fault, StartError or OSError for ours."""
         order = self._order
+        scratch = files.scratch_path(self._folder)
+        self._prepare_folders(scratch)
         if not order.working_dir.is_dir():
             raise MissingProgramError(f"the working directory {order.working_dir} does not exist")
-        scratch = files.scratch_path(self._folder)
-        for place in (scratch, *(self._folder / name for name in (files.LOGS, files.RANKS, files.FLIGHT))):
-            place.mkdir(mode=0o700, exist_ok=True)
-        self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.local_ranks)
-        environment = program_environment(order, self._folder, scratch)
+        self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.local_ranks, self._redactor)
+        order.user.own(self.train_socket.path)
+        environment = {**program_environment(order, self._folder, scratch), **self._give_secrets()}
         if order.is_torchrun:
             self._start_torchrun(environment)
         else:
             self._start_command(environment)
+
+    def _prepare_folders(self, scratch: Path) -> None:
+        """Ours to pass through, the program's own to write in; its output and the records are for us alone."""
+        user = self._order.user
+        user.take(self._folder)
+        (self._folder / files.LOGS).mkdir(mode=0o700, exist_ok=True)
+        for place in (scratch, *(self._folder / name for name in (files.RANKS, files.FLIGHT))):
+            user.make_folder(place)
+        if user.uid is None:
+            return
+        self._folder.chmod(REACHES)
+        user.require_reach(self._folder / files.RANKS, sys.executable)
+        if self._order.checkpoints is not None:
+            user.make_checkpoints_folder(self._order.checkpoints)
+        if self._order.working_dir == self._folder:
+            self._order.working_dir = scratch
+        if not user.may(self._order.working_dir, os.X_OK):
+            raise MissingProgramError(
+                f"the working directory {self._order.working_dir} is closed to the job's user {user.uid}"
+            )
+
+    def _give_secrets(self) -> dict[str, str]:
+        try:
+            return self._order.secrets.give(self._folder, self._order.user)
+        except MissingSecretError as fault:
+            raise MissingProgramError(str(fault)) from fault
 
     def _start_command(self, environment: dict[str, str]) -> None:
         order = self._order
         rank = str(order.local_ranks[0])
         environment["TORCHELASTIC_ERROR_FILE"] = error_file = str(self._folder / files.RANKS / f"{rank}.error.json")
         output = self._pipe(rank)
+        how = (self._group.place, order.user)
         try:
-            self.pid = children.start(order.command, environment, str(order.working_dir), output, self._group.place)
+            self.pid = children.start(order.command, environment, str(order.working_dir), output, *how)
         except children.StartError as fault:
             raise MissingProgramError(str(fault)) from fault
         finally:
             os.close(output)
         identity = {"pid": self.pid, "exec_at_unix_ns": time.time_ns(), "error_file": error_file}
-        files.write_json(self._folder / files.RANKS / f"{rank}.json", identity)
+        with order.user.acting():  # it is the program's folder, and the program runs by now
+            files.write_json(self._folder / files.RANKS / f"{rank}.json", identity)
 
     def _start_torchrun(self, environment: dict[str, str]) -> None:
         order = self._order
         script = order.working_dir / str(order.script)
         if not script.is_file():
             raise MissingProgramError(f"the script {script} does not exist")
+        if not order.user.may(script, os.R_OK):
+            raise MissingProgramError(f"the script {script} is closed to the job's user {order.user.uid}")
         launch, pipes = self._folder / files.LAUNCH, self._folder / files.PIPES
-        for place in (launch, pipes):
-            place.mkdir(mode=0o700, exist_ok=True)
+        order.user.make_folder(launch)
+        pipes.mkdir(mode=0o700, exist_ok=True)
         for rank in order.local_ranks:
             self._open_fifo(pipes / str(rank))
+        order.user.own(pipes)
         # Counts only when a rank fails by itself; during a stop ``rank_entry`` keeps torchrun out of it.
         environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(-(-order.grace_ns // files.NS_PER_S))
         output = self._pipe(_LAUNCHER)
@@ -115,7 +149,7 @@ class Program:
             ],
         )
         try:
-            how = (environment, str(launch), output, self._group.place)
+            how = (environment, str(launch), output, self._group.place, order.user)
             if self._standby is not None and self._standby.run(args, *how):
                 self.pid = self._standby.pid
             else:
@@ -135,12 +169,15 @@ class Program:
         os.mkfifo(path, 0o600)
         reads = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._kept_open.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+        self._order.user.own(path)
         self._add_stream(path.name, reads)
 
     def _add_stream(self, name: str, reads: int) -> None:
         os.set_blocking(reads, False)
         widen_pipe(reads)
-        self.streams[name] = LogStream(self._folder / files.LOGS, name, reads, self._order.log_limit_bytes)
+        self.streams[name] = LogStream(
+            self._folder / files.LOGS, name, reads, self._order.log_limit_bytes, self._redactor
+        )
 
     def reap(self) -> None:
         self.reaped.update(reap_children())
@@ -154,20 +191,26 @@ class Program:
         if not self._order.is_torchrun:
             self._signal_once(self.pid, os.getpid())
             return
-        ranks = [files.read_json(self._folder / files.RANKS / f"{rank}.json") for rank in self._order.local_ranks]
-        started = [rank for rank in ranks if rank is not None]
+        user, ranks = self._order.user, self._folder / files.RANKS
+        started = [said for rank in self._order.local_ranks if (said := user.read_json(ranks / f"{rank}.json"))]
         for rank in started:
-            self._signal_once(rank["pid"], rank["entry_pid"])
+            self._signal_once(rank.get("pid"), rank.get("entry_pid"))
         if not started:
             self._signal_once(self.pid, os.getpid())
 
-    def _signal_once(self, pid: int, parent_pid: int) -> None:
-        """Only a process that still is the child it was: numbers are used again."""
+    def _signal_once(self, pid: object, parent_pid: object) -> None:
+        """Only a process that still is the child it was: numbers are used again. With the user's own rights, since a
+        program may write numbers of its own where a rank's stand.
+        """
+        if not isinstance(pid, int) or pid <= 0 or pid in self._terminated:
+            return
         process = read_process(pid)
-        if pid in self._terminated or process is None or process.ppid != parent_pid:
+        if process is None or process.ppid != parent_pid:
             return
         self._terminated.add(pid)
-        os.kill(pid, signal.SIGTERM)
+        uid = self._order.user.uid
+        if uid is None or pid in processes_of(uid, (pid,)):
+            os.kill(pid, signal.SIGTERM)
 
     def excerpt(self, stream: str) -> str:
         return self.streams[stream].excerpt()

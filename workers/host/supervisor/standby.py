@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from workers.host.supervisor.job_user import JobUser
     from workers.host.supervisor.order import Order
 
 _WARM_TORCHRUN = Path(__file__).with_name("warm_torchrun.py")
@@ -58,6 +59,7 @@ class Standby:
         working_dir: str,
         output: int,
         place: Callable[[int], None],
+        user: JobUser,
     ) -> bool:
         """Become torchrun with these, after ``place`` was told its pid.
 
@@ -65,7 +67,8 @@ class Standby:
         """
         if self._is_ready():
             place(self.pid)
-            message = json.dumps({"args": args, "env": dict(environment), "working_dir": working_dir}).encode() + b"\n"
+            said = {"args": args, "env": dict(environment), "working_dir": working_dir, "user": user.message()}
+            message = json.dumps(said).encode() + b"\n"
             try:
                 sent = socket.send_fds(self._channel, [message], [output])
                 self._channel.sendall(message[sent:])

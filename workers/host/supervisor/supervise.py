@@ -109,6 +109,7 @@ class Supervisor:
         except (StartError, OSError) as fault:
             self._refuse(str(fault), exit_record.HOST)
             return False
+        files.note_event(self._folder, "user", **self._order.user.facts())
         files.note_event(self._folder, "cgroup", **self._group.identity(), reason=self._group.reason)
         if self._order.wall_time_ns is not None:
             self._wall_time_ends_ns = files.boottime_ns() + self._order.wall_time_ns
@@ -221,7 +222,7 @@ class Supervisor:
             ),
             "dropped_log_bytes": dropped,
             "killed_descendants": killed,
-            **exit_record.group_facts(order, self._group),
+            **exit_record.host_facts(order, self._group),
         }
         self._blame_launcher()
         self._record["oom_killed"] = self._memory_kills.have_ended(program.exit_code, self._record)

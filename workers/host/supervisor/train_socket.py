@@ -14,6 +14,7 @@ import socket
 from pathlib import Path
 
 from workers.host.supervisor import files
+from workers.host.supervisor.redaction import Redactor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,9 +44,14 @@ class _Connection:
 class TrainSocket:
     """Polled like a stream: ``descriptor`` is readable when a rank connects or speaks."""
 
-    def __init__(self, folder: Path, path: Path, own_ranks: Container[int]) -> None:
-        """``own_ranks``: those of this host. Raises OSError where the socket or the file cannot be made."""
+    def __init__(self, folder: Path, path: Path, own_ranks: Container[int], redactor: Redactor | None = None) -> None:
+        """``own_ranks``: those of this host. ``redactor``: of what ranks say.
+
+        Raises:
+            OSError: the socket or the file cannot be made.
+        """
         self._own_ranks = own_ranks
+        self._redactor = redactor or Redactor()
         self.path = path
         self.is_open = True
         self.dropped_lines = 0
@@ -148,7 +154,8 @@ class TrainSocket:
             return
         if message.get("type") == "hello" and message.get("rank") in self._own_ranks:
             connection.rank = int(message["rank"])
-        content = json.dumps({"at_ms": files.wall_ms(), "rank": connection.rank, "message": message}).encode() + b"\n"
+        said = self._redactor.document(message)
+        content = json.dumps({"at_ms": files.wall_ms(), "rank": connection.rank, "message": said}).encode() + b"\n"
         is_often = message.get("type") in _TOLD_OFTEN
         if len(content) > self._room - (KEPT_BYTES if is_often else 0):
             self.dropped_lines += 1

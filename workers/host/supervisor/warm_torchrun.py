@@ -8,9 +8,11 @@ nothing but the standard library and torch.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
+import signal
 import socket
 import sys
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_BYTES = 1 << 22
+_PARENT_DEATH_SIGNAL = 1
+_DUMPABLE = 4
+_NO_NEW_PRIVILEGES = 38
 
 
 def main(descriptor: int) -> None:
@@ -28,15 +33,36 @@ def main(descriptor: int) -> None:
     from torch.distributed import run  # noqa: PLC0415  # without collecting, and without our folder on the path
 
     gc.enable()
+    parent_pid = os.getppid()
     channel.sendall(b"r")
     order = _order(channel)
     if order is None:
         return
+    if order["user"] is not None:
+        _become(order["user"]["uid"], order["user"]["groups"], parent_pid)
     os.environ.clear()
     os.environ.update(order["env"])
     os.chdir(order["working_dir"])
     sys.argv = ["torchrun", *order["args"]]
     run.main()
+
+
+def _become(uid: int, groups: list[int], parent_pid: int) -> None:
+    """The job's user, for good, as ``job_user.become`` does it in a fresh child; raises OSError rather than go on.
+
+    What comes after belongs to an exec, which this process does not do: it may look at itself again, and it is told
+    again with whom to die.
+    """
+    os.setgroups(groups)
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for option, argument in ((_NO_NEW_PRIVILEGES, 1), (_DUMPABLE, 1), (_PARENT_DEATH_SIGNAL, signal.SIGKILL)):
+        if libc.prctl(option, argument, 0, 0, 0) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+    if os.getppid() != parent_pid:
+        os._exit(1)
 
 
 def _order(channel: socket.socket) -> dict[str, Any] | None:

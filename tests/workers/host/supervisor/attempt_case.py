@@ -66,6 +66,7 @@ class Attempt:
     def write(self, name: str, document: dict[str, Any]) -> None:
         draft = self.folder / f".{name}.draft"
         draft.write_text(json.dumps(document), encoding="utf-8")
+        draft.chmod(0o600)
         draft.replace(self.folder / name)
 
     def stop(self, reason: str, after_s: float, **fields: Any) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from workers.host.supervisor import cgroup
+from workers.host.supervisor.block_devices import block_devices
 from workers.host.supervisor.cgroup import Group, find_group, group_name, make_group
 from workers.host.supervisor.cgroup_place import LEAF, NONE, V1, V2, Place, find_place
 from workers.host.supervisor.order import HostLimits
@@ -133,6 +134,69 @@ def test_version_2_is_told_its_limits(tmp_path: Path, make_like_kernel: Callable
     }
     assert (group.kind, group.reason) == (V2, None)
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu", "asked one by one; the last is left in a file"
+
+
+IO = HostLimits(io_read_bytes_per_s=1 << 20, io_write_bytes_per_s=1 << 21)
+
+
+@pytest.fixture
+def two_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "block_devices", lambda: ["8:0", "259:1"])
+
+
+@pytest.mark.usefixtures("two_disks")
+def test_version_2_limits_each_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    monkeypatch.setattr(cgroup, "_write", lambda path, value: told.append((path.name, value)))
+    group = make_group(Place(V2, {"": tmp_path}), "muster-a", IO)
+    assert told[-3:] == [
+        ("cgroup.subtree_control", "+io"),
+        ("io.max", "8:0 rbps=1048576 wbps=2097152"),
+        ("io.max", "259:1 rbps=1048576 wbps=2097152"),
+    ]
+    assert group.reason is None
+    make_group(Place(V2, {"": tmp_path}), "muster-b", HostLimits(io_write_bytes_per_s=1 << 21))
+    assert told[-1] == ("io.max", "259:1 wbps=2097152")
+
+
+@pytest.mark.usefixtures("two_disks")
+def test_version_1_limits_each_disk_in_a_group_that_is_made_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    monkeypatch.setattr(cgroup, "_write", lambda path, value: told.append((path.name, value)))
+    place = Place(V1, {"pids": tmp_path / "pids", "blkio": tmp_path / "blkio"})
+    for folder in place.folders.values():
+        folder.mkdir()
+    assert set(make_group(place, "muster-a", UNLIMITED).folders) == {"pids"}
+    assert set(make_group(place, "muster-b", IO).folders) == {"pids", "blkio"}
+    assert told == [
+        ("blkio.throttle.read_bps_device", "8:0 1048576"),
+        ("blkio.throttle.read_bps_device", "259:1 1048576"),
+        ("blkio.throttle.write_bps_device", "8:0 2097152"),
+        ("blkio.throttle.write_bps_device", "259:1 2097152"),
+    ]
+
+
+@pytest.mark.usefixtures("two_disks")
+def test_a_kernel_that_limits_no_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = make_group(Place(V1, {"pids": tmp_path}), "muster-a", IO)
+    assert "the limit blkio.throttle.read_bps_device=8:0 1048576 is not in force: there is no group for blkio" in (
+        str(group.reason)
+    )
+    monkeypatch.setattr(cgroup, "block_devices", list)
+    group = make_group(Place(V1, {"pids": tmp_path}), "muster-b", IO)
+    assert group.reason == "the limit of input and output is not in force: the kernel tells of no disk"
+
+
+def test_disks_are_what_has_a_size_and_is_no_memory(tmp_path: Path) -> None:
+    for name, size in (("sda", "100"), ("nvme0n1", "7"), ("loop3", "9"), ("zram0", "9"), ("sdb", "0"), ("md127", "x")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "size").write_text(f"{size}\n")
+        (tmp_path / name / "dev").write_text(f"{name}:0\n")
+    (tmp_path / "torn").mkdir()
+    assert block_devices(tmp_path) == ["nvme0n1:0", "sda:0"]
+    assert block_devices(tmp_path / "none") == []
 
 
 def test_version_2_without_limits_is_told_nothing(

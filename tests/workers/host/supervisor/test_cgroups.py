@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from workers.host import supervisor
+from workers.host.supervisor.block_devices import block_devices
 from workers.host.supervisor.cgroup import make_group
 from workers.host.supervisor.cgroup_place import find_place
 from workers.host.supervisor.order import HostLimits
@@ -53,6 +56,23 @@ def test_a_program_beyond_its_memory_is_killed_and_the_record_has_its_own_groups
     assert verdict.cause is Cause.HOST_OOM
     assert "1 memory kill in the attempt's own group, limited to 0.0625 GiB" in verdict.proof
     assert attempt.read("clean.json")["clean"]
+    assert left_of(attempt) == []
+
+
+@pytest.mark.skipif(
+    "blkio" not in find_place().folders or not block_devices(),
+    reason="NOT CHECKED: this kernel has no blkio of version 1, or tells of no disk",
+)
+def test_the_kernel_holds_the_limit_of_each_disk_while_the_program_runs(attempt: Attempt) -> None:
+    attempt.start(SLEEPS, limits={"io_read_bytes_per_s": 1 << 20, "io_write_bytes_per_s": 1 << 21})
+    attempt.wait_for_log("up")
+    folder = group_of(attempt).folders["blkio"]
+    for way, limit in (("read", 1 << 20), ("write", 1 << 21)):
+        said = (folder / f"blkio.throttle.{way}_bps_device").read_text(encoding="ascii").splitlines()
+        assert said == [f"{device} {limit}" for device in block_devices()]
+    assert (folder / "cgroup.procs").read_text(encoding="ascii").split() == [str(attempt.read("ranks/0.json")["pid"])]
+    attempt.stop("cancel", 0)
+    assert attempt.ended()["cgroup_reason"] is None
     assert left_of(attempt) == []
 
 

@@ -162,10 +162,12 @@ def test_daemons_that_left_the_session_and_hold_a_port_are_gone_with_the_program
     assert attempt.read("clean.json") | {"checked_at_ms": 0} == {
         "clean": True,
         "processes_left": 0,
+        "uid": None,
         "cgroup": record["cgroup"],
         "cgroup_empty": True,
         "ports_left": [],
         "scratch_removed": True,
+        "secrets_removed": True,
         "checked_at_ms": 0,
     }
 
