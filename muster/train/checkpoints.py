@@ -44,7 +44,10 @@ class _Begun:
 
 
 class Checkpoints:
-    """One job's checkpoints, used by all ranks at once."""
+    """One job's checkpoints, used by all ranks at once.
+
+    ``save_s``: what the newest took, with its wait for the one before to be read back; 0 before the first.
+    """
 
     def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, folder: Path, *, keep: int) -> None:
         """Raises, on every rank: StaleFenceError when a newer attempt has begun, OSError when the folder fails."""
@@ -53,6 +56,7 @@ class Checkpoints:
         self._channel = channel
         self._folder = folder
         self.longest_save_s = 0.0
+        self.save_s = 0.0
         self._staging = Staging()
         self._saving: Saving | None = None
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
@@ -131,6 +135,7 @@ class Checkpoints:
         self, part: Part, generation: Generation, facts: tuple[int, float | None], spent_s: float, *, waits: bool
     ) -> bool:
         """``spent_s``: how long it has taken so far."""
+        began = time.monotonic() - spent_s
         if waits:
             self._upkeep.settle()
         started = time.monotonic() - spent_s
@@ -140,6 +145,7 @@ class Checkpoints:
             if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
                 generations.abandon(self._folder, generation)
         self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
+        self.save_s = self.save_s if fault else time.monotonic() - began
         if fault and self._ranks.rank == 0:
             self._channel.say(
                 "checkpoint", step=generation.step, generation=generation.name, status="failed", why=fault
