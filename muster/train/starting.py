@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from muster.train import state
 from muster.train.cadence import require_cadence
@@ -48,7 +48,7 @@ def start(
     scheduler: Stateful | None = None,
     *,
     extras: Mapping[str, Stateful] | None = None,
-    checkpoint_every: int | Literal["auto"] = 100,
+    checkpoint_every: int | str = 100,
     asynchronous: bool = True,
     keep: int = 3,
     seed: int = 0,

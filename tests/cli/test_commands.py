@@ -90,6 +90,32 @@ def test_lists_fit_narrow_terminals_and_are_json_for_programs(muster: Command) -
         assert json.loads(muster.run("job", "list", "--json", url=server.url).stdout) == [JOB]
 
 
+def test_a_job_says_how_often_it_saves_and_why(muster: Command) -> None:
+    interval = {
+        "interval_s": 60,
+        "bound": "none",
+        "stall_s": 0.5,
+        "save_s": 2,
+        "step_s": 0.1,
+        "mtbf_s": 3600,
+        "num_gpus": 2,
+    }
+    attempt = {"number": 1, "state": "RUNNING", "cause": None, "proof": None, "stop_reason": None, "hosts": []}
+    rest = {
+        "state_reason": "",
+        "spec": {"shape": {"nodes": 1, "gpus_per_node": 2}},
+        "submitted_by": "",
+        "next_try_at": None,
+    }
+    job = JOB | rest | {"attempts": [attempt | {"checkpoint_interval": interval}, attempt | {"number": 2}]}
+    with serving(lambda _asked, _number: Answer(200, job)) as server:
+        shown = muster.run("job", "show", "job_1", url=server.url)
+    lines = [line.strip() for line in shown.stdout.splitlines()]
+    at = lines.index("a checkpoint every 60 s, about 600 steps")
+    assert lines[at + 1].startswith("which costs the least, as each holds training up for 0.5 s")
+    assert lines[at + 2].startswith("attempt 2"), "of an older server's attempt nothing is known"
+
+
 def test_an_empty_list_says_what_to_do(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [], "next_cursor": None})) as server:
         assert "muster job submit" in muster.run("job", "list", url=server.url).stdout
