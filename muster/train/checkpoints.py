@@ -15,7 +15,8 @@ from muster.train import fences, generations, state
 from muster.train.failpoints import failpoint
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
-from muster.train.manifest import FileRecord, Manifest, UnusableError
+from muster.train.loading import Loading
+from muster.train.manifest import FileRecord, Manifest
 from muster.train.saving import Saving
 from muster.train.shards import CoverageError
 from muster.train.staging import Staging
@@ -47,6 +48,7 @@ class Checkpoints:
     """One job's checkpoints, used by all ranks at once.
 
     ``save_s``: what the newest took, with its wait for the one before to be read back; 0 before the first.
+    ``read_bytes``: what this rank read of files to resume.
     """
 
     def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, folder: Path, *, keep: int) -> None:
@@ -57,6 +59,7 @@ class Checkpoints:
         self._folder = folder
         self.longest_save_s = 0.0
         self.save_s = 0.0
+        self.read_bytes = 0
         self._staging = Staging()
         self._saving: Saving | None = None
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
@@ -245,56 +248,12 @@ class Checkpoints:
         Raises:
             CoverageError: it verifies and yet is not this program's: another model, no optimizer.
         """
-        found = self._ranks.from_first(self._upkeep.candidates() if self._ranks.rank == 0 else None)
-        for generation in found:
-            loaded = self._read(generation)
-            if loaded is None:
-                continue
-            about, parts = loaded
-            if not state.restore(parts, trained, rank=self._ranks.rank):
-                state.seed_rank(about.step, self._ranks.rank)
-            self.longest_save_s = about.longest_save_s
-            return about
-        if self._ranks.rank == 0 and (found or self._around.resume.generation is not None):
-            _print("no generation could be used: training begins at step 0")
-        return None
-
-    def _read(self, generation: Generation) -> tuple[Manifest, list[dict[str, Any]]] | None:
-        """Each rank unpickles only bytes that it has verified itself. None where any rank cannot use it."""
-        about, fault = self._ranks.from_first(self._read_manifest(generation) if self._ranks.rank == 0 else None)
-        parts: list[dict[str, Any]] = []
+        loading = Loading(self._folder, self._ranks, self._channel, self._around.resume, self._upkeep)
+        about = loading.load(trained)
+        self.read_bytes = loading.read_bytes
         if about is not None:
-            try:
-                parts = [state.unpacked(content) for content in generations.verified_parts(self._folder, about)]
-            except UnusableError as unusable:
-                fault = unusable
-        faults = self._ranks.gather(None if fault is None else (str(fault), fault.is_damage))
-        if about is not None and not any(faults):
-            self._upkeep.note_verified(generation)
-            return about, parts
-        if self._ranks.rank == 0:
-            self._pass_over(generation, faults)
-        return None
-
-    def _read_manifest(self, generation: Generation) -> tuple[Manifest | None, UnusableError | None]:
-        limit = self._around.resume.not_after_unix_ms
-        try:
-            about = generations.read_manifest(self._folder, generation)
-        except UnusableError as fault:
-            return None, fault
-        if limit is not None and about.committed_at_unix_ms > limit:
-            return None, UnusableError("it was committed later than this attempt may resume from", is_damage=False)
-        return about, None
-
-    def _pass_over(self, generation: Generation, faults: list[tuple[str, bool] | None]) -> None:
-        """Rank 0 judges the generation; trouble that another rank alone has is its host's."""
-        rank, (why, is_damage) = next((rank, fault) for rank, fault in enumerate(faults) if fault is not None)
-        self._upkeep.pass_over(generation)
-        is_rejected = rank == 0 and is_damage
-        words = why if rank == 0 else f"rank {rank}: {why}"
-        kind = "checkpoint_rejected" if is_rejected else "checkpoint_unreadable"
-        self._channel.say(kind, generation=generation.name, why=words)
-        _print(f"{generation.name} is not used: {words}")
+            self.longest_save_s = about.longest_save_s
+        return about
 
 
 def _print(sentence: str) -> None:

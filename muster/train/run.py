@@ -171,12 +171,14 @@ class Run:
     def _resume(self) -> int:
         """Of how many ranks the checkpoint is; 0 where there is none."""
         about = None if self._checkpoints is None else self._checkpoints.load(self._trained)
+        read_bytes = 0 if self._checkpoints is None else self._checkpoints.read_bytes
         if about is None:
-            self._channel.say("resumed", step=0, generation="")
+            self._channel.say("resumed", step=0, generation="", read_bytes=read_bytes)
             return 0
         self.step = self._saved_step = about.step
         self._samples.position = about.position
-        self._channel.say("resumed", step=self.step, generation=Generation(about.step, about.fence).name)
+        name = Generation(about.step, about.fence).name
+        self._channel.say("resumed", step=self.step, generation=name, read_bytes=read_bytes)
         return about.world_size
 
     def _agree(self, total: int) -> None:
