@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from muster.train import fences, generations, state
+from muster.train.continuity import Continuity
 from muster.train.failpoints import failpoint
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
@@ -33,6 +34,15 @@ if TYPE_CHECKING:
 
 Part = dict[str, Any] | str | CoverageError
 """A rank's part of the state, or why it has none to write."""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Where training stood, as the manifest says it."""
+
+    position: int
+    loss: float | None
+    loss_spread: float | None
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,7 @@ class Checkpoints:
         self.longest_save_s = 0.0
         self.save_s = 0.0
         self.read_bytes = 0
+        self.continuity = Continuity(channel, ranks.rank)
         self._staging = Staging()
         self._saving: Saving | None = None
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
@@ -92,7 +103,8 @@ class Checkpoints:
         started = time.monotonic()
         part = self._part(trained)
         spent_s = time.monotonic() - started
-        return self._save(part, Generation(step, self._fence), (position, loss), spent_s, waits=not is_last)
+        facts = _Facts(position, loss, self.continuity.spread)
+        return self._save(part, Generation(step, self._fence), facts, spent_s, waits=not is_last)
 
     def begin(self, trained: Trained, step: int, position: int, loss: float | None) -> None:
         """Copy the state, which training waits for; write and commit the copy beside it. None may be under way."""
@@ -100,7 +112,8 @@ class Checkpoints:
         part = self._staged(self._part(trained))
         spent_s = time.monotonic() - started
         generation = Generation(step, self._fence)
-        self._saving = Saving(step, partial(self._save, part, generation, (position, loss), spent_s, waits=True))
+        facts = _Facts(position, loss, self.continuity.spread)
+        self._saving = Saving(step, partial(self._save, part, generation, facts, spent_s, waits=True))
 
     @property
     def saving(self) -> Saving | None:
@@ -134,16 +147,14 @@ class Checkpoints:
         except (TypeError, AttributeError, pickle.PicklingError) as fault:
             return CoverageError(f"{state.ONLY_PLAIN}: {fault}")
 
-    def _save(
-        self, part: Part, generation: Generation, facts: tuple[int, float | None], spent_s: float, *, waits: bool
-    ) -> bool:
+    def _save(self, part: Part, generation: Generation, facts: _Facts, spent_s: float, *, waits: bool) -> bool:
         """``spent_s``: how long it has taken so far."""
         began = time.monotonic() - spent_s
         if waits:
             self._upkeep.settle()
         started = time.monotonic() - spent_s
         try:
-            fault = self._write(part, generation, (*facts, started))
+            fault = self._write(part, generation, facts, started)
         finally:
             if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
                 generations.abandon(self._folder, generation)
@@ -156,7 +167,7 @@ class Checkpoints:
             _print(f"{generation.name} was not saved, training goes on: {fault}")
         return not fault
 
-    def _write(self, part: Part, generation: Generation, facts: tuple[int, float | None, float]) -> str:
+    def _write(self, part: Part, generation: Generation, facts: _Facts, started: float) -> str:
         """What went wrong, the same on all ranks; nothing where it was committed."""
         together = self._ranks.beside
         fault = together.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
@@ -172,7 +183,7 @@ class Checkpoints:
             files.append(written)
         failpoint("save.before_commit")
         fault, is_stale = together.from_first(
-            self._commit(generation, files, *facts) if self._ranks.rank == 0 else None
+            self._commit(generation, files, facts, started) if self._ranks.rank == 0 else None
         )
         if is_stale:
             raise StaleFenceError(fault)
@@ -202,7 +213,7 @@ class Checkpoints:
         return record
 
     def _commit(
-        self, generation: Generation, files: list[FileRecord], position: int, loss: float | None, started: float
+        self, generation: Generation, files: list[FileRecord], facts: _Facts, started: float
     ) -> tuple[str, bool]:
         """What went wrong, and whether it is that a newer attempt has begun."""
         about = Manifest(
@@ -211,9 +222,10 @@ class Checkpoints:
             attempt_id=self._around.attempt_id,
             committed_at_unix_ms=time.time_ns() // 1_000_000,
             world_size=self._ranks.world_size,
-            position=position,
+            position=facts.position,
             torch_version=torch.__version__,
-            loss=loss,
+            loss=facts.loss,
+            loss_spread=facts.loss_spread,
             longest_save_s=max(self.longest_save_s, time.monotonic() - started),
             files=tuple(files),
         )
@@ -235,6 +247,7 @@ class Checkpoints:
             at_unix_ms=about.committed_at_unix_ms,
             manifest_sha256=digest,
         )
+        self.continuity.note_saved(generation.step, about.num_bytes)
         self._upkeep.verify_behind(generation)
         return "", False
 
@@ -253,6 +266,7 @@ class Checkpoints:
         self.read_bytes = loading.read_bytes
         if about is not None:
             self.longest_save_s = about.longest_save_s
+            self.continuity.resumed(about, self._ranks.world_size)
         return about
 
 

@@ -128,6 +128,8 @@ class Run:
             self._cadence.note_step(step_s)
             self._channel.say("step", step=self.step, loss=self._loss, step_s=step_s, samples=self._samples.position)
             self._tell_pace()
+            if self._checkpoints is not None:
+                self._checkpoints.continuity.note_loss(self._loss)
             self._adviser.after_first_step()
             self._agree(total)
 
