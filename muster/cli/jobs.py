@@ -133,7 +133,7 @@ def _lines(job: Document) -> Iterator[str]:
         if attempt["stop_reason"] and attempt["state"] != "ENDED":
             yield f"    asked to stop: {attempt['stop_reason']}, at the latest {until(attempt['stop_deadline_at'])}"
         if interval := attempt.get("checkpoint_interval"):
-            yield from (f"    {words}" for words in interval_in_words(interval).split(": "))
+            yield from (f"    {words}" for words in interval_in_words(interval).split("; "))
         for host in attempt["hosts"]:
             yield f"    {host['node_name']}: {host['state']}, {len(host['gpus'])} GPUs"
             if attempt is job["attempts"][-1]:

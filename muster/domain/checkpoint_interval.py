@@ -18,6 +18,6 @@ def interval_in_words(told: Mapping[str, Any]) -> str:
         num_steps = max(round(told["interval_s"] / told["step_s"]), 1)
         every += f", about {num_steps:,} steps" if num_steps > 1 else ", each step"
     return (
-        f"{every}: {_BOUNDS[told['bound']]}, as each holds training up for {told['stall_s']:.3g} s and takes "
-        f"{told['save_s']:.3g} s, and {told['num_gpus']:,} GPUs fail once in {told['mtbf_s'] / 3600:,.4g} h"
+        f"{every}: {_BOUNDS[told['bound']]}; each holds training up for {told['stall_s']:.3g} s and takes "
+        f"{told['save_s']:.3g} s; {told['num_gpus']:,} GPUs fail once in {told['mtbf_s'] / 3600:,.4g} h"
     )

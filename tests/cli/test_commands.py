@@ -111,7 +111,9 @@ def test_a_job_says_how_often_it_saves_and_why(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(200, job)) as server:
         shown = muster.run("job", "show", "job_1", url=server.url)
     words = " ".join(shown.stdout.split())
-    assert "attempt 1 RUNNING a checkpoint every 60 s, about 600 steps which costs the least, as each holds" in words
+    assert (
+        "attempt 1 RUNNING a checkpoint every 60 s, about 600 steps: which costs the least each holds training" in words
+    )
     assert words.endswith("in 1 h attempt 2 RUNNING"), "of an older server's attempt nothing is known"
 
 
