@@ -19,5 +19,10 @@ def interval_in_words(told: Mapping[str, Any]) -> str:
         every += f", about {num_steps:,} steps" if num_steps > 1 else ", each step"
     return (
         f"{every}: {_BOUNDS[told['bound']]}; each holds training up for {told['stall_s']:.3g} s and takes "
-        f"{told['save_s']:.3g} s; {told['num_gpus']:,} GPUs fail once in {told['mtbf_s'] / 3600:,.4g} h"
+        f"{told['save_s']:.3g} s; {told['num_gpus']:,} GPUs fail once in {_hours(told['mtbf_s'])} h"
     )
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"

@@ -122,7 +122,7 @@ class Cadence:
         sys.stderr.write(
             f"muster.train: a checkpoint every {chosen.seconds:.4g} s, {_WORDS[chosen.bound]}: it holds "
             f"training up for {stall_s:.3g} s and takes {save_s:.3g} s; a failure is expected every "
-            f"{self._mtbf_s / 3600:.4g} h\n"
+            f"{self._mtbf_s / 3600:,.1f} h\n"
         )
 
 

@@ -50,3 +50,4 @@ def test_the_sentence_says_what_it_follows_from() -> None:
         "takes 4 s; 16 GPUs fail once in 100 h"
     )
     assert "each step: the most" in interval_in_words({**told, "num_gpus": 1, "step_s": 900.0, "bound": "max"})
+    assert "fail once in 25,000 h" in interval_in_words({**told, "num_gpus": 2, "mtbf_s": 9e7})
