@@ -43,6 +43,7 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
         "claimed_at": time_of(attempt.claimed_at),
         "running_at": time_of(attempt.running_at),
         "ended_at": time_of(attempt.ended_at),
+        "checkpoint_interval": cast("documents.CheckpointInterval | None", attempt.checkpoint_interval),
         "hosts": [
             {
                 "node_id": host.part.node_id,

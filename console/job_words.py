@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from muster.db.models import Event
+from muster.db.models import Attempt, Event
 from muster.domain.causes import CAUSE_RULES, Avoid, Budget, Onward
+from muster.domain.checkpoint_interval import interval_in_words
 from muster.domain.states import Cause, JobState, StopReason
 from muster.services.job_details import AttemptDetail, JobDetail
 
@@ -150,3 +151,8 @@ def _sentence(text: str, *, is_capital: bool = True) -> str:
         return ""
     head = text[0].upper() if is_capital else text[0]
     return f"{head}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def saves(attempt: Attempt) -> str:
+    """How often it saves; nothing where its program names a number of steps."""
+    return "" if attempt.checkpoint_interval is None else interval_in_words(attempt.checkpoint_interval)

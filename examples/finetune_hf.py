@@ -94,8 +94,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--text", type=Path, default=TEXT)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch-size", type=int, default=8, help="samples a rank")
-    parser.add_argument("--checkpoint-every", type=int, default=20)
+    parser.add_argument("--checkpoint-every", type=steps_or_auto, default=20)
     return parser.parse_args()
+
+
+def steps_or_auto(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def main() -> None:

@@ -203,8 +203,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch-size", type=int, default=8, help="samples a step, over all ranks")
     parser.add_argument("--accumulate", type=int, default=1, help="pieces in which a rank takes its samples")
-    parser.add_argument("--checkpoint-every", type=int, default=20)
+    parser.add_argument("--checkpoint-every", type=steps_or_auto, default=20)
     return parser.parse_args()
+
+
+def steps_or_auto(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def main() -> None:

@@ -49,11 +49,15 @@ class Transformer(nn.Module):
         return logits
 
 
+def steps_or_auto(text: str) -> int | str:
+    return text if text == "auto" else int(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=8, help="samples a rank")
-    parser.add_argument("--checkpoint-every", type=int, default=20)
+    parser.add_argument("--checkpoint-every", type=steps_or_auto, default=20)
     parser.add_argument("--alike", action="store_true", help="the same samples on all ranks, as one seed would give")
     parser.add_argument("--step-sleep", type=float, default=0.0, help="seconds; to have time to watch")
     options = parser.parse_args()

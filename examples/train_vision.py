@@ -130,11 +130,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--warm-up", type=int, default=15, help="steps in which the learning rate rises")
     parser.add_argument("--batch-size", type=int, default=32, help="pictures a rank")
-    parser.add_argument("--checkpoint-every", type=int, default=20)
+    parser.add_argument("--checkpoint-every", type=steps_or_auto, default=20)
     options = parser.parse_args()
     if options.norm == "sync-batch" and not torch.cuda.is_available():
         parser.error("--norm sync-batch: torch has it on GPUs only; --norm group is right on both")
     return options
+
+
+def steps_or_auto(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def main() -> None:

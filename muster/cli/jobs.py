@@ -14,6 +14,7 @@ from muster.cli.names import JobId, TenantOption, tenant_named
 from muster.cli.output import Done, DryRun, Listing, Page, age, changes, reads, until
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
+from muster.domain.checkpoint_interval import interval_in_words
 from muster.domain.pace import PARTS
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
@@ -131,6 +132,8 @@ def _lines(job: Document) -> Iterator[str]:
         yield f"  attempt {attempt['number']}  {attempt['state']}{cause}"
         if attempt["stop_reason"] and attempt["state"] != "ENDED":
             yield f"    asked to stop: {attempt['stop_reason']}, at the latest {until(attempt['stop_deadline_at'])}"
+        if interval := attempt.get("checkpoint_interval"):
+            yield from (f"    {words}" for words in interval_in_words(interval).split("; "))
         for host in attempt["hosts"]:
             yield f"    {host['node_name']}: {host['state']}, {len(host['gpus'])} GPUs"
             if attempt is job["attempts"][-1]:

@@ -158,6 +158,7 @@ def plan_of(
         policy.limits.log_bytes_per_stream,
         good_after_steps=training.good_after_steps,
         hold_s=training.hold_s,
+        interval=training.checkpoint_interval,
         variables=variables or {},
     )
 

@@ -51,8 +51,30 @@ class AttemptHost(TypedDict):
     exit_record: Json | None
 
 
+class CheckpointInterval(TypedDict):
+    """How often an attempt saves that leaves it to us, from ``step`` on, and what that follows from, in seconds.
+
+    ``stall_s``: what a checkpoint holds training up for; ``save_s``: what it takes in all; ``step_s``: a step; each of
+    the slowest rank. ``mtbf_s``: the mean time between failures of ``num_gpus`` GPUs. ``bound``: ``none`` where the
+    interval is what costs the least; else it is the policy's ``min`` or ``max``, or as long as a ``save`` takes.
+    """
+
+    step: int
+    interval_s: float
+    bound: str
+    stall_s: float
+    save_s: float
+    step_s: float
+    mtbf_s: float
+    failures_per_gpu_hour: float
+    num_gpus: int
+
+
 class Attempt(TypedDict):
-    """``cause`` and ``proof``: why it ended, and by what that is known."""
+    """``cause`` and ``proof``: why it ended, and by what that is known.
+
+    ``checkpoint_interval``: null for a program that names a number of steps, or has not measured a checkpoint yet.
+    """
 
     id: str
     number: int
@@ -66,6 +88,7 @@ class Attempt(TypedDict):
     claimed_at: Moment | None
     running_at: Moment | None
     ended_at: Moment | None
+    checkpoint_interval: CheckpointInterval | None
     hosts: list[AttemptHost]
 
 

@@ -158,8 +158,37 @@ class EvacuationPolicy(StrictModel):
     )
 
 
+class CheckpointIntervalPolicy(StrictModel):
+    """How often a program saves that leaves it to us (`checkpoint_every="auto"`), and how often GPUs should fail.
+
+    The interval is Young's and Daly's for the stall that is measured and the attempt's number of GPUs. How often GPUs
+    fail is this fleet's own record, and before there is one the expectation here.
+    """
+
+    min_s: Seconds = Field(30.0, description="The shortest interval.")
+    max_s: Seconds = Field(3600.0, description="The longest interval.")
+    window_days: Days = Field(28, description="How far back the fleet's record goes.")
+    prior_gpu_hours_per_failure: Annotated[float, Field(gt=0, le=1e9, strict=False)] = Field(
+        50_000.0,
+        description="How many GPU-hours a failure is expected after. Llama 3: 419 in 54 days of 16,384 GPUs, one in "
+        "50,700; Meta's RSC-1 and RSC-2: one in 29,500 and 82,100.",
+    )
+    prior_failures: Annotated[float, Field(gt=0, le=1e6, strict=False)] = Field(
+        0.1,
+        description="How many failures of our own that expectation weighs as much as. Few: a fleet that is worse or "
+        "better soon shows it.",
+    )
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Self:
+        """`min_s` ≤ `max_s`."""
+        if self.max_s < self.min_s:
+            raise ValueError("min_s must not exceed max_s")
+        return self
+
+
 class TrainingPolicy(StrictModel):
-    """Which checkpoints are good, kept, and never used again."""
+    """Which checkpoints are good, kept, and never used again; and how often they are made."""
 
     good_after_steps: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         20, description="Steps after which a VERIFIED checkpoint is GOOD."
@@ -172,6 +201,7 @@ class TrainingPolicy(StrictModel):
     hold_s: Seconds = Field(
         600.0, description="How late a fault may be found; the newest checkpoint that is older than that is kept."
     )
+    checkpoint_interval: CheckpointIntervalPolicy = Field(default_factory=CheckpointIntervalPolicy)
 
     @model_validator(mode="after")
     def _one_from_before_a_fault_stays(self) -> Self:

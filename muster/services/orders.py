@@ -11,6 +11,7 @@ from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
 from muster.services.attempts import LoadedAttempt
 from muster.services.checkpoints import resume_of
+from muster.services.failure_rates import rule_for_attempt
 from muster.services.lives import grace_ms, spec_of
 from muster.services.unit_of_work import UnitOfWork
 from muster.wire.host import Order, PartLimits, Rendezvous
@@ -53,9 +54,10 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
 
 
 def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy) -> dict[str, str]:
-    """Where the job's checkpoints lie, and from which one to go on."""
+    """Where the job's checkpoints lie, from which one to go on, and what says how often to make one."""
     kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.hold_s}
     resume = json.dumps({**resume_of(unit.session, job.id), **kept})
     folder = spec.checkpoint.folder
     place = {} if folder is None else {"MUSTER_CHECKPOINT_DIR": f"{folder.rstrip('/')}/{job.id}"}
-    return {"MUSTER_RESUME": resume, **place}
+    interval = json.dumps(rule_for_attempt(unit.session, spec, policy))
+    return {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, **place}

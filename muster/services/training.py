@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import select
 
 from muster.db.models import Attempt, Checkpoint, TrainingHost
+from muster.domain.checkpoint_interval import interval_in_words
 from muster.domain.errors import NotFoundError, StaleFenceError
 from muster.domain.ids import AttemptId, CheckpointId, NodeId
 from muster.domain.policy import Policy
@@ -28,6 +29,7 @@ from muster.wire.training import (
     AnyRankMessage,
     CheckpointDone,
     CheckpointExpired,
+    CheckpointInterval,
     CheckpointRejected,
     CheckpointUnreadable,
     Hello,
@@ -113,6 +115,8 @@ class _Taker:
                 self._tell("attempt.warned", {"rank": rank, "code": message.code, "reason": message.message})
             case Resumed() if rank == 0:
                 self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
+            case CheckpointInterval() if rank == 0:
+                self._note_interval(message)
             case CheckpointDone() | CheckpointRejected() | CheckpointUnreadable() | CheckpointExpired():
                 self._note_generation(message, at)
 
@@ -127,6 +131,11 @@ class _Taker:
             self._tell("checkpoint.unreadable", {"generation": message.generation, "reason": message.why})
         else:
             self._expire(message.generation)
+
+    def _note_interval(self, message: CheckpointInterval) -> None:
+        found = msgspec.structs.asdict(message)
+        self._loaded.attempt.checkpoint_interval = found
+        self._tell("attempt.checkpoint_interval", {**found, "reason": interval_in_words(found)})
 
     def _note_outcome(self, rank: int, message: Outcome, at: datetime) -> None:
         self._progress.note_outcome(rank, message, at)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from muster.train import fences, generations, state
+from muster.train.continuity import Continuity
 from muster.train.failpoints import failpoint
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
-from muster.train.manifest import FileRecord, Manifest, UnusableError
+from muster.train.loading import Loading
+from muster.train.manifest import FileRecord, Manifest
 from muster.train.saving import Saving
 from muster.train.shards import CoverageError
 from muster.train.staging import Staging
@@ -35,6 +37,15 @@ Part = dict[str, Any] | str | CoverageError
 
 
 @dataclass(frozen=True)
+class _Facts:
+    """Where training stood, as the manifest says it."""
+
+    position: int
+    loss: float | None
+    loss_spread: float | None
+
+
+@dataclass(frozen=True)
 class _Begun:
     """How rank 0 fared with the fence."""
 
@@ -44,7 +55,11 @@ class _Begun:
 
 
 class Checkpoints:
-    """One job's checkpoints, used by all ranks at once."""
+    """One job's checkpoints, used by all ranks at once.
+
+    ``save_s``: what the newest took, with its wait for the one before to be read back; 0 before the first.
+    ``read_bytes``: what this rank read of files to resume.
+    """
 
     def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, folder: Path, *, keep: int) -> None:
         """Raises, on every rank: StaleFenceError when a newer attempt has begun, OSError when the folder fails."""
@@ -53,6 +68,9 @@ class Checkpoints:
         self._channel = channel
         self._folder = folder
         self.longest_save_s = 0.0
+        self.save_s = 0.0
+        self.read_bytes = 0
+        self.continuity = Continuity(channel, ranks.rank)
         self._staging = Staging()
         self._saving: Saving | None = None
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
@@ -85,7 +103,8 @@ class Checkpoints:
         started = time.monotonic()
         part = self._part(trained)
         spent_s = time.monotonic() - started
-        return self._save(part, Generation(step, self._fence), (position, loss), spent_s, waits=not is_last)
+        facts = _Facts(position, loss, self.continuity.spread)
+        return self._save(part, Generation(step, self._fence), facts, spent_s, waits=not is_last)
 
     def begin(self, trained: Trained, step: int, position: int, loss: float | None) -> None:
         """Copy the state, which training waits for; write and commit the copy beside it. None may be under way."""
@@ -93,7 +112,8 @@ class Checkpoints:
         part = self._staged(self._part(trained))
         spent_s = time.monotonic() - started
         generation = Generation(step, self._fence)
-        self._saving = Saving(step, partial(self._save, part, generation, (position, loss), spent_s, waits=True))
+        facts = _Facts(position, loss, self.continuity.spread)
+        self._saving = Saving(step, partial(self._save, part, generation, facts, spent_s, waits=True))
 
     @property
     def saving(self) -> Saving | None:
@@ -127,19 +147,19 @@ class Checkpoints:
         except (TypeError, AttributeError, pickle.PicklingError) as fault:
             return CoverageError(f"{state.ONLY_PLAIN}: {fault}")
 
-    def _save(
-        self, part: Part, generation: Generation, facts: tuple[int, float | None], spent_s: float, *, waits: bool
-    ) -> bool:
+    def _save(self, part: Part, generation: Generation, facts: _Facts, spent_s: float, *, waits: bool) -> bool:
         """``spent_s``: how long it has taken so far."""
+        began = time.monotonic() - spent_s
         if waits:
             self._upkeep.settle()
         started = time.monotonic() - spent_s
         try:
-            fault = self._write(part, generation, (*facts, started))
+            fault = self._write(part, generation, facts, started)
         finally:
             if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
                 generations.abandon(self._folder, generation)
         self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
+        self.save_s = self.save_s if fault else time.monotonic() - began
         if fault and self._ranks.rank == 0:
             self._channel.say(
                 "checkpoint", step=generation.step, generation=generation.name, status="failed", why=fault
@@ -147,7 +167,7 @@ class Checkpoints:
             _print(f"{generation.name} was not saved, training goes on: {fault}")
         return not fault
 
-    def _write(self, part: Part, generation: Generation, facts: tuple[int, float | None, float]) -> str:
+    def _write(self, part: Part, generation: Generation, facts: _Facts, started: float) -> str:
         """What went wrong, the same on all ranks; nothing where it was committed."""
         together = self._ranks.beside
         fault = together.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
@@ -163,7 +183,7 @@ class Checkpoints:
             files.append(written)
         failpoint("save.before_commit")
         fault, is_stale = together.from_first(
-            self._commit(generation, files, *facts) if self._ranks.rank == 0 else None
+            self._commit(generation, files, facts, started) if self._ranks.rank == 0 else None
         )
         if is_stale:
             raise StaleFenceError(fault)
@@ -193,7 +213,7 @@ class Checkpoints:
         return record
 
     def _commit(
-        self, generation: Generation, files: list[FileRecord], position: int, loss: float | None, started: float
+        self, generation: Generation, files: list[FileRecord], facts: _Facts, started: float
     ) -> tuple[str, bool]:
         """What went wrong, and whether it is that a newer attempt has begun."""
         about = Manifest(
@@ -202,9 +222,10 @@ class Checkpoints:
             attempt_id=self._around.attempt_id,
             committed_at_unix_ms=time.time_ns() // 1_000_000,
             world_size=self._ranks.world_size,
-            position=position,
+            position=facts.position,
             torch_version=torch.__version__,
-            loss=loss,
+            loss=facts.loss,
+            loss_spread=facts.loss_spread,
             longest_save_s=max(self.longest_save_s, time.monotonic() - started),
             files=tuple(files),
         )
@@ -226,6 +247,7 @@ class Checkpoints:
             at_unix_ms=about.committed_at_unix_ms,
             manifest_sha256=digest,
         )
+        self.continuity.note_saved(generation.step, about.num_bytes)
         self._upkeep.verify_behind(generation)
         return "", False
 
@@ -239,56 +261,13 @@ class Checkpoints:
         Raises:
             CoverageError: it verifies and yet is not this program's: another model, no optimizer.
         """
-        found = self._ranks.from_first(self._upkeep.candidates() if self._ranks.rank == 0 else None)
-        for generation in found:
-            loaded = self._read(generation)
-            if loaded is None:
-                continue
-            about, parts = loaded
-            if not state.restore(parts, trained, rank=self._ranks.rank):
-                state.seed_rank(about.step, self._ranks.rank)
-            self.longest_save_s = about.longest_save_s
-            return about
-        if self._ranks.rank == 0 and (found or self._around.resume.generation is not None):
-            _print("no generation could be used: training begins at step 0")
-        return None
-
-    def _read(self, generation: Generation) -> tuple[Manifest, list[dict[str, Any]]] | None:
-        """Each rank unpickles only bytes that it has verified itself. None where any rank cannot use it."""
-        about, fault = self._ranks.from_first(self._read_manifest(generation) if self._ranks.rank == 0 else None)
-        parts: list[dict[str, Any]] = []
+        loading = Loading(self._folder, self._ranks, self._channel, self._around.resume, self._upkeep)
+        about = loading.load(trained)
+        self.read_bytes = loading.read_bytes
         if about is not None:
-            try:
-                parts = [state.unpacked(content) for content in generations.verified_parts(self._folder, about)]
-            except UnusableError as unusable:
-                fault = unusable
-        faults = self._ranks.gather(None if fault is None else (str(fault), fault.is_damage))
-        if about is not None and not any(faults):
-            self._upkeep.note_verified(generation)
-            return about, parts
-        if self._ranks.rank == 0:
-            self._pass_over(generation, faults)
-        return None
-
-    def _read_manifest(self, generation: Generation) -> tuple[Manifest | None, UnusableError | None]:
-        limit = self._around.resume.not_after_unix_ms
-        try:
-            about = generations.read_manifest(self._folder, generation)
-        except UnusableError as fault:
-            return None, fault
-        if limit is not None and about.committed_at_unix_ms > limit:
-            return None, UnusableError("it was committed later than this attempt may resume from", is_damage=False)
-        return about, None
-
-    def _pass_over(self, generation: Generation, faults: list[tuple[str, bool] | None]) -> None:
-        """Rank 0 judges the generation; trouble that another rank alone has is its host's."""
-        rank, (why, is_damage) = next((rank, fault) for rank, fault in enumerate(faults) if fault is not None)
-        self._upkeep.pass_over(generation)
-        is_rejected = rank == 0 and is_damage
-        words = why if rank == 0 else f"rank {rank}: {why}"
-        kind = "checkpoint_rejected" if is_rejected else "checkpoint_unreadable"
-        self._channel.say(kind, generation=generation.name, why=words)
-        _print(f"{generation.name} is not used: {words}")
+            self.longest_save_s = about.longest_save_s
+            self.continuity.resumed(about, self._ranks.world_size)
+        return about
 
 
 def _print(sentence: str) -> None:

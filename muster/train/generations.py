@@ -180,11 +180,15 @@ def verified_parts(folder: Path, about: Manifest) -> Iterator[bytes]:
     Raises:
         UnusableError: at the first that is not.
     """
-    place = folder / Generation(about.step, about.fence).name
     for file in about.files:
-        content = _read(place / file.name)
-        _compare(file, len(content), hashlib.sha256(content).hexdigest())
-        yield content
+        yield verified_part(folder, about, file)
+
+
+def verified_part(folder: Path, about: Manifest, file: FileRecord) -> bytes:
+    """One of its files, once these very bytes are proved to be those that were saved. Raises UnusableError."""
+    content = _read(folder / Generation(about.step, about.fence).name / file.name)
+    _compare(file, len(content), hashlib.sha256(content).hexdigest())
+    return content
 
 
 def _compare(file: FileRecord, size: int, sha256: str) -> None:

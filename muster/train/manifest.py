@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 SCHEMA = 1
@@ -34,7 +34,10 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``position`` counts the samples that all ranks have seen; ``longest_save_s`` is what a save has taken at most."""
+    """``position`` counts the samples that all ranks have seen; ``longest_save_s`` is what a save has taken at most.
+
+    ``loss_spread``: the deviation of the losses before it; None where too few were told, or an older runtime made it.
+    """
 
     step: int
     fence: int
@@ -46,6 +49,7 @@ class Manifest:
     loss: float | None
     longest_save_s: float
     files: tuple[FileRecord, ...]
+    loss_spread: float | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -83,7 +87,11 @@ def _of(document: dict[str, Any]) -> Manifest:
             FileRecord(name=file["name"], rank=file["rank"], size=file["size"], sha256=file["sha256"])
             for file in document["files"]
         )
-        known = {field.name: document[field.name] for field in fields(Manifest)}
+        known = {
+            field.name: document[field.name]
+            for field in fields(Manifest)
+            if field.default is MISSING or field.name in document
+        }
     except (KeyError, TypeError) as fault:
         raise UnusableError(f"{MANIFEST} lacks {fault}") from fault
     manifest = Manifest(**{**known, "files": files})

@@ -51,10 +51,28 @@ class Agreement:
         found: T = holder[0]
         return found
 
+    def broadcast(self, tensor: torch.Tensor, source: int) -> None:
+        """The values of rank ``source`` into everybody's. Like ``send``: contiguous, in host memory, of any kind."""
+        if self._group is not None:
+            dist.broadcast(_as_bytes(tensor), src=source, group=self._group)
+
+    def send(self, tensor: torch.Tensor, to: int) -> None:
+        """Its values to one rank, which must ``receive`` as many; returns when it has taken them."""
+        dist.send(_as_bytes(tensor), dst=to, group=self._group)
+
+    def receive(self, tensor: torch.Tensor, source: int) -> None:
+        """What that rank sends, into ``tensor``."""
+        dist.recv(_as_bytes(tensor), src=source, group=self._group)
+
     def end(self) -> None:
         group, self._group = self._group, None
         if group is not None:
             dist.destroy_process_group(group)
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory: gloo knows not every kind of number."""
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 class Ranks(Agreement):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import math
-import os
 import sys
 import time
 from dataclasses import replace
@@ -15,11 +13,13 @@ from typing import TYPE_CHECKING, NoReturn
 import torch
 
 from muster.train.advice import Adviser
+from muster.train.cadence import Cadence
 from muster.train.checkpoints import Checkpoints
 from muster.train.determinism import average_in_rank_order
 from muster.train.faults import Faults
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
+from muster.train.leaving import leave_at_once, patience_s
 from muster.train.meshes import clip_grad_norm, place_in
 from muster.train.samples import Samples
 from muster.train.shards import is_sharded
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 _SAVE_MARGIN = 1.5
 _UNKNOWN_SAVE_S = 1.0
 _SHORTEST_SAVE_S = 0.2
-_MOST_SETTLING_S = 3600.0
-_LEAVING_S = 0.2
 _CRASH_PATIENCE_S = 10.0
 _MOST_STEPS_TO_RETRY = 64
 
@@ -60,7 +58,7 @@ class Run:
         joined: tuple[Surroundings, Ranks, Channel, Orders],
         trained: Trained,
         *,
-        checkpoint_every: int,
+        checkpoint_every: int | str,
         asynchronous: bool,
         keep: int,
         seed: int,
@@ -84,7 +82,9 @@ class Run:
             if is_steady:
                 average_in_rank_order(self.model, self._pace)
         self._trained = replace(trained, model=inner)
-        self._every = checkpoint_every
+        self._cadence = Cadence(
+            checkpoint_every, around.interval, self._channel, rank=self.rank, num_ranks=self.world_size
+        )
         self._is_asynchronous = asynchronous
         self._pace.watch(self.model, trained.optimizer)
         self._adviser = Adviser(self._ranks, self._channel, place)
@@ -114,7 +114,7 @@ class Run:
     def steps(self, total: int) -> Iterator[int]:
         """The steps still to do, from 0. Leaves the process when the job has to stop, on all ranks after one step."""
         if self.step < total:
-            self._agree(total, is_due=False)
+            self._agree(total)
         while self.step < total:
             started = time.monotonic()
             self._pace.begin()
@@ -125,10 +125,13 @@ class Run:
             self._samples.advance()
             step_s = round(time.monotonic() - started, 6)
             self._pace.end()
+            self._cadence.note_step(step_s)
             self._channel.say("step", step=self.step, loss=self._loss, step_s=step_s, samples=self._samples.position)
             self._tell_pace()
+            if self._checkpoints is not None:
+                self._checkpoints.continuity.note_loss(self._loss)
             self._adviser.after_first_step()
-            self._agree(total, is_due=self._every > 0 and self.step % self._every == 0)
+            self._agree(total)
 
     def report(
         self, *, loss: float | torch.Tensor, tokens: int | None = None, grad_norm: float | torch.Tensor | None = None
@@ -170,45 +173,52 @@ class Run:
     def _resume(self) -> int:
         """Of how many ranks the checkpoint is; 0 where there is none."""
         about = None if self._checkpoints is None else self._checkpoints.load(self._trained)
+        read_bytes = 0 if self._checkpoints is None else self._checkpoints.read_bytes
         if about is None:
-            self._channel.say("resumed", step=0, generation="")
+            self._channel.say("resumed", step=0, generation="", read_bytes=read_bytes)
             return 0
         self.step = self._saved_step = about.step
         self._samples.position = about.position
-        self._channel.say("resumed", step=self.step, generation=Generation(about.step, about.fence).name)
+        name = Generation(about.step, about.fence).name
+        self._channel.say("resumed", step=self.step, generation=name, read_bytes=read_bytes)
         return about.world_size
 
-    def _agree(self, total: int, *, is_due: bool) -> None:
+    def _agree(self, total: int) -> None:
         """Between steps, all ranks together: save if it is time or anyone was asked to, stop if anyone must."""
         orders = self._orders
         orders.listen()
-        must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere = self._ranks.max(
-            [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms, self._is_saving]
+        told = [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms, self._is_saving]
+        save_s = 0.0 if self._checkpoints is None else self._checkpoints.save_s
+        must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere, *figures = self._ranks.max(
+            [*told, *self._cadence.figures(self.step, save_s)]
         )
+        is_due = self._cadence.agree(self.step, figures, is_busy=bool(is_busy_anywhere))
         if not is_busy_anywhere:
             self._settle_save()
         if must_stop and self.step < total:
             self._stop(-minus_deadline)
         if is_due or wants_checkpoint or self.step == self._retry_at:
             orders.wants_checkpoint = False
-            self._save()
+            if self._checkpoints is not None and self._saved_step != self.step:
+                with self._cadence.stalling():
+                    self._save()
 
     def _stop(self, deadline_ms: int) -> None:
         """Save if the time left is enough for one, by the slowest rank's clock and experience, and leave."""
         why = self._orders.stop_reason or "another rank was told"
-        is_stuck = self._saving is not None and not self._saving.wait(_patience_s(deadline_ms))
+        is_stuck = self._saving is not None and not self._saving.wait(patience_s(deadline_ms))
         known_s = self._checkpoints.longest_save_s if self._checkpoints is not None else 0.0
         needed_s = max(known_s * _SAVE_MARGIN, _SHORTEST_SAVE_S) if known_s else _UNKNOWN_SAVE_S
         left_s = deadline_ms / 1000 - time.time()
         is_stuck_anywhere, is_late = self._ranks.max([is_stuck, needed_s > left_s])
         if is_stuck_anywhere:
             self._outcome("stopped_without", f"{why}; a save is still under way", within_s=0.0)
-            _leave_at_once(EXIT_STOPPED_WITHOUT)  # its thread uses the ranks' group, on one of them at least
+            leave_at_once(EXIT_STOPPED_WITHOUT)  # its thread uses the ranks' group, on one of them at least
         self._settle_save()
         has_saved = self._saved_step == self.step or (self.step > 0 and not is_late and self._save(is_last=True))
         if has_saved:
-            self._end("stopped_with_checkpoint", EXIT_STOPPED_WITH_CHECKPOINT, why, within_s=_patience_s(deadline_ms))
-        self._end("stopped_without", EXIT_STOPPED_WITHOUT, why, within_s=_patience_s(deadline_ms))
+            self._end("stopped_with_checkpoint", EXIT_STOPPED_WITH_CHECKPOINT, why, within_s=patience_s(deadline_ms))
+        self._end("stopped_without", EXIT_STOPPED_WITHOUT, why, within_s=patience_s(deadline_ms))
 
     def _save(self, *, is_last: bool = False) -> bool:
         """Whether it is saved, or is being saved."""
@@ -279,16 +289,4 @@ class Run:
             self._channel.close()
         self._next_hook(kind, fault, traceback)
         if self._is_saving:  # the interpreter may not end under a thread that writes
-            _leave_at_once(130 if issubclass(kind, KeyboardInterrupt) else 1)
-
-
-def _leave_at_once(code: int) -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code)
-
-
-def _patience_s(deadline_ms: int) -> float:
-    """How long may be waited for a disk, so that there is time to leave."""
-    return min(max(0.0, deadline_ms / 1000 - time.time() - _LEAVING_S), _MOST_SETTLING_S)
+            leave_at_once(130 if issubclass(kind, KeyboardInterrupt) else 1)

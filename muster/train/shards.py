@@ -47,7 +47,7 @@ def piece_of(value: Any) -> Piece | None:
         CoverageError: the ranks hold summands of it and no pieces.
     """
     tensor = cast("DTensor", value)
-    offset = _region(tensor)[1]
+    offset = region(tensor)[1]
     if not _is_owner(tensor):
         return None
     return {"shape": list(tensor.shape), "offset": offset, "values": _alone(tensor.to_local())}
@@ -79,7 +79,7 @@ def like(template: Any, pieces: Sequence[Piece], name: str) -> torch.Tensor:
         return _assembled(pieces, shape, [0] * len(shape), name)
     from torch.distributed.tensor import DTensor  # noqa: PLC0415  # nearly a second, and only who shards needs it
 
-    size, offset = _region(template)
+    size, offset = region(template)
     local = _assembled(pieces, size, offset, name).to(template.device)
     placed: torch.Tensor = DTensor.from_local(
         local,
@@ -121,8 +121,12 @@ def _copied(piece: Piece, made: torch.Tensor, offset: Sequence[int]) -> int:
     return found.numel()
 
 
-def _region(tensor: DTensor) -> tuple[list[int], list[int]]:
-    """(size, offset) of this rank's piece, as torch's own checkpoints reckon them."""
+def region(tensor: Any) -> tuple[list[int], list[int]]:
+    """(size, offset) of this rank's piece of a sharded tensor, as torch's own checkpoints reckon them.
+
+    Raises:
+        CoverageError: the ranks hold summands of it and no pieces.
+    """
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # noqa: PLC0415  # as above
 
     if any(placement.is_partial() for placement in _placements(tensor)):

@@ -3,7 +3,7 @@
 | argument of ``start`` | |
 |---|---|
 | ``extras`` | whatever else has a state, such as a gradient scaler |
-| ``checkpoint_every`` | counts steps; 0: only when the job stops |
+| ``checkpoint_every`` | counts steps; 0: only when the job stops; ``"auto"``: as often as costs the least (``interval``), by the stall that is measured and how often the job's GPUs fail |
 | ``asynchronous`` | training waits for a copy of the state in host memory, which is written, hashed and committed beside it; without, until it is committed. The last one is always waited for |
 | ``keep`` | so many generations stay |
 | ``deterministic`` | repeatable kernels, and one thread a rank on the CPU: a resumed run equals an undisturbed one bit for bit at the same number of ranks |
@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from muster.train import state
+from muster.train.cadence import require_cadence
 from muster.train.determinism import ask_for_determinism
 from muster.train.devices import Gpu, Host
 from muster.train.orders import Orders
@@ -47,7 +48,7 @@ def start(
     scheduler: Stateful | None = None,
     *,
     extras: Mapping[str, Stateful] | None = None,
-    checkpoint_every: int = 100,
+    checkpoint_every: int | str = 100,
     asynchronous: bool = True,
     keep: int = 3,
     seed: int = 0,
@@ -65,15 +66,16 @@ def start(
     Exits with 93 when a newer attempt of the job has begun.
 
     Raises:
-        ValueError: a variable of the launcher that cannot be read.
+        ValueError: ``checkpoint_every``, or a variable of the launcher, that cannot be read.
         CoverageError: the newest checkpoint is of another program.
         OSError: the checkpoint folder cannot be written.
     """
+    cadence = require_cadence(checkpoint_every)
     joined, device = _joined(model, seed=seed, deterministic=deterministic, patience_s=patience_s)
     return Run(
         joined,
         Trained(model, optimizer, scheduler, extras or {}),
-        checkpoint_every=checkpoint_every,
+        checkpoint_every=cadence,
         asynchronous=asynchronous and not joined[0].is_synchronous,
         keep=keep,
         seed=seed,

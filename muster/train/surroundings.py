@@ -9,6 +9,7 @@
 | ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | nothing is said or heard |
 | ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill where no ``stop`` names a deadline | as long as it takes |
 | ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``good_after_steps`` (20), ``hold_s`` (600) | the newest that verifies |
+| ``MUSTER_CHECKPOINT_INTERVAL`` | for ``checkpoint_every="auto"``: JSON, all fields optional: ``failures_per_gpu_hour``, ``num_gpus``, ``min_s``, ``max_s`` | ``interval``'s prior, as many GPUs as ranks, 30, 3600 |
 | ``MUSTER_TRAIN_SYNCHRONOUS`` | 1: each checkpoint is committed before the next step, whatever the program says | as it says |
 | ``MUSTER_TRAIN_FAULTS``, ``MUSTER_TRAIN_FAULTS_SEED`` | faults on purpose (``faults``) | none |
 """  # noqa: E501  # a table's row is one line
@@ -18,11 +19,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.train.generations import Generation
+from muster.train.interval import IntervalRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +62,7 @@ class Surroundings:
     checkpoint_dir: Path | None = None
     stop_notice_s: float | None = None
     resume: Resume = field(default_factory=Resume)
+    interval: IntervalRule = field(default_factory=IntervalRule)
     is_synchronous: bool = False
     faults: str = ""
     faults_seed: int = 0
@@ -79,6 +82,7 @@ class Surroundings:
             checkpoint_dir=Path(folder) if folder else None,
             stop_notice_s=_seconds(environ, "MUSTER_STOP_NOTICE_S"),
             resume=_resume(environ.get("MUSTER_RESUME")),
+            interval=_interval(environ.get("MUSTER_CHECKPOINT_INTERVAL")),
             is_synchronous=bool(_number(environ, "MUSTER_TRAIN_SYNCHRONOUS")),
             faults=environ.get("MUSTER_TRAIN_FAULTS", ""),
             faults_seed=_number(environ, "MUSTER_TRAIN_FAULTS_SEED") or 0,
@@ -108,7 +112,7 @@ def _seconds(environ: Mapping[str, str], name: str) -> float | None:
 
 
 def _resume(text: str | None) -> Resume:
-    document = _object(text) if text else {}
+    document = _object("MUSTER_RESUME", text) if text else {}
     refused = document.get("refuse") or ()
     wanted = document.get("generation") or None
     limit = document.get("not_after_unix_ms")
@@ -133,13 +137,27 @@ def _resume(text: str | None) -> Resume:
     )
 
 
-def _object(text: str) -> dict[str, Any]:
+def _interval(text: str | None) -> IntervalRule:
+    name = "MUSTER_CHECKPOINT_INTERVAL"
+    document = _object(name, text) if text else {}
+    known = {each.name: document[each.name] for each in fields(IntervalRule) if document.get(each.name) is not None}
+    for field_name, value in known.items():
+        kinds = int if field_name == "num_gpus" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < math.inf:
+            raise ValueError(f"{name}={text!r}: {field_name} must be a number above 0")
+    rule = IntervalRule(**known)
+    if rule.max_s < rule.min_s:
+        raise ValueError(f"{name}={text!r}: max_s must not be less than min_s")
+    return rule
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except ValueError:
         document = None
     if not isinstance(document, dict):
         raise ValueError(  # noqa: TRY004  # the variable's value is at fault, not anybody's type
-            f"MUSTER_RESUME={text!r}: must be a JSON object"
+            f"{name}={text!r}: must be a JSON object"
         )
     return document

@@ -11,7 +11,8 @@
 | ``checkpoint_rejected`` | generation, why: it is not as it was saved, and nobody may use it |
 | ``checkpoint_unreadable`` | generation, why: this host could not read it now; it may be whole |
 | ``checkpoint_expired`` | generation: removed, since newer ones are whole |
-| ``resumed`` | step, generation (empty: from the start) |
+| ``checkpoint_interval`` | step, interval_s, bound (``none``, ``min``, ``max``, ``save``: see ``interval``) and what it follows from: stall_s, save_s, step_s, mtbf_s, failures_per_gpu_hour, num_gpus; again when it has changed much |
+| ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank) |
 | ``warning`` | code, message: what the program most likely did not mean (``advice``) |
 | ``outcome`` | exit ``done``, ``stopped_with_checkpoint``, ``stopped_without`` or ``failed``, step, message, dropped_lines |
 

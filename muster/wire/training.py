@@ -91,6 +91,20 @@ class CheckpointExpired(RankMessage, frozen=True, kw_only=True, tag="checkpoint_
     generation: Generation
 
 
+class CheckpointInterval(RankMessage, frozen=True, kw_only=True, tag="checkpoint_interval"):
+    """At which it saves from here on, and what that follows from: see ``muster.train.interval``."""
+
+    step: Step
+    interval_s: Seconds
+    bound: Annotated[str, Meta(pattern=r"^(none|min|max|save)$")]
+    stall_s: Seconds
+    save_s: Seconds
+    step_s: Seconds
+    mtbf_s: Seconds
+    failures_per_gpu_hour: Seconds
+    num_gpus: Annotated[int, Meta(ge=1, lt=1 << 31)]
+
+
 class Resumed(RankMessage, frozen=True, kw_only=True, tag="resumed"):
     """``generation`` is empty where training began anew."""
 
@@ -119,6 +133,7 @@ AnyRankMessage = (
     | CheckpointRejected
     | CheckpointUnreadable
     | CheckpointExpired
+    | CheckpointInterval
     | Resumed
     | Warned
     | Outcome

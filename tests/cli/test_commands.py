@@ -90,6 +90,33 @@ def test_lists_fit_narrow_terminals_and_are_json_for_programs(muster: Command) -
         assert json.loads(muster.run("job", "list", "--json", url=server.url).stdout) == [JOB]
 
 
+def test_a_job_says_how_often_it_saves_and_why(muster: Command) -> None:
+    interval = {
+        "interval_s": 60,
+        "bound": "none",
+        "stall_s": 0.5,
+        "save_s": 2,
+        "step_s": 0.1,
+        "mtbf_s": 3600,
+        "num_gpus": 2,
+    }
+    attempt = {"number": 1, "state": "RUNNING", "cause": None, "proof": None, "stop_reason": None, "hosts": []}
+    rest = {
+        "state_reason": "",
+        "spec": {"shape": {"nodes": 1, "gpus_per_node": 2}},
+        "submitted_by": "",
+        "next_try_at": None,
+    }
+    job = JOB | rest | {"attempts": [attempt | {"checkpoint_interval": interval}, attempt | {"number": 2}]}
+    with serving(lambda _asked, _number: Answer(200, job)) as server:
+        shown = muster.run("job", "show", "job_1", url=server.url)
+    words = " ".join(shown.stdout.split())
+    assert (
+        "attempt 1 RUNNING a checkpoint every 60 s, about 600 steps: which costs the least each holds training" in words
+    )
+    assert words.endswith("in 1 h attempt 2 RUNNING"), "of an older server's attempt nothing is known"
+
+
 def test_an_empty_list_says_what_to_do(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [], "next_cursor": None})) as server:
         assert "muster job submit" in muster.run("job", "list", url=server.url).stdout

@@ -45,6 +45,17 @@ def test_a_page_says_of_each_attempt_what_ended_it_and_where_the_next_went_on(se
     assert "Every rank ended with code 0" in seen.text(f"/console/jobs/{job.job_id}")
 
 
+def test_how_often_it_saves_stands_there_with_what_it_follows_from(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    told = {"step": 9, "interval_s": 60, "bound": "max", "stall_s": 0.5, "save_s": 2, "step_s": 0.1, "mtbf_s": 3600}
+    assert "Saves" not in seen.text(f"/console/jobs/{job.job_id}")
+    job.says({"type": "checkpoint_interval", **told, "failures_per_gpu_hour": 0.5, "num_gpus": 2})
+    page = seen.text(f"/console/jobs/{job.job_id}")
+    assert "Saves a checkpoint every 60 s, about 600 steps: the most that the policy allows" in page
+    assert "2 GPUs fail once in 1 h" in page
+
+
 def test_a_life_is_drawn_and_also_told_in_words(seen: Console) -> None:
     job = struck(seen)
     job.ends(SUCCESS)

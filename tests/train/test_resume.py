@@ -124,7 +124,7 @@ def test_what_one_host_alone_cannot_read_is_skipped_and_not_condemned(training: 
     training.run("--steps", "4", num_ranks=2)
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(training.checkpoints, elsewhere)
-    flip(elsewhere / "step-00000004/gen-1", "rank-00000.pt")
+    flip(elsewhere / "step-00000004/gen-1", "rank-00001.pt")
     with Listening(tmp_path / "s") as supervisor:
         attempt = training.start(
             "--every",
@@ -136,7 +136,7 @@ def test_what_one_host_alone_cannot_read_is_skipped_and_not_condemned(training: 
         assert attempt.ended() == [0, 0], "what cannot be saved is no reason to stop"
     assert supervisor.heard("checkpoint_rejected") == []
     (skipped,) = supervisor.heard("checkpoint_unreadable")
-    assert skipped["why"] == "rank 1: rank-00000.pt differs from what was saved"
+    assert skipped["why"] == "rank 1: rank-00001.pt differs from what was saved"
     assert supervisor.heard("checkpoint", status="failed"), "rank 1 writes where nobody else looks"
 
 

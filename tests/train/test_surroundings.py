@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.train.interval import IntervalRule
 from muster.train.surroundings import Resume, Surroundings
 
 
@@ -66,3 +67,26 @@ def test_no_wish_is_no_limit(text: str) -> None:
 def test_what_cannot_be_read_is_named(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=name):
         Surroundings.of({name: text})
+
+
+def test_how_often_gpus_fail_is_the_control_planes_word() -> None:
+    assert Surroundings.of({}).interval == IntervalRule()
+    text = '{"failures_per_gpu_hour": 1e-4, "num_gpus": 16, "min_s": 60, "max_s": 600, "new": 1}'
+    told = Surroundings.of({"MUSTER_CHECKPOINT_INTERVAL": text}).interval
+    assert told == IntervalRule(1e-4, 16, 60, 600)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("often", "must be a JSON object"),
+        ('{"min_s": "a minute"}', "min_s must be a number above 0"),
+        ('{"num_gpus": 1.5}', "num_gpus must be a number above 0"),
+        ('{"failures_per_gpu_hour": 0}', "failures_per_gpu_hour must be a number above 0"),
+        ('{"failures_per_gpu_hour": NaN}', "failures_per_gpu_hour must be a number above 0"),
+        ('{"min_s": 60, "max_s": 30}', "max_s must not be less than min_s"),
+    ],
+)
+def test_an_interval_rule_that_cannot_be_read_is_named(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"MUSTER_CHECKPOINT_INTERVAL=.*{why}"):
+        Surroundings.of({"MUSTER_CHECKPOINT_INTERVAL": text})

@@ -15,7 +15,7 @@ from muster import train
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--every", type=int, default=4)
+    parser.add_argument("--every", type=lambda text: text if text == "auto" else int(text), default=4)
     parser.add_argument("--sleep", type=float, default=0.0)
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--crash-at", type=int, default=-1)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from muster.domain.exits import Verdict as ExitVerdict
 from muster.domain.exits import classify, parse_exit_record
+from muster.domain.failure_rate import Record, rule_for_program
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.states import Cause, StopReason
 from muster.ports import LOOPBACK, free_port
@@ -127,7 +128,12 @@ class LocalAttempt:
     def _order(self, wall_time_s: float | None) -> Order:
         plan, program, shape = self.plan, self.plan.spec.program, self.plan.spec.shape
         kept = {"good_after_steps": plan.good_after_steps, "hold_s": plan.hold_s}
-        ours = {"MUSTER_CHECKPOINT_DIR": str(self.run_folder.checkpoints), "MUSTER_RESUME": json.dumps(kept)}
+        interval = rule_for_program(Record(), plan.interval, len(plan.gpus))
+        ours = {
+            "MUSTER_CHECKPOINT_DIR": str(self.run_folder.checkpoints),
+            "MUSTER_RESUME": json.dumps(kept),
+            "MUSTER_CHECKPOINT_INTERVAL": json.dumps(interval),
+        }
         return Order(
             attempt_id=self.attempt_id,
             job_id=self.run_folder.job_id,

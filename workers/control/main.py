@@ -18,6 +18,7 @@ from muster.services.burn_ins.hosts import expire_once
 from muster.services.burn_ins.orders import order_intake_once
 from muster.services.burn_ins.verdicts import judge_burn_ins_once
 from muster.services.expiry import expire
+from muster.services.failure_rates import count_once
 from muster.services.judgement.evacuation import evacuate_once
 from muster.services.judgement.judge import BATCH, judge_once
 from muster.services.judgement.suspicion import hold_suspects_once
@@ -37,6 +38,7 @@ JUDGE_S: Final = 0.25
 BURN_IN_S: Final = 0.5
 SWEEP_S: Final = 60.0
 TELEMETRY_S: Final = 15.0
+FAILURES_S: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
@@ -63,6 +65,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("expiry", _paced(RECONCILE_S, lambda: expire(units, principal))),
         Loop("retention", _paced(SWEEP_S, lambda: sweep_once(units))),
         Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),
+        Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
     ]
 
 

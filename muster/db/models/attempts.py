@@ -18,6 +18,7 @@ class Attempt(Base):
     """``ending_cause`` is known before its hosts are proved stopped; ``cause`` is set when it ENDS, and stays.
 
     ``tainted_since``: from then on its results may be false; what it commits after that is TAINTED.
+    ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval`` says; None for so many steps.
     """
 
     __tablename__ = "attempts"
@@ -57,6 +58,7 @@ class Attempt(Base):
     )
     stop_deadline_at: Mapped[datetime | None] = mapped_column(default=None)
     tainted_since: Mapped[datetime | None] = mapped_column(default=None)
+    checkpoint_interval: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     on_node_loss: Mapped[NodeLossRule] = mapped_column(EnumText(NodeLossRule), one_of("on_node_loss", NodeLossRule))
     rendezvous_address: Mapped[str]
     rendezvous_port: Mapped[int]

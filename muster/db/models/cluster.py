@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, CheckConstraint
+from sqlalchemy import BigInteger, CheckConstraint, Double, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base
@@ -11,6 +11,7 @@ from muster.db.base import Base
 class Cluster(Base):
     """One row. ``epoch`` rises with each restore from a backup; ``fence_serial`` with each fence.
 
+    ``num_failures``: attempts that the infrastructure ended, in ``gpu_hours`` of those that ran (``failure_rates``).
     ``api_alive_at``: the API's last own beat; ``accepting_since``: since when it takes heartbeats without a gap (R15).
     """
 
@@ -22,6 +23,8 @@ class Cluster(Base):
     fence_serial: Mapped[int] = mapped_column(BigInteger)
     api_alive_at: Mapped[datetime | None] = mapped_column(default=None)
     accepting_since: Mapped[datetime | None] = mapped_column(default=None)
+    num_failures: Mapped[int] = mapped_column(default=0, server_default=text("0"))
+    gpu_hours: Mapped[float] = mapped_column(Double, default=0.0, server_default=text("0"))
 
 
 class SequenceHead(Base):

@@ -117,6 +117,21 @@ def test_a_program_that_ends_well(here: Here) -> None:
     assert here.about("fine")["state"] == "SUCCEEDED"
 
 
+def test_a_program_that_chooses_how_often_to_save_goes_by_what_is_expected_of_gpus(here: Here) -> None:
+    program = here.folder / "rule.py"
+    program.write_text('import os\nprint("rule", os.environ["MUSTER_CHECKPOINT_INTERVAL"])\n')
+    ended = here.run("--", str(program))
+    assert ended.returncode == 0, ended.stderr
+    (line,) = (line for line in ended.stdout.splitlines() if "rule {" in line)
+    rule = json.loads(line[line.index("{") :])
+    assert rule == {"failures_per_gpu_hour": pytest.approx(1 / 50_000), "num_gpus": None, "min_s": 30, "max_s": 3600}
+    auto = here.run("--name", "auto", "--", str(TINY), "--every", "auto")
+    assert auto.returncode == 0, auto.stderr
+    assert len(list((here.folder / "muster-runs/auto/checkpoints").glob("step-*/gen-*"))) == 1, (
+        "the last, too soon for more"
+    )
+
+
 def test_a_program_that_fails_is_tried_again_and_then_failed_with_its_proof(here: Here) -> None:
     words = ("--name", "bad", "--max-restarts", "2", "--pause", "0.1s", "--json")
     ended = here.run(*words, *python("raise SystemExit('no such column')"))

@@ -2,9 +2,10 @@
 
 import json
 
+import pytest
 from sqlalchemy import select
 
-from muster.db.models import Checkpoint, Event, TrainingHost, TrainingRank, TrainingStep
+from muster.db.models import Attempt, Checkpoint, Event, TrainingHost, TrainingRank, TrainingStep
 from muster.domain.ids import JobId
 from muster.domain.policy import DispatchPolicy, Policy
 from muster.domain.states import CheckpointStatus, JobState
@@ -35,6 +36,10 @@ for step in (12, 30):
 say(type="pace", step=3, num_steps=0, **parts, checkpoint_s=0); say(type="pace", step=3, num_steps=1)
 for _ in range(2):
     say(type="warning", code="same_samples", message="2 of 2 ranks began with the very same samples")
+interval = {"type": "checkpoint_interval", "step": 9, "interval_s": 60, "stall_s": 0.5, "save_s": 2, "step_s": 0.1}
+say(**interval, bound="none", mtbf_s=3600, failures_per_gpu_hour=json.loads(os.environ["MUSTER_CHECKPOINT_INTERVAL"])[
+    "failures_per_gpu_hour"], num_gpus=1)
+say(**interval, bound="none")
 say(type="step", step="many"); say(type="checkpoint", step=1, generation="../../etc", status="committed")
 say(type="checkpoint_unreadable", generation="step-00000001/gen-1", why="EIO")
 say(type="unheard of"); say(type="step", step=1, loss="\\u0000")
@@ -67,7 +72,12 @@ def test_progress_and_checkpoints_arrive_and_nonsense_is_counted(host: HostCase)
         assert rank.warnings == {"same_samples": "2 of 2 ranks began with the very same samples"}
         (warned,) = session.scalars(select(Event).where(Event.kind == "attempt.warned"))
         assert warned.payload["reason"] == "2 of 2 ranks began with the very same samples"
-        assert session.scalars(select(TrainingHost.num_refused)).one() == 6
+        assert session.scalars(select(TrainingHost.num_refused)).one() == 7
+        interval = session.scalars(select(Attempt.checkpoint_interval)).one()
+        assert interval is not None
+        assert (interval["interval_s"], interval["failures_per_gpu_hour"]) == (60.0, pytest.approx(1 / 50_000))
+        (told,) = session.scalars(select(Event).where(Event.kind == "attempt.checkpoint_interval"))
+        assert told.payload["reason"].startswith("a checkpoint every 60 s, about 600 steps: which costs the least")
     first, last = checkpoints(host, job_id)
     assert (first.status, last.status) == (CheckpointStatus.GOOD, CheckpointStatus.VERIFIED)
     assert first.num_bytes == 10

@@ -1,0 +1,57 @@
+"""The fleet's own record of failures, counted now and then, and what of it an attempt is told."""
+
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from muster.db.models import Allocation, AllocationGpu, Attempt, Cluster
+from muster.domain.failure_rate import FAILURES, Record, rule_for_program
+from muster.domain.job_spec import JobSpec
+from muster.domain.policy import Policy
+from muster.domain.principals import system_principal
+from muster.services.policies import active_policy
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+
+COUNT: Final = declare_action("failure_rates.count")
+_PRINCIPAL: Final = system_principal("failure-rates")
+
+
+def count_once(units: UnitOfWorkFactory) -> Record:
+    """Count the policy's window anew and keep it in the cluster's row. It moves nothing, so it leaves no event."""
+    with units.begin(_PRINCIPAL, COUNT, quiet=True) as unit:
+        record = _counted(unit, active_policy(unit.session).training.checkpoint_interval.window_days)
+        row = unit.session.get_one(Cluster, 1, with_for_update={"key_share": True})
+        row.num_failures, row.gpu_hours = record.num_failures, record.gpu_hours
+    return record
+
+
+def _counted(unit: UnitOfWork, window_days: int) -> Record:
+    """Of attempts that ran, in as much of the window as they did."""
+    since = unit.now - timedelta(days=window_days)
+    num_gpus = (
+        select(Allocation.attempt_id, func.count(AllocationGpu.gpu_uuid).label("num"))
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .group_by(Allocation.attempt_id)
+        .subquery()
+    )
+    until = func.coalesce(Attempt.ended_at, unit.now)
+    ran_s = func.extract("epoch", until - func.greatest(Attempt.running_at, since))
+    query = (
+        select(
+            func.count().filter(Attempt.cause.in_(FAILURES)),
+            func.coalesce(func.sum(ran_s * num_gpus.c.num), 0),
+        )
+        .join(num_gpus, num_gpus.c.attempt_id == Attempt.id)
+        .where(Attempt.running_at.is_not(None), until > since)
+    )
+    num_failures, gpu_s = unit.session.execute(query).one()
+    return Record(num_failures, max(float(gpu_s), 0.0) / 3600)
+
+
+def rule_for_attempt(session: Session, spec: JobSpec, policy: Policy) -> dict[str, float | int | None]:
+    """By which a program chooses how often to save, on as many GPUs as its job has."""
+    cluster = session.get_one(Cluster, 1)
+    record = Record(cluster.num_failures, cluster.gpu_hours)
+    return rule_for_program(record, policy.training.checkpoint_interval, spec.shape.nodes * spec.shape.gpus_per_node)

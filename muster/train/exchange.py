@@ -1,0 +1,188 @@
+"""Each rank has read and verified its share of a checkpoint's files; here it gets of the others' what it needs.
+
+A file is read once, by one rank; what another needs of it goes over the ranks' own group: to all at once where all need
+all of it, as with DDP, else the very region that a rank lacks. Where each rank holds what it saved, nothing large goes.
+What is left over has the form in which it was read (``state.part_of``), with empty pieces where nothing was needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from muster.train import shards
+from muster.train.shards import CoverageError
+from muster.train.staging import is_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from muster.train.ranks import Agreement
+    from muster.train.shards import Piece
+    from muster.train.state import Trained
+
+Part = dict[str, Any]
+_INLINE_BYTES = 4096
+"""What is no larger goes with the word that it is there: less than a message of its own costs."""
+
+
+@dataclass(frozen=True)
+class _Region:
+    offset: list[int]
+    size: list[int]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A tensor in a file, or a piece of one. ``parameter``: whose optimizer state it is; None: it is the model's."""
+
+    file: int
+    holder: int
+    parameter: int | None
+    name: str
+    shape: list[int]
+    region: _Region
+    dtype: torch.dtype
+    inline: torch.Tensor | None
+
+
+def holder_of(file: int, world_size: int) -> int:
+    """Which rank reads it: its own where it has one."""
+    return file % world_size
+
+
+def shared_out(parts: Mapping[int, Part], num_files: int, trained: Trained, ranks: Agreement) -> list[Part]:
+    """All ``num_files`` parts in their order, each with what this rank needs of it. ``parts``: those that it read."""
+    if ranks.world_size == 1:
+        return [parts[file] for file in range(num_files)]
+    own = [(_entry(where, piece, ranks.rank), piece["values"]) for where, piece in _pieces(parts)]
+    values = {(entry.file, entry.parameter, entry.name): value for entry, value in own}
+    entries = [entry for told in ranks.gather([entry for entry, _ in own]) for entry in told]
+    wishes = ranks.gather(_wishes(entries, trained))
+    made = _frames(parts, num_files, ranks)
+    for number, entry in enumerate(entries):
+        held = values.get((entry.file, entry.parameter, entry.name), entry.inline)
+        piece = _delivered(entry, held, [wish[number] for wish in wishes], ranks)
+        _room(made[entry.file], entry.parameter)[entry.name] = piece
+    return made
+
+
+def _pieces(parts: Mapping[int, Part]) -> Iterator[tuple[tuple[int, int | None, str], Piece]]:
+    """Every tensor of the model and of the optimizer's state, as a piece of the whole, with where it stands."""
+    for file, part in sorted(parts.items()):
+        optimizer = part.get("optimizer", {"state": {}})
+        plain = {None: part["model"], **optimizer["state"]}
+        sharded = {None: part.get("model_pieces", {}), **optimizer.get("pieces", {})}
+        for parameter, room in plain.items():
+            for name, value in room.items():
+                if isinstance(value, torch.Tensor):
+                    yield (file, parameter, name), shards.whole(value)
+        for parameter, room in sharded.items():
+            for name, piece in room.items():
+                yield (file, parameter, name), piece
+
+
+def _entry(where: tuple[int, int | None, str], piece: Piece, rank: int) -> _Entry:
+    file, parameter, name = where
+    values = piece["values"]
+    is_small = values.numel() * values.element_size() <= _INLINE_BYTES or not is_plain(values)
+    region = _Region(piece["offset"], list(values.shape))
+    inline = values.clone() if is_small else None
+    return _Entry(file, rank, parameter, name, piece["shape"], region, values.dtype, inline)
+
+
+def _wishes(entries: Sequence[_Entry], trained: Trained) -> list[_Region | None]:
+    """Of each entry the region of the whole that this rank needs; None: nothing."""
+    groups = [] if trained.optimizer is None else trained.optimizer.param_groups
+    parameters = dict(enumerate(parameter for group in groups for parameter in group["params"]))
+    here = trained.model.state_dict()
+    found = []
+    for entry in entries:
+        template = here.get(entry.name) if entry.parameter is None else parameters.get(entry.parameter)
+        found.append(_wish(entry, template))
+    return found
+
+
+def _wish(entry: _Entry, template: Any) -> _Region | None:
+    """What fits nothing here is asked for whole: who puts it together says what is wrong with it."""
+    if template is None or list(template.shape) != entry.shape or not shards.is_sharded(template):
+        return entry.region
+    try:
+        size, offset = shards.region(template)
+    except CoverageError:
+        return entry.region
+    begins = [max(*both) for both in zip(entry.region.offset, offset, strict=True)]
+    ends = [
+        min(at + length, wanted + wanted_length)
+        for at, length, wanted, wanted_length in zip(entry.region.offset, entry.region.size, offset, size, strict=True)
+    ]
+    if any(begin >= end for begin, end in zip(begins, ends, strict=True)):
+        return None
+    return _Region(begins, [end - begin for begin, end in zip(begins, ends, strict=True)])
+
+
+def _frames(parts: Mapping[int, Part], num_files: int, ranks: Agreement) -> list[Part]:
+    """The parts without their tensors: what is no tensor is small, and goes to all."""
+    told: dict[int, Part] = {}
+    for found in ranks.gather({file: _frame(part) for file, part in parts.items()}):
+        told.update(found)
+    is_grown = ranks.world_size > num_files
+    first = parts.get(0, {})
+    kept = ("stateful", *(("own", "rng") if is_grown else ()))
+    for_all = ranks.from_first({name: first[name] for name in kept if name in first} if ranks.rank == 0 else None)
+    made = []
+    for file in range(num_files):
+        own = {name: parts[file][name] for name in ("own", "rng")} if file in parts else {}
+        made.append({**told[file], **(for_all if file == 0 else {}), **own})
+    return made
+
+
+def _frame(part: Part) -> Part:
+    frame: Part = {"model": {}, "model_pieces": {}}
+    if "optimizer" in part:
+        optimizer = part["optimizer"]
+        state = {
+            key: {name: value for name, value in room.items() if not isinstance(value, torch.Tensor)}
+            for key, room in optimizer["state"].items()
+        }
+        rest = {name: value for name, value in optimizer.items() if name not in {"state", "pieces"}}
+        frame["optimizer"] = {**rest, "state": state, "pieces": {}}
+    return frame
+
+
+def _room(part: Part, parameter: int | None) -> dict[str, Piece]:
+    room: dict[str, Piece] = (
+        part["model_pieces"] if parameter is None else part["optimizer"]["pieces"].setdefault(parameter, {})
+    )
+    return room
+
+
+def _delivered(entry: _Entry, held: torch.Tensor | None, wishes: Sequence[_Region | None], ranks: Agreement) -> Piece:
+    """This rank's, after every rank that takes part in it has done so; all go through the entries in one order."""
+    own_wish = wishes[ranks.rank]
+    if entry.inline is None:
+        others = [wish for rank, wish in enumerate(wishes) if rank != entry.holder]
+        if all(wish == entry.region for wish in others):
+            held = torch.empty(entry.region.size, dtype=entry.dtype) if held is None else held.contiguous()
+            ranks.broadcast(held, entry.holder)
+        elif ranks.rank == entry.holder and held is not None:
+            for rank, wish in enumerate(wishes):
+                if wish is not None and rank != entry.holder:
+                    ranks.send(_cut(held, entry, wish).contiguous(), rank)
+        elif own_wish is not None:
+            received = torch.empty(own_wish.size, dtype=entry.dtype)
+            ranks.receive(received, entry.holder)
+            return {"shape": entry.shape, "offset": own_wish.offset, "values": received}
+    if own_wish is None or held is None:
+        nothing = torch.empty([0] * len(entry.shape), dtype=entry.dtype)
+        return {"shape": entry.shape, "offset": entry.region.offset, "values": nothing}
+    return {"shape": entry.shape, "offset": own_wish.offset, "values": _cut(held, entry, own_wish)}
+
+
+def _cut(held: torch.Tensor, entry: _Entry, wish: _Region) -> torch.Tensor:
+    if wish == entry.region:
+        return held
+    places = zip(entry.region.offset, wish.offset, wish.size, strict=True)
+    return held[tuple(slice(at - begin, at - begin + length) for begin, at, length in places)]

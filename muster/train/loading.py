@@ -1,0 +1,122 @@
+"""Going on from a checkpoint, all ranks together: each file is verified by one of them before any rank unpickles."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from muster.train import exchange, generations, state
+from muster.train.manifest import Manifest, UnusableError
+from muster.train.shards import CoverageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from muster.train.generations import Generation
+    from muster.train.ranks import Ranks
+    from muster.train.state import Trained
+    from muster.train.surroundings import Resume
+    from muster.train.upkeep import Upkeep
+    from muster.train.wire import Channel
+
+
+class Loading:
+    """``read_bytes``: what this rank has read of the generations that were tried."""
+
+    def __init__(self, folder: Path, ranks: Ranks, channel: Channel, resume: Resume, upkeep: Upkeep) -> None:
+        self._folder = folder
+        self._ranks = ranks
+        self._channel = channel
+        self._resume = resume
+        self._upkeep = upkeep
+        self.read_bytes = 0
+
+    def load(self, trained: Trained) -> Manifest | None:
+        """Restore the newest generation that verifies, on all ranks. Its manifest, or None where there is none.
+
+        Raises:
+            CoverageError: it verifies and yet is not this program's: another model, no optimizer.
+        """
+        found = self._ranks.from_first(self._upkeep.candidates() if self._ranks.rank == 0 else None)
+        for generation in found:
+            read = self._read(generation)
+            if read is None:
+                continue
+            about, contents = read
+            parts = exchange.shared_out(self._unpacked(contents), about.world_size, trained, self._ranks)
+            if not state.restore(parts, trained, rank=self._ranks.rank):
+                state.seed_rank(about.step, self._ranks.rank)
+            return about
+        if self._ranks.rank == 0 and (found or self._resume.generation is not None):
+            _print("no generation could be used: training begins at step 0")
+        return None
+
+    def _read(self, generation: Generation) -> tuple[Manifest, dict[int, bytes]] | None:
+        """This rank's files, and only once every rank has verified its own. None where any rank cannot use it."""
+        about, fault = self._ranks.from_first(self._read_manifest(generation) if self._ranks.rank == 0 else None)
+        contents: dict[int, bytes] = {}
+        if about is not None:
+            try:
+                contents = self._verified(about)
+            except UnusableError as unusable:
+                fault = unusable
+        faults = self._ranks.gather(None if fault is None else (str(fault), fault.is_damage))
+        if about is not None and not any(faults):
+            self._upkeep.note_verified(generation)
+            return about, contents
+        if self._ranks.rank == 0:
+            self._pass_over(generation, faults)
+        return None
+
+    def _verified(self, about: Manifest) -> dict[int, bytes]:
+        contents = {}
+        for file in about.files:
+            if exchange.holder_of(file.rank, self._ranks.world_size) == self._ranks.rank:
+                contents[file.rank] = content = generations.verified_part(self._folder, about, file)
+                self.read_bytes += len(content)
+        return contents
+
+    def _unpacked(self, contents: dict[int, bytes]) -> dict[int, dict[str, Any]]:
+        """Raises CoverageError, on every rank, where a file holds what may not be unpickled."""
+        fault, parts = "", {}
+        try:
+            for file in list(contents):
+                parts[file] = state.unpacked(contents.pop(file))
+        except CoverageError as refused:
+            fault = str(refused)
+        for refused_there in self._ranks.gather(fault):
+            if refused_there:
+                raise CoverageError(refused_there)
+        return parts
+
+    def _read_manifest(self, generation: Generation) -> tuple[Manifest | None, UnusableError | None]:
+        limit = self._resume.not_after_unix_ms
+        try:
+            about = generations.read_manifest(self._folder, generation)
+        except UnusableError as fault:
+            return None, fault
+        if limit is not None and about.committed_at_unix_ms > limit:
+            return None, UnusableError("it was committed later than this attempt may resume from", is_damage=False)
+        return about, None
+
+    def _pass_over(self, generation: Generation, faults: list[tuple[str, bool] | None]) -> None:
+        """Rank 0 judges the generation, by reading it whole; trouble that another rank alone has is its host's."""
+        rank, (why, is_damage) = next((rank, fault) for rank, fault in enumerate(faults) if fault is not None)
+        self._upkeep.pass_over(generation)
+        if rank != 0:
+            rank, why, is_damage = self._own_judgement(generation) or (rank, f"rank {rank}: {why}", False)
+        kind = "checkpoint_rejected" if is_damage else "checkpoint_unreadable"
+        self._channel.say(kind, generation=generation.name, why=why)
+        _print(f"{generation.name} is not used: {why}")
+
+    def _own_judgement(self, generation: Generation) -> tuple[int, str, bool] | None:
+        try:
+            generations.verify(self._folder, generation)
+        except UnusableError as fault:
+            return 0, str(fault), fault.is_damage
+        return None
+
+
+def _print(sentence: str) -> None:
+    """For who reads the job's log."""
+    sys.stderr.write(f"muster.train: {sentence}\n")

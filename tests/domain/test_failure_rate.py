@@ -1,0 +1,53 @@
+"""How often GPUs fail: what was expected at first, the fleet's own record in the end."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.domain.checkpoint_interval import interval_in_words
+from muster.domain.failure_rate import Record, failures_per_gpu_hour, rule_for_program
+from muster.domain.policy import CheckpointIntervalPolicy
+from muster.train.interval import PRIOR_FAILURES_PER_GPU_HOUR, IntervalRule
+
+EXPECTED = CheckpointIntervalPolicy()
+RECORDS = st.builds(Record, st.integers(0, 10_000), st.floats(0, 1e9))
+
+
+def test_an_empty_fleet_has_the_rate_that_is_expected_and_muster_run_too() -> None:
+    assert failures_per_gpu_hour(Record(), EXPECTED) == pytest.approx(1 / 50_000)
+    alone = IntervalRule()
+    assert failures_per_gpu_hour(Record(), EXPECTED) == pytest.approx(PRIOR_FAILURES_PER_GPU_HOUR)
+    assert (alone.min_s, alone.max_s) == (EXPECTED.min_s, EXPECTED.max_s), "a script without Muster goes by the same"
+    assert rule_for_program(Record(), EXPECTED, 0)["num_gpus"] is None
+
+
+@given(RECORDS)
+def test_it_lies_between_what_was_expected_and_what_was_seen(record: Record) -> None:
+    found = failures_per_gpu_hour(record, EXPECTED)
+    expected = 1 / EXPECTED.prior_gpu_hours_per_failure
+    if record.gpu_hours < 1e-3:
+        assert found > 0
+        return
+    seen = record.num_failures / record.gpu_hours
+    assert min(seen, expected) * (1 - 1e-9) <= found <= max(seen, expected) * (1 + 1e-9)
+
+
+@given(RECORDS, st.integers(1, 100), st.floats(1, 1e6))
+def test_each_failure_raises_it_and_each_quiet_hour_lowers_it(record: Record, more: int, hours: float) -> None:
+    found = failures_per_gpu_hour(record, EXPECTED)
+    assert failures_per_gpu_hour(Record(record.num_failures + more, record.gpu_hours), EXPECTED) > found
+    assert failures_per_gpu_hour(Record(record.num_failures, record.gpu_hours + hours), EXPECTED) < found
+
+
+def test_a_large_fleets_own_record_is_all_that_counts() -> None:
+    assert failures_per_gpu_hour(Record(500, 1e6), EXPECTED) == pytest.approx(5e-4, rel=0.01)
+
+
+def test_the_sentence_says_what_it_follows_from() -> None:
+    told = {"interval_s": 600.0, "bound": "none", "step_s": 2.0, "stall_s": 0.5, "save_s": 4.0, "mtbf_s": 360_000.0}
+    assert interval_in_words({**told, "num_gpus": 16}) == (
+        "a checkpoint every 600 s, about 300 steps: which costs the least; each holds training up for 0.5 s and "
+        "takes 4 s; 16 GPUs fail once in 100 h"
+    )
+    assert "each step: the most" in interval_in_words({**told, "num_gpus": 1, "step_s": 900.0, "bound": "max"})
+    assert "fail once in 25,000 h" in interval_in_words({**told, "num_gpus": 2, "mtbf_s": 9e7})

@@ -1,0 +1,102 @@
+"""The fleet's record: attempts that its own faults ended, in the GPU-hours of all that ran."""
+
+import json
+
+import pytest
+
+from muster.domain.failure_rate import Record
+from muster.domain.ids import JobId
+from muster.domain.policy import CheckpointIntervalPolicy, Policy, TrainingPolicy
+from muster.domain.states import Cause
+from muster.services.failure_rates import count_once
+from muster.services.policies import ACTIVATE, store_policy
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+from tests.played_host import PlayedHost
+from tests.services.conftest import SetClock
+
+HOUR_S = 3600
+DONE = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}}
+FAILED = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 3, "signal": None}}}
+TIMED_OUT = {
+    "launcher_exit_code": 1,
+    "ranks": {"0": {"exit_code": 1, "signal": None, "error_excerpt": "Watchdog caught collective operation timeout"}},
+}
+
+
+class World:
+    def __init__(self, units: UnitOfWorkFactory, clock: SetClock) -> None:
+        self.clock = clock
+        self.fleet: Fleet = make_fleet(units)
+        self.host = PlayedHost(units, self.fleet.node_id, boot_id="boot-of-alpha")
+
+    def begin(self, **spec: object) -> tuple[JobId, str]:
+        """Placed, claimed, started. The order's word about the interval."""
+        job_id = self.fleet.submit(**spec)
+        self.host.beat()
+        self.fleet.cycle()
+        newest = self.fleet.attempts(job_id)[-1].attempt
+        claimed = self.host.claim(newest.id, newest.fence)
+        assert claimed.order is not None
+        self.host.report(newest.id, newest.fence, "started")
+        return job_id, claimed.order.env["MUSTER_CHECKPOINT_INTERVAL"]
+
+    def end(self, job_id: JobId, record: dict[str, object]) -> Cause | None:
+        newest = self.fleet.attempts(job_id)[-1].attempt
+        self.host.report(newest.id, newest.fence, "exited", "cleaned", record=record)
+        return self.fleet.attempts(job_id)[-1].attempt.cause
+
+    def run(self, hours: float, record: dict[str, object], **spec: object) -> Cause | None:
+        job_id, _ = self.begin(**spec)
+        self.clock.advance(hours * HOUR_S)
+        cause = self.end(job_id, record)
+        if self.fleet.job(job_id).finished_at is None:
+            self.fleet.cancel(job_id)
+        return cause
+
+
+def counted(units: UnitOfWorkFactory) -> tuple[int, float]:
+    record = count_once(units)
+    return record.num_failures, round(record.gpu_hours, 6)
+
+
+@pytest.fixture
+def world(units: UnitOfWorkFactory, clock: SetClock) -> World:
+    return World(units, clock)
+
+
+def test_an_empty_fleet_has_no_record(units: UnitOfWorkFactory, world: World) -> None:
+    assert count_once(units) == Record(0, 0.0)
+
+
+def test_what_the_infrastructure_ended_counts_in_the_gpu_hours_of_all(
+    units: UnitOfWorkFactory, clock: SetClock, world: World
+) -> None:
+    assert world.run(3, TIMED_OUT, shape={"gpus_per_node": 2}) is Cause.NCCL_TIMEOUT
+    job_id, _ = world.begin(shape={"gpus_per_node": 2})
+    clock.advance(2 * HOUR_S)
+    assert counted(units) == (1, 10.0), "also of what runs"
+    assert world.end(job_id, DONE) is Cause.SUCCEEDED
+    assert world.run(1, FAILED) is Cause.USER_ERROR
+    assert counted(units) == (1, 11.0), "a program's own fault is no failure of a GPU"
+    clock.advance(27 * 24 * HOUR_S + 20 * HOUR_S)
+    assert counted(units) == (1, 2 * 1 + 4 + 1), "as much of it as lies in the window"
+    clock.advance(24 * HOUR_S)
+    assert count_once(units) == Record(0, 0.0)
+
+
+def test_an_attempt_is_told_the_rate_for_its_gpus_within_the_policys_bounds(
+    units: UnitOfWorkFactory, world: World
+) -> None:
+    rule = CheckpointIntervalPolicy(min_s=5.0, max_s=50.0, prior_failures=1.0, prior_gpu_hours_per_failure=9.0)
+    with units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, Policy(training=TrainingPolicy(checkpoint_interval=rule)), reason="test")
+    world.run(11, TIMED_OUT)
+    count_once(units)
+    _, told = world.begin(shape={"gpus_per_node": 2})
+    assert json.loads(told) == {
+        "failures_per_gpu_hour": pytest.approx(2 / 20),
+        "num_gpus": 2,
+        "min_s": 5.0,
+        "max_s": 50.0,
+    }

@@ -1,0 +1,48 @@
+"""A real training tells of a checkpoint that shrank and of a loss that does not go on where it was."""
+
+from pathlib import Path
+
+from .marks import TRAINS
+from .train_case import Listening, Training
+
+pytestmark = TRAINS
+PROGRAM = """
+import sys
+import torch
+from muster import train
+
+class Extra:
+    def __init__(self):
+        self.values = torch.zeros(100_000)
+    def state_dict(self):
+        return {"values": self.values}
+    def load_state_dict(self, state):
+        self.values = state["values"]
+
+loss, num_steps, shrinks_at = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+model = torch.nn.Linear(2, 2)
+extra = Extra()
+run = train.start(model, torch.optim.SGD(model.parameters()), extras={"extra": extra}, checkpoint_every=5)
+for step in run.steps(total=num_steps):
+    if step == shrinks_at:
+        extra.values = extra.values[:100].clone()
+    run.report(loss=loss + step % 2 / 100)
+run.finish()
+"""
+
+
+def test_what_shrank_and_what_jumped_is_told_and_what_did_not_is_not(training: Training, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    attempts = [("1.0", "20", "-1"), ("1.0", "30", "-1"), ("1.5", "40", "33")]
+    told, errors = [], ""
+    for number, arguments in enumerate(attempts):
+        with Listening(tmp_path / f"s{number}") as supervisor:
+            attempt = training.run(*arguments, program=program, MUSTER_TRAIN_SOCKET=str(supervisor.path))
+        errors = attempt.ranks[0].errors
+        told.append({message["code"]: message["message"] for message in supervisor.heard("warning")})
+    assert told[:2] == [{}, {}]
+    assert told[2].keys() == {"loss_jump", "checkpoint_size"}
+    assert told[2]["loss_jump"].startswith("the first loss after the resume is 1.5, and was 1.01 ± 0.005")
+    assert told[2]["checkpoint_size"].startswith("the checkpoint of step 35 is 9")
+    assert told[2]["loss_jump"] in errors
