@@ -29,6 +29,7 @@ _NOT_SETTINGS: Final = frozenset(
         "JOB_ID",
         "FENCE",
         "NODE_ID",
+        "TRAIN_FAILPOINT",
     }
 )
 """MUSTER_ names that other parts read, or that the supervisor gives to programs."""
