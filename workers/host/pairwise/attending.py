@@ -42,7 +42,8 @@ def attend(attendance: Attendance, tell: Callable[[str], None]) -> Ended:
     Raises:
         LeadGoneError: nobody leads there, or who led has gone.
     """
-    with _connected(attendance) as connection, _Listening() as listening, connection.makefile("rb") as lines:
+    with _connected(attendance) as connection, _Listening() as listening:
+        lines = _Lines(connection)
         hello = Hello(
             protocol=PAIRWISE_PROTOCOL,
             run=attendance.run,
@@ -53,9 +54,9 @@ def attend(attendance: Attendance, tell: Callable[[str], None]) -> Ended:
         )
         try:
             _send(connection, hello)
-            while isinstance(told := _next(lines.readline(LINE_BYTES_MAX)), Meet | CallOff):
+            while isinstance(told := _next(lines.next()), Meet | CallOff):
                 if isinstance(told, Meet):
-                    met = _meet(told, attendance.python, listening, connection)
+                    met = _meet(told, attendance.python, listening, lines)
                     tell(_in_words(told, met))
                     _send(connection, met)
         except (OSError, msgspec.MsgspecError) as fault:
@@ -91,12 +92,32 @@ class _Listening:
         return socket.create_server(("", 0), backlog=_BACKLOG)
 
 
-def _meet(told: Meet, python: str, listening: _Listening, connection: socket.socket) -> Met:
-    def is_called_off() -> bool:
-        """The lead says nothing meanwhile but that, or has gone."""
-        return bool(select.select([connection], [], [], 0)[0])
+class _Lines:
+    """What the lead says, line by line; what came with a line already counts as said."""
 
-    found = meet(told, python, listening.socket, is_called_off)
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._held = bytearray()
+
+    def next(self) -> bytes:
+        """With its end; without one where the lead has gone, or goes on for too long."""
+        while (end := self._held.find(b"\n")) < 0 and len(self._held) < LINE_BYTES_MAX:
+            piece = self._connection.recv(1 << 16)
+            if not piece:
+                return b""
+            self._held += piece
+        line = bytes(self._held[: end + 1])
+        del self._held[: end + 1]
+        return line
+
+    def has_more(self) -> bool:
+        """Whether the lead has said more, or has gone."""
+        return bool(self._held) or bool(select.select([self._connection], [], [], 0)[0])
+
+
+def _meet(told: Meet, python: str, listening: _Listening, lines: _Lines) -> Met:
+    # While hosts meet, the lead says nothing but that it is called off.
+    found = meet(told, python, listening.socket, lines.has_more)
     if told.rank == 0:
         listening.renew()
     return Met(round=told.round, rate_bytes_per_s=found.rate_bytes_per_s, why=found.why[:1024], port=listening.port)

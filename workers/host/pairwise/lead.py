@@ -83,6 +83,7 @@ class Lead:
         self._members: dict[str, _Member] = {}
         self._device: Literal["cpu", "cuda"] = "cpu"
         self._all_here = asyncio.Event()
+        self._has_begun = False
 
     async def run(self, listen: tuple[str, int], ready: Callable[[int], None] = lambda _: None) -> Outcome:
         """``ready`` hears the port as soon as hosts may come.
@@ -94,6 +95,7 @@ class Lead:
         try:
             ready(server.sockets[0].getsockname()[1])
             await self._wait()
+            self._has_begun = True
             here = [host for host in self._check.hosts if host in self._members]
             self._device = self._check.device or self._common_device(here)
             assessment, rounds = await self._rounds(here)
@@ -102,8 +104,7 @@ class Lead:
             await asyncio.gather(*(self._dismiss(host, outcome) for host in here))
         finally:
             server.close()
-            for member in self._members.values():
-                member.writer.close()
+            await asyncio.gather(*(_close(member.writer) for member in self._members.values()))
         return outcome
 
     async def _wait(self) -> None:
@@ -123,19 +124,22 @@ class Lead:
             async with asyncio.timeout(_HELLO_S):
                 hello = msgspec.json.decode(await reader.readline(), type=Hello)
         except (TimeoutError, ValueError, OSError, msgspec.MsgspecError):  # nobody of ours
-            writer.close()
+            await _close(writer)
             return
         why = self._refusal(hello)
         if why is not None:
-            self._tell(f"{hello.host} is not let in: {why}")
             with contextlib.suppress(OSError):
                 await _send(writer, Ended(outcome="refused", why=why))
-            writer.close()
+            await _close(writer)
+            self._tell(f"{hello.host} is not let in: {why}")
             return
+        gone = self._members.get(hello.host)
+        if gone is not None:
+            gone.writer.close()
         address = hello.address or writer.get_extra_info("peername")[0]
         self._members[hello.host] = _Member(reader, writer, address, hello.port, hello.has_gpu)
         self._tell(f"{hello.host} is here, at {address}")
-        if len(self._members) == len(self._check.hosts):
+        if sum(not member.reader.at_eof() for member in self._members.values()) == len(self._check.hosts):
             self._all_here.set()
 
     def _refusal(self, hello: Hello) -> str | None:
@@ -145,7 +149,10 @@ class Lead:
             return "it names another run"
         if hello.host not in self._check.hosts:
             return f"it is none of {', '.join(self._check.hosts)}"
-        return "a host of that name is here already" if hello.host in self._members else None
+        if self._has_begun:
+            return "the check has begun without it"
+        known = self._members.get(hello.host)
+        return None if known is None or known.reader.at_eof() else "a host of that name is here already"
 
     async def _rounds(self, here: Sequence[str]) -> tuple[Assessment, list[Round]]:
         rounds: list[Round] = []
@@ -255,6 +262,14 @@ def _is_loopback(address: str) -> bool:
         return ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """With all that was said to it, if it takes that in time."""
+    writer.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_HELLO_S):
+            await writer.wait_closed()
 
 
 async def _send(writer: asyncio.StreamWriter, message: FromLead) -> None:
