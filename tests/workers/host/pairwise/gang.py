@@ -24,7 +24,7 @@ def names(number: int) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Gang:
-    """``said``: what the lead told. ``dies_when_here``: hosts that are killed as soon as the lead has let them in."""
+    """``said``: what the lead told. ``dies_when_here``: hosts that are killed once all are here."""
 
     folder: Path
     dies_when_here: frozenset[str] = frozenset()
@@ -43,16 +43,16 @@ class Gang:
         """Lead it to its end. ``failpoints``: of a host's gathers."""
 
         def ready(port: int) -> None:
-            for host in sorted(check.hosts, key=lambda host: host not in self.dies_when_here):
+            for host in check.hosts:
                 self.join(host, port, failpoint=(failpoints or {}).get(host))
 
         return asyncio.run(Lead(check, self._hear).run(("127.0.0.1", 0), ready))
 
     def _hear(self, line: str) -> None:
         self.said.append(line)
-        host, _, rest = line.partition(" ")
-        if rest.startswith("is here") and host in self.dies_when_here:
-            os.kill(self.processes[host].pid, signal.SIGKILL)
+        if sum(" is here" in each for each in self.said) == len(self.processes):
+            for host in self.dies_when_here:
+                os.kill(self.processes[host].pid, signal.SIGKILL)
 
     def join(self, host: str, port: int, *, run: str = RUN, failpoint: str | None = None) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
