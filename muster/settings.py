@@ -33,6 +33,7 @@ _NOT_SETTINGS: Final = frozenset(
         "FENCE",
         "NODE_ID",
         "SECRETS_DIR",
+        "TRAIN_FAILPOINT",
     }
 )
 """MUSTER_ names that other parts read, or that the supervisor gives to programs."""

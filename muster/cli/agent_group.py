@@ -1,9 +1,11 @@
 """``muster agent``, put together."""
 
+from muster.cli import agent_pairwise
 from muster.cli.agent import app
 from muster.cli.agent_burn_in import burn_in
 from muster.cli.agent_run import run
 
 app.command("run", epilog="Example: `muster agent run --join-token-file gpu-07.token`")(run)
 app.command("burn-in", epilog="Example: `muster agent burn-in --simulated h100 --gpus 2`")(burn_in)
+app.add_typer(agent_pairwise.app, name="pairwise")
 __all__ = ["app"]

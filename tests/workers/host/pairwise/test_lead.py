@@ -1,0 +1,160 @@
+"""Who leads, beside hosts that a test plays word by word: whom it lets in, and what it makes of what they say."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from muster.wire.pairwise import PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello, Meet, Met
+from tests.workers.host.pairwise.gang import check_of
+from workers.host.pairwise.lead import Lead, Outcome
+
+PATIENCE_S = 100.0
+RATE = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    name: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def hears(self) -> FromLead:
+        async with asyncio.timeout(PATIENCE_S):
+            told: FromLead = msgspec.json.decode(await self.reader.readline(), type=FromLead)
+        return told
+
+    def says(self, message: Met | Hello | bytes) -> None:
+        self.writer.write(message if isinstance(message, bytes) else msgspec.json.encode(message) + b"\n")
+
+    async def meets(self, rate: float | None = RATE, why: str = "") -> Meet:
+        told = await self.hears()
+        assert isinstance(told, Meet)
+        self.says(Met(round=told.round, rate_bytes_per_s=rate, why=why, port=9))
+        return told
+
+
+Join = Callable[..., Awaitable[Host]]
+
+
+def led(
+    hosts: list[str],
+    play: Callable[[Join], Coroutine[Any, Any, None]],
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """``play`` has a way to join; both must come to their ends."""
+
+    async def both() -> Outcome:
+        joined: list[Host] = []
+        port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def join(name: str, *, run: str = "a-test", protocol: int = PAIRWISE_PROTOCOL) -> Host:
+            host = Host(name, *await asyncio.open_connection("127.0.0.1", await port))
+            joined.append(host)
+            host.says(Hello(protocol=protocol, run=run, host=name, port=9, has_gpu=False))
+            return host
+
+        lead = Lead(check_of(hosts), tell)
+        found = await asyncio.gather(lead.run(("127.0.0.1", 0), port.set_result), play(join))
+        for host in joined:
+            host.writer.close()
+            with contextlib.suppress(OSError):
+                await host.writer.wait_closed()
+        outcome: Outcome = found[0]
+        return outcome
+
+    return asyncio.run(both())
+
+
+def test_a_gang_meets_once_and_each_host_hears_its_own_end() -> None:
+    async def play(join: Join) -> None:
+        hosts = [await join(name) for name in ("a", "b", "c", "d")]
+        told = await asyncio.gather(*(host.meets() for host in hosts))
+        assert [(each.hosts, each.rank) for each in told] == [
+            (("a", "b"), 0),
+            (("a", "b"), 1),
+            (("c", "d"), 0),
+            (("c", "d"), 1),
+        ]
+        assert {each.key for each in told} == {"pairwise/a-test/1/0", "pairwise/a-test/1/1"}
+        assert await asyncio.gather(*(host.hears() for host in hosts)) == [Ended(outcome="cleared")] * 4
+
+    outcome = led(["a", "b", "c", "d"], play)
+    assert outcome.is_good
+    assert len(outcome.rounds) == 1
+
+
+def test_the_others_of_a_group_are_called_off_once_one_has_failed() -> None:
+    async def play(join: Join) -> None:
+        first, second = await join("a"), await join("b")
+        await first.meets(None, "no torch")
+        assert isinstance(await second.hears(), Meet)
+        assert isinstance(await second.hears(), CallOff)
+        second.says(Met(round=1, why="called off", port=9))
+        ended = [await first.hears(), await second.hears()]
+        assert [each.outcome for each in ended if isinstance(each, Ended)] == ["undecided"] * 2
+
+    outcome = led(["a", "b"], play)
+    assert outcome.rounds[0][0].why == "a: no torch"
+
+
+def test_who_speaks_otherwise_goes_or_answers_another_round_is_not_heard() -> None:
+    async def play(join: Join) -> None:
+        hosts = [await join(name) for name in "abcdef"]
+        for host in hosts:
+            assert isinstance(await host.hears(), Meet)
+        hosts[0].says(b"what?\n")
+        hosts[2].writer.close()
+        hosts[4].says(Met(round=7, rate_bytes_per_s=RATE, port=9))
+        for host in (hosts[1], hosts[3], hosts[5]):
+            assert isinstance(await host.hears(), CallOff)
+            host.says(Met(round=1, why="called off", port=9))
+        for host in (hosts[1], hosts[3]):
+            await host.meets()
+        while not isinstance(told := await hosts[5].hears(), Ended):
+            hosts[5].says(Met(round=told.round if isinstance(told, Meet) else 0, rate_bytes_per_s=RATE, port=9))
+
+    outcome = led(list("abcdef"), play)
+    assert list(outcome.assessment.bad) == ["a", "c", "e"]
+    assert {"b", "d"} <= set(outcome.assessment.cleared)
+
+
+def test_who_is_let_in_and_who_is_told_why_not() -> None:
+    async def play(join: Join) -> None:
+        first = await join("a")
+        for stranger, why in (
+            (await join("b", run="another"), "it names another run"),
+            (await join("b", protocol=99), "it speaks version 99"),
+            (await join("z"), "it is none of a, b"),
+            (await join("a"), "a host of that name is here already"),
+        ):
+            told = await stranger.hears()
+            assert isinstance(told, Ended)
+            assert (told.outcome, told.why.startswith(why)) == ("refused", True), told
+        second = await join("b")
+        assert isinstance(await first.hears(), Meet)
+        late = await (await join("a")).hears()
+        assert late == Ended(outcome="refused", why="the check has begun without it")
+        first.says(Met(round=1, rate_bytes_per_s=RATE, port=9))
+        await second.meets()
+
+    assert led(["a", "b"], play).is_good
+
+
+def test_a_host_that_went_before_the_check_began_may_come_again() -> None:
+    said: asyncio.Queue[str] = asyncio.Queue()
+
+    async def play(join: Join) -> None:
+        (await join("a")).writer.close()
+        assert (await said.get()).startswith("a is here")
+        again = await join("a")
+        while not (await said.get()).startswith("a is here"):  # it may not be known yet that the first has gone
+            again = await join("a")
+        other = await join("b")
+        await asyncio.gather(again.meets(), other.meets())
+
+    assert led(["a", "b"], play, tell=said.put_nowait).is_good

@@ -1,0 +1,164 @@
+"""A host that attends a pairwise check: it says who it is, meets whom it is told to meet, and hears what was found."""
+
+import select
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from muster.wire.pairwise import LINE_BYTES_MAX, PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello, Meet, Met
+from workers.host.pairwise.meeting import meet
+
+_RETRY_S: Final = 0.5
+_BACKLOG: Final = 64
+
+
+class LeadGoneError(Exception):
+    """Nobody leads there, or who led has gone. Says which, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """``address``: where the others reach this host, None for where the lead hears it from. ``python``: with torch.
+
+    ``patience_s``: how long to try until the lead is there.
+    """
+
+    lead: tuple[str, int]
+    run: str
+    host: str
+    python: str
+    address: str | None = None
+    patience_s: float = 120.0
+
+
+def attend(attendance: Attendance, tell: Callable[[str], None]) -> Ended:
+    """Until the lead says that it is over. ``tell`` hears of each meeting.
+
+    Raises:
+        LeadGoneError: nobody leads there, or who led has gone.
+    """
+    with _connected(attendance) as connection, _Listening() as listening:
+        lines = _Lines(connection)
+        hello = Hello(
+            protocol=PAIRWISE_PROTOCOL,
+            run=attendance.run,
+            host=attendance.host,
+            address=attendance.address,
+            port=listening.port,
+            has_gpu=Path("/dev/nvidiactl").exists(),
+        )
+        try:
+            _send(connection, hello)
+            while isinstance(told := _next(lines.next()), Meet | CallOff):
+                if isinstance(told, Meet):
+                    met = _meet(told, attendance.python, listening, lines)
+                    tell(_in_words(told, met))
+                    _send(connection, met)
+        except (OSError, msgspec.MsgspecError) as fault:
+            raise LeadGoneError(f"the lead at {_place(attendance.lead)} is not understood: {fault}") from fault
+    if told is None:
+        raise LeadGoneError(f"the lead at {_place(attendance.lead)} has gone before it said what was found")
+    return told
+
+
+class _Listening:
+    """A port for the store of a group in which this host is the first; each is used once."""
+
+    def __init__(self) -> None:
+        self.socket = self._fresh()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    @property
+    def port(self) -> int:
+        port: int = self.socket.getsockname()[1]
+        return port
+
+    def renew(self) -> None:
+        self.socket.close()
+        self.socket = self._fresh()
+
+    @staticmethod
+    def _fresh() -> socket.socket:
+        return socket.create_server(("", 0), backlog=_BACKLOG)
+
+
+class _Lines:
+    """What the lead says, line by line; what came with a line already counts as said."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._held = bytearray()
+
+    def next(self) -> bytes:
+        """With its end; without one where the lead has gone, or goes on for too long."""
+        while (end := self._held.find(b"\n")) < 0 and len(self._held) < LINE_BYTES_MAX:
+            piece = self._connection.recv(1 << 16)
+            if not piece:
+                return b""
+            self._held += piece
+        line = bytes(self._held[: end + 1])
+        del self._held[: end + 1]
+        return line
+
+    def has_more(self) -> bool:
+        """Whether the lead has said more, or has gone."""
+        return bool(self._held) or bool(select.select([self._connection], [], [], 0)[0])
+
+
+def _meet(told: Meet, python: str, listening: _Listening, lines: _Lines) -> Met:
+    # While hosts meet, the lead says nothing but that it is called off.
+    found = meet(told, python, listening.socket, lines.has_more)
+    if told.rank == 0:
+        listening.renew()
+    return Met(round=told.round, rate_bytes_per_s=found.rate_bytes_per_s, why=found.why[:1024], port=listening.port)
+
+
+def _connected(attendance: Attendance) -> socket.socket:
+    until = time.monotonic() + attendance.patience_s
+    while True:
+        try:
+            connection = socket.create_connection(attendance.lead, timeout=max(1.0, until - time.monotonic()))
+        except OSError as fault:
+            if time.monotonic() + _RETRY_S >= until:
+                raise LeadGoneError(f"nobody leads at {_place(attendance.lead)}: {fault.strerror or fault}") from fault
+            time.sleep(_RETRY_S)
+            continue
+        connection.settimeout(None)
+        keep_alive(connection)
+        return connection
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """A peer that is gone without a word is noticed within a minute."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _send(connection: socket.socket, message: Hello | Met) -> None:
+    connection.sendall(msgspec.json.encode(message) + b"\n")
+
+
+def _next(line: bytes) -> FromLead | None:
+    return msgspec.json.decode(line, type=FromLead) if line.endswith(b"\n") else None
+
+
+def _in_words(told: Meet, met: Met) -> str:
+    others = ", ".join(host for place, host in enumerate(told.hosts) if place != told.rank)
+    if met.rate_bytes_per_s is None:
+        return f"round {told.round} with {others}: {met.why}"
+    return f"round {told.round} with {others}: {met.rate_bytes_per_s / 1e6:.4g} MB/s"
+
+
+def _place(address: tuple[str, int]) -> str:
+    return f"{address[0]}:{address[1]}"

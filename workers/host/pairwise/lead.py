@@ -1,0 +1,277 @@
+"""Who leads a pairwise check: lets the hosts in, tells each round's groups, hears how they went, and says what follows.
+
+It computes nothing and needs no torch, so that it may stand anywhere that all hosts reach.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final, Literal
+
+import msgspec
+
+from health.pairwise import Assessment, Group, GroupResult, PairwiseLimits, Round, assess
+from muster.wire.pairwise import (
+    CALLED_OFF,
+    LINE_BYTES_MAX,
+    PAIRWISE_PROTOCOL,
+    CallOff,
+    Ended,
+    FromLead,
+    Hello,
+    Meet,
+    Met,
+)
+from workers.host.pairwise.attending import keep_alive
+
+_HELLO_S: Final = 10.0
+_LATE_S: Final = 15.0
+"""How much longer than its round a host may keep its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is checked. ``device`` None: GPUs, where every host has some. ``wait_s``: for hosts to come.
+
+    ``round_s``: how long one round may take, the import of torch included.
+    """
+
+    hosts: tuple[str, ...]
+    run: str
+    device: Literal["cpu", "cuda"] | None = None
+    gather_bytes: int = 16 << 20
+    num_gathers: int = 5
+    round_s: float = 60.0
+    wait_s: float = 120.0
+    limits: PairwiseLimits = field(default_factory=PairwiseLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``absent``: hosts that never came. ``device``: what was used."""
+
+    assessment: Assessment
+    rounds: tuple[Round, ...]
+    absent: tuple[str, ...]
+    device: Literal["cpu", "cuda"]
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.absent or self.assessment.bad or self.assessment.undecided or self.assessment.paths)
+
+
+@dataclass(slots=True)
+class _Member:
+    """``port``: of the store that it would hold next."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    address: str
+    port: int
+    has_gpu: bool
+
+
+class Lead:
+    """One check. ``tell`` hears of what happens, a line each."""
+
+    def __init__(self, check: Check, tell: Callable[[str], None]) -> None:
+        self._check = check
+        self._tell = tell
+        self._members: dict[str, _Member] = {}
+        self._device: Literal["cpu", "cuda"] = "cpu"
+        self._all_here = asyncio.Event()
+        self._has_begun = False
+
+    async def run(self, listen: tuple[str, int], ready: Callable[[int], None] = lambda _: None) -> Outcome:
+        """``ready`` hears the port as soon as hosts may come.
+
+        Raises:
+            OSError: it cannot listen there.
+        """
+        server = await asyncio.start_server(self._welcome, *listen, limit=LINE_BYTES_MAX)
+        try:
+            ready(server.sockets[0].getsockname()[1])
+            await self._wait()
+            self._has_begun = True
+            here = [host for host in self._check.hosts if host in self._members]
+            self._device = self._check.device or self._common_device(here)
+            assessment, rounds = await self._rounds(here)
+            absent = tuple(host for host in self._check.hosts if host not in here)
+            outcome = Outcome(assessment, tuple(rounds), absent, self._device)
+            await asyncio.gather(*(self._dismiss(host, outcome) for host in here))
+        finally:
+            server.close()
+            await asyncio.gather(*(_close(member.writer) for member in self._members.values()))
+        return outcome
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self._check.wait_s):
+                await self._all_here.wait()
+        except TimeoutError:
+            missing = [host for host in self._check.hosts if host not in self._members]
+            self._tell(f"did not come within {self._check.wait_s:g} s: {', '.join(missing)}")
+
+    def _common_device(self, here: Sequence[str]) -> Literal["cpu", "cuda"]:
+        return "cuda" if here and all(self._members[host].has_gpu for host in here) else "cpu"
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        keep_alive(writer.get_extra_info("socket"))
+        try:
+            async with asyncio.timeout(_HELLO_S):
+                hello = msgspec.json.decode(await reader.readline(), type=Hello)
+        except (TimeoutError, ValueError, OSError, msgspec.MsgspecError):  # nobody of ours
+            await _close(writer)
+            return
+        why = self._refusal(hello)
+        if why is not None:
+            with contextlib.suppress(OSError):
+                await _send(writer, Ended(outcome="refused", why=why))
+            await _close(writer)
+            self._tell(f"{hello.host} is not let in: {why}")
+            return
+        gone = self._members.get(hello.host)
+        if gone is not None:
+            gone.writer.close()
+        address = hello.address or writer.get_extra_info("peername")[0]
+        self._members[hello.host] = _Member(reader, writer, address, hello.port, hello.has_gpu)
+        self._tell(f"{hello.host} is here, at {address}")
+        if sum(not member.reader.at_eof() for member in self._members.values()) == len(self._check.hosts):
+            self._all_here.set()
+
+    def _refusal(self, hello: Hello) -> str | None:
+        if hello.protocol != PAIRWISE_PROTOCOL:
+            return f"it speaks version {hello.protocol} of this check, and this is {PAIRWISE_PROTOCOL}"
+        if not secrets.compare_digest(hello.run, self._check.run):
+            return "it names another run"
+        if hello.host not in self._check.hosts:
+            return f"it is none of {', '.join(self._check.hosts)}"
+        if self._has_begun:
+            return "the check has begun without it"
+        known = self._members.get(hello.host)
+        return None if known is None or known.reader.at_eof() else "a host of that name is here already"
+
+    async def _rounds(self, here: Sequence[str]) -> tuple[Assessment, list[Round]]:
+        rounds: list[Round] = []
+        self._warn_of_loopback(here)
+        while (found := assess(here, rounds, self._check.limits)).next_groups:
+            number = len(rounds) + 1
+            results = await asyncio.gather(
+                *(self._meeting(number, place, group) for place, group in enumerate(found.next_groups))
+            )
+            rounds.append(tuple(results))
+            for result in results:
+                self._tell(f"round {number}: {in_words(result)}")
+        return found, rounds
+
+    def _warn_of_loopback(self, here: Sequence[str]) -> None:
+        local = [host for host in here if _is_loopback(self._members[host].address)]
+        if local and len(local) < len(here):
+            self._tell(f"{', '.join(local)}: the others cannot reach a loopback address; give it --address")
+
+    async def _meeting(self, number: int, place: int, group: Group) -> GroupResult:
+        first = self._members[group[0]]
+        address, port = first.address, first.port
+        asked = {
+            host: Meet(
+                round=number,
+                key=f"pairwise/{self._check.run}/{number}/{place}",
+                hosts=group,
+                rank=rank,
+                address=address,
+                port=port,
+                device=self._device,
+                gather_bytes=self._check.gather_bytes,
+                num_gathers=self._check.num_gathers,
+                timeout_s=self._check.round_s,
+            )
+            for rank, host in enumerate(group)
+        }
+        return _result(group, await self._heard(asked))
+
+    async def _heard(self, asked: Mapping[str, Meet]) -> dict[str, Met | None]:
+        """Each host's answer. Once one has failed the others need not wait for it."""
+        asking = {asyncio.create_task(self._ask(host, told)): host for host, told in asked.items()}
+        left, called_off = set(asking), False
+        while left:
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            if not called_off and any(_failed(task.result()) for task in done):
+                called_off = True
+                for task in left:
+                    with contextlib.suppress(OSError):
+                        await _send(self._members[asking[task]].writer, CallOff())
+        return {host: task.result() for task, host in asking.items()}
+
+    async def _ask(self, host: str, told: Meet) -> Met | None:
+        """None: it was not heard, or says what cannot be read."""
+        member = self._members[host]
+        try:
+            async with asyncio.timeout(told.timeout_s + _LATE_S):
+                await _send(member.writer, told)
+                met = msgspec.json.decode(await member.reader.readline(), type=Met)
+        except (TimeoutError, ValueError, OSError, msgspec.MsgspecError):
+            return None
+        member.port = met.port
+        return met if met.round == told.round else None
+
+    async def _dismiss(self, host: str, outcome: Outcome) -> None:
+        found = outcome.assessment
+        if host in found.bad:
+            ended = Ended(outcome="bad", why=found.bad[host])
+        elif host in found.undecided:
+            ended = Ended(outcome="undecided", why=found.undecided[host])
+        else:
+            ended = Ended(outcome="cleared")
+        try:
+            async with asyncio.timeout(_LATE_S):
+                await _send(self._members[host].writer, ended)
+        except (TimeoutError, OSError):
+            self._tell(f"{host} did not hear the end")
+
+
+def in_words(result: GroupResult) -> str:
+    """One group's result, in a line."""
+    names = ", ".join(result.hosts)
+    if result.silent:
+        return f"{names}: not heard: {', '.join(sorted(result.silent))}"
+    if result.rate_bytes_per_s is None:
+        return f"{names}: failed: {result.why}"
+    return f"{names}: {result.rate_bytes_per_s / 1e6:.4g} MB/s"
+
+
+def _result(group: Group, heard: Mapping[str, Met | None]) -> GroupResult:
+    silent = frozenset(host for host, met in heard.items() if met is None)
+    whys = [
+        f"{host}: {met.why or 'no figure'}"
+        for host, met in heard.items()
+        if met is not None and met.rate_bytes_per_s is None and met.why != CALLED_OFF
+    ]
+    rates = [met.rate_bytes_per_s for met in heard.values() if met is not None and met.rate_bytes_per_s is not None]
+    return GroupResult(group, min(rates) if len(rates) == len(group) else None, "; ".join(whys), silent)
+
+
+def _failed(met: Met | None) -> bool:
+    return met is None or met.rate_bytes_per_s is None
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """With all that was said to it, if it takes that in time."""
+    writer.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_HELLO_S):
+            await writer.wait_closed()
+
+
+async def _send(writer: asyncio.StreamWriter, message: FromLead) -> None:
+    writer.write(msgspec.json.encode(message) + b"\n")
+    await writer.drain()
