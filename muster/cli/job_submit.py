@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from muster.cli.durations import seconds_of
+from muster.cli.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.job_logs import follow as follow_logs
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import TenantOption, tenant_named
@@ -36,7 +37,14 @@ def submit(
     cpus: Cpus = None,
     env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch.")] = None,
-    workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
+    venv: Venv = None,
+    image: Image = None,
+    engine: Engine = None,
+    mounts: Mounts = None,
+    user: User = None,
+    workdir: Annotated[
+        Path | None, typer.Option(help="Default: this folder; in a container, one of the attempt's own.")
+    ] = None,
     tenant: TenantOption = None,
     *,
     command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
@@ -48,9 +56,10 @@ def submit(
 
     Interrupted before it was answered, the same command again is the same job.
     """
+    around = environment_of(venv, image, engine, mounts, user)
     spec: dict[str, Any] = {
         "name": name or name_of(program[0]),
-        "program": program_of(program, env or [], python, workdir, is_command=command),
+        "program": program_of(program, env or [], python, workdir, around, is_command=command),
         "shape": {"nodes": nodes, "gpus_per_node": gpus, "ranks_per_node": ranks},
         "tier": tier,
         "restart": {"max_restarts": max_restarts},
@@ -82,16 +91,32 @@ def name_of(program: str) -> str:
 
 
 def program_of(
-    words: list[str], env: list[str], python: Path | None, workdir: Path | None, *, is_command: bool
+    words: list[str],
+    env: list[str],
+    python: Path | None,
+    workdir: Path | None,
+    around: dict[str, Any],
+    *,
+    is_command: bool,
 ) -> dict[str, Any]:
+    """``around``: its virtual environment or container, whose paths are not completed from here."""
+    is_contained = "container" in around
     shared = {
         "env": dict(pair_of(item) for item in env),
-        "python": None if python is None else str(python.absolute()),
-        "working_dir": str((workdir or Path.cwd()).resolve()),
+        "python": None if python is None else str(python if is_contained else python.absolute()),
+        "working_dir": _working_dir(workdir, is_contained=is_contained),
+        **around,
     }
     if is_command:
         return {"launcher": "command", "argv": words, **shared}
-    return {"launcher": "torchrun", "script": str(Path(words[0]).resolve()), "args": words[1:], **shared}
+    script = words[0] if is_contained else str(Path(words[0]).resolve())
+    return {"launcher": "torchrun", "script": script, "args": words[1:], **shared}
+
+
+def _working_dir(workdir: Path | None, *, is_contained: bool) -> str | None:
+    if is_contained:
+        return None if workdir is None else str(workdir)
+    return str((workdir or Path.cwd()).resolve())
 
 
 def pair_of(item: str) -> tuple[str, str]:

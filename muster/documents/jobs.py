@@ -172,8 +172,28 @@ class LogStretch(Stretch):
     items: list[LogPiece]
 
 
+class Mount(TypedDict):
+    """Of the host at ``source``, in the container at ``target`` or at the same path."""
+
+    source: str
+    target: NotRequired[str | None]
+    read_only: NotRequired[bool]
+
+
+class Container(TypedDict):
+    """``image``: a reference, best with its digest, or for enroot a file. ``engine`` null: what the host has."""
+
+    image: str
+    engine: NotRequired[Literal["podman", "docker", "enroot"] | None]
+    mounts: NotRequired[list[Mount]]
+    user: NotRequired[str | None]
+
+
 class Program(TypedDict):
-    """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell."""
+    """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
+
+    By the host's interpreter, by ``python``, by that of ``venv``, or in ``container``.
+    """
 
     launcher: NotRequired[Literal["torchrun", "command"]]
     script: NotRequired[str | None]
@@ -181,6 +201,8 @@ class Program(TypedDict):
     argv: NotRequired[list[str]]
     working_dir: NotRequired[str | None]
     python: NotRequired[str | None]
+    venv: NotRequired[str | None]
+    container: NotRequired[Container | None]
     env: NotRequired[dict[str, str]]
 
 

@@ -13,7 +13,7 @@ from muster.services.attempts import LoadedAttempt
 from muster.services.checkpoints import resume_of
 from muster.services.lives import grace_ms, spec_of
 from muster.services.unit_of_work import UnitOfWork
-from muster.wire.host import Order, PartLimits, Rendezvous
+from muster.wire.host import Order, PartContainer, PartLimits, Rendezvous
 
 
 def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
@@ -46,6 +46,8 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         kill_grace_s=policy.contact.kill_grace_s,
         log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
         limits=PartLimits(**spec.limits.model_dump()),
+        venv=spec.program.venv,
+        container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
     )
 
 

@@ -13,7 +13,7 @@ from muster.domain.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.states import Cause, StopReason
 from muster.ports import LOOPBACK, free_port
-from muster.wire.host import Order, PartLimits, Rendezvous
+from muster.wire.host import Order, PartContainer, PartLimits, Rendezvous
 from workers.alone.plan import RunFolder, RunPlan
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, boottime_ms
@@ -148,6 +148,8 @@ class LocalAttempt:
             kill_grace_s=grace_ms(plan) / 1000,  # nobody waits for this lease to end, as a control plane does
             log_limit_bytes_per_stream=plan.log_limit_bytes,
             limits=PartLimits(**plan.spec.limits.model_dump()),
+            venv=program.venv,
+            container=PartContainer.of(plan.spec.model_dump(mode="json")["program"]["container"]),
         )
 
 

@@ -236,8 +236,11 @@ class Supervisor:
         )
 
     def _blame_launcher(self) -> None:
-        """No rank ever ran: torchrun failed, not the program (no torch, no peer, no free port)."""
+        """No rank ever ran: torchrun failed, not the program (no torch, no peer, no free port), or a container."""
         has_ended_itself = self._program.exit_code is not None and not self._record["stop_reason"]
+        if has_ended_itself and (why := self._program.why_not_started()):
+            self._record |= {"spawn_error": why, "spawn_fault": exit_record.HOST}
+            return
         if not self._order.is_torchrun or not has_ended_itself or self._program.exit_code == 0:
             return
         if not any((self._folder / files.RANKS / f"{rank}.json").exists() for rank in self._order.local_ranks):
