@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from workers.host.supervisor.order import Container, HostLimits, Order
 
 PODMAN, DOCKER, ENROOT = "podman", "docker", "enroot"
-ENGINE_FAILED = 125
-"""Of podman and docker: the container was not made. 126 and 127: it was, and its program could not be run."""
+ENGINE_FAILED, NOT_RUN, NOT_FOUND = 125, 126, 127
+"""Exit codes of podman and docker: no container was made; its program may not be run; the image has no such program."""
 _ENGINE_SAYS = ("Error: ", "docker: ")
 _NVIDIA = "/dev/nvidiactl"
 _ENVIRONMENT = "container.env"
@@ -236,10 +236,12 @@ def has_nvidia() -> bool:
 
 def why_not_started(order: Order, exit_code: int | None, said: str) -> str | None:
     """Why the container's program never ran, by the engine's exit code and words; None where it did."""
-    if order.container is None or exit_code not in {ENGINE_FAILED, ENGINE_FAILED + 1, ENGINE_FAILED + 2}:
+    if order.container is None or exit_code not in {ENGINE_FAILED, NOT_RUN, NOT_FOUND}:
         return None
     lines = [line.strip() for line in said.splitlines() if line.startswith(_ENGINE_SAYS)]
-    return f"the container was not started: {lines[-1]}" if lines else None
+    if not lines:
+        return None
+    return f"the container was not started: {lines[-1]}"
 
 
 def remove(order: Order) -> None:
