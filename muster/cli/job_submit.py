@@ -19,6 +19,9 @@ from muster.cli.sizes import bytes_of
 
 Memory = Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")]
 Pids = Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")]
+OomDoublings = Annotated[
+    int, typer.Option(min=0, max=10, help="Out of GPU memory, go on with twice the accumulation, so often at most.")
+]
 Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
 
 
@@ -30,6 +33,7 @@ def submit(
     ranks: Annotated[int | None, typer.Option(min=1, help="Ranks a node; default: one a GPU.")] = None,
     tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
     max_restarts: Annotated[int, typer.Option(min=0, help="New attempts that the job's own faults may cost.")] = 0,
+    oom_doublings: OomDoublings = 0,
     wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
     memory: Memory = None,
@@ -62,7 +66,7 @@ def submit(
         "program": program_of(program, env or [], python, workdir, around, is_command=command),
         "shape": {"nodes": nodes, "gpus_per_node": gpus, "ranks_per_node": ranks},
         "tier": tier,
-        "restart": {"max_restarts": max_restarts},
+        "restart": restart_of(max_restarts, oom_doublings),
         "wall_time_s": seconds_of(wall_time),
         "stop_grace_s": seconds_of(grace),
     }
@@ -77,6 +81,11 @@ def submit(
     job_id = str(job["id"])
     then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
     return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
+
+
+def restart_of(max_restarts: int, oom_doublings: int) -> dict[str, int]:
+    """A server that knows of no doublings takes the jobs without them."""
+    return {"max_restarts": max_restarts, **({"gpu_oom_doublings": oom_doublings} if oom_doublings else {})}
 
 
 def limits_of(memory: str | None, pids: int | None, cpus: float | None) -> dict[str, Any]:

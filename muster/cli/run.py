@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from muster.cli.durations import seconds_of
 from muster.cli.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.exits import CommandError, Exit, close_quietly
-from muster.cli.job_submit import Cpus, Memory, Pids, limits_of, name_of, program_of
+from muster.cli.job_submit import Cpus, Memory, OomDoublings, Pids, limits_of, name_of, program_of, restart_of
 from muster.cli.output import AsJson, json_of, say
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def run(
         int, typer.Option(min=0, max=100, help="New attempts that faults may cost, in a row and without progress.")
     ] = 3,
     pause: Annotated[str | None, typer.Option(help="Before a new attempt; it doubles, up to twice that. 30s.")] = None,
+    oom_doublings: OomDoublings = 0,
     wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
     memory: Memory = None,
@@ -76,7 +77,7 @@ def run(
             "name": name or name_of(program[0]),
             "program": program_of(program, env or [], python, workdir, around, is_command=command),
             "shape": {"ranks_per_node": ranks or max(1, len(uuids))},
-            "restart": {"max_restarts": max_restarts},
+            "restart": restart_of(max_restarts, oom_doublings),
             "wall_time_s": seconds_of(wall_time),
             "stop_grace_s": seconds_of(grace),
             "limits": limits_of(memory, pids, cpus),

@@ -9,7 +9,10 @@ from muster.domain.states import AttemptState, Cause, CheckpointStatus, HostPart
 
 
 class Job(TypedDict):
-    """``state_reason`` says in words why it is where it is; ``spec`` is the job as it was submitted."""
+    """``state_reason`` says in words why it is where it is; ``spec`` is the job as it was submitted.
+
+    ``accumulation``: into how many times as many pieces as the program's own its next attempt takes each batch.
+    """
 
     id: str
     tenant_id: str
@@ -23,6 +26,7 @@ class Job(TypedDict):
     updated_at: Moment
     finished_at: Moment | None
     restarts_used: int
+    accumulation: int
     next_try_at: Moment | None
     cancel_requested_at: Moment | None
     version: int
@@ -219,6 +223,7 @@ class TopologyRule(TypedDict):
 
 class Restart(TypedDict):
     max_restarts: NotRequired[int]
+    gpu_oom_doublings: NotRequired[int]
 
 
 class CheckpointRule(TypedDict):

@@ -124,9 +124,14 @@ class TopologyRule(StrictModel):
 
 
 class Restart(StrictModel):
-    """How many new attempts the job's own faults may cost. The infrastructure's faults never count."""
+    """How many new attempts the job's own faults may cost. The infrastructure's faults never count.
+
+    ``gpu_oom_doublings``: so many times at most an attempt that ran out of GPU memory is followed at once by one that
+    takes each batch in twice as many pieces (``muster.train``'s ``run.accumulation``), without costing a restart.
+    """
 
     max_restarts: Annotated[int, Field(ge=0, le=100)] = 0
+    gpu_oom_doublings: Annotated[int, Field(ge=0, le=10)] = 0
 
 
 class CheckpointRule(StrictModel):

@@ -52,9 +52,10 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
 
 
 def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy) -> dict[str, str]:
-    """Where the job's checkpoints lie, and from which one to go on."""
+    """Where the job's checkpoints lie, from which one to go on, and in how many pieces to take a batch."""
     kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.hold_s}
     resume = json.dumps({**resume_of(unit.session, job.id), **kept})
     folder = spec.checkpoint.folder
     place = {} if folder is None else {"MUSTER_CHECKPOINT_DIR": f"{folder.rstrip('/')}/{job.id}"}
-    return {"MUSTER_RESUME": resume, **place}
+    pieces = {"MUSTER_ACCUMULATION": str(1 << job.oom_doublings)} if job.oom_doublings else {}
+    return {"MUSTER_RESUME": resume, **pieces, **place}

@@ -27,12 +27,16 @@ _LOOK_S: Final = 0.05
 
 @dataclass(slots=True)
 class LocalAttempt:
-    """``fence``: grows with each attempt of the folder, so that an older one writes nothing any more."""
+    """``fence``: grows with each attempt of the folder, so that an older one writes nothing any more.
+
+    ``accumulation``: into how many times as many pieces as the program's own it takes each batch.
+    """
 
     plan: RunPlan
     run_folder: RunFolder
     attempt_id: AttemptId
     fence: Fence
+    accumulation: int = 1
     stop: StopReason | None = None
     _started_ms: int = 0
     _lease_until_ms: int = 0
@@ -126,7 +130,8 @@ class LocalAttempt:
     def _order(self, wall_time_s: float | None) -> Order:
         plan, program, shape = self.plan, self.plan.spec.program, self.plan.spec.shape
         kept = {"good_after_steps": plan.good_after_steps, "hold_s": plan.hold_s}
-        ours = {"MUSTER_CHECKPOINT_DIR": str(self.run_folder.checkpoints), "MUSTER_RESUME": json.dumps(kept)}
+        pieces = {"MUSTER_ACCUMULATION": str(self.accumulation)} if self.accumulation > 1 else {}
+        ours = {**pieces, "MUSTER_CHECKPOINT_DIR": str(self.run_folder.checkpoints), "MUSTER_RESUME": json.dumps(kept)}
         return Order(
             attempt_id=self.attempt_id,
             job_id=self.run_folder.job_id,
