@@ -26,7 +26,7 @@ from workers.host.supervisor.order import Container, HostLimits, Mount
 from .attempt_case import Attempt
 
 GPUS = ("GPU-aa", "GPU-bb")
-IMAGE = os.environ.get("MUSTER_TEST_IMAGE", "")
+IMAGE = os.environ.get("TEST_CONTAINER_IMAGE", "")
 """An image with a shell that the machine's engine already has."""
 
 
@@ -128,7 +128,7 @@ def _engine() -> str | None:
 
 needs_an_engine = pytest.mark.skipif(
     not (IMAGE and _engine()),
-    reason="NO CONTAINER RUNS HERE: it takes podman or docker, and MUSTER_TEST_IMAGE, an image with a shell",
+    reason="NO CONTAINER RUNS HERE: it takes podman or docker, and TEST_CONTAINER_IMAGE, an image with a shell",
 )
 
 
