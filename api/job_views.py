@@ -22,6 +22,7 @@ def job_view(job: Job) -> documents.Job:
         "updated_at": time_of(job.updated_at),
         "finished_at": time_of(job.finished_at),
         "restarts_used": job.restarts_used,
+        "accumulation": 1 << job.oom_doublings,
         "next_try_at": time_of(job.next_try_at),
         "cancel_requested_at": time_of(job.cancel_requested_at),
         "version": job.version,

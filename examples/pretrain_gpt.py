@@ -234,7 +234,7 @@ def main() -> None:
         batch = torch.stack([data[begin : begin + shape.context + 1] for begin in starts]).to(device)
         optimizer.zero_grad()
         total = 0.0
-        for piece in batch.chunk(options.accumulate):
+        for piece in batch.chunk(options.accumulate * run.accumulation):
             with loss_cut(is_cut=options.tensor > 1):
                 logits = run.model(piece[:, :-1])
                 loss = functional.cross_entropy(logits.flatten(0, 1).float(), piece[:, 1:].flatten())

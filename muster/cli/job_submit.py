@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from muster.cli.durations import seconds_of
+from muster.cli.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.job_logs import follow as follow_logs
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import TenantOption, tenant_named
@@ -18,6 +19,9 @@ from muster.cli.sizes import bytes_of
 
 Memory = Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")]
 Pids = Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")]
+OomDoublings = Annotated[
+    int, typer.Option(min=0, max=10, help="Out of GPU memory, go on with twice the accumulation, so often at most.")
+]
 Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
 
 DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a second, at most: such as 500MiB.")]
@@ -32,6 +36,7 @@ def submit(
     ranks: Annotated[int | None, typer.Option(min=1, help="Ranks a node; default: one a GPU.")] = None,
     tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
     max_restarts: Annotated[int, typer.Option(min=0, help="New attempts that the job's own faults may cost.")] = 0,
+    oom_doublings: OomDoublings = 0,
     wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
     memory: Memory = None,
@@ -42,7 +47,14 @@ def submit(
     secret: Annotated[list[str] | None, typer.Option(help="A secret's name on the hosts; may be repeated.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch.")] = None,
-    workdir: Annotated[Path | None, typer.Option(help="Default: this folder.")] = None,
+    venv: Venv = None,
+    image: Image = None,
+    engine: Engine = None,
+    mounts: Mounts = None,
+    user: User = None,
+    workdir: Annotated[
+        Path | None, typer.Option(help="Default: this folder; in a container, one of the attempt's own.")
+    ] = None,
     tenant: TenantOption = None,
     *,
     command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
@@ -54,12 +66,13 @@ def submit(
 
     Interrupted before it was answered, the same command again is the same job.
     """
+    around = environment_of(venv, image, engine, mounts, user)
     spec: dict[str, Any] = {
         "name": name or name_of(program[0]),
-        "program": program_of(program, env or [], python, workdir, is_command=command),
+        "program": program_of(program, env or [], python, workdir, around, is_command=command),
         "shape": {"nodes": nodes, "gpus_per_node": gpus, "ranks_per_node": ranks},
         "tier": tier,
-        "restart": {"max_restarts": max_restarts},
+        "restart": restart_of(max_restarts, oom_doublings),
         "wall_time_s": seconds_of(wall_time),
         "stop_grace_s": seconds_of(grace),
     }
@@ -78,6 +91,11 @@ def submit(
     job_id = str(job["id"])
     then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
     return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
+
+
+def restart_of(max_restarts: int, oom_doublings: int) -> dict[str, int]:
+    """A server that knows of no doublings takes the jobs without them."""
+    return {"max_restarts": max_restarts, **({"gpu_oom_doublings": oom_doublings} if oom_doublings else {})}
 
 
 def limits_of(
@@ -100,16 +118,32 @@ def name_of(program: str) -> str:
 
 
 def program_of(
-    words: list[str], env: list[str], python: Path | None, workdir: Path | None, *, is_command: bool
+    words: list[str],
+    env: list[str],
+    python: Path | None,
+    workdir: Path | None,
+    around: dict[str, Any],
+    *,
+    is_command: bool,
 ) -> dict[str, Any]:
+    """``around``: its virtual environment or container, whose paths are not completed from here."""
+    is_contained = "container" in around
     shared = {
         "env": dict(pair_of(item) for item in env),
-        "python": None if python is None else str(python.absolute()),
-        "working_dir": str((workdir or Path.cwd()).resolve()),
+        "python": None if python is None else str(python if is_contained else python.absolute()),
+        "working_dir": _working_dir(workdir, is_contained=is_contained),
+        **around,
     }
     if is_command:
         return {"launcher": "command", "argv": words, **shared}
-    return {"launcher": "torchrun", "script": str(Path(words[0]).resolve()), "args": words[1:], **shared}
+    script = words[0] if is_contained else str(Path(words[0]).resolve())
+    return {"launcher": "torchrun", "script": script, "args": words[1:], **shared}
+
+
+def _working_dir(workdir: Path | None, *, is_contained: bool) -> str | None:
+    if is_contained:
+        return None if workdir is None else str(workdir)
+    return str((workdir or Path.cwd()).resolve())
 
 
 def pair_of(item: str) -> tuple[str, str]:

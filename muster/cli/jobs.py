@@ -125,6 +125,8 @@ def _lines(job: Document) -> Iterator[str]:
     shape = job["spec"]["shape"]
     size = f"{shape['nodes']} × {shape['gpus_per_node']} GPUs"
     yield f"  tier {job['tier']}, {size}, submitted {age(job['created_at'])} ago by {job['submitted_by']}"
+    if job.get("accumulation", 1) > 1:  # an older server does not say
+        yield f"  takes each batch in {job['accumulation']} times as many pieces: GPU memory was short"
     if job["next_try_at"]:
         yield f"  tried again {until(job['next_try_at'])}"
     for attempt in job["attempts"]:

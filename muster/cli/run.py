@@ -16,8 +16,20 @@ import typer
 from pydantic import ValidationError
 
 from muster.cli.durations import seconds_of
+from muster.cli.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.exits import CommandError, Exit, close_quietly
-from muster.cli.job_submit import Cpus, DiskReads, DiskWrites, Memory, Pids, limits_of, name_of, program_of
+from muster.cli.job_submit import (
+    Cpus,
+    DiskReads,
+    DiskWrites,
+    Memory,
+    OomDoublings,
+    Pids,
+    limits_of,
+    name_of,
+    program_of,
+    restart_of,
+)
 from muster.cli.output import AsJson, json_of, say
 
 if TYPE_CHECKING:
@@ -41,6 +53,7 @@ def run(
         int, typer.Option(min=0, max=100, help="New attempts that faults may cost, in a row and without progress.")
     ] = 3,
     pause: Annotated[str | None, typer.Option(help="Before a new attempt; it doubles, up to twice that. 30s.")] = None,
+    oom_doublings: OomDoublings = 0,
     wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
     memory: Memory = None,
@@ -52,6 +65,11 @@ def run(
         list[str] | None, typer.Option(help="KEY=VALUE; may be repeated. It sees little else of this shell's.")
     ] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch. Default: this one.")] = None,
+    venv: Venv = None,
+    image: Image = None,
+    engine: Engine = None,
+    mounts: Mounts = None,
+    user: User = None,
     workdir: Annotated[
         Path | None, typer.Option(help="The program's. Default: this folder, from which SCRIPT is found.")
     ] = None,
@@ -66,12 +84,13 @@ def run(
     Exit codes: 0, 20 failed, 130 interrupted.
     """
     uuids = gpus_here(gpus)
+    around = environment_of(venv, image, engine, mounts, user)
     spec = checked_spec(
         {
             "name": name or name_of(program[0]),
-            "program": program_of(program, env or [], python, workdir, is_command=command),
+            "program": program_of(program, env or [], python, workdir, around, is_command=command),
             "shape": {"ranks_per_node": ranks or max(1, len(uuids))},
-            "restart": {"max_restarts": max_restarts},
+            "restart": restart_of(max_restarts, oom_doublings),
             "wall_time_s": seconds_of(wall_time),
             "stop_grace_s": seconds_of(grace),
             "limits": limits_of(memory, pids, cpus, disk_reads, disk_writes),
@@ -127,13 +146,18 @@ def checked_spec(document: dict[str, Any]) -> "JobSpec":
 def _require_startable(spec: "JobSpec") -> None:
     """What is not there now is a slip of the hand, and no attempt's fault. Raises CommandError."""
     program = spec.program
+    if program.container is not None:
+        return  # its paths are the image's; what the host must have for it the attempt says
+    if program.venv is not None and shutil.which(f"{program.venv}/bin/python") is None:
+        raise CommandError(f"--venv {program.venv} has no bin/python that may be run", "", Exit.NOT_FOUND)
     folder = Path(program.working_dir or Path.cwd())
     if not folder.is_dir():
         raise CommandError(f"--workdir {folder} is no folder", "", Exit.NOT_FOUND)
     if program.script is not None and not Path(program.script).is_file():
         raise CommandError(f"the script {program.script} does not exist", "", Exit.NOT_FOUND)
+    search = os.pathsep.join([*([f"{program.venv}/bin"] if program.venv else []), os.environ.get("PATH", os.defpath)])
     for tool in (*program.argv[:1], *([program.python] if program.python else [])):
-        if shutil.which(folder / tool if "/" in tool else tool) is None:
+        if shutil.which(folder / tool if "/" in tool else tool, path=search) is None:
             raise CommandError(f"{tool} is not there, or may not be run", "", Exit.NOT_FOUND)
 
 

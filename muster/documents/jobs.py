@@ -9,7 +9,10 @@ from muster.domain.states import AttemptState, Cause, CheckpointStatus, HostPart
 
 
 class Job(TypedDict):
-    """``state_reason`` says in words why it is where it is; ``spec`` is the job as it was submitted."""
+    """``state_reason`` says in words why it is where it is; ``spec`` is the job as it was submitted.
+
+    ``accumulation``: into how many times as many pieces as the program's own its next attempt takes each batch.
+    """
 
     id: str
     tenant_id: str
@@ -23,6 +26,7 @@ class Job(TypedDict):
     updated_at: Moment
     finished_at: Moment | None
     restarts_used: int
+    accumulation: int
     next_try_at: Moment | None
     cancel_requested_at: Moment | None
     version: int
@@ -195,8 +199,28 @@ class LogStretch(Stretch):
     items: list[LogPiece]
 
 
+class Mount(TypedDict):
+    """Of the host at ``source``, in the container at ``target`` or at the same path."""
+
+    source: str
+    target: NotRequired[str | None]
+    read_only: NotRequired[bool]
+
+
+class Container(TypedDict):
+    """``image``: a reference, best with its digest, or for enroot a file. ``engine`` null: what the host has."""
+
+    image: str
+    engine: NotRequired[Literal["podman", "docker", "enroot"] | None]
+    mounts: NotRequired[list[Mount]]
+    user: NotRequired[str | None]
+
+
 class Program(TypedDict):
-    """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell."""
+    """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
+
+    By the host's interpreter, by ``python``, by that of ``venv``, or in ``container``.
+    """
 
     launcher: NotRequired[Literal["torchrun", "command"]]
     script: NotRequired[str | None]
@@ -204,6 +228,8 @@ class Program(TypedDict):
     argv: NotRequired[list[str]]
     working_dir: NotRequired[str | None]
     python: NotRequired[str | None]
+    venv: NotRequired[str | None]
+    container: NotRequired[Container | None]
     env: NotRequired[dict[str, str]]
 
 
@@ -220,6 +246,7 @@ class TopologyRule(TypedDict):
 
 class Restart(TypedDict):
     max_restarts: NotRequired[int]
+    gpu_oom_doublings: NotRequired[int]
 
 
 class CheckpointRule(TypedDict):

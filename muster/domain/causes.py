@@ -65,6 +65,12 @@ CAUSE_RULES: Final[Mapping[Cause, CauseRule]] = {
     Cause.CANCELLED: CauseRule(Budget.NOBODY, Onward.CANCEL),
 }
 
+ADVICE: Final[Mapping[Cause, str]] = {
+    Cause.GPU_OOM: "less GPU memory: take each batch in more and smaller pieces and accumulate their gradients",
+    Cause.HOST_OOM: "host memory, not the GPU's: ask for more of it, or use fewer loader workers and smaller buffers",
+}
+"""What a tenant may do about a cause that is its program's own; said where the job fails of it."""
+
 STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
     StopReason.RECLAIM: Cause.RECLAIMED,
     StopReason.CANCEL: Cause.CANCELLED,

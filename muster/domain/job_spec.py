@@ -1,12 +1,12 @@
 """What a tenant submits: program, shape, tier, restart and stop rules. Validated whole, at the edge, once."""
 
-import posixpath
 from enum import StrEnum
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from muster.domain.strict import EnvKey, Line, Name, StrictModel, Text
+from muster.domain.container_spec import Container
+from muster.domain.strict import AbsolutePath, EnvKey, Name, StrictModel, Text
 
 REFUSED_ENVIRONMENT_PREFIXES: Final = ("LD_", "NVIDIA_", "MUSTER_", "TORCHELASTIC_")
 REFUSED_ENVIRONMENT: Final = frozenset(
@@ -17,23 +17,17 @@ TENANTS_OWN: Final = frozenset({"MUSTER_TRAIN_FAULTS", "MUSTER_TRAIN_FAULTS_SEED
 """What a tenant may set of those of ours: faults on purpose, in its own program."""
 
 
+_ENGINES_OWN: Final = ("ENROOT_", "DOCKER_", "CONTAINERS_", "PODMAN_")
+
+
 def _is_refused(name: str) -> bool:
     is_taken = name in REFUSED_ENVIRONMENT or name.startswith(REFUSED_ENVIRONMENT_PREFIXES)
     return is_taken and name not in TENANTS_OWN
 
 
-def _absolute(path: str) -> str:
-    if not path.startswith("/") or posixpath.normpath(path) != path.rstrip("/"):
-        raise ValueError("must be an absolute path without '..', '.' or doubled slashes")
-    return path
-
-
 def _whole_as_float(value: object) -> object:
     """What JSON writes without a point; anything else is left to be refused."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else value
-
-
-AbsolutePath = Annotated[Line, AfterValidator(_absolute)]
 
 
 class LauncherKind(StrEnum):
@@ -49,7 +43,11 @@ class NodeLossRule(StrEnum):
 
 
 class Program(StrictModel):
-    """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell."""
+    """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
+
+    By the host's interpreter, by ``python``, or by that of ``venv``, a virtual environment on the hosts, whose commands
+    then come first on the program's path. In ``container`` all paths, and ``python``, are the image's.
+    """
 
     launcher: LauncherKind = Field(default=LauncherKind.TORCHRUN, strict=False)
     script: AbsolutePath | None = None
@@ -57,6 +55,8 @@ class Program(StrictModel):
     argv: tuple[Text, ...] = Field(default=(), max_length=1000, strict=False)
     working_dir: AbsolutePath | None = None
     python: AbsolutePath | None = None
+    venv: AbsolutePath | None = None
+    container: Container | None = None
     env: dict[EnvKey, Text] = Field(default_factory=dict, max_length=500)
 
     @field_validator("env")
@@ -78,6 +78,20 @@ class Program(StrictModel):
             raise ValueError("launcher command takes `argv`, not `script` or `args`")
         elif not self.argv:
             raise ValueError("`argv` is missing: launcher command runs it once a node")
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_environment(self) -> Self:
+        if self.venv is not None and self.python is not None:
+            raise ValueError("`venv` has an interpreter of its own; leave `python` out")
+        if self.container is None:
+            return self
+        if self.venv is not None:
+            raise ValueError("`venv` is of the host; in a container, name the interpreter in it by `python`")
+        if broken := sorted(name for name, value in self.env.items() if "\n" in value or "\r" in value):
+            raise ValueError(f"`env` cannot carry a line break into a container: {', '.join(broken)}")
+        if taken := sorted(name for name in self.env if name.startswith(_ENGINES_OWN)):
+            raise ValueError(f"`env` must not steer the container engine: {', '.join(taken)}")
         return self
 
 
@@ -110,9 +124,14 @@ class TopologyRule(StrictModel):
 
 
 class Restart(StrictModel):
-    """How many new attempts the job's own faults may cost. The infrastructure's faults never count."""
+    """How many new attempts the job's own faults may cost. The infrastructure's faults never count.
+
+    ``gpu_oom_doublings``: so many times at most an attempt that ran out of GPU memory is followed at once by one that
+    takes each batch in twice as many pieces (``muster.train``'s ``run.accumulation``), without costing a restart.
+    """
 
     max_restarts: Annotated[int, Field(ge=0, le=100)] = 0
+    gpu_oom_doublings: Annotated[int, Field(ge=0, le=10)] = 0
 
 
 class CheckpointRule(StrictModel):

@@ -1,5 +1,6 @@
 """Base types that keep out what databases and JSON cannot hold: NaN, U+0000, lone surrogates, numbers past 2^63."""
 
+import posixpath
 import re
 from typing import Annotated, Any, Final
 
@@ -38,8 +39,16 @@ def _env_key(text: str) -> str:
     return text
 
 
+def absolute_path(text: str) -> str:
+    """Raises ValueError where it is none, or could be written otherwise."""
+    if not text.startswith("/") or posixpath.normpath(text) != (text.rstrip("/") or "/"):
+        raise ValueError("must be an absolute path without '..', '.' or doubled slashes")
+    return text
+
+
 Text = Annotated[str, AfterValidator(_clean_text), Field(max_length=MAX_STRING)]
 Line = Annotated[str, AfterValidator(_clean_text), Field(min_length=1, max_length=MAX_STRING, pattern=r"^[^\r\n]*$")]
+AbsolutePath = Annotated[Line, AfterValidator(absolute_path)]
 Name = Annotated[str, AfterValidator(_clean_name), Field(min_length=1, max_length=63)]
 EnvKey = Annotated[str, AfterValidator(_env_key)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -40,12 +40,15 @@ def hearing_of(node: Node) -> Hearing | None:
 
 
 def job_life(job: Job) -> JobLife:
+    restart = spec_of(job).restart
     return JobLife(
         job_id=job.id,
         state=job.state,
-        max_restarts=spec_of(job).restart.max_restarts,
+        max_restarts=restart.max_restarts,
         restarts_used=job.restarts_used,
         launch_failures=job.launch_failures,
+        max_oom_doublings=restart.gpu_oom_doublings,
+        oom_doublings=job.oom_doublings,
         next_try_ms=None if job.next_try_at is None else to_ms(job.next_try_at),
         is_cancel_asked=job.cancel_requested_at is not None,
         reason=job.state_reason,
@@ -100,6 +103,7 @@ def store_job(unit: UnitOfWork, job: Job, after: JobLife) -> None:
     job.state_reason = after.reason
     job.restarts_used = after.restarts_used
     job.launch_failures = after.launch_failures
+    job.oom_doublings = after.oom_doublings
     job.next_try_at = None if after.next_try_ms is None else to_time(after.next_try_ms)
     if after.is_cancel_asked and job.cancel_requested_at is None:
         job.cancel_requested_at = unit.now

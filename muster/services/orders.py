@@ -14,7 +14,7 @@ from muster.services.checkpoints import resume_of
 from muster.services.failure_rates import rule_for_attempt
 from muster.services.lives import grace_ms, spec_of
 from muster.services.unit_of_work import UnitOfWork
-from muster.wire.host import Order, PartLimits, Rendezvous
+from muster.wire.host import Order, PartContainer, PartLimits, Rendezvous
 
 
 def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
@@ -50,14 +50,19 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         tenant=unit.session.get_one(Tenant, job.tenant_id).name,
         secrets=spec.secrets,
         job_number=job.number,
+        venv=spec.program.venv,
+        container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
     )
 
 
 def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy) -> dict[str, str]:
-    """Where the job's checkpoints lie, from which one to go on, and what says how often to make one."""
+    """Where the job's checkpoints lie, from which one to go on, how often to make one, and in how many pieces to take a
+    batch.
+    """
     kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.hold_s}
     resume = json.dumps({**resume_of(unit.session, job.id), **kept})
     folder = spec.checkpoint.folder
     place = {} if folder is None else {"MUSTER_CHECKPOINT_DIR": f"{folder.rstrip('/')}/{job.id}"}
+    pieces = {"MUSTER_ACCUMULATION": str(1 << job.oom_doublings)} if job.oom_doublings else {}
     interval = json.dumps(rule_for_attempt(unit.session, spec, policy))
-    return {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, **place}
+    return {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, **pieces, **place}

@@ -51,7 +51,10 @@ _MOST_STEPS_TO_RETRY = 64
 
 
 class Run:
-    """Made by ``start``. ``model`` is what to call; ``step`` counts the steps that are done."""
+    """Made by ``start``. ``model`` is what to call; ``step`` counts the steps that are done.
+
+    ``accumulation``: into how many times as many pieces as usual to take each batch; 1 until GPU memory was short.
+    """
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class Run:
     ) -> None:
         around, self._ranks, self._channel, self._orders = joined
         self.step = 0
+        self.accumulation = around.accumulation
         self.rank = self._ranks.rank
         self.world_size = self._ranks.world_size
         place = (self.rank, self.world_size) if data_mesh is None else place_in(data_mesh)

@@ -5,9 +5,10 @@ attempts, stop orders and what to forget, so that losing the broker loses nothin
 Durations cross the wire, never wall-clock deadlines: host and server clocks need not agree.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, convert, field
 
 PROTOCOL_VERSION: Final = 1
 
@@ -88,6 +89,28 @@ class PartLimits(WireAnswer, frozen=True, kw_only=True):
     io_write_bytes_per_s: int | None = None
 
 
+class PartMount(WireAnswer, frozen=True, kw_only=True):
+    """``target`` None: inside it lies at the host's path."""
+
+    source: str
+    target: str | None = None
+    read_only: bool = True
+
+
+class PartContainer(WireAnswer, frozen=True, kw_only=True):
+    """``engine`` None: what the host has. ``user``: ``uid:gid``; None: the host worker's own."""
+
+    image: str
+    engine: str | None = None
+    mounts: tuple[PartMount, ...] = ()
+    user: str | None = None
+
+    @classmethod
+    def of(cls, container: Mapping[str, Any] | None) -> "PartContainer | None":
+        """From the job's own words."""
+        return None if container is None else convert(container, cls)
+
+
 class Order(WireAnswer, frozen=True, kw_only=True):
     """All that a host needs to run its part of an attempt."""
 
@@ -119,6 +142,9 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     """Names, never values."""
     job_number: int | None = None
     """Of this job alone, from 1 on: a host chooses the user of its programs by it. None from an older server."""
+    venv: str | None = None
+    container: PartContainer | None = None
+    """Neither is in the orders of an older server."""
 
 
 class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):

@@ -113,6 +113,28 @@ def test_the_jobs_own_faults_use_up_its_restarts(world: World) -> None:
     assert [view.attempt.number for view in world.attempts(job_id)] == [1, 2]
 
 
+def test_out_of_gpu_memory_the_next_order_asks_for_more_and_smaller_pieces(world: World) -> None:
+    words = "torch.OutOfMemoryError: CUDA out of memory"
+    short = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 1, "signal": None, "error_excerpt": words}}}
+    job_id = world.submit(restart={"gpu_oom_doublings": 2})
+    for expected in (None, "2", "4"):
+        world.cycle()
+        (unclaimed,) = world.host.beat().unclaimed
+        order = world.host.claim(unclaimed.attempt_id, unclaimed.fence).order
+        assert order is not None
+        assert order.env.get("MUSTER_ACCUMULATION") == expected
+        world.host.report(unclaimed.attempt_id, unclaimed.fence, "started", "exited", "cleaned", record=short)
+        world.reconcile()
+    job = world.job(job_id)
+    assert (job.state, job.restarts_used, job.oom_doublings) == (JobState.FAILED, 0, 2)
+    assert "accumulate their gradients" in job.state_reason
+    with world.units.begin(world.tenant, jobs.READ) as unit:
+        told = unit.session.scalars(select(Event).where(Event.kind == "job.recovering")).all()
+    assert {str(event.payload["reason"]).rsplit("; ", 1)[1] for event in told} == {
+        f"goes on with {2**doublings} times as many pieces a batch ({doublings} of 2 doublings)" for doublings in (1, 2)
+    }
+
+
 def test_a_newer_checkpoint_gives_the_restarts_back(world: World) -> None:
     """What fails again and again at one place uses them up, whatever it saves there."""
     job_id = world.submit(restart={"max_restarts": 1})

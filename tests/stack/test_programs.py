@@ -1,6 +1,7 @@
 """Programs that misbehave, submitted by REST to the real stack: causes named, words capped, everything freed."""
 
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,3 +109,33 @@ def test_training_that_is_killed_goes_on_at_the_exact_next_step(stack: Stack) ->
     assert statuses.count("EXPIRED") >= 2
     assert {"VERIFIED", "GOOD"} & set(statuses)
     stack.require_order()
+
+
+def test_a_job_runs_in_its_tenants_virtual_environment(stack: Stack, tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=300)
+    code = f"import sys; sys.exit(0 if sys.prefix == {str(venv)!r} else 3)"
+    program = {"launcher": "command", "argv": ["python", "-c", code], "venv": str(venv)}
+    job_id = stack.client.submit_job({"name": "in-a-venv", "program": program})["id"]
+    stack.wait(lambda: stack.client.job(job_id)["finished_at"] is not None)
+    job = stack.client.job(job_id)
+    assert job["state"] == "SUCCEEDED", job["state_reason"]
+
+
+def test_a_virtual_environment_that_is_not_there_is_the_tenants_fault(stack: Stack) -> None:
+    program = {"launcher": "command", "argv": ["python"], "venv": "/nowhere/venv"}
+    job_id = stack.client.submit_job({"name": "no-venv", "program": program})["id"]
+    job = stack.wait_for(job_id, "FAILED")
+    assert job["attempts"][0]["cause"] == "user_error"
+    assert "/nowhere/venv is no virtual environment on this host" in (job["attempts"][0]["proof"] or "")
+
+
+def test_out_of_gpu_memory_a_job_goes_on_with_smaller_pieces(stack: Stack) -> None:
+    code = (
+        "import os, sys\n"
+        "if int(os.environ.get('MUSTER_ACCUMULATION', '1')) < 4:\n"
+        "    sys.exit('torch.OutOfMemoryError: CUDA out of memory')\n"
+    )
+    job = run(stack, "short", code, restart={"gpu_oom_doublings": 3})
+    assert [attempt["cause"] for attempt in job["attempts"]] == ["gpu_oom", "gpu_oom", "succeeded"]
+    assert (job["state"], job["restarts_used"], job["accumulation"]) == ("SUCCEEDED", 0, 4)

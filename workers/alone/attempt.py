@@ -14,7 +14,7 @@ from muster.domain.failure_rate import Record, rule_for_program
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.states import Cause, StopReason
 from muster.ports import LOOPBACK, free_port
-from muster.wire.host import Order, PartLimits, Rendezvous
+from muster.wire.host import Order, PartContainer, PartLimits, Rendezvous
 from workers.alone.plan import RunFolder, RunPlan
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, boottime_ms
@@ -28,12 +28,16 @@ _LOOK_S: Final = 0.05
 
 @dataclass(slots=True)
 class LocalAttempt:
-    """``fence``: grows with each attempt of the folder, so that an older one writes nothing any more."""
+    """``fence``: grows with each attempt of the folder, so that an older one writes nothing any more.
+
+    ``accumulation``: into how many times as many pieces as the program's own it takes each batch.
+    """
 
     plan: RunPlan
     run_folder: RunFolder
     attempt_id: AttemptId
     fence: Fence
+    accumulation: int = 1
     stop: StopReason | None = None
     _started_ms: int = 0
     _lease_until_ms: int = 0
@@ -129,7 +133,9 @@ class LocalAttempt:
         plan, program, shape = self.plan, self.plan.spec.program, self.plan.spec.shape
         kept = {"good_after_steps": plan.good_after_steps, "hold_s": plan.hold_s}
         interval = rule_for_program(Record(), plan.interval, len(plan.gpus))
+        pieces = {"MUSTER_ACCUMULATION": str(self.accumulation)} if self.accumulation > 1 else {}
         ours = {
+            **pieces,
             "MUSTER_CHECKPOINT_DIR": str(self.run_folder.checkpoints),
             "MUSTER_RESUME": json.dumps(kept),
             "MUSTER_CHECKPOINT_INTERVAL": json.dumps(interval),
@@ -155,6 +161,8 @@ class LocalAttempt:
             kill_grace_s=grace_ms(plan) / 1000,  # nobody waits for this lease to end, as a control plane does
             log_limit_bytes_per_stream=plan.log_limit_bytes,
             limits=PartLimits(**plan.spec.limits.model_dump()),
+            venv=program.venv,
+            container=PartContainer.of(plan.spec.model_dump(mode="json")["program"]["container"]),
         )
 
 

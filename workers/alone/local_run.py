@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from muster.domain.exits import Verdict as ExitVerdict
@@ -62,7 +62,13 @@ class LocalRun:
     _farthest: int = 0
 
     def __post_init__(self) -> None:
-        self._life = JobLife(self.folder.job_id, max_restarts=self.plan.spec.restart.max_restarts)
+        restart = self.plan.spec.restart
+        self._life = JobLife(
+            self.folder.job_id,
+            max_restarts=restart.max_restarts,
+            max_oom_doublings=restart.gpu_oom_doublings,
+            oom_doublings=min(self.folder.oom_doublings, restart.gpu_oom_doublings),
+        )
 
     def run(self) -> dict[str, Any]:
         """Until it succeeded, failed for good or was asked to stop. Returns how it ended; never leaves a process.
@@ -87,7 +93,9 @@ class LocalRun:
         self._note()
         # Fences grow past every attempt that this folder has seen, whether it kept checkpoints or not.
         fence = Fence(max(highest_fence(self.folder.checkpoints) + 1, self.folder.num_attempts))
-        attempt = LocalAttempt(self.plan, self.folder, AttemptId(new_id("attempt")), fence)
+        attempt = LocalAttempt(
+            self.plan, self.folder, AttemptId(new_id("attempt")), fence, 1 << self._life.oom_doublings
+        )
         shape = self.plan.spec.shape
         what = f"{shape.num_ranks_per_node} {'rank' if shape.num_ranks_per_node == 1 else 'ranks'}"
         self.say(f"attempt {self.folder.num_attempts} begins: {what}, logs in {attempt.path / 'logs'}")
@@ -153,7 +161,8 @@ class LocalRun:
         if left_s is not None and left_s <= pause_s:
             self._life = _failed(life, f"walltime: it would be over before the next attempt; the last: {life.reason}")
             return
-        self.say(f"goes on in {pause_s:.0f} s; {life.restarts_used} of {life.max_restarts} restarts used")
+        pieces = f", with {1 << life.oom_doublings} times as many pieces a batch" if life.oom_doublings else ""
+        self.say(f"goes on in {pause_s:.0f} s{pieces}; {life.restarts_used} of {life.max_restarts} restarts used")
         self._step(jobs.CancelAsked() if self.ask.wait(pause_s) else jobs.Tick())
         while self._life.state is JobState.RECOVERING:  # clocks of two kinds may differ by a tick
             time.sleep(LOOK_S)
@@ -177,6 +186,7 @@ class LocalRun:
             "state": str(state),
             "state_reason": self._life.reason,
             "folder": str(self.folder.path),
+            "oom_doublings": self._life.oom_doublings,
             "seconds": round(time.monotonic() - self._began_at, 1),
             "attempts": self._ended,
         }
@@ -193,7 +203,7 @@ def _counted(verdict: ExitVerdict) -> Verdict:
 
 
 def _failed(life: JobLife, reason: str) -> JobLife:
-    return JobLife(life.job_id, JobState.FAILED, life.max_restarts, life.restarts_used, reason=reason)
+    return replace(life, state=JobState.FAILED, next_try_ms=None, reason=reason)
 
 
 def _document(number: int, attempt: LocalAttempt, verdict: ExitVerdict, heard: Heard) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from workers.host.supervisor.lock import take_lock
 
 ABOUT = "run.json"
 CHECKPOINTS = "checkpoints"
+MOST_DOUBLINGS = 10
 _LOCK = "run.lock"
 
 
@@ -55,6 +56,7 @@ class RunFolder:
         about = self._read()
         self.job_id = JobId(about.get("job_id") or new_id("job"))
         self.num_attempts: int = about.get("num_attempts", 0)
+        self.oom_doublings: int = about.get("oom_doublings", 0)
         self._earlier: list[dict[str, Any]] = about.get("attempts", [])
         if about and about.get("program") != _program(spec):
             self.close()
@@ -100,6 +102,7 @@ def _is_ours(about: Any) -> bool:
         isinstance(about, dict)
         and isinstance(about.get("job_id"), str)
         and isinstance(about.get("num_attempts"), int)
+        and about.get("oom_doublings", 0) in range(MOST_DOUBLINGS + 1)
         and isinstance(about.get("program"), list)
         and isinstance(about.get("attempts"), list)
         and all(isinstance(each, dict) and isinstance(each.get("folder"), str) for each in about["attempts"])

@@ -37,6 +37,7 @@ class Job(Base):
     finished_at: Mapped[datetime | None] = mapped_column(default=None)
     restarts_used: Mapped[int] = mapped_column(default=0)
     launch_failures: Mapped[int] = mapped_column(default=0)
+    oom_doublings: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     next_try_at: Mapped[datetime | None] = mapped_column(default=None)
     cancel_requested_at: Mapped[datetime | None] = mapped_column(default=None)
     number: Mapped[int] = mapped_column(BigInteger, Identity(always=True), unique=True, init=False)

@@ -28,7 +28,7 @@ WITH job AS (SELECT * FROM jobs WHERE id = %(job_id)s FOR NO KEY UPDATE),
         ORDER BY uuid FOR NO KEY UPDATE
     )
 SELECT job.id, tenant_id, name, tier, state, state_reason, spec, submitted_by, created_at, updated_at, restarts_used,
-    launch_failures, next_try_at, cancel_requested_at, version, (SELECT count(*) FROM gpu)
+    launch_failures, oom_doublings, next_try_at, cancel_requested_at, version, (SELECT count(*) FROM gpu)
 FROM job
 """  # counted, so that none is left out; and none is locked before the job is
 # Through a subquery the planner takes the array to be as long in a plan for these parameters as in one for any, and so
@@ -126,6 +126,7 @@ def _job_of(row: Any) -> Job:
         updated_at=row.updated_at,
         restarts_used=row.restarts_used,
         launch_failures=row.launch_failures,
+        oom_doublings=row.oom_doublings,
         next_try_at=row.next_try_at,
         cancel_requested_at=row.cancel_requested_at,
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from muster.domain.causes import CAUSE_RULES, Budget, Onward
+from muster.domain.causes import ADVICE, CAUSE_RULES, Budget, Onward
 from muster.domain.lifecycle.model import JobLife, Timers, Verdict
 from muster.domain.states import JOB_EDGES, Cause, JobState, require_edge
 
@@ -98,8 +98,10 @@ def _attempt_ended(life: JobLife, ended: AttemptEnded, now_ms: int, timers: Time
         life = replace(life, restarts_used=0, launch_failures=0)
     if life.is_cancel_asked or rule.onward is Onward.CANCEL:
         return _moved(life, _J.CANCELLED, "cancelled")
+    if verdict.cause is Cause.GPU_OOM and life.oom_doublings < life.max_oom_doublings and ended.suspicion is None:
+        return _in_smaller_pieces(life, verdict, now_ms)
     if rule.onward is Onward.FAIL or (rule.budget is Budget.JOB and life.restarts_used >= life.max_restarts):
-        return _moved(life, _J.FAILED, f"{verdict.cause}: {verdict.proof}")
+        return _moved(life, _J.FAILED, _with_advice(verdict))
     if rule.budget is Budget.JOB:
         life = replace(life, restarts_used=life.restarts_used + 1)
     if ended.suspicion is not None:
@@ -115,6 +117,21 @@ def _attempt_ended(life: JobLife, ended: AttemptEnded, now_ms: int, timers: Time
         launch_failures=failures,
         next_try_ms=now_ms + pause_ms,
     )
+
+
+def _in_smaller_pieces(life: JobLife, verdict: Verdict, now_ms: int) -> JobLife:
+    """At once and free of charge: the next attempt is not the same program again, it needs less memory."""
+    doublings = life.oom_doublings + 1
+    bound = f"{doublings} of {life.max_oom_doublings} doublings"
+    what = f"goes on with {1 << doublings} times as many pieces a batch ({bound})"
+    moved = _moved(life, _J.RECOVERING, f"{verdict.cause}: {verdict.proof}; {what}")
+    return replace(moved, oom_doublings=doublings, launch_failures=0, next_try_ms=now_ms)
+
+
+def _with_advice(verdict: Verdict) -> str:
+    words = f"{verdict.cause}: {verdict.proof}"
+    advice = ADVICE.get(verdict.cause)
+    return words if advice is None else f"{words}; {advice}"
 
 
 def _pause_ms(life: JobLife, launch_failures: int, timers: Timers) -> int:

@@ -108,13 +108,18 @@ class AttemptLife:
 
 @dataclass(frozen=True, slots=True)
 class JobLife:
-    """The job's own state, apart from its attempt."""
+    """The job's own state, apart from its attempt.
+
+    ``oom_doublings``: how often its accumulation has doubled for want of GPU memory, of ``max_oom_doublings``.
+    """
 
     job_id: JobId
     state: JobState = JobState.QUEUED
     max_restarts: int = 0
     restarts_used: int = 0
     launch_failures: int = 0
+    max_oom_doublings: int = 0
+    oom_doublings: int = 0
     next_try_ms: int | None = None
     is_cancel_asked: bool = False
     reason: str = ""

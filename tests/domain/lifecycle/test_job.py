@@ -55,6 +55,29 @@ def test_progress_gives_the_restarts_back_and_shortens_the_pause() -> None:
     assert after(ACTIVE, progressed).state is J.FAILED, "who allowed no restart gets none"
 
 
+def test_out_of_gpu_memory_doubles_the_accumulation_at_once_and_free_of_charge_up_to_its_bound() -> None:
+    life = replace(ACTIVE, max_restarts=1, max_oom_doublings=2)
+    for doublings in (1, 2):
+        life = after(life, ended(Cause.GPU_OOM), now_ms=7)
+        assert (life.state, life.oom_doublings, life.restarts_used, life.next_try_ms) == (J.RECOVERING, doublings, 0, 7)
+        assert f"goes on with {2**doublings} times as many pieces a batch" in life.reason
+        life = after(life, job.Tick(), job.Placed(), now_ms=7)
+    life = after(life, ended(Cause.GPU_OOM))
+    assert (life.oom_doublings, life.restarts_used) == (2, 1), "then it is a fault as any other"
+    life = after(life, job.Tick(), job.Placed(), ended(Cause.GPU_OOM), now_ms=1 << 40)
+    assert life.state is J.FAILED
+    assert life.reason.endswith("accumulate their gradients")
+
+
+def test_only_gpu_memory_that_is_short_and_allowed_doubles_anything() -> None:
+    assert after(ACTIVE, ended(Cause.GPU_OOM)).state is J.FAILED
+    host = after(replace(ACTIVE, max_oom_doublings=2), ended(Cause.HOST_OOM))
+    assert (host.state, host.oom_doublings) == (J.FAILED, 0)
+    assert "host memory, not the GPU's" in host.reason
+    cancelled = after(replace(ACTIVE, max_oom_doublings=2), job.CancelAsked(), ended(Cause.GPU_OOM))
+    assert cancelled.state is J.CANCELLED
+
+
 def test_the_infrastructures_faults_never_count() -> None:
     life = ACTIVE
     for _ in range(20):

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from workers.host.supervisor import files
+from workers.host.supervisor import containers, files
 from workers.host.supervisor.processes import attempt_processes, kill_all, listening_ports
 
 TYPE_CHECKING = False
@@ -42,6 +42,7 @@ def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, re
         group.kill()
         reap()
 
+    containers.remove(order)
     group.forbid_forks()
     killed, _ = kill_all(
         lambda: _all_processes(order, group, supervisor_pid), strike_group_and_reap, patience_s=KILL_PATIENCE_S

@@ -11,10 +11,17 @@ from workers.host.supervisor.job_user import JobUser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME")
 _PASSED_ON_PREFIX = "NCCL_"
+
+
+IMAGE_PYTHON = "python3"
+"""In a container, where the job names none."""
+_OF_THE_HOST = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME"})
+"""What says nothing in a container, whose image has its own."""
 
 
 class OrderError(Exception):
@@ -47,6 +54,35 @@ class HostLimits:
         return self.io_read_bytes_per_s is not None or self.io_write_bytes_per_s is not None
 
 
+class Mount:
+    """A path of the host, seen inside at ``target``."""
+
+    __slots__ = ("is_read_only", "source", "target")
+
+    def __init__(self, source: str, target: str | None = None, *, read_only: bool = True) -> None:
+        self.source = str(source)
+        self.target = str(target or source)
+        self.is_read_only = bool(read_only)
+
+
+class Container:
+    """``engine`` None: what the host has. ``user``: ``uid:gid``, or None for the supervisor's own."""
+
+    __slots__ = ("engine", "image", "mounts", "user")
+
+    def __init__(
+        self,
+        image: str,
+        engine: str | None = None,
+        mounts: Sequence[dict[str, Any]] = (),
+        user: str | None = None,
+    ) -> None:
+        self.image = str(image)
+        self.engine = engine
+        self.mounts = [Mount(**mount) for mount in mounts]
+        self.user = user
+
+
 class Order:
     """One host's part of an attempt. ``local_ranks`` are global rank numbers; a bare command is one of them."""
 
@@ -70,7 +106,10 @@ class Order:
         self.script: str | None = document["script"]
         self.args: list[str] = [str(argument) for argument in document["args"]]
         self.command: list[str] = [str(argument) for argument in document["command"] or ()]
-        self.python = str(document["python"])
+        self.venv: str | None = document.get("venv")  # an older launcher knows neither of these
+        container = document.get("container")
+        self.container = None if container is None else Container(**container)
+        self.python = f"{self.venv}/bin/python" if self.venv else str(document["python"] or IMAGE_PYTHON)
         self.working_dir = Path(document["working_dir"])
         self.env = {str(name): str(value) for name, value in document["env"].items()}
         self.rendezvous_host = str(document["rendezvous"]["host"])
@@ -128,7 +167,7 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
 
     NCCL prints nothing of its faults by itself, and torch keeps no record of its collectives: both are asked to.
     """
-    return {
+    environment = {
         "PATH": os.defpath,
         "OMP_NUM_THREADS": "1",
         "NCCL_DEBUG": "WARN",
@@ -137,8 +176,7 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         **passed_on_environment(),
         **order.user.environment(scratch),
-        "MASTER_ADDR": order.rendezvous_host,
-        "MASTER_PORT": str(order.rendezvous_port),
+        **launcher_contract(order),
         **order.env,
         "MUSTER_ATTEMPT_ID": order.attempt_id,
         "MUSTER_JOB_ID": order.job_id,
@@ -150,3 +188,29 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
         "MUSTER_TRAIN_SOCKET": str(scratch / files.TRAIN_SOCKET),
         "TMPDIR": str(scratch),
     }
+    if order.venv is not None:
+        environment |= {"VIRTUAL_ENV": order.venv, "PATH": f"{order.venv}/bin:{environment['PATH']}"}
+    if order.container is not None:
+        hidden = _OF_THE_HOST - order.env.keys()
+        environment = {name: value for name, value in environment.items() if name not in hidden}
+    return environment
+
+
+def launcher_contract(order: Order) -> dict[str, str]:
+    """Where the ranks of all hosts meet, and for a bare command what torchrun would have said to each of its ranks.
+
+    A command that is a host's only rank is told which; one that starts several tells them itself.
+    """
+    contract = {"MASTER_ADDR": order.rendezvous_host, "MASTER_PORT": str(order.rendezvous_port)}
+    if order.is_torchrun:
+        return contract
+    contract |= {
+        "NNODES": str(order.num_nodes),
+        "NODE_RANK": str(order.node_rank),
+        "NPROC_PER_NODE": str(order.ranks_per_node),
+        "LOCAL_WORLD_SIZE": str(order.ranks_per_node),
+        "WORLD_SIZE": str(order.num_nodes * order.ranks_per_node),
+    }
+    if order.ranks_per_node == 1:
+        contract |= {"RANK": str(order.node_rank), "LOCAL_RANK": "0"}
+    return contract

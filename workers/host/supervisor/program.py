@@ -11,6 +11,8 @@ from pathlib import Path
 
 from workers.host.supervisor import children, files
 from workers.host.supervisor.cleaning import reap_children
+from workers.host.supervisor.containers import MountError, command_of, why_not_started
+from workers.host.supervisor.interpreters import UnfitEnvironmentError, check_venv
 from workers.host.supervisor.job_secrets import MissingSecretError
 from workers.host.supervisor.job_user import REACHES
 from workers.host.supervisor.log_streams import LogStream
@@ -54,6 +56,7 @@ class Program:
         self.train_socket: TrainSocket | None = None
         self.reaped: dict[int, int] = {}
         self.pid = 0
+        self._advice: str | None = None
 
     @property
     def exit_code(self) -> int | None:
@@ -68,15 +71,20 @@ class Program:
         order = self._order
         scratch = files.scratch_path(self._folder)
         self._prepare_folders(scratch)
-        if not order.working_dir.is_dir():
+        if order.container is None and not order.working_dir.is_dir():
             raise MissingProgramError(f"the working directory {order.working_dir} does not exist")
         self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.local_ranks, self._redactor)
         order.user.own(self.train_socket.path)
         environment = {**program_environment(order, self._folder, scratch), **self._give_secrets()}
-        if order.is_torchrun:
-            self._start_torchrun(environment)
-        else:
-            self._start_command(environment)
+        try:
+            if order.venv is not None:
+                self._advice = check_venv(order, environment, self._group.place)
+            if order.is_torchrun:
+                self._start_torchrun(environment)
+            else:
+                self._start_command(environment)
+        except (UnfitEnvironmentError, MountError) as fault:
+            raise MissingProgramError(str(fault)) from fault
 
     def _prepare_folders(self, scratch: Path) -> None:
         """Ours to pass through, the program's own to write in; its output and the records are for us alone."""
@@ -93,7 +101,7 @@ class Program:
             user.make_checkpoints_folder(self._order.checkpoints)
         if self._order.working_dir == self._folder:
             self._order.working_dir = scratch
-        if not user.may(self._order.working_dir, os.X_OK):
+        if self._order.container is None and not user.may(self._order.working_dir, os.X_OK):
             raise MissingProgramError(
                 f"the working directory {self._order.working_dir} is closed to the job's user {user.uid}"
             )
@@ -109,10 +117,11 @@ class Program:
         rank = str(order.local_ranks[0])
         environment["TORCHELASTIC_ERROR_FILE"] = error_file = str(self._folder / files.RANKS / f"{rank}.error.json")
         output = self._pipe(rank)
-        how = (self._group.place, order.user)
         try:
-            self.pid = children.start(order.command, environment, str(order.working_dir), output, *how)
+            self.pid = self._start(order.command, environment, order.working_dir, output)
         except children.StartError as fault:
+            if order.container is not None:  # then it is the engine that is missing, and the host's fault
+                raise
             raise MissingProgramError(str(fault)) from fault
         finally:
             os.close(output)
@@ -123,9 +132,9 @@ class Program:
     def _start_torchrun(self, environment: dict[str, str]) -> None:
         order = self._order
         script = order.working_dir / str(order.script)
-        if not script.is_file():
+        if order.container is None and not script.is_file():
             raise MissingProgramError(f"the script {script} does not exist")
-        if not order.user.may(script, os.R_OK):
+        if order.container is None and not order.user.may(script, os.R_OK):
             raise MissingProgramError(f"the script {script} is closed to the job's user {order.user.uid}")
         launch, pipes = self._folder / files.LAUNCH, self._folder / files.PIPES
         order.user.make_folder(launch)
@@ -144,19 +153,34 @@ class Program:
             port=order.rendezvous_port,
             log_dir=launch,
             rank_command=[
-                *(sys.executable, "-I", "-S", str(_RANK_ENTRY), str(self._folder), str(os.getpid())),
+                *(self._entry_python, "-I", "-S", str(_RANK_ENTRY), str(self._folder), str(os.getpid())),
                 *(str(order.working_dir), order.python, "-u", str(script), *order.args),
             ],
         )
         try:
+            if self._advice is not None:
+                os.write(output, f"muster: {self._advice}\n".encode())
             how = (environment, str(launch), output, self._group.place, order.user)
             if self._standby is not None and self._standby.run(args, *how):
                 self.pid = self._standby.pid
             else:
-                command = children.torchrun_command(order.python, args)
-                self.pid = children.start(command, *how)
+                self.pid = self._start(children.torchrun_command(order.python, args), environment, launch, output)
         finally:
             os.close(output)
+
+    @property
+    def _entry_python(self) -> str:
+        """Ours, or in a container, where ours is not, the one that runs torchrun: it needs no more than a Python 3."""
+        return sys.executable if self._order.container is None else self._order.python
+
+    def _start(self, command: list[str], environment: dict[str, str], working_dir: Path, output: int) -> int:
+        """The pid of what now runs it: itself, or its container's engine. Raises StartError and MountError."""
+        how = (output, self._group.place)
+        if self._order.container is None:
+            return children.start(command, environment, str(working_dir), *how, self._order.user)
+        contained = command_of(self._order, self._folder, environment, command)
+        files.note_event(self._folder, "container", command=contained.command)
+        return children.start(contained.command, contained.environment, "/", *how, contained.user)
 
     def _pipe(self, name: str) -> int:
         """A stream of that name; returns the end to write to."""
@@ -209,11 +233,16 @@ class Program:
             return
         self._terminated.add(pid)
         uid = self._order.user.uid
-        if uid is None or pid in processes_of(uid, (pid,)):
+        if uid is None or pid == self.pid or pid in processes_of(uid, (pid,)):  # an engine's client runs as we do
             os.kill(pid, signal.SIGTERM)
 
     def excerpt(self, stream: str) -> str:
         return self.streams[stream].excerpt()
+
+    def why_not_started(self) -> str | None:
+        """Of a container whose engine ended without having run the program."""
+        main = _LAUNCHER if self._order.is_torchrun else str(self._order.local_ranks[0])
+        return why_not_started(self._order, self.exit_code, self.excerpt(main))
 
     def drain(self) -> dict[str, int]:
         """Take what the ended program left in its pipes, close all, and say how much of each stream was dropped."""

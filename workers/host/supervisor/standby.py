@@ -48,6 +48,7 @@ class Standby:
         """Not where the program brings another interpreter, or settings that count from the first import on."""
         return (
             order.is_torchrun
+            and order.container is None
             and order.python == self._python
             and not any(name.startswith(_READ_AT_IMPORT) for name in order.env)
         )

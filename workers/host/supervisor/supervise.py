@@ -17,6 +17,7 @@ from workers.host.supervisor.cgroup import find_group, group_name, make_group
 from workers.host.supervisor.cgroup_place import find_place
 from workers.host.supervisor.children import StartError
 from workers.host.supervisor.cleaning import kill_leftovers, prove_in_time
+from workers.host.supervisor.containers import NOT_FOUND
 from workers.host.supervisor.control_files import StopOrder, WatchedFile, lease_end_ns
 from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
@@ -237,8 +238,15 @@ class Supervisor:
         )
 
     def _blame_launcher(self) -> None:
-        """No rank ever ran: torchrun failed, not the program (no torch, no peer, no free port)."""
+        """No rank ever ran: torchrun failed, not the program (no torch, no peer, no free port), or a container."""
         has_ended_itself = self._program.exit_code is not None and not self._record["stop_reason"]
+        if has_ended_itself and (why := self._program.why_not_started()):
+            is_programs = self._program.exit_code == NOT_FOUND
+            self._record |= {
+                "spawn_error": why,
+                "spawn_fault": exit_record.PROGRAM if is_programs else exit_record.HOST,
+            }
+            return
         if not self._order.is_torchrun or not has_ended_itself or self._program.exit_code == 0:
             return
         if not any((self._folder / files.RANKS / f"{rank}.json").exists() for rank in self._order.local_ranks):
