@@ -1,0 +1,93 @@
+"""A container where jobs have users of their own: it runs as its job's, and reaches what that user may reach."""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.domain.exits import classify, parse_exit_record
+from muster.domain.states import Cause
+from workers.host.supervisor import files
+
+from .attempt_case import Attempt
+from .conftest import _bury
+from .user_case import OPEN_PYTHON, UID, needs_users, spawn
+
+pytestmark = needs_users
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="muster-contained-", dir="/tmp") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+@pytest.fixture
+def attempt(open_folder: Path, rendezvous_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Attempt]:
+    """On a host whose podman does nothing: what it would be told is what counts here."""
+    monkeypatch.setattr(sys, "executable", OPEN_PYTHON)
+    engines = open_folder / "engines"
+    engines.mkdir()
+    (engines / "podman").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{engines}:/usr/bin:/bin")
+    folder = open_folder / "attempts" / "att_1"
+    folder.mkdir(parents=True, mode=0o700)
+    folder.parent.chmod(0o711)
+    made = Attempt(folder, rendezvous_port)
+    yield made
+    _bury(made)
+
+
+def run(attempt: Attempt, container: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    attempt.order(command=["id"], container={"image": "gpt", **container}, user={"uid": UID}, **fields)
+    spawn(attempt)
+    return attempt.ended()
+
+
+def told_to_the_engine(attempt: Attempt) -> list[str]:
+    lines = (attempt.folder / files.EVENTS).read_text().splitlines()
+    notes = [json.loads(line) for line in lines]
+    return next(list(note["command"]) for note in notes if note["event"] == "container")
+
+
+def test_it_runs_as_its_jobs_user_with_what_is_the_jobs(attempt: Attempt, open_folder: Path) -> None:
+    data = open_folder / "data"
+    data.mkdir(mode=0o755)
+    run(attempt, {"mounts": [{"source": str(data)}]})
+    words = told_to_the_engine(attempt)
+    assert f"--user={UID}:{UID}" in words
+    assert f"--mount=type=bind,source={data},target={data},readonly" in words
+    assert attempt.read("clean.json")["clean"]
+
+
+def test_another_user_is_refused_with_how_to_mend_it(attempt: Attempt) -> None:
+    verdict = classify(parse_exit_record(run(attempt, {"user": "0:0"})), None)
+    assert verdict.cause is Cause.USER_ERROR
+    assert "leave the container's user out" in verdict.proof
+
+
+def test_what_its_user_may_not_reach_is_not_mounted_either(attempt: Attempt, open_folder: Path) -> None:
+    closed = open_folder / "closed"
+    (closed / "open").mkdir(parents=True, mode=0o755)
+    closed.chmod(0o700)
+    verdict = classify(parse_exit_record(run(attempt, {"mounts": [{"source": str(closed / "open")}]})), None)
+    assert verdict.cause is Cause.USER_ERROR
+    assert f"closed to the job's user {UID}" in verdict.proof
+
+
+def test_secrets_are_mounted_where_the_program_is_told(attempt: Attempt, open_folder: Path) -> None:
+    source = open_folder / "secrets"
+    source.mkdir(mode=0o700)
+    (source / "token").write_text("s3cret-value")
+    (source / "token").chmod(0o600)
+    run(attempt, {}, secrets={"source": str(source), "names": ["token"]})
+    words = told_to_the_engine(attempt)
+    place = next(word for word in words if "muster-secrets-" in word)
+    assert place.endswith(",readonly")
+    assert "s3cret-value" not in " ".join(words)
+    assert attempt.read("clean.json")["clean"]
