@@ -29,6 +29,9 @@ class Device(Protocol):
     def memory_bytes(self) -> int:
         """The most that was held so far; where nobody counts that, what is held."""
 
+    def held_bytes(self) -> int:
+        """What is held now."""
+
 
 class Host:
     """Of a program that computes where it runs."""
@@ -47,6 +50,8 @@ class Host:
 
     def memory_bytes(self) -> int:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    held_bytes = memory_bytes
 
 
 class Gpu:
@@ -69,3 +74,6 @@ class Gpu:
 
     def memory_bytes(self) -> int:
         return torch.cuda.max_memory_allocated(self._device)  # never reset: a program may read it too
+
+    def held_bytes(self) -> int:
+        return torch.cuda.memory_allocated(self._device)

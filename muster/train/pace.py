@@ -76,6 +76,10 @@ class Pace:
         self._said_at: float | None = None
         self._ended_at = 0.0
 
+    def held_bytes(self) -> int:
+        """What this rank's tensors hold now; on a host without a GPU, what its process does."""
+        return self._device.held_bytes()
+
     def watch(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         """From now on; until ``leave``."""
         if not self._is_on:

@@ -19,6 +19,7 @@ from muster.train.determinism import average_in_rank_order
 from muster.train.faults import Faults
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
+from muster.train.growth import MemoryGrowth
 from muster.train.leaving import leave_at_once, patience_s
 from muster.train.meshes import clip_grad_norm, place_in
 from muster.train.samples import Samples
@@ -91,6 +92,7 @@ class Run:
         )
         self._is_asynchronous = asynchronous
         self._pace.watch(self.model, trained.optimizer)
+        self._growth = MemoryGrowth(self._channel, self.rank, self._pace.held_bytes)
         self._adviser = Adviser(self._ranks, self._channel, place)
         self._loss: float | None = None
         self._saved_step = -1
@@ -167,6 +169,7 @@ class Run:
     def _tell_pace(self, *, is_last: bool = False) -> None:
         if said := self._pace.word(is_last=is_last):
             self._channel.say("pace", step=self.step, **said)
+            self._growth.look(self.step)
 
     def _leave(self) -> None:
         self._pace.leave()

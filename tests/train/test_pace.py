@@ -54,6 +54,8 @@ class PlayedDevice:
     def memory_bytes(self) -> int:
         return 3 << 20
 
+    held_bytes = memory_bytes
+
     def spend(self, seconds: float) -> None:
         self.now_s += seconds
 
