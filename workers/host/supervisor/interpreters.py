@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 LEAST_TORCH = 2
 """torchrun's options as we use them are those of every torch from this major version on."""
-_PATIENCE_S = 60.0
+_PATIENCE_S = 15.0
+"""A shared file system may be slow to give out an interpreter. Meanwhile no lease is read; a usual one is longer."""
+_MOST_BYTES = 1 << 16
 _MARK = "muster-environment:"
 _QUESTION = f"""
 import importlib.metadata, importlib.util, json, sys
@@ -55,7 +58,7 @@ def check_venv(order: Order, environment: Mapping[str, str], place: Callable[[in
     if not order.is_torchrun:
         return None
     torch = found.get("torch")
-    if torch is None:
+    if not isinstance(torch, str):
         raise UnfitEnvironmentError(
             f"the virtual environment {venv} has no torch, and torchrun is part of it; install torch there, or let"
             " launcher command run the program without torchrun"
@@ -88,28 +91,30 @@ def _ask(
         os.close(writes)
     with os.fdopen(reads, "rb") as pipe:
         said = _read(pipe.fileno())
-    if said is None:
-        os.kill(pid, signal.SIGKILL)  # our child and not reaped yet: the number is its own
+    os.kill(pid, signal.SIGKILL)  # our child and not reaped yet: the number is its own; what it says it has said
     os.waitpid(pid, 0)
     if said is None:
         raise UnfitEnvironmentError(f"the interpreter {python} did not answer within {_PATIENCE_S:.0f} s")
-    for line in said.decode(errors="replace").splitlines():
+    lines = said.decode(errors="replace").strip().splitlines()
+    for line in lines:
         if line.startswith(_MARK):
-            found: dict[str, Any] = json.loads(line[len(_MARK) :])
-            return found
-    words = said.decode(errors="replace").strip().splitlines() or ["nothing"]
+            with contextlib.suppress(ValueError, RecursionError):
+                found = json.loads(line[len(_MARK) :])
+                if isinstance(found, dict):
+                    return found
+    words = lines or ["nothing"]
     raise UnfitEnvironmentError(f"the interpreter {python} does not work; it said: {words[-1][:300]}")
 
 
 def _read(descriptor: int) -> bytes | None:
-    """All until its end; None where that takes too long."""
+    """What it says until its end, or until that is more than an answer; None where it takes too long."""
     until = time.monotonic() + _PATIENCE_S
     said = b""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     while poll.poll(max(0, round((until - time.monotonic()) * 1000))):
-        piece = os.read(descriptor, 1 << 16)
-        if not piece:
-            return said
+        piece = os.read(descriptor, _MOST_BYTES)
         said += piece
+        if not piece or len(said) > _MOST_BYTES:
+            return said
     return None

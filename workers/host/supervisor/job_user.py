@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 
 from workers.host.supervisor import files
-from workers.host.supervisor.kernel import refuse_new_privileges
+from workers.host.supervisor.kernel import refuse_new_privileges, remove_segments_of
 from workers.host.supervisor.processes import living_processes, processes_of
+from workers.host.supervisor.thread_rights import set_effective, set_groups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,20 +76,19 @@ class JobUser:
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """Look at files with this user's rights, and no more: what it laid out may lead anywhere."""
+        """Look at files with this user's rights, and no more: what it laid out may lead anywhere. This thread alone."""
         if self.uid is None:
             yield
             return
         own_groups, own_gid = os.getgroups(), os.getegid()
-        os.setgroups(self._groups)
-        os.setegid(self.uid)
-        os.seteuid(self.uid)
+        set_groups(self._groups)
+        set_effective(uid=self.uid, gid=self.uid)
         try:
             yield
         finally:
-            os.seteuid(os.getresuid()[2])
-            os.setegid(own_gid)
-            os.setgroups(own_groups)
+            set_effective(uid=os.getresuid()[2])
+            set_effective(gid=own_gid)
+            set_groups(own_groups)
 
     def may(self, path: str | Path, mode: int) -> bool:
         with self.acting():
@@ -194,8 +195,13 @@ class JobUser:
             return
         with contextlib.suppress(OSError):
             for entry in os.scandir(_SHARED_MEMORY):
-                if entry.stat(follow_symlinks=False).st_uid == self.uid and entry.is_file(follow_symlinks=False):
+                if entry.stat(follow_symlinks=False).st_uid != self.uid:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
                     os.unlink(entry.path)  # noqa: PTH108  # as scandir names it
+        remove_segments_of(self.uid)
 
 
 def device_groups(devices: Path = Path("/dev")) -> list[int]:

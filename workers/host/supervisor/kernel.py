@@ -10,6 +10,7 @@ from pathlib import Path
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
 _SET_NO_NEW_PRIVILEGES = 38
+_REMOVE_SEGMENT = 0
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -34,6 +35,19 @@ def die_with_parent(parent_pid: int) -> None:
 def refuse_new_privileges() -> None:
     """From here on no program that is run gains any, whatever its file allows; inherited, and never taken back."""
     _prctl(_SET_NO_NEW_PRIVILEGES, 1)
+
+
+def remove_segments_of(uid: int) -> None:
+    """System V's shared memory of this user: no process need hold it, and only its key names it."""
+    try:
+        lines = Path("/proc/sysvipc/shm").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return  # a kernel without it
+    names = lines[0].split() if lines else []
+    for line in lines[1:]:
+        segment = dict(zip(names, line.split(), strict=False))
+        if segment.get("uid") == str(uid):
+            _libc.shmctl(int(segment["shmid"]), _REMOVE_SEGMENT, None)
 
 
 def prefer_to_kill(score: int) -> None:

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -181,11 +182,45 @@ def test_what_left_tree_name_and_group_is_found_by_its_user(attempt: Attempt) ->
 
 
 def test_its_shared_memory_goes_with_it(attempt: Attempt) -> None:
-    start(attempt, "open('/dev/shm/muster-test-' + str(__import__('os').getpid()), 'w').write('x')")
+    """Files, folders, and segments of System V."""
+    start(
+        attempt,
+        "import ctypes, os\n"
+        "name = '/dev/shm/muster-test-' + str(os.getpid())\n"
+        "open(name, 'w').write('x')\n"
+        "os.makedirs(name + '-folder/within')\n"
+        "open(name + '-folder/within/more', 'w').write('x')\n"
+        "segment = ctypes.CDLL(None).shmget(0, 4096, 0o1600)\n"
+        "print('made', segment >= 0)",
+    )
     attempt.ended()
+    assert attempt.read("clean.json")["clean"]
+    assert "made True" in attempt.log()
     pid = attempt.read("ranks/0.json")["pid"]
-    assert attempt.read("exit.json")["ranks"]["0"]["exit_code"] == 0
-    assert not Path(f"/dev/shm/muster-test-{pid}").exists()  # noqa: S108  # the kernel's name for it
+    assert not list(Path("/dev/shm").glob(f"muster-test-{pid}*"))  # noqa: S108  # the kernel's name for it
+    segments = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()]
+    assert str(UID) not in [segment[segments[0].index("uid")] for segment in segments[1:]]
+
+
+def test_who_looks_with_its_rights_does_so_alone() -> None:
+    """Other threads of a launcher go on reading what is ours alone."""
+    inside, may_leave, seen = threading.Event(), threading.Event(), []
+
+    def look() -> None:
+        with JobUser(UID, None).acting():
+            seen.append((os.geteuid(), os.access("/etc/shadow", os.R_OK, effective_ids=True)))
+            inside.set()
+            may_leave.wait(60)
+        seen.append((os.geteuid(), os.access("/etc/shadow", os.R_OK, effective_ids=True)))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    assert inside.wait(60)
+    Path("/etc/shadow").read_bytes()
+    assert os.geteuid() == 0
+    may_leave.set()
+    looking.join(60)
+    assert seen == [(UID, False), (0, True)]
 
 
 def test_the_next_attempt_reads_and_removes_what_the_first_saved(make_attempt: Callable[[], Attempt]) -> None:

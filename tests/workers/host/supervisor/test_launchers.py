@@ -138,6 +138,30 @@ def test_an_interpreter_that_does_not_work_is_told_with_its_own_words(attempt: A
 
 
 @needs_torch
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo muster-environment:x", "does not work; it said: muster-environment:x"),
+        ("echo 'muster-environment:[1]'", "does not work; it said: muster-environment:[1]"),
+        ("echo 'muster-environment:{\"torch\": 7}'", "has no torch"),
+        ("exec sleep 900 >/dev/null 2>&1", "does not work; it said: nothing"),
+        ("while true; do echo nonsense; done", "does not work; it said: "),
+    ],
+)
+def test_an_interpreter_that_means_harm_is_only_an_interpreter_that_does_not_work(
+    attempt: Attempt, venv: Path, script: str, words: str
+) -> None:
+    python = venv / "bin" / "python"
+    python.unlink()
+    python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    python.chmod(0o755)
+    verdict = classify(parse_exit_record(_under_torchrun(attempt, venv)), None)
+    assert verdict.cause is Cause.USER_ERROR
+    assert words in verdict.proof
+    assert attempt.read("clean.json")["clean"]
+    assert not attempt.processes()
+
+
 def test_an_environment_without_our_runtime_runs_and_the_launchers_log_says_so(attempt: Attempt, venv: Path) -> None:
     """Torch comes by a path file from the packages beside us; our own code does not."""
     found = importlib.util.find_spec("torch")
