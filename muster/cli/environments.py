@@ -1,5 +1,6 @@
 """In what a program runs, as a person types it: a virtual environment, or a container with its mounts."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ def environment_of(
     venv: Path | None, image: str | None, engine: str | None, mounts: list[str] | None, user: str | None
 ) -> dict[str, Any]:
     """The program's fields that say it; none where nothing is said."""
-    said: dict[str, Any] = {} if venv is None else {"venv": str(venv.absolute())}
+    said: dict[str, Any] = {} if venv is None else {"venv": os.path.normpath(venv.absolute())}
     if image is None:
         if engine is not None or mounts or user is not None:
             message = "--engine, --mount and --user are of a container: say --image too"

@@ -31,6 +31,10 @@ _UNAVAILABLE: Final = frozenset(
 )
 
 
+_NO_LONGER_AS_LOCKED: Final = frozenset({"fk_attempt_hosts_attempt_id"})
+"""What a placement meets whose job is of another version than the one it locked: ``repositories.gangs``."""
+
+
 class ContentionError(UnavailableError):
     """Two units of work met on the same rows. ``retrying`` begins anew; past that, the caller repeats."""
 
@@ -61,6 +65,8 @@ def translation_of(error: BaseException) -> UnavailableError | None:
         return ContentionError("the row changed meanwhile", retry_after_s=1)
     if not isinstance(error, DBAPIError):
         return None
+    if isinstance(error, IntegrityError) and violated_constraint(error) in _NO_LONGER_AS_LOCKED:
+        return ContentionError("the row changed under its lock", retry_after_s=1)
     if sqlstate(error) in CONTENTION:
         return ContentionError("two changes met on the same rows", retry_after_s=1)
     return UnavailableError(retry_after_s=1) if _is_unavailable(error) else None

@@ -38,5 +38,6 @@ def ask_together(session: Session, *asked: Asked, commit: bool = False) -> list[
         is_gone = driver.closed or driver.broken
         if is_gone:
             connection.invalidate(error)
-        wrapped = DBAPIError.instance(asked[0][0], None, error, psycopg.Error, connection_invalidated=is_gone)
+        sent = "; ".join(statement for statement, _ in asked)  # the driver does not say which
+        wrapped = DBAPIError.instance(sent, None, error, psycopg.Error, connection_invalidated=is_gone)
         raise wrapped from error

@@ -1,5 +1,6 @@
 """At which interval an attempt saves, in one sentence for people."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,15 +12,20 @@ _BOUNDS: Final[Mapping[str, str]] = {
 }
 
 
+_MOST_STEPS: Final = 10**12
+"""Beyond it the length of a step is no measurement: a rank may say what it likes."""
+
+
 def interval_in_words(told: Mapping[str, Any]) -> str:
     """``told``: the fields of ``wire.training.CheckpointInterval``."""
     every = f"a checkpoint every {told['interval_s']:.4g} s"
-    if told["step_s"] > 0:
-        num_steps = max(round(told["interval_s"] / told["step_s"]), 1)
+    num_steps = told["interval_s"] / told["step_s"] if told["step_s"] > 0 else math.inf
+    if num_steps <= _MOST_STEPS:
+        num_steps = max(round(num_steps), 1)
         every += f", about {num_steps:,} steps" if num_steps > 1 else ", each step"
     return (
-        f"{every}: {_BOUNDS[told['bound']]}; each holds training up for {told['stall_s']:.3g} s and takes "
-        f"{told['save_s']:.3g} s; {told['num_gpus']:,} GPUs fail once in {_hours(told['mtbf_s'])} h"
+        f"{every}: {_BOUNDS.get(told['bound'], told['bound'])}; each holds training up for {told['stall_s']:.3g} s and "
+        f"takes {told['save_s']:.3g} s; {told['num_gpus']:,} GPUs fail once in {_hours(told['mtbf_s'])} h"
     )
 
 

@@ -6,9 +6,10 @@ from typing import Final
 from muster.domain.policy import CheckpointIntervalPolicy
 from muster.domain.states import Cause
 
-FAILURES: Final = (Cause.GPU_FAULT, Cause.NODE_LOST, Cause.NCCL_TIMEOUT, Cause.EVACUATED)
+FAILURES: Final = (Cause.GPU_FAULT, Cause.NODE_LOST, Cause.EVACUATED)
 """How an attempt ends by the infrastructure's fault in the midst of its work. Notices leave time to save, a drain too;
-what never started lost nothing; a program's own fault says nothing of the GPUs."""
+what never started lost nothing; a program's own fault says nothing of the GPUs, and a collective that timed out is as
+often the program's, which would have one tenant's deadlock make all others save too often."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def _env_key(text: str) -> str:
 
 def absolute_path(text: str) -> str:
     """Raises ValueError where it is none, or could be written otherwise."""
-    if not text.startswith("/") or posixpath.normpath(text) != (text.rstrip("/") or "/"):
+    if not text.startswith("/") or text.startswith("//") or posixpath.normpath(text) != (text.rstrip("/") or "/"):
         raise ValueError("must be an absolute path without '..', '.' or doubled slashes")
     return text
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Cluster
@@ -30,22 +30,18 @@ def count_once(units: UnitOfWorkFactory) -> Record:
 def _counted(unit: UnitOfWork, window_days: int) -> Record:
     """Of attempts that ran, in as much of the window as they did."""
     since = unit.now - timedelta(days=window_days)
-    num_gpus = (
-        select(Allocation.attempt_id, func.count(AllocationGpu.gpu_uuid).label("num"))
-        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .group_by(Allocation.attempt_id)
-        .subquery()
+    num_gpus = (  # asked for each attempt of the window: grouped, it would be all of the past
+        select(func.count(AllocationGpu.gpu_uuid))
+        .join(Allocation, AllocationGpu.allocation_id == Allocation.id)
+        .where(Allocation.attempt_id == Attempt.id)
+        .correlate(Attempt)
+        .scalar_subquery()
     )
     until = func.coalesce(Attempt.ended_at, unit.now)
     ran_s = func.extract("epoch", until - func.greatest(Attempt.running_at, since))
-    query = (
-        select(
-            func.count().filter(Attempt.cause.in_(FAILURES)),
-            func.coalesce(func.sum(ran_s * num_gpus.c.num), 0),
-        )
-        .join(num_gpus, num_gpus.c.attempt_id == Attempt.id)
-        .where(Attempt.running_at.is_not(None), until > since)
-    )
+    query = select(
+        func.count().filter(Attempt.cause.in_(FAILURES)), func.coalesce(func.sum(ran_s * num_gpus), 0)
+    ).where(Attempt.running_at.is_not(None), or_(Attempt.ended_at > since, Attempt.ended_at.is_(None)))
     num_failures, gpu_s = unit.session.execute(query).one()
     return Record(num_failures, max(float(gpu_s), 0.0) / 3600)
 

@@ -60,12 +60,19 @@ class Cadence:
         self._mtbf_s = rule.mtbf_s(num_ranks)
         self._now = now
         self._begun_at = now()
+        self._has_begun = False
         self._stalls: deque[float] = deque(maxlen=_STALLS_KEPT)
         self._has_warmed_up = False
         self._steps: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._agreed: tuple[int, ...] = ()
         self._interval = Interval(rule.min_s, "min")
         self._told: Interval | None = None
+
+    def begin(self) -> None:
+        """Training begins: what was loaded before is no time that a failure would cost. Later calls change nothing."""
+        if not self._has_begun:
+            self._begun_at = self._now()
+            self._has_begun = True
 
     def note_step(self, step_s: float) -> None:
         self._steps.append(step_s)

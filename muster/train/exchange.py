@@ -98,8 +98,11 @@ def _wishes(entries: Sequence[_Entry], trained: Trained) -> list[_Region | None]
     groups = [] if trained.optimizer is None else trained.optimizer.param_groups
     parameters = dict(enumerate(parameter for group in groups for parameter in group["params"]))
     here = trained.model.state_dict()
-    found = []
+    found: list[_Region | None] = []
     for entry in entries:
+        if entry.parameter is not None and trained.optimizer is None:
+            found.append(None)  # a program that trains no more has no use for it
+            continue
         template = here.get(entry.name) if entry.parameter is None else parameters.get(entry.parameter)
         found.append(_wish(entry, template))
     return found

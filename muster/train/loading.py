@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from muster.train.generations import Generation
+    from muster.train.manifest import FileRecord
     from muster.train.ranks import Ranks
     from muster.train.state import Trained
     from muster.train.surroundings import Resume
@@ -55,26 +56,25 @@ class Loading:
         """This rank's files, and only once every rank has verified its own. None where any rank cannot use it."""
         about, fault = self._ranks.from_first(self._read_manifest(generation) if self._ranks.rank == 0 else None)
         contents: dict[int, bytes] = {}
+        file: FileRecord | None = None
         if about is not None:
             try:
-                contents = self._verified(about)
+                for file in self._own_files(about):
+                    contents[file.rank] = content = generations.verified_part(self._folder, about, file)
+                    self.read_bytes += len(content)
             except UnusableError as unusable:
                 fault = unusable
-        faults = self._ranks.gather(None if fault is None else (str(fault), fault.is_damage))
+        faults = self._ranks.gather(None if fault is None else (str(fault), fault.is_damage, file))
         if about is not None and not any(faults):
             self._upkeep.note_verified(generation)
             return about, contents
         if self._ranks.rank == 0:
-            self._pass_over(generation, faults)
+            self._pass_over(generation, about, faults)
         return None
 
-    def _verified(self, about: Manifest) -> dict[int, bytes]:
-        contents = {}
-        for file in about.files:
-            if exchange.holder_of(file.rank, self._ranks.world_size) == self._ranks.rank:
-                contents[file.rank] = content = generations.verified_part(self._folder, about, file)
-                self.read_bytes += len(content)
-        return contents
+    def _own_files(self, about: Manifest) -> list[FileRecord]:
+        ranks = self._ranks
+        return [file for file in about.files if exchange.holder_of(file.rank, ranks.world_size) == ranks.rank]
 
     def _unpacked(self, contents: dict[int, bytes]) -> dict[int, dict[str, Any]]:
         """Raises CoverageError, on every rank, where a file holds what may not be unpickled."""
@@ -99,21 +99,26 @@ class Loading:
             return None, UnusableError("it was committed later than this attempt may resume from", is_damage=False)
         return about, None
 
-    def _pass_over(self, generation: Generation, faults: list[tuple[str, bool] | None]) -> None:
-        """Rank 0 judges the generation, by reading it whole; trouble that another rank alone has is its host's."""
-        rank, (why, is_damage) = next((rank, fault) for rank, fault in enumerate(faults) if fault is not None)
+    def _pass_over(
+        self, generation: Generation, about: Manifest | None, faults: list[tuple[str, bool, FileRecord | None] | None]
+    ) -> None:
+        """Rank 0 judges, by reading the file itself; trouble that another rank alone has with it is its host's.
+
+        That one file and no more: the others wait for it, and all of a large checkpoint takes longer than they do.
+        """
+        rank, (why, is_damage, file) = next((rank, fault) for rank, fault in enumerate(faults) if fault is not None)
         self._upkeep.pass_over(generation)
-        if rank != 0:
-            rank, why, is_damage = self._own_judgement(generation) or (rank, f"rank {rank}: {why}", False)
+        if rank != 0 and about is not None and file is not None:
+            why, is_damage = self._own_judgement(about, file) or (f"rank {rank}: {why}", False)
         kind = "checkpoint_rejected" if is_damage else "checkpoint_unreadable"
         self._channel.say(kind, generation=generation.name, why=why)
         _print(f"{generation.name} is not used: {why}")
 
-    def _own_judgement(self, generation: Generation) -> tuple[int, str, bool] | None:
+    def _own_judgement(self, about: Manifest, file: FileRecord) -> tuple[str, bool] | None:
         try:
-            generations.verify(self._folder, generation)
+            generations.verified_part(self._folder, about, file)
         except UnusableError as fault:
-            return 0, str(fault), fault.is_damage
+            return str(fault), fault.is_damage
         return None
 
 

@@ -119,6 +119,7 @@ class Run:
 
     def steps(self, total: int) -> Iterator[int]:
         """The steps still to do, from 0. Leaves the process when the job has to stop, on all ranks after one step."""
+        self._cadence.begin()
         if self.step < total:
             self._agree(total)
         while self.step < total:

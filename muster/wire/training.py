@@ -3,7 +3,7 @@
 The lines are those of ``muster.train.wire``; what does not fit is counted and passed over, never a reason to stop.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -13,7 +13,7 @@ from muster.wire.telemetry import Milliseconds
 Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Text = Annotated[str, Meta(max_length=512)]
 Step = Annotated[int, Meta(ge=0, lt=1 << 53)]
-Generation = Annotated[str, Meta(pattern=r"^step-[0-9]{1,18}/gen-[0-9]{1,20}$")]
+Generation = Annotated[str, Meta(pattern=r"^step-[0-9]{1,18}/gen-[0-9]{1,20}\Z")]
 """Folder of one generation of a checkpoint below the job's own: ``step-00000040/gen-4294967299``."""
 
 
@@ -65,7 +65,7 @@ class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
 
     step: Step
     generation: Generation
-    status: Annotated[str, Meta(pattern=r"^(committed|verified|failed)$")]
+    status: Literal["committed", "verified", "failed"]
     bytes: Count = 0
     seconds: Number = 0.0
     at_unix_ms: Milliseconds = 0
@@ -91,17 +91,21 @@ class CheckpointExpired(RankMessage, frozen=True, kw_only=True, tag="checkpoint_
     generation: Generation
 
 
+Span = Annotated[float, Meta(ge=0, le=1e15)]
+"""Seconds, or a rate, that people are to read."""
+
+
 class CheckpointInterval(RankMessage, frozen=True, kw_only=True, tag="checkpoint_interval"):
     """At which it saves from here on, and what that follows from: see ``muster.train.interval``."""
 
     step: Step
-    interval_s: Seconds
-    bound: Annotated[str, Meta(pattern=r"^(none|min|max|save)$")]
-    stall_s: Seconds
-    save_s: Seconds
-    step_s: Seconds
-    mtbf_s: Seconds
-    failures_per_gpu_hour: Seconds
+    interval_s: Span
+    bound: Literal["none", "min", "max", "save"]
+    stall_s: Span
+    save_s: Span
+    step_s: Span
+    mtbf_s: Span
+    failures_per_gpu_hour: Span
     num_gpus: Annotated[int, Meta(ge=1, lt=1 << 31)]
 
 
@@ -115,12 +119,12 @@ class Resumed(RankMessage, frozen=True, kw_only=True, tag="resumed"):
 class Warned(RankMessage, frozen=True, kw_only=True, tag="warning"):
     """What the program most likely did not mean; it is told of a job and stops nothing."""
 
-    code: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+    code: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,39}\Z")]
     message: Text
 
 
 class Outcome(RankMessage, frozen=True, kw_only=True, tag="outcome"):
-    exit: Annotated[str, Meta(pattern=r"^(done|stopped_with_checkpoint|stopped_without|failed)$")]
+    exit: Literal["done", "stopped_with_checkpoint", "stopped_without", "failed"]
     step: Step = 0
     message: Text = ""
 

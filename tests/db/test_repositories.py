@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from muster.db.engine import SessionLimits, driver_url, make_engine
@@ -153,3 +153,11 @@ def test_another_database_is_refused() -> None:
 def test_what_the_database_says_is_translated(error: psycopg.Error, expected: type) -> None:
     kind = OperationalError if isinstance(error, psycopg.OperationalError) else DBAPIError
     assert type(translation_of(kind("SELECT 1", {}, error))) is expected
+
+
+def test_a_placement_whose_job_moved_on_met_another_change(engine: Engine) -> None:
+    """The statement that stores a placement names a job of a version that is no more: nothing of it is kept."""
+    missing = "INSERT INTO attempt_hosts (attempt_id, node_id, node_rank, state, rung_at, ring_count, is_past_lease) "
+    with engine.begin() as connection, pytest.raises(IntegrityError) as refused:
+        connection.execute(text(missing + "VALUES ('att_none', 'node_none', 0, 'UNCLAIMED', now(), 1, false)"))
+    assert isinstance(translation_of(refused.value), ContentionError)

@@ -1,13 +1,15 @@
 """How often GPUs fail: what was expected at first, the fleet's own record in the end."""
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from muster.domain.checkpoint_interval import interval_in_words
 from muster.domain.failure_rate import Record, failures_per_gpu_hour, rule_for_program
 from muster.domain.policy import CheckpointIntervalPolicy
 from muster.train.interval import PRIOR_FAILURES_PER_GPU_HOUR, IntervalRule
+from muster.wire.training import CheckpointInterval
 
 EXPECTED = CheckpointIntervalPolicy()
 RECORDS = st.builds(Record, st.integers(0, 10_000), st.floats(0, 1e9))
@@ -51,3 +53,36 @@ def test_the_sentence_says_what_it_follows_from() -> None:
     )
     assert "each step: the most" in interval_in_words({**told, "num_gpus": 1, "step_s": 900.0, "bound": "max"})
     assert "fail once in 25,000 h" in interval_in_words({**told, "num_gpus": 2, "mtbf_s": 9e7})
+
+
+SPAN = st.floats(0, 1e15)
+
+
+@given(SPAN, SPAN, SPAN, SPAN, SPAN, st.sampled_from(["none", "min", "max", "save"]), st.integers(1, 2**31 - 1))
+@example(1e15, 0.0, 0.0, 5e-324, 0.0, "none", 1)
+def test_whatever_a_rank_may_say_becomes_a_sentence(
+    interval_s: float, stall_s: float, save_s: float, step_s: float, mtbf_s: float, bound: str, num_gpus: int
+) -> None:
+    said = {
+        "type": "checkpoint_interval",
+        "step": 1,
+        "interval_s": interval_s,
+        "stall_s": stall_s,
+        "save_s": save_s,
+        "step_s": step_s,
+        "mtbf_s": mtbf_s,
+        "failures_per_gpu_hour": 0.1,
+        "num_gpus": num_gpus,
+        "bound": bound,
+    }
+    message = msgspec.convert(said, CheckpointInterval)
+    assert interval_in_words(msgspec.structs.asdict(message)).startswith("a checkpoint every ")
+
+
+@pytest.mark.parametrize("wrong", [{"bound": "none\n"}, {"interval_s": 1e300}, {"step_s": -1.0}, {"num_gpus": 0}])
+def test_what_nobody_could_mean_is_no_message(wrong: dict[str, object]) -> None:
+    said: dict[str, object] = dict.fromkeys(("interval_s", "stall_s", "save_s", "step_s", "mtbf_s"), 1.0)
+    said |= {"type": "checkpoint_interval", "failures_per_gpu_hour": 0.1, "num_gpus": 1, "bound": "none", "step": 1}
+    msgspec.convert(said, CheckpointInterval)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({**said, **wrong}, CheckpointInterval)

@@ -46,6 +46,16 @@ class World:
         self.host.report(newest.id, newest.fence, "exited", "cleaned", record=record)
         return self.fleet.attempts(job_id)[-1].attempt.cause
 
+    def lose(self, hours: float, **spec: object) -> None:
+        """Its host boots anew after so many hours."""
+        job_id, _ = self.begin(**spec)
+        self.clock.advance(hours * HOUR_S)
+        self.host.boot_id = f"boot-after-{hours}"
+        self.host.beat()
+        self.fleet.reconcile()
+        assert self.fleet.attempts(job_id)[-1].attempt.cause is Cause.NODE_LOST
+        self.fleet.cancel(job_id)
+
     def run(self, hours: float, record: dict[str, object], **spec: object) -> Cause | None:
         job_id, _ = self.begin(**spec)
         self.clock.advance(hours * HOUR_S)
@@ -72,13 +82,14 @@ def test_an_empty_fleet_has_no_record(units: UnitOfWorkFactory, world: World) ->
 def test_what_the_infrastructure_ended_counts_in_the_gpu_hours_of_all(
     units: UnitOfWorkFactory, clock: SetClock, world: World
 ) -> None:
-    assert world.run(3, TIMED_OUT, shape={"gpus_per_node": 2}) is Cause.NCCL_TIMEOUT
+    world.lose(3, shape={"gpus_per_node": 2})
     job_id, _ = world.begin(shape={"gpus_per_node": 2})
     clock.advance(2 * HOUR_S)
     assert counted(units) == (1, 10.0), "also of what runs"
     assert world.end(job_id, DONE) is Cause.SUCCEEDED
-    assert world.run(1, FAILED) is Cause.USER_ERROR
-    assert counted(units) == (1, 11.0), "a program's own fault is no failure of a GPU"
+    assert world.run(0.5, FAILED) is Cause.USER_ERROR
+    assert world.run(0.5, TIMED_OUT) is Cause.NCCL_TIMEOUT
+    assert counted(units) == (1, 11.0), "a program's own fault is no failure of a GPU, and what may be one is none"
     clock.advance(27 * 24 * HOUR_S + 20 * HOUR_S)
     assert counted(units) == (1, 2 * 1 + 4 + 1), "as much of it as lies in the window"
     clock.advance(24 * HOUR_S)
@@ -91,7 +102,7 @@ def test_an_attempt_is_told_the_rate_for_its_gpus_within_the_policys_bounds(
     rule = CheckpointIntervalPolicy(min_s=5.0, max_s=50.0, prior_failures=1.0, prior_gpu_hours_per_failure=9.0)
     with units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, Policy(training=TrainingPolicy(checkpoint_interval=rule)), reason="test")
-    world.run(11, TIMED_OUT)
+    world.lose(11)
     count_once(units)
     _, told = world.begin(shape={"gpus_per_node": 2})
     assert json.loads(told) == {

@@ -80,3 +80,12 @@ def test_the_first_stall_is_forgotten_once_there_is_another() -> None:
 def test_what_is_no_cadence_is_refused_by_name(every: object) -> None:
     with pytest.raises(ValueError, match=r"checkpoint_every=.*must be a number of steps, 0 or more, or 'auto'"):
         require_cadence(every)
+
+
+def test_what_was_loaded_before_the_first_step_is_no_training_time() -> None:
+    rank = Rank(IntervalRule(failures_per_gpu_hour=0.9 / 4, min_s=10.0, max_s=1e6))
+    rank.clock.now_s += 500.0
+    rank.cadence.begin()
+    assert rank.train(5, stall_s=1.0, save_s=1.0) == []
+    rank.cadence.begin()
+    assert rank.train(6, stall_s=1.0, save_s=1.0) != [], "a second beginning, such as of an epoch, changes nothing"

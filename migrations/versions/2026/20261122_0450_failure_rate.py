@@ -13,8 +13,10 @@ UP: Final = """
 ALTER TABLE cluster ADD COLUMN num_failures integer DEFAULT 0 NOT NULL;
 ALTER TABLE cluster ADD COLUMN gpu_hours double precision DEFAULT 0 NOT NULL;
 ALTER TABLE attempts ADD COLUMN checkpoint_interval jsonb;
+CREATE INDEX ix_attempts_ended_at ON attempts (ended_at);
 """
 DOWN: Final = """
+DROP INDEX ix_attempts_ended_at;
 ALTER TABLE attempts DROP COLUMN checkpoint_interval;
 ALTER TABLE cluster DROP COLUMN gpu_hours;
 ALTER TABLE cluster DROP COLUMN num_failures;

@@ -30,6 +30,7 @@ class Attempt(Base):
         CheckConstraint("resume_state NOT IN ('LOST', 'ENDED')", name="resume"),
         Index("uq_attempts_job_id_live", "job_id", unique=True, postgresql_where=text("state <> 'ENDED'")),
         Index("ix_attempts_live", "state", postgresql_where=text("state <> 'ENDED'")),
+        Index(None, "ended_at"),
     )
 
     id: Mapped[AttemptId] = mapped_column(primary_key=True)
