@@ -3,9 +3,9 @@
 from enum import StrEnum
 from typing import Annotated, Final, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from muster.domain.container_spec import Container
+from muster.domain.container_spec import Container, Mount
 from muster.domain.strict import AbsolutePath, EnvKey, Name, StrictModel, Text
 
 REFUSED_ENVIRONMENT_PREFIXES: Final = ("LD_", "NVIDIA_", "MUSTER_", "TORCHELASTIC_")
@@ -181,6 +181,18 @@ class JobSpec(StrictModel):
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     on_node_loss: NodeLossRule = Field(default=NodeLossRule.WAIT, strict=False)
     labels: dict[Name, Text] = Field(default_factory=dict, max_length=64)
+
+    @model_validator(mode="after")
+    def _checkpoints_fit_a_container(self) -> Self:
+        """The folder is mounted for the program, so it is held to what a mount is."""
+        if self.program.container is None or self.checkpoint.folder is None:
+            return self
+        try:
+            Mount(source=self.checkpoint.folder, read_only=False)
+        except ValidationError as fault:
+            why = fault.errors()[0]["msg"].removeprefix("Value error, ")
+            raise ValueError(f"`checkpoint.folder` is mounted in the container: {why}") from None
+        return self
 
     @field_validator("secrets")
     @classmethod

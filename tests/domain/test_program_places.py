@@ -78,3 +78,19 @@ def test_a_container_crosses_the_wire() -> None:
     mounts = (PartMount(source="/data", read_only=False),)
     assert PartContainer.of(document) == PartContainer(image=IMAGE, engine="podman", user="7:8", mounts=mounts)
     assert PartContainer.of(None) is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("/ckpt,target=/etc", "no blank, comma, colon or quote"),
+        ("/ckpt:/etc", "no blank, comma, colon or quote"),
+        ("/etc/mine", "these are the host's own"),
+    ],
+)
+def test_a_checkpoint_folder_that_is_no_mount_is_refused_with_a_container(folder: str, words: str) -> None:
+    document: dict[str, Any] = {"name": "job", "program": {"script": "/srv/train.py"}, "checkpoint": {"folder": folder}}
+    assert JobSpec.model_validate(document).checkpoint.folder == folder
+    document["program"] = {"script": "/srv/train.py", "container": {"image": "gpt"}}
+    with pytest.raises(ValidationError, match=f"`checkpoint.folder` is mounted in the container: .*{words}"):
+        JobSpec.model_validate(document)

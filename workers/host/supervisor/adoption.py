@@ -169,6 +169,7 @@ def _proof_of_nothing(*, is_clean: bool) -> dict[str, Any]:
     return {
         "clean": is_clean,
         "processes_left": 0,
+        "container_removed": is_clean,
         "uid": None,
         "cgroup": NONE,
         "cgroup_empty": is_clean,

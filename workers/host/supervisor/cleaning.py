@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from workers.host.supervisor import containers, files
+from workers.host.supervisor import container_end, files
 from workers.host.supervisor.processes import attempt_processes, kill_all, listening_ports
 
 TYPE_CHECKING = False
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from workers.host.supervisor.order import Order
 
 KILL_PATIENCE_S = 10.0
+_REMOVAL_S = 5.0
+_LAUNCHERS_REMOVAL_S = 2.0
+"""For a container's engine: of the supervisor's time, well below what its lease has to spare, and of the launcher's."""
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 
@@ -42,7 +45,6 @@ def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, re
         group.kill()
         reap()
 
-    containers.remove(order)
     group.forbid_forks()
     killed, _ = kill_all(
         lambda: _all_processes(order, group, supervisor_pid), strike_group_and_reap, patience_s=KILL_PATIENCE_S
@@ -80,9 +82,13 @@ def prove_in_time(
 
 
 def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | None) -> dict[str, Any]:
-    """Look, write ``clean.json`` and return it: clean only with no process, no group, port, secret or scratch left."""
+    """Look, write ``clean.json`` and return it: clean only with nothing left: no process, container, group,
+    port, secret or scratch.
+    """
     import shutil  # noqa: PLC0415  # it loads three compressors, and the start of the program would wait for them
 
+    removal_s = _LAUNCHERS_REMOVAL_S if supervisor_pid is None else _REMOVAL_S
+    is_container_gone = container_end.remove(order, folder, removal_s)
     scratch = files.scratch_path(folder)
     for place in (scratch, folder / files.PIPES):
         shutil.rmtree(place, ignore_errors=True)
@@ -94,8 +100,11 @@ def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | Non
     if order.node_rank == 0 and order.rendezvous_port in listening_ports():
         ports.add(order.rendezvous_port)
     proof = {
-        "clean": not left and is_group_gone and not ports and not scratch.exists() and are_secrets_removed,
+        "clean": all(
+            (not left, is_container_gone, is_group_gone, not ports, not scratch.exists(), are_secrets_removed)
+        ),
         "processes_left": len(left),
+        "container_removed": is_container_gone,
         "uid": order.user.uid,
         "cgroup": group.kind,
         "cgroup_empty": is_group_gone,

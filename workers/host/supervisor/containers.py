@@ -1,4 +1,4 @@
-"""A program in a container: the engine's command line, from plain data; and the container's end.
+"""A program in a container: the engine's command line, from plain data.
 
 The container shares the host's process numbers, network and shared memory: ranks are signalled and cleaned up one by
 one, NCCL reaches its peers and its neighbours, and the rank entry that stands beside the program is ours, read-only.
@@ -11,13 +11,19 @@ by the Container Device Interface (github.com/cncf-tags/container-device-interfa
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
 
 from workers.host.supervisor import files
 from workers.host.supervisor.children import StartError
+from workers.host.supervisor.container_mounts import (
+    MountError,
+    hand_over,
+    make_checkpoints,
+    require_plain,
+    require_there,
+)
 from workers.host.supervisor.order import Mount
 
 TYPE_CHECKING = False
@@ -28,14 +34,13 @@ if TYPE_CHECKING:
     from workers.host.supervisor.order import Container, HostLimits, Order
 
 PODMAN, DOCKER, ENROOT = "podman", "docker", "enroot"
-ENGINE_FAILED, NOT_RUN, NOT_FOUND = 125, 126, 127
-"""Exit codes of podman and docker: no container was made; its program may not be run; the image has no such program."""
-_ENGINE_SAYS = ("Error: ", "docker: ")
+CONTAINER_ID = "container.id"
+"""podman and docker write it once they have created the container, and not before."""
 _NVIDIA = "/dev/nvidiactl"
 _ENVIRONMENT = "container.env"
 _OURS = Path(__file__).parent
 """The rank entry and what it imports."""
-_REMOVAL_S = 60.0
+_RDMA = Path("/dev/infiniband")
 
 
 class Engine:
@@ -55,10 +60,6 @@ class Contained:
         self.command = command
         self.environment = environment
         self.user = user
-
-
-class MountError(Exception):
-    """What the job asks for its container is not there, or not for it: the tenant's to mend."""
 
 
 def find_engine(container: Container, search: str | None = None) -> Engine:
@@ -86,26 +87,33 @@ def engine_command(
     *,
     name: str,
     environment_file: Path,
+    id_file: Path,
     variables: Sequence[str],
     working_dir: str,
     mounts: Sequence[Mount],
     gpus: Sequence[str],
+    devices: Sequence[str] = (),
     limits: HostLimits,
     user: str,
 ) -> list[str]:
-    """The whole command line, word by word. ``gpus``: UUIDs; ``mounts``: ours and the job's.
+    """The whole command line, word by word. ``gpus``: UUIDs; ``mounts``: ours and the job's; ``devices``: files.
 
     ``variables``: names that enroot takes from its own environment; the others read ``environment_file``.
+
+    Raises:
+        MountError: a mount that the engine would read as another.
     """
+    require_plain(mounts)
     if engine.kind == ENROOT:
         return _enroot_command(engine, container, program, variables=variables, working_dir=working_dir, mounts=mounts)
     return [
-        *(engine.path, "run", "--rm", f"--name={name}", "--pull=missing"),
+        *(engine.path, "run", "--rm", f"--name={name}", f"--cidfile={id_file}", "--pull=missing"),
         *("--network=host", "--ipc=host", "--pid=host", f"--user={user}", f"--workdir={working_dir}"),
         *("--cap-drop=ALL", "--security-opt=no-new-privileges", f"--env-file={environment_file}"),
         *("--ulimit=host" if engine.kind == PODMAN else "--ulimit=memlock=-1:-1", "--entrypoint="),
         *(f"--mount=type=bind,source={one.source},target={one.target}{_readonly(one)}" for one in mounts),
         *_gpu_words(engine, gpus),
+        *(f"--device={path}" for path in devices),
         *_limit_words(limits),
         container.image,
         *program,
@@ -169,29 +177,42 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
     if folder not in scratch.parents:
         ours.append(Mount(str(scratch), read_only=False))
     if checkpoints := order.env.get("MUSTER_CHECKPOINT_DIR"):
-        Path(checkpoints).mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_checkpoints(order, checkpoints)
         ours.append(Mount(checkpoints, read_only=False))
     if order.secrets.names:
         ours.append(Mount(str(order.secrets.place(folder))))
-    _require_there(container.mounts, order.user)
+    require_there(container.mounts, order.user)
     if user != own and order.user.uid is None:
-        _hand_over(folder, [scratch, *([Path(checkpoints)] if checkpoints else [])], user)
+        hand_over(folder, scratch, Path(checkpoints) if checkpoints else None, user)
     words = engine_command(
         engine,
         container,
         program,
         name=container_name(order),
         environment_file=write_environment(folder, environment),
+        id_file=folder / CONTAINER_ID,
         variables=sorted(environment),
         working_dir=str(order.working_dir),
         mounts=[*ours, *container.mounts],
         gpus=order.gpus if has_nvidia() else (),
+        devices=rdma_devices() if order.gpus else (),
         limits=order.limits,
         user=user,
     )
     # Enroot is no daemon's client: what it runs is its child, as whoever started it.
     runs_as = order.user if engine.kind == ENROOT else None
     return Contained(words, engine_environment(engine, order, environment), runs_as)
+
+
+def _make_checkpoints(order: Order, path: str) -> None:
+    """What keeps us from it is the tenant's to mend where the job names the folder, else the host's."""
+    is_named = order.checkpoints is None
+    try:
+        make_checkpoints(path, order.user, is_named=is_named)
+    except MountError as fault:
+        if is_named:
+            raise
+        raise StartError(str(fault)) from fault
 
 
 def _user_of(order: Order, container: Container) -> str:
@@ -207,29 +228,6 @@ def _user_of(order: Order, container: Container) -> str:
     return user
 
 
-def _require_there(mounts: Sequence[Mount], user: JobUser) -> None:
-    """An engine that runs as root mounts whatever is named, so what the job's user may not reach is refused here."""
-    for mount in mounts:
-        found = os.path.realpath(mount.source)
-        if not os.path.exists(found):  # noqa: PTH110  # nothing of a path object is needed
-            raise MountError(f"the mount {mount.source} does not exist on this host")
-        if found != mount.source:  # the job's words were judged by the path that they name
-            raise MountError(f"the mount {mount.source} is a link to {found}; name that one")
-        if not user.may(found, os.R_OK):
-            whose = "the host worker's user" if user.uid is None else f"the job's user {user.uid}"
-            raise MountError(f"the mount {mount.source} is closed to {whose}")
-
-
-def _hand_over(folder: Path, others: Sequence[Path], user: str) -> None:
-    """What the container's user writes becomes its own; of the attempt's folder it may pass through, and no more."""
-    uid, gid = map(int, user.split(":"))
-    inside = (folder / name for name in (files.RANKS, files.PIPES, files.LAUNCH, files.FLIGHT))
-    for place in (*inside, *others):
-        for path in (place, *place.glob("*")):
-            os.chown(path, uid, gid)
-    folder.chmod(0o711)
-
-
 def write_environment(folder: Path, environment: Mapping[str, str]) -> Path:
     """One ``NAME=value`` a line, which is all that engines read: no quotes, no line breaks. Mode 0600."""
     path = folder / _ENVIRONMENT
@@ -241,7 +239,9 @@ def write_environment(folder: Path, environment: Mapping[str, str]) -> Path:
 
 def engine_environment(engine: Engine, order: Order, environment: Mapping[str, str]) -> dict[str, str]:
     """What the engine itself runs in: the host's words, our marks; for enroot also what the program is to find."""
-    own = {name: os.environ[name] for name in ("PATH", "HOME", "USER", "XDG_RUNTIME_DIR") if name in os.environ}
+    is_ours = engine.kind != ENROOT or order.user.uid is None  # else it runs as the job's user, whose home is another
+    passed = ("PATH", "HOME", "USER", "XDG_RUNTIME_DIR") if is_ours else ("PATH",)
+    own = {name: os.environ[name] for name in passed if name in os.environ}
     marks = dict(mark.split("=", 1) for mark in order.marks)
     if engine.kind != ENROOT:
         return {"PATH": os.defpath, **own, **marks}
@@ -249,48 +249,11 @@ def engine_environment(engine: Engine, order: Order, environment: Mapping[str, s
     return {"PATH": os.defpath, **environment, **own, **marks, **gpus}
 
 
+def rdma_devices(folder: Path = _RDMA) -> list[str]:
+    """By which NCCL reaches other hosts without TCP."""
+    return sorted(str(path) for path in folder.glob("*") if path.is_char_device())
+
+
 def has_nvidia() -> bool:
     """Whether this host has GPUs of the kind that engines hand on; simulated ones are none."""
     return Path(_NVIDIA).exists()
-
-
-def why_not_started(order: Order, exit_code: int | None, said: str) -> str | None:
-    """Why the container's program never ran, by the engine's exit code and words; None where it did."""
-    if order.container is None or exit_code not in {ENGINE_FAILED, NOT_RUN, NOT_FOUND}:
-        return None
-    lines = [line.strip() for line in said.splitlines() if line.startswith(_ENGINE_SAYS)]
-    if not lines:
-        return None
-    return f"the container was not started: {lines[-1]}"
-
-
-def remove(order: Order) -> None:
-    """Where the engine still keeps it: its program was killed, or the engine's client was."""
-    if order.container is None:
-        return
-    try:
-        engine = find_engine(order.container)
-    except StartError:
-        return
-    if engine.kind == ENROOT:
-        return
-    import subprocess  # noqa: PLC0415  # only here, and after the program
-
-    environment = engine_environment(engine, order, {})
-    for mark in order.marks:  # or it would be among those that are to be killed
-        environment.pop(mark.split("=", 1)[0])
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # its processes are found by their marks in any case
-        subprocess.run(  # noqa: S603  # the engine's own command, no shell
-            removal(engine, container_name(order)),
-            env=environment,
-            timeout=_REMOVAL_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-
-def removal(engine: Engine, name: str) -> list[str]:
-    """Ends what runs in it at once, and says nothing where there is none."""
-    return [engine.path, "rm", "--force", *(("--time=0", "--ignore") if engine.kind == PODMAN else ()), name]

@@ -58,13 +58,16 @@ def refusal(attempt_id: str, fence: int, boot_id: str, why: str, fault: str) -> 
     return {**blank_record(attempt_id, fence, boot_id), "spawn_error": why, "spawn_fault": fault}
 
 
-def host_facts(order: Order, group: Group) -> dict[str, Any]:
-    """As whom and in which group of the kernel's it ran, why in none, and what was counted there."""
+def host_facts(order: Order, group: Group, *, is_counted: bool = True) -> dict[str, Any]:
+    """As whom and in which group of the kernel's it ran, why in none, and what was counted there.
+
+    ``is_counted``: False where the program runs in a group of its container engine's.
+    """
     return {
         **order.user.facts(),
         "cgroup": group.kind,
         "cgroup_reason": group.reason,
-        "cgroup_oom_kills": group.oom_kills(),
+        "cgroup_oom_kills": group.oom_kills() if is_counted else None,
         "memory_limit_bytes": order.limits.memory_bytes,
     }
 

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 class MemoryKills:
     """Counts from before the start, to be compared with those at the end."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, *, is_elsewhere: bool = False) -> None:
+        """``is_elsewhere``: the program runs in a group of its container engine's, and is not counted in ours."""
         self._group = group
+        self._is_elsewhere = is_elsewhere
         self._before = oom_kills()
 
     def have_ended(self, exit_code: int | None, record: dict[str, Any]) -> bool:
@@ -27,7 +29,7 @@ class MemoryKills:
         if exit_code in {None, 0}:
             return False
         own = self._group.oom_kills()
-        if own is not None:
+        if own is not None and not self._is_elsewhere:
             return own > 0
         in_ours, on_host = [
             before is not None and after is not None and after > before

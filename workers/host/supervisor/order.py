@@ -191,7 +191,7 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
     if order.venv is not None:
         environment |= {"VIRTUAL_ENV": order.venv, "PATH": f"{order.venv}/bin:{environment['PATH']}"}
     if order.container is not None:
-        hidden = _OF_THE_HOST - order.env.keys()
+        hidden = _OF_THE_HOST - order.env.keys() - order.user.environment(scratch).keys()
         environment = {name: value for name, value in environment.items() if name not in hidden}
     return environment
 

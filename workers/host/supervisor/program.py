@@ -9,9 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-from workers.host.supervisor import children, files
+from workers.host.supervisor import children, container_end, files
 from workers.host.supervisor.cleaning import reap_children
-from workers.host.supervisor.containers import MountError, command_of, why_not_started
+from workers.host.supervisor.container_mounts import MountError
+from workers.host.supervisor.containers import command_of
 from workers.host.supervisor.interpreters import UnfitEnvironmentError, check_venv
 from workers.host.supervisor.job_secrets import MissingSecretError
 from workers.host.supervisor.job_user import REACHES
@@ -61,7 +62,7 @@ class Program:
     @property
     def exit_code(self) -> int | None:
         """Of the main process; minus the signal's number where one ended it; None while it runs."""
-        return self.reaped.get(self.pid)
+        return container_end.code_of_program(self._order, self.reaped.get(self.pid))
 
     def has_ended(self) -> bool:
         return self.pid in self.reaped
@@ -180,6 +181,8 @@ class Program:
             return children.start(command, environment, str(working_dir), *how, self._order.user)
         contained = command_of(self._order, self._folder, environment, command)
         files.note_event(self._folder, "container", command=contained.command)
+        if self._order.limits.has_io and container_end.has_own_group(self._order):
+            self._group.note("limits of I/O are not in force in a container of podman or docker")
         return children.start(contained.command, contained.environment, "/", *how, contained.user)
 
     def _pipe(self, name: str) -> int:
@@ -239,10 +242,10 @@ class Program:
     def excerpt(self, stream: str) -> str:
         return self.streams[stream].excerpt()
 
-    def why_not_started(self) -> str | None:
-        """Of a container whose engine ended without having run the program."""
+    def why_not_started(self) -> tuple[str, str] | None:
+        """Of a container whose engine ended without having run the program: why, and whose fault it is."""
         main = _LAUNCHER if self._order.is_torchrun else str(self._order.local_ranks[0])
-        return why_not_started(self._order, self.exit_code, self.excerpt(main))
+        return container_end.why_not_started(self._order, self._folder, self.exit_code, self.excerpt(main))
 
     def drain(self) -> dict[str, int]:
         """Take what the ended program left in its pipes, close all, and say how much of each stream was dropped."""

@@ -17,7 +17,7 @@ from workers.host.supervisor.cgroup import find_group, group_name, make_group
 from workers.host.supervisor.cgroup_place import find_place
 from workers.host.supervisor.children import StartError
 from workers.host.supervisor.cleaning import kill_leftovers, prove_in_time
-from workers.host.supervisor.containers import NOT_FOUND
+from workers.host.supervisor.container_end import has_own_group
 from workers.host.supervisor.control_files import StopOrder, WatchedFile, lease_end_ns
 from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
@@ -53,7 +53,7 @@ class Supervisor:
         self._folder = folder
         self._order = order
         self._group = make_group(find_place(), group_name(order.attempt_id, order.node_id), order.limits)
-        self._memory_kills = MemoryKills(self._group)
+        self._memory_kills = MemoryKills(self._group, is_elsewhere=has_own_group(order))
         self._program = Program(folder, order, self._group, standby)
         self._plan = StopPlan()
         self._lease_file = WatchedFile(folder / files.LEASE)
@@ -223,7 +223,7 @@ class Supervisor:
             ),
             "dropped_log_bytes": dropped,
             "killed_descendants": killed,
-            **exit_record.host_facts(order, self._group),
+            **exit_record.host_facts(order, self._group, is_counted=not has_own_group(order)),
         }
         self._blame_launcher()
         self._record["oom_killed"] = self._memory_kills.have_ended(program.exit_code, self._record)
@@ -240,12 +240,8 @@ class Supervisor:
     def _blame_launcher(self) -> None:
         """No rank ever ran: torchrun failed, not the program (no torch, no peer, no free port), or a container."""
         has_ended_itself = self._program.exit_code is not None and not self._record["stop_reason"]
-        if has_ended_itself and (why := self._program.why_not_started()):
-            is_programs = self._program.exit_code == NOT_FOUND
-            self._record |= {
-                "spawn_error": why,
-                "spawn_fault": exit_record.PROGRAM if is_programs else exit_record.HOST,
-            }
+        if has_ended_itself and (refusal := self._program.why_not_started()):
+            self._record |= dict(zip(("spawn_error", "spawn_fault"), refusal, strict=True))
             return
         if not self._order.is_torchrun or not has_ended_itself or self._program.exit_code == 0:
             return

@@ -12,6 +12,9 @@ import pytest
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from workers.host.supervisor import files
+from workers.host.supervisor.container_mounts import hand_over
+from workers.host.supervisor.containers import ENROOT, Engine, engine_environment
+from workers.host.supervisor.order import read_order
 
 from .attempt_case import Attempt
 from .conftest import _bury
@@ -91,3 +94,51 @@ def test_secrets_are_mounted_where_the_program_is_told(attempt: Attempt, open_fo
     assert place.endswith(",readonly")
     assert "s3cret-value" not in " ".join(words)
     assert attempt.read("clean.json")["clean"]
+
+
+def test_the_checkpoint_folder_is_made_with_the_jobs_users_rights(attempt: Attempt, open_folder: Path) -> None:
+    shared = open_folder / "ckpt"
+    shared.mkdir()
+    shared.chmod(0o777)
+    run(attempt, {}, env={"MUSTER_CHECKPOINT_DIR": str(shared / "new" / "job_test")})
+    made = (shared / "new" / "job_test").stat()
+    assert (made.st_uid, made.st_mode & 0o777) == (UID, 0o700)
+
+
+@pytest.mark.parametrize(("kind", "words"), [("closed", "cannot make the checkpoint folder"), ("link", "is a link to")])
+def test_a_checkpoint_folder_that_is_not_the_jobs_is_refused(
+    attempt: Attempt, open_folder: Path, kind: str, words: str
+) -> None:
+    (open_folder / "closed").mkdir(mode=0o755)
+    (open_folder / "link").symlink_to("/usr")
+    place = open_folder / kind / "job" if kind == "closed" else open_folder / kind
+    verdict = classify(parse_exit_record(run(attempt, {}, env={"MUSTER_CHECKPOINT_DIR": str(place)})), None)
+    assert verdict.cause is Cause.USER_ERROR
+    assert words in verdict.proof
+    assert not (open_folder / "closed" / "job").exists()
+
+
+def test_a_program_of_a_jobs_user_has_its_home(attempt: Attempt) -> None:
+    run(attempt, {})
+    lines = (attempt.folder / "container.env").read_text().splitlines()
+    assert f"HOME={files.scratch_path(attempt.folder)}" in lines
+
+
+def test_enroot_finds_the_home_of_the_jobs_user(monkeypatch: pytest.MonkeyPatch, attempt: Attempt) -> None:
+    attempt.order(command=["id"], container={"image": "/srv/gpt.sqsh"}, user={"uid": UID})
+    monkeypatch.setenv("HOME", "/root")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
+    found = engine_environment(Engine(ENROOT, "/e"), read_order(attempt.folder), {"HOME": "/scratch"})
+    assert found["HOME"] == "/scratch"
+    assert "XDG_RUNTIME_DIR" not in found
+
+
+def test_what_is_handed_over_leaves_links_and_the_inside_of_checkpoints_alone(open_folder: Path) -> None:
+    target, scratch, checkpoints = open_folder / "target", open_folder / "scratch", open_folder / "checkpoints"
+    target.write_text("not the tenant's")
+    for place in (scratch, checkpoints, open_folder / files.RANKS):
+        place.mkdir()
+    (scratch / "link").symlink_to(target)
+    (checkpoints / "old").write_text("")
+    hand_over(open_folder, scratch, checkpoints, f"{UID}:{UID}")  # neither pipes nor a launch folder
+    assert [path.stat().st_uid for path in (target, scratch, checkpoints, checkpoints / "old")] == [0, UID, UID, 0]

@@ -11,6 +11,8 @@ from muster.domain.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from workers.host import supervisor
 from workers.host.supervisor.children import StartError
+from workers.host.supervisor.container_end import removal
+from workers.host.supervisor.container_mounts import MountError
 from workers.host.supervisor.containers import (
     DOCKER,
     ENROOT,
@@ -18,7 +20,6 @@ from workers.host.supervisor.containers import (
     Engine,
     engine_command,
     find_engine,
-    removal,
     write_environment,
 )
 from workers.host.supervisor.order import Container, HostLimits, Mount
@@ -30,17 +31,21 @@ IMAGE = os.environ.get("TEST_CONTAINER_IMAGE", "")
 """An image with a shell that the machine's engine already has."""
 
 
-def _words(kind: str, image: str = "gpt", limits: HostLimits | None = None) -> list[str]:
+def _words(
+    kind: str, image: str = "gpt", limits: HostLimits | None = None, mounts: list[Mount] | None = None
+) -> list[str]:
     return engine_command(
         Engine(kind, f"/usr/bin/{kind}"),
         Container(image),
         ["python3", "-u", "train.py; id"],
         name="muster-att_1-0",
         environment_file=Path("/att/container.env"),
+        id_file=Path("/att/container.id"),
         variables=["KEY"],
         working_dir="/work",
-        mounts=[Mount("/data"), Mount("/out", "/results", read_only=False)],
+        mounts=mounts or [Mount("/data"), Mount("/out", "/results", read_only=False)],
         gpus=GPUS,
+        devices=["/dev/infiniband/uverbs0"],
         limits=limits or HostLimits(),
         user="7:8",
     )
@@ -48,13 +53,13 @@ def _words(kind: str, image: str = "gpt", limits: HostLimits | None = None) -> l
 
 def test_the_command_line_of_podman() -> None:
     assert _words(PODMAN, limits=HostLimits(1 << 30, 64, 2.5)) == [
-        *("/usr/bin/podman", "run", "--rm", "--name=muster-att_1-0", "--pull=missing"),
+        *("/usr/bin/podman", "run", "--rm", "--name=muster-att_1-0", "--cidfile=/att/container.id", "--pull=missing"),
         *("--network=host", "--ipc=host", "--pid=host", "--user=7:8", "--workdir=/work"),
         *("--cap-drop=ALL", "--security-opt=no-new-privileges", "--env-file=/att/container.env"),
         *("--ulimit=host", "--entrypoint="),
         "--mount=type=bind,source=/data,target=/data,readonly",
         "--mount=type=bind,source=/out,target=/results",
-        *("--device=nvidia.com/gpu=GPU-aa", "--device=nvidia.com/gpu=GPU-bb"),
+        *("--device=nvidia.com/gpu=GPU-aa", "--device=nvidia.com/gpu=GPU-bb", "--device=/dev/infiniband/uverbs0"),
         *("--pids-limit=64", "--memory=1073741824", "--memory-swap=1073741824", "--cpus=2.5"),
         *("gpt", "python3", "-u", "train.py; id"),
     ]
@@ -70,6 +75,14 @@ def test_the_command_line_of_enroot() -> None:
         *("/usr/bin/enroot", "start", "--mount=/data:/data:none:x-create=auto,bind,ro", "--mount=/out:/results"),
         *("--env=KEY", "/srv/gpt.sqsh", "env", "-C", "/work", "python3", "-u", "train.py; id"),
     ]
+
+
+@pytest.mark.parametrize("kind", [PODMAN, DOCKER, ENROOT])
+@pytest.mark.parametrize("path", ["/a,readonly", "/a:/b", '/a"', "/a\nb"])
+def test_no_separator_reaches_a_mount(kind: str, path: str) -> None:
+    for mount in (Mount(path), Mount("/data", path)):
+        with pytest.raises(MountError, match="comma, colon, quote or control character"):
+            _words(kind, mounts=[mount])
 
 
 def test_what_the_program_finds_is_readable_to_its_user_alone(tmp_path: Path) -> None:
@@ -161,7 +174,7 @@ def test_a_program_that_the_image_lacks_is_the_tenants_fault(attempt: Attempt) -
     supervisor.spawn_supervisor(attempt.folder)
     verdict = classify(parse_exit_record(attempt.ended(300)), None)
     assert verdict.cause is Cause.USER_ERROR, verdict.proof
-    assert "the container was not started" in verdict.proof
+    assert "no-such-program" in verdict.proof
 
 
 def test_a_removal_waits_for_nobody() -> None:

@@ -168,6 +168,7 @@ def test_daemons_that_left_the_session_and_hold_a_port_are_gone_with_the_program
         "ports_left": [],
         "scratch_removed": True,
         "secrets_removed": True,
+        "container_removed": True,
         "checked_at_ms": 0,
     }
 
