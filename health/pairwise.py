@@ -4,11 +4,15 @@ A group passes when all its hosts work: then each of them is *cleared*. A group 
 others of its round, says only that one of its hosts is bad. So the first round pairs neighbours (three, where their
 number is odd), and each later one puts every host in doubt beside a cleared one that it has not failed with. A host is
 named only when it failed in two groups in which all others are cleared, and passed in none: neither one bad path nor
-one noisy moment accuses anybody. Where no cleared host is free, those in doubt meet one another anew.
+one noisy moment accuses anybody. Where no cleared host is free, those in doubt meet one another anew. A host that was
+not heard is asked again, and named when it was not heard in two rounds on end; nothing is said of who was with it.
 
 *Slow* is under a fraction of the median of the other groups of the same round, never under a fixed number: where most
-are slow alike, none is. Idle cleared hosts are paired beside those in doubt, so that there is something to compare
-with.
+are slow alike, none is. A link between racks may be slow beside one inside, and racks are not known here, only the
+order of the hosts. So being slow puts a host in doubt, and proves something only where each other host of its group
+has done better by that fraction in a group at least as *wide*: one that spans theirs, or whose ends stand 4 hosts and
+a third of the gang apart, and so in two racks unless a rack holds more than that. Then the link between racks was in
+the better group too, and who is left to blame is the host. Idle cleared hosts are paired for that, far apart.
 
 Source of the idea: DLRover's node check (pairs of neighbours, then the fastest with the slowest; slow is over twice the
 median time), which cannot say which of a pair it is.
@@ -19,11 +23,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-Host = str
-Group = tuple[Host, ...]
-PROOFS: Final = 2
-"""Groups with nobody else to blame that a host must have failed in before it is named."""
-_CONTROLS: Final = 3
+from health.pairwise_groups import next_groups
+from health.pairwise_proof import PROOFS, Group, Host, Known, Meeting, Order, paths_of, proofs_of
+
+_ALIKE_MIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +71,6 @@ class Assessment:
     is_speed_compared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Meeting:
-    """A group as it is judged. ``fault`` None: it passed."""
-
-    number: int
-    hosts: Group
-    rate: float
-    fault: str | None
-
-
 def assess(hosts: Sequence[Host], rounds: Sequence[Round], limits: PairwiseLimits) -> Assessment:
     """What ``rounds`` have shown of ``hosts``, and who meets whom next.
 
@@ -88,45 +81,68 @@ def assess(hosts: Sequence[Host], rounds: Sequence[Round], limits: PairwiseLimit
     """
     if len(set(hosts)) != len(hosts):
         raise ValueError("pairwise check: a host is named twice; each must be named once")
-    meetings, silent, is_compared = _judged(rounds, limits)
-    cleared = {host for meeting in meetings if meeting.fault is None for host in meeting.hosts} - silent.keys()
-    bad = dict(silent)
+    order = Order.of(hosts)
+    meetings, is_compared = _judged(rounds, limits, order)
+    silent = _silent(rounds)
+    cleared = {host for each in meetings if each.fault is None for host in each.hosts} - silent.keys()
+    known = Known(order, limits.slow_fraction, meetings, cleared, silent)
+    bad: dict[Host, str] = {}
     for host in hosts:
-        proofs = [] if host in cleared | bad.keys() else _proofs(host, meetings, cleared)
+        proofs = [] if host in cleared else proofs_of(host, known)
         if len(proofs) >= PROOFS:
             bad[host] = "; ".join(_in_words(host, meeting) for meeting in proofs)
+        elif len(silent.get(host, ())) >= PROOFS and cleared:
+            bad[host] = _silence(silent[host])
     doubted = [host for host in hosts if host not in cleared and host not in bad]
     return Assessment(
         cleared=tuple(host for host in hosts if host in cleared),
-        bad={host: bad[host] for host in hosts if host in bad},
-        undecided={host: _doubt(host, meetings, len(hosts)) for host in doubted},
-        paths=tuple(sorted(_paths(meetings, cleared))),
-        next_groups=_next_groups(hosts, meetings, cleared, doubted) if len(rounds) < limits.rounds_max else (),
+        bad=bad,
+        undecided={host: _doubt(host, known) for host in doubted},
+        paths=tuple(sorted(paths_of(known))),
+        next_groups=next_groups(hosts, known, doubted) if len(rounds) < limits.rounds_max else (),
         is_speed_compared=is_compared,
     )
 
 
-def _judged(rounds: Sequence[Round], limits: PairwiseLimits) -> tuple[list[_Meeting], dict[Host, str], bool]:
-    """Every group that says something, the silent hosts, and whether any rate had another beside it."""
-    meetings: list[_Meeting] = []
-    silent: dict[Host, str] = {}
+def _judged(rounds: Sequence[Round], limits: PairwiseLimits, order: Order) -> tuple[list[Meeting], bool]:
+    """Every group that says something, and whether any rate had another beside it.
+
+    A wide group is compared with the other wide ones of its round, where there are two or more.
+    """
+    meetings: list[Meeting] = []
     is_compared = False
     for number, groups in enumerate(rounds, start=1):
-        before = [meeting.rate for meeting in meetings if meeting.fault is None]
-        for place, group in enumerate(groups):
-            silent |= {host: f"was not heard in round {number}" for host in group.silent if host not in silent}
+        before = [each.rate for each in meetings if each.fault is None and each.rate is not None]
+        rated = [(group.hosts, group.rate_bytes_per_s) for group in groups if group.rate_bytes_per_s is not None]
+        for group in groups:
             if group.silent:
                 continue
-            beside = [
-                other.rate_bytes_per_s
-                for position, other in enumerate(groups)
-                if position != place and other.rate_bytes_per_s is not None
-            ]
-            reference = median(beside or before) if beside or before else None
+            others = [(each, rate) for each, rate in rated if each != group.hosts]
+            alike = [rate for each, rate in others if order.is_wide(group.hosts) and order.is_wide(each)]
+            beside = (alike if len(alike) >= _ALIKE_MIN else [rate for _, rate in others]) or before
+            reference = median(beside) if beside else None
             is_compared |= reference is not None and group.rate_bytes_per_s is not None
             fault = _fault(group, reference, limits)
-            meetings.append(_Meeting(number, group.hosts, group.rate_bytes_per_s or 0.0, fault))
-    return meetings, silent, is_compared
+            meetings.append(Meeting(number, group.hosts, group.rate_bytes_per_s, fault))
+    return meetings, is_compared
+
+
+def _silent(rounds: Sequence[Round]) -> dict[Host, list[int]]:
+    """The rounds in which a host was not heard since it last was."""
+    found: dict[Host, list[int]] = {}
+    for number, groups in enumerate(rounds, start=1):
+        for group in groups:
+            for host in group.hosts:
+                if host in group.silent:
+                    found.setdefault(host, []).append(number)
+                else:
+                    found.pop(host, None)
+    return found
+
+
+def _silence(numbers: Sequence[int]) -> str:
+    said = "round" if len(numbers) == 1 else "rounds"
+    return f"was not heard in {said} {', '.join(map(str, numbers))}"
 
 
 def _fault(group: GroupResult, reference: float | None, limits: PairwiseLimits) -> str | None:
@@ -138,89 +154,18 @@ def _fault(group: GroupResult, reference: float | None, limits: PairwiseLimits) 
     return f"slow: {rate / 1e6:.3g} MB/s, where the others' median is {reference / 1e6:.3g} MB/s"
 
 
-def _proofs(host: Host, meetings: Sequence[_Meeting], cleared: set[Host]) -> list[_Meeting]:
-    """Groups that it failed in with nobody else to blame; the same group again is no second proof."""
-    found: dict[frozenset[Host], _Meeting] = {}
-    for meeting in meetings:
-        others = frozenset(meeting.hosts) - {host}
-        if host in meeting.hosts and meeting.fault is not None and others <= cleared:
-            found.setdefault(others, meeting)
-    return list(found.values())
-
-
-def _in_words(host: Host, meeting: _Meeting) -> str:
+def _in_words(host: Host, meeting: Meeting) -> str:
     others = ", ".join(other for other in meeting.hosts if other != host)
     return f"round {meeting.number} with {others}: {meeting.fault}"
 
 
-def _doubt(host: Host, meetings: Sequence[_Meeting], num_hosts: int) -> str:
-    if num_hosts == 1:
+def _doubt(host: Host, known: Known) -> str:
+    if len(known.order.place) == 1:
         return "there is no other host to meet"
-    own = [_in_words(host, meeting) for meeting in meetings if host in meeting.hosts]
-    return "; ".join(own) if own else "it has passed in no group yet"
-
-
-def _paths(meetings: Sequence[_Meeting], cleared: set[Host]) -> set[Group]:
-    """Pairs of cleared hosts whose last meeting failed."""
-    last = {tuple(sorted(meeting.hosts)): meeting for meeting in meetings if cleared.issuperset(meeting.hosts)}
-    return {pair for pair, meeting in last.items() if len(pair) == 2 and meeting.fault is not None}
-
-
-def _next_groups(
-    hosts: Sequence[Host], meetings: Sequence[_Meeting], cleared: set[Host], doubted: Sequence[Host]
-) -> tuple[Group, ...]:
-    if not meetings:
-        return _neighbours(doubted)
-    best = {
-        host: max((each.rate for each in meetings if host in each.hosts and each.fault is None), default=0.0)
-        for host in cleared
-    }
-    free = sorted((host for host in hosts if host in cleared), key=lambda host: -best[host])
-    met = {frozenset(meeting.hosts) for meeting in meetings}
-    groups: list[Group] = []
-    left: list[Host] = []
-    for host in doubted:
-        partner = next((other for other in free if frozenset((host, other)) not in met), None)
-        if partner is None:
-            left.append(host)
-        else:
-            free.remove(partner)
-            groups.append((host, partner))
-    groups += _anew(left, met)
-    groups += _again(meetings, cleared, free)
-    controls = [tuple(free[at : at + 2]) for at in range(0, len(free) - 1, 2)]
-    return (*groups, *controls[: max(_CONTROLS, len(groups))]) if groups else ()
-
-
-def _neighbours(hosts: Sequence[Host]) -> tuple[Group, ...]:
-    """Pairs in order; the last three together where their number is odd."""
-    if len(hosts) < 2:
-        return ()
-    pairs = [tuple(hosts[at : at + 2]) for at in range(0, len(hosts) - 1, 2)]
-    if len(hosts) % 2:
-        pairs[-1] = (*pairs[-1], hosts[-1])
-    return tuple(pairs)
-
-
-def _anew(hosts: Sequence[Host], met: set[frozenset[Host]]) -> list[Group]:
-    """Pairs of hosts that have not met as a pair."""
-    left, found = list(hosts), list[Group]()
-    while left:
-        host = left.pop(0)
-        partner = next((other for other in left if frozenset((host, other)) not in met), None)
-        if partner is not None:
-            left.remove(partner)
-            found.append((host, partner))
-    return found
-
-
-def _again(meetings: Sequence[_Meeting], cleared: set[Host], free: list[Host]) -> list[Group]:
-    """Pairs that failed once though both their hosts pass with others: a second time tells a path from a moment."""
-    found: list[Group] = []
-    for pair in sorted(_paths(meetings, cleared)):
-        tries = sum(frozenset(meeting.hosts) == frozenset(pair) for meeting in meetings)
-        if tries == 1 and all(host in free for host in pair):
-            for host in pair:
-                free.remove(host)
-            found.append(pair)
-    return found
+    own = [each for each in known.meetings if host in each.hosts]
+    said = [_in_words(host, each) for each in own]
+    if any(each.is_slow for each in own):
+        said.append("no host that it was slow with was shown to be faster as far away, so racks may be why")
+    if host in known.silent:
+        said.append(_silence(known.silent[host]))
+    return "; ".join(said) if said else "it has passed in no group yet"

@@ -1,12 +1,14 @@
 """The pairwise check decides from groups' results alone: nobody is accused wrongly, and one bad host is found soon."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from health.pairwise import Assessment, Group, GroupResult, Host, PairwiseLimits, Round, assess
+from health.pairwise import Assessment, GroupResult, PairwiseLimits, Round, assess
+from health.pairwise_proof import Group, Host
 
 FAST = 1e9
 Answer = Callable[[int, Group], GroupResult]
@@ -93,13 +95,37 @@ def test_where_all_are_slow_alike_none_is_accused() -> None:
     assert (len(found.cleared), len(rounds)) == (8, 1)
 
 
-def test_a_silent_host_is_named_at_once_and_its_partner_is_tried_again() -> None:
+def silent_in(rounds: set[int], host: Host) -> Answer:
     def answer(number: int, group: Group) -> GroupResult:
-        return GroupResult(group, silent=frozenset({"gpu-02"})) if "gpu-02" in group else GroupResult(group, FAST)
+        if host in group and number in rounds:
+            return GroupResult(group, silent=frozenset({host}))
+        return GroupResult(group, FAST)
 
-    found, rounds = check(names(7), answer)
-    assert found.bad == {"gpu-02": "was not heard in round 1"}
+    return answer
+
+
+def test_a_silent_host_is_asked_again_and_then_named_and_its_partner_is_not() -> None:
+    found, rounds = check(names(7), silent_in({1, 2, 3, 4}, "gpu-02"))
+    assert found.bad == {"gpu-02": "was not heard in rounds 1, 2"}
     assert len(found.cleared) == 6
+    assert len(rounds) == 2
+    again = next(group.hosts for group in rounds[1] if "gpu-02" in group.hosts)
+    assert again[1] == "gpu-02", "the group's store is with one that was heard"
+
+
+def test_a_host_that_was_not_heard_once_is_cleared_when_it_answers() -> None:
+    found, rounds = check(names(7), silent_in({1}, "gpu-02"))
+    assert (len(found.cleared), len(rounds)) == (7, 2)
+
+
+def test_a_silent_host_is_undecided_where_there_was_one_round() -> None:
+    found, _ = check(names(6), silent_in({1}, "gpu-02"), PairwiseLimits(rounds_max=1))
+    assert found.undecided["gpu-02"] == "was not heard in round 1"
+
+
+def test_where_nobody_is_heard_nobody_is_accused() -> None:
+    found, rounds = check(names(6), lambda _, group: GroupResult(group, silent=frozenset(group)), ENDLESS)
+    assert list(found.undecided) == names(6)
     assert len(rounds) == 2
 
 
@@ -167,12 +193,74 @@ def test_with_rounds_enough_every_bad_host_is_named_where_two_are_good(
 
 @given(st.integers(4, 60), st.data())
 def test_one_bad_host_of_any_number_is_named_within_four_rounds(number: int, data: st.DataObject) -> None:
+    """A slow one of six or more: of fewer it may as well be the one host in a rack of its own."""
     hosts = names(number)
     bad = data.draw(st.sampled_from(hosts))
-    for answer in (failing(bad), slow(bad)):
+    for answer in (failing(bad), slow(bad, rate=FAST / 5))[: 2 if number >= 6 else 1]:
         found, _ = check(hosts, answer)
         assert list(found.bad) == [bad]
         assert len(found.cleared) == number - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Racks:
+    """Hosts in racks, neighbours beside each other; ``between``: bandwidth between racks beside that inside one.
+
+    ``speeds``: of the hosts that are not at full speed; 0.0: dead.
+    """
+
+    sizes: tuple[int, ...]
+    between: float
+    speeds: Mapping[Host, float]
+
+    @property
+    def rack_of(self) -> dict[Host, int]:
+        racks = [rack for rack, size in enumerate(self.sizes) for _ in range(size)]
+        return dict(zip(names(len(racks)), racks, strict=True))
+
+    def answer(self, _: int, group: Group) -> GroupResult:
+        speed = min(self.speeds.get(host, 1.0) for host in group)
+        if not speed:
+            return GroupResult(group, None, "no answer")
+        is_inside = len({self.rack_of[host] for host in group}) == 1
+        return GroupResult(group, FAST * speed * (1.0 if is_inside else self.between))
+
+
+@st.composite
+def racks(draw: st.DrawFn) -> Racks:
+    sizes = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=10)))
+    hosts = names(sum(sizes))
+    ill = draw(st.lists(st.sampled_from(hosts), unique=True))
+    speeds = {host: draw(st.sampled_from([0.0, 0.05, 0.2, 0.4])) for host in ill}
+    return Racks(sizes, draw(st.floats(0.2, 1.0)), speeds)
+
+
+def test_a_host_whose_rack_mate_is_dead_is_not_accused_of_the_links_between_racks() -> None:
+    world = Racks((2, 2, 2, 2), 0.4, {"gpu-01": 0.0})
+    found, _ = check(names(8), world.answer)
+    assert list(found.bad) == ["gpu-01"]
+    assert "gpu-00" in found.cleared
+
+
+@settings(max_examples=400)
+@given(racks(), st.sampled_from([4, 1000]))
+def test_no_healthy_host_is_accused_whatever_the_racks_and_whoever_is_ill(world: Racks, rounds_max: int) -> None:
+    found, _ = check(list(world.rack_of), world.answer, PairwiseLimits(rounds_max=rounds_max))
+    assert set(found.bad) <= world.speeds.keys()
+
+
+@pytest.mark.parametrize("number", range(6, 41))
+def test_a_host_five_times_slower_is_named_within_four_rounds_wherever_it_stands(number: int) -> None:
+    for bad in names(number):
+        found, _ = check(names(number), slow(bad, rate=FAST / 5))
+        assert list(found.bad) == [bad]
+        assert not found.undecided
+
+
+def test_a_slow_host_that_may_be_alone_in_its_rack_is_undecided_and_why_is_said() -> None:
+    found, _ = check(names(4), slow("gpu-00"), ENDLESS)
+    assert "so racks may be why" in found.undecided["gpu-00"]
+    assert not found.paths
 
 
 @given(st.integers(10, 60), st.data())

@@ -13,7 +13,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from health.pairwise import Assessment, Group, GroupResult, PairwiseLimits, Round, assess
+from health.pairwise import Assessment, GroupResult, PairwiseLimits, Round, assess
+from health.pairwise_proof import Group
 from muster.wire.pairwise import (
     CALLED_OFF,
     LINE_BYTES_MAX,
@@ -212,6 +213,9 @@ class Lead:
             async with asyncio.timeout(told.timeout_s + _LATE_S):
                 await _send(member.writer, told)
                 met = msgspec.json.decode(await member.reader.readline(), type=Met)
+                while met.round < told.round:  # an answer that came too late in its own round
+                    member.port = met.port
+                    met = msgspec.json.decode(await member.reader.readline(), type=Met)
         except (TimeoutError, ValueError, OSError, msgspec.MsgspecError):
             return None
         member.port = met.port

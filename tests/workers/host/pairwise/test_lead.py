@@ -102,10 +102,17 @@ def test_the_others_of_a_group_are_called_off_once_one_has_failed() -> None:
     assert outcome.rounds[0][0].why == "a: no torch"
 
 
-def test_who_speaks_otherwise_goes_or_answers_another_round_is_not_heard() -> None:
+async def attends(host: Host) -> None:
+    """As a host that works does, to the end."""
+    while not isinstance(told := await host.hears(), Ended):
+        if isinstance(told, Meet):
+            host.says(Met(round=told.round, rate_bytes_per_s=RATE, port=9))
+
+
+def test_who_speaks_otherwise_goes_or_answers_another_round_is_asked_again_and_then_named() -> None:
     async def play(join: Join) -> None:
-        hosts = [await join(name) for name in "abcdef"]
-        for host in hosts:
+        hosts = [await join(name) for name in "abcdefgh"]
+        for host in hosts[:6]:
             assert isinstance(await host.hears(), Meet)
         hosts[0].says(b"what?\n")
         hosts[2].writer.close()
@@ -113,14 +120,32 @@ def test_who_speaks_otherwise_goes_or_answers_another_round_is_not_heard() -> No
         for host in (hosts[1], hosts[3], hosts[5]):
             assert isinstance(await host.hears(), CallOff)
             host.says(Met(round=1, why="called off", port=9))
-        for host in (hosts[1], hosts[3]):
-            await host.meets()
-        while not isinstance(told := await hosts[5].hears(), Ended):
-            hosts[5].says(Met(round=told.round if isinstance(told, Meet) else 0, rate_bytes_per_s=RATE, port=9))
+        others = [asyncio.create_task(attends(host)) for host in hosts if host.name in "bdfgh"]
+        for host, answer in ((hosts[0], b"what?\n"), (hosts[4], Met(round=7, rate_bytes_per_s=RATE, port=9))):
+            told = await host.hears()
+            assert isinstance(told, Meet)
+            assert told.round == 2
+            host.says(answer)
+        await asyncio.gather(*others)
 
-    outcome = led(list("abcdef"), play)
-    assert list(outcome.assessment.bad) == ["a", "c", "e"]
-    assert {"b", "d"} <= set(outcome.assessment.cleared)
+    outcome = led(list("abcdefgh"), play)
+    assert outcome.assessment.bad == dict.fromkeys("ace", "was not heard in rounds 1, 2")
+    assert set(outcome.assessment.cleared) == set("bdfgh")
+
+
+def test_an_answer_that_comes_a_round_late_is_no_second_silence() -> None:
+    async def play(join: Join) -> None:
+        hosts = [await join(name) for name in "abcd"]
+        others = [asyncio.create_task(attends(host)) for host in hosts[1:]]
+        assert isinstance(await hosts[0].hears(), Meet)
+        hosts[0].says(b"what?\n")
+        told = await hosts[0].hears()
+        assert isinstance(told, Meet)
+        hosts[0].says(Met(round=1, rate_bytes_per_s=RATE, port=9))
+        hosts[0].says(Met(round=told.round, rate_bytes_per_s=RATE, port=9))
+        await asyncio.gather(attends(hosts[0]), *others)
+
+    assert led(list("abcd"), play).is_good
 
 
 def test_who_is_let_in_and_who_is_told_why_not() -> None:

@@ -1,0 +1,96 @@
+"""What a group's all-gather proves of a host, where racks are not known and only the order of the hosts is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+Host = str
+Group = tuple[Host, ...]
+PROOFS: Final = 2
+"""Groups with nobody else to blame that a host must have failed in, or rounds on end that it must have been silent in,
+before it is named."""
+_WIDE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A group as it is judged. ``fault`` None: it passed."""
+
+    number: int
+    hosts: Group
+    rate: float | None
+    fault: str | None
+
+    @property
+    def is_slow(self) -> bool:
+        return self.fault is not None and self.rate is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Where each host stands, and how far apart is in two racks."""
+
+    place: Mapping[Host, int]
+    wide: int
+
+    @classmethod
+    def of(cls, hosts: Sequence[Host]) -> Self:
+        return cls({host: place for place, host in enumerate(hosts)}, max(_WIDE, len(hosts) // 3))
+
+    def ends(self, group: Sequence[Host]) -> tuple[int, int]:
+        places = [self.place[host] for host in group]
+        return min(places), max(places)
+
+    def is_wide(self, group: Sequence[Host]) -> bool:
+        first, last = self.ends(group)
+        return last - first >= self.wide
+
+    def is_as_wide(self, group: Sequence[Host], other: Sequence[Host]) -> bool:
+        """Whether ``group`` crosses racks if ``other`` does."""
+        (first, last), (its_first, its_last) = self.ends(group), self.ends(other)
+        return self.is_wide(group) or (first <= its_first and its_last <= last)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the rounds have shown. ``silent``: the rounds in which a host was not heard since it last was."""
+
+    order: Order
+    slow_fraction: float
+    meetings: Sequence[Meeting]
+    cleared: set[Host]
+    silent: Mapping[Host, Sequence[int]]
+
+
+def proofs_of(host: Host, known: Known) -> list[Meeting]:
+    """Groups that it failed in with nobody else to blame; the same group again is no second proof."""
+    found: dict[frozenset[Host], Meeting] = {}
+    for meeting in known.meetings:
+        others = frozenset(meeting.hosts) - {host}
+        if host not in meeting.hosts or meeting.fault is None or not others <= known.cleared:
+            continue
+        if all(did_better(other, meeting, known) for other in others):
+            found.setdefault(others, meeting)
+    return list(found.values())
+
+
+def did_better(host: Host, meeting: Meeting, known: Known) -> bool:
+    """Whether ``host`` has been faster in a group as wide, so that neither it nor a link between racks was to blame."""
+    if meeting.rate is None:
+        return True
+    enough = meeting.rate / known.slow_fraction
+    return any(
+        each.rate is not None and each.rate > enough and known.order.is_as_wide(each.hosts, meeting.hosts)
+        for each in known.meetings
+        if host in each.hosts
+    )
+
+
+def paths_of(known: Known) -> set[Group]:
+    """Pairs of cleared hosts whose last meeting failed, or was slow where both have been faster as far away."""
+    last = {tuple(sorted(each.hosts)): each for each in known.meetings if known.cleared.issuperset(each.hosts)}
+    return {
+        pair
+        for pair, meeting in last.items()
+        if len(pair) == 2 and meeting.fault is not None and all(did_better(host, meeting, known) for host in pair)
+    }
