@@ -12,6 +12,7 @@ import pytest
 
 from muster.wire.pairwise import Meet
 from tests.train.marks import TRAINS
+from tests.waiting import wait_until
 from workers.host.pairwise.meeting import Found, meet
 
 NEEDS_TORCH = TRAINS[-1]
@@ -77,9 +78,15 @@ def test_a_hang_is_killed_with_all_that_it_started(interpreter: Callable[[str], 
     child = tmp_path / "child"
     found = met(interpreter(f"sleep 1000 & echo $! > {child}; wait"), timeout_s=5)
     assert found.why == "it did not end within 5 s"
-    # Its new parent may not have reaped it yet: then it is no more than a name.
-    status = Path(f"/proc/{child.read_text().strip()}/stat")
-    assert not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    wait_until(lambda: is_over(child.read_text().strip()))
+
+
+def is_over(pid: str) -> bool:
+    """A signal takes its time, and its new parent may not have reaped it yet: then it is no more than a name."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_what_is_called_off_ends_before_its_time(interpreter: Callable[[str], str]) -> None:
