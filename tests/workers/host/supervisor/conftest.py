@@ -2,6 +2,7 @@ import contextlib
 import os
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def _bury(one: Attempt) -> None:
 @pytest.fixture
 def attempt(make_attempt: Callable[[], Attempt]) -> Attempt:
     return make_attempt()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that others may pass through; pytest's own is closed to them."""
+    with tempfile.TemporaryDirectory(prefix="muster-users-", dir="/tmp") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,6 @@ from .conftest import _bury
 from .user_case import OPEN_PYTHON, UID, needs_users, spawn
 
 pytestmark = needs_users
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="muster-contained-", dir="/tmp") as name:
-        Path(name).chmod(0o711)
-        yield Path(name)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,14 +46,6 @@ tries('list', lambda: os.listdir(folder))
 tries('rename', lambda: os.rename(folder + '/ranks', folder + '/other'))
 tries('unlink', lambda: os.unlink(folder + '/supervisor.lock'))
 """
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """One that others may pass through; pytest's own is closed to them."""
-    with tempfile.TemporaryDirectory(prefix="muster-users-", dir="/tmp") as name:
-        Path(name).chmod(0o711)
-        yield Path(name)
 
 
 @pytest.fixture
