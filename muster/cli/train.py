@@ -43,7 +43,11 @@ def debug(
         job = client.job(job_id)
     gpus = gpus_here(None)[:ranks]
     spec = checked_spec(_small(job["spec"], ranks, seconds_of(wall_time), dict(map(pair_of, env or []))))
-    return supervise(plan_of(spec, gpus, None, _SYNCHRONOUS), _fresh_folder(job_id), as_json=as_json)
+    if names := job["spec"].get("secrets"):
+        typer.echo(f"Not given here, as only the fleet's hosts have them: secrets {', '.join(names)}.", err=True)
+    pieces = job.get("accumulation", 1)  # an older server does not say
+    variables = {**_SYNCHRONOUS, **({"MUSTER_ACCUMULATION": str(pieces)} if pieces > 1 else {})}
+    return supervise(plan_of(spec, gpus, None, variables), _fresh_folder(job_id), as_json=as_json)
 
 
 def _fresh_folder(job_id: str) -> Path:

@@ -60,11 +60,11 @@ def shared_out(parts: Mapping[int, Part], num_files: int, trained: Trained, rank
     own = [(_entry(where, piece, ranks.rank), piece["values"]) for where, piece in _pieces(parts)]
     values = {(entry.file, entry.parameter, entry.name): value for entry, value in own}
     entries = [entry for told in ranks.gather([entry for entry, _ in own]) for entry in told]
-    wishes = ranks.gather(_wishes(entries, trained))
+    wished = _by_entry(ranks.gather(_wishes(entries, trained)), entries)
     made = _frames(parts, num_files, ranks)
     for number, entry in enumerate(entries):
         held = values.get((entry.file, entry.parameter, entry.name), entry.inline)
-        piece = _delivered(entry, held, [wish[number] for wish in wishes], ranks)
+        piece = _delivered(entry, held, wished.get(number, {}), ranks)
         _room(made[entry.file], entry.parameter)[entry.name] = piece
     return made
 
@@ -93,19 +93,35 @@ def _entry(where: tuple[int, int | None, str], piece: Piece, rank: int) -> _Entr
     return _Entry(file, rank, parameter, name, piece["shape"], region, values.dtype, inline)
 
 
-def _wishes(entries: Sequence[_Entry], trained: Trained) -> list[_Region | None]:
-    """Of each entry the region of the whole that this rank needs; None: nothing."""
+def _wishes(entries: Sequence[_Entry], trained: Trained) -> dict[int, _Region | None]:
+    """By the entry's place, the region of the whole that this rank needs; None: all of the entry.
+
+    What it needs nothing of is not there: of a sharded model each rank needs about as much as it saved, so that all
+    ranks' wishes together are as many as the entries, and not as many times the ranks.
+    """
     groups = [] if trained.optimizer is None else trained.optimizer.param_groups
     parameters = dict(enumerate(parameter for group in groups for parameter in group["params"]))
     here = trained.model.state_dict()
-    found: list[_Region | None] = []
-    for entry in entries:
+    found: dict[int, _Region | None] = {}
+    for number, entry in enumerate(entries):
         if entry.parameter is not None and trained.optimizer is None:
-            found.append(None)  # a program that trains no more has no use for it
-            continue
+            continue  # a program that trains no more has no use for it
         template = here.get(entry.name) if entry.parameter is None else parameters.get(entry.parameter)
-        found.append(_wish(entry, template))
+        wish = _wish(entry, template)
+        if wish is not None:
+            found[number] = None if wish == entry.region else wish
     return found
+
+
+def _by_entry(
+    wishes: Sequence[Mapping[int, _Region | None]], entries: Sequence[_Entry]
+) -> dict[int, dict[int, _Region]]:
+    """Of each entry that anybody needs: rank → the region."""
+    wished: dict[int, dict[int, _Region]] = {}
+    for rank, told in enumerate(wishes):
+        for number, region in told.items():
+            wished.setdefault(number, {})[rank] = entries[number].region if region is None else region
+    return wished
 
 
 def _wish(entry: _Entry, template: Any) -> _Region | None:
@@ -162,18 +178,17 @@ def _room(part: Part, parameter: int | None) -> dict[str, Piece]:
     return room
 
 
-def _delivered(entry: _Entry, held: torch.Tensor | None, wishes: Sequence[_Region | None], ranks: Agreement) -> Piece:
+def _delivered(entry: _Entry, held: torch.Tensor | None, wished: Mapping[int, _Region], ranks: Agreement) -> Piece:
     """This rank's, after every rank that takes part in it has done so; all go through the entries in one order."""
-    own_wish = wishes[ranks.rank]
+    own_wish = wished.get(ranks.rank)
     if entry.inline is None:
-        others = [wish for rank, wish in enumerate(wishes) if rank != entry.holder]
-        if all(wish == entry.region for wish in others):
+        others = {rank: region for rank, region in wished.items() if rank != entry.holder}
+        if len(others) == ranks.world_size - 1 and all(region == entry.region for region in others.values()):
             held = torch.empty(entry.region.size, dtype=entry.dtype) if held is None else held.contiguous()
             ranks.broadcast(held, entry.holder)
         elif ranks.rank == entry.holder and held is not None:
-            for rank, wish in enumerate(wishes):
-                if wish is not None and rank != entry.holder:
-                    ranks.send(_cut(held, entry, wish).contiguous(), rank)
+            for rank, region in others.items():
+                ranks.send(_cut(held, entry, region).contiguous(), rank)
         elif own_wish is not None:
             received = torch.empty(own_wish.size, dtype=entry.dtype)
             ranks.receive(received, entry.holder)

@@ -79,6 +79,19 @@ def test_its_own_environment_a_loud_nccl_and_one_attempt(tmp_path: Path) -> None
     assert {(asked.method, asked.path) for asked in server.asked} == {("GET", f"/v1/jobs/{JOB}")}, "it only looks"
 
 
+def test_a_job_that_was_short_of_gpu_memory_goes_in_as_many_pieces_and_its_secrets_are_missed(tmp_path: Path) -> None:
+    script = tmp_path / "look.py"
+    script.write_text(
+        "import os\nprint('pieces', os.environ['MUSTER_ACCUMULATION'], 'MUSTER_SECRETS_DIR' in os.environ)"
+    )
+    spec = {**spec_of(script=str(script)), "secrets": ["hub-token", "wandb"]}
+    with serving(lambda _asked, _number: Answer(document={"id": JOB, "spec": spec, "accumulation": 8})) as server:
+        ended = debug(server, tmp_path, "--ranks", "1")
+    assert ended.returncode == 0, ended.stderr
+    assert "pieces 8 False" in ended.stdout
+    assert "Not given here, as only the fleet's hosts have them: secrets hub-token, wandb." in ended.stderr
+
+
 @pytest.mark.slow
 def test_a_training_runs_on_two_ranks(tmp_path: Path) -> None:
     spec = spec_of(script=str(TINY), args=["--steps", "8", "--every", "4"])
