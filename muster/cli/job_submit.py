@@ -75,13 +75,17 @@ def submit(
         "restart": restart_of(max_restarts, oom_doublings),
         "wall_time_s": seconds_of(wall_time),
         "stop_grace_s": seconds_of(grace),
+        **_if_said(limits=limits_of(memory, pids, cpus, disk_reads, disk_writes), secrets=secret),
     }
-    if limits := limits_of(
-        memory, pids, cpus, disk_reads, disk_writes
-    ):  # a server that knows of none takes the other jobs
-        spec["limits"] = limits
-    if secret:
-        spec["secrets"] = secret
+    return _submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
+
+
+def _if_said(**fields: Any) -> dict[str, Any]:
+    """A server that knows of none of these takes the jobs without them."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_wait: bool, dry_run: bool) -> Done:
     with open_client() as client:
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)
@@ -94,8 +98,7 @@ def submit(
 
 
 def restart_of(max_restarts: int, oom_doublings: int) -> dict[str, int]:
-    """A server that knows of no doublings takes the jobs without them."""
-    return {"max_restarts": max_restarts, **({"gpu_oom_doublings": oom_doublings} if oom_doublings else {})}
+    return {"max_restarts": max_restarts, **_if_said(gpu_oom_doublings=oom_doublings)}
 
 
 def limits_of(

@@ -8,21 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from muster.wire.pairwise import PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello, Meet, Met
+from muster.wire.pairwise import PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello, Met
 from workers.host.pairwise.attending import Attendance, LeadGoneError, attend
 
-MEET = Meet(
-    round=1,
-    key="pairwise/some-run/1/0",
-    hosts=("gpu-00", "gpu-01"),
-    rank=1,
-    address="127.0.0.1",
-    port=1,
-    device="cpu",
-    gather_bytes=1024,
-    num_gathers=1,
-    timeout_s=900,
-)
+from .meet_case import meeting
+
+MEET = meeting(rank=1, timeout_s=900)
 
 
 def lines(*messages: FromLead) -> bytes:

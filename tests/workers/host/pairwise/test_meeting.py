@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from muster.wire.pairwise import Meet
 from tests.train.marks import TRAINS
 from tests.waiting import wait_until
 from workers.host.pairwise.meeting import Found, meet
+
+from .meet_case import meeting
 
 NEEDS_TORCH = TRAINS[-1]
 OTHER_WORDS = """
@@ -23,21 +24,6 @@ pairwise._pattern = lambda rank, *more: right(rank, *more) + (rank == 1)
 pairwise.main()
 """
 """A host whose bytes are not those that it should give."""
-
-
-def meeting(*, timeout_s: float = 100.0) -> Meet:
-    return Meet(
-        round=1,
-        key="pairwise/test/1/0",
-        hosts=("gpu-00", "gpu-01"),
-        rank=0,
-        address="127.0.0.1",
-        port=1,
-        device="cpu",
-        gather_bytes=1024,
-        num_gathers=1,
-        timeout_s=timeout_s,
-    )
 
 
 def met(python: str, *, timeout_s: float = 100.0, is_called_off: bool = False) -> Found:

@@ -1,0 +1,18 @@
+"""A meeting of two hosts, as their lead asks for it."""
+
+from muster.wire.pairwise import Meet
+
+
+def meeting(*, rank: int = 0, timeout_s: float = 100.0) -> Meet:
+    return Meet(
+        round=1,
+        key="pairwise/test/1/0",
+        hosts=("gpu-00", "gpu-01"),
+        rank=rank,
+        address="127.0.0.1",
+        port=1,
+        device="cpu",
+        gather_bytes=1024,
+        num_gathers=1,
+        timeout_s=timeout_s,
+    )
