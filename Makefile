@@ -74,6 +74,7 @@ api-cases: setup
 soak: setup
 	@$(BIN)/python -m simulator --seeds 10000 --jobs $(JOBS) $(ARGS)
 	@MUSTER_API_CASES=10000 $(BIN)/python -m pytest -n $(JOBS) tests/api/test_any_request.py
+	@$(BIN)/python -m benchmarks soak
 
 bench: setup
 	@$(BIN)/python -m benchmarks
@@ -96,6 +97,12 @@ bench-tour: setup
 bench-console: setup
 	@$(BIN)/python -m benchmarks console
 
+bench-runtime: setup
+	@$(BIN)/python -m benchmarks runtime
+
+bench-soak: setup
+	@$(BIN)/python -m benchmarks soak
+
 bench-ingest: setup
 	@$(BIN)/python -m benchmarks ingest
 
@@ -109,4 +116,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour bench-console lock newest clean
+.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour bench-console bench-runtime bench-soak lock newest clean

@@ -14,7 +14,8 @@ SUITES = {
     "host": ("host",),
     "tour": ("tour",),
     "console": ("console_pages", "console_reads"),
-    "runtime": ("runtime_saves", "runtime_damage", "runtime_pace"),
+    "soak": ("soak",),
+    "runtime": ("runtime_saves", "runtime_damage", "runtime_pace", "recovery"),
 }
 """Name → the modules whose ``measure()`` makes its figures."""
 

@@ -33,9 +33,9 @@ def measure() -> list[Figure]:
         command += ["--port", str(free_port())]
         stack = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
         try:
-            profile = _wait_for_profile(state / "cli.json")
+            profile = wait_for_profile(state / "cli.json")
             start_s = time.monotonic() - started
-            _wait_for_proved_gpus(profile)
+            wait_for_proved_gpus(profile)
             bare_s = statistics.median(_bare(script) for _ in range(JOBS))
             cold_s = statistics.median(_ours(profile, script, {"TORCH_STARTS": "cold"}) for _ in range(JOBS))
             ours_s = statistics.median(_ours_on_a_rested_host(profile, script) for _ in range(JOBS))
@@ -50,7 +50,7 @@ def measure() -> list[Figure]:
     ]
 
 
-def _wait_for_profile(path: Path) -> dict[str, str]:
+def wait_for_profile(path: Path) -> dict[str, str]:
     deadline = time.monotonic() + START_TIMEOUT_S
     while not path.exists():
         if time.monotonic() > deadline:
@@ -61,7 +61,7 @@ def _wait_for_profile(path: Path) -> dict[str, str]:
     return profile
 
 
-def _wait_for_proved_gpus(profile: dict[str, str]) -> None:
+def wait_for_proved_gpus(profile: dict[str, str]) -> None:
     """They serve their probation first, and four hosts make their warm torchruns ready."""
     deadline = time.monotonic() + START_TIMEOUT_S
     with RestClient(

@@ -12,6 +12,7 @@ from muster.settings import Settings, load_settings
 if TYPE_CHECKING:
     from muster.domain.policy import Policy
     from muster.embedded.hosts import LocalHost
+    from muster.embedded.stack import Lead
 
 HOSTS: Final = "h100,h100,a100,a100"
 GPUS: Final = 8
@@ -31,7 +32,14 @@ def up(
     tour: Annotated[
         bool | None, typer.Option("--tour/--no-tour", help="Show on four hosts what Muster does, in about 3 minutes.")
     ] = None,
-    exit_when_held: Annotated[bool, typer.Option("--exit", help="End with the tour; exit code 0 if it held.")] = False,
+    soak: Annotated[
+        float | None,
+        typer.Option(min=1, max=10_080, help="Minutes: instead of the tour, train and kill something each minute."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the order in which things die.")] = 1,
+    exit_when_held: Annotated[
+        bool, typer.Option("--exit", help="End with the tour or soak; exit code 0 if it held.")
+    ] = False,
 ) -> int:
     """Start the whole control plane on this machine, with simulated hosts or its own GPUs."""
     from muster.embedded.errors import EmbeddedServerError
@@ -39,7 +47,8 @@ def up(
     from muster.embedded.stack import StackError, run_stack
 
     configure_logs(_quiet(load_settings()), "up")
-    has_tour = _has_tour(tour, is_whole=not real and (hosts, gpus) == (HOSTS, GPUS), must_exit=exit_when_held)
+    is_whole = not real and (hosts, gpus) == (HOSTS, GPUS)
+    lead = _lead(tour, soak, seed, is_whole=is_whole, must_exit=exit_when_held)
     state_dir = state_dir.absolute()
     policy_file = policy or TOUR_POLICY
     plan = StackPlan(
@@ -50,7 +59,7 @@ def up(
         policy_name=_policy_words(policy),
     )
     try:
-        return run_stack(plan, has_tour=has_tour, exit_when_held=exit_when_held)
+        return run_stack(plan, lead=lead, exit_when_held=exit_when_held)
     except (StackError, EmbeddedServerError) as error:
         raise CommandError(str(error), f"Logs are in {state_dir / 'logs'}.", Exit.FAILED) from error
 
@@ -62,14 +71,24 @@ def _quiet(settings: Settings) -> Settings:
     return settings.model_copy(update={"log_level": "warning"})
 
 
-def _has_tour(asked: bool | None, *, is_whole: bool, must_exit: bool) -> bool:  # noqa: FBT001  # an option's value
-    """By default where the hosts are those that the tour is about."""
-    has_tour = is_whole if asked is None else asked
-    if has_tour and not is_whole:
-        raise CommandError(f"the tour is about {HOSTS} with {GPUS} GPUs each", "Leave out --tour.", Exit.USAGE)
-    if must_exit and not has_tour:
+def _lead(asked: bool | None, soak: float | None, seed: int, *, is_whole: bool, must_exit: bool) -> "Lead | None":  # noqa: FBT001  # an option's value
+    """By default the tour, where the hosts are those that it is about."""
+    if not is_whole and (asked or soak is not None):
+        named = "tour" if soak is None else "soak"
+        raise CommandError(f"the {named} is about {HOSTS} with {GPUS} GPUs each", f"Leave out --{named}.", Exit.USAGE)
+    if asked and soak is not None:
+        raise CommandError("--soak is instead of the tour", "Leave out --tour.", Exit.USAGE)
+    if soak is not None:
+        from muster.embedded.soak import soak as soaking
+
+        return soaking(soak, seed)
+    if is_whole if asked is None else asked:
+        from muster.embedded.tour import run_tour
+
+        return run_tour
+    if must_exit:
         raise CommandError("--exit ends with the tour, and there is none here", "Leave out --exit.", Exit.USAGE)
-    return has_tour
+    return None
 
 
 def _policy_words(given: Path | None) -> str:

@@ -11,6 +11,19 @@ FAILURES: Final = (Cause.GPU_FAULT, Cause.NODE_LOST, Cause.EVACUATED)
 what never started lost nothing; a program's own fault says nothing of the GPUs, and a collective that timed out is as
 often the program's, which would have one tenant's deadlock make all others save too often."""
 
+LOST_WORK: Final = (
+    *FAILURES,
+    Cause.NCCL_TIMEOUT,
+    Cause.LAUNCH_FAILED,
+    Cause.USER_ERROR,
+    Cause.GPU_OOM,
+    Cause.HOST_OOM,
+    Cause.HANG,
+    Cause.DIVERGED,
+    Cause.CHECKPOINT_CORRUPT,
+)
+"""How an attempt ends without a word, whoever is to blame: what its job trained since the last checkpoint is lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -18,6 +31,9 @@ class Record:
 
     num_failures: int = 0
     gpu_hours: float = 0.0
+
+
+_NOTHING: Final = Record()
 
 
 def failures_per_gpu_hour(record: Record, expected: CheckpointIntervalPolicy) -> float:
@@ -30,12 +46,24 @@ def failures_per_gpu_hour(record: Record, expected: CheckpointIntervalPolicy) ->
     return (expected.prior_failures + record.num_failures) / (prior_gpu_hours + record.gpu_hours)
 
 
+def own_failures_per_gpu_hour(own: Record) -> float:
+    """(k - 1) / T after the k-th failure in T hours: unbiased, since it is asked for when one has just come.
+
+    One failure says nothing yet, 0.0. (The waiting time to the k-th event of a Poisson process is gamma distributed,
+    and the mean of its inverse is λ / (k - 1).)
+    """
+    return max(own.num_failures - 1, 0) / own.gpu_hours if own.gpu_hours > 0 else 0.0
+
+
 def rule_for_program(
-    record: Record, expected: CheckpointIntervalPolicy, num_gpus: int
+    record: Record, expected: CheckpointIntervalPolicy, num_gpus: int, own: Record = _NOTHING
 ) -> dict[str, float | int | None]:
-    """What ``muster.train.interval`` goes by, as ``MUSTER_CHECKPOINT_INTERVAL`` says it; of no GPUs it counts ranks."""
+    """What ``muster.train.interval`` goes by, as ``MUSTER_CHECKPOINT_INTERVAL`` says it; of no GPUs it counts ranks.
+
+    ``own``: the job's own record by ``LOST_WORK``. What fails more often than the fleet saves more often.
+    """
     return {
-        "failures_per_gpu_hour": failures_per_gpu_hour(record, expected),
+        "failures_per_gpu_hour": max(failures_per_gpu_hour(record, expected), own_failures_per_gpu_hour(own)),
         "num_gpus": num_gpus or None,
         "min_s": expected.min_s,
         "max_s": expected.max_s,

@@ -11,6 +11,9 @@ KEEP_S: Final = 0.2
 
 
 class Server(Protocol):
+    @property
+    def pid(self) -> int: ...
+
     def is_running(self) -> bool: ...
 
     def start(self) -> None: ...

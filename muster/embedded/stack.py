@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -29,23 +29,24 @@ from muster.embedded.keeping import Keeper, Server
 from muster.embedded.leaving import stop_children, stop_programs
 from muster.embedded.local_stack import LocalStack, StackPlan
 from muster.embedded.postgres import PostgresServer
-from muster.embedded.tour import run_tour
 from muster.ports import free_port, port_is_taken
 from muster.processes import stop_on_signals
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 
 READY_TIMEOUT_S: Final = 60.0
+Lead = Callable[[Console, LocalStack, threading.Event], bool]
+"""What is done with the stack once it is up, until the event is set: whether it held."""
 
 
 class StackError(Exception):
     """The stack cannot start, or did not become ready: says why and what to do."""
 
 
-def run_stack(plan: StackPlan, *, has_tour: bool, exit_when_held: bool) -> int:
-    """Start everything, say where it is, lead the tour, and keep it until a signal or, if asked, the tour's end.
+def run_stack(plan: StackPlan, *, lead: Lead | None, exit_when_held: bool) -> int:
+    """Start everything, say where it is, lead, and keep it until a signal or, if asked, until what is led has ended.
 
-    Returns the exit code: 0, or 1 where it was asked to end with the tour and that did not hold.
+    Returns the exit code: 0, or 1 where it was asked to end with what is led and that did not hold.
 
     Raises:
         StackError: another stack works in the state folder, or a process did not become ready.
@@ -58,7 +59,7 @@ def run_stack(plan: StackPlan, *, has_tour: bool, exit_when_held: bool) -> int:
         _lock(plan.state_dir, ending)
         stack = _start(plan, console, ending, stop)
         _say_ready(console, stack, time.monotonic() - started)
-        has_held = not has_tour or run_tour(console, stack, stop)
+        has_held = lead is None or lead(console, stack, stop)
         if exit_when_held:
             return 0 if has_held else 1
         stop.wait()

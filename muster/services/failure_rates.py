@@ -1,16 +1,18 @@
 """The fleet's own record of failures, counted now and then, and what of it an attempt is told."""
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, func, or_, select
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Cluster
-from muster.domain.failure_rate import FAILURES, Record, rule_for_program
+from muster.domain.failure_rate import FAILURES, LOST_WORK, Record, rule_for_program
+from muster.domain.ids import JobId
 from muster.domain.job_spec import JobSpec
 from muster.domain.policy import Policy
 from muster.domain.principals import system_principal
+from muster.domain.states import Cause
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 
@@ -21,13 +23,14 @@ _PRINCIPAL: Final = system_principal("failure-rates")
 def count_once(units: UnitOfWorkFactory) -> Record:
     """Count the policy's window anew and keep it in the cluster's row. It moves nothing, so it leaves no event."""
     with units.begin(_PRINCIPAL, COUNT, quiet=True) as unit:
-        record = _counted(unit, active_policy(unit.session).training.checkpoint_interval.window_days)
+        window_days = active_policy(unit.session).training.checkpoint_interval.window_days
+        record = _counted(unit, window_days, FAILURES)
         row = unit.session.get_one(Cluster, 1, with_for_update={"key_share": True})
         row.num_failures, row.gpu_hours = record.num_failures, record.gpu_hours
     return record
 
 
-def _counted(unit: UnitOfWork, window_days: int) -> Record:
+def _counted(unit: UnitOfWork, window_days: int, causes: Collection[Cause], *of: ColumnElement[bool]) -> Record:
     """Of attempts that ran, in as much of the window as they did."""
     since = unit.now - timedelta(days=window_days)
     num_gpus = (  # asked for each attempt of the window: grouped, it would be all of the past
@@ -39,15 +42,17 @@ def _counted(unit: UnitOfWork, window_days: int) -> Record:
     )
     until = func.coalesce(Attempt.ended_at, unit.now)
     ran_s = func.extract("epoch", until - func.greatest(Attempt.running_at, since))
-    query = select(
-        func.count().filter(Attempt.cause.in_(FAILURES)), func.coalesce(func.sum(ran_s * num_gpus), 0)
-    ).where(Attempt.running_at.is_not(None), or_(Attempt.ended_at > since, Attempt.ended_at.is_(None)))
+    query = select(func.count().filter(Attempt.cause.in_(causes)), func.coalesce(func.sum(ran_s * num_gpus), 0)).where(
+        Attempt.running_at.is_not(None), or_(Attempt.ended_at > since, Attempt.ended_at.is_(None)), *of
+    )
     num_failures, gpu_s = unit.session.execute(query).one()
     return Record(num_failures, max(float(gpu_s), 0.0) / 3600)
 
 
-def rule_for_attempt(session: Session, spec: JobSpec, policy: Policy) -> dict[str, float | int | None]:
+def rule_for_attempt(unit: UnitOfWork, job_id: JobId, spec: JobSpec, policy: Policy) -> dict[str, float | int | None]:
     """By which a program chooses how often to save, on as many GPUs as its job has."""
-    cluster = session.get_one(Cluster, 1)
+    cluster = unit.session.get_one(Cluster, 1)
     record = Record(cluster.num_failures, cluster.gpu_hours)
-    return rule_for_program(record, policy.training.checkpoint_interval, spec.shape.nodes * spec.shape.gpus_per_node)
+    expected = policy.training.checkpoint_interval
+    own = _counted(unit, expected.window_days, LOST_WORK, Attempt.job_id == job_id)
+    return rule_for_program(record, expected, spec.shape.nodes * spec.shape.gpus_per_node, own)

@@ -64,5 +64,5 @@ def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Pol
     folder = spec.checkpoint.folder
     place = {} if folder is None else {"MUSTER_CHECKPOINT_DIR": f"{folder.rstrip('/')}/{job.id}"}
     pieces = {"MUSTER_ACCUMULATION": str(1 << job.oom_doublings)} if job.oom_doublings else {}
-    interval = json.dumps(rule_for_attempt(unit.session, spec, policy))
+    interval = json.dumps(rule_for_attempt(unit, job.id, spec, policy))
     return {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, **pieces, **place}

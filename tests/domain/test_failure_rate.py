@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from muster.domain.checkpoint_interval import interval_in_words
-from muster.domain.failure_rate import Record, failures_per_gpu_hour, rule_for_program
+from muster.domain.failure_rate import Record, failures_per_gpu_hour, own_failures_per_gpu_hour, rule_for_program
 from muster.domain.policy import CheckpointIntervalPolicy
 from muster.train.interval import PRIOR_FAILURES_PER_GPU_HOUR, IntervalRule
 from muster.wire.training import CheckpointInterval
@@ -43,6 +43,18 @@ def test_each_failure_raises_it_and_each_quiet_hour_lowers_it(record: Record, mo
 
 def test_a_large_fleets_own_record_is_all_that_counts() -> None:
     assert failures_per_gpu_hour(Record(500, 1e6), EXPECTED) == pytest.approx(5e-4, rel=0.01)
+
+
+def test_one_failure_of_a_jobs_own_says_nothing_and_many_say_all() -> None:
+    assert own_failures_per_gpu_hour(Record(1, 0.1)) == 0.0
+    assert own_failures_per_gpu_hour(Record(3, 0.0)) == 0.0
+    assert own_failures_per_gpu_hour(Record(11, 5.0)) == pytest.approx(2.0)
+
+
+@given(RECORDS, RECORDS)
+def test_a_job_never_saves_less_often_than_the_fleets_failures_ask_for(fleet: Record, own: Record) -> None:
+    rate = rule_for_program(fleet, EXPECTED, 8, own)["failures_per_gpu_hour"]
+    assert rate == max(failures_per_gpu_hour(fleet, EXPECTED), own_failures_per_gpu_hour(own))
 
 
 def test_the_sentence_says_what_it_follows_from() -> None:

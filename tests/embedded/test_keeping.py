@@ -11,6 +11,8 @@ from tests.waiting import wait_until
 
 
 class Server:
+    pid = 1
+
     def __init__(self, faults: int = 0) -> None:
         self.is_up = True
         self.faults = faults

@@ -34,7 +34,7 @@ def world_of(client: RestClient, folder: Path) -> tuple[World, io.StringIO]:
         3.0,
         hosts,
         {},
-        None,
+        {},
         threading.Event(),
     )
     return world, said

@@ -33,13 +33,18 @@ class World:
     def begin(self, **spec: object) -> tuple[JobId, str]:
         """Placed, claimed, started. The order's word about the interval."""
         job_id = self.fleet.submit(**spec)
+        return job_id, self.go_on(job_id)
+
+    def go_on(self, job_id: JobId) -> str:
+        """Its next attempt."""
+        self.fleet.reconcile()
         self.host.beat()
         self.fleet.cycle()
         newest = self.fleet.attempts(job_id)[-1].attempt
         claimed = self.host.claim(newest.id, newest.fence)
         assert claimed.order is not None
         self.host.report(newest.id, newest.fence, "started")
-        return job_id, claimed.order.env["MUSTER_CHECKPOINT_INTERVAL"]
+        return claimed.order.env["MUSTER_CHECKPOINT_INTERVAL"]
 
     def end(self, job_id: JobId, record: dict[str, object]) -> Cause | None:
         newest = self.fleet.attempts(job_id)[-1].attempt
@@ -94,6 +99,23 @@ def test_what_the_infrastructure_ended_counts_in_the_gpu_hours_of_all(
     assert counted(units) == (1, 2 * 1 + 4 + 1), "as much of it as lies in the window"
     clock.advance(24 * HOUR_S)
     assert count_once(units) == Record(0, 0.0)
+
+
+def test_a_job_that_loses_work_again_and_again_is_told_its_own_rate(clock: SetClock, world: World) -> None:
+    job_id, first = world.begin(restart={"max_restarts": 5}, shape={"gpus_per_node": 2})
+    told = [first]
+    for _ in range(3):
+        clock.advance(HOUR_S)
+        assert world.end(job_id, FAILED) is Cause.USER_ERROR
+        clock.advance(HOUR_S)
+        told.append(world.go_on(job_id))
+    rates = [json.loads(each)["failures_per_gpu_hour"] for each in told]
+    expected = 1 / CheckpointIntervalPolicy().prior_gpu_hours_per_failure
+    assert rates[:2] == [pytest.approx(expected)] * 2, "once is chance"
+    assert rates[2:] == [pytest.approx(1 / 4), pytest.approx(2 / 6)], "in the GPU-hours that its attempts ran"
+    assert world.end(job_id, DONE) is Cause.SUCCEEDED
+    _, of_another = world.begin()
+    assert json.loads(of_another)["failures_per_gpu_hour"] == pytest.approx(expected)
 
 
 def test_an_attempt_is_told_the_rate_for_its_gpus_within_the_policys_bounds(

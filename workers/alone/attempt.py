@@ -30,7 +30,8 @@ _LOOK_S: Final = 0.05
 class LocalAttempt:
     """``fence``: grows with each attempt of the folder, so that an older one writes nothing any more.
 
-    ``accumulation``: into how many times as many pieces as the program's own it takes each batch.
+    ``accumulation``: into how many times as many pieces as the program's own it takes each batch. ``lost``: the
+    attempts before it of this run that lost work.
     """
 
     plan: RunPlan
@@ -38,6 +39,7 @@ class LocalAttempt:
     attempt_id: AttemptId
     fence: Fence
     accumulation: int = 1
+    lost: Record = field(default_factory=Record)
     stop: StopReason | None = None
     _started_ms: int = 0
     _lease_until_ms: int = 0
@@ -132,7 +134,7 @@ class LocalAttempt:
     def _order(self, wall_time_s: float | None) -> Order:
         plan, program, shape = self.plan, self.plan.spec.program, self.plan.spec.shape
         kept = {"good_after_steps": plan.good_after_steps, "hold_s": plan.hold_s}
-        interval = rule_for_program(Record(), plan.interval, len(plan.gpus))
+        interval = rule_for_program(Record(), plan.interval, len(plan.gpus), self.lost)
         pieces = {"MUSTER_ACCUMULATION": str(self.accumulation)} if self.accumulation > 1 else {}
         ours = {
             **pieces,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from muster.domain.exits import Verdict as ExitVerdict
+from muster.domain.failure_rate import LOST_WORK, Record
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.model import JobLife, Verdict
@@ -94,7 +95,7 @@ class LocalRun:
         # Fences grow past every attempt that this folder has seen, whether it kept checkpoints or not.
         fence = Fence(max(highest_fence(self.folder.checkpoints) + 1, self.folder.num_attempts))
         attempt = LocalAttempt(
-            self.plan, self.folder, AttemptId(new_id("attempt")), fence, 1 << self._life.oom_doublings
+            self.plan, self.folder, AttemptId(new_id("attempt")), fence, 1 << self._life.oom_doublings, self._lost()
         )
         shape = self.plan.spec.shape
         what = f"{shape.num_ranks_per_node} {'rank' if shape.num_ranks_per_node == 1 else 'ranks'}"
@@ -104,6 +105,12 @@ class LocalRun:
         attempt.start(self._left_s())
         self._follow(attempt, hearing)
         self._end(attempt, hearing.heard)
+
+    def _lost(self) -> Record:
+        """So many attempts of this run lost work, in the hours since it began, of each GPU or, without any, rank."""
+        num_failures = sum(one["cause"] in LOST_WORK for one in self._ended)
+        hours = (time.monotonic() - self._began_at) / 3600
+        return Record(num_failures, hours * (len(self.plan.gpus) or self.plan.spec.shape.num_ranks_per_node))
 
     def _follow(self, attempt: LocalAttempt, hearing: Hearing) -> None:
         """Until it has ended, and what it printed was shown, unless somebody asks twice to stop."""

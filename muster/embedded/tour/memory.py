@@ -4,6 +4,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from muster.embedded.own_processes import processes_of
+
 LOOK_S: Final = 4.0
 _KIB_PER_GIB: Final = 1 << 20
 
@@ -12,7 +14,7 @@ class MemoryWatch:
     """Looks every few seconds, until closed, at the processes that work in ``folder`` or name it."""
 
     def __init__(self, folder: Path) -> None:
-        self._mark = str(folder).encode()
+        self._folder = folder
         self._ending = threading.Event()
         self._most_kib = 0
         self._thread = threading.Thread(target=self._run, name="memory-watch", daemon=True)
@@ -28,20 +30,7 @@ class MemoryWatch:
 
     def _run(self) -> None:
         while not self._ending.wait(LOOK_S):
-            self._most_kib = max(self._most_kib, sum(_held_kib(process) for process in self._processes()))
-
-    def _processes(self) -> list[Path]:
-        return [path for path in Path("/proc").iterdir() if path.name.isdigit() and self._is_ours(path)]
-
-    def _is_ours(self, process: Path) -> bool:
-        try:
-            return (
-                self._mark in (process / "cmdline").read_bytes()
-                or self._mark in (process / "environ").read_bytes()
-                or str((process / "cwd").readlink()).encode().startswith(self._mark)
-            )
-        except OSError:  # it has ended, or is another user's
-            return False
+            self._most_kib = max(self._most_kib, sum(_held_kib(process) for process in processes_of(self._folder)))
 
 
 def _held_kib(process: Path) -> int:

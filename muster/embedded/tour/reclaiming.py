@@ -17,7 +17,7 @@ def reclaim(world: World, interrupted: Document, step_sleep_s: float) -> None:
         "reclaim is a contract: notice with deadline, reason and beneficiary; checkpoint; release; return",
     )
     spot = _start_spot(world, 2 * step_sleep_s)
-    broker = None if world.broker_pid is None else world.kill(BROKER)
+    broker = world.kill(BROKER) if BROKER in world.servers else None
     spec = training(
         "reserved-run",
         steps=STEPS,

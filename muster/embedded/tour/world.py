@@ -22,6 +22,7 @@ Found = TypeVar("Found")
 Document = Mapping[str, Any]
 POLL_S: Final = 0.1
 BROKER: Final = "broker"
+DATABASE: Final = "database"
 LABEL: Final = "tour"
 PATIENCE_S: Final = 240.0
 TERMINAL: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "HELD"})
@@ -45,7 +46,7 @@ class EventLog:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """``taint_margin_s``: the policy's. ``broker_pid``: None where the broker is not ours to kill; 0: it is down."""
+    """``taint_margin_s``: by policy. ``servers``: database and broker, where they are ours to kill; 0: it is away."""
 
     operator: RestClient
     tenant: RestClient
@@ -56,7 +57,7 @@ class World:
     taint_margin_s: float
     hosts: tuple[LocalHost, ...]
     children: dict[str, Child]
-    broker_pid: Callable[[], int] | None
+    servers: dict[str, Callable[[], int]]
     stop: threading.Event
 
     def log(self, name: str) -> Path:
@@ -148,7 +149,7 @@ class World:
 
     def kill(self, name: str) -> int:
         """SIGKILL. Returns the pid that died, for ``came_back``."""
-        pid = self.until(f"{name} runs", lambda: self._pid(name), bool, seen=str, log=name.replace(" ", "-"))
+        pid = self.until(f"{name} runs", lambda: self.pid(name), bool, seen=str, log=name.replace(" ", "-"))
         os.kill(pid, signal.SIGKILL)
         self.teller.say(f"[bold]kill -9[/] {name} (pid {pid})")
         return pid
@@ -156,16 +157,16 @@ class World:
     def came_back(self, name: str, died: int) -> None:
         self.until(
             f"{name} is started again",
-            lambda: self._pid(name),
+            lambda: self.pid(name),
             lambda found: found not in {0, died},
             seen=lambda found: f"pid {found}" if found else "it does not run",
             log=name.replace(" ", "-"),
         )
 
-    def _pid(self, name: str) -> int:
-        """0: it does not run just now."""
-        if name == BROKER:
-            return self.broker_pid() if self.broker_pid is not None else 0
+    def pid(self, name: str) -> int:
+        """Of one of the stack's processes; 0: it does not run just now."""
+        if name in self.servers:
+            return self.servers[name]()
         child = self.children[name]
         return (child.pid or 0) if child.is_running() else 0
 

@@ -1,0 +1,130 @@
+"""From the death of a rank to the first step of the next attempt, beside a bare torchrun start of the same script."""
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from benchmarks.figures import Figure
+from benchmarks.launches import wait_for_profile, wait_for_proved_gpus
+from muster.cli.up import TOUR_POLICY
+from muster.client.rest import RestClient
+from muster.ports import free_port
+
+TIMES = 3
+RANKS = 2
+KILL_AFTER_STEPS = 20
+PATIENCE_S = 120.0
+OWN_S = 2.0
+"""What a recovery may take beyond a start: to see the death, prove the host clean, place, read the checkpoint."""
+SCRIPT = """
+import os, time, torch
+from muster import train
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+run = train.start(model, optimizer, checkpoint_every=5)
+for step in run.steps(100_000):
+    optimizer.zero_grad()
+    torch.autograd.backward(run.model(torch.ones(8, 64)).sum())
+    optimizer.step()
+    run.report(loss=0.0)
+    print("step", step, time.time(), os.getpid(), flush=True)
+    time.sleep(0.05)
+"""
+
+
+def measure() -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="muster-recovery-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        script = folder / "train.py"
+        script.write_text(SCRIPT, encoding="utf-8")
+        command = [sys.executable, "-m", "muster", "up", "--no-tour", "--hosts", "h100", "--gpus", str(RANKS)]
+        command += ["--state-dir", str(folder / "state"), "--port", str(free_port())]
+        command += ["--policy", str(_without_pause(folder))]
+        stack = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
+        try:
+            profile = wait_for_profile(folder / "state" / "cli.json")
+            wait_for_proved_gpus(profile)
+            bare_s = statistics.median(_bare(script) for _ in range(TIMES))
+            ours_s = statistics.median(_ours(profile, script) for _ in range(TIMES))
+        finally:
+            stack.send_signal(signal.SIGINT)
+            stack.wait(60)
+    peers = {"death → step s": ours_s, "bare torchrun → step s": bare_s}
+    return [Figure("worker death → next step, over a bare torchrun start", ours_s - bare_s, "s", OWN_S, peers=peers)]
+
+
+def _without_pause(folder: Path) -> Path:
+    """The tour's policy without the pause before a next attempt, which is no work."""
+    policy = yaml.safe_load(TOUR_POLICY.read_text(encoding="utf-8"))
+    policy["dispatch"] |= {"retry_backoff_s": 0.001, "retry_backoff_max_s": 0.001}
+    path = folder / "policy.yaml"
+    path.write_text(yaml.safe_dump(policy), encoding="utf-8")
+    return path
+
+
+def _bare(script: Path) -> float:
+    """From its start to its first step."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        str(RANKS),
+        "--standalone",
+        str(script),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    started = time.time()
+    unheard = subprocess.DEVNULL
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=unheard, text=True) as process:  # noqa: S603  # fixed arguments
+        first = next(line for line in process.stdout or () if line.startswith("step "))
+        process.send_signal(signal.SIGTERM)
+    return float(first.split()[2]) - started
+
+
+def _ours(profile: dict[str, str], script: Path) -> float:
+    """From SIGKILL of a rank to the first step behind it."""
+    token = Path(profile["key_file"]).read_text(encoding="ascii").strip()
+    spec = {
+        "name": "recovery",
+        "program": {"script": str(script)},
+        "shape": {"nodes": 1, "gpus_per_node": RANKS},
+        "restart": {"max_restarts": 3},
+    }
+    with RestClient(profile["api_url"], token) as client:
+        job_id = client.submit_job(spec)["id"]
+        lines = _awaited(lambda: _lines(client, job_id, attempt=1), lambda found: len(found) >= KILL_AFTER_STEPS)
+        killed = time.time()
+        os.kill(int(lines[-1].split()[3]), signal.SIGKILL)
+        again = _awaited(lambda: _lines(client, job_id, attempt=2), bool)
+        client.cancel_job(job_id, reason="measured")
+        _awaited(lambda: [client.job(job_id)["state"]], lambda found: found == ["CANCELLED"])
+    return float(again[0].split()[2]) - killed
+
+
+def _lines(client: RestClient, job_id: str, *, attempt: int) -> list[str]:
+    """What the last rank of that attempt said of its steps."""
+    attempts = client.job(job_id)["attempts"]
+    if len(attempts) < attempt:
+        return []
+    pieces = client.logs(job_id, stream=str(RANKS - 1), attempt_id=attempts[attempt - 1]["id"])
+    return [line for line in "".join(each["text"] for each in pieces).splitlines() if line.startswith("step ")]
+
+
+def _awaited(look: Callable[[], list[str]], is_so: Callable[[list[str]], bool]) -> list[str]:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so(found := look()):
+        if time.monotonic() > deadline:
+            message = f"not so after {PATIENCE_S:.0f} s: {found[-3:]}"
+            raise TimeoutError(message)
+        time.sleep(0.1)
+    return found

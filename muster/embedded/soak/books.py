@@ -1,0 +1,87 @@
+"""The books of a soak: how much of the time was training that counted, and what was left behind."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from muster.embedded.own_processes import processes_of
+from muster.embedded.tour.world import Document, World
+
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # looked at, not written to
+_ATTEMPT: Final = b"MUSTER_ATTEMPT_ID="
+
+
+def effective_ratio(steps: Sequence[Document], *, submitted_s: float, ended_s: float) -> float:
+    """ETTR: the time of the steps that counted, each once, over all of the time from submission to end.
+
+    Queueing, starts, saves and steps that had to be trained again count as lost (Kokolis et al. 2024, section II).
+    """
+    return float(sum(step["step_s"] or 0.0 for step in steps)) / (ended_s - submitted_s)
+
+
+class Leftovers:
+    """What a job's attempts left on this machine since this was made: looked for once the job has ended."""
+
+    def __init__(self, world: World, *, shared_memory: Path = SHARED_MEMORY) -> None:
+        self._world = world
+        self._shared_memory = shared_memory
+        self._ports = self._listening()
+        self._segments_before = set(shared_memory.iterdir())
+
+    def found(self) -> list[str]:
+        """In words; empty where nothing is left."""
+        return [
+            *(f"process {pid}" for pid in self._programs()),
+            *(f"port {port}" for port in sorted(self._listening() - self._ports)),
+            *map(str, self._folders()),
+            *(f"shared memory {path}" for path in self._segments()),
+        ]
+
+    def _programs(self) -> list[int]:
+        found = []
+        for process in processes_of(self._world.state_dir):
+            try:
+                is_of_attempt = _ATTEMPT in (process / "environ").read_bytes()
+            except OSError:  # it has just ended
+                continue
+            if is_of_attempt:
+                found.append(int(process.name))
+        return found
+
+    def _listening(self) -> set[int]:
+        """Ports on which the stack's processes listen."""
+        ports: set[int] = set()
+        for process in processes_of(self._world.state_dir):
+            try:
+                sockets = psutil.Process(int(process.name)).net_connections("inet")
+            except psutil.Error:  # it has just ended
+                continue
+            ports |= {one.laddr.port for one in sockets if one.status == psutil.CONN_LISTEN}
+        return ports
+
+    def _folders(self) -> list[Path]:
+        """Of attempts that hosts should have forgotten, and of saves that nobody ended."""
+        of_attempts = [path for host in self._world.hosts for path in (host.folder / "attempts").glob("att_*")]
+        return of_attempts + list((self._world.state_dir / "checkpoints").rglob(".gen-*.partial"))
+
+    def _segments(self) -> list[Path]:
+        """Newer than the beginning, and no living process has them open or mapped."""
+        new = {path for path in set(self._shared_memory.iterdir()) - self._segments_before if path.is_file()}
+        return sorted(new - _in_use()) if new else []
+
+
+def _in_use() -> set[Path]:
+    used: set[Path] = set()
+    for process in psutil.process_iter():
+        try:
+            used |= {Path(path) for path in _files_of(process)}
+        except psutil.Error:  # it has just ended
+            continue
+    return used
+
+
+def _files_of(process: psutil.Process) -> list[str]:
+    """Open or mapped."""
+    return [each.path for each in process.memory_maps()] + [each.path for each in process.open_files()]

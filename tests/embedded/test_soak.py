@@ -1,0 +1,104 @@
+"""The soak's books: what it strikes, what counts as training, and whatever was left behind is found."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.client.rest import RestClient
+from muster.embedded.soak.books import Leftovers, effective_ratio
+from muster.embedded.soak.faults import KINDS, in_turn
+from muster.embedded.soak.guide import Soak
+from tests.embedded.test_tour import world_of
+from tests.waiting import wait_until
+
+LISTENER = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(1, flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def shared_memory(tmp_path: Path) -> Path:
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def leftovers(tmp_path: Path, shared_memory: Path) -> Leftovers:
+    world, _ = world_of(RestClient("http://127.0.0.1:1", "mst_test"), tmp_path)
+    return Leftovers(world, shared_memory=shared_memory)
+
+
+@contextmanager
+def running(program: str, folder: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", program, str(folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env={**os.environ, **variables}, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_each_kind_comes_once_a_round_in_an_order_that_the_seed_gives() -> None:
+    rounds = [list(islice(in_turn(seed), 3 * len(KINDS))) for seed in (1, 1, 2)]
+    assert rounds[0] == rounds[1] != rounds[2]
+    for begin in range(0, 3 * len(KINDS), len(KINDS)):
+        assert sorted(rounds[0][begin : begin + len(KINDS)]) == sorted(KINDS)
+
+
+def test_only_the_steps_that_counted_are_effective() -> None:
+    steps: list[dict[str, Any]] = [{"step_s": 2.0}, {"step_s": None}, {"step_s": 3.0}]
+    assert effective_ratio(steps, submitted_s=100.0, ended_s=110.0) == 0.5
+
+
+def test_a_short_soak_has_room_for_a_fault() -> None:
+    assert Soak(0.1, 1).steps == 120
+    assert Soak(30, 1).steps > 3_000
+
+
+def test_nothing_left_is_nothing_found(leftovers: Leftovers) -> None:
+    assert leftovers.found() == []
+
+
+def test_a_program_of_an_attempt_is_found(leftovers: Leftovers, tmp_path: Path) -> None:
+    program = "import sys; print(1, flush=True); sys.stdin.read()"
+    with running(program, tmp_path, MUSTER_ATTEMPT_ID="att_left") as process:
+        assert leftovers.found() == [f"process {process.pid}"]
+
+
+def test_a_port_that_nobody_closed_is_found(leftovers: Leftovers, tmp_path: Path) -> None:
+    with running(LISTENER, tmp_path):
+        (found,) = leftovers.found()
+    assert found.startswith("port ")
+    wait_until(lambda: leftovers.found() == [])
+
+
+def test_a_strangers_port_is_none_of_it(leftovers: Leftovers) -> None:
+    with socket.create_server(("127.0.0.1", 0)):
+        assert leftovers.found() == []
+
+
+def test_folders_of_attempts_and_of_unfinished_saves_are_found(leftovers: Leftovers, tmp_path: Path) -> None:
+    left = [
+        tmp_path / "hosts" / "h100-1" / "attempts" / "att_left",
+        tmp_path / "checkpoints" / "job_1" / "step-00000005" / ".gen-7.partial",
+    ]
+    for path in left:
+        path.mkdir(parents=True)
+    assert leftovers.found() == [str(path) for path in left]
+
+
+def test_shared_memory_that_nobody_holds_is_found(leftovers: Leftovers, shared_memory: Path) -> None:
+    path = shared_memory / "torch_7"
+    with path.open("wb") as held:
+        held.write(b"left")
+        held.flush()
+        assert leftovers.found() == [], "it is in use"
+    assert leftovers.found() == [f"shared memory {path}"]
