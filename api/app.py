@@ -34,6 +34,7 @@ from api.v1 import (
     incidents,
     jobs,
     keys,
+    log_lines,
     nodes,
     overrides,
     persons,
@@ -107,7 +108,8 @@ def _routes() -> Sequence[BaseRoute]:
     of_hosts = (enrolment, hosts, telemetry)
     fleet_wide = (nodes, drains, fleet, gpus, overrides, gpu_past, cohorts, burn_ins, breakers, cordons, incidents)
     records = (events, audit, policies, system_figures)
-    for module in (jobs, training, reclaims, keys, persons, tenants, quotas, *fleet_wide, *records, *of_hosts):
+    of_tenants = (jobs, log_lines, training, reclaims, keys, persons, tenants, quotas)
+    for module in (*of_tenants, *fleet_wide, *records, *of_hosts):
         v1.include_router(module.router)
     v1.include_router(system.v1)
     root.include_router(v1)

@@ -6,6 +6,7 @@ from api.views import time_of
 from muster import documents
 from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank, TrainingStep
 from muster.services.jobs import AttemptView
+from muster.services.log_search import LogLine
 
 
 def job_view(job: Job) -> documents.Job:
@@ -105,6 +106,17 @@ def step_view(row: TrainingStep) -> documents.Step:
     }
 
 
+def log_line_view(found: LogLine) -> documents.LogLine:
+    return {
+        "attempt_id": found.attempt_id,
+        "node_id": found.node_id,
+        "stream": found.stream,
+        "offset": found.line.offset,
+        "received_at": time_of(found.received_at),
+        "text": _text(found.line.text),
+    }
+
+
 def log_view(chunk: LogChunk) -> documents.LogPiece:
     return {
         "position": chunk.position,
@@ -113,5 +125,9 @@ def log_view(chunk: LogChunk) -> documents.LogPiece:
         "stream": chunk.stream,
         "offset": chunk.byte_offset,
         "received_at": time_of(chunk.received_at),
-        "text": chunk.content.decode("utf-8", "replace").replace("\x00", "\ufffd"),
+        "text": _text(chunk.content),
     }
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace").replace("\x00", "\ufffd")

@@ -15,7 +15,7 @@ from api.reading import reading, require_id
 from console import job_words
 from console.job_curves import charts_of
 from console.job_life import is_spoilt, life_of
-from console.pages.job_logs import LAST_BYTES, filter_in, joined, said, value_of
+from console.pages.job_logs import LAST_BYTES, Search, filter_in, joined, said, searched, value_of
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import TONES
@@ -53,6 +53,7 @@ class _Shown:
     events: Sequence[Event]
     streams: Sequence[LogStream]
     log: Sequence[LogChunk]
+    search: Search | None
 
 
 @router.get("/jobs/{job_id}")
@@ -64,8 +65,13 @@ def job_page(
     attempts: Annotated[str, Query(pattern="^(newest|all)$")] = "newest",
     part: Annotated[str, Query(pattern="^(story|tables)$")] = "story",
     log: Annotated[str, Query(max_length=80)] = "",
+    find: Annotated[str, Query(max_length=200)] = "",
+    begin: Annotated[str, Query(max_length=160)] = "",
 ) -> Response:
-    """The whole page, or the part of it that has changed. ``attempt``: whose placement; ``log``: which stream."""
+    """The whole page, or the part of it that has changed. ``attempt``: whose placement; ``log``: which stream.
+
+    ``find``: what is sought in all of it, from ``begin`` on.
+    """
     found_id = JobId(require_id("job", job_id))
     wanted = filter_in(log)
 
@@ -78,14 +84,15 @@ def job_page(
             ranks=training_views.ranks_of(unit, found_id, limit=RANKS_SHOWN + 1),
             events=events_of(unit, found_id) if viewer.may(Permission.EVENT_READ) else (),
             streams=streams_of(unit, found_id) if reads_logs else (),
-            log=last_chunks(unit, found_id, wanted, max_bytes=LAST_BYTES) if reads_logs else (),
+            log=last_chunks(unit, found_id, wanted, max_bytes=LAST_BYTES) if reads_logs and not find else (),
+            search=searched(unit, found_id, wanted, find, begin) if reads_logs and find else None,
         )
 
     shown = reading(dependencies_of(request).units, viewer.principal, jobs.READ, read)
     if attempt is not None and shown.placement is None:
         raise NotFoundError("the job has no such attempt")
     template = PARTS[part] if is_fragment(request) else "job.html"
-    return pages_of(request).page(request, template, viewer, place="jobs", **_context(viewer, shown, log))
+    return pages_of(request).page(request, template, viewer, place="jobs", **_context(viewer, shown, log), find=find)
 
 
 def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
@@ -108,6 +115,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "streams": shown.streams,
         "log": joined(said(chunk, shown.streams) for chunk in shown.log),
         "log_choice": log,
+        "search": shown.search,
         "value_of": value_of,
         "words": job_words,
         "tones": TONES,

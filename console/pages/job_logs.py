@@ -17,15 +17,21 @@ from console.session import Viewer, sees
 from muster.db.models import LogChunk
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
+from muster.domain.log_search import Sought
 from muster.domain.principals import Permission, Principal
 from muster.services import jobs
 from muster.services.job_logs import LogFilter, LogStream, chunks_after, chunks_of, is_over, streams_of
+from muster.services.log_search import LogLine, Place, search
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
 
 router = APIRouter()
 LAST_BYTES: Final = 48 << 10
 LOOK_S: Final = 0.5
+LINES_SHOWN: Final = 200
+STRETCHES: Final = 4
+"""How many stretches of a log one page looks through, each some MiB."""
 _CHOICE: Final = re.compile(r"(att_[0-9a-z]{26})?/(node_[0-9a-z]{26})?/(launcher|[0-9]{1,7})?")
+_PLACE: Final = re.compile(r"(att_[0-9a-z]{26})/(node_[0-9a-z]{26})/(launcher|[0-9]{1,7})/([0-9]{1,18})/([0-9]{1,18})")
 _ESCAPES: Final = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-_])")
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 LogReader = Annotated[Viewer, sees(Permission.LOG_READ)]
@@ -58,11 +64,14 @@ class Said:
 
 
 def said(chunk: LogChunk, streams: Sequence[LogStream]) -> Said:
+    return Said(chunk.position, _who(chunk, streams), _readable(chunk.content))
+
+
+def _who(printed: LogChunk | LogLine, streams: Sequence[LogStream]) -> str:
     known = {(one.attempt_id, one.node_id): one for one in streams}
-    one = known.get((chunk.attempt_id, chunk.node_id))
-    what = chunk.stream if chunk.stream == "launcher" else f"rank {chunk.stream}"
-    where = "" if one is None else f" on {one.node_name}, attempt {one.number}"
-    return Said(chunk.position, what + where, _readable(chunk.content))
+    one = known.get((printed.attempt_id, printed.node_id))
+    what = printed.stream if printed.stream == "launcher" else f"rank {printed.stream}"
+    return what if one is None else f"{what} on {one.node_name}, attempt {one.number}"
 
 
 def joined(pieces: Iterable[Said]) -> list[Said]:
@@ -80,6 +89,43 @@ def _readable(content: bytes) -> str:
     """Without what only a terminal understands."""
     text = _ESCAPES.sub("", content.decode("utf-8", "replace"))
     return _CONTROLS.sub("�", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search through all of the logs found. ``onward``: where to go on, as the page's address has it."""
+
+    pieces: Sequence[Said]
+    num_lines: int
+    onward: str | None
+
+
+def searched(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, text: str, begin: str) -> Search:
+    """The next lines that hold ``text``, whatever its case; as far as one answer may look.
+
+    Raises:
+        ValidationFailedError: ``begin`` is no place that a page has named.
+    """
+    sought, place = Sought(text, ignores_case=True), _place_in(begin)
+    found: list[LogLine] = []
+    for _ in range(STRETCHES):
+        more, place = search(unit, job_id, wanted, sought, after=place, limit=LINES_SHOWN - len(found))
+        found.extend(more)
+        if place is None or len(found) == LINES_SHOWN:
+            break
+    streams = streams_of(unit, job_id, wanted)
+    pieces = (Said(line.line.offset, _who(line, streams), _readable(line.line.text) + "\n") for line in found)
+    return Search(joined(pieces), len(found), None if place is None else "/".join(map(str, place)))
+
+
+def _place_in(text: str) -> Place | None:
+    if not text:
+        return None
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise ValidationFailedError.at("/begin", "unknown", "is a place that this page has named")
+    attempt, node, stream, chunk, offset = found.groups()
+    return Place(attempt, node, stream, int(chunk), int(offset))
 
 
 @router.get("/jobs/{job_id}/logs/follow")

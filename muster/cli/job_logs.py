@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from muster.cli.exits import Exit
+from muster.cli.exits import CommandError, Exit
 from muster.cli.job_wait import END_CODES, say_wait
 from muster.cli.names import JobId
 from muster.cli.output import AsJson, json_of, say
@@ -22,15 +22,38 @@ def logs(
     attempt: Annotated[str | None, typer.Option(help="This attempt alone, att_…")] = None,
     *,
     is_followed: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
+    search: Annotated[str | None, typer.Option("--search", "-s", help="Only the lines that hold this text.")] = None,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="In that search.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """What the ranks print; several ranks are told apart by a prefix."""
+    if search is not None and is_followed:
+        raise CommandError("a search looks at what was printed so far", "Leave out --follow or --search.", Exit.USAGE)
+    if search is not None:
+        return _search(job_id, search, rank, attempt, ignore_case=ignore_case, as_json=as_json)
     if is_followed:
         return follow(job_id, rank, attempt, as_json=as_json)
     with open_client() as client:
         stream = None if rank is None else str(rank)
         _say_pieces(client.logs(job_id, stream=stream, attempt_id=attempt), with_prefix=rank is None, as_json=as_json)
     return Exit.OK
+
+
+def _search(job_id: str, text: str, rank: int | None, attempt: str | None, *, ignore_case: bool, as_json: bool) -> int:
+    """As grep: exit code 0 if a line was found."""
+    if not text:
+        raise CommandError("--search is empty", "Give the text as it stands in the line.", Exit.USAGE)
+    stream = None if rank is None else str(rank)
+    has_found = False
+    with open_client() as client:
+        lines = client.log_lines(
+            job_id, contains=text, ignore_case=ignore_case or None, stream=stream, attempt_id=attempt
+        )
+        for line in lines:
+            has_found = True
+            prefix = "" if attempt and rank is not None else f"[{line['attempt_id'][-4:]} {line['stream']}] "
+            say(json_of(line) if as_json else prefix + line["text"])
+    return Exit.OK if has_found else Exit.FAILED
 
 
 def follow(job_id: str, rank: int | None = None, attempt: str | None = None, *, as_json: bool = False) -> int:

@@ -101,6 +101,23 @@ class JobCalls:
         path = "/v1/jobs/{job_id}/logs"
         return pages(path, documents.LogStretch, documents.LogPiece, {"job_id": job_id}, query=query)
 
+    @walked
+    def log_lines(
+        self,
+        job_id: str,
+        *,
+        contains: str,
+        ignore_case: bool | None = None,
+        stream: str | None = None,
+        attempt_id: str | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.LogLine]:
+        """Lines that hold a text, by attempt, host and stream. ``limit``: how many a page holds."""
+        query = {"contains": contains, "ignore_case": ignore_case, "stream": stream, "attempt_id": attempt_id}
+        path = "/v1/jobs/{job_id}/logs/lines"
+        given = {**query, "limit": limit, "cursor": None}
+        return pages(path, documents.LogLinePage, documents.LogLine, {"job_id": job_id}, query=given)
+
     @followed
     def follow_logs(
         self, job_id: str, *, after: int | None = None, stream: str | None = None, attempt_id: str | None = None

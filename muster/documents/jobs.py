@@ -195,6 +195,21 @@ class LogPiece(TypedDict):
     text: str
 
 
+class LogLine(TypedDict):
+    """A line that was searched for. ``offset``: bytes in its stream before ``text``, which of a long line is a part."""
+
+    attempt_id: str
+    node_id: str
+    stream: str
+    offset: int
+    received_at: Moment
+    text: str
+
+
+class LogLinePage(Page):
+    items: list[LogLine]
+
+
 class LogStretch(Stretch):
     items: list[LogPiece]
 

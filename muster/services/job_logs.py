@@ -46,7 +46,7 @@ def streams_of(unit: UnitOfWork, job_id: JobId, wanted: LogFilter = EVERYTHING) 
     job = _readable(unit, job_id)
     told = (
         select(LogChunk.attempt_id, LogChunk.node_id, LogChunk.stream)
-        .where(LogChunk.attempt_id.in_(select(Attempt.id).where(Attempt.job_id == job)), *_asked(wanted))
+        .where(LogChunk.attempt_id.in_(select(Attempt.id).where(Attempt.job_id == job)), *conditions_of(wanted))
         .distinct()
         .limit(STREAMS_SHOWN)
         .subquery()
@@ -62,7 +62,7 @@ def streams_of(unit: UnitOfWork, job_id: JobId, wanted: LogFilter = EVERYTHING) 
 
 def last_chunks(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, *, max_bytes: int) -> Sequence[LogChunk]:
     """The newest pieces in the order of their arrival: as many as fit, and one at least."""
-    query = select(LogChunk).where(LogChunk.job_id == _readable(unit, job_id), *_asked(wanted))
+    query = select(LogChunk).where(LogChunk.job_id == _readable(unit, job_id), *conditions_of(wanted))
     found: list[LogChunk] = []
     room = max_bytes
     for chunk in unit.session.scalars(query.order_by(LogChunk.position.desc()).limit(CHUNKS_SHOWN)):
@@ -78,7 +78,7 @@ def chunks_after(
 ) -> Sequence[LogChunk]:
     """Pieces behind position ``after`` in the order of their arrival."""
     job = _readable(unit, job_id)
-    query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.position > after, *_asked(wanted))
+    query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.position > after, *conditions_of(wanted))
     return unit.session.scalars(query.order_by(LogChunk.position).limit(limit)).all()
 
 
@@ -87,7 +87,7 @@ def chunks_of(
 ) -> Sequence[LogChunk]:
     """Pieces of one stream behind byte ``after``, as they were printed."""
     job, wanted = _readable(unit, job_id), LogFilter(one.attempt_id, one.node_id, one.stream)
-    query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.byte_offset > after, *_asked(wanted))
+    query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.byte_offset > after, *conditions_of(wanted))
     return unit.session.scalars(query.order_by(LogChunk.byte_offset).limit(limit)).all()
 
 
@@ -110,7 +110,7 @@ def _readable(unit: UnitOfWork, job_id: JobId) -> JobId:
     return jobs.get(unit, job_id).id
 
 
-def _asked(wanted: LogFilter) -> Iterator[ColumnElement[bool]]:
+def conditions_of(wanted: LogFilter) -> Iterator[ColumnElement[bool]]:
     if wanted.attempt_id is not None:
         yield LogChunk.attempt_id == wanted.attempt_id
     if wanted.node_id is not None:

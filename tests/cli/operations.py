@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "GET /v1/jobs/{job_id}/checkpoints": "job checkpoints",
     "GET /v1/jobs/{job_id}/events": "job events",
     "GET /v1/jobs/{job_id}/logs": "job logs",
+    "GET /v1/jobs/{job_id}/logs/lines": "job logs",
     "POST /v1/jobs/{job_id}/release": "job release",
     "GET /v1/jobs/{job_id}/training/ranks": "job ranks",
     "GET /v1/jobs/{job_id}/training/steps": "job steps",

@@ -1,5 +1,6 @@
 """A job's logs on its page: the end at once, what follows as a stream that ends with the job, the whole as a file."""
 
+import html
 import json
 import re
 
@@ -93,3 +94,31 @@ def test_a_job_that_printed_nothing_says_so(seen: Console) -> None:
     job.start()
     job.ends(SUCCESS)
     assert "Nothing was printed" in seen.text(f"/console/jobs/{job.job_id}")
+
+
+def test_a_search_looks_through_all_of_it_and_says_whose_each_line_is(seen: Console, job: PlayedJob) -> None:
+    job.prints(b"early <NaN>\n" + b"x" * 200_000 + b"\n")
+    job.prints("nan of one\n", stream="1")
+    name = job.newest.hosts[0].node_name
+    page = seen.text(f"/console/jobs/{job.job_id}?find=nan", "tenant_member")
+    assert "2 lines have it" in page
+    assert f"rank 0 on {name}, attempt 1 early <NaN>" in page
+    assert f"rank 1 on {name}, attempt 1 nan of one" in page
+    assert "1 line has it" in seen.text(f"/console/jobs/{job.job_id}?find=nan&log=//1")
+    assert "No line has it" in seen.text(f"/console/jobs/{job.job_id}?find=never")
+
+
+def test_a_search_with_more_lines_than_a_page_goes_on_by_a_link(seen: Console, job: PlayedJob) -> None:
+    job.prints("".join(f"nan {number};\n" for number in range(350)))
+    page = seen.get(f"/console/jobs/{job.job_id}?find=nan").text
+    (onward,) = re.findall(r'href="([^"]*begin=[^"]*)"', page)
+    page = seen.get(html.unescape(onward)).text
+    assert "nan 200;" in page
+    assert "nan 349;" in page
+    assert "nan 199;" not in page
+    assert "Look further" not in page
+
+
+@pytest.mark.parametrize("begin", ["x", "att_x/node_x/0/0/0", "//0/0/0"])
+def test_a_place_that_no_page_named_is_refused(seen: Console, job: PlayedJob, begin: str) -> None:
+    assert seen.get(f"/console/jobs/{job.job_id}?find=nan&begin={begin}").status_code == 422

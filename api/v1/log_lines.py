@@ -1,0 +1,52 @@
+"""Lines of a job's logs that hold a text."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from api.cursors import make_cursor, read_cursor
+from api.dependencies import dependencies_of
+from api.job_views import log_line_view
+from api.permissions import requires
+from api.reading import Limit, reading, require_id
+from muster import documents
+from muster.domain.ids import JobId
+from muster.domain.log_search import Sought
+from muster.domain.principals import Permission, Principal
+from muster.services import jobs
+from muster.services.job_logs import LogFilter
+from muster.services.log_search import Place, search
+
+router = APIRouter(tags=["jobs"])
+
+
+@router.get("/jobs/{job_id}/logs/lines")
+def log_lines(
+    job_id: str,
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.LOG_READ)],
+    contains: Annotated[str, Query(min_length=1, max_length=500, description="the text as it stands in the line")],
+    stream: Annotated[str | None, Query(pattern=r"^(launcher|[0-9]{1,7})$")] = None,
+    attempt_id: Annotated[str | None, Query(max_length=64)] = None,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Limit = 100,
+    *,
+    ignore_case: bool = False,
+) -> documents.LogLinePage:
+    """By attempt, host and stream. ``next_cursor`` is null once all was looked at; before, a page may hold no line."""
+    dependencies = dependencies_of(request)
+    found_id = JobId(require_id("job", job_id))
+    filters = {"job": found_id, "contains": contains, "case": ignore_case, "stream": stream, "attempt": attempt_id}
+    after = None
+    if cursor is not None:
+        attempt, node, name, chunk, offset = read_cursor(dependencies.secret_key, filters, cursor, length=5)
+        after = Place(attempt, node, name, int(chunk), int(offset))
+    wanted, sought = LogFilter(attempt_id=attempt_id, stream=stream), Sought(contains, ignores_case=ignore_case)
+    found, place = reading(
+        dependencies.units,
+        principal,
+        jobs.READ,
+        lambda unit: search(unit, found_id, wanted, sought, after=after, limit=limit),
+    )
+    behind = None if place is None else make_cursor(dependencies.secret_key, filters, [str(part) for part in place])
+    return {"items": [log_line_view(line) for line in found], "next_cursor": behind}

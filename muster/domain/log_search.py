@@ -1,0 +1,76 @@
+"""Lines of a log that hold a text: pure, over pieces that may end anywhere."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+LONGEST_LINE_BYTES: Final = 64 << 10
+"""What goes on longer without a newline is looked at in stretches of so much, which overlap by the sought text."""
+SHOWN_BYTES: Final = 2_000
+"""Of a long line, around the first place where the text stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A text as a person types it. Letters without their case are ASCII's and all others that have one."""
+
+    text: str
+    ignores_case: bool = False
+
+    def place_in(self, line: bytes) -> int | None:
+        """The byte at which it stands first, about so where lower case is of another length; None: it does not."""
+        if not self.ignores_case:
+            found = line.find(self.text.encode())
+        else:
+            found = line.decode("utf-8", "replace").casefold().find(self.text.casefold())
+        return None if found < 0 else min(found, len(line))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLine:
+    """``offset``: the byte of the stream at which ``text`` begins; ``end``: behind the line and its newline."""
+
+    offset: int
+    end: int
+    text: bytes
+
+
+class LineSearch:
+    """Fed with the pieces of one stream in their order; where bytes were dropped between two, a line ends."""
+
+    def __init__(self, sought: Sought, start: int = 0) -> None:
+        self._sought = sought
+        self._overlap = len(sought.text.encode()) - 1
+        self._rest = b""
+        self.line_begins = start
+        """The byte at which the line begins that has not ended yet: where to go on from."""
+
+    def feed(self, offset: int, content: bytes) -> Iterator[FoundLine]:
+        """The lines that end in this piece and hold the text. ``line_begins`` has moved behind each as it is given."""
+        if offset != self.line_begins + len(self._rest):
+            yield from self.end()
+            self.line_begins = offset
+        waiting = self._rest + content
+        begin = 0
+        while (newline := waiting.find(b"\n", begin)) >= 0:
+            self._rest = b""
+            yield from self._look(waiting[begin:newline], newline + 1 - begin)
+            begin = newline + 1
+        self._rest = waiting[begin:]
+        while len(self._rest) > LONGEST_LINE_BYTES:
+            stretch, kept = self._rest[:LONGEST_LINE_BYTES], LONGEST_LINE_BYTES - self._overlap
+            self._rest = self._rest[kept:]
+            yield from self._look(stretch, kept)
+
+    def end(self) -> Iterator[FoundLine]:
+        """The last line, which lacks its newline."""
+        line, self._rest = self._rest, b""
+        yield from self._look(line, len(line))
+
+    def _look(self, line: bytes, length: int) -> Iterator[FoundLine]:
+        begins, self.line_begins = self.line_begins, self.line_begins + length
+        place = self._sought.place_in(line)
+        if place is None:
+            return
+        shown_from = 0 if len(line) <= SHOWN_BYTES else max(0, min(place - SHOWN_BYTES // 4, len(line) - SHOWN_BYTES))
+        yield FoundLine(begins + shown_from, self.line_begins, line[shown_from : shown_from + SHOWN_BYTES])
