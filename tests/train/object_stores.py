@@ -58,7 +58,7 @@ class Prefix:
         self.server = server
 
     @property
-    def variables(self) -> dict[str, str]:
+    def variables(self) -> dict[str, Any]:
         """For a rank that keeps its checkpoints here."""
         return {"MUSTER_CHECKPOINT_DIR": "", "MUSTER_CHECKPOINT_STORE": str(self.place), **self.server.environment}
 
