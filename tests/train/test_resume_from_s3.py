@@ -2,9 +2,10 @@
 
 import json
 import signal
+from pathlib import Path
 
 from .marks import TRAINS
-from .object_stores import SECRET, Prefix
+from .object_stores import SECRET, Prefix, serving
 from .test_resume import between
 from .train_case import Listening, Training, until
 
@@ -67,6 +68,23 @@ def test_a_store_that_is_not_there_is_said_by_name_and_no_secret_with_it(trainin
         assert "s3://nobodys-bucket/job/FENCE/" in rank.errors
         assert "NoSuchBucket (HTTP 404)" in rank.errors
         assert SECRET not in rank.errors
+
+
+def test_a_store_that_goes_away_holds_no_training_up(training: Training, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with Listening(tmp_path / "s") as supervisor:
+        with serving(tmp_path) as server:
+            told = {**server.prefix("job").variables, "MUSTER_TRAIN_SOCKET": str(supervisor.path)}
+            attempt = training.start("--steps", "6", "--after", str(go), num_ranks=2, **told, AWS_MAX_ATTEMPTS="1")
+            until(lambda: len(supervisor.heard("resumed")) == 2, "start")
+        go.touch()
+        assert attempt.ended() == [0, 0]
+    assert [list(steps) for steps in attempt.steps] == [list(range(1, 7))] * 2
+    failed = supervisor.heard("checkpoint", status="failed")
+    assert {said["step"] for said in failed} >= {4, 6}
+    assert all("EndpointConnectionError: 's3://checkpoints/job/step-" in said["why"] for said in failed)
+    (end,) = supervisor.heard("outcome", exit="done", message="the last checkpoint could not be saved")[:1]
+    assert end["step"] == 6
 
 
 def test_encrypted_checkpoints_need_their_key_and_are_no_worse_for_want_of_it(

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from muster.train.faults import Faults
 from muster.train.interval import IntervalRule
 from muster.train.places import S3Place
 from muster.train.surroundings import Resume, Surroundings
@@ -54,6 +56,12 @@ def test_a_store_goes_before_the_hosts_folder_and_secrets_are_found_by_name() ->
     assert around.checkpoint_place == S3Place("bucket", "team/job_1")
     assert around.checkpoint_credentials_file == Path("/dev/shm/secrets/s3")  # noqa: S108  # as above
     assert around.checkpoint_key_file == Path("/etc/keys")
+
+
+def test_a_fault_in_a_file_needs_a_folder() -> None:
+    around = Surroundings(checkpoint_store=S3Place("bucket", "job_1"), faults="flip_file@6")
+    with pytest.raises(ValueError, match="flip_file needs checkpoints in a folder"):
+        Faults(around, torch.nn.Linear(1, 1))
 
 
 @pytest.mark.parametrize(
