@@ -29,7 +29,7 @@ from tools.console_assets import AssetFolders, set_up_assets
 from tools.torch_guard import read_plan, refusal
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("server", "worker", "agent", "embedded")
+EXTRAS = ("server", "worker", "agent", "embedded", "s3")
 TORCH_CHOICES = ("auto", "cuda", "skip")
 ASSETS_CHOICES = ("auto",)
 # Relative on purpose: pip splits PIP_CONSTRAINT at spaces, and the checkout's path may hold some.

@@ -1,6 +1,9 @@
-"""``muster ckpt``: checkpoints as they lie on a disk. It asks no server, needs no torch and unpickles nothing."""
+"""``muster ckpt``: checkpoints as they lie on a disk or in an object store. It asks no server of ours, needs no torch,
+no key, and unpickles nothing.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -10,20 +13,21 @@ import typer
 from muster.cli.exits import CommandError, Exit
 from muster.cli.output import Listing, Page, Table, age, reads
 from muster.cli.tables import Column, Document
-from muster.train import fences, generations
+from muster.train.bucket import MissingExtraError
 from muster.train.generations import Generation
 from muster.train.manifest import Manifest, UnusableError
-from muster.train.retention import GOOD
+from muster.train.places import S3Place, is_s3
+from muster.train.stores import Store, store_of
 
-app = typer.Typer(help="Checkpoints on a disk: which there are, and whether they are whole.", no_args_is_help=True)
+app = typer.Typer(help="Checkpoints: which there are, and whether they are whole.", no_args_is_help=True)
 COMPLETE: Final = "complete"
 VERIFIED: Final = "verified"
 DAMAGED: Final = "damaged"
 UNREADABLE: Final = "unreadable"
 HALF: Final = "half written"
 _USABLE: Final = (COMPLETE, VERIFIED)
-Folder = Annotated[
-    Path, typer.Argument(help="A job's folder of checkpoints, as its specification names it.", show_default=False)
+Location = Annotated[
+    str, typer.Argument(help="A job's folder of checkpoints, or s3://BUCKET/PREFIX of one.", show_default=False)
 ]
 GENERATIONS: Final = (
     Column("STEP", lambda item: item["step"]),
@@ -44,30 +48,32 @@ FILES: Final = (
 
 
 @reads(app, "ls", example="muster ckpt ls /mnt/checkpoints/pretrain")
-def list_folder(folder: Folder) -> Listing:
+def list_generations(location: Location) -> Listing:
     """Every generation by its manifest and the sizes of its files, the newest first. Nothing is read back: see verify.
 
     Ends with 0 only if the newest is complete.
     """
-    found = [_looked_at(folder, generation) for generation in _generations(folder)]
-    half = [_half(step, fence) for step, fence in generations.half_written(folder)]
+    there = _opened(location)
+    found = [_looked_at(there, one, COMPLETE, there.store.measured) for one in there.generations]
+    half = [_half(step, fence) for step, fence in there.half_written]
     rows = sorted(found + half, key=lambda item: (item["step"], item["fence"]), reverse=True)
-    return Listing(rows, GENERATIONS, "", [_fence_words(folder)], _exit_of(found[:1]))
+    return Listing(rows, GENERATIONS, "", [_fence_words(there.store)], _exit_of(found[:1]))
 
 
-@reads(app, "verify", example="muster ckpt verify /mnt/checkpoints/pretrain")
+@reads(app, "verify", example="muster ckpt verify s3://checkpoints/pretrain/job_…")
 def verify(
-    folder: Folder,
+    location: Location,
     *,
     is_all: Annotated[bool, typer.Option("--all", help="Every generation, not just back to one that is good.")] = False,
 ) -> Listing:
-    """Read back every byte from the disk and compare it: the newest, then older ones until one is as it was saved.
+    """Read back every byte and compare it: the newest, then older ones until one is as it was saved.
 
     Ends with 0 only if the newest is.
     """
-    found = []
-    for generation in _generations(folder):
-        found.append(_read_back(folder, generation))
+    there = _opened(location)
+    found: list[Document] = []
+    for generation in there.generations:
+        found.append(_looked_at(there, generation, VERIFIED, there.store.verify))
         if not is_all and found[-1]["state"] == VERIFIED:
             break
     return Listing(found, GENERATIONS, "", [_resume_words(found)], _exit_of(found[:1]))
@@ -75,17 +81,17 @@ def verify(
 
 @reads(app, "show", example="muster ckpt show /mnt/checkpoints/pretrain --step 400")
 def show(
-    folder: Folder,
+    location: Location,
     step: Annotated[int | None, typer.Option(min=0, help="Of this step; else the newest.")] = None,
 ) -> Page:
     """One generation: where training stood, by whom it was saved, and each rank's file. Ends with 0 if it is whole."""
-    there = _generations(folder)
-    chosen = next((one for one in there if step in {None, one.step}), None)
+    there = _opened(location)
+    chosen = next((one for one in there.generations if step in {None, one.step}), None)
     if chosen is None:
-        steps = ", ".join(str(one.step) for one in there[:5])
+        steps = ", ".join(str(one.step) for one in there.generations[:5])
         raise CommandError(f"there is no generation of step {step}", f"The newest are of {steps}.", Exit.NOT_FOUND)
-    found = _read_back(folder, chosen)
-    about = _manifest(folder, chosen)
+    found = _looked_at(there, chosen, VERIFIED, there.store.verify)
+    about = _manifest(there.store, chosen)
     if about is None:
         return Page(found, [f"{chosen.name}  {found['state']}", f"  {found['why']}"], Exit.FAILED)
     files = [{"rank": one.rank, "name": one.name, "size": one.size, "sha256": one.sha256} for one in about.files]
@@ -95,52 +101,69 @@ def show(
         f"  after step {about.step}, {about.position} samples; loss {_or_dash(about.loss)}",
         f"  saved by {about.attempt_id or 'a run of its own'} at {found['committed_at']}, torch {about.torch_version}",
         f"  {about.world_size} ranks, {_size(about.num_bytes)}; a save takes {about.longest_save_s:.2g} s",
+        *([f"  encrypted under key {about.key_id}"] if about.key_id else []),
         Table(FILES, files),
     ]
     return Page({**found, "files": files}, said, _exit_of([found]))
 
 
-def _generations(folder: Path) -> Sequence[Generation]:
-    """Raises ``CommandError`` where there is none."""
-    if not folder.is_dir():
-        raise CommandError(
-            f"{folder} is no folder", "Name the folder in which the job keeps its checkpoints.", Exit.USAGE
-        )
+@dataclass(frozen=True)
+class _There:
+    store: Store
+    generations: list[Generation]
+    half_written: list[tuple[int, int]]
+    good: frozenset[str]
+
+
+def _opened(location: str) -> _There:
+    """Raises ``CommandError`` where it holds nothing."""
+    store = _store(location)
     try:
-        found = generations.list_generations(folder)
+        there = _There(store, store.list_generations(), store.half_written(), store.good_ones())
     except OSError as fault:
-        raise CommandError(f"{folder} cannot be read: {fault.strerror}", code=Exit.DENIED) from fault
-    if not found:
+        why = fault.strerror or str(fault)
+        raise CommandError(f"{store} cannot be read: {why}", code=Exit.DENIED) from fault
+    if not there.generations:
         advice = "A generation lies in a folder such as step-00000040/gen-3 of it."
-        raise CommandError(f"{folder} holds no checkpoint of ours", advice, Exit.NOT_FOUND)
-    return found
+        raise CommandError(f"{store} holds no checkpoint of ours", advice, Exit.NOT_FOUND)
+    return there
 
 
-def _looked_at(folder: Path, generation: Generation) -> Document:
-    return _judged(folder, generation, COMPLETE, generations.measured)
-
-
-def _read_back(folder: Path, generation: Generation) -> Document:
-    return _judged(folder, generation, VERIFIED, generations.verify)
-
-
-def _judged(folder: Path, generation: Generation, state: str, look: Callable[[Path, Generation], Manifest]) -> Document:
+def _store(location: str) -> Store:
+    if not is_s3(location):
+        if not Path(location).is_dir():
+            advice = "Name the folder in which the job keeps its checkpoints."
+            raise CommandError(f"{location} is no folder", advice, Exit.USAGE)
+        return store_of(Path(location))
     try:
-        about = look(folder, generation)
+        return store_of(S3Place.of(location))
+    except ValueError as fault:
+        raise CommandError(str(fault), code=Exit.USAGE) from fault
+    except MissingExtraError as fault:
+        advice = "Install it beside muster: pip install 'boto3>=1.40,<2'."
+        raise CommandError(f"{location} needs boto3, which is not installed here", advice, Exit.USAGE) from fault
+    except OSError as fault:
+        raise CommandError(f"{location} cannot be asked: {fault}", code=Exit.DENIED) from fault
+
+
+def _looked_at(there: _There, generation: Generation, state: str, look: Callable[[Generation], Manifest]) -> Document:
+    is_good = generation.name in there.good
+    try:
+        about = look(generation)
     except UnusableError as fault:
         unusable = DAMAGED if fault.is_damage else UNREADABLE
-        return _document(folder, generation, unusable, _manifest(folder, generation), str(fault))
-    return _document(folder, generation, state, about)
+        return _document(generation, unusable, _manifest(there.store, generation), str(fault), is_good=is_good)
+    return _document(generation, state, about, is_good=is_good)
 
 
-def _manifest(folder: Path, generation: Generation) -> Manifest | None:
+def _manifest(store: Store, generation: Generation) -> Manifest | None:
     try:
-        return generations.read_manifest(folder, generation)
+        return store.read_manifest(generation)
     except UnusableError:
         return None
 
 
-def _document(folder: Path, generation: Generation, state: str, about: Manifest | None, why: str = "") -> Document:
+def _document(generation: Generation, state: str, about: Manifest | None, why: str = "", *, is_good: bool) -> Document:
     committed_at = None
     if about is not None:
         committed_at = datetime.fromtimestamp(about.committed_at_unix_ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -150,23 +173,24 @@ def _document(folder: Path, generation: Generation, state: str, about: Manifest 
         "generation": generation.name,
         "state": state,
         "why": why,
-        "is_good": (folder / generation.name / GOOD).exists(),
+        "is_good": is_good,
         "num_ranks": None if about is None else about.world_size,
         "num_bytes": None if about is None else about.num_bytes,
         "loss": None if about is None else about.loss,
         "committed_at": committed_at,
+        "key_id": None if about is None else about.key_id,
     }
 
 
 def _half(step: int, fence: int) -> Document:
     why = "it was never committed; a resume passes it over"
-    empty = dict.fromkeys(("num_ranks", "num_bytes", "loss", "committed_at"))
+    empty = dict.fromkeys(("num_ranks", "num_bytes", "loss", "committed_at", "key_id"))
     return {"step": step, "fence": fence, "generation": None, "state": HALF, "why": why, "is_good": False, **empty}
 
 
-def _fence_words(folder: Path) -> str:
+def _fence_words(store: Store) -> str:
     try:
-        fence = fences.highest_fence(folder)
+        fence = store.highest_fence()
     except OSError as fault:
         return f"The fence cannot be told: {fault}"
     if fence == 0:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from muster.domain.container_spec import Container, Mount
-from muster.domain.strict import AbsolutePath, EnvKey, Name, StrictModel, Text
+from muster.domain.strict import AbsolutePath, EnvKey, Name, ObjectPrefix, StrictModel, Text
 
 REFUSED_ENVIRONMENT_PREFIXES: Final = ("LD_", "NVIDIA_", "MUSTER_", "TORCHELASTIC_")
 REFUSED_ENVIRONMENT: Final = frozenset(
@@ -137,10 +137,28 @@ class Restart(StrictModel):
 class CheckpointRule(StrictModel):
     """``folder``: where all hosts of the job see the same files; the job gets a folder of its own in it.
 
-    Without it each host keeps its own: enough on one host, and no more.
+    ``store``: an S3-compatible object store instead, as ``s3://bucket/prefix``; the job gets a prefix of its own in it.
+    Where it stands is the program's environment's to say (``AWS_ENDPOINT_URL``, ``AWS_REGION``). ``credentials`` names
+    the one of the job's ``secrets`` by which it is asked, in the form of ~/.aws/credentials.
+
+    Without either each host keeps its own: enough on one host, and no more.
+
+    ``encryption_keys`` names the one of the job's ``secrets`` that holds the keys under which checkpoints are
+    encrypted, one a line in 64 hex digits: the first encrypts, any of them decrypts. Without it they are not encrypted.
     """
 
     folder: AbsolutePath | None = None
+    store: ObjectPrefix | None = None
+    credentials: Name | None = None
+    encryption_keys: Name | None = None
+
+    @model_validator(mode="after")
+    def _has_one_place(self) -> Self:
+        if self.folder is not None and self.store is not None:
+            raise ValueError("takes `folder` or `store`, not both")
+        if self.credentials is not None and self.store is None:
+            raise ValueError("`credentials` are for a `store`, which is missing")
+        return self
 
 
 class HostLimits(StrictModel):
@@ -192,6 +210,14 @@ class JobSpec(StrictModel):
         except ValidationError as fault:
             why = fault.errors()[0]["msg"].removeprefix("Value error, ")
             raise ValueError(f"`checkpoint.folder` is mounted in the container: {why}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _checkpoints_use_secrets_of_the_job(self) -> Self:
+        for field in ("credentials", "encryption_keys"):
+            name = getattr(self.checkpoint, field)
+            if name is not None and name not in self.secrets:
+                raise ValueError(f"`checkpoint.{field}` is {name}, which is none of the job's `secrets`")
         return self
 
     @field_validator("secrets")

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MAX_STRING: Final = 4096
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
+_OBJECT_PREFIX: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?")
 _ENV_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
@@ -46,9 +47,20 @@ def absolute_path(text: str) -> str:
     return text
 
 
+def object_prefix(text: str) -> str:
+    """Raises ValueError where it is no ``s3://bucket/prefix``. ``muster.train.places`` reads the same."""
+    if not _OBJECT_PREFIX.fullmatch(text) or {".", ".."} & set(text.split("/")):
+        raise ValueError(
+            "must be s3://BUCKET/PREFIX: the bucket in lower case, the prefix of letters, digits and !_.*'()- between"
+            " single slashes, without '.' or '..'"
+        )
+    return text
+
+
 Text = Annotated[str, AfterValidator(_clean_text), Field(max_length=MAX_STRING)]
 Line = Annotated[str, AfterValidator(_clean_text), Field(min_length=1, max_length=MAX_STRING, pattern=r"^[^\r\n]*$")]
 AbsolutePath = Annotated[Line, AfterValidator(absolute_path)]
+ObjectPrefix = Annotated[str, AfterValidator(object_prefix), Field(max_length=400)]
 Name = Annotated[str, AfterValidator(_clean_name), Field(min_length=1, max_length=63)]
 EnvKey = Annotated[str, AfterValidator(_env_key)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]

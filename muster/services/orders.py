@@ -5,8 +5,8 @@ import json
 from sqlalchemy import select
 
 from muster.db.models import Allocation, AllocationGpu, Job, Tenant
-from muster.domain.ids import NodeId
-from muster.domain.job_spec import JobSpec
+from muster.domain.ids import JobId, NodeId
+from muster.domain.job_spec import CheckpointRule, JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
 from muster.services.attempts import LoadedAttempt
@@ -61,8 +61,18 @@ def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Pol
     """
     kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.hold_s}
     resume = json.dumps({**resume_of(unit.session, job.id), **kept})
-    folder = spec.checkpoint.folder
-    place = {} if folder is None else {"MUSTER_CHECKPOINT_DIR": f"{folder.rstrip('/')}/{job.id}"}
+    place = _checkpoint_environment(spec.checkpoint, job.id)
     pieces = {"MUSTER_ACCUMULATION": str(1 << job.oom_doublings)} if job.oom_doublings else {}
     interval = json.dumps(rule_for_attempt(unit, job.id, spec, policy))
     return {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, **pieces, **place}
+
+
+def _checkpoint_environment(rule: CheckpointRule, job_id: JobId) -> dict[str, str]:
+    """The job finds its secrets by their names. A store stands beside the host's own folder: older hosts know none."""
+    told = {
+        "MUSTER_CHECKPOINT_DIR": None if rule.folder is None else f"{rule.folder.rstrip('/')}/{job_id}",
+        "MUSTER_CHECKPOINT_STORE": None if rule.store is None else f"{rule.store.rstrip('/')}/{job_id}",
+        "MUSTER_CHECKPOINT_CREDENTIALS_FILE": rule.credentials,
+        "MUSTER_CHECKPOINT_KEY_FILE": rule.encryption_keys,
+    }
+    return {name: value for name, value in told.items() if value is not None}

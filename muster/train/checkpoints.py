@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from muster.train import fences, generations, state
+from muster.train import keeping, sealing, state
 from muster.train.continuity import Continuity
 from muster.train.failpoints import failpoint
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
 from muster.train.loading import Loading
-from muster.train.manifest import FileRecord, Manifest
+from muster.train.manifest import FileRecord, Manifest, file_name
 from muster.train.saving import Saving
 from muster.train.shards import CoverageError
 from muster.train.staging import Staging
 from muster.train.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from muster.train.ranks import Ranks
+    from muster.train.sealing import Sink
     from muster.train.state import Trained
     from muster.train.surroundings import Surroundings
     from muster.train.wire import Channel
@@ -61,12 +62,16 @@ class Checkpoints:
     ``read_bytes``: what this rank read of files to resume.
     """
 
-    def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, folder: Path, *, keep: int) -> None:
-        """Raises, on every rank: StaleFenceError when a newer attempt has begun, OSError when the folder fails."""
+    def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, *, keep: int) -> None:
+        """Raises, on every rank:
+        StaleFenceError: a newer attempt has begun.
+        OSError: the folder or the store fails.
+        UnfitSurroundingsError: a rank cannot use the store or the keys that it was told of.
+        """
         self._around = around
         self._ranks = ranks
         self._channel = channel
-        self._folder = folder
+        self._store, self._keyring = keeping.join(around, ranks)
         self.longest_save_s = 0.0
         self.save_s = 0.0
         self.read_bytes = 0
@@ -79,12 +84,11 @@ class Checkpoints:
         if begun.fault:
             raise OSError(begun.fault)
         self._fence = begun.fence
-        self._upkeep = Upkeep(folder, channel, around.resume, fence=begun.fence, keep=keep)
+        self._upkeep = Upkeep(self._store, channel, around.resume, fence=begun.fence, keep=keep)
 
     def _begin(self) -> _Begun:
         try:
-            fence = fences.begin(self._folder, self._around.fence)
-            generations.abandon_older(self._folder, fence)
+            fence = self._store.begin(self._around.fence)
         except StaleFenceError as fault:
             return _Begun(stale=str(fault))
         except OSError as fault:
@@ -157,7 +161,7 @@ class Checkpoints:
             fault = self._write(part, generation, facts, started)
         finally:
             if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
-                generations.abandon(self._folder, generation)
+                self._store.abandon(generation)
         self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
         self.save_s = self.save_s if fault else time.monotonic() - began
         if fault and self._ranks.rank == 0:
@@ -191,7 +195,7 @@ class Checkpoints:
 
     def _prepare(self, generation: Generation) -> str:
         try:
-            generations.prepare(self._folder, generation)
+            self._store.prepare(generation)
         except OSError as fault:
             return f"rank 0: {fault}"
         return ""
@@ -202,15 +206,20 @@ class Checkpoints:
         rank = self._ranks.rank
         try:
             failpoint("save.write")
-            record = generations.write_part(self._folder, generation, rank, partial(state.dump, part))
-            state.require_loadable(generations.partial_of(self._folder, generation) / record.name)
+            state.require_loadable(part)
+            return self._store.write_part(generation, rank, self._dump_of(part, generation))
         except FileNotFoundError as fault:
             return f"rank {rank}: {fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)"
         except (OSError, RuntimeError, MemoryError) as fault:
             return f"rank {rank}: {fault}"
         except CoverageError as fault:
             return fault
-        return record
+
+    def _dump_of(self, part: dict[str, Any], generation: Generation) -> Callable[[Sink], None]:
+        dump = partial(state.dump, part)
+        if self._keyring is None:
+            return dump
+        return sealing.sealed(dump, self._keyring.first, f"{generation.name}/{file_name(self._ranks.rank)}")
 
     def _commit(
         self, generation: Generation, files: list[FileRecord], facts: _Facts, started: float
@@ -228,10 +237,11 @@ class Checkpoints:
             loss_spread=facts.loss_spread,
             longest_save_s=max(self.longest_save_s, time.monotonic() - started),
             files=tuple(files),
+            key_id=None if self._keyring is None else self._keyring.first.id,
         )
         try:
             failpoint("save.commit")
-            digest = generations.commit(self._folder, about)
+            digest = self._store.commit(about)
         except StaleFenceError as fault:
             return str(fault), True
         except OSError as fault:
@@ -260,8 +270,11 @@ class Checkpoints:
 
         Raises:
             CoverageError: it verifies and yet is not this program's: another model, no optimizer.
+            MissingKeyError: it is encrypted under a key that a rank has not.
         """
-        loading = Loading(self._folder, self._ranks, self._channel, self._around.resume, self._upkeep)
+        loading = Loading(
+            self._store, self._ranks, self._channel, self._around.resume, self._upkeep, keyring=self._keyring
+        )
         about = loading.load(trained)
         self.read_bytes = loading.read_bytes
         if about is not None:

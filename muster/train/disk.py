@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
+class Writable(Protocol):
+    def write(self, content: bytes | memoryview, /) -> int: ...
+
+    def flush(self) -> object: ...
+
+
 class HashingFile:
     """What is written goes to disk and into the hash: of what was meant, so that damage on the way shows later."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: Writable) -> None:
         self.size = 0
         self.fault: OSError | None = None
         self._file = file

@@ -88,8 +88,10 @@ class Faults:
     """Those of one rank. ``meet`` before each step."""
 
     def __init__(self, around: Surroundings, model: torch.nn.Module) -> None:
-        """Raises ValueError: a fault that cannot be read."""
+        """Raises ValueError: a fault that cannot be read, or cannot be met here."""
         every = parse(around.faults, world_size=around.world_size, seed=around.faults_seed)
+        if around.checkpoint_store is not None and any(fault.kind == "flip_file" for fault in every):
+            raise ValueError(f"{ENVIRONMENT}: flip_file needs checkpoints in a folder, and they lie in a store")
         self._own = [fault for fault in every if fault.rank == around.rank]
         self._model = model
         self._folder = around.checkpoint_dir

@@ -135,7 +135,7 @@ def verify(folder: Path, generation: Generation) -> Manifest:
     """
     about = read_manifest(folder, generation)
     for file in about.files:
-        _compare(file, *_digest(folder / generation.name / file.name))
+        compare(file, *_digest(folder / generation.name / file.name))
     return about
 
 
@@ -152,7 +152,7 @@ def measured(folder: Path, generation: Generation) -> Manifest:
             size = path.stat().st_size
         except OSError as fault:
             raise _unreadable(path, fault) from fault
-        _compare(file, size, file.sha256)
+        compare(file, size, file.sha256)
     return about
 
 
@@ -168,7 +168,11 @@ def half_written(folder: Path) -> list[tuple[int, int]]:
 
 def read_manifest(folder: Path, generation: Generation) -> Manifest:
     """Raises UnusableError."""
-    about = manifest.parse(_read(folder / generation.name / MANIFEST))
+    return require_about(manifest.parse(_read(folder / generation.name / MANIFEST)), generation)
+
+
+def require_about(about: Manifest, generation: Generation) -> Manifest:
+    """Raises UnusableError where the manifest is another generation's."""
     if (about.step, about.fence) != (generation.step, generation.fence):
         raise UnusableError(f"its {MANIFEST} is about step {about.step}, fence {about.fence}")
     return about
@@ -187,11 +191,12 @@ def verified_parts(folder: Path, about: Manifest) -> Iterator[bytes]:
 def verified_part(folder: Path, about: Manifest, file: FileRecord) -> bytes:
     """One of its files, once these very bytes are proved to be those that were saved. Raises UnusableError."""
     content = _read(folder / Generation(about.step, about.fence).name / file.name)
-    _compare(file, len(content), hashlib.sha256(content).hexdigest())
+    compare(file, len(content), hashlib.sha256(content).hexdigest())
     return content
 
 
-def _compare(file: FileRecord, size: int, sha256: str) -> None:
+def compare(file: FileRecord, size: int, sha256: str) -> None:
+    """Raises UnusableError where they differ from what was saved."""
     if size != file.size:
         raise UnusableError(f"{file.name} holds {size} bytes instead of {file.size}")
     if sha256 != file.sha256:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from muster.train import exchange, generations, state
+from muster.train import exchange, sealing, state
+from muster.train.generations import Generation
+from muster.train.keys import MissingKeyError
 from muster.train.manifest import Manifest, UnusableError
 from muster.train.shards import CoverageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from muster.train.generations import Generation
+    from muster.train.keys import Keyring
     from muster.train.manifest import FileRecord
     from muster.train.ranks import Ranks
     from muster.train.state import Trained
+    from muster.train.stores import Store
     from muster.train.surroundings import Resume
     from muster.train.upkeep import Upkeep
     from muster.train.wire import Channel
@@ -24,8 +25,18 @@ if TYPE_CHECKING:
 class Loading:
     """``read_bytes``: what this rank has read of the generations that were tried."""
 
-    def __init__(self, folder: Path, ranks: Ranks, channel: Channel, resume: Resume, upkeep: Upkeep) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        store: Store,
+        ranks: Ranks,
+        channel: Channel,
+        resume: Resume,
+        upkeep: Upkeep,
+        *,
+        keyring: Keyring | None,
+    ) -> None:
+        self._store = store
+        self._keyring = keyring
         self._ranks = ranks
         self._channel = channel
         self._resume = resume
@@ -37,6 +48,8 @@ class Loading:
 
         Raises:
             CoverageError: it verifies and yet is not this program's: another model, no optimizer.
+            MissingKeyError: it is encrypted under a key that a rank has not: a person is to bring it, or to remove
+                the checkpoint; older ones would lose work, and beginning anew all of it.
         """
         found = self._ranks.from_first(self._upkeep.candidates() if self._ranks.rank == 0 else None)
         for generation in found:
@@ -52,16 +65,17 @@ class Loading:
             _print("no generation could be used: training begins at step 0")
         return None
 
-    def _read(self, generation: Generation) -> tuple[Manifest, dict[int, bytes]] | None:
+    def _read(self, generation: Generation) -> tuple[Manifest, dict[int, bytes | bytearray]] | None:
         """This rank's files, and only once every rank has verified its own. None where any rank cannot use it."""
         about, fault = self._ranks.from_first(self._read_manifest(generation) if self._ranks.rank == 0 else None)
-        contents: dict[int, bytes] = {}
+        contents: dict[int, bytes | bytearray] = {}
         file: FileRecord | None = None
         if about is not None:
+            self._require_key(about)
             try:
                 for file in self._own_files(about):
-                    contents[file.rank] = content = generations.verified_part(self._folder, about, file)
-                    self.read_bytes += len(content)
+                    contents[file.rank] = self._content(about, file)
+                    self.read_bytes += file.size
             except UnusableError as unusable:
                 fault = unusable
         faults = self._ranks.gather(None if fault is None else (str(fault), fault.is_damage, file))
@@ -72,11 +86,39 @@ class Loading:
             self._pass_over(generation, about, faults)
         return None
 
+    def _require_key(self, about: Manifest) -> None:
+        """Raises MissingKeyError, on every rank, where any rank lacks it."""
+        if about.key_id is None:
+            return
+        why = ""
+        if self._keyring is None:
+            why = f"key {about.key_id} is needed, and MUSTER_CHECKPOINT_KEY_FILE names no file of keys"
+        else:
+            try:
+                self._keyring.key(about.key_id)
+            except MissingKeyError as fault:
+                why = str(fault)
+        for rank, fault_there in enumerate(self._ranks.gather(why)):
+            if fault_there:
+                name = Generation(about.step, about.fence).name
+                raise MissingKeyError(f"{name} is encrypted and cannot be used: rank {rank}: {fault_there}")
+
+    def _content(self, about: Manifest, file: FileRecord) -> bytes | bytearray:
+        """Decrypted, once it was found to be what was saved. Raises UnusableError."""
+        content = self._store.verified_part(about, file)
+        if about.key_id is None or self._keyring is None:
+            return content
+        place = f"{Generation(about.step, about.fence).name}/{file.name}"
+        try:
+            return sealing.opened(content, self._keyring.key(about.key_id), place)
+        except sealing.NotOpenedError as fault:
+            raise UnusableError(f"{file.name} cannot be decrypted: {fault}") from fault
+
     def _own_files(self, about: Manifest) -> list[FileRecord]:
         ranks = self._ranks
         return [file for file in about.files if exchange.holder_of(file.rank, ranks.world_size) == ranks.rank]
 
-    def _unpacked(self, contents: dict[int, bytes]) -> dict[int, dict[str, Any]]:
+    def _unpacked(self, contents: dict[int, bytes | bytearray]) -> dict[int, dict[str, Any]]:
         """Raises CoverageError, on every rank, where a file holds what may not be unpickled."""
         fault, parts = "", {}
         try:
@@ -92,7 +134,7 @@ class Loading:
     def _read_manifest(self, generation: Generation) -> tuple[Manifest | None, UnusableError | None]:
         limit = self._resume.not_after_unix_ms
         try:
-            about = generations.read_manifest(self._folder, generation)
+            about = self._store.read_manifest(generation)
         except UnusableError as fault:
             return None, fault
         if limit is not None and about.committed_at_unix_ms > limit:
@@ -116,7 +158,7 @@ class Loading:
 
     def _own_judgement(self, about: Manifest, file: FileRecord) -> tuple[str, bool] | None:
         try:
-            generations.verified_part(self._folder, about, file)
+            self._content(about, file)
         except UnusableError as fault:
             return str(fault), fault.is_damage
         return None

@@ -8,6 +8,8 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 SCHEMA = 1
+ENCRYPTED_SCHEMA = 2
+"""So that a runtime which cannot decrypt passes it over, and does not take it for damaged."""
 MANIFEST = "MANIFEST.json"
 
 
@@ -37,6 +39,7 @@ class Manifest:
     """``position`` counts the samples that all ranks have seen; ``longest_save_s`` is what a save has taken at most.
 
     ``loss_spread``: the deviation of the losses before it; None where too few were told, or an older runtime made it.
+    ``key_id``: under which key its files are encrypted; None: they are not. Sizes and SHA-256 are of what lies there.
     """
 
     step: int
@@ -50,6 +53,7 @@ class Manifest:
     longest_save_s: float
     files: tuple[FileRecord, ...]
     loss_spread: float | None = None
+    key_id: str | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -57,7 +61,8 @@ class Manifest:
 
 
 def dump(manifest: Manifest) -> bytes:
-    body = {"schema": SCHEMA, **asdict(manifest)}
+    schema = SCHEMA if manifest.key_id is None else ENCRYPTED_SCHEMA
+    body = {"schema": schema, **asdict(manifest)}
     return json.dumps({**body, "self_sha256": _self_hash(body)}, sort_keys=True).encode()
 
 
@@ -76,8 +81,9 @@ def parse(content: bytes) -> Manifest:
     told = document.pop("self_sha256", None)
     if told != _self_hash(document):
         raise UnusableError(f"{MANIFEST} was changed after it was written")
-    if document.get("schema") != SCHEMA:
-        raise UnusableError(f"{MANIFEST} is of schema {document.get('schema')!r}, not {SCHEMA}", is_damage=False)
+    if document.get("schema") not in {SCHEMA, ENCRYPTED_SCHEMA}:
+        known = f"{SCHEMA} or {ENCRYPTED_SCHEMA}"
+        raise UnusableError(f"{MANIFEST} is of schema {document.get('schema')!r}, not {known}", is_damage=False)
     return _of(document)
 
 

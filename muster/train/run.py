@@ -103,9 +103,9 @@ class Run:
         self._next_hook, sys.excepthook = sys.excepthook, self._note_crash
         atexit.register(self._wait_for_save)
         self._checkpoints: Checkpoints | None = None
-        if around.checkpoint_dir is not None:
+        if around.checkpoint_place is not None:
             try:
-                self._checkpoints = Checkpoints(around, self._ranks, self._channel, around.checkpoint_dir, keep=keep)
+                self._checkpoints = Checkpoints(around, self._ranks, self._channel, keep=keep)
             except StaleFenceError as fault:
                 self._end("failed", EXIT_NEVER_RESTART, str(fault))
         ranks_before = self._resume()

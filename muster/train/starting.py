@@ -68,7 +68,9 @@ def start(
     Raises:
         ValueError: ``checkpoint_every``, or a variable of the launcher, that cannot be read.
         CoverageError: the newest checkpoint is of another program.
-        OSError: the checkpoint folder cannot be written.
+        MissingKeyError: it is encrypted under a key that is not here.
+        UnfitSurroundingsError: a rank cannot use the checkpoint store or the keys that it was told of.
+        OSError: the checkpoint folder or store cannot be written.
     """
     cadence = require_cadence(checkpoint_every)
     joined, device = _joined(model, seed=seed, deterministic=deterministic, patience_s=patience_s)

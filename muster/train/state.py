@@ -19,12 +19,12 @@ import torch
 
 from muster.train import shards
 from muster.train.shards import CoverageError
+from muster.train.staging import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-    from muster.train.disk import HashingFile
+    from muster.train.sealing import Sink
     from muster.train.shards import Piece
 
 
@@ -75,7 +75,7 @@ def part_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
     return part
 
 
-def dump(part: dict[str, Any], file: HashingFile) -> None:
+def dump(part: dict[str, Any], file: Sink) -> None:
     """Without the checksums of the zip format: the SHA-256 of the whole says more.
 
     Raises:
@@ -94,13 +94,28 @@ def dump(part: dict[str, Any], file: HashingFile) -> None:
         torch.serialization.set_crc32_options(had_checksums)
 
 
-def require_loadable(path: Path) -> None:
-    """Its tensors stay unread: this takes milliseconds. Raises CoverageError."""
-    with path.open("rb") as file:
-        _load(file, "meta")
+def require_loadable(part: dict[str, Any]) -> None:
+    """Whether ``unpacked`` would take it, tried with empty tensors: this takes milliseconds. Raises CoverageError."""
+    buffer = io.BytesIO()
+    try:
+        torch.save(_emptied(part), buffer)
+    except (pickle.PicklingError, AttributeError, TypeError) as fault:
+        raise CoverageError(f"{ONLY_PLAIN}: {fault}") from fault
+    unpacked(buffer.getvalue())
 
 
-def unpacked(part: bytes) -> dict[str, Any]:
+def _emptied(value: Any) -> Any:
+    """Without the values of its tensors; other kinds of containers and of tensors stay whole."""
+    if isinstance(value, torch.Tensor) and is_plain(value):
+        return torch.empty(0, dtype=value.dtype)
+    if type(value) is dict:
+        return {key: _emptied(inner) for key, inner in value.items()}
+    if type(value) in {list, tuple}:
+        return type(value)(_emptied(inner) for inner in value)
+    return value
+
+
+def unpacked(part: bytes | bytearray) -> dict[str, Any]:
     """One part, whose bytes were verified before. Raises CoverageError."""
     return _load(io.BytesIO(part), "cpu")
 

@@ -6,6 +6,10 @@
 | ``MUSTER_ATTEMPT_ID`` | written into manifests | empty |
 | ``MUSTER_FENCE`` | grows with each attempt; an older one writes nothing | the next number in the folder |
 | ``MUSTER_CHECKPOINT_DIR`` | the job's own folder, seen by all its hosts | nothing is kept |
+| ``MUSTER_CHECKPOINT_STORE`` | an object store instead of the folder: ``s3://bucket/prefix``, the job's own; where and as whom, see ``bucket`` | the folder |
+| ``MUSTER_CHECKPOINT_CREDENTIALS_FILE`` | for that store, in the form of ~/.aws/credentials: a path, or the name of a secret of the job | as boto3 finds them |
+| ``MUSTER_CHECKPOINT_KEY_FILE`` | checkpoints are encrypted (``keys``): a path, or the name of a secret of the job | they are not |
+| ``MUSTER_SECRETS_DIR`` | where the job's secrets lie | it has none |
 | ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | nothing is said or heard |
 | ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill where no ``stop`` names a deadline | as long as it takes |
 | ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``good_after_steps`` (20), ``hold_s`` (600) | the newest that verifies |
@@ -26,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.train.generations import Generation
 from muster.train.interval import IntervalRule
+from muster.train.places import S3Place, is_s3
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +66,9 @@ class Surroundings:
     fence: int | None = None
     socket_path: str | None = None
     checkpoint_dir: Path | None = None
+    checkpoint_store: S3Place | None = None
+    checkpoint_credentials_file: Path | None = None
+    checkpoint_key_file: Path | None = None
     stop_notice_s: float | None = None
     resume: Resume = field(default_factory=Resume)
     interval: IntervalRule = field(default_factory=IntervalRule)
@@ -69,11 +77,15 @@ class Surroundings:
     faults: str = ""
     faults_seed: int = 0
 
+    @property
+    def checkpoint_place(self) -> Path | S3Place | None:
+        """The store goes before the folder, which a host names for every job."""
+        return self.checkpoint_store or self.checkpoint_dir
+
     @classmethod
     def of(cls, environ: Mapping[str, str] | None = None) -> Surroundings:
         """Raises ValueError naming the variable that cannot be read."""
         environ = os.environ if environ is None else environ
-        folder = environ.get("MUSTER_CHECKPOINT_DIR")
         return cls(
             rank=_number(environ, "RANK") or 0,
             world_size=_number(environ, "WORLD_SIZE") or 1,
@@ -81,7 +93,10 @@ class Surroundings:
             attempt_id=environ.get("MUSTER_ATTEMPT_ID", ""),
             fence=_number(environ, "MUSTER_FENCE"),
             socket_path=environ.get("MUSTER_TRAIN_SOCKET") or None,
-            checkpoint_dir=Path(folder) if folder else None,
+            checkpoint_dir=_folder(environ, "MUSTER_CHECKPOINT_DIR"),
+            checkpoint_store=_store(environ, "MUSTER_CHECKPOINT_STORE"),
+            checkpoint_credentials_file=_file(environ, "MUSTER_CHECKPOINT_CREDENTIALS_FILE"),
+            checkpoint_key_file=_file(environ, "MUSTER_CHECKPOINT_KEY_FILE"),
             stop_notice_s=_seconds(environ, "MUSTER_STOP_NOTICE_S"),
             resume=_resume(environ.get("MUSTER_RESUME")),
             interval=_interval(environ.get("MUSTER_CHECKPOINT_INTERVAL")),
@@ -90,6 +105,38 @@ class Surroundings:
             faults=environ.get("MUSTER_TRAIN_FAULTS", ""),
             faults_seed=_number(environ, "MUSTER_TRAIN_FAULTS_SEED") or 0,
         )
+
+
+def _folder(environ: Mapping[str, str], name: str) -> Path | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    if is_s3(text):
+        raise ValueError(f"{name}={text!r}: must be a folder; an object store is MUSTER_CHECKPOINT_STORE")
+    return Path(text)
+
+
+def _store(environ: Mapping[str, str], name: str) -> S3Place | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        return S3Place.of(text)
+    except ValueError as fault:
+        raise ValueError(f"{name}: {fault}") from None
+
+
+def _file(environ: Mapping[str, str], name: str) -> Path | None:
+    """A path, or the name of one of the job's secrets."""
+    text = environ.get(name)
+    if not text:
+        return None
+    if "/" in text:
+        return Path(text)
+    folder = environ.get("MUSTER_SECRETS_DIR")
+    if not folder:
+        raise ValueError(f"{name}={text!r}: names a secret, and this job has none (MUSTER_SECRETS_DIR is not set)")
+    return Path(folder) / text
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:

@@ -11,18 +11,17 @@ from muster.train import generations, retention
 from muster.train.manifest import UnusableError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from muster.train.generations import Generation
+    from muster.train.stores import Store
     from muster.train.surroundings import Resume
     from muster.train.wire import Channel
 
 
 class Upkeep:
-    """One job's folder. Older generations go only once a newer one was read back equal."""
+    """One job's store. Older generations go only once a newer one was read back equal."""
 
-    def __init__(self, folder: Path, channel: Channel, resume: Resume, *, fence: int, keep: int) -> None:
-        self._folder = folder
+    def __init__(self, store: Store, channel: Channel, resume: Resume, *, fence: int, keep: int) -> None:
+        self._store = store
         self._channel = channel
         self._resume = resume
         self._fence = fence
@@ -33,7 +32,7 @@ class Upkeep:
 
     def candidates(self) -> list[Generation]:
         """Which to resume from, in order."""
-        found = generations.list_generations(self._folder)
+        found = self._store.list_generations()
         return generations.candidates(found, self._resume.generation, self._resume.refused)
 
     def note_verified(self, generation: Generation) -> None:
@@ -63,7 +62,7 @@ class Upkeep:
 
     def _verify(self, generation: Generation) -> None:
         try:
-            generations.verify(self._folder, generation)
+            self._store.verify(generation)
         except UnusableError as fault:
             self._passed_over.add(generation)
             kind = "checkpoint_rejected" if fault.is_damage else "checkpoint_unreadable"
@@ -77,18 +76,18 @@ class Upkeep:
     def _tidy(self, step: int) -> None:
         for generation in self._verified:
             if generation.fence == self._fence and generation.step + self._resume.good_after_steps <= step:
-                retention.mark_good(self._folder, generation)
+                self._store.mark_good(generation)
         gone = retention.to_remove(
-            generations.list_generations(self._folder),
+            self._store.list_generations(),
             self._keep,
             fence=self._fence,
             verified=frozenset(generation.name for generation in self._verified),
-            good=retention.good_ones(self._folder),
-            aged=retention.aged_ones(self._folder, self._verified, self._resume.hold_s, time.time()),
+            good=self._store.good_ones(),
+            aged=self._store.aged_ones(self._verified, self._resume.hold_s, time.time()),
             refused=self._resume.refused,
             passed_over=frozenset(generation.name for generation in self._passed_over),
         )
-        retention.remove(self._folder, gone)
+        self._store.remove(gone)
         self._verified.difference_update(gone)
         for generation in gone:
             self._channel.say("checkpoint_expired", generation=generation.name)

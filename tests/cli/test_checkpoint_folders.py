@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -13,12 +14,25 @@ from muster.train import generations
 from muster.train.generations import Generation
 from muster.train.manifest import MANIFEST
 from tests.cli.test_commands import Command
-from tests.train.test_generations import commit
+from tests.train.object_stores import SECRET, Prefix, S3Server, serving
+from tests.train.test_generations import commit, part
+from tests.train.test_object_store import commit as commit_there
 
 
 @pytest.fixture
 def muster(tmp_path: Path) -> Command:
     return Command(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with serving(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def prefix(s3_server: S3Server, request: pytest.FixtureRequest) -> Prefix:
+    return s3_server.prefix(request.node.name)
 
 
 @pytest.fixture
@@ -120,3 +134,37 @@ def test_what_is_not_there_is_named(
     answer = muster.run("ckpt", *paths)
     assert answer.returncode == code, answer.stdout
     assert said.lower() in " ".join(answer.stderr.split()).lower()
+
+
+def test_what_lies_in_an_object_store_is_told_by_the_same_words(muster: Command, prefix: Prefix) -> None:
+    newest = [commit_there(prefix.store(), step) for step in (10, 20)][-1]
+    prefix.store().write_part(Generation(30, 1), 0, part(b"half"))
+    environment = prefix.server.environment
+    listed = told(muster.run("ckpt", "ls", str(prefix.place), "--json", **environment))
+    assert [(one["step"], one["state"]) for one in listed] == [(30, "half written"), (20, "complete"), (10, "complete")]
+    assert muster.run("ckpt", "verify", str(prefix.place), **environment).returncode == Exit.OK
+    prefix.flip(f"{newest.name}/rank-00001.pt")
+    answer = muster.run("ckpt", "verify", str(prefix.place), **environment)
+    assert answer.returncode == Exit.FAILED
+    assert "a resume goes on after step 10" in " ".join(answer.stdout.split())
+
+
+def test_a_store_that_cannot_be_asked_is_named_and_no_secret_with_it(muster: Command, prefix: Prefix) -> None:
+    environment = prefix.server.environment
+    for location, code, why in (
+        (
+            "s3://no-bucket/job",
+            Exit.DENIED,
+            "s3://no-bucket/job cannot be read: list was refused: NoSuchBucket (HTTP 404)",
+        ),
+        ("s3://NONE", Exit.USAGE, "'s3://NONE' is no place in an object store"),
+        (f"{prefix.place}/empty", Exit.NOT_FOUND, "holds no checkpoint of ours"),
+    ):
+        answer = muster.run("ckpt", "ls", location, **environment)
+        assert answer.returncode == code, answer.stderr
+        assert why in " ".join(answer.stderr.split())
+        assert SECRET not in answer.stderr
+    (muster.folder / "boto3.py").write_text("raise ImportError('there is no boto3')")
+    answer = muster.run("ckpt", "ls", str(prefix.place), **environment, PYTHONPATH=str(muster.folder))
+    assert answer.returncode == Exit.USAGE
+    assert "needs boto3, which is not installed here" in " ".join(answer.stderr.split())

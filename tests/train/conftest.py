@@ -1,10 +1,12 @@
 """One zygote for the whole session, one job's folder for each test."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from .object_stores import Prefix, S3Server, serving
 from .train_case import Training, Zygote
 
 
@@ -28,3 +30,15 @@ def undisturbed(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> lis
     attempt = Training(zygote, tmp_path_factory.mktemp("undisturbed")).run(num_ranks=2)
     assert all(list(steps) == list(range(1, 13)) for steps in attempt.steps)
     return attempt.steps
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with serving(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def prefix(s3_server: S3Server, request: pytest.FixtureRequest) -> Prefix:
+    """One test's own."""
+    return s3_server.prefix(re.sub(r"[^A-Za-z0-9_-]", "_", request.node.name))

@@ -131,8 +131,8 @@ def test_a_newer_runtimes_manifest_may_say_more_and_another_schema_is_not_damage
     del document["self_sha256"]
     more = {**document, "mood": "fine"}
     assert manifest.parse(json.dumps({**more, "self_sha256": manifest._self_hash(more)}).encode()).step == 1
-    newer = {**document, "schema": 2}
-    with pytest.raises(UnusableError, match="of schema 2, not 1") as found:
+    newer = {**document, "schema": 3}
+    with pytest.raises(UnusableError, match="of schema 3, not 1 or 2") as found:
         manifest.parse(json.dumps({**newer, "self_sha256": manifest._self_hash(newer)}).encode())
     assert not found.value.is_damage
 

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from muster.train.faults import Faults
 from muster.train.interval import IntervalRule
+from muster.train.places import S3Place
 from muster.train.surroundings import Resume, Surroundings
 
 
@@ -38,6 +41,40 @@ def test_the_launchers_words() -> None:
         is_synchronous=True,
         resume=resume,
     )
+
+
+def test_a_store_goes_before_the_hosts_folder_and_secrets_are_found_by_name() -> None:
+    around = Surroundings.of(
+        {
+            "MUSTER_CHECKPOINT_DIR": "/data/job_1",
+            "MUSTER_CHECKPOINT_STORE": "s3://bucket/team/job_1",
+            "MUSTER_CHECKPOINT_CREDENTIALS_FILE": "s3",
+            "MUSTER_CHECKPOINT_KEY_FILE": "/etc/keys",
+            "MUSTER_SECRETS_DIR": "/dev/shm/secrets",  # noqa: S108  # the supervisor's own
+        }
+    )
+    assert around.checkpoint_place == S3Place("bucket", "team/job_1")
+    assert around.checkpoint_credentials_file == Path("/dev/shm/secrets/s3")  # noqa: S108  # as above
+    assert around.checkpoint_key_file == Path("/etc/keys")
+
+
+def test_a_fault_in_a_file_needs_a_folder() -> None:
+    around = Surroundings(checkpoint_store=S3Place("bucket", "job_1"), faults="flip_file@6")
+    with pytest.raises(ValueError, match="flip_file needs checkpoints in a folder"):
+        Faults(around, torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("MUSTER_CHECKPOINT_DIR", "s3://bucket/job_1", "must be a folder; an object store is MUSTER_CHECKPOINT_STORE"),
+        ("MUSTER_CHECKPOINT_STORE", "bucket/job_1", "is no place in an object store: it must be s3://BUCKET/PREFIX"),
+        ("MUSTER_CHECKPOINT_KEY_FILE", "keys", "names a secret, and this job has none"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused_by_its_variable(name: str, text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}.*{why}"):
+        Surroundings.of({name: text})
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"generation": null, "refuse": []}', '{"not_after_unix_ms": null}'])

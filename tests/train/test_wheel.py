@@ -4,6 +4,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 from tools import build_train_wheel
@@ -25,6 +26,16 @@ print(train.__file__)
 def test_the_same_sources_give_the_same_wheel(tmp_path: Path) -> None:
     first, second = (build_train_wheel.build(tmp_path / name).read_bytes() for name in ("a", "b"))
     assert first == second
+
+
+def test_what_only_some_jobs_need_is_an_extra(tmp_path: Path) -> None:
+    with zipfile.ZipFile(build_train_wheel.build(tmp_path)) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith("METADATA")]
+        lines = wheel.read(name).decode().splitlines()
+    assert {"Provides-Extra: s3", "Requires-Dist: boto3>=1.40,<2; extra == 's3'"} < set(lines)
+    assert [line for line in lines if line.startswith("Requires-Dist") and "extra" not in line] == [
+        "Requires-Dist: torch>=2.13"
+    ]
 
 
 def test_it_installs_without_a_network_and_runs_beside_torch_alone(tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""Generations in a folder, of one host or of a file system that all hosts see: see ``generations`` for how they lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster.train import fences, generations, retention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from muster.train.disk import HashingFile
+    from muster.train.generations import Generation
+    from muster.train.manifest import FileRecord, Manifest
+
+
+class DiskStore:
+    """One job's folder. What a ``Store`` promises, ``stores`` says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+    def begin(self, fence: int | None) -> int:
+        begun = fences.begin(self.folder, fence)
+        generations.abandon_older(self.folder, begun)
+        return begun
+
+    def highest_fence(self) -> int:
+        return fences.highest_fence(self.folder)
+
+    def list_generations(self) -> list[Generation]:
+        return generations.list_generations(self.folder)
+
+    def half_written(self) -> list[tuple[int, int]]:
+        return generations.half_written(self.folder)
+
+    def prepare(self, generation: Generation) -> None:
+        generations.prepare(self.folder, generation)
+
+    def abandon(self, generation: Generation) -> None:
+        generations.abandon(self.folder, generation)
+
+    def write_part(self, generation: Generation, rank: int, dump: Callable[[HashingFile], None]) -> FileRecord:
+        return generations.write_part(self.folder, generation, rank, dump)
+
+    def commit(self, about: Manifest) -> str:
+        return generations.commit(self.folder, about)
+
+    def read_manifest(self, generation: Generation) -> Manifest:
+        return generations.read_manifest(self.folder, generation)
+
+    def measured(self, generation: Generation) -> Manifest:
+        return generations.measured(self.folder, generation)
+
+    def verify(self, generation: Generation) -> Manifest:
+        return generations.verify(self.folder, generation)
+
+    def verified_part(self, about: Manifest, file: FileRecord) -> bytes:
+        return generations.verified_part(self.folder, about, file)
+
+    def mark_good(self, generation: Generation) -> None:
+        retention.mark_good(self.folder, generation)
+
+    def good_ones(self) -> frozenset[str]:
+        return retention.good_ones(self.folder)
+
+    def aged_ones(self, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
+        return retention.aged_ones(self.folder, verified, hold_s, now_unix_s)
+
+    def remove(self, gone: Iterable[Generation]) -> None:
+        retention.remove(self.folder, gone)
