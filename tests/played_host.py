@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.principals import Principal, Role
-from muster.services import hosts, training
+from muster.services import host_reports, hosts, training
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import (
     PROTOCOL_VERSION,
@@ -49,8 +49,8 @@ class PlayedHost:
             HostReport(kind=kind, boot_id=self.boot_id, fence=fence, record=(record or {}) if kind == "exited" else {})  # type: ignore[arg-type]  # the test names one of the literals
             for kind in kinds
         )
-        with self.units.begin(self.principal, hosts.REPORT) as unit:
-            return hosts.report(
+        with self.units.begin(self.principal, host_reports.REPORT) as unit:
+            return host_reports.report(
                 unit, AttemptId(attempt_id), ReportBatch(protocol=PROTOCOL_VERSION, reports=reports)
             ).accepted
 

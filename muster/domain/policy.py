@@ -66,6 +66,16 @@ class DispatchPolicy(StrictModel):
 
     ring_again_s: Seconds = Field(15.0, description="After that an attempt that no host has claimed is rung again.")
     place_again_s: Seconds = Field(60.0, description="After that it ends as `launch_failed`; the job is placed anew.")
+    ready_within_s: Seconds = Field(
+        120.0,
+        description="How long a host of a gang may take from its claim until it is ready to start. Then the attempt "
+        "ends as `preflight_failed`, and no host has started.",
+    )
+    disk_free_bytes: Annotated[int, Field(ge=0, le=1 << 50)] = Field(
+        1 << 30,
+        description="What must be free on a host where a gang's program writes its output and its checkpoints; with "
+        "less it is not ready.",
+    )
     retry_backoff_s: Seconds = Field(
         30.0, description="The pause before the next attempt after a failure; it doubles with each of the same kind."
     )
