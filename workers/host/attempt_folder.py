@@ -77,6 +77,7 @@ class AttemptFolder:
             "kill_grace_s": order.kill_grace_s,
             "log_limit_bytes_per_stream": order.log_limit_bytes_per_stream,
             "limits": order.limits,
+            "preparation": order.preparation,
             "lease": {"boottime_ns": lease_until_ms * _NS_PER_MS},
         }
         self._write("order.json", document)
@@ -87,6 +88,14 @@ class AttemptFolder:
     def write_stop(self, reason: str, kill_at_ms: int) -> None:
         document = {"reason": reason, "grace_until_boottime_ns": kill_at_ms * _NS_PER_MS, "terminate": True}
         self._write("stop.json", document)
+
+    def write_go(self) -> None:
+        """All hosts are ready: it may start."""
+        if not self.has_go():
+            self._write("go.json", {})
+
+    def has_go(self) -> bool:
+        return (self.path / "go.json").exists()
 
     def write_exit(self, record: dict[str, Any]) -> None:
         self._write("exit.json", record)

@@ -22,7 +22,8 @@ times = st.integers(0, 3 * TIMERS.server_lease_ms)
 hearings = st.builds(Hearing, boots, times)
 ticks = st.builds(attempt.Tick, st.dictionaries(nodes, hearings), st.integers(-TIMERS.server_lease_ms, 10_000))
 attempt_events: st.SearchStrategy[attempt.Event] = st.one_of(
-    st.builds(attempt.ClaimAsked, nodes, fences, boots, st.just("n")),
+    st.builds(attempt.ClaimAsked, nodes, fences, boots, st.just("n"), st.booleans()),
+    st.builds(attempt.Ready, nodes, fences, boots),
     st.builds(attempt.Started, nodes, fences, boots),
     st.builds(attempt.Exited, nodes, fences, boots, st.sampled_from((SUCCEEDED, FAILED))),
     st.builds(attempt.Cleaned, nodes, fences, boots),
@@ -102,11 +103,14 @@ host_events: st.SearchStrategy[host.Event] = st.one_of(
         lease_ms=st.just(TIMERS.agent_lease_ms),
         unclaimed=st.sampled_from(((), ((ATTEMPT, FENCE),))),
         stops=st.sampled_from((None, {ATTEMPT: ("cancel", 30_000)}, {ATTEMPT: ("stale", 0)})),
+        go=st.sampled_from(((), (ATTEMPT,))),
     ),
-    st.builds(host.ClaimGranted, st.just(ATTEMPT), st.just(JOB), times, st.just(TIMERS.agent_lease_ms)),
+    st.builds(host.ClaimGranted, st.just(ATTEMPT), st.just(JOB), times, st.just(TIMERS.agent_lease_ms), st.booleans()),
     st.sampled_from(
         (
             host.ClaimRefused(ATTEMPT),
+            host.HostReady(ATTEMPT),
+            host.GoHeard(ATTEMPT),
             host.ProgramStarted(ATTEMPT),
             host.ProgramExited(ATTEMPT),
             host.ProvedClean(ATTEMPT),
@@ -134,6 +138,7 @@ def test_on_a_host_phases_only_advance_and_kill_times_only_near(history: list[tu
                 assert after.kill_at_ms <= before.kill_at_ms
         if host.StartProgram(ATTEMPT) in commands:
             assert after is not None
+            assert after.has_go or not after.awaits_go
             assert host.may_start(after, now_ms)
 
 

@@ -83,6 +83,15 @@ class Container:
         self.user = user
 
 
+class Preparation:
+    """The host says that it is ready, and waits for its go. ``disk_free_bytes``: free where the program writes."""
+
+    __slots__ = ("disk_free_bytes",)
+
+    def __init__(self, disk_free_bytes: int = 0) -> None:
+        self.disk_free_bytes = int(disk_free_bytes)
+
+
 class Order:
     """One host's part of an attempt. ``local_ranks`` are global rank numbers; a bare command is one of them."""
 
@@ -126,6 +135,8 @@ class Order:
         checkpoints = document.get("checkpoints")
         self.checkpoints = None if checkpoints is None else Path(checkpoints)
         """The job's folder in the host's own for them; None where the job names another, which is not ours to make."""
+        preparation = document.get("preparation")
+        self.preparation = None if preparation is None else Preparation(**preparation)
         self.lease_until_ns = int(document["lease"]["boottime_ns"])
         if self.is_torchrun and not self.script:
             raise ValueError("torchrun needs a script")

@@ -23,6 +23,7 @@ from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
 from workers.host.supervisor.memory_kills import MemoryKills
 from workers.host.supervisor.order import OrderError, read_order
+from workers.host.supervisor.preparation import UnreadyError, look_at_host
 from workers.host.supervisor.processes import read_process
 from workers.host.supervisor.program import MissingProgramError, Program
 from workers.host.supervisor.stop_plan import StopPlan
@@ -71,7 +72,7 @@ class Supervisor:
         self._read_control_files()
         if self._plan.is_asked:
             self._refuse("it was told to stop, or its lease had ended, before the start", exit_record.REFUSED)
-        elif self._start():
+        elif self._prepare() and self._has_go() and self._start():
             self._watch()
         self._end()
 
@@ -100,6 +101,41 @@ class Supervisor:
         }
         self._record["started_at_ms"] = identity["started_at_ms"]
         files.write_json(self._folder / files.IDENTITY, identity)
+
+    def _prepare(self) -> bool:
+        """Who waits for its go says that it is ready; who waits for nobody goes on at once."""
+        preparation = self._order.preparation
+        try:
+            looked_at = self._program.prepare()
+            if preparation is not None:
+                looked_at += look_at_host(self._order, self._folder, preparation.disk_free_bytes)
+        except MissingProgramError as fault:
+            self._refuse(str(fault), exit_record.PROGRAM)
+            return False
+        except UnreadyError as fault:
+            self._refuse(str(fault), exit_record.PREFLIGHT)
+            return False
+        except (StartError, OSError) as fault:
+            self._refuse(str(fault), exit_record.HOST if preparation is None else exit_record.PREFLIGHT)
+            return False
+        if preparation is not None:
+            files.write_json(self._folder / files.READY, {"looked_at": looked_at})
+        return True
+
+    def _has_go(self) -> bool:
+        """Waits for it, unless a stop or the end of the lease comes first. The launcher knocks once it is there."""
+        if self._order.preparation is None:
+            return True
+        poll = select.poll()
+        poll.register(self._wakeup, select.POLLIN)
+        while not self._plan.is_asked:
+            if (self._folder / files.GO).exists():
+                return True
+            if poll.poll(self._pause_ms()):
+                self._drain_wakeup()
+            self._read_control_files()
+        self._refuse("it was told to stop, or its lease had ended, while it waited", exit_record.REFUSED)
+        return False
 
     def _start(self) -> bool:
         try:
