@@ -86,9 +86,9 @@ def test_one_that_is_not_ready_ends_it_for_all_and_is_the_one_at_fault() -> None
 
 def test_one_that_is_not_ready_in_time_is_not_waited_for() -> None:
     life = after(CLAIMED, ready(A))
-    heard = {"a": TIMERS.ready_within_ms, "b": TIMERS.ready_within_ms}
-    assert after(life, tick(**heard), now_ms=TIMERS.ready_within_ms - 1).ending is None
-    given_up = after(life, tick(**heard), now_ms=TIMERS.ready_within_ms)
+    heard = tick(a=TIMERS.ready_within_ms, b=TIMERS.ready_within_ms)
+    assert after(life, heard, now_ms=TIMERS.ready_within_ms - 1).ending is None
+    given_up = after(life, heard, now_ms=TIMERS.ready_within_ms)
     assert given_up.ending is not None
     assert given_up.ending.cause is Cause.PREFLIGHT_FAILED
     assert B in given_up.ending.proof
