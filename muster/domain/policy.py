@@ -100,6 +100,11 @@ class TierPolicy(StrictModel):
     min_run_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
         1800.0, description="No attempt is reclaimed before it has run that long (I9)."
     )
+    quick_check_s: Annotated[float, Field(ge=0, le=30, strict=False)] = Field(
+        0.0,
+        description="For how long each host computes known sums on a job's GPUs before it is ready to start; 0: not at "
+        "all. Up to 30 s more pass until torch is there. A GPU that computes wrong is quarantined by it.",
+    )
     standings: tuple[str, ...] = Field(
         default=("HEALTHY",), strict=False, description="The standings of GPUs on which it may be placed."
     )

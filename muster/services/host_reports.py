@@ -17,6 +17,7 @@ from muster.services.attempts import LoadedAttempt, cordon_unclean, step_attempt
 from muster.services.hosts import node_of, own_attempt
 from muster.services.lives import attempt_life, spec_of
 from muster.services.policies import active_policy
+from muster.services.quick_checks import take_quick_check
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.host import HostReport, ReportAnswer, ReportBatch
 
@@ -59,6 +60,7 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
         event = attempts.Exited(node_id, fence, item.boot_id, _verdict(unit, loaded, node_id, item))
         if before in _MAY_RUN:
             part.exit_record = item.record
+            take_quick_check(unit, loaded, node_id, item.record, policy)
     else:
         part.clean_proof = item.record if part.clean_proof is None else part.clean_proof
         if not item.record.get("clean", True):

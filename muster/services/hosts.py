@@ -17,7 +17,7 @@ from muster.domain.principals import Permission
 from muster.domain.states import Contact, HostPartState
 from muster.services.attempts import LoadedAttempt, lock_attempt, step_attempt
 from muster.services.lives import attempt_life, hearing_of, spec_of, to_ms
-from muster.services.orders import order_of, words_of
+from muster.services.orders import order_of, quick_check_s, words_of
 from muster.services.policies import active_policy
 from muster.services.reclaims.victims import tell_victims
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -188,6 +188,7 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
         request.boot_id,
         request.nonce,
         can_wait="ready" in request.knows,
+        is_checked=quick_check_s(loaded.job, policy) > 0,
         lacks=tuple(sorted(words_of(spec_of(loaded.job)).difference(request.knows))),
     )
     for command in step_attempt(unit, loaded, event, policy):

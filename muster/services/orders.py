@@ -52,14 +52,20 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         job_number=job.number,
         venv=spec.program.venv,
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
-        preparation=_preparation(host, policy),
+        preparation=_preparation(host, job, policy),
     )
 
 
-def _preparation(host: AttemptHost | None, policy: Policy) -> Preparation | None:
+def _preparation(host: AttemptHost | None, job: Job, policy: Policy) -> Preparation | None:
     if host is None or not host.awaits_go:
         return None
-    return Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes)
+    return Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, quick_check_s=quick_check_s(job, policy))
+
+
+def quick_check_s(job: Job, policy: Policy) -> float:
+    """0 for a tier that the active policy no longer has: the attempt was placed under another."""
+    tier = policy.tiers.get(job.tier)
+    return 0.0 if tier is None else tier.quick_check_s
 
 
 def words_of(spec: JobSpec) -> frozenset[str]:

@@ -122,6 +122,8 @@ class Preparation(WireAnswer, frozen=True, kw_only=True):
 
     disk_free_bytes: int = 0
     """What must be free where the job keeps its files and checkpoints."""
+    quick_check_s: float = 0.0
+    """For how long to compute known sums on the part's GPUs; 0: not at all."""
 
 
 class Order(WireAnswer, frozen=True, kw_only=True):

@@ -3,11 +3,14 @@
 import pytest
 from sqlalchemy import select
 
-from muster.db.models import Event
+from muster.db.models import Event, EvidenceRow, Gpu
+from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
-from muster.domain.states import AttemptState, Cause, JobState
+from muster.domain.principals import system_principal
+from muster.domain.states import AttemptState, Cause, JobState, Standing
 from muster.services.jobs import AttemptView
+from muster.services.judgement.judge import judge_once
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import HOST_WORDS, HeartbeatAnswer, HeldAttempt, UnclaimedAttempt
 from tests.played_host import PlayedHost
@@ -15,9 +18,10 @@ from tests.services.conftest import SetClock
 from tests.services.reclaims.stage import Stage, make_stage
 
 GANG = {"nodes": 2, "gpus_per_node": 2}
+Said = dict[str, object]
 READY_WITHIN_S = DEFAULT_POLICY.dispatch.ready_within_s
-NO_ROOM = {"spawn_error": "/state has 0.1 GiB free of the 1.0 GiB asked for", "spawn_fault": "preflight"}
-RELEASED = {"spawn_error": "it was told to stop", "spawn_fault": "refused", "stop_reason": "preflight_failed"}
+NO_ROOM: Said = {"spawn_error": "/state has 0.1 GiB free of the 1.0 GiB asked for", "spawn_fault": "preflight"}
+RELEASED: Said = {"spawn_error": "it was told to stop", "spawn_fault": "refused", "stop_reason": "preflight_failed"}
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ class Start:
 
     def __init__(self, stage: Stage, **spec: object) -> None:
         self.stage = stage
-        self.job_id: JobId = stage.submit("reserved", shape=GANG, **spec)
+        self.job_id: JobId = stage.submit("reserved", by=None, **{"shape": GANG, **spec})
         self.hosts: list[PlayedHost] = []
         self.place()
 
@@ -122,7 +126,7 @@ def test_a_tenants_fault_is_the_tenants_wherever_it_shows(stage: Stage) -> None:
     start = Start(stage)
     for host in start.hosts:
         start.claim(host)
-    missing = {"spawn_error": "the script /srv/train.py does not exist", "spawn_fault": "program"}
+    missing: Said = {"spawn_error": "the script /srv/train.py does not exist", "spawn_fault": "program"}
     start.say(start.hosts[1], "exited", "cleaned", record=missing)
     start.say(start.hosts[0], "exited", "cleaned", record=RELEASED)
     assert start.view().attempt.cause is Cause.USER_ERROR
@@ -215,3 +219,52 @@ def test_what_was_looked_at_stands_in_the_timeline(stage: Stage) -> None:
         event = session.scalars(select(Event).where(Event.kind == "attempt.host_ready")).one()
     assert event.payload["looked_at"] == ["disk", "script"]
     assert event.payload["node_id"] == start.hosts[0].node_id
+
+
+def checked(stage: Stage) -> Start:
+    tiers = DEFAULT_POLICY.tiers
+    reserved = tiers["reserved"].model_copy(update={"quick_check_s": 5.0})
+    stage.set_policy(DEFAULT_POLICY.model_copy(update={"tiers": {**tiers, "reserved": reserved}}))
+    return Start(stage, shape={"gpus_per_node": 1})
+
+
+def wrong_on(gpu: str) -> dict[str, object]:
+    said = {"gpu": gpu, "wrong": [["fp32 rows 1/8", 10, 11]]}
+    return {"spawn_error": f"{gpu} computed wrong", "spawn_fault": "preflight", "quick_check": said}
+
+
+def test_where_gpus_are_checked_a_host_alone_says_that_it_is_ready_too(stage: Stage) -> None:
+    start = checked(stage)
+    (host,) = start.hosts
+    (unclaimed,) = host.beat().unclaimed
+    order = host.claim(unclaimed.attempt_id, unclaimed.fence, knows=HOST_WORDS).order
+    assert order is not None
+    assert order.preparation is not None
+    assert order.preparation.quick_check_s == 5.0
+    assert start.say(host, "ready")
+
+
+def test_a_gpu_that_computes_wrong_is_quarantined_by_evidence(stage: Stage) -> None:
+    start = checked(stage)
+    (host,) = start.hosts
+    start.claim(host)
+    gpu = start.view().hosts[0].gpus[0]
+    start.say(host, "exited", "cleaned", record=wrong_on(gpu))
+    assert start.view().attempt.cause is Cause.PREFLIGHT_FAILED
+    judge_once(stage.units, system_principal("judge"))
+    with stage.units.read() as session:
+        row = session.get_one(Gpu, gpu)
+        evidence = session.scalars(select(EvidenceRow).where(EvidenceRow.gpu_uuid == gpu)).one()
+    assert row.standing is Standing.QUARANTINED
+    assert evidence.sources == ["quick_check"]
+    assert "11 instead of 10" in evidence.summary
+
+
+def test_a_host_accuses_no_gpu_but_those_that_it_holds(stage: Stage) -> None:
+    start = checked(stage)
+    (host,) = start.hosts
+    start.claim(host)
+    with pytest.raises(ValidationFailedError, match="does not hold"):
+        start.say(host, "exited", record=wrong_on("GPU-of-another"))
+    with pytest.raises(ValidationFailedError, match="quick_check cannot be read"):
+        start.say(host, "exited", record={**wrong_on("GPU-1"), "quick_check": {"gpu": 1}})

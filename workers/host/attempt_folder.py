@@ -77,7 +77,7 @@ class AttemptFolder:
             "kill_grace_s": order.kill_grace_s,
             "log_limit_bytes_per_stream": order.log_limit_bytes_per_stream,
             "limits": order.limits,
-            "preparation": order.preparation,
+            "preparation": _preparation_of(order, python),
             "lease": {"boottime_ns": lease_until_ms * _NS_PER_MS},
         }
         self._write("order.json", document)
@@ -114,6 +114,14 @@ class AttemptFolder:
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
         write_durably(self.path / name, msgspec.json.encode(document))
+
+
+def _preparation_of(order: Order, python: str) -> dict[str, Any] | None:
+    """``python``: the host's own, which computes for the quick check."""
+    if order.preparation is None:
+        return None
+    asked = order.preparation
+    return {"disk_free_bytes": asked.disk_free_bytes, "quick_check_s": asked.quick_check_s, "python": python}
 
 
 def _secrets_of(secrets_dir: Path | None, tenant: str | None) -> str | None:

@@ -84,12 +84,17 @@ class Container:
 
 
 class Preparation:
-    """The host says that it is ready, and waits for its go. ``disk_free_bytes``: free where the program writes."""
+    """The host says that it is ready, and waits for its go. ``disk_free_bytes``: free where the program writes.
 
-    __slots__ = ("disk_free_bytes",)
+    ``quick_check_s``: for how long the GPUs compute known sums first, by ``python``; 0: not at all.
+    """
 
-    def __init__(self, disk_free_bytes: int = 0) -> None:
+    __slots__ = ("disk_free_bytes", "python", "quick_check_s")
+
+    def __init__(self, disk_free_bytes: int = 0, quick_check_s: float = 0.0, python: str = "") -> None:
         self.disk_free_bytes = int(disk_free_bytes)
+        self.quick_check_s = float(quick_check_s)
+        self.python = str(python)
 
 
 class Order:

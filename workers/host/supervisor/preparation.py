@@ -5,6 +5,7 @@ What the program itself needs (folders, script, environment, secrets, mounts) ``
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -19,10 +20,16 @@ _GPU_LOOK = Path(__file__).with_name("gpu_look.py")
 _PATIENCE_S = 20.0
 """For the driver, several looks included."""
 _GIB = 1 << 30
+_WRITTEN_BYTES = 1 << 20
+_CLOSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class UnreadyError(Exception):
     """This host cannot run its part: not the tenant's fault, and another host may."""
+
+
+class UnfitFolderError(Exception):
+    """The folder that the job names is not its own to write in: the tenant's to mend."""
 
 
 def look_at_host(order: Order, folder: Path, disk_free_bytes: int) -> list[str]:
@@ -45,6 +52,44 @@ def require_room(path: Path, least_bytes: int) -> None:
     free_bytes = found.f_bavail * found.f_frsize
     if free_bytes < least_bytes:
         raise UnreadyError(f"{path} has {free_bytes / _GIB:.1f} GiB free of the {least_bytes / _GIB:.1f} GiB asked for")
+
+
+def write_and_read(order: Order) -> list[str]:
+    """A file in the job's checkpoint folder, or in the one above where that is not made yet, read back and removed.
+
+    Raises:
+        UnfitFolderError: the job names it, and its user may not write there.
+        UnreadyError: it cannot be written, or reads otherwise.
+    """
+    named = Path(order.env.get("MUSTER_CHECKPOINT_DIR", ""))
+    folder = next((place for place in (named, named.parent) if place.is_absolute() and place.is_dir()), None)
+    if folder is None:
+        return []
+    path = folder / f".muster-write-test-{order.attempt_id}-{order.node_id}"
+    content = os.urandom(_WRITTEN_BYTES)
+    try:
+        with order.user.acting():
+            found = _written_and_read(path, content)
+    except OSError as fault:
+        if order.checkpoints is None and fault.errno in _CLOSED:
+            raise UnfitFolderError(f"the checkpoint folder {folder} cannot be written to: {fault.strerror}") from fault
+        raise UnreadyError(f"the checkpoint folder {folder} cannot be written to: {fault.strerror}") from fault
+    if found != content:
+        raise UnreadyError(f"the checkpoint folder {folder} reads otherwise than it was written")
+    return ["checkpoint folder"]
+
+
+def _written_and_read(path: Path, content: bytes) -> bytes:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "r+b") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            file.seek(0)
+            return file.read()
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def look_at_gpus(uuids: list[str]) -> list[str]:

@@ -23,17 +23,19 @@ from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
 from workers.host.supervisor.memory_kills import MemoryKills
 from workers.host.supervisor.order import OrderError, read_order
-from workers.host.supervisor.preparation import UnreadyError, look_at_host
+from workers.host.supervisor.preparation import UnfitFolderError, UnreadyError, look_at_host, write_and_read
 from workers.host.supervisor.processes import read_process
 from workers.host.supervisor.program import MissingProgramError, Program
+from workers.host.supervisor.quick_check import QuickCheck, WrongResultError
 from workers.host.supervisor.stop_plan import StopPlan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from workers.host.supervisor.log_streams import LogStream
-    from workers.host.supervisor.order import Order
+    from workers.host.supervisor.order import Order, Preparation
     from workers.host.supervisor.standby import Standby
     from workers.host.supervisor.train_socket import TrainSocket
 
@@ -109,10 +111,17 @@ class Supervisor:
             looked_at = self._program.prepare()
             if preparation is not None:
                 looked_at += look_at_host(self._order, self._folder, preparation.disk_free_bytes)
-        except MissingProgramError as fault:
+            if preparation is not None and preparation.quick_check_s > 0:
+                looked_at += write_and_read(self._order)
+                if not self._check_gpus(preparation):
+                    return False
+                looked_at.append("GPUs computed right")
+        except (MissingProgramError, UnfitFolderError) as fault:
             self._refuse(str(fault), exit_record.PROGRAM)
             return False
         except UnreadyError as fault:
+            if isinstance(fault, WrongResultError):
+                self._record["quick_check"] = {"gpu": fault.gpu, "wrong": fault.wrong}
             self._refuse(str(fault), exit_record.PREFLIGHT)
             return False
         except (StartError, OSError) as fault:
@@ -122,14 +131,22 @@ class Supervisor:
             files.write_json(self._folder / files.READY, {"looked_at": looked_at})
         return True
 
+    def _check_gpus(self, preparation: Preparation) -> bool:
+        check = QuickCheck(self._folder, preparation.python, self._order.gpus, preparation.quick_check_s)
+        try:
+            return self._wait_until(check.is_over)
+        finally:
+            check.kill()
+
     def _has_go(self) -> bool:
-        """Waits for it, unless a stop or the end of the lease comes first. The launcher knocks once it is there."""
-        if self._order.preparation is None:
-            return True
+        return self._order.preparation is None or self._wait_until((self._folder / files.GO).exists)
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> bool:
+        """Unless a stop or the end of the lease comes first. The launcher knocks once there is news."""
         poll = select.poll()
         poll.register(self._wakeup, select.POLLIN)
         while not self._plan.is_asked:
-            if (self._folder / files.GO).exists():
+            if is_so():
                 return True
             if poll.poll(self._pause_ms()):
                 self._drain_wakeup()
