@@ -8,6 +8,9 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.quantities import Days, Seconds
 from muster.domain.strict import Name, StrictModel
 
+QUICK_CHECK_START_S: Final = 30.0
+"""What a host allows a quick check beside its seconds of computing, for torch to start."""
+
 
 class ContactPolicy(StrictModel):
     """When a host counts as silent and lost, and how long its leases hold."""
@@ -262,6 +265,17 @@ class Policy(StrictModel):
     evacuation: EvacuationPolicy = Field(default_factory=EvacuationPolicy)
     suspicion: SuspicionPolicy = Field(default_factory=SuspicionPolicy)
     health: HealthPolicy = Field(default_factory=HealthPolicy)
+
+    @model_validator(mode="after")
+    def _quick_checks_end_in_time(self) -> Self:
+        """`quick_check_s` of each tier + 30 s for its start < `dispatch.ready_within_s`."""
+        longest_s = max(tier.quick_check_s for tier in self.tiers.values())
+        if longest_s > 0 and longest_s + QUICK_CHECK_START_S >= self.dispatch.ready_within_s:
+            raise ValueError(
+                f"dispatch.ready_within_s must exceed each tier's quick_check_s + {QUICK_CHECK_START_S:.0f}, "
+                "or its jobs never start"
+            )
+        return self
 
     def tier(self, name: str) -> TierPolicy:
         """Raises ``KeyError`` for a tier that the policy does not define."""
