@@ -19,6 +19,6 @@ def test_a_quick_check_must_fit_into_the_time_to_get_ready() -> None:
 
 
 def test_a_quick_check_takes_a_minute_at_most() -> None:
-    assert policy(120.0, 30.0)
+    assert policy(120.0, 30.0).tier("reserved").quick_check_s == 30.0
     with pytest.raises(ValidationError, match="quick_check_s"):
         policy(120.0, 31.0)
