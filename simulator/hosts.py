@@ -7,6 +7,7 @@ from typing import Final
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase
+from muster.domain.lifecycle.model import AttemptLife
 from simulator.kernel import Kernel
 from simulator.network import Wire
 from simulator.server import Fact, Held, Server
@@ -39,9 +40,11 @@ class Host:
         self._boot_number = 0
         self._rate = 1 + rng.uniform(-1, 1) * settings.drift_ppm / 1_000_000
         self._random = rng.random
+        self.can_wait = rng.random() >= settings.old_rate
         self._programs: dict[AttemptId, Program] = {}
         self._handlers: dict[type[host.Command], Callable[..., None]] = {
             host.SendClaim: self._send_claim,
+            host.Prepare: self._prepare,
             host.StartProgram: self._start_program,
             host.StopProgram: self._stop_program,
             host.ExtendLease: self._extend_lease,
@@ -120,13 +123,15 @@ class Host:
         if launch == self.launch and self._is_launcher_alive:
             self._live(self._apply, event)
 
-    def on_taken(self, launch: int, attempt_id: AttemptId, phase: Phase) -> None:
+    def on_taken(self, launch: int, attempt_id: AttemptId, phase: Phase, is_told_to_go: bool) -> None:  # noqa: FBT001  # by place, as all that crosses the wire
         """The server has taken a report that was sent when the record stood in ``phase``."""
         record = self.ledger.records.get(attempt_id) if launch == self.launch and self._is_launcher_alive else None
         if record is not None and record.phase is phase:
             self._unreported.pop(attempt_id, None)
             if phase is _CLEAN:
                 self._next_beat_ms = 0
+            if is_told_to_go:
+                self._live(self._apply, host.GoHeard(attempt_id))
 
     def _turn(self) -> None:
         now_ms = self.clock()
@@ -178,23 +183,36 @@ class Host:
     def _send_claim(self, command: host.SendClaim) -> None:
         self.up.send(
             self._server.receive, self._server.claim,
-            self.node_id, command.attempt_id, command.fence, self._boot_id, self.clock(), self.launch,
+            self.node_id, command.attempt_id, command.fence, self._boot_id, self.clock(), self.launch, self.can_wait,
         )  # fmt: skip
 
-    def _start_program(self, command: host.StartProgram) -> None:
+    def _prepare(self, command: host.Prepare) -> None:
         record = self.ledger.records[command.attempt_id]
         if command.attempt_id not in self.supervisors:
             supervisor = self._new_supervisor(record)
-            if host.may_start(record, self.clock()):
-                self._kernel.after(1 + int(50 * self._random()), supervisor.begin)
-            else:
-                supervisor.refuse(record.stop_reason or "lease")
+            self._begin(record, supervisor.prepare, is_allowed=host.may_prepare(record, self.clock()))
         self._look_at(record)
+
+    def _start_program(self, command: host.StartProgram) -> None:
+        record = self.ledger.records[command.attempt_id]
+        supervisor = self.supervisors.get(command.attempt_id)
+        if supervisor is None:
+            supervisor = self._new_supervisor(record)
+            self._begin(record, supervisor.begin, is_allowed=host.may_start(record, self.clock()))
+        elif supervisor.is_waiting and host.may_start(record, self.clock()):
+            supervisor.go()
+        self._look_at(record)
+
+    def _begin(self, record: HostRecord, deed: Callable[[], None], *, is_allowed: bool) -> None:
+        if is_allowed:
+            self._kernel.after(1 + int(50 * self._random()), deed)
+        else:
+            self.supervisors[record.attempt_id].refuse(record.stop_reason or "lease")
 
     def _new_supervisor(self, record: HostRecord) -> Supervisor:
         store = self._server.store
         life, gpus = store.attempts[record.attempt_id], store.allocated[record.attempt_id][self.node_id]
-        run = Run(life.job_id, life.attempt_id, self.node_id, life.fence, gpus, life.on_node_loss)
+        run = Run(life.job_id, life.attempt_id, self.node_id, life.fence, gpus, life.on_node_loss, self._awaited(life))
         program = draw_program(self._rng, self._settings)
         supervisor = Supervisor(
             run, program, record.lease_until_ms, self._kernel, self._settings, store, self.clock, self.delay_until,
@@ -202,6 +220,12 @@ class Host:
         )  # fmt: skip
         self.supervisors[record.attempt_id] = supervisor
         return supervisor
+
+    def _awaited(self, life: AttemptLife) -> tuple[NodeId, ...]:
+        """All hosts of its gang that can wait; who cannot starts as it is granted, and waits for nobody."""
+        if not self.can_wait or len(life.hosts) == 1:
+            return ()
+        return tuple(part.node_id for part in life.hosts if self._server.hosts[part.node_id].can_wait)
 
     def _commit(self, run: Run) -> None:
         """The program's own way to the control plane."""
@@ -235,8 +259,10 @@ class Host:
         supervisor = self.supervisors.get(record.attempt_id)
         if supervisor is None:
             return
-        if record.phase is _CLAIMED:
+        if record.phase is _CLAIMED and (supervisor.has_go or not record.awaits_go):
             self._apply(host.ProgramStarted(record.attempt_id))
+        elif supervisor.is_ready and not record.is_ready:
+            self._apply(host.HostReady(record.attempt_id))
         if supervisor.exit_record is not None:
             self._apply(host.ProgramExited(record.attempt_id))
 
@@ -258,7 +284,8 @@ class Host:
 
     def _facts(self, record: HostRecord) -> tuple[Fact, ...]:
         """Everything known, in order, from the first fact on: earlier reports may have been lost."""
-        facts: list[Fact] = [("started", None)] if record.has_started else []
+        facts: list[Fact] = [("ready", None)] if record.is_ready else []
+        facts += [("started", None)] if record.has_started else []
         if record.phase in {_EXITED, _CLEAN}:
             supervisor = self.supervisors.get(record.attempt_id)
             if supervisor is None:

@@ -111,6 +111,26 @@ def _forget_refused(ledger: HostLedger, event: host.Event, now_ms: int) -> host.
     return host.step(ledger, event, now_ms)
 
 
+def _go_by_oneself(ledger: HostLedger, event: host.Event, now_ms: int) -> host.Outcome:
+    """A host that is ready starts, whatever the others of its gang say."""
+    ledger, commands = host.step(ledger, event, now_ms)
+    if not isinstance(event, host.HostReady):
+        return ledger, commands
+    ledger, more = host.step(ledger, host.GoHeard(event.attempt_id), now_ms)
+    return ledger, commands + more
+
+
+def _go_with_the_first(life: AttemptLife, event: attempt.Event, now_ms: int, timers: Timers) -> attempt.Outcome:
+    """The first host that is ready sends all of them off."""
+    after, commands = attempt.step(life, event, now_ms, timers)
+    is_ready = isinstance(event, attempt.Ready) and after is not life
+    return (replace(after, go_ms=after.go_ms or now_ms) if is_ready else after), commands
+
+
+def _wait_for_ready(timers: Timers) -> Timers:
+    return replace(timers, ready_within_ms=1 << 60)
+
+
 def _expire_at_once(timers: Timers) -> Timers:
     return replace(timers, no_expiry_after_start_ms=0)
 
@@ -207,6 +227,22 @@ PLANTED_BUGS: Final = (
     _bug(
         "answers_before_commit", "the 2xx leaves before the job is committed", 400,
         answers_after_commit=False,
+    ),
+    _bug(
+        "goes_by_itself", "a host of a gang starts once it is ready itself", 60,
+        host_step=_go_by_oneself,
+    ),
+    _bug(
+        "goes_with_the_first", "a gang is told to start with its first ready host", 60,
+        attempt_step=_go_with_the_first,
+    ),
+    _bug(
+        "unready_waited_for", "a host that never gets ready is waited for", 60,
+        server_timers=_wait_for_ready,
+    ),
+    _bug(
+        "go_said_once", "the go is in the answer to the last ready host alone", 60,
+        repeats_go=False,
     ),
     _bug(
         "keys_not_remembered", "a repeated submit makes a second job", 60,

@@ -45,6 +45,7 @@ class Server:
         self.timers = wiring.server_timers(settings.timers)
         self._true_timers = settings.timers
         self._kernel, self._random, self._wiring = kernel, rng.random, wiring
+        self._checks_single = settings.checks_single
         self._forgotten: set[AttemptId] = set()
 
     def receive(self, use_case: Action, *args: object) -> None:
@@ -176,9 +177,14 @@ class Server:
             if self._wiring.is_unclaimed_on(life, node_id) and (is_rung or self._wiring.lists_unclaimed_unrung):
                 unclaimed.append((attempt_id, life.fence))
         stops, forget = self._orders(node_id, held)
+        go = self._go(node_id) if self._wiring.repeats_go else ()
         self.failpoint()
-        answer = HeartbeatAnswered(sent_ms, self.timers.agent_lease_ms, tuple(unclaimed), stops, forget)
+        answer = HeartbeatAnswered(sent_ms, self.timers.agent_lease_ms, tuple(unclaimed), stops, forget, go)
         host.down.send(host.on_answer, launch, answer)
+
+    def _go(self, node_id: NodeId) -> tuple[AttemptId, ...]:
+        lives = (self.store.attempts[attempt_id] for attempt_id in self.store.open_on[node_id])
+        return tuple(life.attempt_id for life in lives if attempts.is_told_to_go(life, node_id))
 
     def _orders(self, node_id: NodeId, held: Held) -> tuple[Mapping[AttemptId, tuple[str, int]], tuple[AttemptId, ...]]:
         stops: dict[AttemptId, tuple[str, int]] = {}
@@ -196,18 +202,22 @@ class Server:
         return stops, tuple(forget)
 
     def claim(
-        self, node_id: NodeId, attempt_id: AttemptId, fence: Fence, boot_id: str, sent_ms: int, launch: int
-    ) -> None:
+        self, node_id: NodeId, attempt_id: AttemptId, fence: Fence, boot_id: str, sent_ms: int, launch: int,
+        can_wait: bool,  # noqa: FBT001  # by place, as all that crosses the wire
+    ) -> None:  # fmt: skip
         life = self.store.attempts[attempt_id]
         host = self.hosts[node_id]
         hearing = self.store.hearings.get(node_id)
         commands: tuple[attempts.Command, ...] = ()
         if not self._wiring.knows_claiming_boot or (hearing is not None and hearing.boot_id == boot_id):
-            event = attempts.ClaimAsked(node_id, fence, boot_id, f"{node_id}/{attempt_id}")
+            nonce = f"{node_id}/{attempt_id}"
+            event = attempts.ClaimAsked(node_id, fence, boot_id, nonce, can_wait, self._checks_single)
             commands = self.step_attempt(life, event)
         for command in commands:
             if isinstance(command, attempts.Grant):
-                granted = ClaimGranted(attempt_id, life.job_id, sent_ms, self.timers.agent_lease_ms)
+                part = attempts.part_of(self.store.attempts[attempt_id], node_id)
+                awaits_go = part is not None and part.awaits_go
+                granted = ClaimGranted(attempt_id, life.job_id, sent_ms, self.timers.agent_lease_ms, awaits_go)
                 host.down.send(host.on_answer, launch, granted)
                 return
         host.down.send(host.on_answer, launch, ClaimRefused(attempt_id))
@@ -228,8 +238,11 @@ class Server:
                 event = attempts.Exited(node_id, fence, boot_id, ending)
             elif kind == "cleaned":
                 event = attempts.Cleaned(node_id, fence, boot_id)
+            elif kind == "ready":
+                event = attempts.Ready(node_id, fence, boot_id)
             self.step_attempt(life, event)
-        self.hosts[node_id].down.send(acknowledge, launch, attempt_id, phase)
+        is_told_to_go = attempts.is_told_to_go(self.store.attempts[attempt_id], node_id)
+        self.hosts[node_id].down.send(acknowledge, launch, attempt_id, phase, is_told_to_go)
 
     def _newest(
         self, life: AttemptLife, fence: Fence, boot_id: str, node_id: NodeId

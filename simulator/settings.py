@@ -14,7 +14,11 @@ _SCALED_FIELDS: Final = tuple(name for name in Timers.__dataclass_fields__ if na
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``crash_rate``: of every failpoint; ``fault_gap_ms``: the mean time between two faults of the whole world."""
+    """``crash_rate``: of every failpoint; ``fault_gap_ms``: the mean time between two faults of the whole world.
+
+    ``old_rate``: of hosts that start as they are granted; ``unready_rate``: of preparations that find
+    something missing; ``checks_single``: a host alone prepares too.
+    """
 
     timers: Timers
     num_hosts: int
@@ -30,12 +34,16 @@ class Settings:
     horizon_ms: int
     turn_ms: int
     reconcile_ms: int
+    old_rate: float
+    unready_rate: float
+    checks_single: bool
 
     @property
     def settle_ms(self) -> int:
         """Liveness: how long after the last fault everything may take to end and be clean."""
         timers = self.timers
-        one_try_ms = timers.server_lease_ms + timers.place_again_ms + timers.retry_backoff_max_ms
+        starting_ms = timers.place_again_ms + timers.ready_within_ms
+        one_try_ms = timers.server_lease_ms + starting_ms + timers.retry_backoff_max_ms
         programs_ms = self.num_jobs * 2 * MAX_WALL_BEATS * timers.heartbeat_ms
         return timers.no_expiry_after_start_ms + 12 * one_try_ms + programs_ms
 
@@ -70,6 +78,9 @@ def draw_settings(rng: Random) -> Settings:
         horizon_ms=heartbeat_ms * rng.choice((150, 250, 400)),
         turn_ms=heartbeat_ms // 2,
         reconcile_ms=heartbeat_ms,
+        old_rate=rng.choice((0.0, 0.0, 0.3)),
+        unready_rate=rng.choice((0.0, 0.05, 0.2)),
+        checks_single=rng.random() < 0.3,
     )
 
 

@@ -18,7 +18,10 @@ _SIGTERM, _SIGKILL = 15, 9
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the program will do. ``runs_ms`` None: it hangs; ``term_ms`` None: it ignores SIGTERM."""
+    """What the program will do. ``runs_ms`` None: it hangs; ``term_ms`` None: it ignores SIGTERM.
+
+    ``prepares_ms`` None: its host hangs while it prepares; ``is_unready``: it finds that something is missing.
+    """
 
     runs_ms: int | None
     exit_code: int
@@ -26,6 +29,8 @@ class Program:
     death_ms: int
     linger_ms: int
     commit_every_ms: int
+    prepares_ms: int | None
+    is_unready: bool
 
 
 def draw_program(rng: Random, settings: Settings) -> Program:
@@ -38,6 +43,8 @@ def draw_program(rng: Random, settings: Settings) -> Program:
         death_ms=1 + int(rng.random() ** 2 * margin_ms * 0.8),
         linger_ms=0 if rng.random() < 0.7 else int(rng.random() * beat_ms),
         commit_every_ms=int(beat_ms * (1 + 4 * rng.random())),
+        prepares_ms=None if rng.random() < settings.unready_rate / 4 else 1 + int(rng.random() ** 2 * beat_ms),
+        is_unready=rng.random() < settings.unready_rate,
     )
 
 
@@ -46,8 +53,8 @@ class Supervisor:
 
     __slots__ = (
         "_clock", "_commit", "_delay_until", "_kernel", "_program", "_settings", "_signalled", "_store",
-        "exit_record", "fences_itself", "is_dead", "is_self_fenced", "kill_at_ms", "lease_until_ms", "name", "reason",
-        "run",
+        "exit_record", "fences_itself", "has_go", "is_dead", "is_ready", "is_self_fenced", "is_waiting", "kill_at_ms",
+        "lease_until_ms", "name", "reason", "run",
     )  # fmt: skip
 
     def __init__(
@@ -60,8 +67,33 @@ class Supervisor:
         self._clock, self._delay_until, self._commit = clock, delay_until, commit
         self.exit_record: ExitRecord | None = None
         self.fences_itself, self.is_self_fenced, self.is_dead, self._signalled = fences_itself, False, False, False
+        self.is_waiting, self.is_ready, self.has_go = False, False, False
         self.kill_at_ms: int | None = None
         self.reason: str | None = None
+
+    def prepare(self) -> None:
+        """See to all but the program itself; a lease that ends and a stop find it waiting."""
+        if self.is_dead or self.exit_record is not None:
+            return
+        self.is_waiting = True
+        self._kernel.after(self._delay_until(self.lease_until_ms), self.check_lease)
+        if self._program.prepares_ms is not None:
+            self._kernel.after(self._program.prepares_ms, self.get_ready)
+
+    def get_ready(self) -> None:
+        if self.is_dead or self.exit_record is not None:
+            return
+        if self._program.is_unready:
+            self.exit_record = ExitRecord(spawn_error="something is missing", spawn_fault="preflight")
+            return
+        self._store.truth.ready.add((self.run.attempt_id, self.run.node_id))
+        self.is_ready = True
+
+    def go(self) -> None:
+        """All are ready. The order stands on disk: it counts for a supervisor that still prepares, too."""
+        if not self.has_go:
+            self.has_go, self.is_waiting = True, False
+            self._kernel.after(1, self.begin)
 
     def begin(self) -> None:
         """The last look at lease and stop order, then the program."""
@@ -113,6 +145,9 @@ class Supervisor:
             return
         self.is_self_fenced |= reason == "lease"
         self.kill_at_ms, self.reason = kill_at_ms, reason
+        if self.is_waiting:
+            self.refuse(reason)
+            return
         if (self.run.attempt_id, self.run.node_id) not in self._store.truth.started:
             return  # not begun yet: it will look
         if not self._signalled:

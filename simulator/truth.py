@@ -20,7 +20,7 @@ def require(holds: bool, invariant: str, what: str) -> None:  # noqa: FBT001  # 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One program of an attempt on one host."""
+    """One program of an attempt on one host. ``awaited``: the hosts that must be ready before it starts."""
 
     job_id: JobId
     attempt_id: AttemptId
@@ -28,6 +28,7 @@ class Run:
     fence: Fence
     gpus: Sequence[GpuUuid]
     rule: NodeLossRule
+    awaited: Sequence[NodeId] = ()
 
 
 @dataclass(slots=True)
@@ -37,13 +38,16 @@ class Truth:
     running: dict[JobId, dict[Place, Run]] = field(default_factory=dict)
     present: dict[Place, Run] = field(default_factory=dict)
     started: set[Place] = field(default_factory=set)
+    ready: set[Place] = field(default_factory=set)
     user_of: dict[GpuUuid, AttemptId] = field(default_factory=dict)
     newest_fence: dict[JobId, Fence] = field(default_factory=dict)
     num_commits: int = 0
 
     def starts(self, run: Run, holders: dict[GpuUuid, AttemptId]) -> None:
-        """I13 and I22 at the moment of start."""
+        """I13 and I22 at the moment of start; and of a gang that all start, or none."""
         place = (run.attempt_id, run.node_id)
+        unready = [node_id for node_id in run.awaited if (run.attempt_id, node_id) not in self.ready]
+        require(not unready, "all or none", f"{place} starts before {unready} is ready")
         require(place not in self.started, "I13", f"{place} starts twice")
         others = self.running.setdefault(run.job_id, {})
         for other in others.values():

@@ -23,6 +23,7 @@ class Wiring:
     stop_order: Callable[[AttemptLife, NodeId, int], tuple[str, int] | None] = attempt.stop_order
     server_timers: Callable[[Timers], Timers] = _as_they_are
     lists_unclaimed_unrung: bool = True
+    repeats_go: bool = True
     forgets_deadlines_at_restart: bool = False
     rechecks_admission: bool = True
     rechecks_snapshot: bool = True

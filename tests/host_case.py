@@ -10,7 +10,7 @@ from muster.client.transport import Problem, UnreachableError
 from muster.domain.errors import MusterError
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.states import AttemptState, JobState
-from muster.services import hosts, jobs, training
+from muster.services import host_reports, hosts, jobs, training
 from muster.services.unit_of_work import UnitOfWork
 from muster.wire.host import (
     ClaimAnswer,
@@ -46,7 +46,7 @@ class DirectClient:
         return self._call(hosts.CLAIM, lambda unit: hosts.claim(unit, attempt_id, request))
 
     def report(self, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
-        return self._call(hosts.REPORT, lambda unit: hosts.report(unit, attempt_id, batch))
+        return self._call(host_reports.REPORT, lambda unit: host_reports.report(unit, attempt_id, batch))
 
     def send_logs(self, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
         return self._call(hosts.LOGS, lambda unit: hosts.store_logs(unit, attempt_id, batch), quiet=True)

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.principals import Principal, Role
-from muster.services import hosts, training
+from muster.services import host_reports, hosts, training
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import (
+    HOST_WORDS,
     PROTOCOL_VERSION,
     ClaimAnswer,
     ClaimRequest,
@@ -14,10 +15,13 @@ from muster.wire.host import (
     HeartbeatRequest,
     HeldAttempt,
     HostReport,
+    ReportAnswer,
     ReportBatch,
 )
 from muster.wire.training import TrainBatch, TrainLine
 from tests.fleet_factory import enrol_host
+
+_JOBS_WORDS = tuple(word for word in HOST_WORDS if word != "ready")
 
 
 @dataclass
@@ -39,20 +43,26 @@ class PlayedHost:
         with self.units.begin(self.principal, hosts.HEARTBEAT, quiet=True) as unit:
             return hosts.heartbeat(unit, request)
 
-    def claim(self, attempt_id: str, fence: int, nonce: str = "n") -> ClaimAnswer:
-        request = ClaimRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, fence=fence, nonce=nonce)
+    def claim(self, attempt_id: str, fence: int, nonce: str = "n", knows: tuple[str, ...] = _JOBS_WORDS) -> ClaimAnswer:
+        """It starts as it is granted, unless it ``knows`` to wait until it is ready."""
+        request = ClaimRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, fence=fence, nonce=nonce, knows=knows)
         with self.units.begin(self.principal, hosts.CLAIM) as unit:
             return hosts.claim(unit, AttemptId(attempt_id), request)
 
     def report(self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None) -> int:
+        return self.say(attempt_id, fence, *kinds, record=record).accepted
+
+    def say(self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None) -> ReportAnswer:
+        """``record`` goes with what is said of readiness and of an exit."""
+        records = {kind: record or {} if kind in {"ready", "exited"} else {} for kind in kinds}
         reports = tuple(
-            HostReport(kind=kind, boot_id=self.boot_id, fence=fence, record=(record or {}) if kind == "exited" else {})  # type: ignore[arg-type]  # the test names one of the literals
+            HostReport(kind=kind, boot_id=self.boot_id, fence=fence, record=records[kind])  # type: ignore[arg-type]  # the test names one of the literals
             for kind in kinds
         )
-        with self.units.begin(self.principal, hosts.REPORT) as unit:
-            return hosts.report(
+        with self.units.begin(self.principal, host_reports.REPORT) as unit:
+            return host_reports.report(
                 unit, AttemptId(attempt_id), ReportBatch(protocol=PROTOCOL_VERSION, reports=reports)
-            ).accepted
+            )
 
     def say_saved(self, attempt_id: str, fence: int, step: int, *, at_ms: int, offset: int = 0) -> int:
         """Rank 0 has just committed and verified a checkpoint, told from byte ``offset`` of its file on; the next."""

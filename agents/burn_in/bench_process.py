@@ -25,9 +25,10 @@ ERROR_BYTES: Final = 4096
 LOOK_UP_S: Final = 0.25
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _START: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from agents.burn_in.bench import entry; del sys.path[0]; entry.main()"
+    "import sys; sys.path.insert(0, sys.argv[1]); import muster.bench; from agents.burn_in.bench import entry;"
+    " del sys.path[0]; entry.main()"
 )
-"""Our folder is on its path only while our own package is found: torch and all beneath it are the interpreter's."""
+"""Our folder is on its path only while our own packages are found: torch and all beneath it are the interpreter's."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

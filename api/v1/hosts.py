@@ -13,7 +13,7 @@ from api.permissions import requires
 from api.reading import require_id
 from muster.domain.ids import AttemptId
 from muster.domain.principals import Permission, Principal
-from muster.services import hosts, training
+from muster.services import host_reports, hosts, training
 from muster.services.unit_of_work import UnitOfWork, retrying
 from muster.wire.host import (
     ClaimAnswer,
@@ -71,7 +71,7 @@ def report_attempt(
 ) -> Response:
     """What happened to the host's part; a repeated fact has no effect."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return _run(request, node, hosts.REPORT, lambda unit: hosts.report(unit, found_id, message))
+    return _run(request, node, host_reports.REPORT, lambda unit: host_reports.report(unit, found_id, message))
 
 
 @router.post("/attempts/{attempt_id}/logs", response_model=None, openapi_extra=described_by_wire(LogBatch, LogAnswer))

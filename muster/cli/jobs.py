@@ -136,10 +136,21 @@ def _lines(job: Document) -> Iterator[str]:
             yield f"    asked to stop: {attempt['stop_reason']}, at the latest {until(attempt['stop_deadline_at'])}"
         if interval := attempt.get("checkpoint_interval"):
             yield from (f"    {words}" for words in interval_in_words(interval).split("; "))
+        if attempt.get("go_at"):  # an older server does not say
+            yield f"    all hosts were ready {age(attempt['go_at'])} ago, and started together"
         for host in attempt["hosts"]:
-            yield f"    {host['node_name']}: {host['state']}, {len(host['gpus'])} GPUs"
+            yield f"    {host['node_name']}: {host['state']}, {len(host['gpus'])} GPUs{_readiness(host)}"
             if attempt is job["attempts"][-1]:
                 yield from (f"      {gpu}" for gpu in host["gpus"])
+
+
+def _readiness(host: Document) -> str:
+    """Of a host that starts together with others; an older server does not say."""
+    if host.get("is_at_fault"):
+        return "; at fault, so that the job avoids it"
+    if host["state"] != "CLAIMED" or not host.get("awaits_go"):
+        return ""
+    return f"; ready for {age(host['ready_at'])}" if host["ready_at"] else "; not ready yet"
 
 
 @reads(app, "checkpoints", example="muster job checkpoints job_…")

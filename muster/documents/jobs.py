@@ -41,7 +41,11 @@ class JobPage(Page):
 
 
 class AttemptHost(TypedDict):
-    """One host's part of an attempt; ``gpus`` are UUIDs in the order of local ranks."""
+    """One host's part of an attempt; ``gpus`` are UUIDs in the order of local ranks.
+
+    ``awaits_go``: it says when it is ready, ``ready_at``, and starts once all hosts of the attempt are.
+    ``is_at_fault``: the attempt ended because this host was not ready or did not come; the job avoids it.
+    """
 
     node_id: str
     node_name: str
@@ -49,6 +53,9 @@ class AttemptHost(TypedDict):
     state: Annotated[str, OneOf(HostPartState)]
     gpus: list[str]
     claimed_at: Moment | None
+    awaits_go: bool
+    ready_at: Moment | None
+    is_at_fault: bool
     started_at: Moment | None
     exited_at: Moment | None
     clean_at: Moment | None
@@ -77,7 +84,8 @@ class CheckpointInterval(TypedDict):
 class Attempt(TypedDict):
     """``cause`` and ``proof``: why it ended, and by what that is known.
 
-    ``checkpoint_interval``: null for a program that names a number of steps, or has not measured a checkpoint yet.
+    ``go_at``: when all hosts that wait for one another were ready. ``checkpoint_interval``: null for a program that
+    names a number of steps, or has not measured a checkpoint yet.
     """
 
     id: str
@@ -90,6 +98,7 @@ class Attempt(TypedDict):
     stop_deadline_at: Moment | None
     placed_at: Moment
     claimed_at: Moment | None
+    go_at: Moment | None
     running_at: Moment | None
     ended_at: Moment | None
     checkpoint_interval: CheckpointInterval | None

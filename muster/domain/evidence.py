@@ -33,6 +33,7 @@ class Source(StrEnum):
     KERNEL_LOG = "kernel_log"
     DCGM = "dcgm"
     BURN_IN = "burn_in"
+    QUICK_CHECK = "quick_check"
     JOB = "job"
     AGENT = "agent"
 

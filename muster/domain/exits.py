@@ -161,6 +161,8 @@ def _never_ran(record: ExitRecord, stop: StopReason | None) -> Verdict:
         return Verdict(STOP_CAUSES[reason], f"stopped ({reason}) before it started")
     if record.spawn_fault == "program":
         return Verdict(Cause.USER_ERROR, f"the program could not be started: {_last_line(record.spawn_error)}")
+    if record.spawn_fault == "preflight":
+        return Verdict(Cause.PREFLIGHT_FAILED, f"the host was not ready: {_last_line(record.spawn_error)}")
     return Verdict(Cause.LAUNCH_FAILED, f"the host could not start the program: {_last_line(record.spawn_error)}")
 
 

@@ -8,6 +8,9 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.quantities import Days, Seconds
 from muster.domain.strict import Name, StrictModel
 
+QUICK_CHECK_START_S: Final = 30.0
+"""What a host allows a quick check beside its seconds of computing, for torch to start."""
+
 
 class ContactPolicy(StrictModel):
     """When a host counts as silent and lost, and how long its leases hold."""
@@ -66,6 +69,16 @@ class DispatchPolicy(StrictModel):
 
     ring_again_s: Seconds = Field(15.0, description="After that an attempt that no host has claimed is rung again.")
     place_again_s: Seconds = Field(60.0, description="After that it ends as `launch_failed`; the job is placed anew.")
+    ready_within_s: Seconds = Field(
+        120.0,
+        description="How long a host of a gang may take from its claim until it is ready to start. Then the attempt "
+        "ends as `preflight_failed`, and no host has started.",
+    )
+    disk_free_bytes: Annotated[int, Field(ge=0, le=1 << 50)] = Field(
+        1 << 30,
+        description="What must be free on a host where a gang's program writes its output and its checkpoints; with "
+        "less it is not ready.",
+    )
     retry_backoff_s: Seconds = Field(
         30.0, description="The pause before the next attempt after a failure; it doubles with each of the same kind."
     )
@@ -89,6 +102,11 @@ class TierPolicy(StrictModel):
     )
     min_run_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
         1800.0, description="No attempt is reclaimed before it has run that long (I9)."
+    )
+    quick_check_s: Annotated[float, Field(ge=0, le=30, strict=False)] = Field(
+        0.0,
+        description="For how long each host computes known sums on a job's GPUs before it is ready to start; 0: not at "
+        "all. Up to 30 s more pass until torch is there. A GPU that computes wrong is quarantined by it.",
     )
     standings: tuple[str, ...] = Field(
         default=("HEALTHY",), strict=False, description="The standings of GPUs on which it may be placed."
@@ -247,6 +265,17 @@ class Policy(StrictModel):
     evacuation: EvacuationPolicy = Field(default_factory=EvacuationPolicy)
     suspicion: SuspicionPolicy = Field(default_factory=SuspicionPolicy)
     health: HealthPolicy = Field(default_factory=HealthPolicy)
+
+    @model_validator(mode="after")
+    def _quick_checks_end_in_time(self) -> Self:
+        """`quick_check_s` of each tier + 30 s for its start < `dispatch.ready_within_s`."""
+        longest_s = max(tier.quick_check_s for tier in self.tiers.values())
+        if longest_s > 0 and longest_s + QUICK_CHECK_START_S >= self.dispatch.ready_within_s:
+            raise ValueError(
+                f"dispatch.ready_within_s must exceed each tier's quick_check_s + {QUICK_CHECK_START_S:.0f}, "
+                "or its jobs never start"
+            )
+        return self
 
     def tier(self, name: str) -> TierPolicy:
         """Raises ``KeyError`` for a tier that the policy does not define."""

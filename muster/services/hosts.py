@@ -7,19 +7,17 @@ from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from muster.db.models import Attempt, AttemptHost, Job, LogChunk, Node
-from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError, ValidationFailedError
-from muster.domain.exits import classify, parse_exit_record
+from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError
 from muster.domain.ids import AttemptId, Fence, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.contact import hear, next_beat_s
-from muster.domain.lifecycle.model import AttemptLife, Timers, Verdict
+from muster.domain.lifecycle.model import AttemptLife, Timers
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
 from muster.domain.states import Contact, HostPartState
-from muster.domain.strict import require_clean_document
-from muster.services.attempts import LoadedAttempt, cordon_unclean, lock_attempt, step_attempt
+from muster.services.attempts import LoadedAttempt, lock_attempt, step_attempt
 from muster.services.lives import attempt_life, hearing_of, spec_of, to_ms
-from muster.services.orders import order_of
+from muster.services.orders import order_of, quick_check_s, words_of
 from muster.services.policies import active_policy
 from muster.services.reclaims.victims import tell_victims
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -29,24 +27,20 @@ from muster.wire.host import (
     ClaimRequest,
     HeartbeatAnswer,
     HeartbeatRequest,
-    HostReport,
     LogAnswer,
     LogBatch,
-    ReportAnswer,
-    ReportBatch,
     StopOrder,
     UnclaimedAttempt,
 )
 
 HEARTBEAT: Final = declare_action("host.heartbeat")
 CLAIM: Final = declare_action("host.claim")
-REPORT: Final = declare_action("host.report")
 LOGS: Final = declare_action("host.logs")
 
 _MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 
 
-def _node_of(unit: UnitOfWork, protocol: int) -> NodeId:
+def node_of(unit: UnitOfWork, protocol: int) -> NodeId:
     unit.principal.require(Permission.HOST_REPORT)
     if protocol != PROTOCOL_VERSION:
         message = f"protocol {protocol} came; {PROTOCOL_VERSION} is spoken here"
@@ -58,7 +52,7 @@ def _node_of(unit: UnitOfWork, protocol: int) -> NodeId:
 
 def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     """Renew the host's leases and tell it what to claim, to stop and to forget. A stale beat renews nothing."""
-    node_id = _node_of(unit, request.protocol)
+    node_id = node_of(unit, request.protocol)
     policy = active_policy(unit.session)
     node = unit.session.scalar(select(Node).where(Node.id == node_id).with_for_update(key_share=True))
     if node is None:
@@ -164,6 +158,7 @@ def _answer(
         unclaimed=unclaimed,
         stops=tuple(stops),
         forget=tuple(forget),
+        go=tuple(life.attempt_id for life in lives.values() if attempts.is_told_to_go(life, node_id)),
     )
 
 
@@ -179,15 +174,23 @@ def _life(attempt: Attempt, part: AttemptHost, job: Job, timers: Timers) -> Atte
 
 def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
     """Claim before start: only the current fence, in the node's current boot, is granted an order."""
-    node_id = _node_of(unit, request.protocol)
+    node_id = node_of(unit, request.protocol)
     policy = active_policy(unit.session)
-    loaded = _own_attempt(unit, attempt_id, node_id)
+    loaded = own_attempt(unit, attempt_id, node_id)
     if loaded is None:
         return ClaimAnswer(granted=False, refusal="this host holds no part of that attempt")
     boot_id = unit.session.scalar(select(Node.boot_id).where(Node.id == node_id))
     if boot_id != request.boot_id:
         return ClaimAnswer(granted=False, refusal="that boot of the host is not the current one; heartbeat first")
-    event = attempts.ClaimAsked(node_id, Fence(request.fence), request.boot_id, request.nonce)
+    event = attempts.ClaimAsked(
+        node_id,
+        Fence(request.fence),
+        request.boot_id,
+        request.nonce,
+        can_wait="ready" in request.knows,
+        is_checked=quick_check_s(loaded.job, policy) > 0,
+        lacks=tuple(sorted(words_of(spec_of(loaded.job)).difference(request.knows))),
+    )
     for command in step_attempt(unit, loaded, event, policy):
         if isinstance(command, attempts.Grant):
             payload = {"job_id": loaded.job.id, "node_id": node_id, "boot_id": request.boot_id}
@@ -200,71 +203,12 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
     return ClaimAnswer(granted=False, refusal="the attempt cannot be claimed")
 
 
-def _own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> LoadedAttempt | None:
+def own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> LoadedAttempt | None:
     try:
         loaded = lock_attempt(unit, attempt_id)
     except NotFoundError:
         return None
     return loaded if loaded.host(node_id) is not None else None
-
-
-_HOW_IT_RAN: Final = ("uid", "uid_reason", "cgroup", "cgroup_reason")
-"""Of an exit record: as whom, in which group of the kernel's, and why in none."""
-
-
-def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
-    """Take a host's facts in order; each has effect at most once (I14). Facts about an ended attempt still free GPUs.
-
-    Raises:
-        StaleFenceError: a report's fence is not this attempt's, or the host holds no part of it.
-        ValidationFailedError: an exit record that cannot be read.
-    """
-    node_id = _node_of(unit, batch.protocol)
-    policy = active_policy(unit.session)
-    loaded = _own_attempt(unit, attempt_id, node_id)
-    if loaded is None or any(item.fence != loaded.attempt.fence for item in batch.reports):
-        raise StaleFenceError
-    accepted = 0
-    for item in batch.reports:
-        accepted += _take_report(unit, loaded, node_id, item, policy)
-    return ReportAnswer(accepted=accepted)
-
-
-def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport, policy: Policy) -> int:
-    part = loaded.host(node_id)
-    if part is None:
-        return 0
-    before, fence = part.state, Fence(item.fence)
-    if item.kind == "started":
-        event: attempts.Event = attempts.Started(node_id, fence, item.boot_id)
-    elif item.kind == "exited":
-        event = attempts.Exited(node_id, fence, item.boot_id, _verdict(loaded, item))
-        if before in _MAY_RUN:
-            part.exit_record = item.record
-    else:
-        part.clean_proof = item.record if part.clean_proof is None else part.clean_proof
-        if not item.record.get("clean", True):
-            cordon_unclean(unit, loaded, node_id, str(item.record.get("why", "something of the job is left")))
-            return 0
-        event = attempts.Cleaned(node_id, fence, item.boot_id)
-    step_attempt(unit, loaded, event, policy)
-    if part.state is before:
-        return 0
-    payload: dict[str, Any] = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
-    payload |= {name: item.record.get(name) for name in _HOW_IT_RAN if item.kind == "exited" and name in item.record}
-    kind = f"attempt.host_{part.state.lower()}"
-    unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
-    return 1
-
-
-def _verdict(loaded: LoadedAttempt, item: HostReport) -> Verdict:
-    try:
-        require_clean_document(item.record)
-        verdict = classify(parse_exit_record(item.record), loaded.attempt.stop_reason)
-    except ValueError as error:
-        message = f"the exit record cannot be read: {error}"
-        raise ValidationFailedError(message) from error
-    return Verdict(verdict.cause, verdict.proof, verdict.is_cascade)
 
 
 def store_logs(unit: UnitOfWork, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
@@ -273,7 +217,7 @@ def store_logs(unit: UnitOfWork, attempt_id: AttemptId, batch: LogBatch) -> LogA
     Raises:
         StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
     """
-    node_id = _node_of(unit, batch.protocol)
+    node_id = node_of(unit, batch.protocol)
     owner = unit.session.execute(
         select(Attempt.tenant_id, Attempt.job_id)
         .join(AttemptHost, AttemptHost.attempt_id == Attempt.id)

@@ -76,6 +76,7 @@ def attempt_life(attempt: Attempt, hosts: Sequence[AttemptHost], spec: JobSpec, 
         wall_deadline_ms=None if attempt.wall_deadline_at is None else to_ms(attempt.wall_deadline_at),
         stop=stop,
         ending=ending,
+        go_ms=None if attempt.go_at is None else to_ms(attempt.go_at),
     )
 
 
@@ -94,6 +95,9 @@ def _host_part(host: AttemptHost) -> HostPart:
         claimed_ms=to_ms(host.claimed_at),
         omitted_ms=None if host.omitted_at is None else to_ms(host.omitted_at),
         is_past_lease=host.is_past_lease,
+        awaits_go=host.awaits_go,
+        ready_ms=None if host.ready_at is None else to_ms(host.ready_at),
+        is_at_fault=host.is_at_fault,
     )
 
 
@@ -139,6 +143,8 @@ def store_attempt(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHos
         attempt.wall_deadline_at = to_time(after.wall_deadline_ms)
     for host, part in zip(hosts, after.hosts, strict=True):
         _store_part(unit, host, part)
+    if after.go_ms is not None and attempt.go_at is None:
+        _store_go(unit, attempt, after.go_ms, hosts)
     if after.state is origin:
         return
     attempt.state = after.state
@@ -160,6 +166,12 @@ def store_attempt(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHos
     )
 
 
+def _store_go(unit: UnitOfWork, attempt: Attempt, go_ms: int, hosts: Sequence[AttemptHost]) -> None:
+    attempt.go_at = to_time(go_ms)
+    payload = {"job_id": attempt.job_id, "number": attempt.number, "num_hosts": len(hosts)}
+    unit.emit("attempt.all_ready", "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
+
+
 def _stamp(unit: UnitOfWork, attempt: Attempt, origin: AttemptState) -> None:
     if attempt.state is AttemptState.CLAIMING and attempt.claimed_at is None:
         attempt.claimed_at = unit.now
@@ -176,7 +188,8 @@ def _stamp(unit: UnitOfWork, attempt: Attempt, origin: AttemptState) -> None:
 
 def _store_part(unit: UnitOfWork, host: AttemptHost, part: HostPart) -> None:
     host.omitted_at = None if part.omitted_ms is None else to_time(part.omitted_ms)
-    host.is_past_lease = part.is_past_lease
+    host.is_past_lease, host.awaits_go, host.is_at_fault = part.is_past_lease, part.awaits_go, part.is_at_fault
+    host.ready_at = None if part.ready_ms is None else to_time(part.ready_ms)
     if part.rung_ms > to_ms(host.rung_at):
         host.rung_at, host.ring_count = to_time(part.rung_ms), host.ring_count + 1
     if part.claimed_ms != to_ms(host.claimed_at):  # a grant that is given again renews the lease on both ends

@@ -4,7 +4,7 @@ import json
 
 from sqlalchemy import select
 
-from muster.db.models import Allocation, AllocationGpu, Job, Tenant
+from muster.db.models import Allocation, AllocationGpu, AttemptHost, Job, Tenant
 from muster.domain.ids import JobId, NodeId
 from muster.domain.job_spec import CheckpointRule, JobSpec
 from muster.domain.lifecycle.model import Timers
@@ -14,7 +14,7 @@ from muster.services.checkpoints import resume_of
 from muster.services.failure_rates import rule_for_attempt
 from muster.services.lives import grace_ms, spec_of
 from muster.services.unit_of_work import UnitOfWork
-from muster.wire.host import Order, PartContainer, PartLimits, Rendezvous
+from muster.wire.host import Order, PartContainer, PartLimits, Preparation, Rendezvous
 
 
 def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
@@ -52,7 +52,30 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         job_number=job.number,
         venv=spec.program.venv,
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
+        preparation=_preparation(host, job, policy),
     )
+
+
+def _preparation(host: AttemptHost | None, job: Job, policy: Policy) -> Preparation | None:
+    if host is None or not host.awaits_go:
+        return None
+    return Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, quick_check_s=quick_check_s(job, policy))
+
+
+def quick_check_s(job: Job, policy: Policy) -> float:
+    """0 for a tier that the active policy no longer has: the attempt was placed under another."""
+    tier = policy.tiers.get(job.tier)
+    return 0.0 if tier is None else tier.quick_check_s
+
+
+def words_of(spec: JobSpec) -> frozenset[str]:
+    """Of ``HOST_WORDS``, those that a host must know: one that does not would leave them out without a word."""
+    asked = {
+        "container": spec.program.container is not None,
+        "secrets": bool(spec.secrets),
+        "venv": spec.program.venv is not None,
+    }
+    return frozenset(word for word, is_asked in asked.items() if is_asked)
 
 
 def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy) -> dict[str, str]:

@@ -7,9 +7,9 @@ counts. The partial unique indexes make a double holding impossible in any case 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from health.admission import refusal_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node
@@ -99,7 +99,7 @@ def _last_parts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Parts
 
 
 def _nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, frozenset[NodeId]]:
-    """Hosts where one of a job's last attempts ended by the host's fault."""
+    """Hosts where one of a job's last attempts ended by the host's fault: of a gang's those at fault, where known."""
     faults = [cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoid.NODE]
     last_number = func.max(Attempt.number).over(partition_by=Attempt.job_id).label("last_number")
     ended = (
@@ -107,10 +107,16 @@ def _nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, f
         .where(Attempt.job_id.in_(job_ids))
         .subquery()
     )
+    blamed = aliased(AttemptHost)
+    is_known = exists().where(blamed.attempt_id == ended.c.id, blamed.is_at_fault)
     query = (
         select(ended.c.job_id, AttemptHost.node_id)
         .join(AttemptHost, AttemptHost.attempt_id == ended.c.id)
-        .where(ended.c.cause.in_(faults), ended.c.number > ended.c.last_number - AVOID_LAST_ATTEMPTS)
+        .where(
+            ended.c.cause.in_(faults),
+            ended.c.number > ended.c.last_number - AVOID_LAST_ATTEMPTS,
+            or_(AttemptHost.is_at_fault, ~is_known),
+        )
     )
     nodes: dict[JobId, set[NodeId]] = {}
     for job_id, node_id in session.execute(query):

@@ -15,6 +15,8 @@ PROTOCOL_VERSION: Final = 1
 BootId = Annotated[str, Meta(min_length=1, max_length=64)]
 ShortText = Annotated[str, Meta(max_length=128)]
 PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
+HOST_WORDS: Final = ("container", "ready", "secrets", "venv")
+"""What a host of this release knows beyond the first release's orders; it says so as it claims."""
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
@@ -65,6 +67,8 @@ class HeartbeatAnswer(WireAnswer, frozen=True, kw_only=True):
     stops: tuple[StopOrder, ...] = ()
     forget: tuple[str, ...] = ()
     """Attempts that the server knows as clean: their records on the host may go."""
+    go: tuple[str, ...] = ()
+    """Attempts all of whose hosts are ready: the program may start. Empty from an older server."""
 
 
 class ClaimRequest(WireMessage, frozen=True, kw_only=True):
@@ -72,6 +76,8 @@ class ClaimRequest(WireMessage, frozen=True, kw_only=True):
     boot_id: BootId
     fence: PositiveFence
     nonce: ShortText
+    knows: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
+    """Of ``HOST_WORDS``, and those of newer releases; an older host says none."""
 
 
 class Rendezvous(WireAnswer, frozen=True, kw_only=True):
@@ -111,6 +117,15 @@ class PartContainer(WireAnswer, frozen=True, kw_only=True):
         return None if container is None else convert(container, cls)
 
 
+class Preparation(WireAnswer, frozen=True, kw_only=True):
+    """What a host sees to before it says that it is ready. It starts nothing before its go."""
+
+    disk_free_bytes: int = 0
+    """What must be free where the job keeps its files and checkpoints."""
+    quick_check_s: float = 0.0
+    """For how long to compute known sums on the part's GPUs; 0: not at all."""
+
+
 class Order(WireAnswer, frozen=True, kw_only=True):
     """All that a host needs to run its part of an attempt."""
 
@@ -145,6 +160,8 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     venv: str | None = None
     container: PartContainer | None = None
     """Neither is in the orders of an older server."""
+    preparation: Preparation | None = None
+    """None: start as it is granted."""
 
 
 class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
@@ -158,13 +175,16 @@ class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
 
 
 class HostReport(WireMessage, frozen=True, kw_only=True):
-    """One step of a host's part: the program started, exited (with its record), or its place is proved clean."""
+    """One step of a host's part: it is ready, the program started, exited (with its record), or is proved clean.
 
-    kind: Literal["started", "exited", "cleaned"]
+    A host that is not ready says so by an exit record without a program.
+    """
+
+    kind: Literal["ready", "started", "exited", "cleaned"]
     boot_id: BootId
     fence: PositiveFence
     record: dict[str, Any] = field(default_factory=dict)
-    """``exited``: the supervisor's exit record. ``cleaned``: its proof."""
+    """``ready``: what was looked at. ``exited``: the supervisor's exit record. ``cleaned``: its proof."""
 
 
 class ReportBatch(WireMessage, frozen=True, kw_only=True):
@@ -175,6 +195,8 @@ class ReportBatch(WireMessage, frozen=True, kw_only=True):
 class ReportAnswer(WireAnswer, frozen=True, kw_only=True):
     accepted: int
     """How many had effect; a repeated report is a success without effect."""
+    go: bool = False
+    """As in a heartbeat's answer: this host was the last one to be ready."""
 
 
 class LogChunk(WireMessage, frozen=True, kw_only=True):

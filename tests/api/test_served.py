@@ -21,7 +21,7 @@ from muster.domain.ids import AttemptId
 from muster.embedded.children import Child, child_environment
 from muster.embedded.postgres import PostgresServer
 from muster.ports import free_port
-from muster.services import hosts, keys
+from muster.services import host_reports, hosts, keys
 from muster.services.sequencer import sequence_once
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
@@ -183,8 +183,8 @@ def _play_host(served: Served, words: bytes) -> None:
         record = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0}}}
         report = HostReport(kind="exited", boot_id=boot, fence=item.fence, record=record)
         cleaned = HostReport(kind="cleaned", boot_id=boot, fence=item.fence)
-        with units.begin(fleet.node_principal, hosts.REPORT) as unit:
-            hosts.report(unit, attempt_id, ReportBatch(protocol=PROTOCOL_VERSION, reports=(report, cleaned)))
+        with units.begin(fleet.node_principal, host_reports.REPORT) as unit:
+            host_reports.report(unit, attempt_id, ReportBatch(protocol=PROTOCOL_VERSION, reports=(report, cleaned)))
     fleet.cycle()
     if unclaimed:
         _play_host(served, words)

@@ -11,7 +11,7 @@ from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.principals import Principal, Role
 from muster.domain.states import AttemptState, Cause, JobState
 from muster.identity import new_id
-from muster.services import hosts, jobs
+from muster.services import host_reports, hosts, jobs
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import (
     PROTOCOL_VERSION,
@@ -252,8 +252,8 @@ def test_what_cannot_be_proved_clean_is_cordoned_and_stays_held(world: World) ->
     world.host.report(attempt_id, fence, "exited", record=SUCCESS)
     report = HostReport(kind="cleaned", boot_id=world.host.boot_id, fence=fence, record={"clean": False})
     batch = ReportBatch(protocol=PROTOCOL_VERSION, reports=(report,))
-    with world.units.begin(world.host.principal, hosts.REPORT) as unit:
-        hosts.report(unit, AttemptId(attempt_id), batch)
+    with world.units.begin(world.host.principal, host_reports.REPORT) as unit:
+        host_reports.report(unit, AttemptId(attempt_id), batch)
     assert world.num_taken_gpus() == 1
     with world.units.read() as session:
         assert session.scalars(select(Cordon.reason_code)).all() == ["unclean"]

@@ -77,6 +77,7 @@ class AttemptFolder:
             "kill_grace_s": order.kill_grace_s,
             "log_limit_bytes_per_stream": order.log_limit_bytes_per_stream,
             "limits": order.limits,
+            "preparation": _preparation_of(order, python),
             "lease": {"boottime_ns": lease_until_ms * _NS_PER_MS},
         }
         self._write("order.json", document)
@@ -87,6 +88,14 @@ class AttemptFolder:
     def write_stop(self, reason: str, kill_at_ms: int) -> None:
         document = {"reason": reason, "grace_until_boottime_ns": kill_at_ms * _NS_PER_MS, "terminate": True}
         self._write("stop.json", document)
+
+    def write_go(self) -> None:
+        """All hosts are ready: it may start."""
+        if not self.has_go():
+            self._write("go.json", {})
+
+    def has_go(self) -> bool:
+        return (self.path / "go.json").exists()
 
     def write_exit(self, record: dict[str, Any]) -> None:
         self._write("exit.json", record)
@@ -105,6 +114,14 @@ class AttemptFolder:
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
         write_durably(self.path / name, msgspec.json.encode(document))
+
+
+def _preparation_of(order: Order, python: str) -> dict[str, Any] | None:
+    """``python``: the host's own, which computes for the quick check."""
+    if order.preparation is None:
+        return None
+    asked = order.preparation
+    return {"disk_free_bytes": asked.disk_free_bytes, "quick_check_s": asked.quick_check_s, "python": python}
 
 
 def _secrets_of(secrets_dir: Path | None, tenant: str | None) -> str | None:

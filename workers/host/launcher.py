@@ -19,7 +19,15 @@ from muster.domain.ids import AttemptId, Fence, JobId
 from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase
 from muster.ports import free_port
-from muster.wire.host import PROTOCOL_VERSION, ClaimRequest, HeartbeatRequest, HeldAttempt, HostReport, ReportBatch
+from muster.wire.host import (
+    HOST_WORDS,
+    PROTOCOL_VERSION,
+    ClaimRequest,
+    HeartbeatRequest,
+    HeldAttempt,
+    HostReport,
+    ReportBatch,
+)
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, boottime_ms
 from workers.host.doorbell import Doorbell
@@ -30,6 +38,7 @@ from workers.host.starting import Starter
 
 BUSY_POLL_S: Final = 0.05
 RETRY_REPORT_MS: Final = 1_000
+GO_BEAT_MS: Final = 1_000
 PROVE_SOON_MS: Final = 100
 """While the supervisor is still at its own proof."""
 SOON_ENDS_MS: Final = 3_000
@@ -83,12 +92,14 @@ class Launcher:
         self._starter = Starter(config.state_dir, config.python, is_warm=config.is_warm)
         self._seq = 0
         self._next_heartbeat_ms = 0
+        self._last_beat_ms = 0
         self._next_report_ms = 0
         self._unreported: set[AttemptId] = set()
         self._proofs: dict[AttemptId, ProofTries] = {}
         self._was_reachable = True
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             host.SendClaim: self._send_claim,
+            host.Prepare: self._prepare,
             host.StartProgram: self._start_program,
             host.StopProgram: self._stop_program,
             host.ExtendLease: self._extend_lease,
@@ -109,7 +120,7 @@ class Launcher:
 
     def turn(self, *, rung: bool) -> None:
         """One round: beat if due or rung, look at programs, let time pass, send what is unreported."""
-        if rung or boottime_ms() >= self._next_heartbeat_ms:
+        if rung or boottime_ms() >= self._next_beat_at_ms():
             self._heartbeat(rung=rung)
         self._look_at_programs()
         self._apply(host.Tick())
@@ -117,11 +128,16 @@ class Launcher:
         self._starter.prepare()
 
     def _pause_s(self) -> float:
-        until_beat_ms = max(0, self._next_heartbeat_ms - boottime_ms())
+        until_beat_ms = max(0, self._next_beat_at_ms() - boottime_ms())
         prepare_ms = self._starter.pause_ms()
         until_ms = until_beat_ms if prepare_ms is None else min(until_beat_ms, prepare_ms)
         is_busy = self._unreported or any(record.phase is not Phase.CLEAN for record in self._ledger.records.values())
         return min(until_ms / 1000, BUSY_POLL_S) if is_busy else until_ms / 1000
+
+    def _next_beat_at_ms(self) -> int:
+        """A host that is ready asks more often than usual for its go: a ring may be lost."""
+        is_waiting = any(record.is_ready and not record.has_go for record in self._ledger.records.values())
+        return min(self._next_heartbeat_ms, self._last_beat_ms + GO_BEAT_MS) if is_waiting else self._next_heartbeat_ms
 
     def adopt(self) -> None:
         """Go on where the last launcher stopped."""
@@ -159,7 +175,7 @@ class Launcher:
             held=held,
             rung=rung,
         )
-        self._next_heartbeat_ms = sent_ms + 1_000
+        self._last_beat_ms, self._next_heartbeat_ms = sent_ms, sent_ms + 1_000
         answer = self._ask(lambda: self._client.heartbeat(request))
         if answer is None:
             return
@@ -173,6 +189,7 @@ class Launcher:
                     AttemptId(item.attempt_id): (item.reason, round(item.kill_after_s * 1000)) for item in answer.stops
                 },
                 forget=tuple(AttemptId(attempt_id) for attempt_id in answer.forget),
+                go=tuple(AttemptId(attempt_id) for attempt_id in answer.go),
             )
         )
 
@@ -196,6 +213,7 @@ class Launcher:
             boot_id=self._config.boot_id,
             fence=command.fence,
             nonce=f"{self._config.node_id}/{command.attempt_id}",
+            knows=HOST_WORDS,
         )
         sent_ms = boottime_ms()
         answer = self._ask(lambda: self._client.claim(command.attempt_id, request))
@@ -216,18 +234,34 @@ class Launcher:
             secrets_dir=self._config.secrets_dir,
             user=self._config.job_users.document(answer.order.job_number),
         )
-        granted = host.ClaimGranted(command.attempt_id, JobId(answer.order.job_id), sent_ms, lease_ms)
+        awaits_go = answer.order.preparation is not None
+        granted = host.ClaimGranted(command.attempt_id, JobId(answer.order.job_id), sent_ms, lease_ms, awaits_go)
         self._apply(granted)
 
-    def _start_program(self, command: host.StartProgram) -> None:
-        folder = self._folder(command.attempt_id)
+    def _prepare(self, command: host.Prepare) -> None:
         record = self._ledger.records[command.attempt_id]
-        if supervisor.adopt(folder.path).state == "not_started":
-            if host.may_start(record, boottime_ms()):
-                self._starter.start(folder.path)
-            else:
-                self._never_start(record)
+        self._spawn(record, is_allowed=host.may_prepare(record, boottime_ms()))
         self._look_at(record)
+
+    def _start_program(self, command: host.StartProgram) -> None:
+        record = self._ledger.records[command.attempt_id]
+        folder = self._folder(command.attempt_id)
+        may_start = host.may_start(record, boottime_ms())
+        if record.awaits_go and may_start:
+            folder.write_go()
+            supervisor.wake(folder.path)
+        self._spawn(record, is_allowed=may_start)
+        self._look_at(record)
+
+    def _spawn(self, record: HostRecord, *, is_allowed: bool) -> None:
+        """Its supervisor, unless it has had one."""
+        folder = self._folder(record.attempt_id)
+        if supervisor.adopt(folder.path).state != "not_started":
+            return
+        if is_allowed:
+            self._starter.start(folder.path)
+        else:
+            self._never_start(record)
 
     def _stop_program(self, command: host.StopProgram) -> None:
         folder = self._folder(command.attempt_id)
@@ -278,9 +312,16 @@ class Launcher:
             supervisor.reap_vanished(folder.path)
             state = "exited"
         if state in {"running", "exited"} and record.phase is Phase.CLAIMED:
-            self._apply(host.ProgramStarted(record.attempt_id))
+            self._note_progress(record, folder)
         if state == "exited":
             self._apply(host.ProgramExited(record.attempt_id))
+
+    def _note_progress(self, record: HostRecord, folder: AttemptFolder) -> None:
+        """Of a supervisor that runs: it prepares, waits for its go, or has its program started."""
+        if not record.awaits_go or folder.has_go():
+            self._apply(host.ProgramStarted(record.attempt_id))
+        elif not record.is_ready and folder.read("ready.json") is not None:
+            self._apply(host.HostReady(record.attempt_id))
 
     def _note_report(self, command: host.Report) -> None:
         self._unreported.add(command.attempt_id)
@@ -297,10 +338,13 @@ class Launcher:
             if record.phase in {Phase.EXITED, Phase.CLEAN}:
                 self._relay.drain(self._folder(attempt_id).path)
             batch = ReportBatch(protocol=PROTOCOL_VERSION, reports=self._facts(record))
-            if self._ask(partial(self._client.report, attempt_id, batch)) is None:
+            answer = self._ask(partial(self._client.report, attempt_id, batch))
+            if answer is None:
                 self._next_report_ms = boottime_ms() + RETRY_REPORT_MS
                 return
             self._unreported.discard(attempt_id)
+            if answer.go:
+                self._apply(host.GoHeard(attempt_id))
             if record.phase is Phase.CLEAN:
                 self._next_heartbeat_ms = 0  # the answer says to forget it
 
@@ -308,6 +352,8 @@ class Launcher:
         """Everything known, in order, from the first fact on: earlier reports may have been lost."""
         folder = self._folder(record.attempt_id)
         kinds: list[tuple[Any, dict[str, Any]]] = []
+        if record.is_ready:
+            kinds.append(("ready", folder.read("ready.json") or {}))
         if record.has_started:
             kinds.append(("started", {}))
         if record.phase in {Phase.EXITED, Phase.CLEAN}:

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from agents.burn_in.bench.exact import Multiply, Sum
+from muster.bench.exact import Multiply, Sum
 
 SEED: Final = 57_005
 SPREAD: Final = 4

@@ -4,7 +4,7 @@ from typing import Final
 
 import torch
 
-from agents.burn_in.bench.exact import Sum
+from muster.bench.exact import Sum
 
 PATTERNS: Final = {
     "zeros": 0,

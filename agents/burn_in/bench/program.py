@@ -9,7 +9,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from agents.burn_in.bench import bands, exact, memory, rates
+from agents.burn_in.bench import bands, memory, rates
+from muster.bench import exact
 
 MIB: Final = 1 << 20
 

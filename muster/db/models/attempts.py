@@ -17,8 +17,9 @@ from muster.domain.states import AttemptState, Cause, HostPartState, StopReason
 class Attempt(Base):
     """``ending_cause`` is known before its hosts are proved stopped; ``cause`` is set when it ENDS, and stays.
 
-    ``tainted_since``: from then on its results may be false; what it commits after that is TAINTED.
-    ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval`` says; None for so many steps.
+    ``tainted_since``: from then on its results may be false; what it commits after that is TAINTED. ``go_at``: when all
+    hosts that prepare were ready. ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval``
+    says; None for so many steps.
     """
 
     __tablename__ = "attempts"
@@ -53,6 +54,7 @@ class Attempt(Base):
     stopping_at: Mapped[datetime | None] = mapped_column(default=None)
     lost_at: Mapped[datetime | None] = mapped_column(default=None)
     ended_at: Mapped[datetime | None] = mapped_column(default=None)
+    go_at: Mapped[datetime | None] = mapped_column(default=None)
     wall_deadline_at: Mapped[datetime | None] = mapped_column(default=None)
     stop_reason: Mapped[StopReason | None] = mapped_column(
         EnumText(StopReason), one_of("stop_reason", StopReason), default=None
@@ -70,7 +72,11 @@ class Attempt(Base):
 
 
 class AttemptHost(Base):
-    """One host's part. ``omitted_at``: since when the host's heartbeats no longer list it as its own."""
+    """One host's part. ``omitted_at``: since when the host's heartbeats no longer list it as its own.
+
+    ``awaits_go``: it starts nothing before the attempt's ``go_at``. ``is_at_fault``: the attempt ended by this host's
+    fault; its job avoids it, and the other hosts of the gang no more than before.
+    """
 
     __tablename__ = "attempt_hosts"
     __table_args__ = (
@@ -92,6 +98,9 @@ class AttemptHost(Base):
     clean_at: Mapped[datetime | None] = mapped_column(default=None)
     omitted_at: Mapped[datetime | None] = mapped_column(default=None)
     is_past_lease: Mapped[bool] = mapped_column(default=False)
+    awaits_go: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
+    ready_at: Mapped[datetime | None] = mapped_column(default=None)
+    is_at_fault: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
     exit_record: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     clean_proof: Mapped[dict[str, Any] | None] = mapped_column(default=None)
 

@@ -20,13 +20,24 @@ from muster.domain.lifecycle.attempt_messages import (
     Grant,
     Listed,
     Outcome,
+    Ready,
     Refuse,
     Ring,
     Started,
     StopAsked,
     Tick,
 )
-from muster.domain.lifecycle.attempt_moves import MAY_RUN, ending, moved, part_of, settled, stop, with_part
+from muster.domain.lifecycle.attempt_moves import (
+    MAY_RUN,
+    at_fault,
+    ending,
+    go_when_all_are_ready,
+    moved,
+    part_of,
+    settled,
+    stop,
+    with_part,
+)
 from muster.domain.lifecycle.attempt_time import STARTING, time_passes
 from muster.domain.lifecycle.model import AttemptLife, HostPart, StopRequest, Timers, Verdict
 from muster.domain.states import AttemptState, Cause, HostPartState
@@ -41,11 +52,13 @@ __all__ = [
     "Grant",
     "Listed",
     "Outcome",
+    "Ready",
     "Refuse",
     "Ring",
     "Started",
     "StopAsked",
     "Tick",
+    "is_told_to_go",
     "is_unclaimed_on",
     "part_of",
     "step",
@@ -72,6 +85,8 @@ def step(life: AttemptLife, event: Event, now_ms: int, timers: Timers) -> Outcom
         return _listed(life, part, is_listed=event.is_listed, now_ms=now_ms), ()
     if event.fence != life.fence:
         return life, ()
+    if isinstance(event, Ready):
+        return _ready(life, part, now_ms)
     if isinstance(event, Started):
         return _started(life, part, now_ms)
     if isinstance(event, Exited):
@@ -83,6 +98,14 @@ def is_unclaimed_on(life: AttemptLife, node_id: NodeId) -> bool:
     """Whether a heartbeat of ``node_id`` is told to claim this attempt."""
     part = part_of(life, node_id)
     return part is not None and part.state is _H.UNCLAIMED and life.state in STARTING and life.ending is None
+
+
+def is_told_to_go(life: AttemptLife, node_id: NodeId) -> bool:
+    """Whether ``node_id``, which waits with all ready, is told to start its program."""
+    part = part_of(life, node_id)
+    if part is None or not part.awaits_go or part.state is not _H.CLAIMED:
+        return False
+    return life.go_ms is not None and life.ending is None and life.stop is None
 
 
 def stop_order(life: AttemptLife, node_id: NodeId, now_ms: int) -> tuple[str, int] | None:
@@ -107,11 +130,27 @@ def _claim(life: AttemptLife, event: ClaimAsked, now_ms: int) -> Outcome:
         return with_part(life, replace(part, claimed_ms=max(now_ms, part.claimed_ms))), (Grant(event.node_id),)
     if part.state is not _H.UNCLAIMED:
         return life, (Refuse(event.node_id, "this part was claimed before"),)
+    if event.lacks:
+        return _refuse_older(life, part, event.lacks)
     claimed = replace(part, state=_H.CLAIMED, boot_id=event.boot_id, nonce=event.nonce, claimed_ms=now_ms)
-    life = with_part(life, claimed)
+    has_to_wait = event.is_checked or len(life.hosts) > 1  # a host alone waits for nobody
+    life = with_part(life, replace(claimed, awaits_go=event.can_wait and has_to_wait))
     if life.state is _S.PLACED:
         life = moved(life, _S.CLAIMING)
-    return life, (Grant(event.node_id),)
+    return go_when_all_are_ready(life, (Grant(event.node_id),), now_ms)
+
+
+def _refuse_older(life: AttemptLife, part: HostPart, lacks: tuple[str, ...]) -> Outcome:
+    """It would run the program without what the job asks for, and never know."""
+    why = f"{part.node_id} does not know {', '.join(lacks)}: its host worker is older than what the job asks for"
+    life, commands = ending(at_fault(life, [part]), Verdict(Cause.PREFLIGHT_FAILED, why))
+    return life, (*commands, Refuse(part.node_id, why))
+
+
+def _ready(life: AttemptLife, part: HostPart, now_ms: int) -> Outcome:
+    if part.state is not _H.CLAIMED or not part.awaits_go or part.ready_ms is not None:
+        return life, ()
+    return go_when_all_are_ready(with_part(life, replace(part, ready_ms=now_ms)), (), now_ms)
 
 
 def _started(life: AttemptLife, part: HostPart, now_ms: int) -> Outcome:
@@ -133,6 +172,8 @@ def _exited(life: AttemptLife, part: HostPart, verdict: Verdict) -> Outcome:
     life = with_part(life, replace(part, state=_H.EXITED))
     if life.state is _S.ENDED:
         return life, ()
+    if verdict.cause is Cause.PREFLIGHT_FAILED:
+        life = at_fault(life, [replace(part, state=_H.EXITED)])
     everyone_done = all(host.state in _OVER for host in life.hosts)
     if verdict.cause is not Cause.SUCCEEDED or everyone_done:
         return ending(life, verdict)

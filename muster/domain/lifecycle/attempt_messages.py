@@ -11,10 +11,28 @@ from muster.domain.states import StopReason
 
 @dataclass(frozen=True, slots=True)
 class ClaimAsked:
+    """``can_wait``: the host knows to prepare and to wait for its go; an older one starts as it is granted.
+
+    ``is_checked``: the host's GPUs are looked at first, so that even a host alone says when it is ready. ``lacks``:
+    what the job asks for and the host does not know.
+    """
+
     node_id: NodeId
     fence: Fence
     boot_id: str
     nonce: str
+    can_wait: bool = False
+    is_checked: bool = False
+    lacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All that the program needs is there on this host. One that is not ready says so by its exit."""
+
+    node_id: NodeId
+    fence: Fence
+    boot_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +82,7 @@ class Tick:
     server_started_ms: int
 
 
-Event = ClaimAsked | Started | Exited | Cleaned | Listed | StopAsked | Tick
+Event = ClaimAsked | Ready | Started | Exited | Cleaned | Listed | StopAsked | Tick
 
 
 @dataclass(frozen=True, slots=True)

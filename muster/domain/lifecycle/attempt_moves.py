@@ -1,5 +1,6 @@
 """The moves of an attempt that both messages and time make: to stop, to end, and each checked against the tables."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -90,3 +91,25 @@ def with_part(life: AttemptLife, part: HostPart) -> AttemptLife:
     if before is not None and before.state is not part.state:
         require_edge(HOST_PART_EDGES, before.state, part.state)
     return replace(life, hosts=tuple(part if host.node_id == part.node_id else host for host in life.hosts))
+
+
+def at_fault(life: AttemptLife, parts: Sequence[HostPart]) -> AttemptLife:
+    for part in parts:
+        life = with_part(life, replace(part, is_at_fault=True))
+    return life
+
+
+def go_when_all_are_ready(life: AttemptLife, commands: tuple[Command, ...], now_ms: int) -> Outcome:
+    """All hosts start, or none: those that wait are told once each of the gang has its part ready.
+
+    Not while one is LOST: the others would only wait for it where their ranks meet.
+    """
+    waiting = [part for part in life.hosts if part.awaits_go]
+    if not waiting or life.state is not _S.CLAIMING or life.go_ms is not None or not all(map(_is_ready, life.hosts)):
+        return life, commands
+    return replace(life, go_ms=now_ms), (*commands, *(Ring(part.node_id) for part in waiting))
+
+
+def _is_ready(part: HostPart) -> bool:
+    """A host that cannot wait is ready as it is granted."""
+    return part.state is not _H.UNCLAIMED and (part.ready_ms is not None or not part.awaits_go)

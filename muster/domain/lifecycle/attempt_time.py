@@ -6,7 +6,15 @@ from typing import Final
 from muster.domain.ids import NodeId
 from muster.domain.job_spec import NodeLossRule
 from muster.domain.lifecycle.attempt_messages import Command, Outcome, Ring, Tick
-from muster.domain.lifecycle.attempt_moves import MAY_RUN, ending, moved, stop, with_part
+from muster.domain.lifecycle.attempt_moves import (
+    MAY_RUN,
+    at_fault,
+    ending,
+    go_when_all_are_ready,
+    moved,
+    stop,
+    with_part,
+)
 from muster.domain.lifecycle.model import AttemptLife, HostPart, StopRequest, Timers, Verdict
 from muster.domain.states import AttemptState, Cause, HostPartState, StopReason
 
@@ -27,7 +35,9 @@ def time_passes(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> O
     life, commands = _contact(life, tick, now_ms, timers)
     if life.state is _S.ENDED:
         return life, commands
-    return _ring_unclaimed(life, commands, now_ms, timers)
+    life, commands = _ring_unclaimed(life, commands, now_ms, timers)
+    life, commands = _give_up_unready(life, commands, now_ms, timers)
+    return go_when_all_are_ready(life, commands, now_ms)
 
 
 def _clean_rebooted(life: AttemptLife, tick: Tick) -> AttemptLife:
@@ -100,9 +110,29 @@ def _ring_unclaimed(life: AttemptLife, commands: tuple[Command, ...], now_ms: in
     if waiting and now_ms - life.placed_ms >= timers.place_again_ms:
         names = ", ".join(part.node_id for part in waiting)
         proof = f"unclaimed by {names} for {timers.place_again_ms // 1000} s"
-        return ending(life, Verdict(Cause.LAUNCH_FAILED, proof))
+        return ending(at_fault(life, waiting), Verdict(Cause.LAUNCH_FAILED, proof))
     for part in waiting:
         if now_ms - max(life.placed_ms, part.rung_ms) >= timers.ring_again_ms:
             life = with_part(life, replace(part, rung_ms=now_ms))
             commands = (*commands, Ring(part.node_id))
     return life, commands
+
+
+def _give_up_unready(life: AttemptLife, commands: tuple[Command, ...], now_ms: int, timers: Timers) -> Outcome:
+    """A host that neither gets ready nor says why not keeps nobody waiting."""
+    if life.state is not _S.CLAIMING or life.go_ms is not None:
+        return life, commands
+    late = [
+        part
+        for part in life.hosts
+        if part.state is _H.CLAIMED
+        and part.awaits_go
+        and part.ready_ms is None
+        and now_ms - part.claimed_ms >= timers.ready_within_ms
+    ]
+    if not late:
+        return life, commands
+    names = ", ".join(part.node_id for part in late)
+    proof = f"{names} was not ready within {timers.ready_within_ms // 1000} s of its claim"
+    life, more = ending(at_fault(life, late), Verdict(Cause.PREFLIGHT_FAILED, proof))
+    return life, (*commands, *more)

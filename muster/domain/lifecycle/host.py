@@ -8,138 +8,64 @@ Every fact is reported from the first one on, in order, until the server says to
 lost, doubled or reordered without harm. Times are milliseconds of the boot-time clock.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Final
 
-from muster.domain.ids import AttemptId, Fence, JobId
+from muster.domain.lifecycle.host_messages import (
+    ClaimGranted,
+    ClaimRefused,
+    Command,
+    Event,
+    ExtendLease,
+    Forget,
+    GoHeard,
+    HeartbeatAnswered,
+    HostLedger,
+    HostReady,
+    HostRecord,
+    Outcome,
+    Phase,
+    Prepare,
+    ProgramExited,
+    ProgramStarted,
+    ProveClean,
+    ProvedClean,
+    Report,
+    SendClaim,
+    StartProgram,
+    StopProgram,
+    Tick,
+)
 
-
-class Phase(StrEnum):
-    CLAIMING = "claiming"
-    CLAIMED = "claimed"
-    STARTED = "started"
-    EXITED = "exited"
-    CLEAN = "clean"
-
-
-@dataclass(frozen=True, slots=True)
-class HostRecord:
-    """One attempt on this host. ``lease_until_ms`` counts from the *sending* of the claim or heartbeat."""
-
-    attempt_id: AttemptId
-    fence: Fence
-    boot_id: str
-    phase: Phase = Phase.CLAIMING
-    job_id: JobId | None = None
-    lease_until_ms: int = 0
-    kill_at_ms: int | None = None
-    stop_reason: str | None = None
-    has_started: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class HostLedger:
-    """All records of this host in this boot, and the highest cluster epoch it has seen (a lower one is refused)."""
-
-    boot_id: str
-    highest_epoch: int = 0
-    records: Mapping[AttemptId, HostRecord] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatAnswered:
-    """``sent_ms``: when the request left; ``stops``: attempt → (reason, milliseconds until SIGKILL)."""
-
-    sent_ms: int
-    lease_ms: int
-    unclaimed: tuple[tuple[AttemptId, Fence], ...] = ()
-    stops: Mapping[AttemptId, tuple[str, int]] | None = None
-    forget: tuple[AttemptId, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimGranted:
-    attempt_id: AttemptId
-    job_id: JobId
-    sent_ms: int
-    lease_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRefused:
-    attempt_id: AttemptId
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramStarted:
-    attempt_id: AttemptId
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramExited:
-    attempt_id: AttemptId
-
-
-@dataclass(frozen=True, slots=True)
-class ProvedClean:
-    attempt_id: AttemptId
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passes: leases may have ended, kill times may have come."""
-
-
-Event = HeartbeatAnswered | ClaimGranted | ClaimRefused | ProgramStarted | ProgramExited | ProvedClean | Tick
-
-
-@dataclass(frozen=True, slots=True)
-class SendClaim:
-    attempt_id: AttemptId
-    fence: Fence
-
-
-@dataclass(frozen=True, slots=True)
-class StartProgram:
-    attempt_id: AttemptId
-
-
-@dataclass(frozen=True, slots=True)
-class StopProgram:
-    """SIGTERM now, SIGKILL of everything at ``kill_at_ms``."""
-
-    attempt_id: AttemptId
-    kill_at_ms: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExtendLease:
-    """Tell the supervisor, which fences itself by this time even when the launcher is dead."""
-
-    attempt_id: AttemptId
-    lease_until_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProveClean:
-    attempt_id: AttemptId
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    attempt_id: AttemptId
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    attempt_id: AttemptId
-
-
-Command = SendClaim | StartProgram | StopProgram | ExtendLease | ProveClean | Report | Forget
-Outcome = tuple[HostLedger, tuple[Command, ...]]
+__all__ = [
+    "ClaimGranted",
+    "ClaimRefused",
+    "Command",
+    "Event",
+    "ExtendLease",
+    "Forget",
+    "GoHeard",
+    "HeartbeatAnswered",
+    "HostLedger",
+    "HostReady",
+    "HostRecord",
+    "Outcome",
+    "Phase",
+    "Prepare",
+    "ProgramExited",
+    "ProgramStarted",
+    "ProveClean",
+    "ProvedClean",
+    "Report",
+    "SendClaim",
+    "StartProgram",
+    "StopProgram",
+    "Tick",
+    "may_prepare",
+    "may_start",
+    "restarted",
+    "step",
+]
 
 _MAY_RUN: Final = frozenset({Phase.CLAIMED, Phase.STARTED})
 _EPOCH_SHIFT: Final = 32
@@ -158,7 +84,25 @@ def step(ledger: HostLedger, event: Event, now_ms: int) -> Outcome:
         return _granted(ledger, record, event, now_ms)
     if isinstance(event, ClaimRefused):
         return _refused(ledger, record)
+    if isinstance(event, HostReady):
+        return _ready(ledger, record)
+    if isinstance(event, GoHeard):
+        return _go(ledger, record)
     return _progress(ledger, record, event)
+
+
+def _ready(ledger: HostLedger, record: HostRecord) -> Outcome:
+    if record.phase is not Phase.CLAIMED or not record.awaits_go or record.is_ready:
+        return ledger, ()
+    return _with(ledger, replace(record, is_ready=True)), (Report(record.attempt_id),)
+
+
+def _go(ledger: HostLedger, record: HostRecord) -> Outcome:
+    if record.phase is not Phase.CLAIMED or not record.is_ready or record.has_go or record.kill_at_ms is not None:
+        return ledger, ()
+    record = replace(record, has_go=True)
+    ledger = _with(ledger, record)
+    return ledger, tuple(_begun(ledger, record))
 
 
 def _refused(ledger: HostLedger, record: HostRecord) -> Outcome:
@@ -192,7 +136,7 @@ def restarted(ledger: HostLedger, boot_id: str) -> Outcome:
         if record.phase is Phase.CLAIMING:
             commands.append(SendClaim(record.attempt_id, record.fence))
         elif record.phase is Phase.CLAIMED:
-            commands += _stopped_again(record) or _started_again(ledger, record)
+            commands += _stopped_again(record) or [*_said_again(record), *_begun(ledger, record)]
         elif record.phase is Phase.EXITED:
             commands += [Report(record.attempt_id), ProveClean(record.attempt_id)]
         else:
@@ -207,14 +151,34 @@ def _stopped_again(record: HostRecord) -> list[Command]:
     return [StopProgram(record.attempt_id, record.kill_at_ms, record.stop_reason or "stale")]
 
 
-def _started_again(ledger: HostLedger, record: HostRecord) -> list[Command]:
-    """Not while an older attempt of its job may still run here: then a tick starts it later."""
-    return [] if _older_runs(ledger, record) else [StartProgram(record.attempt_id)]
+def _said_again(record: HostRecord) -> list[Command]:
+    """That it is ready: the last launcher may have died before it said so."""
+    return [Report(record.attempt_id)] if record.is_ready and not record.has_go else []
+
+
+def _begun(ledger: HostLedger, record: HostRecord) -> list[Command]:
+    """Started, or prepared while it has no go. Nothing while an older attempt of its job may still run here: then
+    a tick begins it later.
+    """
+    if _older_runs(ledger, record):
+        return []
+    if _is_free_to_start(record):
+        return [StartProgram(record.attempt_id)]
+    return [] if record.is_ready else [Prepare(record.attempt_id)]
 
 
 def may_start(record: HostRecord, now_ms: int) -> bool:
-    """Whether the program may be started at this moment: claimed, within the lease, and not asked to stop."""
+    """Whether the program may be started at this moment: nothing bars it, and it has its go where it awaits one."""
+    return may_prepare(record, now_ms) and _is_free_to_start(record)
+
+
+def may_prepare(record: HostRecord, now_ms: int) -> bool:
+    """Whether anything of it may begin at this moment: claimed, within the lease, and not asked to stop."""
     return record.phase is Phase.CLAIMED and now_ms < record.lease_until_ms and record.kill_at_ms is None
+
+
+def _is_free_to_start(record: HostRecord) -> bool:
+    return record.has_go or not record.awaits_go
 
 
 def _answered(ledger: HostLedger, answer: HeartbeatAnswered, now_ms: int) -> Outcome:
@@ -234,6 +198,9 @@ def _answered(ledger: HostLedger, answer: HeartbeatAnswered, now_ms: int) -> Out
             reason, kill_after_ms = stops[record.attempt_id]
             ledger, more = _stop(ledger, record, reason, now_ms + kill_after_ms)
             commands += more
+        elif record.attempt_id in answer.go:
+            ledger, more = _go(ledger, record)
+            commands += more
         elif record.phase is Phase.CLAIMING:
             commands.append(SendClaim(record.attempt_id, record.fence))
         elif record.phase in {Phase.EXITED, Phase.CLEAN}:
@@ -252,7 +219,13 @@ def _granted(ledger: HostLedger, record: HostRecord, event: ClaimGranted, now_ms
     if record.phase is not Phase.CLAIMING:
         return ledger, ()
     lease_until_ms = event.sent_ms + event.lease_ms
-    record = replace(record, phase=Phase.CLAIMED, job_id=event.job_id, lease_until_ms=lease_until_ms)
+    record = replace(
+        record,
+        phase=Phase.CLAIMED,
+        job_id=event.job_id,
+        lease_until_ms=lease_until_ms,
+        awaits_go=event.awaits_go,
+    )
     if now_ms >= lease_until_ms or _newer_is_granted(ledger, record):
         return _never_started(ledger, record)
     ledger = _with(ledger, record)
@@ -265,9 +238,7 @@ def _granted(ledger: HostLedger, record: HostRecord, event: ClaimGranted, now_ms
     for other in older:
         ledger, more = _stop(ledger, other, "stale", now_ms)
         commands += more
-    if older:
-        return ledger, tuple(commands)
-    return ledger, (StartProgram(record.attempt_id),)
+    return ledger, (*commands, *_begun(ledger, record))
 
 
 def _stop(ledger: HostLedger, record: HostRecord, reason: str, kill_at_ms: int) -> Outcome:
@@ -293,8 +264,8 @@ def _tick(ledger: HostLedger, now_ms: int) -> Outcome:
         if record.phase in _MAY_RUN and now_ms >= record.lease_until_ms and record.kill_at_ms is None:
             ledger, more = _stop(ledger, record, "lease", now_ms)
             commands += more
-        elif may_start(record, now_ms) and not _older_runs(ledger, record):
-            commands.append(StartProgram(record.attempt_id))
+        elif may_prepare(record, now_ms):
+            commands += _begun(ledger, record)
     return ledger, tuple(commands)
 
 

@@ -1,6 +1,7 @@
 """The job's machine: placed, attempt ended, cancelled, held, due again."""
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from muster.domain.causes import ADVICE, CAUSE_RULES, Budget, Onward
 from muster.domain.lifecycle.model import JobLife, Timers, Verdict
@@ -53,6 +54,7 @@ class StopAttempt:
     """Ask the live attempt to stop, because the job is cancelled."""
 
 
+_LAUNCHES: Final = frozenset({Cause.LAUNCH_FAILED, Cause.PREFLIGHT_FAILED})
 Outcome = tuple[JobLife, tuple[StopAttempt, ...]]
 _J = JobState
 
@@ -106,7 +108,7 @@ def _attempt_ended(life: JobLife, ended: AttemptEnded, now_ms: int, timers: Time
         life = replace(life, restarts_used=life.restarts_used + 1)
     if ended.suspicion is not None:
         return _held(life, ended.suspicion)
-    failures = life.launch_failures + 1 if verdict.cause is Cause.LAUNCH_FAILED else 0
+    failures = life.launch_failures + 1 if verdict.cause in _LAUNCHES else 0
     if failures >= timers.launch_failures_before_hold:
         return replace(
             _moved(life, _J.HELD, f"{failures} launches failed in a row; the last: {verdict.proof}"), launch_failures=0

@@ -21,6 +21,7 @@ class Timers:
     no_expiry_after_start_ms: int
     ring_again_ms: int
     place_again_ms: int
+    ready_within_ms: int
     stop_grace_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -38,6 +39,7 @@ class Timers:
             no_expiry_after_start_ms=_ms(contact.no_expiry_after_start_s),
             ring_again_ms=_ms(dispatch.ring_again_s),
             place_again_ms=_ms(dispatch.place_again_s),
+            ready_within_ms=_ms(dispatch.ready_within_s),
             stop_grace_ms=_ms(dispatch.stop_grace_s),
             retry_backoff_ms=_ms(dispatch.retry_backoff_s),
             retry_backoff_max_ms=_ms(dispatch.retry_backoff_max_s),
@@ -74,7 +76,8 @@ class HostPart:
     """One host's part of an attempt.
 
     ``omitted_ms``: since when its heartbeats no longer list it; ``is_past_lease``: its lease ended, so its launcher or
-    supervisor has stopped the program.
+    supervisor has stopped the program. ``awaits_go``: it prepares, says that it is ready and starts nothing before its
+    go; ``is_at_fault``: the attempt ended by this host's fault, so that its job avoids this one and no other.
     """
 
     node_id: NodeId
@@ -85,11 +88,17 @@ class HostPart:
     claimed_ms: int = 0
     omitted_ms: int | None = None
     is_past_lease: bool = False
+    awaits_go: bool = False
+    ready_ms: int | None = None
+    is_at_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptLife:
-    """The server's view of one attempt. ``ending`` is its cause once known; the attempt ENDS when no host runs it."""
+    """The server's view of one attempt. ``ending`` is its cause once known; the attempt ENDS when no host runs it.
+
+    ``go_ms``: when all its hosts were ready, so that those that wait may start.
+    """
 
     attempt_id: AttemptId
     job_id: JobId
@@ -104,6 +113,7 @@ class AttemptLife:
     wall_deadline_ms: int | None = None
     stop: StopRequest | None = None
     ending: Verdict | None = None
+    go_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

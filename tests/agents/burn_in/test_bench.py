@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from agents.burn_in.bench import bands, exact, memory, program
+from agents.burn_in.bench import bands, memory, program
 from agents.burn_in.bench.bands import BANDS
+from muster.bench import exact
 
 CPU = torch.device("cpu")
 EXACT_TO = {torch.float64: 2**53, torch.float32: 2**24, torch.bfloat16: 2**8, torch.float16: 2**11}

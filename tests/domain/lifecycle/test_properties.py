@@ -22,7 +22,8 @@ times = st.integers(0, 3 * TIMERS.server_lease_ms)
 hearings = st.builds(Hearing, boots, times)
 ticks = st.builds(attempt.Tick, st.dictionaries(nodes, hearings), st.integers(-TIMERS.server_lease_ms, 10_000))
 attempt_events: st.SearchStrategy[attempt.Event] = st.one_of(
-    st.builds(attempt.ClaimAsked, nodes, fences, boots, st.just("n")),
+    st.builds(attempt.ClaimAsked, nodes, fences, boots, st.just("n"), st.booleans()),
+    st.builds(attempt.Ready, nodes, fences, boots),
     st.builds(attempt.Started, nodes, fences, boots),
     st.builds(attempt.Exited, nodes, fences, boots, st.sampled_from((SUCCEEDED, FAILED))),
     st.builds(attempt.Cleaned, nodes, fences, boots),
@@ -80,7 +81,8 @@ def test_a_granted_claim_is_granted_again(
     claim = attempt.ClaimAsked(node, FENCE, "boot1", "n")
     granted, commands = attempt.step(life, claim, now_ms, TIMERS)
     again, repeated = attempt.step(granted, claim, now_ms, TIMERS)
-    assert repeated == commands
+    # A first grant may also be the last one that the others waited for: they are rung once.
+    assert repeated == tuple(command for command in commands if not isinstance(command, attempt.Ring))
     assert again == granted
 
 
@@ -102,11 +104,14 @@ host_events: st.SearchStrategy[host.Event] = st.one_of(
         lease_ms=st.just(TIMERS.agent_lease_ms),
         unclaimed=st.sampled_from(((), ((ATTEMPT, FENCE),))),
         stops=st.sampled_from((None, {ATTEMPT: ("cancel", 30_000)}, {ATTEMPT: ("stale", 0)})),
+        go=st.sampled_from(((), (ATTEMPT,))),
     ),
-    st.builds(host.ClaimGranted, st.just(ATTEMPT), st.just(JOB), times, st.just(TIMERS.agent_lease_ms)),
+    st.builds(host.ClaimGranted, st.just(ATTEMPT), st.just(JOB), times, st.just(TIMERS.agent_lease_ms), st.booleans()),
     st.sampled_from(
         (
             host.ClaimRefused(ATTEMPT),
+            host.HostReady(ATTEMPT),
+            host.GoHeard(ATTEMPT),
             host.ProgramStarted(ATTEMPT),
             host.ProgramExited(ATTEMPT),
             host.ProvedClean(ATTEMPT),
@@ -134,6 +139,7 @@ def test_on_a_host_phases_only_advance_and_kill_times_only_near(history: list[tu
                 assert after.kill_at_ms <= before.kill_at_ms
         if host.StartProgram(ATTEMPT) in commands:
             assert after is not None
+            assert after.has_go or not after.awaits_go
             assert host.may_start(after, now_ms)
 
 

@@ -204,6 +204,18 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
     return Contained(words, engine_environment(engine, order, environment), runs_as)
 
 
+def look_at_container(order: Order, container: Container) -> None:
+    """Before the start: an engine, and all mounts for the job's user. The image is the engine's to find or to pull.
+
+    Raises:
+        StartError: the host has no engine, or may not run one as that user.
+        MountError: a mount of the job is not on this host, or closed to the job's user.
+    """
+    find_engine(container)
+    _user_of(order, container)
+    require_there(container.mounts, order.user)
+
+
 def _make_checkpoints(order: Order, path: str) -> None:
     """What keeps us from it is the tenant's to mend where the job names the folder, else the host's."""
     is_named = order.checkpoints is None

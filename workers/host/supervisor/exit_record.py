@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 PROGRAM = "program"
 HOST = "host"
 REFUSED = "refused"
-"""Who is at fault where the program never ran: the tenant's order, our side, or nobody (it was not to start)."""
+PREFLIGHT = "preflight"
+"""Who is at fault where the program never ran: the tenant's order, our side, nobody (it was not to start), or this
+host, which was not ready while the others of its gang waited.
+"""
 
 
 def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:

@@ -83,6 +83,20 @@ class Container:
         self.user = user
 
 
+class Preparation:
+    """The host says that it is ready, and waits for its go. ``disk_free_bytes``: free where the program writes.
+
+    ``quick_check_s``: for how long the GPUs compute known sums first, by ``python``; 0: not at all.
+    """
+
+    __slots__ = ("disk_free_bytes", "python", "quick_check_s")
+
+    def __init__(self, disk_free_bytes: int = 0, quick_check_s: float = 0.0, python: str = "") -> None:
+        self.disk_free_bytes = int(disk_free_bytes)
+        self.quick_check_s = float(quick_check_s)
+        self.python = str(python)
+
+
 class Order:
     """One host's part of an attempt. ``local_ranks`` are global rank numbers; a bare command is one of them."""
 
@@ -126,6 +140,8 @@ class Order:
         checkpoints = document.get("checkpoints")
         self.checkpoints = None if checkpoints is None else Path(checkpoints)
         """The job's folder in the host's own for them; None where the job names another, which is not ours to make."""
+        preparation = document.get("preparation")
+        self.preparation = None if preparation is None else Preparation(**preparation)
         self.lease_until_ns = int(document["lease"]["boottime_ns"])
         if self.is_torchrun and not self.script:
             raise ValueError("torchrun needs a script")

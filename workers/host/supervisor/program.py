@@ -12,7 +12,7 @@ from pathlib import Path
 from workers.host.supervisor import children, container_end, files
 from workers.host.supervisor.cleaning import reap_children
 from workers.host.supervisor.container_mounts import MountError
-from workers.host.supervisor.containers import command_of
+from workers.host.supervisor.containers import command_of, look_at_container
 from workers.host.supervisor.interpreters import UnfitEnvironmentError, check_venv
 from workers.host.supervisor.job_secrets import MissingSecretError
 from workers.host.supervisor.job_user import REACHES
@@ -58,6 +58,7 @@ class Program:
         self.reaped: dict[int, int] = {}
         self.pid = 0
         self._advice: str | None = None
+        self._environment: dict[str, str] = {}
 
     @property
     def exit_code(self) -> int | None:
@@ -67,24 +68,56 @@ class Program:
     def has_ended(self) -> bool:
         return self.pid in self.reaped
 
-    def start(self) -> None:
-        """Raises MissingProgramError for the tenant's fault, StartError or OSError for ours."""
+    def prepare(self) -> list[str]:
+        """All but the start itself; returns what was looked at, in words.
+
+        Raises MissingProgramError for the tenant's fault, StartError or OSError for ours.
+        """
         order = self._order
         scratch = files.scratch_path(self._folder)
         self._prepare_folders(scratch)
         if order.container is None and not order.working_dir.is_dir():
             raise MissingProgramError(f"the working directory {order.working_dir} does not exist")
+        if order.is_torchrun:
+            self._require_script()
         self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.local_ranks, self._redactor)
         order.user.own(self.train_socket.path)
-        environment = {**program_environment(order, self._folder, scratch), **self._give_secrets()}
+        self._environment = {**program_environment(order, self._folder, scratch), **self._give_secrets()}
         try:
             if order.venv is not None:
-                self._advice = check_venv(order, environment, self._group.place)
-            if order.is_torchrun:
-                self._start_torchrun(environment)
-            else:
-                self._start_command(environment)
+                self._advice = check_venv(order, self._environment, self._group.place)
+            if order.container is not None:
+                look_at_container(order, order.container)
         except (UnfitEnvironmentError, MountError) as fault:
+            raise MissingProgramError(str(fault)) from fault
+        asked = {
+            "working folder": order.container is None,
+            "script": order.is_torchrun and order.container is None,
+            "virtual environment": order.venv is not None,
+            "container engine and mounts": order.container is not None,
+            "secrets": bool(order.secrets.names),
+        }
+        return [what for what, is_asked in asked.items() if is_asked]
+
+    def _require_script(self) -> None:
+        order = self._order
+        if order.container is None and not self._script.is_file():
+            raise MissingProgramError(f"the script {self._script} does not exist")
+        if order.container is None and not order.user.may(self._script, os.R_OK):
+            raise MissingProgramError(f"the script {self._script} is closed to the job's user {order.user.uid}")
+
+    @property
+    def _script(self) -> Path:
+        return self._order.working_dir / str(self._order.script)
+
+    def start(self) -> None:
+        """What ``prepare`` has prepared. Raises as it does."""
+        try:
+            if self._order.is_torchrun:
+                self._start_torchrun(self._environment)
+            else:
+                self._start_command(self._environment)
+        except MountError as fault:
             raise MissingProgramError(str(fault)) from fault
 
     def _prepare_folders(self, scratch: Path) -> None:
@@ -132,11 +165,6 @@ class Program:
 
     def _start_torchrun(self, environment: dict[str, str]) -> None:
         order = self._order
-        script = order.working_dir / str(order.script)
-        if order.container is None and not script.is_file():
-            raise MissingProgramError(f"the script {script} does not exist")
-        if order.container is None and not order.user.may(script, os.R_OK):
-            raise MissingProgramError(f"the script {script} is closed to the job's user {order.user.uid}")
         launch, pipes = self._folder / files.LAUNCH, self._folder / files.PIPES
         order.user.make_folder(launch)
         pipes.mkdir(mode=0o700, exist_ok=True)
@@ -155,7 +183,7 @@ class Program:
             log_dir=launch,
             rank_command=[
                 *(self._entry_python, "-I", "-S", str(_RANK_ENTRY), str(self._folder), str(os.getpid())),
-                *(str(order.working_dir), order.python, "-u", str(script), *order.args),
+                *(str(order.working_dir), order.python, "-u", str(self._script), *order.args),
             ],
         )
         try:

@@ -23,16 +23,19 @@ from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
 from workers.host.supervisor.memory_kills import MemoryKills
 from workers.host.supervisor.order import OrderError, read_order
+from workers.host.supervisor.preparation import UnfitFolderError, UnreadyError, look_at_host, write_and_read
 from workers.host.supervisor.processes import read_process
 from workers.host.supervisor.program import MissingProgramError, Program
+from workers.host.supervisor.quick_check import QuickCheck, WrongResultError
 from workers.host.supervisor.stop_plan import StopPlan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from workers.host.supervisor.log_streams import LogStream
-    from workers.host.supervisor.order import Order
+    from workers.host.supervisor.order import Order, Preparation
     from workers.host.supervisor.standby import Standby
     from workers.host.supervisor.train_socket import TrainSocket
 
@@ -71,7 +74,7 @@ class Supervisor:
         self._read_control_files()
         if self._plan.is_asked:
             self._refuse("it was told to stop, or its lease had ended, before the start", exit_record.REFUSED)
-        elif self._start():
+        elif self._prepare() and self._has_go() and self._start():
             self._watch()
         self._end()
 
@@ -100,6 +103,56 @@ class Supervisor:
         }
         self._record["started_at_ms"] = identity["started_at_ms"]
         files.write_json(self._folder / files.IDENTITY, identity)
+
+    def _prepare(self) -> bool:
+        """Who waits for its go says that it is ready; who waits for nobody goes on at once."""
+        preparation = self._order.preparation
+        try:
+            looked_at = self._program.prepare()
+            if preparation is not None:
+                looked_at += look_at_host(self._order, self._folder, preparation.disk_free_bytes)
+            if preparation is not None and preparation.quick_check_s > 0:
+                looked_at += write_and_read(self._order)
+                if not self._check_gpus(preparation):
+                    return False
+                looked_at.append("GPUs computed right")
+        except (MissingProgramError, UnfitFolderError) as fault:
+            self._refuse(str(fault), exit_record.PROGRAM)
+            return False
+        except UnreadyError as fault:
+            if isinstance(fault, WrongResultError):
+                self._record["quick_check"] = {"gpu": fault.gpu, "wrong": fault.wrong}
+            self._refuse(str(fault), exit_record.PREFLIGHT)
+            return False
+        except (StartError, OSError) as fault:
+            self._refuse(str(fault), exit_record.HOST if preparation is None else exit_record.PREFLIGHT)
+            return False
+        if preparation is not None:
+            files.write_json(self._folder / files.READY, {"looked_at": looked_at})
+        return True
+
+    def _check_gpus(self, preparation: Preparation) -> bool:
+        check = QuickCheck(self._folder, preparation.python, self._order.gpus, preparation.quick_check_s)
+        try:
+            return self._wait_until(check.is_over)
+        finally:
+            check.kill()
+
+    def _has_go(self) -> bool:
+        return self._order.preparation is None or self._wait_until((self._folder / files.GO).exists)
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> bool:
+        """Unless a stop or the end of the lease comes first. The launcher knocks once there is news."""
+        poll = select.poll()
+        poll.register(self._wakeup, select.POLLIN)
+        while not self._plan.is_asked:
+            if is_so():
+                return True
+            if poll.poll(self._pause_ms()):
+                self._drain_wakeup()
+            self._read_control_files()
+        self._refuse("it was told to stop, or its lease had ended, while it waited", exit_record.REFUSED)
+        return False
 
     def _start(self) -> bool:
         try:

@@ -1,0 +1,111 @@
+"""What a host says of its part of an attempt: ready, started, exited, clean. Each has effect at most once (I14)."""
+
+from typing import Any, Final
+
+from sqlalchemy import select
+
+from muster.db.models import AttemptHost, Node
+from muster.domain.errors import StaleFenceError, ValidationFailedError
+from muster.domain.exits import classify, parse_exit_record
+from muster.domain.ids import AttemptId, Fence, NodeId
+from muster.domain.lifecycle import attempt as attempts
+from muster.domain.lifecycle.model import Timers, Verdict
+from muster.domain.policy import Policy
+from muster.domain.states import HostPartState
+from muster.domain.strict import require_clean_document
+from muster.services.attempts import LoadedAttempt, cordon_unclean, step_attempt
+from muster.services.hosts import node_of, own_attempt
+from muster.services.lives import attempt_life, spec_of
+from muster.services.policies import active_policy
+from muster.services.quick_checks import take_quick_check
+from muster.services.unit_of_work import UnitOfWork, declare_action
+from muster.wire.host import HostReport, ReportAnswer, ReportBatch
+
+REPORT: Final = declare_action("host.report")
+
+_MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
+_HOW_IT_RAN: Final = ("uid", "uid_reason", "cgroup", "cgroup_reason")
+"""Of an exit record: as whom, in which group of the kernel's, and why in none."""
+
+
+def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
+    """Take a host's facts in order; each has effect at most once (I14). Facts about an ended attempt still free GPUs.
+
+    Raises:
+        StaleFenceError: a report's fence is not this attempt's, or the host holds no part of it.
+        ValidationFailedError: an exit record that cannot be read.
+    """
+    node_id = node_of(unit, batch.protocol)
+    policy = active_policy(unit.session)
+    loaded = own_attempt(unit, attempt_id, node_id)
+    if loaded is None or any(item.fence != loaded.attempt.fence for item in batch.reports):
+        raise StaleFenceError
+    accepted = 0
+    for item in batch.reports:
+        accepted += _take_report(unit, loaded, node_id, item, policy)
+    life = attempt_life(loaded.attempt, loaded.hosts, spec_of(loaded.job), Timers.of(policy))
+    return ReportAnswer(accepted=accepted, go=attempts.is_told_to_go(life, node_id))
+
+
+def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport, policy: Policy) -> int:
+    part = loaded.host(node_id)
+    if part is None:
+        return 0
+    before, fence = part.state, Fence(item.fence)
+    if item.kind == "ready":
+        return _take_ready(unit, loaded, part, item, policy)
+    if item.kind == "started":
+        event: attempts.Event = attempts.Started(node_id, fence, item.boot_id)
+    elif item.kind == "exited":
+        event = attempts.Exited(node_id, fence, item.boot_id, _verdict(unit, loaded, node_id, item))
+        if before in _MAY_RUN:
+            part.exit_record = item.record
+            take_quick_check(unit, loaded, node_id, item.record, policy)
+    else:
+        part.clean_proof = item.record if part.clean_proof is None else part.clean_proof
+        if not item.record.get("clean", True):
+            cordon_unclean(unit, loaded, node_id, str(item.record.get("why", "something of the job is left")))
+            return 0
+        event = attempts.Cleaned(node_id, fence, item.boot_id)
+    step_attempt(unit, loaded, event, policy)
+    if part.state is before:
+        return 0
+    payload: dict[str, Any] = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
+    payload |= {name: item.record.get(name) for name in _HOW_IT_RAN if item.kind == "exited" and name in item.record}
+    kind = f"attempt.host_{part.state.lower()}"
+    unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
+    return 1
+
+
+def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item: HostReport, policy: Policy) -> int:
+    if part.ready_at is not None:
+        return 0
+    try:
+        require_clean_document(item.record)
+    except ValueError as error:
+        message = f"what was looked at cannot be read: {error}"
+        raise ValidationFailedError(message) from error
+    step_attempt(unit, loaded, attempts.Ready(part.node_id, Fence(item.fence), item.boot_id), policy)
+    if part.ready_at is None:
+        return 0
+    payload = {"job_id": loaded.job.id, "node_id": part.node_id, "looked_at": item.record.get("looked_at")}
+    unit.emit("attempt.host_ready", "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
+    return 1
+
+
+def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport) -> Verdict:
+    try:
+        require_clean_document(item.record)
+        verdict = classify(parse_exit_record(item.record), loaded.attempt.stop_reason)
+    except ValueError as error:
+        message = f"the exit record cannot be read: {error}"
+        raise ValidationFailedError(message) from error
+    where = _name_in_gang(unit, loaded, node_id) if item.record.get("spawn_error") else ""
+    return Verdict(verdict.cause, where + verdict.proof, verdict.is_cascade)
+
+
+def _name_in_gang(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId) -> str:
+    """Which host of several could not start, in front of what it lacked."""
+    if len(loaded.hosts) == 1:
+        return ""
+    return f"{unit.session.scalar(select(Node.name).where(Node.id == node_id))}: "

@@ -1,0 +1,146 @@
+"""What a host sees to before it says that it is ready, and that its program waits for the go."""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers.host.supervisor.attempt_case import Attempt, until
+from workers.host import supervisor
+from workers.host.supervisor import files
+from workers.host.supervisor.gpu_look import Nvml, NvmlError, what_is_wrong
+from workers.host.supervisor.preparation import UnreadyError, require_room
+
+MARK = "open('{}', 'x').close()"
+PREPARED: dict[str, Any] = {"disk_free_bytes": 1}
+NO_SUCH_GPU, NEEDS_ROOM = 6, 7
+
+
+def record_of(attempt: Attempt) -> dict[str, Any]:
+    until((attempt.folder / files.EXIT).exists, "the exit record")
+    return files.read_json(attempt.folder / files.EXIT) or {}
+
+
+def test_a_program_that_is_ready_waits_for_its_go(attempt: Attempt, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    attempt.start(MARK.format(mark), preparation=PREPARED)
+    until((attempt.folder / files.READY).exists, "ready")
+    ready = files.read_json(attempt.folder / files.READY)
+    assert ready == {"looked_at": ["working folder", "disk"]}
+    assert supervisor.adopt(attempt.folder).state == "running"
+    assert not mark.exists()
+    attempt.write(files.GO, {})
+    supervisor.wake(attempt.folder)
+    assert record_of(attempt)["launcher_exit_code"] == 0
+    assert mark.exists()
+
+
+def test_a_stop_finds_it_while_it_waits(attempt: Attempt, tmp_path: Path) -> None:
+    attempt.start(MARK.format(tmp_path / "mark"), preparation=PREPARED)
+    until((attempt.folder / files.READY).exists, "ready")
+    attempt.write(files.STOP, {"reason": "preflight_failed", "grace_until_boottime_ns": 0})
+    supervisor.wake(attempt.folder)
+    record = record_of(attempt)
+    assert (record["spawn_fault"], record["stop_reason"]) == ("refused", "preflight_failed")
+    attempt.write(files.GO, {})
+    until(lambda: (files.read_json(attempt.folder / files.CLEAN) or {}).get("clean") is True, "the proof")
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault", "words"),
+    [
+        ({"preparation": {"disk_free_bytes": 1 << 60}}, "preflight", "GiB free"),
+        ({"preparation": PREPARED, "working_dir": "/no/such/folder"}, "program", "/no/such/folder"),
+        ({"preparation": PREPARED, "launcher": "torchrun", "script": "none.py"}, "program", "none.py"),
+        ({"preparation": PREPARED, "secrets": {"names": ["token"]}}, "preflight", "keeps no secrets"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_starts(
+    attempt: Attempt, tmp_path: Path, fields: dict[str, Any], fault: str, words: str
+) -> None:
+    attempt.start(MARK.format(tmp_path / "mark"), **fields)
+    record = record_of(attempt)
+    assert record["spawn_fault"] == fault
+    assert words in record["spawn_error"]
+    assert not (attempt.folder / files.READY).exists()
+    assert not (tmp_path / "mark").exists()
+
+
+def test_room_is_looked_for_where_the_folder_will_be(tmp_path: Path) -> None:
+    require_room(tmp_path / "not" / "made" / "yet", 1)
+    with pytest.raises(UnreadyError, match=f"{tmp_path} has .* GiB free"):
+        require_room(tmp_path / "not" / "made" / "yet", 1 << 60)
+
+
+class _Call:
+    """A function of the driver's library: what ``ctypes`` sets on it, and what it answers."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+        self.restype: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._answer(*arguments)
+
+
+class Driver:
+    """The driver's library as ``gpu_look`` calls it: ``looks`` says who computes on each GPU, look by look."""
+
+    def __init__(self, *looks: dict[str, list[int]]) -> None:
+        self._looks = list(looks)
+        self._asked = 0
+        self._uuid = ""
+        self.nvmlErrorString = _Call(lambda code: b"Not Found" if code == NO_SUCH_GPU else b"Unknown")
+        self.nvmlInit_v2 = _Call(lambda: 0)
+        self.nvmlDeviceGetHandleByUUID = _Call(self._find)
+        self.nvmlDeviceGetComputeRunningProcesses_v3 = _Call(self._list)
+
+    def _find(self, uuid: bytes, _device: Any) -> int:
+        self._uuid = uuid.decode()
+        return 0 if self._uuid in self._looks[0] else NO_SUCH_GPU
+
+    def _list(self, _device: Any, count: Any, processes: Any) -> int:
+        pids = self._looks[min(self._asked, len(self._looks) - 1)][self._uuid]
+        self._asked += 1
+        counter = ctypes.cast(count, ctypes.POINTER(ctypes.c_uint)).contents
+        for index, pid in enumerate(pids[: counter.value]):
+            processes[index].pid = pid
+        is_short = len(pids) > counter.value
+        counter.value = len(pids)
+        return NEEDS_ROOM if is_short else 0
+
+
+def nvml(*looks: dict[str, list[int]]) -> Nvml:
+    return Nvml(Driver(*looks))  # type: ignore[arg-type]  # it plays the library
+
+
+def test_gpus_that_are_there_and_free_are_fine() -> None:
+    assert what_is_wrong(nvml({"GPU-1": [], "GPU-2": []}), ["GPU-1", "GPU-2"], pause_s=0) is None
+
+
+def test_a_gpu_on_which_somebody_computes_is_named_with_the_process() -> None:
+    wrong = what_is_wrong(nvml({"GPU-1": [12, 7]}), ["GPU-1"], pause_s=0)
+    assert wrong == "GPU-1 is not free: process 7, 12 computes on it"
+
+
+def test_more_processes_than_are_asked_for_are_no_fault_of_the_drivers() -> None:
+    wrong = what_is_wrong(nvml({"GPU-1": list(range(1, 100))}), ["GPU-1"], looks=1)
+    assert wrong is not None
+    assert "is not free" in wrong
+
+
+def test_a_process_that_is_on_its_way_out_is_waited_for() -> None:
+    assert what_is_wrong(nvml({"GPU-1": [12]}, {"GPU-1": []}), ["GPU-1"], pause_s=0) is None
+
+
+def test_a_gpu_that_is_missing_is_named() -> None:
+    assert what_is_wrong(nvml({"GPU-1": []}), ["GPU-9"]) == "GPU-9 is not there: Not Found"
+
+
+def test_a_driver_that_cannot_be_asked_says_why() -> None:
+    driver = Driver({})
+    driver.nvmlInit_v2 = _Call(lambda: 999)
+    with pytest.raises(NvmlError, match="the driver cannot be asked: Unknown"):
+        Nvml(driver)  # type: ignore[arg-type]  # it plays the library

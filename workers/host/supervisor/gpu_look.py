@@ -1,0 +1,107 @@
+"""Whether GPUs are there and free, by NVML: ``python -I -S gpu_look.py UUID...`` prints what is wrong, or nothing.
+
+A program of its own, because a call into a driver that hangs must not hang the supervisor. Functions and structures:
+docs.nvidia.com/deploy/nvml-api, "Device Queries" (nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LIBRARY = "libnvidia-ml.so.1"
+NO_LIBRARY = 3
+_SUCCESS, _INSUFFICIENT_SIZE = 0, 7
+_MOST_PROCESSES = 64
+_LOOKS, _PAUSE_S = 5, 1.0
+"""The driver may name a process for a moment after its end."""
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used_memory_bytes", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+class NvmlError(Exception):
+    """The driver refuses, in its own words."""
+
+
+class Nvml:
+    """The few calls that this takes. ``library``: as ``ctypes`` loads it."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.nvmlErrorString.restype = ctypes.c_char_p
+        self._require("the driver cannot be asked", library.nvmlInit_v2())
+
+    def processes(self, uuid: str) -> list[int]:
+        """The pids that compute on one GPU; some of them where there are many. Raises NvmlError: it is not there."""
+        device = ctypes.c_void_p()
+        found = self._library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device))
+        self._require(f"{uuid} is not there", found)
+        count = ctypes.c_uint(_MOST_PROCESSES)
+        processes = (_Process * _MOST_PROCESSES)()
+        found = self._library.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), processes)
+        if found != _INSUFFICIENT_SIZE:
+            self._require(f"{uuid} does not say who computes on it", found)
+        return [int(processes[index].pid) for index in range(min(count.value, _MOST_PROCESSES))]
+
+    def close(self) -> None:
+        self._library.nvmlShutdown()
+
+    def _require(self, what: str, code: int) -> None:
+        if code != _SUCCESS:
+            words = self._library.nvmlErrorString(code)
+            raise NvmlError(f"{what}: {words.decode(errors='replace') if words else code}")
+
+
+def what_is_wrong(nvml: Nvml, uuids: Sequence[str], *, looks: int = _LOOKS, pause_s: float = _PAUSE_S) -> str | None:
+    """The first GPU that is missing or not free, in words; None where all are there and nothing computes on them."""
+    busy: tuple[str, list[int]] | None = None
+    for look in range(looks):
+        if look:
+            time.sleep(pause_s)
+        try:
+            running = {uuid: pids for uuid in uuids if (pids := nvml.processes(uuid))}
+        except NvmlError as fault:
+            return str(fault)
+        busy = next(iter(running.items()), None)
+        if busy is None:
+            return None
+    if busy is None:
+        return None
+    uuid, pids = busy
+    return f"{uuid} is not free: process {', '.join(map(str, sorted(pids)))} computes on it"
+
+
+def main(uuids: Sequence[str]) -> int:
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
+        return NO_LIBRARY
+    try:
+        nvml = Nvml(library)
+    except NvmlError as fault:
+        print(fault)  # noqa: T201  # what this program is for
+        return 1
+    try:
+        wrong = what_is_wrong(nvml, uuids)
+    finally:
+        nvml.close()
+    if wrong is None:
+        return 0
+    print(wrong)  # noqa: T201  # as above
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

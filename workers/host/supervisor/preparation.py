@@ -1,0 +1,118 @@
+"""What a host sees to before it says that it is ready: room on its disks, and its GPUs there and free.
+
+What the program itself needs (folders, script, environment, secrets, mounts) ``program`` looks at before each start.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+from workers.host.supervisor.containers import has_nvidia
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from workers.host.supervisor.order import Order
+
+_GPU_LOOK = Path(__file__).with_name("gpu_look.py")
+_PATIENCE_S = 20.0
+"""For the driver, several looks included."""
+_GIB = 1 << 30
+_WRITTEN_BYTES = 1 << 20
+_CLOSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+class UnreadyError(Exception):
+    """This host cannot run its part: not the tenant's fault, and another host may."""
+
+
+class UnfitFolderError(Exception):
+    """The folder that the job names is not its own to write in: the tenant's to mend."""
+
+
+def look_at_host(order: Order, folder: Path, disk_free_bytes: int) -> list[str]:
+    """What was looked at, in words.
+
+    Raises:
+        UnreadyError: a disk is nearly full, a GPU is missing, or something computes on it.
+    """
+    require_room(folder, disk_free_bytes)
+    if order.checkpoints is not None:
+        require_room(order.checkpoints, disk_free_bytes)
+    return ["disk", *look_at_gpus(order.gpus)]
+
+
+def require_room(path: Path, least_bytes: int) -> None:
+    """On the file system of ``path``, or of what is there above it. Raises UnreadyError."""
+    while not path.exists():
+        path = path.parent
+    found = os.statvfs(path)
+    free_bytes = found.f_bavail * found.f_frsize
+    if free_bytes < least_bytes:
+        raise UnreadyError(f"{path} has {free_bytes / _GIB:.1f} GiB free of the {least_bytes / _GIB:.1f} GiB asked for")
+
+
+def write_and_read(order: Order) -> list[str]:
+    """A file in the job's checkpoint folder, or in the one above where that is not made yet, read back and removed.
+
+    Raises:
+        UnfitFolderError: the job names it, and its user may not write there.
+        UnreadyError: it cannot be written, or reads otherwise.
+    """
+    named = Path(order.env.get("MUSTER_CHECKPOINT_DIR", ""))
+    folder = next((place for place in (named, named.parent) if place.is_absolute() and place.is_dir()), None)
+    if folder is None:
+        return []
+    path = folder / f".muster-write-test-{order.attempt_id}-{order.node_id}"
+    content = os.urandom(_WRITTEN_BYTES)
+    try:
+        with order.user.acting():
+            found = _written_and_read(path, content)
+    except OSError as fault:
+        if order.checkpoints is None and fault.errno in _CLOSED:
+            raise UnfitFolderError(f"the checkpoint folder {folder} cannot be written to: {fault.strerror}") from fault
+        raise UnreadyError(f"the checkpoint folder {folder} cannot be written to: {fault.strerror}") from fault
+    if found != content:
+        raise UnreadyError(f"the checkpoint folder {folder} reads otherwise than it was written")
+    return ["checkpoint folder"]
+
+
+def _written_and_read(path: Path, content: bytes) -> bytes:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "r+b") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            file.seek(0)
+            return file.read()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def look_at_gpus(uuids: list[str]) -> list[str]:
+    """Nothing is said of GPUs that are simulated: there is no driver to ask.
+
+    Raises:
+        UnreadyError: one is missing or not free, or the driver does not answer.
+    """
+    if not uuids or not has_nvidia():
+        return []
+    import subprocess  # noqa: PLC0415  # most starts need none of it, and it costs their time
+
+    from workers.host.supervisor import gpu_look  # noqa: PLC0415  # as above
+
+    command = [sys.executable, "-I", "-S", str(_GPU_LOOK), *uuids]
+    look = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)  # noqa: S603  # our own program
+    try:
+        said, _ = look.communicate(timeout=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        look.kill()  # not waited for: what hangs in the driver may never end
+        raise UnreadyError(f"the GPU driver did not answer within {_PATIENCE_S:.0f} s") from None
+    if look.returncode == gpu_look.NO_LIBRARY:
+        return []
+    if look.returncode != 0:
+        raise UnreadyError(said.strip() or f"the look at the GPUs ended with code {look.returncode}")
+    return ["GPUs"]

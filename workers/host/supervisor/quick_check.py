@@ -1,0 +1,103 @@
+"""The quick check of a part's GPUs: known sums for a few seconds, in a process that may crash or hang.
+
+What computes is ``muster.bench.quick_check``, by an interpreter of the host's that has torch: never the tenant's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from workers.host.supervisor.containers import has_nvidia
+from workers.host.supervisor.preparation import UnreadyError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import muster.bench.quick_check as check;"
+    " del sys.path[0]; check.main()"
+)
+_ROOT = str(Path(__file__).resolve().parents[3])
+_SAID, _COMPLAINED = "quick_check.jsonl", "quick_check.err"
+_TO_START_S = 30.0
+"""For torch to be imported and the GPUs to be opened, beside the seconds of computing."""
+_MOST_BYTES = 1 << 20
+
+
+class WrongResultError(UnreadyError):
+    """A GPU computed wrong. ``gpu`` with its ``wrong`` sums: name, the exact one, the one that came out."""
+
+    def __init__(self, gpu: str, wrong: list[list[object]]) -> None:
+        name, golden, measured = wrong[0]
+        super().__init__(f"{gpu} computed wrong: {name} gave {measured}, and {golden} is exact")
+        self.gpu = gpu
+        self.wrong = wrong
+
+
+class QuickCheck:
+    """Runs from its construction on. Raises UnreadyError where it cannot be started."""
+
+    def __init__(self, folder: Path, python: str, gpus: list[str], seconds: float) -> None:
+        import subprocess  # noqa: PLC0415  # most starts need none of it, and it costs their time
+
+        self._folder = folder
+        self._gpus = gpus
+        self._deadline_s = seconds + _TO_START_S
+        self._until = time.monotonic() + self._deadline_s
+        kind = "cuda" if has_nvidia() else "cpu"
+        command = [python, "-I", "-c", _START, _ROOT, kind, f"{seconds:g}", *gpus]
+        visible = ",".join(gpus) if kind == "cuda" else ""
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "CUDA_VISIBLE_DEVICES": visible}
+        with (folder / _SAID).open("wb") as said, (folder / _COMPLAINED).open("wb") as complained:
+            try:
+                self._process: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: S603  # our own program, by the host's interpreter
+                    command, stdin=subprocess.DEVNULL, stdout=said, stderr=complained, env=environment
+                )
+            except OSError as fault:
+                raise UnreadyError(f"the quick check cannot be started by {python}: {fault}") from fault
+
+    def is_over(self) -> bool:
+        """Whether all GPUs were found right.
+
+        Raises:
+            WrongResultError: one computed wrong.
+            UnreadyError: it crashed, hangs, or says nothing that can be read.
+        """
+        if self._process.poll() is None:
+            if time.monotonic() < self._until:
+                return False
+            self.kill()
+            raise UnreadyError(f"the quick check of the GPUs did not end within {self._deadline_s:.0f} s")
+        found = self._lines()
+        for gpu in self._gpus:
+            if gpu not in found:
+                raise UnreadyError(f"the quick check says nothing of {gpu}: {self._last_words()}")
+            if found[gpu]:
+                raise WrongResultError(gpu, found[gpu])
+        return True
+
+    def kill(self) -> None:
+        """Not waited for: what hangs in the driver may never end."""
+        self._process.kill()
+
+    def _lines(self) -> dict[str, list[list[object]]]:
+        found: dict[str, list[list[object]]] = {}
+        for line in (self._folder / _SAID).read_bytes()[:_MOST_BYTES].splitlines():
+            try:
+                said = json.loads(line)
+                if "fault" in said:
+                    raise UnreadyError(f"the quick check of the GPUs could not be made: {said['fault']}")
+                found[str(said["gpu"])] = [
+                    [name, int(golden), int(measured)] for name, golden, measured in said["wrong"]
+                ]
+            except (ValueError, KeyError, TypeError) as fault:
+                raise UnreadyError("the quick check of the GPUs says what cannot be read") from fault
+        return found
+
+    def _last_words(self) -> str:
+        lines = (self._folder / _COMPLAINED).read_bytes()[-4096:].decode(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else f"it ended with code {self._process.returncode}"
