@@ -7,21 +7,26 @@ from fastapi import Request
 from api.dependencies import dependencies_of
 from muster.domain.errors import UnauthenticatedError
 from muster.domain.principals import Principal
-from muster.services.keys import authenticate
+from muster.services.keys import Caller, caller_with
 
 _SCHEME: Final = "bearer "
 
 
 def authenticated(request: Request) -> Principal:
     """Raises ``UnauthenticatedError``: no header, two of them, another scheme, or a token that opens nothing."""
+    principal = caller_of(request).principal()
+    request.state.principal = principal
+    return principal
+
+
+def caller_of(request: Request) -> Caller:
+    """Who comes with what reads like a token. Raises ``UnauthenticatedError``: nothing does; nobody was asked."""
     headers = request.headers.getlist("authorization")
     if len(headers) != 1 or headers[0][: len(_SCHEME)].lower() != _SCHEME:
         raise UnauthenticatedError
-    principal = authenticate(
+    return caller_with(
         dependencies_of(request).units,
         headers[0][len(_SCHEME) :],
         address=request.client.host if request.client else None,
         request_id=getattr(request.state, "request_id", None),
     )
-    request.state.principal = principal
-    return principal

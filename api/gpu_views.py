@@ -4,10 +4,12 @@ from api.views import cordon_view, gpu_view, time_of
 from health.gpu_case import Move
 from health.outlook import Way
 from muster import documents
-from muster.db.models import GpuOverride, GpuStandingChange, Repair
+from muster.db.models import GpuStandingChange
+from muster.db.records import OverrideRecord, RepairRecord, StandingChangeRecord
+from muster.db.repositories.gpu_documents import Holder
 from muster.domain.evidence import Severity
 from muster.services.breakers import BreakerView, Scope
-from muster.services.gpu_details import GpuDetail, Holder, WeighedEvidence
+from muster.services.gpu_details import GpuDetail, WeighedEvidence
 from muster.services.lives import to_time
 
 
@@ -100,7 +102,7 @@ def _way_view(way: Way) -> documents.Way:
     }
 
 
-def _override_view(override: GpuOverride) -> documents.Override:
+def _override_view(override: OverrideRecord) -> documents.Override:
     return {
         "id": override.id,
         "standing": override.standing,
@@ -122,7 +124,7 @@ def _holder_view(holder: Holder) -> documents.Holder:
     }
 
 
-def _repair_view(repair: Repair) -> documents.Repair:
+def _repair_view(repair: RepairRecord) -> documents.Repair:
     return {
         "id": repair.id,
         "gpu_uuid": repair.gpu_uuid,
@@ -137,7 +139,7 @@ def _repair_view(repair: Repair) -> documents.Repair:
     }
 
 
-def move_view(move: GpuStandingChange) -> documents.Move:
+def move_view(move: GpuStandingChange | StandingChangeRecord) -> documents.Move:
     return {
         "from": move.origin,
         "to": move.target,

@@ -5,11 +5,12 @@ from typing import cast
 from api.views import time_of
 from muster import documents
 from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank, TrainingStep
-from muster.services.jobs import AttemptView
+from muster.db.records import JobRecord
+from muster.db.repositories.job_documents import AttemptView
 from muster.services.log_search import LogLine
 
 
-def job_view(job: Job) -> documents.Job:
+def job_view(job: Job | JobRecord) -> documents.Job:
     return {
         "id": job.id,
         "tenant_id": job.tenant_id,

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from api.views import cordon_view, gpu_view, time_of
-from muster.db.models import Cordon, NodeLatest
+from muster.db.records import CordonRecord, NodeLatestRecord
+from muster.db.repositories.node_documents import JobOnNode
 from muster.documents import nodes as documents
-from muster.services.nodes import JobOnNode, ListedNode, NodeDetail
+from muster.services.nodes import ListedNode, NodeDetail
 
 
 def node_view(found: ListedNode) -> documents.Node:
@@ -46,7 +47,7 @@ def node_detail_view(found: NodeDetail) -> documents.NodeDetail:
     }
 
 
-def _agent_view(latest: NodeLatest) -> documents.NodeAgent:
+def _agent_view(latest: NodeLatestRecord) -> documents.NodeAgent:
     """``clock_skew_s``: when its newest report came, less the agent's own time. Readings are the host's own."""
     readings = latest.readings or {}
     return {
@@ -63,7 +64,7 @@ def _agent_view(latest: NodeLatest) -> documents.NodeAgent:
     }
 
 
-def _drain_view(cordon: Cordon, jobs: Sequence[JobOnNode]) -> documents.Drain:
+def _drain_view(cordon: CordonRecord, jobs: Sequence[JobOnNode]) -> documents.Drain:
     return {
         "cordon_id": cordon.id,
         "reason": cordon.reason,

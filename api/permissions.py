@@ -39,19 +39,10 @@ def requires(permission: Permission) -> Any:
     return Depends(refusing(declaring(check, str(permission)), UnauthenticatedError, ForbiddenError, UnavailableError))
 
 
-def signed_in() -> Any:
-    """Whoever calls with a valid key, of any role: for what a principal may always know about itself."""
-
-    def check(request: Request) -> Principal:
-        return authenticated(request)
-
-    return Depends(refusing(declaring(check, "signed in"), UnauthenticatedError, UnavailableError))
-
-
 def public(why: str) -> Any:
     """No credential needed, and why."""
 
-    def check() -> None:
+    async def check() -> None:
         return None
 
     return Depends(declaring(check, f"public: {why}"))
@@ -68,7 +59,7 @@ def declared_routes(app: FastAPI) -> Iterator[tuple[str, str, str]]:
         declaration = _declared_in(dependant) if isinstance(dependant, Dependant) else None
         path = route.path or repr(route.original_route)
         if declaration is None:
-            message = f"{path}: declare requires(Permission.…), signed_in() or public('why')"
+            message = f"{path}: declare requires(Permission.…), asks(…) or public('why')"
             raise UndeclaredRouteError(message)
         for method in sorted(route.methods or {"*"}):
             yield method, path, declaration

@@ -91,10 +91,22 @@ def error_of(fault: Exception) -> MusterError:
 
 
 def _on_fault(request: Request, fault: Exception) -> JSONResponse:
-    answer = _respond(request, error_of(fault))
+    answer = _respond(request, error_of(_first(request, fault)))
     if isinstance(fault, HTTPException) and fault.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         answer.headers.update(fault.headers or {})
     return answer
+
+
+def _first(request: Request, fault: Exception) -> Exception:
+    """Who may not call hears that before any fault of parameters, also where the key is asked with the rows."""
+    asker = getattr(request.state, "asker", None)
+    if asker is None or not isinstance(fault, RequestValidationError):
+        return fault
+    try:
+        asker.principal()
+    except MusterError as refusal:
+        return refusal
+    return fault
 
 
 def _of_parameters(fault: RequestValidationError) -> ValidationFailedError:

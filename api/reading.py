@@ -47,16 +47,33 @@ def page_of(found: Sequence[T], limit: int, view: Callable[[T], V], cursor_behin
 
 def require_gpu_uuid(text: str) -> GpuUuid:
     """As ``require_id``; a GPU's UUID is the driver's word."""
-    if not _GPU_UUID.fullmatch(text):
+    found = gpu_uuid_in(text)
+    if found is None:
         raise NotFoundError
-    return GpuUuid(text)
+    return found
+
+
+def gpu_uuid_in(text: str) -> GpuUuid | None:
+    """None for what cannot be one, which no row has: for a question that is asked before anything is refused."""
+    return GpuUuid(text) if _GPU_UUID.fullmatch(text) else None
 
 
 def require_node(text: str) -> str:
     """As ``require_id``; a path names a node by its id or its name."""
-    if not _NODE_NAME.fullmatch(text):
+    found = node_in(text)
+    if found is None:
         raise NotFoundError
-    return text
+    return found
+
+
+def node_in(text: str) -> str | None:
+    """As ``gpu_uuid_in``."""
+    return text if _NODE_NAME.fullmatch(text) else None
+
+
+def id_in(noun: str, text: str) -> str | None:
+    """As ``gpu_uuid_in``."""
+    return text if is_id(noun, text) else None
 
 
 def require_id(noun: str, text: str) -> str:

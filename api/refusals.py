@@ -38,7 +38,7 @@ def refusing(check: Callable[..., Any], *kinds: Kind) -> Callable[..., Any]:
 def refusing_also(*kinds: Kind) -> Any:
     """For a route's ``dependencies``: what its service may raise beyond what its parameters say."""
 
-    def check() -> None:
+    async def check() -> None:
         return None
 
     return Depends(refusing(check, *kinds))

@@ -13,6 +13,7 @@ from muster.db.models import (
     Quota,
     Tenant,
 )
+from muster.db.records import CordonRecord, GpuRecord
 from muster.domain.states import Standing
 from muster.services.reclaims.views import ReclaimView
 
@@ -103,7 +104,7 @@ def tenant_view(tenant: Tenant) -> documents.Tenant:
     return {"id": tenant.id, "name": tenant.name, "created_at": time_of(tenant.created_at)}
 
 
-def cordon_view(cordon: Cordon) -> documents.Cordon:
+def cordon_view(cordon: Cordon | CordonRecord) -> documents.Cordon:
     return {
         "id": cordon.id,
         "node_id": cordon.node_id,
@@ -148,7 +149,7 @@ def burn_in_view(row: BurnIn) -> documents.BurnIn:
     }
 
 
-def gpu_view(gpu: Gpu, override: Standing | None) -> documents.Gpu:
+def gpu_view(gpu: Gpu | GpuRecord, override: Standing | None) -> documents.Gpu:
     return {
         "uuid": gpu.uuid,
         "node_id": gpu.node_id,

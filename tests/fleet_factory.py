@@ -6,6 +6,7 @@ from datetime import timedelta
 from sqlalchemy import select
 
 from muster.db.models import AllocationGpu, Job, Tenant
+from muster.db.repositories.job_documents import AttemptView
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
@@ -40,7 +41,7 @@ class Fleet:
         with self.units.begin(self.tenant, jobs.READ) as unit:
             return jobs.get(unit, job_id)
 
-    def attempts(self, job_id: JobId) -> list[jobs.AttemptView]:
+    def attempts(self, job_id: JobId) -> list[AttemptView]:
         with self.units.begin(self.tenant, jobs.READ) as unit:
             return jobs.attempts_of(unit, job_id)
 

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
+from api.asking import Asker, answer, asks
 from api.bodies import described_by, json_body
 from api.changes import etag_of
 from api.cursors import make_cursor, read_cursor
@@ -14,8 +15,9 @@ from api.dependencies import dependencies_of
 from api.gpu_changes import ChangingGpu
 from api.gpu_views import evidence_view, gpu_detail_view
 from api.permissions import requires
-from api.reading import Limit, page_of, reading, require_gpu_uuid, require_id
+from api.reading import Limit, gpu_uuid_in, page_of, reading, require_gpu_uuid, require_id
 from muster import documents
+from muster.db.repositories.gpu_documents import GPU
 from muster.domain.ids import EvidenceId
 from muster.domain.principals import Permission, Principal
 from muster.domain.repairs import RepairAction
@@ -47,13 +49,11 @@ Why = Annotated[Asked, json_body(Asked)]
 
 
 @router.get("/gpus/{uuid}", response_model=documents.GpuDetail)
-def show_gpu(uuid: str, request: Request, principal: Reader) -> Response:
+def show_gpu(uuid: str, asker: Annotated[Asker, asks(Permission.GPU_READ)]) -> Response:
     """One GPU: score, evidence, what would bring it back, cordons, who holds it, repairs, moves."""
-    found_uuid = require_gpu_uuid(uuid)
-    found = reading(
-        dependencies_of(request).units, principal, fleet.READ, lambda unit: gpu_details.detail_of(unit, found_uuid)
-    )
-    return JSONResponse(gpu_detail_view(found), headers={"ETag": etag_of(found.gpu.version)})
+    answered = asker.ask(GPU, gpu_details.asked_of(gpu_uuid_in(uuid)))
+    found = gpu_details.detail_from(answered.found, answered.now)
+    return answer(gpu_detail_view(found), etag_of(found.gpu.version))
 
 
 @router.get("/gpus/{uuid}/evidence")

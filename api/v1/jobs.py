@@ -10,18 +10,20 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
+from api.asking import Asker, answer, asks
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
 from api.job_views import attempt_view, job_view, log_view
 from api.permissions import requires
-from api.reading import After, Limit, page_of, reading, require_id
+from api.reading import After, Limit, id_in, page_of, reading, require_id
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
 from muster import documents
 from muster.db.models import Job
 from muster.db.repositories.events import events_after
+from muster.db.repositories.job_documents import JOB, newest_jobs
 from muster.domain.ids import JobId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Permission, Principal
@@ -69,43 +71,34 @@ def submit_job(
     )
 
 
-@router.get("/jobs")
+@router.get("/jobs", response_model=documents.JobPage)
 def list_jobs(
     request: Request,
-    principal: Annotated[Principal, requires(Permission.JOB_READ)],
+    asker: Annotated[Asker, asks(Permission.JOB_READ)],
     state: Annotated[list[JobState] | None, Query(max_length=10)] = None,
     tenant_id: Annotated[str | None, Query(max_length=64)] = None,
     name: Annotated[Name | None, Query()] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
-) -> documents.JobPage:
+) -> Response:
     """Newest first; ``next_cursor`` is null on the last page."""
-    dependencies = dependencies_of(request)
+    secret_key = dependencies_of(request).secret_key
     states = sorted(state or [])
-    filters = {"states": states, "tenant_id": tenant_id, "name": name, "who": principal.tenant_id}
-    before = None
+    filters = {"states": states, "tenant_id": tenant_id, "name": name}
+    wanted: dict[str, Any] = {key: value for key, value in filters.items() if value}
     if cursor is not None:
-        moment, job_id = read_cursor(dependencies.secret_key, filters, cursor, length=2)
-        before = (datetime.fromisoformat(moment), job_id)
-    found = reading(
-        dependencies.units,
-        principal,
-        jobs.READ,
-        lambda unit: jobs.list_jobs(
-            unit,
-            states=states,
-            tenant_id=None if tenant_id is None else TenantId(tenant_id),
-            name=name,
-            before=before,
-            limit=limit + 1,
-        ),
-    )
-    return page_of(
-        found,
+        of_whom = {**filters, "who": asker.principal().tenant_id}
+        moment, job_id = read_cursor(secret_key, of_whom, cursor, length=2)
+        wanted |= {"before_at": datetime.fromisoformat(moment), "before_id": job_id}
+    answered = asker.ask(newest_jobs(frozenset(wanted) - {"before_id"}), {**wanted, "limit": limit + 1})
+    of_whom = {**filters, "who": answered.principal.tenant_id}
+    page = page_of(
+        answered.found or [],
         limit,
         job_view,
-        lambda last: make_cursor(dependencies.secret_key, filters, [last.created_at.isoformat(), last.id]),
+        lambda last: make_cursor(secret_key, of_whom, [last.created_at.isoformat(), last.id]),
     )
+    return answer(page)
 
 
 @router.get(
@@ -113,22 +106,17 @@ def list_jobs(
 )
 def show_job(
     job_id: str,
-    request: Request,
-    principal: Annotated[Principal, requires(Permission.JOB_READ)],
+    asker: Annotated[Asker, asks(Permission.JOB_READ)],
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """The job with every attempt, its hosts, GPUs, cause and proof."""
-    found_id = JobId(require_id("job", job_id))
-    units = dependencies_of(request).units
-    job, attempts = reading(
-        units, principal, jobs.READ, lambda unit: (jobs.get(unit, found_id), jobs.attempts_of(unit, found_id))
-    )
+    answered = asker.ask(JOB, {"job_id": id_in("job", job_id)})
+    found = jobs.seen_by(answered.principal, answered.found)
     # The attempts move on their own: they are part of what the tag stands for.
-    etag = f'"v{job.version}.{sum(view.attempt.version for view in attempts)}"'
+    etag = f'"v{found.job.version}.{sum(view.attempt.version for view in found.attempts)}"'
     if if_none_match == etag:
         return Response(status_code=304, headers={"ETag": etag})
-    body = {**job_view(job), "attempts": [attempt_view(view) for view in attempts]}
-    return JSONResponse(body, headers={"ETag": etag})
+    return answer({**job_view(found.job), "attempts": [attempt_view(view) for view in found.attempts]}, etag)
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=documents.ChangedJob, openapi_extra=described_by(Cancellation))

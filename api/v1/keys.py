@@ -6,10 +6,11 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import AwareDatetime, Field
 
+from api.asking import Asker, answer, asks
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
 from api.dependencies import dependencies_of
-from api.permissions import requires, signed_in
+from api.permissions import requires
 from api.reading import reading, require_id
 from api.refusals import refusing_also
 from api.views import key_view
@@ -89,10 +90,11 @@ def revoke_key(
     )
 
 
-@router.get("/whoami")
-def whoami(principal: Annotated[Principal, signed_in()]) -> documents.Whoami:
+@router.get("/whoami", response_model=documents.Whoami)
+def whoami(asker: Annotated[Asker, asks(None)]) -> Response:
     """Who this key acts as, and what it may do."""
-    return {
+    principal = asker.principal()
+    found: documents.Whoami = {
         "name": principal.name,
         "role": principal.role,
         "key_id": principal.key_id,
@@ -100,3 +102,4 @@ def whoami(principal: Annotated[Principal, signed_in()]) -> documents.Whoami:
         "node_id": principal.node_id,
         "permissions": sorted(ROLE_PERMISSIONS[principal.role]),
     }
+    return answer(found)

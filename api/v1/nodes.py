@@ -3,15 +3,17 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
+from api.asking import Asker, answer, asks
 from api.changes import etag_of
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.node_views import node_detail_view, node_view
 from api.permissions import requires
-from api.reading import PRINTABLE, page_of, reading, require_node
+from api.reading import PRINTABLE, node_in, page_of, reading
 from muster import documents
+from muster.db.repositories.node_documents import NODE
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Contact
 from muster.services import nodes
@@ -54,8 +56,7 @@ def list_nodes(
 
 
 @router.get("/nodes/{node_id}", response_model=documents.NodeDetail)
-def show_node(node_id: str, request: Request, principal: Reader) -> Response:
+def show_node(node_id: str, asker: Annotated[Asker, asks(Permission.NODE_READ)]) -> Response:
     """One node, by its id or its name: place, contact, agent, GPUs, cordons, and the jobs that have GPUs there."""
-    named = require_node(node_id)
-    found = reading(dependencies_of(request).units, principal, nodes.READ, lambda unit: nodes.detail_of(unit, named))
-    return JSONResponse(node_detail_view(found), headers={"ETag": etag_of(found.node.version)})
+    found = nodes.detail_from(asker.ask(NODE, {"node": node_in(node_id)}).found)
+    return answer(node_detail_view(found), etag_of(found.node.version))

@@ -1,40 +1,44 @@
 """One GPU with all that an operator asks about it: score, evidence, what would bring it back, who runs there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 
 from health.evidence import is_condemning, is_open
 from health.gpu_case import GpuCase, Move, proof_ms_of, score_of
 from health.outlook import Way, override_ends, ways_of
 from health.score import Score
 from health.standing import decide
-from muster.db.models import (
-    Allocation,
-    AllocationGpu,
-    Attempt,
-    Cordon,
-    EvidenceRow,
-    Gpu,
-    GpuOverride,
-    GpuStandingChange,
-    Job,
-    Node,
-    Repair,
+from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
+from muster.db.records import (
+    CordonRecord,
+    EvidenceRecord,
+    GpuRecord,
+    OverrideRecord,
+    RepairRecord,
+    StandingChangeRecord,
 )
+from muster.db.repositories.gpu_documents import GPU, GpuView, Holder, Place
 from muster.domain.errors import NotFoundError
 from muster.domain.evidence import Evidence
-from muster.domain.ids import AttemptId, EvidenceId, GpuUuid, JobId, TenantId
+from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.principals import Permission
-from muster.domain.states import AllocationState, Standing
+from muster.domain.states import Standing
 from muster.services.judgement.moves import cases_of
-from muster.services.judgement.repairs import repairs_about
-from muster.services.judgement.rows import evidence_of
+from muster.services.judgement.repairs import REPAIRS_REMEMBERED, past_of
+from muster.services.judgement.rows import (
+    BURN_INS_REMEMBERED,
+    MOVES_REMEMBERED,
+    REMEMBERED,
+    case_from,
+    evidence_of,
+)
 from muster.services.lives import to_ms
-from muster.services.policies import active_policy
+from muster.services.policies import active_policy, stored_policy
 from muster.services.unit_of_work import UnitOfWork
 
 MOVES_SHOWN: Final = 10
@@ -46,22 +50,10 @@ EVIDENCE_SHOWN: Final = 50
 class WeighedEvidence:
     """``points``: what it takes off the score now. ``is_open``: a standing fault that nobody has seen to be over."""
 
-    row: EvidenceRow
+    row: EvidenceRow | EvidenceRecord
     points: float
     is_condemning: bool
     is_open: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who holds the GPU. ``state`` is the allocation's: CLEANING when its programs have ended."""
-
-    job_id: JobId
-    job_name: str
-    tenant_id: TenantId
-    attempt_id: AttemptId
-    attempt_number: int
-    state: AllocationState
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,43 +63,70 @@ class GpuDetail:
     ``proposed``: a move that the rules make next, or that waits for a person to close a scope of the breaker.
     """
 
-    gpu: Gpu
-    node: Node
+    gpu: GpuRecord
+    node: Place
     score: Score
     standing_since: datetime | None
     evidence: Sequence[WeighedEvidence]
     ways: Sequence[Way]
     proposed: Move | None
-    overrides: Sequence[GpuOverride]
-    cordons: Sequence[Cordon]
+    overrides: Sequence[OverrideRecord]
+    cordons: Sequence[CordonRecord]
     holder: Holder | None
-    repairs: Sequence[Repair]
-    moves: Sequence[GpuStandingChange]
+    repairs: Sequence[RepairRecord]
+    moves: Sequence[StandingChangeRecord]
+
+
+def asked_of(uuid: GpuUuid | None) -> dict[str, Any]:
+    """What ``repositories.gpu_documents.GPU`` is asked with, beside ``now``."""
+    return {
+        "uuid": uuid,
+        "remembered": REMEMBERED,
+        "num_shown": EVIDENCE_SHOWN,
+        "num_repairs": REPAIRS_REMEMBERED,
+        "num_moves": MOVES_REMEMBERED,
+        "num_burn_ins": BURN_INS_REMEMBERED,
+    }
 
 
 def detail_of(unit: UnitOfWork, uuid: GpuUuid) -> GpuDetail:
     """Raises ``NotFoundError``: there is no such GPU."""
     unit.principal.require(Permission.GPU_READ)
-    session = unit.session
-    session.flush()
-    gpu, case = _gpu_and_case(unit, uuid)
-    policy, now_ms = active_policy(session).health, to_ms(unit.now)
-    moves = moves_of(unit, uuid, limit=MOVES_SHOWN)
-    overrides = _overrides(unit, uuid)
+    unit.session.flush()
+    return detail_from(GPU.ask(unit.session, {**asked_of(uuid), "now": unit.now}), unit.now)
+
+
+def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
+    """What the rules make of it at ``now``. Raises ``NotFoundError``: nothing was found."""
+    if found is None:
+        raise NotFoundError("there is no such GPU")
+    case = _case_of(found)
+    policy, now_ms = _policy_of(found).health, to_ms(now)
+    score = score_of(case, policy, now_ms)
     return GpuDetail(
-        gpu=gpu,
-        node=session.get_one(Node, gpu.node_id),
-        score=score_of(case, policy, now_ms),
-        standing_since=moves[0].at if moves else None,
-        evidence=_weighed_by(unit, case, limit=EVIDENCE_SHOWN),
-        ways=[*_ways_out(gpu, overrides), *ways_of(case, now_ms, policy)],
+        gpu=found.gpu,
+        node=found.node,
+        score=score,
+        standing_since=found.moves[0].at if found.moves else None,
+        evidence=_weighed_by(case, score, found.shown),
+        ways=[*_ways_out(found.gpu, found.overrides), *ways_of(case, now_ms, policy)],
         proposed=decide(case, now_ms, policy),
-        overrides=overrides,
-        cordons=_cordons(unit, gpu),
-        holder=_holder(unit, uuid),
-        repairs=repairs_about(unit, gpu, limit=REPAIRS_SHOWN),
-        moves=moves,
+        overrides=found.overrides,
+        cordons=found.cordons,
+        holder=found.holder,
+        repairs=found.repairs[:REPAIRS_SHOWN],
+        moves=found.moves[:MOVES_SHOWN],
     )
+
+
+def _case_of(found: GpuView) -> GpuCase:
+    evidence = map(evidence_of, found.evidence)
+    case = case_from(found.gpu, evidence, found.moves, found.burn_ins, found.node.contact)
+    return replace(case, repairs=past_of(found.repairs)) if found.repairs else case
+
+
+def _policy_of(found: GpuView) -> Policy:
+    return DEFAULT_POLICY if found.policy is None else stored_policy(found.policy.version, bytes(found.policy.document))
 
 
 def moves_of(unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None = None) -> Sequence[GpuStandingChange]:
@@ -129,24 +148,19 @@ def evidence_about_gpu(
 ) -> Sequence[WeighedEvidence]:
     """The newest first; ``before``: those older than that one. Raises ``NotFoundError``: there is no such GPU."""
     unit.principal.require(Permission.GPU_READ)
-    return _weighed_by(unit, _gpu_and_case(unit, uuid)[1], limit=limit, before=before)
+    case = cases_of(unit, [require_there(unit, uuid)])[uuid]
+    query = select(EvidenceRow).where(EvidenceRow.gpu_uuid == uuid).order_by(EvidenceRow.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(EvidenceRow.id < before)
+    score = score_of(case, active_policy(unit.session).health, to_ms(unit.now))
+    return _weighed_by(case, score, unit.session.scalars(query).all())
 
 
 def _weighed_by(
-    unit: UnitOfWork, case: GpuCase, *, limit: int, before: EvidenceId | None = None
-) -> Sequence[WeighedEvidence]:
-    shares = dict(score_of(case, active_policy(unit.session).health, to_ms(unit.now)).shares)
-    query = (
-        select(EvidenceRow).where(EvidenceRow.gpu_uuid == case.gpu_uuid).order_by(EvidenceRow.id.desc()).limit(limit)
-    )
-    if before is not None:
-        query = query.where(EvidenceRow.id < before)
-    return [_weighed(row, shares.get(row.id, 0.0), proof_ms_of(case)) for row in unit.session.scalars(query)]
-
-
-def _gpu_and_case(unit: UnitOfWork, uuid: GpuUuid) -> tuple[Gpu, GpuCase]:
-    gpu = require_there(unit, uuid)
-    return gpu, cases_of(unit, [gpu])[uuid]
+    case: GpuCase, score: Score, rows: Sequence[EvidenceRow] | Sequence[EvidenceRecord]
+) -> list[WeighedEvidence]:
+    shares, proof_ms = dict(score.shares), proof_ms_of(case)
+    return [_weighed(row, shares.get(row.id, 0.0), proof_ms) for row in rows]
 
 
 def require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
@@ -157,44 +171,12 @@ def require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
     return gpu
 
 
-def _weighed(row: EvidenceRow, points: float, proof_ms: int | None) -> WeighedEvidence:
+def _weighed(row: EvidenceRow | EvidenceRecord, points: float, proof_ms: int | None) -> WeighedEvidence:
     evidence: Evidence = evidence_of(row)
     return WeighedEvidence(row, points, is_condemning(evidence, proof_ms), is_open(evidence))
 
 
-def _ways_out(gpu: Gpu, overrides: Sequence[GpuOverride]) -> list[Way]:
+def _ways_out(gpu: GpuRecord, overrides: Sequence[OverrideRecord]) -> list[Way]:
     """Of the standing that a person has set, where it is one that takes nothing."""
     keeps_back = overrides and overrides[0].standing in {Standing.SUSPECT, Standing.QUARANTINED}
     return [override_ends(gpu.standing, to_ms(overrides[0].until))] if keeps_back else []
-
-
-def _overrides(unit: UnitOfWork, uuid: GpuUuid) -> Sequence[GpuOverride]:
-    """In force, the newest first: that one counts."""
-    query = select(GpuOverride).where(
-        GpuOverride.gpu_uuid == uuid, GpuOverride.ended_at.is_(None), GpuOverride.until > unit.now
-    )
-    return unit.session.scalars(query.order_by(GpuOverride.created_at.desc())).all()
-
-
-def _cordons(unit: UnitOfWork, gpu: Gpu) -> Sequence[Cordon]:
-    query = select(Cordon).where(
-        or_(Cordon.gpu_uuid == gpu.uuid, Cordon.node_id == gpu.node_id),
-        Cordon.released_at.is_(None),
-        or_(Cordon.until.is_(None), Cordon.until > unit.now),
-    )
-    return unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)).all()
-
-
-def _holder(unit: UnitOfWork, uuid: GpuUuid) -> Holder | None:
-    query = (
-        select(Job.id, Job.name, Job.tenant_id, Attempt.id, Attempt.number, AllocationGpu.state)
-        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .join(Attempt, Attempt.id == Allocation.attempt_id)
-        .join(Job, Job.id == Allocation.job_id)
-        .where(
-            AllocationGpu.gpu_uuid == uuid,
-            AllocationGpu.state.in_([AllocationState.HELD, AllocationState.CLEANING]),
-        )
-    )
-    row = unit.session.execute(query).first()
-    return None if row is None else Holder(*row)

@@ -1,22 +1,20 @@
 """Jobs as their tenants use them: submit, read, cancel, logs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from sqlalchemy import select, tuple_
-from sqlalchemy.orm import Session
 
-from muster.db.models import AllocationGpu, Attempt, AttemptHost, Job, LogChunk, Node, Tenant
-from muster.db.models.allocations import Allocation
+from muster.db.models import Job, LogChunk, Tenant
+from muster.db.repositories.job_documents import JOB, AttemptView, JobView
 from muster.domain.errors import (
     ConflictError,
     NotFoundError,
     PreconditionFailedError,
     ValidationFailedError,
 )
-from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.ids import JobId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.lifecycle import job as jobs
 from muster.domain.principals import Permission, Principal
@@ -34,21 +32,6 @@ SUBMIT: Final = declare_action("job.submit")
 CANCEL: Final = declare_action("job.cancel")
 RELEASE: Final = declare_action("job.release")
 READ: Final = declare_action("job.read")
-
-
-@dataclass(frozen=True, slots=True)
-class HostView:
-    """One host's part of an attempt with the GPUs that it holds there."""
-
-    part: AttemptHost
-    node_name: str
-    gpus: tuple[GpuUuid, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptView:
-    attempt: Attempt
-    hosts: tuple[HostView, ...]
 
 
 def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, reason: str | None = None) -> Job:
@@ -207,33 +190,16 @@ def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Jo
 
 def attempts_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptView]:
     """Every attempt of a visible job, the first one first, with hosts and GPUs."""
-    job = get(unit, job_id)
-    rows = unit.session.scalars(select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number)).all()
-    hosts: dict[AttemptId, list[HostView]] = {row.id: [] for row in rows}
-    gpus = _gpus_of(unit.session, job.id)
-    query = (
-        select(AttemptHost, Node.name)
-        .join(Node, Node.id == AttemptHost.node_id)
-        .where(AttemptHost.attempt_id.in_(hosts))
-        .order_by(AttemptHost.attempt_id, AttemptHost.node_rank)
-    )
-    for part, node_name in unit.session.execute(query):
-        held = tuple(gpus.get((part.attempt_id, part.node_id), ()))
-        hosts[part.attempt_id].append(HostView(part, node_name, held))
-    return [AttemptView(row, tuple(hosts[row.id])) for row in rows]
+    unit.principal.require(Permission.JOB_READ)
+    unit.session.flush()
+    return seen_by(unit.principal, JOB.ask(unit.session, {"job_id": job_id})).attempts
 
 
-def _gpus_of(session: Session, job_id: JobId) -> dict[tuple[AttemptId, NodeId], list[GpuUuid]]:
-    gpus: dict[tuple[AttemptId, NodeId], list[GpuUuid]] = {}
-    query = (
-        select(Allocation.attempt_id, AllocationGpu.node_id, AllocationGpu.gpu_uuid)
-        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(Allocation.job_id == job_id)
-        .order_by(AllocationGpu.node_rank, AllocationGpu.local_index)
-    )
-    for attempt_id, node_id, uuid in session.execute(query):
-        gpus.setdefault((attempt_id, node_id), []).append(uuid)
-    return gpus
+def seen_by(principal: Principal, found: JobView | None) -> JobView:
+    """``found``, where ``principal`` may see it. Raises ``NotFoundError`` as ``get`` does."""
+    if found is None or not may_see(principal, found.job.tenant_id):
+        raise NotFoundError
+    return found
 
 
 def log_chunks(

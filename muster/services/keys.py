@@ -1,14 +1,15 @@
 """API keys: made once, stored as a hash, checked on each request, revoked at once."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import select
 
 from muster.db.models import ApiKey, Node, Tenant
+from muster.db.questions import Question
 from muster.db.repositories.keys import BY_PREFIX, USE_RESOLUTION, note_use
 from muster.domain.errors import (
     ForbiddenError,
@@ -30,6 +31,11 @@ NOTE_USE: Final = declare_action("key.note_use")
 
 TENANT_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN})
 _PRINCIPAL: Final = system_principal("authentication")
+_ROLES_WITH: Final = {
+    permission: [str(role) for role, held in ROLE_PERMISSIONS.items() if permission in held]
+    for permission in Permission
+}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,15 @@ class NewKey:
 
     key: ApiKey
     token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[T]):
+    """What was found for whom; None: there is no such thing. ``now``: the time that the question was asked with."""
+
+    principal: Principal
+    found: T | None
+    now: datetime
 
 
 def create(
@@ -141,24 +156,68 @@ def authenticate(units: UnitOfWorkFactory, text: str, *, address: str | None, re
     Raises:
         UnauthenticatedError: the same words for malformed, unknown, wrong, expired and revoked.
     """
+    return caller_with(units, text, address=address, request_id=request_id).principal()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who comes with a well-formed token, from where. Whose it is, nobody has looked yet."""
+
+    units: UnitOfWorkFactory
+    token: Token
+    address: str | None
+    request_id: str | None
+
+    def principal(self) -> Principal:
+        """Raises ``UnauthenticatedError``: unknown, wrong, expired, revoked."""
+        rows = self.units.ask(BY_PREFIX, {"prefix": self.token.public})
+        return self._admitted(rows, self.units.clock())
+
+    def ask(self, permission: Permission, question: Question[T], parameters: Mapping[str, Any]) -> Answered[T]:
+        """Who this is, and what the question's answer is for a holder of ``permission``: in one round trip.
+
+        The question is asked with ``now`` among its parameters.
+
+        Raises:
+            UnauthenticatedError: as ``principal``.
+            ForbiddenError: the role does not hold ``permission``.
+        """
+        now = self.units.clock()
+        asked = {
+            **parameters,
+            "prefix": self.token.public,
+            "digest": self.token.digest,
+            "now": now,
+            "roles": _ROLES_WITH[permission],
+        }
+        rows = self.units.ask(question.by_key, asked)
+        principal = self._admitted(rows, now)
+        principal.require(permission)
+        return Answered(principal, question.read(rows[0].answer), now)
+
+    def _admitted(self, rows: Sequence[Any], now: datetime) -> Principal:
+        key = next(iter(rows), None)
+        if key is None or not hmac.compare_digest(key.secret_sha256, self.token.digest):
+            raise UnauthenticatedError
+        if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
+            raise UnauthenticatedError
+        if key.last_used_at is None or now - key.last_used_at > USE_RESOLUTION:
+            with self.units.begin(_PRINCIPAL, NOTE_USE, quiet=True) as unit:
+                note_use(unit.session, key.id, now)
+        return Principal(
+            name=f"key:{key.name}",
+            role=Role(key.role),
+            key_id=key.id,
+            tenant_id=key.tenant_id,
+            node_id=key.node_id,
+            address=self.address,
+            request_id=self.request_id,
+        )
+
+
+def caller_with(units: UnitOfWorkFactory, text: str, *, address: str | None, request_id: str | None) -> Caller:
+    """Raises ``UnauthenticatedError``: no token reads like this. The database is not asked."""
     token = read_token(text)
     if token is None:
         raise UnauthenticatedError
-    key = next(iter(units.ask(BY_PREFIX, {"prefix": token.public})), None)
-    now = units.clock()
-    if key is None or not hmac.compare_digest(key.secret_sha256, token.digest):
-        raise UnauthenticatedError
-    if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
-        raise UnauthenticatedError
-    if key.last_used_at is None or now - key.last_used_at > USE_RESOLUTION:
-        with units.begin(_PRINCIPAL, NOTE_USE, quiet=True) as unit:
-            note_use(unit.session, key.id, now)
-    return Principal(
-        name=f"key:{key.name}",
-        role=key.role,
-        key_id=key.id,
-        tenant_id=key.tenant_id,
-        node_id=key.node_id,
-        address=address,
-        request_id=request_id,
-    )
+    return Caller(units, token, address, request_id)

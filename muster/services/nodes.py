@@ -1,26 +1,25 @@
 """Nodes by the page, and one node with all that an operator asks about it: GPUs, cordons, who runs there."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, exists, func, or_, select
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy import ColumnElement, Select, exists, func, select
 
-from muster.db.models import Allocation, AllocationGpu, Attempt, Cordon, Gpu, Job, Node, NodeLatest
-from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.db.models import AllocationGpu, Cordon, Gpu, Node
+from muster.db.records import CordonRecord, NodeLatestRecord, NodeRecord
+from muster.db.repositories.node_documents import NODE, GpuOnNode, JobOnNode, NodeView
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
-from muster.domain.states import AllocationState, AttemptState, Contact, Standing, StopReason
+from muster.domain.states import AllocationState, Contact, Standing
 from muster.services import cordons, drains
-from muster.services.gpu_lists import GpuFilter, ListedGpu, list_gpus
-from muster.services.node_names import find_node
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from scheduler.model import DEFAULT_LEVELS
 
 READ: Final = declare_action("node.read")
-MAX_GPUS: Final = 1024
-"""More than any host has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +36,10 @@ class NodeFilter:
 class ListedNode:
     """``standings``: how many of its GPUs stand where. ``num_held``: those that an attempt has, or that are cleaned."""
 
-    node: Node
+    node: Node | NodeRecord
     standings: Mapping[Standing, int]
     num_held: int
     num_cordons: int
-
-
-@dataclass(frozen=True, slots=True)
-class JobOnNode:
-    """An attempt that has GPUs of the node. ``state``: its allocation's; CLEANING when its programs have ended."""
-
-    job_id: JobId
-    job_name: str
-    tenant_id: TenantId
-    tier: str
-    attempt_id: AttemptId
-    attempt_number: int
-    attempt_state: AttemptState
-    stop_reason: StopReason | None
-    stop_deadline_at: datetime | None
-    state: AllocationState
-    gpus: Sequence[GpuUuid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +50,17 @@ class NodeDetail:
 
     listed: ListedNode
     place: Sequence[tuple[str, str]]
-    latest: NodeLatest | None
-    gpus: Sequence[ListedGpu]
-    cordons: Sequence[Cordon]
+    latest: NodeLatestRecord | None
+    gpus: Sequence[GpuOnNode]
+    cordons: Sequence[CordonRecord]
     jobs: Sequence[JobOnNode]
 
     @property
-    def node(self) -> Node:
+    def node(self) -> Node | NodeRecord:
         return self.listed.node
 
     @property
-    def drain(self) -> Cordon | None:
+    def drain(self) -> CordonRecord | None:
         """The cordon of the drain that stands; it is done when no job is left."""
         return next((cordon for cordon in self.cordons if cordon.reason_code == drains.REASON_CODE), None)
 
@@ -94,43 +76,26 @@ def list_nodes(unit: UnitOfWork, wanted: NodeFilter, *, after: str | None = None
 
 def detail_of(unit: UnitOfWork, text: str) -> NodeDetail:
     """The node whose id or name is ``text``. Raises ``NotFoundError``."""
-    node = find_node(unit, text)
+    unit.principal.require(Permission.NODE_READ)
     unit.session.flush()
+    return detail_from(NODE.ask(unit.session, {"node": text, "now": unit.now}))
+
+
+def detail_from(found: NodeView | None) -> NodeDetail:
+    """Raises ``NotFoundError``: nothing was found."""
+    if found is None:
+        raise NotFoundError("there is no such node")
+    node = found.node
     place = ((level, name) for level, name in zip(DEFAULT_LEVELS, (node.rack,), strict=True) if name is not None)
+    own_cordons = sum(cordon.node_id == node.id for cordon in found.cordons)
     return NodeDetail(
-        listed=_listed(unit, [node])[0],
+        listed=ListedNode(node, Counter(each.gpu.standing for each in found.gpus), found.num_held, own_cordons),
         place=(*place, ("node", node.name)),
-        latest=unit.session.get(NodeLatest, node.id),
-        gpus=list_gpus(unit, GpuFilter(node=node.id), limit=MAX_GPUS),
-        cordons=_cordons_of(unit, node.id),
-        jobs=jobs_on(unit, node.id),
+        latest=found.latest,
+        gpus=found.gpus,
+        cordons=found.cordons,
+        jobs=found.jobs,
     )
-
-
-def jobs_on(unit: UnitOfWork, node_id: NodeId) -> Sequence[JobOnNode]:
-    """Who has GPUs of the node, until they are proved clean; the longest there first."""
-    query: Select[*tuple[Any, ...]] = (
-        select(
-            Job.id,
-            Job.name,
-            Job.tenant_id,
-            Job.tier,
-            Attempt.id,
-            Attempt.number,
-            Attempt.state,
-            Attempt.stop_reason,
-            Attempt.stop_deadline_at,
-            Allocation.state,
-            func.array_agg(aggregate_order_by(AllocationGpu.gpu_uuid, AllocationGpu.gpu_uuid)),
-        )
-        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .join(Attempt, Attempt.id == Allocation.attempt_id)
-        .join(Job, Job.id == Allocation.job_id)
-        .where(AllocationGpu.node_id == node_id, AllocationGpu.state != AllocationState.RELEASED)
-        .group_by(Job.id, Attempt.id, Allocation.id)
-        .order_by(Allocation.id)
-    )
-    return [JobOnNode(*row) for row in unit.session.execute(query)]
 
 
 def _conditions(wanted: NodeFilter, now: datetime) -> Iterator[ColumnElement[bool]]:
@@ -160,11 +125,3 @@ def _listed(unit: UnitOfWork, nodes: Sequence[Node]) -> list[ListedNode]:
 
 def _counts(unit: UnitOfWork, query: Select[*tuple[Any, ...]]) -> dict[NodeId, int]:
     return {row[0]: row[1] for row in unit.session.execute(query)}
-
-
-def _cordons_of(unit: UnitOfWork, node_id: NodeId) -> Sequence[Cordon]:
-    its_gpus = select(Gpu.uuid).where(Gpu.node_id == node_id)
-    query = select(Cordon).where(
-        or_(Cordon.node_id == node_id, Cordon.gpu_uuid.in_(its_gpus)), cordons.those_that_stand(unit.now)
-    )
-    return unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)).all()

@@ -1,10 +1,11 @@
-"""The active policy: one row of ``policy_versions``, validated again on each read of a new version."""
+"""The active policy: one row of ``policy_versions``, validated once in each process that reads it."""
 
+import functools
 from typing import Final
 
 import structlog
 from pydantic import ValidationError
-from sqlalchemy import select, text
+from sqlalchemy import Text, cast, select, text
 from sqlalchemy.orm import Session
 
 from muster.db.models import PolicyVersion
@@ -18,15 +19,24 @@ _log = structlog.get_logger(__name__)
 
 def active_policy(session: Session) -> Policy:
     """The active policy, or the defaults while none is stored. A row that no longer validates is said and passed by."""
-    version = session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
-    if version is None:
-        return DEFAULT_POLICY
-    document = session.scalars(select(PolicyVersion.document).where(PolicyVersion.version == version)).one()
+    query = select(PolicyVersion.version, cast(PolicyVersion.document, Text)).where(PolicyVersion.is_active)
+    found = session.execute(query).one_or_none()
+    return DEFAULT_POLICY if found is None else stored_policy(found[0], found[1])
+
+
+def stored_policy(version: int, document: str | bytes) -> Policy:
+    """The policy that is stored as this JSON, or the defaults where it no longer validates, which is said."""
     try:
-        return Policy.model_validate(document, strict=False)
+        return _validated(document)
     except ValidationError as error:
         _log.error("policy_unusable", version=version, faults=error.errors(include_input=False, include_url=False))
         return DEFAULT_POLICY
+
+
+@functools.lru_cache(maxsize=8)
+def _validated(document: str | bytes) -> Policy:
+    """Each text once: policies are immutable, and validating one takes longer than most of what it is asked for."""
+    return Policy.model_validate_json(document, strict=False)
 
 
 def hold_versions(session: Session) -> None:

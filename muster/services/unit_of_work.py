@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
-from sqlalchemy import Engine, Row, Select
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from muster.db.asking import ask_alone
 from muster.db.errors import ContentionError, translated_errors, translation_of
 from muster.db.pipelined import Asked, ask_together
 from muster.db.sessions import TrackedSession, has_changed_state, note_change
@@ -190,11 +191,10 @@ class UnitOfWorkFactory:
             session, principal, action, now=self.clock(), new_id=self.new_id, dry_run=dry_run, quiet=quiet
         )
 
-    def ask(self, query: Select[Any], parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:
-        """The rows of one query alone: a snapshot by itself, in no transaction, for less than half of the price."""
-        with translated_errors(), self.engine.connect() as connection:
-            alone = connection.execution_options(isolation_level="AUTOCOMMIT")
-            return alone.execute(query, parameters).all()
+    def ask(self, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+        """The rows of one statement alone, as named tuples: see ``db.asking``."""
+        with translated_errors():
+            return ask_alone(self.engine, statement, parameters)
 
     @contextmanager
     def read(self) -> Iterator[Session]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from muster.db.models import EvidenceRow, Gpu, GpuStandingChange, Incident, Job, Node, Reclaim
+from muster.db.repositories.job_documents import AttemptView
 from muster.domain.ids import GpuUuid, JobId, ReclaimId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.policy import DEFAULT_POLICY
@@ -163,7 +164,7 @@ class _Life:
         with self.units.begin(OPERATOR, orders.ORDER) as unit:
             self.burn_in_id = orders.order(unit, self.gpus[1], reason=f"{self.word}-burn-in").id
 
-    def _attempt(self) -> jobs.AttemptView:
+    def _attempt(self) -> AttemptView:
         with self.units.begin(self.owner, jobs.READ) as unit:
             (view,) = jobs.attempts_of(unit, self.job_id)
         return view

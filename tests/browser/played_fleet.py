@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from muster.db.models import AllocationGpu, Attempt, AttemptHost, Gpu, Job
+from muster.db.repositories.job_documents import AttemptView
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
@@ -80,7 +81,7 @@ class PlayedFleet(Fleet):
         with self.units.begin(member, jobs.SUBMIT) as unit:
             return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
 
-    def attempts(self, job_id: JobId) -> list[jobs.AttemptView]:
+    def attempts(self, job_id: JobId) -> list[AttemptView]:
         with self.units.begin(OPERATOR, jobs.READ) as unit:
             return jobs.attempts_of(unit, job_id)
 

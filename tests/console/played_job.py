@@ -8,10 +8,11 @@ from typing import Any
 from sqlalchemy import select
 
 from muster.db.models import Gpu, GpuStandingChange
+from muster.db.repositories.job_documents import AttemptView
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.principals import system_principal
 from muster.domain.states import Standing
-from muster.services import hosts, jobs, training
+from muster.services import hosts, training
 from muster.services.judgement.evacuation import evacuate_once
 from muster.services.judgement.judge import SIGNALS, judge_once
 from muster.services.policies import ACTIVATE
@@ -36,7 +37,7 @@ class PlayedJob:
     offsets: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
-    def newest(self) -> jobs.AttemptView:
+    def newest(self) -> AttemptView:
         return self.seen.fleet.attempts(self.job_id)[-1]
 
     @property

@@ -1,9 +1,9 @@
 """API keys as authentication needs them."""
 
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Select, Table, bindparam, or_, select, update
+from sqlalchemy import or_, update
 from sqlalchemy.orm import Session
 
 from muster.db.models import ApiKey
@@ -12,9 +12,25 @@ from muster.domain.ids import KeyId
 USE_RESOLUTION: Final = timedelta(minutes=1)
 """``last_used_at`` is at most this much behind, so that a busy key is not a busy row."""
 
-_KEYS: Final[Table] = ApiKey.metadata.tables[ApiKey.__tablename__]
-BY_PREFIX: Final[Select[Any]] = select(_KEYS).where(_KEYS.c.prefix == bindparam("prefix"))
-"""The key with this public prefix, live or not: a row with its columns. Made once, since every request asks for one."""
+_COLUMNS: Final = (
+    "k.id, k.secret_sha256, k.name, k.role, k.tenant_id, k.node_id, k.expires_at, k.revoked_at, k.last_used_at"
+)
+BY_PREFIX: Final = f"SELECT {_COLUMNS} FROM api_keys AS k WHERE k.prefix = %(prefix)s"  # noqa: S608  # words of ours
+"""The key with this public prefix, live or not."""
+
+
+def with_key(expression: str) -> str:
+    """The key with ``prefix`` as ``BY_PREFIX`` gives it, and beside it ``expression`` as ``answer``.
+
+    A CASE keeps PostgreSQL from working for strangers: the answer is NULL unless the key's secret has ``digest``,
+    the key lives at ``now`` and its role is one of ``roles``.
+    """
+    opens = """k.secret_sha256 = %(digest)s AND k.revoked_at IS NULL
+        AND (k.expires_at IS NULL OR k.expires_at > %(now)s) AND k.role = ANY(%(roles)s)"""
+    return f"""
+        SELECT {_COLUMNS}, CASE WHEN {opens} THEN {expression} END AS answer
+        FROM api_keys AS k WHERE k.prefix = %(prefix)s
+    """  # noqa: S608  # words of ours; what a caller sends is bound
 
 
 def note_use(session: Session, key_id: KeyId, now: datetime) -> None:

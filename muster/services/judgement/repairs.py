@@ -7,11 +7,13 @@ from sqlalchemy import or_, select
 
 from health.gpu_case import Move, MoveReason, PastRepair
 from muster.db.models import Gpu, Repair
+from muster.db.records import RepairRecord
 from muster.domain.repairs import RepairAction, RepairOutcome
 from muster.identity import new_id
 from muster.services.lives import to_ms
 from muster.services.unit_of_work import UnitOfWork
 
+REPAIRS_REMEMBERED: Final = 100
 _OUTCOMES: Final[Mapping[MoveReason, RepairOutcome]] = {
     MoveReason.REPAIR_DONE: RepairOutcome.DONE,
     MoveReason.REPAIR_FAILED: RepairOutcome.FAILED,
@@ -43,7 +45,7 @@ def end_repair(unit: UnitOfWork, gpu: Gpu, move: Move) -> None:
         repair.outcome = _OUTCOMES.get(move.reason, RepairOutcome.RETIRED)
 
 
-def repairs_about(unit: UnitOfWork, gpu: Gpu, *, limit: int = 100) -> Sequence[Repair]:
+def repairs_about(unit: UnitOfWork, gpu: Gpu, *, limit: int = REPAIRS_REMEMBERED) -> Sequence[Repair]:
     """Of this board, by its serial where it has one: the newest first."""
     is_same = Repair.gpu_uuid == gpu.uuid
     if gpu.serial is not None:
@@ -55,8 +57,13 @@ def repairs_about(unit: UnitOfWork, gpu: Gpu, *, limit: int = 100) -> Sequence[R
 
 def past_repairs(unit: UnitOfWork, gpu: Gpu) -> tuple[PastRepair, ...]:
     """Those that have ended, the oldest first."""
+    return past_of(repairs_about(unit, gpu))
+
+
+def past_of(repairs: Sequence[Repair | RepairRecord]) -> tuple[PastRepair, ...]:
+    """Those of ``repairs``, the newest first, that have ended: the oldest first."""
     return tuple(
         PastRepair(row.fault_group, to_ms(row.began_at), to_ms(row.ended_at), row.outcome is RepairOutcome.DONE)
-        for row in reversed(repairs_about(unit, gpu))
+        for row in reversed(repairs)
         if row.ended_at is not None
     )

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import Row, Select, or_, select
 from sqlalchemy.orm import Session
 
 from health.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
 from muster.db.models import BurnIn, EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
+from muster.db.records import BurnInRecord, EvidenceRecord, GpuRecord, StandingChangeRecord
 from muster.domain.evidence import EventKind, Evidence, GpuSignal, Severity, Source
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import BurnInOutcome, Contact
@@ -35,7 +36,7 @@ def signal_of(row: StoredSignal) -> GpuSignal:
     )
 
 
-def evidence_of(row: EvidenceRow) -> Evidence:
+def evidence_of(row: EvidenceRow | EvidenceRecord) -> Evidence:
     return Evidence(
         id=row.id,
         detector=row.detector,
@@ -116,35 +117,46 @@ def case_of(unit: UnitOfWork, gpu: Gpu, evidence: Sequence[Evidence], contact: C
         .order_by(GpuStandingChange.id.desc())
         .limit(MOVES_REMEMBERED)
     )
-    changes = list(reversed(unit.session.scalars(newest_first).all()))
+    own = [each for each in evidence if each.gpu_uuid == gpu.uuid]
+    return case_from(gpu, own, unit.session.scalars(newest_first).all(), _burn_ins_of(unit, gpu.uuid), contact)
+
+
+def case_from(
+    gpu: Gpu | GpuRecord,
+    evidence: Iterable[Evidence],
+    moves: Sequence[GpuStandingChange | StandingChangeRecord],
+    burn_ins: Iterable[Row[Any] | BurnInRecord],
+    contact: Contact,
+) -> GpuCase:
+    """Of what is about this GPU alone; moves, and burn-ins that were decided, the newest first."""
     return GpuCase(
         gpu_uuid=gpu.uuid,
         standing=gpu.standing,
-        since_ms=to_ms(changes[-1].at) if changes else 0,
-        evidence=tuple(each for each in evidence if each.gpu_uuid == gpu.uuid),
+        since_ms=to_ms(moves[0].at) if moves else 0,
+        evidence=tuple(evidence),
         origin=gpu.origin_standing,
-        moves=tuple(_move_of(change) for change in changes if change.origin is not None),
-        burn_ins=_burn_ins_of(unit, gpu.uuid),
+        moves=tuple(_move_of(change) for change in reversed(moves) if change.origin is not None),
+        burn_ins=tuple(reversed([_burn_in_of(row) for row in burn_ins])),
         is_heard=contact is Contact.LIVE,
     )
 
 
-def _burn_ins_of(unit: UnitOfWork, gpu_uuid: GpuUuid) -> tuple[BurnInResult, ...]:
-    """Those that were decided, the oldest first."""
-    query = (
+def _burn_in_of(row: Row[Any] | BurnInRecord) -> BurnInResult:
+    return BurnInResult(to_ms(row.began_at), to_ms(row.ended_at), row.outcome is BurnInOutcome.PASSED)
+
+
+def _burn_ins_of(unit: UnitOfWork, gpu_uuid: GpuUuid) -> Sequence[Row[Any]]:
+    """Those that were decided, the newest first."""
+    query: Select[*tuple[Any, ...]] = (
         select(BurnIn.began_at, BurnIn.ended_at, BurnIn.outcome)
         .where(BurnIn.gpu_uuid == gpu_uuid, BurnIn.outcome.in_([BurnInOutcome.PASSED, BurnInOutcome.FAILED]))
         .order_by(BurnIn.ordered_at.desc())
         .limit(BURN_INS_REMEMBERED)
     )
-    found = [
-        BurnInResult(to_ms(row.began_at), to_ms(row.ended_at), row.outcome is BurnInOutcome.PASSED)
-        for row in unit.session.execute(query)
-    ]
-    return tuple(reversed(found))
+    return unit.session.execute(query).all()
 
 
-def _move_of(change: GpuStandingChange) -> Move:
+def _move_of(change: GpuStandingChange | StandingChangeRecord) -> Move:
     return Move(
         gpu_uuid=change.gpu_uuid,
         from_standing=change.origin or change.target,

@@ -1,0 +1,48 @@
+"""One statement by itself, through the driver: a snapshot of its own, in no transaction, for one round trip.
+
+SQLAlchemy's own part of so short a question is more than the driver's; what every request asks goes by here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+from psycopg.rows import namedtuple_row
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+
+def ask_alone(engine: Engine, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+    """The rows, as named tuples. ``statement`` is in the driver's own words (``%(name)s``), and reads only.
+
+    Raises:
+        sqlalchemy.exc.DBAPIError: as SQLAlchemy would; a connection that is gone goes back to no pool.
+        sqlalchemy.exc.TimeoutError: every connection is in use.
+    """
+    lent = None
+    try:
+        lent = engine.raw_connection()
+        return _asked(lent.driver_connection, statement, parameters)
+    except psycopg.Error as error:
+        is_gone = lent is None or _is_gone(lent.driver_connection)
+        if lent is not None and is_gone:
+            lent.invalidate(error)
+        raise DBAPIError.instance(statement, None, error, psycopg.Error, connection_invalidated=is_gone) from error
+    finally:
+        if lent is not None:
+            lent.close()
+
+
+def _asked(driver: Any, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+    if not isinstance(driver, psycopg.Connection):
+        raise TypeError("the engine's driver is psycopg 3")
+    driver.autocommit = True
+    try:
+        return driver.cursor(row_factory=namedtuple_row).execute(statement, parameters, prepare=True).fetchall()
+    finally:
+        if not _is_gone(driver):
+            driver.autocommit = False
+
+
+def _is_gone(driver: Any) -> bool:
+    return driver is None or bool(driver.closed or driver.broken)
