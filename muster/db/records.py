@@ -173,10 +173,12 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     cause: Cause | None
     proof: str | None
     ending_cause: Cause | None
+    ending_proof: str | None
     stop_reason: StopReason | None
     stop_deadline_at: datetime | None
     placed_at: datetime
     claimed_at: datetime | None
+    go_at: datetime | None
     running_at: datetime | None
     ended_at: datetime | None
     checkpoint_interval: dict[str, Any] | None
@@ -191,6 +193,9 @@ class AttemptHostRecord(msgspec.Struct, frozen=True):
     boot_id: str | None
     ring_count: int
     claimed_at: datetime | None
+    awaits_go: bool
+    ready_at: datetime | None
+    is_at_fault: bool
     started_at: datetime | None
     exited_at: datetime | None
     clean_at: datetime | None

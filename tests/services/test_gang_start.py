@@ -4,12 +4,12 @@ import pytest
 from sqlalchemy import select
 
 from muster.db.models import Event, EvidenceRow, Gpu
+from muster.db.repositories.job_documents import AttemptView
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.principals import system_principal
 from muster.domain.states import AttemptState, Cause, JobState, Standing
-from muster.services.jobs import AttemptView
 from muster.services.judgement.judge import judge_once
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import HOST_WORDS, HeartbeatAnswer, HeldAttempt, UnclaimedAttempt
