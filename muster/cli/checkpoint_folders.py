@@ -9,6 +9,7 @@ import typer
 
 from muster.cli.exits import CommandError, Exit
 from muster.cli.output import Listing, Page, Table, age, reads
+from muster.cli.sizes import size_in_words
 from muster.cli.tables import Column, Document
 from muster.train import fences, generations
 from muster.train.generations import Generation
@@ -30,7 +31,7 @@ GENERATIONS: Final = (
     Column("FENCE", lambda item: item["fence"]),
     Column("STATE", lambda item: item["state"]),
     Column("RANKS", lambda item: _or_dash(item["num_ranks"])),
-    Column("SIZE", lambda item: _size(item["num_bytes"])),
+    Column("SIZE", lambda item: size_in_words(item["num_bytes"])),
     Column("LOSS", lambda item: "–" if item["loss"] is None else f"{item['loss']:.4g}"),
     Column("AGE", lambda item: "–" if item["committed_at"] is None else age(item["committed_at"])),
     Column("WHY", lambda item: item["why"], is_text=True),
@@ -38,7 +39,7 @@ GENERATIONS: Final = (
 FILES: Final = (
     Column("RANK", lambda item: item["rank"]),
     Column("FILE", lambda item: item["name"]),
-    Column("SIZE", lambda item: _size(item["size"])),
+    Column("SIZE", lambda item: size_in_words(item["size"])),
     Column("SHA-256", lambda item: item["sha256"][:16], wide=lambda item: item["sha256"]),
 )
 
@@ -94,7 +95,7 @@ def show(
         *([f"  {found['why']}"] if found["why"] else []),
         f"  after step {about.step}, {about.position} samples; loss {_or_dash(about.loss)}",
         f"  saved by {about.attempt_id or 'a run of its own'} at {found['committed_at']}, torch {about.torch_version}",
-        f"  {about.world_size} ranks, {_size(about.num_bytes)}; a save takes {about.longest_save_s:.2g} s",
+        f"  {about.world_size} ranks, {size_in_words(about.num_bytes)}; a save takes {about.longest_save_s:.2g} s",
         Table(FILES, files),
     ]
     return Page({**found, "files": files}, said, _exit_of([found]))
@@ -186,18 +187,6 @@ def _resume_words(found: Sequence[Document]) -> str:
 
 def _exit_of(newest: Sequence[Document]) -> int:
     return Exit.OK if all(item["state"] in _USABLE for item in newest) else Exit.FAILED
-
-
-def _size(num_bytes: int | None) -> str:
-    """In whole units of 1,000, as disks are sold by."""
-    if num_bytes is None:
-        return "–"
-    value = float(num_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:  # the unit's base
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} TB"
 
 
 def _or_dash(value: Any) -> Any:
