@@ -75,6 +75,7 @@ def checkpoint_view(row: Checkpoint) -> documents.Checkpoint:
         "save_s": row.manifest.get("save_s"),
         "committed_at": time_of(row.committed_at),
         "verified_at": time_of(row.verified_at),
+        "lineage": row.manifest.get("lineage"),
     }
 
 

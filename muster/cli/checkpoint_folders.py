@@ -96,9 +96,10 @@ def show(
         f"  after step {about.step}, {about.position} samples; loss {_or_dash(about.loss)}",
         f"  saved by {about.attempt_id or 'a run of its own'} at {found['committed_at']}, torch {about.torch_version}",
         f"  {about.world_size} ranks, {size_in_words(about.num_bytes)}; a save takes {about.longest_save_s:.2g} s",
+        *_lineage_words(about.lineage),
         Table(FILES, files),
     ]
-    return Page({**found, "files": files}, said, _exit_of([found]))
+    return Page({**found, "lineage": about.lineage, "files": files}, said, _exit_of([found]))
 
 
 def _generations(folder: Path) -> Sequence[Generation]:
@@ -187,6 +188,22 @@ def _resume_words(found: Sequence[Document]) -> str:
 
 def _exit_of(newest: Sequence[Document]) -> int:
     return Exit.OK if all(item["state"] in _USABLE for item in newest) else Exit.FAILED
+
+
+def _lineage_words(lineage: dict[str, Any] | None) -> list[str]:
+    if lineage is None:
+        return ["  of what it was made is not told: an older runtime saved it"]
+    changed = {True: ", with changes", False: ", unchanged"}.get(lineage.get("git_is_dirty"), "")
+    commit = "" if lineage.get("git_commit") is None else f", git {lineage['git_commit']}{changed}"
+    said = [
+        f"  made by code {_or_dash(lineage.get('code_sha256'))}{commit}",
+        f"  configuration {_or_dash(lineage.get('config_sha256'))}, data {_or_dash(lineage.get('data_sha256'))}",
+        *(f"    {each['sha256']}  {each['source']}" for each in lineage.get("data") or ()),
+        f"  after {lineage.get('parent') or 'no checkpoint'}; Python {_or_dash(lineage.get('python_version'))}",
+    ]
+    if lineage.get("spec_sha256"):
+        said.append(f"  specification {lineage['spec_sha256']}")
+    return said
 
 
 def _or_dash(value: Any) -> Any:

@@ -100,8 +100,27 @@ class JobDetail(Job):
     attempts: list[Attempt]
 
 
+class Lineage(TypedDict):
+    """Of what a checkpoint was made, by its program's own word; null is what could not be told.
+
+    ``git_is_dirty``: a tracked file was changed since ``git_commit``. ``parent``: the generation that training went on
+    from; null: from the start.
+    """
+
+    code_sha256: str | None
+    git_commit: str | None
+    git_is_dirty: bool | None
+    config_sha256: str | None
+    spec_sha256: str | None
+    data_sha256: str | None
+    parent: str | None
+    python_version: str | None
+    torch_version: str | None
+    world_size: int | None
+
+
 class Checkpoint(TypedDict):
-    """``reason``: why it is REJECTED or TAINTED."""
+    """``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime told none."""
 
     id: str
     attempt_id: str
@@ -113,6 +132,7 @@ class Checkpoint(TypedDict):
     save_s: float | None
     committed_at: Moment | None
     verified_at: Moment | None
+    lineage: NotRequired[Lineage | None]
 
 
 class CheckpointPage(Page):
@@ -125,6 +145,8 @@ class Pace(TypedDict):
     ``checkpoint_s`` is what saving held up between steps. ``tokens_per_s``: this rank's share of the job's.
     ``memory_mib``: the most that its tensors have held on the GPU; without one, what its process has in memory.
     ``mfu`` and ``hfu`` are shares of 1, of its GPU's dense peak; null where the program did not say what a token costs.
+    ``samples``: that this rank has trained on in this attempt; beside it the means of a step. ``padding``: the share of
+    1 that only filled sequences up. Null where the program did not tell; missing where its runtime is older.
     """
 
     num_steps: int
@@ -140,6 +162,10 @@ class Pace(TypedDict):
     memory_mib: float | None
     mfu: float | None
     hfu: float | None
+    samples: NotRequired[int | None]
+    samples_per_step: NotRequired[float | None]
+    tokens_per_step: NotRequired[float | None]
+    padding: NotRequired[float | None]
 
 
 class Rank(TypedDict):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from muster.train import fences, generations, state
+from muster.train import fences, generations, lineage, state
 from muster.train.continuity import Continuity
 from muster.train.failpoints import failpoint
 from muster.train.fences import StaleFenceError
@@ -26,6 +26,7 @@ from muster.train.upkeep import Upkeep
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from muster.train.lineage import Lineage
     from muster.train.ranks import Ranks
     from muster.train.state import Trained
     from muster.train.surroundings import Surroundings
@@ -61,7 +62,16 @@ class Checkpoints:
     ``read_bytes``: what this rank read of files to resume.
     """
 
-    def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, folder: Path, *, keep: int) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        ranks: Ranks,
+        channel: Channel,
+        folder: Path,
+        *,
+        keep: int,
+        made_of: Lineage,
+    ) -> None:
         """Raises, on every rank: StaleFenceError when a newer attempt has begun, OSError when the folder fails."""
         self._around = around
         self._ranks = ranks
@@ -71,6 +81,8 @@ class Checkpoints:
         self.save_s = 0.0
         self.read_bytes = 0
         self.continuity = Continuity(channel, ranks.rank)
+        self._lineage = made_of
+        self._parent = ""
         self._staging = Staging()
         self._saving: Saving | None = None
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
@@ -228,6 +240,7 @@ class Checkpoints:
             loss_spread=facts.loss_spread,
             longest_save_s=max(self.longest_save_s, time.monotonic() - started),
             files=tuple(files),
+            lineage=self._lineage.told(parent=self._parent),
         )
         try:
             failpoint("save.commit")
@@ -246,7 +259,9 @@ class Checkpoints:
             seconds=round(time.monotonic() - started, 6),
             at_unix_ms=about.committed_at_unix_ms,
             manifest_sha256=digest,
+            lineage=lineage.word_of(about),
         )
+        self._parent = generation.name
         self.continuity.note_saved(generation.step, about.num_bytes)
         self._upkeep.verify_behind(generation)
         return "", False
@@ -266,7 +281,10 @@ class Checkpoints:
         self.read_bytes = loading.read_bytes
         if about is not None:
             self.longest_save_s = about.longest_save_s
+            self._parent = Generation(about.step, about.fence).name
             self.continuity.resumed(about, self._ranks.world_size)
+            if self._ranks.rank == 0:
+                self.continuity.compare(about.lineage, self._lineage.told(parent=self._parent))
         return about
 
 

@@ -37,6 +37,7 @@ class Manifest:
     """``position`` counts the samples that all ranks have seen; ``longest_save_s`` is what a save has taken at most.
 
     ``loss_spread``: the deviation of the losses before it; None where too few were told, or an older runtime made it.
+    ``lineage``: of what it was made (``muster.train.lineage``); None where an older runtime made it.
     """
 
     step: int
@@ -50,6 +51,7 @@ class Manifest:
     longest_save_s: float
     files: tuple[FileRecord, ...]
     loss_spread: float | None = None
+    lineage: dict[str, Any] | None = None
 
     @property
     def num_bytes(self) -> int:

@@ -10,6 +10,8 @@
 | ``data_parallel`` | DDP where there are several ranks and no parameter is sharded. A model that ``fully_shard`` or ``parallelize_module`` have laid out (over a ``mesh``) stays as it is, and is saved piece by piece |
 | ``data_mesh`` | the ranks that read different samples, where those are not all |
 | ``patience_s`` | how long one rank may keep the others waiting |
+| ``config`` | what the program was told, such as ``vars(options)``; JSON, kept with each checkpoint (``lineage``) |
+| ``data`` | what ``dataset`` gave, one or several; their hashes are kept with each checkpoint |
 | ``work`` | what a token costs, for the run's MFU |
 | ``is_timed`` | tell where each step's time goes (``pace``), for some 70 µs a step |
 """  # noqa: E501  # a table's row is one line
@@ -18,12 +20,14 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from muster.train import state
 from muster.train.cadence import require_cadence
+from muster.train.datasets import Dataset
 from muster.train.determinism import ask_for_determinism
 from muster.train.devices import Gpu, Host
+from muster.train.lineage import Lineage, require_config
 from muster.train.orders import Orders
 from muster.train.pace import Pace
 from muster.train.ranks import Ranks
@@ -33,7 +37,7 @@ from muster.train.surroundings import Surroundings
 from muster.train.wire import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import torch
     from torch.distributed.device_mesh import DeviceMesh
@@ -56,6 +60,8 @@ def start(
     data_parallel: bool = True,
     data_mesh: DeviceMesh | None = None,
     patience_s: float = 1800.0,
+    config: Mapping[str, Any] | None = None,
+    data: Dataset | Sequence[Dataset] = (),
     work: Work | None = None,
     is_timed: bool = True,
 ) -> Run:
@@ -66,12 +72,15 @@ def start(
     Exits with 93 when a newer attempt of the job has begun.
 
     Raises:
-        ValueError: ``checkpoint_every``, or a variable of the launcher, that cannot be read.
+        ValueError: ``checkpoint_every``, ``config``, or a variable of the launcher, that cannot be read.
         CoverageError: the newest checkpoint is of another program.
         OSError: the checkpoint folder cannot be written.
     """
     cadence = require_cadence(checkpoint_every)
+    require_config(config)
+    datasets = [data] if isinstance(data, Dataset) else list(data)
     joined, device = _joined(model, seed=seed, deterministic=deterministic, patience_s=patience_s)
+    _tell_of_data(joined[2], datasets)
     return Run(
         joined,
         Trained(model, optimizer, scheduler, extras or {}),
@@ -82,8 +91,17 @@ def start(
         data_parallel=data_parallel,
         data_mesh=data_mesh,
         is_steady=deterministic and device.gpu is None,
+        lineage=Lineage(config, datasets, spec_sha256=joined[0].spec_sha256, is_asked=joined[1].rank == 0),
         pace=partial(Pace, device, is_on=is_timed, work=work),
     )
+
+
+def _tell_of_data(channel: Channel, datasets: Sequence[Dataset]) -> None:
+    """A copy that could not be made costs time at each step: whoever looks at the job is to know."""
+    for each in datasets:
+        if each.why_in_place:
+            words = f"{each.source} is read in place: {each.why_in_place}"
+            channel.say("warning", code="data_not_staged", message=words)
 
 
 def _joined(

@@ -28,11 +28,12 @@ for step in range(1, 31):
     say(type="step", step=step, loss=1.0 / step, step_s=0.01)
     if step in (5, 28):
         place = f"step-{step:08d}/gen-{fence}"
-        say(type="checkpoint", step=step, generation=place, status="committed", bytes=10, at_unix_ms=1_800_000_000_000)
+        say(type="checkpoint", step=step, generation=place, status="committed", bytes=10, at_unix_ms=1_800_000_000_000,
+            lineage={"code_sha256": "c" * 64 if step == 5 else "no hash", "world_size": 1, "new_field": 1})
         say(type="checkpoint", step=step, generation=place, status="verified")
 parts = dict.fromkeys(["data_s", "forward_s", "backward_s", "collective_s", "optimizer_s", "other_s"], 0.5)
 for step in (12, 30):
-    say(type="pace", step=step, num_steps=step, **parts, checkpoint_s=step, tokens_per_s=100, mfu=None, new_field=1)
+    say(type="pace", step=step, num_steps=step, **parts, checkpoint_s=step, tokens_per_s=100, mfu=None, samples=8, new_field=1)
 say(type="pace", step=3, num_steps=0, **parts, checkpoint_s=0); say(type="pace", step=3, num_steps=1)
 for _ in range(2):
     say(type="warning", code="same_samples", message="2 of 2 ranks began with the very same samples")
