@@ -193,7 +193,7 @@ def _exit_of(newest: Sequence[Document]) -> int:
 def _lineage_words(lineage: dict[str, Any] | None) -> list[str]:
     if lineage is None:
         return ["  of what it was made is not told: an older runtime saved it"]
-    changed = {True: ", with changes", False: ", unchanged"}.get(lineage.get("git_is_dirty"), "")
+    changed = {"True": ", with changes", "False": ", unchanged"}.get(str(lineage.get("git_is_dirty")), "")
     commit = "" if lineage.get("git_commit") is None else f", git {lineage['git_commit']}{changed}"
     said = [
         f"  made by code {_or_dash(lineage.get('code_sha256'))}{commit}",

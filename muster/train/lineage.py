@@ -89,8 +89,10 @@ class Lineage:
 
 def changes(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(code, sentence) for each of code, configuration and data that is known of both and is another."""
-    found = []
-    for code, what, names in _CHANGES if before is not None else ():
+    found: list[tuple[str, str]] = []
+    if before is None:
+        return found
+    for code, what, names in _CHANGES:
         other = [name for name in names if _differs(before, now, name)]
         if other:
             said = ", ".join(f"{name} {_short(before[name])} → {_short(now[name])}" for name in other)

@@ -12,6 +12,7 @@
 | ``patience_s`` | how long one rank may keep the others waiting |
 | ``config`` | what the program was told, such as ``vars(options)``; JSON, kept with each checkpoint (``lineage``) |
 | ``data`` | what ``dataset`` gave, one or several; their hashes are kept with each checkpoint |
+| ``outlets`` | ``tensorboard``, ``mlflow``, ``wandb``: where figures go besides (``outlets``); None: as ``MUSTER_OUTLETS`` says |
 | ``work`` | what a token costs, for the run's MFU |
 | ``is_timed`` | tell where each step's time goes (``pace``), for some 70 µs a step |
 """  # noqa: E501  # a table's row is one line
@@ -29,6 +30,7 @@ from muster.train.determinism import ask_for_determinism
 from muster.train.devices import Gpu, Host
 from muster.train.lineage import Lineage, require_config
 from muster.train.orders import Orders
+from muster.train.outlets import Outlets, require_outlets
 from muster.train.pace import Pace
 from muster.train.ranks import Ranks
 from muster.train.run import Run
@@ -62,6 +64,7 @@ def start(
     patience_s: float = 1800.0,
     config: Mapping[str, Any] | None = None,
     data: Dataset | Sequence[Dataset] = (),
+    outlets: Sequence[str] | None = None,
     work: Work | None = None,
     is_timed: bool = True,
 ) -> Run:
@@ -72,15 +75,17 @@ def start(
     Exits with 93 when a newer attempt of the job has begun.
 
     Raises:
-        ValueError: ``checkpoint_every``, ``config``, or a variable of the launcher, that cannot be read.
+        ValueError: ``checkpoint_every``, ``config``, ``outlets``, or a variable of the launcher, that cannot be read.
         CoverageError: the newest checkpoint is of another program.
         OSError: the checkpoint folder cannot be written.
     """
     cadence = require_cadence(checkpoint_every)
     require_config(config)
+    require_outlets(outlets or ())
     datasets = [data] if isinstance(data, Dataset) else list(data)
     joined, device = _joined(model, seed=seed, deterministic=deterministic, patience_s=patience_s)
     _tell_of_data(joined[2], datasets)
+    _open_outlets(joined, outlets, config)
     return Run(
         joined,
         Trained(model, optimizer, scheduler, extras or {}),
@@ -94,6 +99,20 @@ def start(
         lineage=Lineage(config, datasets, spec_sha256=joined[0].spec_sha256, is_asked=joined[1].rank == 0),
         pace=partial(Pace, device, is_on=is_timed, work=work),
     )
+
+
+def _open_outlets(
+    joined: tuple[Surroundings, Ranks, Channel, Orders],
+    asked: Sequence[str] | None,
+    config: Mapping[str, Any] | None,
+) -> None:
+    """Of the first rank, for all. Raises ValueError where the launcher names one that is not known."""
+    around, ranks, channel, _ = joined
+    names = require_outlets(around.outlets if asked is None else asked)
+    if names and ranks.rank == 0:
+        channel.lead_to(
+            Outlets(names, around, config, lambda code, words: channel.say("warning", code=code, message=words))
+        )
 
 
 def _tell_of_data(channel: Channel, datasets: Sequence[Dataset]) -> None:

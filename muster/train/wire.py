@@ -31,6 +31,10 @@ import json
 import socket
 import threading
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from muster.train.outlets import Outlets
 
 MOST_WAITING_BYTES = 1 << 20
 MOST_STEPS_BYTES = MOST_WAITING_BYTES // 2
@@ -50,11 +54,14 @@ class Channel:
         self._waiting = bytearray()
         self._heard = b""
         self._socket: socket.socket | None = None
+        self._outlets: Outlets | None = None
         if path:
             self._socket = _connected(path)
 
     def say(self, kind: str, **fields: object) -> None:
         """Sent at once or kept for later; dropped and counted when too much waits."""
+        if self._outlets is not None:
+            self._outlets.hear(kind, fields)
         cut = {name: value[:LONGEST_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
         line = json.dumps({"type": kind, **cut}).encode() + b"\n"
         most = MOST_STEPS_BYTES if kind in {"step", "pace"} else MOST_WAITING_BYTES
@@ -81,8 +88,18 @@ class Channel:
             self._heard = self._heard[-MOST_WAITING_BYTES:]
         return [message for line in lines if (message := _message(line)) is not None]
 
+    def lead_to(self, outlets: Outlets) -> None:
+        """From now on they hear what is said, and are closed with it."""
+        self._outlets = outlets
+
     def close(self) -> None:
-        """Last words get a moment, since nothing is held up by them any more."""
+        """Last words get a moment, since nothing is held up by them any more; the supervisor hears them first."""
+        self._close()
+        outlets, self._outlets = self._outlets, None
+        if outlets is not None:
+            outlets.close()
+
+    def _close(self) -> None:
         with self._lock:
             if self._socket is None:
                 return

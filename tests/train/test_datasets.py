@@ -167,8 +167,10 @@ def test_of_several_ranks_at_once_one_copies_and_all_read_the_copy(host: Host, s
     """Needs no torch: a dataset is looked at before the ranks have met."""
     command = [sys.executable, "-c", _ONE_RANK, str(source)]
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **host.environ}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    ranks = [subprocess.Popen(command, env=environ, text=True, **pipes) for _ in range(4)]
+    ranks = [
+        subprocess.Popen(command, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(4)
+    ]
     said = [rank.communicate(timeout=PATIENCE_S) for rank in ranks]
     assert {output.strip() for output, _ in said} == {f"{host.scratch / manifests.read(source).sha256} True"}, said
     assert sum(errors.count("is copied to") for _, errors in said) == 1, said
