@@ -11,7 +11,7 @@ from muster.cli.job_logs import logs
 from muster.cli.job_submit import submit
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import JobId, TenantOption, tenant_named
-from muster.cli.output import Done, DryRun, Listing, Page, age, changes, reads, until
+from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, reads, until
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 from muster.domain.checkpoint_interval import interval_in_words
@@ -91,6 +91,14 @@ STEPS: Final = (
     Column("AT", lambda item: str(item["at"])[:19]),
     Column("ATTEMPT", lambda item: item["attempt_id"], only_wide=True),
 )
+ENERGY: Final = (
+    Column("ATTEMPT", lambda item: item["number"]),
+    Column("KWH", lambda item: _figure(item["energy_kwh"])),
+    Column("JOULES", lambda item: "" if item["energy_j"] is None else f"{item['energy_j']:,.0f}"),
+    Column("GPUS", lambda item: f"{item['gpus_metered']}/{item['gpus']}"),
+    Column("GPU S", lambda item: f"{item['gpu_seconds']:,.0f}/{item['held_gpu_seconds']:,.0f}"),
+    Column("TOKENS/J", lambda item: _figure(item["tokens_per_j"])),
+)
 EVENTS: Final = (
     Column("POSITION", lambda item: item["position"]),
     Column("AT", lambda item: item["at"][11:19], wide=lambda item: item["at"]),
@@ -161,6 +169,17 @@ def checkpoints(job_id: JobId) -> Listing:
     """Every generation with its status, and why one is never resumed from."""
     with open_client() as client:
         return Listing(client.checkpoints(job_id), CHECKPOINTS, "No checkpoint was committed.")
+
+
+@reads(app, "energy", example="muster job energy job_…")
+def energy(job_id: JobId) -> Page:
+    """What energy the job's attempts took, by the counters of their GPUs."""
+    with open_client() as client:
+        found = client.job_energy(job_id)
+    total = "not known" if found["energy_j"] is None else f"{found['energy_kwh']:.4g} kWh ({found['energy_j']:,.0f} J)"
+    simulated = ", of simulated GPUs" if found["is_simulated"] else ""
+    reasons = [f"Attempt {each['number']}: {each['why']}." for each in found["attempts"] if each["why"]]
+    return Page(found, [f"{job_id}  {total}{simulated}", Table(ENERGY, found["attempts"]), *reasons])
 
 
 @reads(app, "ranks", example="muster job ranks job_… --watch")

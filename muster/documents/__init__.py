@@ -45,6 +45,7 @@ from muster.documents.gpus import (
 )
 from muster.documents.jobs import (
     Attempt,
+    AttemptEnergy,
     AttemptHost,
     ChangedJob,
     Checkpoint,
@@ -54,6 +55,7 @@ from muster.documents.jobs import (
     HostLimits,
     Job,
     JobDetail,
+    JobEnergy,
     JobPage,
     JobSubmission,
     LogPiece,
@@ -106,6 +108,7 @@ from muster.documents.words import Consequence, Json, Moment, OneOf, Page, Stret
 __all__ = [
     "ActivatedPolicy",
     "Attempt",
+    "AttemptEnergy",
     "AttemptHost",
     "AuditEntry",
     "AuditPage",
@@ -159,6 +162,7 @@ __all__ = [
     "IncidentPage",
     "Job",
     "JobDetail",
+    "JobEnergy",
     "JobPage",
     "JobSubmission",
     "JoinToken",

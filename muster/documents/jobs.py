@@ -168,6 +168,36 @@ class Pace(TypedDict):
     padding: NotRequired[float | None]
 
 
+class AttemptEnergy(TypedDict):
+    """What energy an attempt's GPUs took, by their own counters as the agents read them; never an estimate.
+
+    ``energy_j`` is the sum over ``gpus_metered`` of ``gpus``; null where no GPU has a counter. ``gpu_seconds`` lie
+    between readings, of ``held_gpu_seconds`` in all. ``why``: what is missing, in words. ``tokens_per_j``: by its
+    newest pace.
+    """
+
+    attempt_id: str
+    number: int
+    gpus: int
+    gpus_metered: int
+    energy_j: float | None
+    energy_kwh: float | None
+    gpu_seconds: float
+    held_gpu_seconds: float
+    is_simulated: bool
+    tokens_per_j: float | None
+    why: str
+
+
+class JobEnergy(TypedDict):
+    """``energy_j``: of all attempts as far as they were metered; null where none was. In their order."""
+
+    energy_j: float | None
+    energy_kwh: float | None
+    is_simulated: bool
+    attempts: list[AttemptEnergy]
+
+
 class Rank(TypedDict):
     """How far a rank is, by its own word.
 
