@@ -32,6 +32,7 @@ _NOT_SETTINGS: Final = frozenset(
         "JOB_ID",
         "FENCE",
         "NODE_ID",
+        "OUTLETS",
         "SECRETS_DIR",
         "TRAIN_FAILPOINT",
     }

@@ -1,7 +1,7 @@
 """Datasets on a host's own disk: whole copies named by their SHA-256, and what has been read back here before.
 
-``MUSTER_SCRATCH_DIR`` names the folder, else it lies in the temporary one; each user has a part of it alone, so nobody
-reads what another could have changed. In it:
+``MUSTER_SCRATCH_DIR`` names the folder, else it is ``/var/tmp``, which outlives an attempt; each user has a part of it
+alone, so nobody reads what another could have changed. In it:
 
 | | |
 |---|---|
@@ -20,7 +20,6 @@ import json
 import os
 import shutil
 import stat
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +42,7 @@ _BLOCK_BYTES = 4 << 20
 _COPYING = 4
 _LEFT_FREE = 0.02
 """Of a disk: so much of it is left to others."""
+_EVERYBODYS = Path("/var/tmp")  # noqa: S108  # sticky and root's; what lies in it is asked whose it is
 _MAKING, _USING = ".making", ".using"
 _MOST_NAMED = 3
 _HEX_DIGITS = 64
@@ -54,11 +54,10 @@ class NoRoomError(OSError):
 
 def scratch_of(folder: Path | None) -> Path:
     """This user's own part of it, made where it is not there. Raises OSError."""
-    shared = Path(tempfile.gettempdir()) / "muster-data" if folder is None else folder
-    with contextlib.suppress(FileExistsError):
-        shared.mkdir(parents=True)
-        shared.chmod(0o1777)  # like /tmp: for whichever user a job runs as
-    own = shared / f"user-{os.getuid()}"
+    shared = _EVERYBODYS if folder is None else folder
+    shared.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _require_no_strangers(shared)
+    own = shared / f"muster-data-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         own.mkdir(mode=0o700)
     found = own.lstat()
@@ -66,6 +65,15 @@ def scratch_of(folder: Path | None) -> Path:
         raise OSError(errno.EPERM, "is not a folder of this user's alone", str(own))
     (own / "seen").mkdir(exist_ok=True)
     return own
+
+
+def _require_no_strangers(shared: Path) -> None:
+    """Whoever owns a folder, or may write into one that is not sticky, could put another in our folder's place."""
+    found = shared.stat()
+    is_open = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+    if found.st_uid not in {0, os.getuid()} or is_open:
+        why = "lets others change what lies in it: it should be root's, of mode 1777"
+        raise OSError(errno.EPERM, why, str(shared))
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ class Host:
 
     def __init__(self, folder: Path) -> None:
         self.environ = {"MUSTER_SCRATCH_DIR": str(folder), "MUSTER_ATTEMPT_ID": "att_1"}
-        self.scratch = folder / f"user-{os.getuid()}"
+        self.scratch = folder / f"muster-data-{os.getuid()}"
 
     def dataset(self, path: Path, *, stage: bool = True) -> Dataset:
         return dataset(path, stage=stage, environ=self.environ)
@@ -147,6 +147,15 @@ def test_a_folder_for_copies_that_others_can_read_is_not_used(host: Host, source
     found = host.dataset(source)
     assert not found.is_staged
     assert "is not a folder of this user's alone" in found.why_in_place
+
+
+def test_a_place_that_others_may_change_is_not_used_either(host: Host, source: Path) -> None:
+    place = Path(host.environ["MUSTER_SCRATCH_DIR"])
+    place.mkdir()
+    place.chmod(0o777)
+    assert "lets others change what lies in it" in host.dataset(source).why_in_place
+    place.chmod(0o1777)
+    assert host.dataset(source).is_staged
 
 
 def test_a_limit_that_is_no_number_is_refused_by_its_name(host: Host, source: Path) -> None:

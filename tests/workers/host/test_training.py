@@ -1,5 +1,6 @@
 """What a program says of its training reaches the control plane once, and the next attempt is told where to go on."""
 
+import hashlib
 import json
 
 import pytest
@@ -169,3 +170,11 @@ print("went on", flush=True)
     with host.fleet.units.read() as session:
         assert session.scalars(select(TrainingRank.rank)).all() == [0]
     assert steps(host) == [2]
+
+
+def test_a_program_is_told_where_the_host_keeps_copies_and_whose_specification_it_is(host: HostCase) -> None:
+    host.scratch["MUSTER_SCRATCH_DIR"] = "/local/scratch"
+    job_id = host.submit("import os; print(os.environ['MUSTER_SCRATCH_DIR'], os.environ['MUSTER_SPEC_SHA256'])")
+    assert host.run(job_id) is JobState.SUCCEEDED
+    spec = json.dumps(host.fleet.job(job_id).spec, sort_keys=True)
+    assert host.log(job_id).split() == [b"/local/scratch", hashlib.sha256(spec.encode()).hexdigest().encode()]
