@@ -1,5 +1,6 @@
 """Jobs as the JSON that callers see: their attempts, checkpoints, training and logs."""
 
+from collections.abc import Sequence
 from typing import cast
 
 from api.views import time_of
@@ -7,6 +8,8 @@ from muster import documents
 from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank, TrainingStep
 from muster.db.records import JobRecord
 from muster.db.repositories.job_documents import AttemptView
+from muster.domain.energy import J_PER_KWH
+from muster.services.job_energy import AttemptEnergy
 from muster.services.log_search import LogLine
 
 
@@ -81,7 +84,38 @@ def checkpoint_view(row: Checkpoint) -> documents.Checkpoint:
         "save_s": row.manifest.get("save_s"),
         "committed_at": time_of(row.committed_at),
         "verified_at": time_of(row.verified_at),
+        "lineage": row.manifest.get("lineage"),
     }
+
+
+def energy_view(found: Sequence[AttemptEnergy]) -> documents.JobEnergy:
+    known = [each.energy_j for each in found if each.energy_j is not None]
+    total_j = sum(known) if known else None
+    return {
+        "energy_j": total_j,
+        "energy_kwh": _kwh(total_j),
+        "is_simulated": any(each.is_simulated for each in found),
+        "attempts": [
+            {
+                "attempt_id": each.attempt_id,
+                "number": each.number,
+                "gpus": each.num_gpus,
+                "gpus_metered": each.num_metered,
+                "energy_j": each.energy_j,
+                "energy_kwh": _kwh(each.energy_j),
+                "gpu_seconds": each.gpu_seconds,
+                "held_gpu_seconds": each.held_gpu_seconds,
+                "is_simulated": each.is_simulated,
+                "tokens_per_j": each.tokens_per_j,
+                "why": each.why,
+            }
+            for each in found
+        ],
+    }
+
+
+def _kwh(energy_j: float | None) -> float | None:
+    return None if energy_j is None else energy_j / J_PER_KWH
 
 
 def rank_view(row: TrainingRank) -> documents.Rank:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from muster.db.models import Attempt, Event
+from muster.db.models import Attempt, Checkpoint, Event
 from muster.domain.causes import CAUSE_RULES, Avoid, Budget, Onward
 from muster.domain.checkpoint_interval import interval_in_words
 from muster.domain.states import Cause, JobState, StopReason
@@ -156,3 +156,11 @@ def _sentence(text: str, *, is_capital: bool = True) -> str:
 def saves(attempt: Attempt) -> str:
     """How often it saves; nothing where its program names a number of steps."""
     return "" if attempt.checkpoint_interval is None else interval_in_words(attempt.checkpoint_interval)
+
+
+def made_of(checkpoint: Checkpoint) -> str:
+    """The beginnings of the hashes of its code, configuration and data; nothing where its runtime told none."""
+    lineage = checkpoint.manifest.get("lineage") or {}
+    code = lineage.get("git_commit") or lineage.get("code_sha256")
+    told = (("code", code), ("config", lineage.get("config_sha256")), ("data", lineage.get("data_sha256")))
+    return " · ".join(f"{what} {value[:8]}" for what, value in told if value)

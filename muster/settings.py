@@ -32,6 +32,7 @@ _NOT_SETTINGS: Final = frozenset(
         "JOB_ID",
         "FENCE",
         "NODE_ID",
+        "OUTLETS",
         "SECRETS_DIR",
         "TRAIN_FAILPOINT",
     }
@@ -97,6 +98,8 @@ class Settings(StrictModel):
     state_dir: Annotated[Path, Field(strict=False)] = Path(".muster")
     simulated_boot_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     checkpoints_dir: Annotated[Path, Field(strict=False)] | None = None
+    scratch_dir: Annotated[Path, Field(strict=False)] | None = None
+    scratch_bytes: Annotated[int, Field(ge=0, strict=False)] | None = None
     job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None
     job_secrets_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None

@@ -91,10 +91,11 @@ def enrol_host(units: UnitOfWorkFactory, name: str, *, num_gpus: int = 2) -> Nod
     return node_id
 
 
-def make_fleet(units: UnitOfWorkFactory) -> Fleet:
+def make_fleet(units: UnitOfWorkFactory, node_id: NodeId | None = None) -> Fleet:
+    """``node_id``: a host that is enrolled already."""
     tenant_id = TenantId(new_id("tenant"))
     with units.begin(OPERATOR, fleet.ENROL) as unit:
         unit.session.add(Tenant(id=tenant_id, name="acme", created_at=unit.now))
         unit.audit("tenant.create", "tenant", tenant_id)
     tenant = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=tenant_id)
-    return Fleet(units, tenant, tenant_id, enrol_host(units, "alpha"))
+    return Fleet(units, tenant, tenant_id, node_id or enrol_host(units, "alpha"))

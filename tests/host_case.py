@@ -71,6 +71,7 @@ class HostCase:
         self.fleet = fleet
         self.job_users = job_users or JobUsers()
         self.secrets_dir = state_dir.parent / "secrets"
+        self.scratch: dict[str, str] = {}
         self.client = DirectClient(fleet)
         self.state_dir = state_dir
         self.boot_id = "boot-1"
@@ -87,6 +88,7 @@ class HostCase:
             self.state_dir,
             sys.executable,
             self.boot_id,
+            scratch=self.scratch,
             secrets_dir=self.secrets_dir,
             job_users=self.job_users,
         )

@@ -5,12 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from api.dependencies import dependencies_of
-from api.job_views import checkpoint_view, rank_view, step_view
+from api.job_views import checkpoint_view, energy_view, rank_view, step_view
 from api.permissions import requires
 from api.reading import reading, require_id
 from muster import documents
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission, Principal
+from muster.services import job_energy as energy
 from muster.services import jobs, training_views
 
 router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
@@ -54,3 +55,11 @@ def list_steps(
     )
     more = rows[-1].step if len(rows) == STEPS_A_PAGE else None
     return {"items": [step_view(row) for row in rows], "next_after": more}
+
+
+@router.get("/energy")
+def job_energy(job_id: str, request: Request, principal: Reader) -> documents.JobEnergy:
+    """What energy its attempts took, by the counters of their GPUs. What no counter says is null, never zero."""
+    found_id = JobId(require_id("job", job_id))
+    units = dependencies_of(request).units
+    return energy_view(reading(units, principal, jobs.READ, lambda unit: energy.energy_of(unit, found_id)))

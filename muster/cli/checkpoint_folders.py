@@ -12,6 +12,7 @@ import typer
 
 from muster.cli.exits import CommandError, Exit
 from muster.cli.output import Listing, Page, Table, age, reads
+from muster.cli.sizes import size_in_words
 from muster.cli.tables import Column, Document
 from muster.train.bucket import MissingExtraError
 from muster.train.generations import Generation
@@ -34,7 +35,7 @@ GENERATIONS: Final = (
     Column("FENCE", lambda item: item["fence"]),
     Column("STATE", lambda item: item["state"]),
     Column("RANKS", lambda item: _or_dash(item["num_ranks"])),
-    Column("SIZE", lambda item: _size(item["num_bytes"])),
+    Column("SIZE", lambda item: size_in_words(item["num_bytes"])),
     Column("LOSS", lambda item: "–" if item["loss"] is None else f"{item['loss']:.4g}"),
     Column("AGE", lambda item: "–" if item["committed_at"] is None else age(item["committed_at"])),
     Column("WHY", lambda item: item["why"], is_text=True),
@@ -42,7 +43,7 @@ GENERATIONS: Final = (
 FILES: Final = (
     Column("RANK", lambda item: item["rank"]),
     Column("FILE", lambda item: item["name"]),
-    Column("SIZE", lambda item: _size(item["size"])),
+    Column("SIZE", lambda item: size_in_words(item["size"])),
     Column("SHA-256", lambda item: item["sha256"][:16], wide=lambda item: item["sha256"]),
 )
 
@@ -100,11 +101,12 @@ def show(
         *([f"  {found['why']}"] if found["why"] else []),
         f"  after step {about.step}, {about.position} samples; loss {_or_dash(about.loss)}",
         f"  saved by {about.attempt_id or 'a run of its own'} at {found['committed_at']}, torch {about.torch_version}",
-        f"  {about.world_size} ranks, {_size(about.num_bytes)}; a save takes {about.longest_save_s:.2g} s",
+        f"  {about.world_size} ranks, {size_in_words(about.num_bytes)}; a save takes {about.longest_save_s:.2g} s",
         *([f"  encrypted under key {about.key_id}"] if about.key_id else []),
+        *_lineage_words(about.lineage),
         Table(FILES, files),
     ]
-    return Page({**found, "files": files}, said, _exit_of([found]))
+    return Page({**found, "lineage": about.lineage, "files": files}, said, _exit_of([found]))
 
 
 @dataclass(frozen=True)
@@ -212,16 +214,20 @@ def _exit_of(newest: Sequence[Document]) -> int:
     return Exit.OK if all(item["state"] in _USABLE for item in newest) else Exit.FAILED
 
 
-def _size(num_bytes: int | None) -> str:
-    """In whole units of 1,000, as disks are sold by."""
-    if num_bytes is None:
-        return "–"
-    value = float(num_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:  # the unit's base
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} TB"
+def _lineage_words(lineage: dict[str, Any] | None) -> list[str]:
+    if lineage is None:
+        return ["  of what it was made is not told: an older runtime saved it"]
+    changed = {"True": ", with changes", "False": ", unchanged"}.get(str(lineage.get("git_is_dirty")), "")
+    commit = "" if lineage.get("git_commit") is None else f", git {lineage['git_commit']}{changed}"
+    said = [
+        f"  made by code {_or_dash(lineage.get('code_sha256'))}{commit}",
+        f"  configuration {_or_dash(lineage.get('config_sha256'))}, data {_or_dash(lineage.get('data_sha256'))}",
+        *(f"    {each['sha256']}  {each['source']}" for each in lineage.get("data") or ()),
+        f"  after {lineage.get('parent') or 'no checkpoint'}; Python {_or_dash(lineage.get('python_version'))}",
+    ]
+    if lineage.get("spec_sha256"):
+        said.append(f"  specification {lineage['spec_sha256']}")
+    return said
 
 
 def _or_dash(value: Any) -> Any:

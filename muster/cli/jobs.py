@@ -1,6 +1,6 @@
 """``muster job``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Final
 
@@ -11,14 +11,20 @@ from muster.cli.job_logs import logs
 from muster.cli.job_submit import submit
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import JobId, TenantOption, tenant_named
-from muster.cli.output import Done, DryRun, Listing, Page, age, changes, reads, until
+from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, reads, until
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 from muster.domain.checkpoint_interval import interval_in_words
-from muster.domain.pace import PARTS
+from muster.domain.pace import PARTS, pace_of
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
 Reason = Annotated[str | None, typer.Option(help="Why; it stands in the job's timeline.")]
+
+
+def _made_of(item: Document, name: str) -> str | None:
+    """The beginning of a hash of a checkpoint's lineage, from a server that tells one."""
+    value = (item.get("lineage") or {}).get(name)
+    return None if value is None else str(value)[:12]
 
 
 def _num_gpus(job: Document) -> int:
@@ -42,6 +48,10 @@ CHECKPOINTS: Final = (
     Column("GENERATION", lambda item: item["generation"]),
     Column("AGE", lambda item: age(item["committed_at"])),
     Column("WHY", lambda item: item["reason"], is_text=True),
+    Column("CODE", lambda item: _made_of(item, "git_commit") or _made_of(item, "code_sha256"), only_wide=True),
+    Column("CONFIG", lambda item: _made_of(item, "config_sha256"), only_wide=True),
+    Column("DATA", lambda item: _made_of(item, "data_sha256"), only_wide=True),
+    Column("PARENT", lambda item: (item.get("lineage") or {}).get("parent"), only_wide=True),
     Column("MIB", lambda item: f"{(item['bytes'] or 0) / (1 << 20):.1f}", only_wide=True),
 )
 
@@ -63,6 +73,10 @@ RANKS: Final = (
     Column("STEP S", lambda item: _figure(item["step_s"])),
     Column("TOKENS/S", lambda item: _told(item, "tokens_per_s", "{:,.0f}"), only_wide=True),
     Column("MEM MIB", lambda item: _told(item, "memory_mib", "{:,.0f}"), only_wide=True),
+    Column("SAMPLES", lambda item: _told(item, "samples", "{:,}"), only_wide=True),
+    Column("SAMPLES/STEP", lambda item: _told(item, "samples_per_step", "{:,g}"), only_wide=True),
+    Column("TOKENS/STEP", lambda item: _told(item, "tokens_per_step", "{:,g}"), only_wide=True),
+    Column("PADDING", lambda item: _told(item, "padding", "{:.1%}"), only_wide=True),
     Column("MFU", lambda item: _told(item, "mfu", "{:.1%}"), only_wide=True),
     *map(_part, PARTS),
     Column("TOLD", lambda item: age(item["updated_at"])),
@@ -76,6 +90,14 @@ STEPS: Final = (
     *map(_part, PARTS),
     Column("AT", lambda item: str(item["at"])[:19]),
     Column("ATTEMPT", lambda item: item["attempt_id"], only_wide=True),
+)
+ENERGY: Final = (
+    Column("ATTEMPT", lambda item: item["number"]),
+    Column("KWH", lambda item: _figure(item["energy_kwh"])),
+    Column("JOULES", lambda item: "" if item["energy_j"] is None else f"{item['energy_j']:,.0f}"),
+    Column("GPUS", lambda item: f"{item['gpus_metered']}/{item['gpus']}"),
+    Column("GPU S", lambda item: f"{item['gpu_seconds']:,.0f}/{item['held_gpu_seconds']:,.0f}"),
+    Column("TOKENS/J", lambda item: _figure(item["tokens_per_j"])),
 )
 EVENTS: Final = (
     Column("POSITION", lambda item: item["position"]),
@@ -160,11 +182,35 @@ def checkpoints(job_id: JobId) -> Listing:
         return Listing(client.checkpoints(job_id), CHECKPOINTS, "No checkpoint was committed.")
 
 
+@reads(app, "energy", example="muster job energy job_…")
+def energy(job_id: JobId) -> Page:
+    """What energy the job's attempts took, by the counters of their GPUs."""
+    with open_client() as client:
+        found = client.job_energy(job_id)
+    total = "not known" if found["energy_j"] is None else f"{found['energy_kwh']:.4g} kWh ({found['energy_j']:,.0f} J)"
+    simulated = ", of simulated GPUs" if found["is_simulated"] else ""
+    reasons = [f"Attempt {each['number']}: {each['why']}." for each in found["attempts"] if each["why"]]
+    return Page(found, [f"{job_id}  {total}{simulated}", Table(ENERGY, found["attempts"]), *reasons])
+
+
 @reads(app, "ranks", example="muster job ranks job_… --watch")
 def ranks(job_id: JobId) -> Listing:
-    """What each rank told last: step, loss, seconds a step."""
+    """What each rank told last: step, loss, seconds a step; and how evenly they share the data."""
     with open_client() as client:
-        return Listing(client.ranks(job_id), RANKS, "No rank has told anything: the program does not use muster.train.")
+        found = client.ranks(job_id)
+    empty = "No rank has told anything: the program does not use muster.train."
+    return Listing(found, RANKS, empty, list(_shares(found)))
+
+
+def _shares(found: Sequence[Document]) -> Iterator[str]:
+    pace = pace_of([item.get("pace") for item in found])
+    if pace is None:
+        return
+    for what, skew in (("samples", pace.samples), ("tokens", pace.tokens)):
+        if skew is not None:
+            yield f"Of a step's {what}, rank {found[skew.place]['rank']} has {skew.ratio:.2f} times the mean, the most."
+    if pace.padding is not None:
+        yield f"{pace.padding:.1%} of what they read is padding."
 
 
 @reads(app, "steps", example="muster job steps job_… --json")

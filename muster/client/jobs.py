@@ -74,6 +74,11 @@ class JobCalls:
         path = "/v1/jobs/{job_id}/checkpoints"
         return pages(path, documents.CheckpointPage, documents.Checkpoint, {"job_id": job_id})
 
+    @answered
+    def job_energy(self, job_id: str) -> Call[documents.JobEnergy]:
+        """What energy its attempts took, by the counters of their GPUs."""
+        return read("/v1/jobs/{job_id}/energy", documents.JobEnergy, {"job_id": job_id})
+
     @listed
     def ranks(self, job_id: str) -> Call[documents.Rank]:
         """How far each rank of the newest attempt is."""

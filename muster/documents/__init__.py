@@ -45,6 +45,7 @@ from muster.documents.gpus import (
 )
 from muster.documents.jobs import (
     Attempt,
+    AttemptEnergy,
     AttemptHost,
     ChangedJob,
     Checkpoint,
@@ -54,6 +55,7 @@ from muster.documents.jobs import (
     HostLimits,
     Job,
     JobDetail,
+    JobEnergy,
     JobPage,
     JobSubmission,
     LogLine,
@@ -108,6 +110,7 @@ from muster.documents.words import Consequence, Json, Moment, OneOf, Page, Stret
 __all__ = [
     "ActivatedPolicy",
     "Attempt",
+    "AttemptEnergy",
     "AttemptHost",
     "AuditEntry",
     "AuditPage",
@@ -161,6 +164,7 @@ __all__ = [
     "IncidentPage",
     "Job",
     "JobDetail",
+    "JobEnergy",
     "JobPage",
     "JobSubmission",
     "JoinToken",

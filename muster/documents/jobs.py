@@ -109,8 +109,27 @@ class JobDetail(Job):
     attempts: list[Attempt]
 
 
+class Lineage(TypedDict):
+    """Of what a checkpoint was made, by its program's own word; null is what could not be told.
+
+    ``git_is_dirty``: a tracked file was changed since ``git_commit``. ``parent``: the generation that training went on
+    from; null: from the start.
+    """
+
+    code_sha256: str | None
+    git_commit: str | None
+    git_is_dirty: bool | None
+    config_sha256: str | None
+    spec_sha256: str | None
+    data_sha256: str | None
+    parent: str | None
+    python_version: str | None
+    torch_version: str | None
+    world_size: int | None
+
+
 class Checkpoint(TypedDict):
-    """``reason``: why it is REJECTED or TAINTED."""
+    """``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime told none."""
 
     id: str
     attempt_id: str
@@ -122,6 +141,7 @@ class Checkpoint(TypedDict):
     save_s: float | None
     committed_at: Moment | None
     verified_at: Moment | None
+    lineage: NotRequired[Lineage | None]
 
 
 class CheckpointPage(Page):
@@ -134,6 +154,8 @@ class Pace(TypedDict):
     ``checkpoint_s`` is what saving held up between steps. ``tokens_per_s``: this rank's share of the job's.
     ``memory_mib``: the most that its tensors have held on the GPU; without one, what its process has in memory.
     ``mfu`` and ``hfu`` are shares of 1, of its GPU's dense peak; null where the program did not say what a token costs.
+    ``samples``: that this rank has trained on in this attempt; beside it the means of a step. ``padding``: the share of
+    1 that only filled sequences up. Null where the program did not tell; missing where its runtime is older.
     """
 
     num_steps: int
@@ -149,6 +171,40 @@ class Pace(TypedDict):
     memory_mib: float | None
     mfu: float | None
     hfu: float | None
+    samples: NotRequired[int | None]
+    samples_per_step: NotRequired[float | None]
+    tokens_per_step: NotRequired[float | None]
+    padding: NotRequired[float | None]
+
+
+class AttemptEnergy(TypedDict):
+    """What energy an attempt's GPUs took, by their own counters as the agents read them; never an estimate.
+
+    ``energy_j`` is the sum over ``gpus_metered`` of ``gpus``; null where no GPU has a counter. ``gpu_seconds`` lie
+    between readings, of ``held_gpu_seconds`` in all. ``why``: what is missing, in words. ``tokens_per_j``: by its
+    newest pace.
+    """
+
+    attempt_id: str
+    number: int
+    gpus: int
+    gpus_metered: int
+    energy_j: float | None
+    energy_kwh: float | None
+    gpu_seconds: float
+    held_gpu_seconds: float
+    is_simulated: bool
+    tokens_per_j: float | None
+    why: str
+
+
+class JobEnergy(TypedDict):
+    """``energy_j``: of all attempts as far as they were metered; null where none was. In their order."""
+
+    energy_j: float | None
+    energy_kwh: float | None
+    is_simulated: bool
+    attempts: list[AttemptEnergy]
 
 
 class Rank(TypedDict):

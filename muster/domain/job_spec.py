@@ -13,8 +13,8 @@ REFUSED_ENVIRONMENT: Final = frozenset(
     {"PATH", "BASH_ENV", "ENV", "IFS", "CUDA_VISIBLE_DEVICES", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT"}
 )
 """Names by which a program could reach past its sandbox, or which the supervisor itself sets."""
-TENANTS_OWN: Final = frozenset({"MUSTER_TRAIN_FAULTS", "MUSTER_TRAIN_FAULTS_SEED"})
-"""What a tenant may set of those of ours: faults on purpose, in its own program."""
+TENANTS_OWN: Final = frozenset({"MUSTER_OUTLETS", "MUSTER_TRAIN_FAULTS", "MUSTER_TRAIN_FAULTS_SEED"})
+"""What a tenant may set of those of ours: where figures go, and faults on purpose, in its own program."""
 
 
 _ENGINES_OWN: Final = ("ENROOT_", "DOCKER_", "CONTAINERS_", "PODMAN_")

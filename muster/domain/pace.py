@@ -9,11 +9,19 @@ PARTS: Final = ("data", "forward", "backward", "collective", "optimizer", "other
 
 
 @dataclass(frozen=True, slots=True)
+class Skew:
+    """How unevenly ranks share something: ``ratio`` is the most of any rank over the mean, ``place`` whose it is."""
+
+    ratio: float
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobPace:
     """``parts``: (name, seconds a step, share of all), the mean over the ranks that told; those that took no time not.
 
     ``tokens_per_s`` of all ranks, ``mfu`` and ``hfu`` their mean: None unless each rank told. ``memory_mib``: the most
-    of any rank.
+    of any rank. ``samples`` and ``tokens``: how evenly a step's are shared. ``padding``: the mean of the ranks' shares.
     """
 
     parts: tuple[tuple[str, float, float], ...]
@@ -22,6 +30,9 @@ class JobPace:
     memory_mib: float | None
     mfu: float | None
     hfu: float | None
+    samples: Skew | None
+    tokens: Skew | None
+    padding: float | None
 
 
 def pace_of(told: Sequence[Mapping[str, Any] | None]) -> JobPace | None:
@@ -41,7 +52,18 @@ def pace_of(told: Sequence[Mapping[str, Any] | None]) -> JobPace | None:
         max(memories, default=None),
         _mean(_of_all(told, "mfu")),
         _mean(_of_all(told, "hfu")),
+        skew_of(_of_all(told, "samples_per_step")),
+        skew_of(_of_all(told, "tokens_per_step")),
+        _mean(_of_all(told, "padding")),
     )
+
+
+def skew_of(values: Sequence[float]) -> Skew | None:
+    """``values``: of each rank, in rank order. None of one rank or of none, which share nothing out."""
+    if len(values) < 2 or sum(values) <= 0:
+        return None
+    most = max(values)
+    return Skew(most * len(values) / sum(values), values.index(most))
 
 
 def _of_all(told: Sequence[Mapping[str, Any] | None], name: str) -> list[float]:

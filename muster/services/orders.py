@@ -1,5 +1,6 @@
 """What a host is told of its part of an attempt, once it has claimed it."""
 
+import hashlib
 import json
 
 from sqlalchemy import select
@@ -87,7 +88,9 @@ def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Pol
     place = _checkpoint_environment(spec.checkpoint, job.id)
     pieces = {"MUSTER_ACCUMULATION": str(1 << job.oom_doublings)} if job.oom_doublings else {}
     interval = json.dumps(rule_for_attempt(unit, job.id, spec, policy))
-    return {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, **pieces, **place}
+    sha256 = hashlib.sha256(json.dumps(job.spec, sort_keys=True).encode()).hexdigest()
+    told = {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, "MUSTER_SPEC_SHA256": sha256}
+    return {**told, **pieces, **place}
 
 
 def _checkpoint_environment(rule: CheckpointRule, job_id: JobId) -> dict[str, str]:

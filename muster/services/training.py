@@ -33,6 +33,7 @@ from muster.wire.training import (
     CheckpointRejected,
     CheckpointUnreadable,
     Hello,
+    Lineage,
     Outcome,
     Pace,
     Resumed,
@@ -74,6 +75,14 @@ def _loaded(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt | None:
     try:
         return lock_attempt(unit, attempt_id)
     except NotFoundError:
+        return None
+
+
+def _lineage_of(message: CheckpointDone) -> dict[str, Any] | None:
+    """None where none was told, or none that fits."""
+    try:
+        return msgspec.structs.asdict(msgspec.convert(message.lineage, Lineage))
+    except msgspec.ValidationError:
         return None
 
 
@@ -169,7 +178,7 @@ class _Taker:
             step=message.step,
             generation=message.generation,
             status=CheckpointStatus.COMMITTED,
-            manifest={"sha256": message.manifest_sha256, "save_s": message.seconds},
+            manifest={"sha256": message.manifest_sha256, "save_s": message.seconds, "lineage": _lineage_of(message)},
             num_bytes=message.bytes,
             created_at=self._unit.now,
             committed_at=to_time(message.at_unix_ms) if message.at_unix_ms else at,

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 from muster.train.fences import StaleFenceError
 
 if TYPE_CHECKING:
+    from muster.train.dataset_manifest import DatasetError
+    from muster.train.datasets import Dataset, dataset
     from muster.train.flops import Attention, ModelShape, Recompute, Work
     from muster.train.meshes import mesh
     from muster.train.run import Run
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Attention",
     "CoverageError",
+    "Dataset",
+    "DatasetError",
     "MissingKeyError",
     "ModelShape",
     "Recompute",
@@ -38,6 +42,7 @@ __all__ = [
     "StaleFenceError",
     "UnfitSurroundingsError",
     "Work",
+    "dataset",
     "mesh",
     "start",
 ]
@@ -46,7 +51,10 @@ __all__ = [
 _ROOMS = {
     "Attention": "flops",
     "CoverageError": "shards",
+    "Dataset": "datasets",
+    "DatasetError": "dataset_manifest",
     "MissingKeyError": "keys",
+    "dataset": "datasets",
     "ModelShape": "flops",
     "Recompute": "flops",
     "Run": "run",

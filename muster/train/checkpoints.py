@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from muster.train import keeping, sealing, state
+from muster.train import keeping, lineage, sealing, state
 from muster.train.continuity import Continuity
 from muster.train.failpoints import failpoint
 from muster.train.fences import StaleFenceError
@@ -26,6 +26,7 @@ from muster.train.upkeep import Upkeep
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from muster.train.lineage import Lineage
     from muster.train.ranks import Ranks
     from muster.train.sealing import Sink
     from muster.train.state import Trained
@@ -62,7 +63,7 @@ class Checkpoints:
     ``read_bytes``: what this rank read of files to resume.
     """
 
-    def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, *, keep: int) -> None:
+    def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, *, keep: int, made_of: Lineage) -> None:
         """Raises, on every rank:
         StaleFenceError: a newer attempt has begun.
         OSError: the folder or the store fails.
@@ -76,6 +77,8 @@ class Checkpoints:
         self.save_s = 0.0
         self.read_bytes = 0
         self.continuity = Continuity(channel, ranks.rank)
+        self._lineage = made_of
+        self._parent = ""
         self._staging = Staging()
         self._saving: Saving | None = None
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
@@ -238,6 +241,7 @@ class Checkpoints:
             longest_save_s=max(self.longest_save_s, time.monotonic() - started),
             files=tuple(files),
             key_id=None if self._keyring is None else self._keyring.first.id,
+            lineage=self._lineage.told(parent=self._parent),
         )
         try:
             failpoint("save.commit")
@@ -256,7 +260,9 @@ class Checkpoints:
             seconds=round(time.monotonic() - started, 6),
             at_unix_ms=about.committed_at_unix_ms,
             manifest_sha256=digest,
+            lineage=lineage.word_of(about),
         )
+        self._parent = generation.name
         self.continuity.note_saved(generation.step, about.num_bytes)
         self._upkeep.verify_behind(generation)
         return "", False
@@ -279,7 +285,10 @@ class Checkpoints:
         self.read_bytes = loading.read_bytes
         if about is not None:
             self.longest_save_s = about.longest_save_s
+            self._parent = Generation(about.step, about.fence).name
             self.continuity.resumed(about, self._ranks.world_size)
+            if self._ranks.rank == 0:
+                self.continuity.compare(about.lineage, self._lineage.told(parent=self._parent))
         return about
 
 

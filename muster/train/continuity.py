@@ -9,9 +9,13 @@ from __future__ import annotations
 import statistics
 import sys
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from muster.train import lineage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from muster.train.manifest import Manifest
     from muster.train.wire import Channel
 
@@ -64,6 +68,11 @@ class Continuity:
     def resumed(self, about: Manifest, world_size: int) -> None:
         self._before = about
         self._before_bytes = about.num_bytes if about.world_size == world_size else 0
+
+    def compare(self, before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> None:
+        """The lineage of the checkpoint that is resumed from with this run's."""
+        for code, words in lineage.changes(before, now):
+            self._say(code, words)
 
     def note_loss(self, loss: float | None) -> None:
         """Of each step, in their order; None: it told none, or no finite number."""

@@ -40,6 +40,7 @@ class Manifest:
 
     ``loss_spread``: the deviation of the losses before it; None where too few were told, or an older runtime made it.
     ``key_id``: under which key its files are encrypted; None: they are not. Sizes and SHA-256 are of what lies there.
+    ``lineage``: of what it was made (``muster.train.lineage``); None where an older runtime made it.
     """
 
     step: int
@@ -54,6 +55,7 @@ class Manifest:
     files: tuple[FileRecord, ...]
     loss_spread: float | None = None
     key_id: str | None = None
+    lineage: dict[str, Any] | None = None
 
     @property
     def num_bytes(self) -> int:

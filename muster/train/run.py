@@ -21,6 +21,7 @@ from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
 from muster.train.growth import MemoryGrowth
 from muster.train.leaving import leave_at_once, patience_s
+from muster.train.load import Load
 from muster.train.meshes import clip_grad_norm, place_in
 from muster.train.samples import Samples
 from muster.train.shards import is_sharded
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.device_mesh import DeviceMesh
 
+    from muster.train.lineage import Lineage
     from muster.train.orders import Orders
     from muster.train.pace import Pace
     from muster.train.ranks import Ranks
@@ -69,6 +71,7 @@ class Run:
         data_parallel: bool,
         data_mesh: DeviceMesh | None,
         is_steady: bool,
+        lineage: Lineage,
         pace: Callable[..., Pace],
     ) -> None:
         around, self._ranks, self._channel, self._orders = joined
@@ -92,6 +95,7 @@ class Run:
         )
         self._is_asynchronous = asynchronous
         self._pace.watch(self.model, trained.optimizer)
+        self._load = Load()
         self._growth = MemoryGrowth(self._channel, self.rank, self._pace.held_bytes)
         self._adviser = Adviser(self._ranks, self._channel, place)
         self._loss: float | None = None
@@ -105,7 +109,7 @@ class Run:
         self._checkpoints: Checkpoints | None = None
         if around.checkpoint_place is not None:
             try:
-                self._checkpoints = Checkpoints(around, self._ranks, self._channel, keep=keep)
+                self._checkpoints = Checkpoints(around, self._ranks, self._channel, keep=keep, made_of=lineage)
             except StaleFenceError as fault:
                 self._end("failed", EXIT_NEVER_RESTART, str(fault))
         ranks_before = self._resume()
@@ -129,7 +133,8 @@ class Run:
             self._faults.meet(self.step)
             yield self.step
             self.step += 1
-            self._samples.advance()
+            self._load.note(samples=self._samples.advance())
+            self._load.end()
             step_s = round(time.monotonic() - started, 6)
             self._pace.end()
             self._cadence.note_step(step_s)
@@ -141,15 +146,23 @@ class Run:
             self._agree(total)
 
     def report(
-        self, *, loss: float | torch.Tensor, tokens: int | None = None, grad_norm: float | torch.Tensor | None = None
+        self,
+        *,
+        loss: float | torch.Tensor,
+        tokens: int | None = None,
+        padded: int | None = None,
+        samples: int | None = None,
+        grad_norm: float | torch.Tensor | None = None,
     ) -> None:
         """This step's loss; what is no finite number is reported as none.
 
-        ``tokens``: those that this rank trained on in this step. ``grad_norm``: where not ``clip_grad_norm`` found it.
+        ``tokens``: those that this rank trained on in this step, and ``padded`` what filled them up to equal lengths.
+        ``samples``: where not ``sample_indices`` chose them. ``grad_norm``: where not ``clip_grad_norm`` found it.
         """
         value = float(loss.item() if isinstance(loss, torch.Tensor) else loss)
         self._loss = value if math.isfinite(value) else None
         self._pace.note(tokens=tokens, grad_norm=grad_norm)
+        self._load.note(samples=samples, tokens=tokens, padded=padded)
 
     def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scale the gradients to a norm over all ranks of at most ``max_norm``, in whatever layout. The norm before."""
@@ -169,7 +182,7 @@ class Run:
 
     def _tell_pace(self, *, is_last: bool = False) -> None:
         if said := self._pace.word(is_last=is_last):
-            self._channel.say("pace", step=self.step, **said)
+            self._channel.say("pace", step=self.step, **said, **self._load.word())
             self._growth.look(self.step)
 
     def _leave(self) -> None:

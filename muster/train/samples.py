@@ -29,10 +29,11 @@ class Samples:
         first = self.position + self._rank * batch_size
         return [sample_at(number, num_samples, self._seed) for number in range(first, first + batch_size)]
 
-    def advance(self) -> None:
-        """The step is done: its global batch has been seen."""
-        self.position += self._taken
-        self._taken = 0
+    def advance(self) -> int | None:
+        """The step is done: its global batch has been seen. How many of it this rank had; None: it asked for none."""
+        taken, self._taken = self._taken, 0
+        self.position += taken
+        return taken // self._world_size or None
 
 
 def sample_at(number: int, num_samples: int, seed: int) -> int:

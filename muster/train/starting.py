@@ -10,6 +10,9 @@
 | ``data_parallel`` | DDP where there are several ranks and no parameter is sharded. A model that ``fully_shard`` or ``parallelize_module`` have laid out (over a ``mesh``) stays as it is, and is saved piece by piece |
 | ``data_mesh`` | the ranks that read different samples, where those are not all |
 | ``patience_s`` | how long one rank may keep the others waiting |
+| ``config`` | what the program was told, such as ``vars(options)``; JSON, kept with each checkpoint (``lineage``) |
+| ``data`` | what ``dataset`` gave, one or several; their hashes are kept with each checkpoint |
+| ``outlets`` | ``tensorboard``, ``mlflow``, ``wandb``: where figures go besides (``outlets``); None: as ``MUSTER_OUTLETS`` says |
 | ``work`` | what a token costs, for the run's MFU |
 | ``is_timed`` | tell where each step's time goes (``pace``), for some 70 µs a step |
 """  # noqa: E501  # a table's row is one line
@@ -18,13 +21,16 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from muster.train import state
 from muster.train.cadence import require_cadence
+from muster.train.datasets import Dataset
 from muster.train.determinism import ask_for_determinism
 from muster.train.devices import Gpu, Host
+from muster.train.lineage import Lineage, require_config
 from muster.train.orders import Orders
+from muster.train.outlets import Outlets, require_outlets
 from muster.train.pace import Pace
 from muster.train.ranks import Ranks
 from muster.train.run import Run
@@ -33,7 +39,7 @@ from muster.train.surroundings import Surroundings
 from muster.train.wire import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import torch
     from torch.distributed.device_mesh import DeviceMesh
@@ -56,6 +62,9 @@ def start(
     data_parallel: bool = True,
     data_mesh: DeviceMesh | None = None,
     patience_s: float = 1800.0,
+    config: Mapping[str, Any] | None = None,
+    data: Dataset | Sequence[Dataset] = (),
+    outlets: Sequence[str] | None = None,
     work: Work | None = None,
     is_timed: bool = True,
 ) -> Run:
@@ -66,14 +75,19 @@ def start(
     Exits with 93 when a newer attempt of the job has begun.
 
     Raises:
-        ValueError: ``checkpoint_every``, or a variable of the launcher, that cannot be read.
+        ValueError: ``checkpoint_every``, ``config``, ``outlets``, or a variable of the launcher, that cannot be read.
         CoverageError: the newest checkpoint is of another program.
         MissingKeyError: it is encrypted under a key that is not here.
         UnfitSurroundingsError: a rank cannot use the checkpoint store or the keys that it was told of.
         OSError: the checkpoint folder or store cannot be written.
     """
     cadence = require_cadence(checkpoint_every)
+    require_config(config)
+    require_outlets(outlets or ())
+    datasets = [data] if isinstance(data, Dataset) else list(data)
     joined, device = _joined(model, seed=seed, deterministic=deterministic, patience_s=patience_s)
+    _tell_of_data(joined[2], datasets)
+    _open_outlets(joined, outlets, config)
     return Run(
         joined,
         Trained(model, optimizer, scheduler, extras or {}),
@@ -84,8 +98,31 @@ def start(
         data_parallel=data_parallel,
         data_mesh=data_mesh,
         is_steady=deterministic and device.gpu is None,
+        lineage=Lineage(config, datasets, spec_sha256=joined[0].spec_sha256, is_asked=joined[1].rank == 0),
         pace=partial(Pace, device, is_on=is_timed, work=work),
     )
+
+
+def _open_outlets(
+    joined: tuple[Surroundings, Ranks, Channel, Orders],
+    asked: Sequence[str] | None,
+    config: Mapping[str, Any] | None,
+) -> None:
+    """Of the first rank, for all. Raises ValueError where the launcher names one that is not known."""
+    around, ranks, channel, _ = joined
+    names = require_outlets(around.outlets if asked is None else asked)
+    if names and ranks.rank == 0:
+        channel.lead_to(
+            Outlets(names, around, config, lambda code, words: channel.say("warning", code=code, message=words))
+        )
+
+
+def _tell_of_data(channel: Channel, datasets: Sequence[Dataset]) -> None:
+    """A copy that could not be made costs time at each step: whoever looks at the job is to know."""
+    for each in datasets:
+        if each.why_in_place:
+            words = f"{each.source} is read in place: {each.why_in_place}"
+            channel.say("warning", code="data_not_staged", message=words)
 
 
 def _joined(

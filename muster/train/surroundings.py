@@ -15,6 +15,10 @@
 | ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``good_after_steps`` (20), ``hold_s`` (600) | the newest that verifies |
 | ``MUSTER_CHECKPOINT_INTERVAL`` | for ``checkpoint_every="auto"``: JSON, all fields optional: ``failures_per_gpu_hour``, ``num_gpus``, ``min_s``, ``max_s`` | ``interval``'s prior, as many GPUs as ranks, 30, 3600 |
 | ``MUSTER_ACCUMULATION`` | take each batch in so many times as many pieces: an earlier attempt ran out of GPU memory | 1 |
+| ``MUSTER_JOB_ID`` | one run of an outlet a job | a new run each time |
+| ``MUSTER_OUTLETS`` | names with commas: where figures go besides (``outlets``) | nowhere, unless the program says |
+| ``MUSTER_SPEC_SHA256`` | of the job's specification, for manifests (``lineage``) | null |
+| ``MUSTER_SCRATCH_DIR``, ``MUSTER_SCRATCH_BYTES`` | where copies of datasets lie on this host, and how much they may hold (``datasets``) | ``/var/tmp``; what the disk has |
 | ``MUSTER_TRAIN_SYNCHRONOUS`` | 1: each checkpoint is committed before the next step, whatever the program says | as it says |
 | ``MUSTER_TRAIN_FAULTS``, ``MUSTER_TRAIN_FAULTS_SEED`` | faults on purpose (``faults``) | none |
 """  # noqa: E501  # a table's row is one line
@@ -74,6 +78,9 @@ class Surroundings:
     interval: IntervalRule = field(default_factory=IntervalRule)
     accumulation: int = 1
     is_synchronous: bool = False
+    spec_sha256: str | None = None
+    job_id: str = ""
+    outlets: tuple[str, ...] = ()
     faults: str = ""
     faults_seed: int = 0
 
@@ -102,9 +109,16 @@ class Surroundings:
             interval=_interval(environ.get("MUSTER_CHECKPOINT_INTERVAL")),
             accumulation=_number(environ, "MUSTER_ACCUMULATION") or 1,
             is_synchronous=bool(_number(environ, "MUSTER_TRAIN_SYNCHRONOUS")),
+            job_id=environ.get("MUSTER_JOB_ID", ""),
+            outlets=_names(environ.get("MUSTER_OUTLETS", "")),
+            spec_sha256=environ.get("MUSTER_SPEC_SHA256") or None,
             faults=environ.get("MUSTER_TRAIN_FAULTS", ""),
             faults_seed=_number(environ, "MUSTER_TRAIN_FAULTS_SEED") or 0,
         )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _folder(environ: Mapping[str, str], name: str) -> Path | None:

@@ -6,8 +6,8 @@
 |---|---|
 | ``hello`` | rank, world_size, pid; always the first line |
 | ``step`` | step (how many are done), loss (null where it was no finite number), step_s, samples (seen by all ranks) |
-| ``pace`` | step, num_steps and means over so many: a second for each part of ``pace``; tokens_per_s, grad_norm, memory_mib, mfu, hfu or null; at most once a second |
-| ``checkpoint`` | step, generation, status ``committed``: bytes, seconds, at_unix_ms, manifest_sha256; ``verified``: all was read back equal; ``failed``: why |
+| ``pace`` | step, num_steps and means over so many: a second for each part of ``pace``; tokens_per_s, grad_norm, memory_mib, mfu, hfu or null; samples of this rank in this attempt, samples_per_step, tokens_per_step, padding (a share) or null; at most once a second |
+| ``checkpoint`` | step, generation, status ``committed``: bytes, seconds, at_unix_ms, manifest_sha256, lineage (``lineage``, without what has no bounds); ``verified``: all was read back equal; ``failed``: why |
 | ``checkpoint_rejected`` | generation, why: it is not as it was saved, and nobody may use it |
 | ``checkpoint_unreadable`` | generation, why: this host could not read it now; it may be whole |
 | ``checkpoint_expired`` | generation: removed, since newer ones are whole |
@@ -31,6 +31,10 @@ import json
 import socket
 import threading
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from muster.train.outlets import Outlets
 
 MOST_WAITING_BYTES = 1 << 20
 MOST_STEPS_BYTES = MOST_WAITING_BYTES // 2
@@ -50,11 +54,14 @@ class Channel:
         self._waiting = bytearray()
         self._heard = b""
         self._socket: socket.socket | None = None
+        self._outlets: Outlets | None = None
         if path:
             self._socket = _connected(path)
 
     def say(self, kind: str, **fields: object) -> None:
         """Sent at once or kept for later; dropped and counted when too much waits."""
+        if self._outlets is not None:
+            self._outlets.hear(kind, fields)
         cut = {name: value[:LONGEST_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
         line = json.dumps({"type": kind, **cut}).encode() + b"\n"
         most = MOST_STEPS_BYTES if kind in {"step", "pace"} else MOST_WAITING_BYTES
@@ -81,8 +88,18 @@ class Channel:
             self._heard = self._heard[-MOST_WAITING_BYTES:]
         return [message for line in lines if (message := _message(line)) is not None]
 
+    def lead_to(self, outlets: Outlets) -> None:
+        """From now on they hear what is said, and are closed with it."""
+        self._outlets = outlets
+
     def close(self) -> None:
-        """Last words get a moment, since nothing is held up by them any more."""
+        """Last words get a moment, since nothing is held up by them any more; the supervisor hears them first."""
+        self._close()
+        outlets, self._outlets = self._outlets, None
+        if outlets is not None:
+            outlets.close()
+
+    def _close(self) -> None:
         with self._lock:
             if self._socket is None:
                 return

@@ -42,6 +42,7 @@ class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
     """Where the time of the last ``num_steps`` steps went, each part a mean per step: see ``muster.train.pace``.
 
     ``tokens_per_s``: of this rank's share of the work. ``memory_mib``: the most on its GPU, or in the process.
+    ``samples``: of this rank in its attempt. ``padding``: the share of what it read that only filled sequences up.
     """
 
     step: Step
@@ -58,10 +59,35 @@ class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
     memory_mib: Seconds | None = None
     mfu: Seconds | None = None
     hfu: Seconds | None = None
+    samples: Step | None = None
+    samples_per_step: Seconds | None = None
+    tokens_per_step: Seconds | None = None
+    padding: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Version = Annotated[str, Meta(max_length=40)]
+
+
+class Lineage(Struct, frozen=True, kw_only=True):
+    """Of what a checkpoint was made: see ``muster.train.lineage``. Null is what could not be told."""
+
+    code_sha256: Sha256 | None = None
+    git_commit: Annotated[str, Meta(pattern=r"^[0-9a-f]{40,64}\Z")] | None = None
+    git_is_dirty: bool | None = None
+    config_sha256: Sha256 | None = None
+    spec_sha256: Sha256 | None = None
+    data_sha256: Sha256 | None = None
+    parent: Generation | None = None
+    python_version: Version | None = None
+    torch_version: Version | None = None
+    world_size: Annotated[int, Meta(ge=1, lt=1 << 31)] | None = None
 
 
 class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
-    """``verified``: every file was read back equal after the commit."""
+    """``verified``: every file was read back equal after the commit. ``lineage``: a ``Lineage``, if it is one: what
+    does not fit must not cost the word of a checkpoint.
+    """
 
     step: Step
     generation: Generation
@@ -70,6 +96,7 @@ class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
     seconds: Number = 0.0
     at_unix_ms: Milliseconds = 0
     manifest_sha256: Annotated[str, Meta(max_length=64)] = ""
+    lineage: dict[str, Any] | None = None
     why: Text = ""
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ NODE: Final = "this-host"
 CLEAN_PATIENCE_S: Final = 35.0
 START_PATIENCE_MS: Final = 20_000
 _LOOK_S: Final = 0.05
+_OF_THIS_MACHINE: Final = ("MUSTER_SCRATCH_DIR", "MUSTER_SCRATCH_BYTES")
+"""What a host worker's settings say elsewhere."""
 
 
 @dataclass(slots=True)
@@ -138,6 +141,7 @@ class LocalAttempt:
         pieces = {"MUSTER_ACCUMULATION": str(self.accumulation)} if self.accumulation > 1 else {}
         ours = {
             **pieces,
+            **{name: os.environ[name] for name in _OF_THIS_MACHINE if name in os.environ},
             "MUSTER_CHECKPOINT_DIR": str(self.run_folder.checkpoints),
             "MUSTER_RESUME": json.dumps(kept),
             "MUSTER_CHECKPOINT_INTERVAL": json.dumps(interval),

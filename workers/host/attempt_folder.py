@@ -1,6 +1,7 @@
 """One attempt's folder on this host: order, lease, stop and records, shared with its supervisor by files."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,11 +39,12 @@ class AttemptFolder:
         port: int,
         user: dict[str, Any] | None = None,
         secrets_dir: Path | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         """All that the supervisor needs; written before the ledger says CLAIMED, so a claimed attempt has its order.
 
         ``user``: as whom its programs run (``job_users``); None: as we do. ``secrets_dir``: holds a
-        folder for each tenant.
+        folder for each tenant. ``variables``: of the host, for its programs.
         """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         sync_folder(self.path.parent)
@@ -67,7 +69,7 @@ class AttemptFolder:
             "venv": order.venv,
             "container": order.container,
             "working_dir": order.working_dir or str(self.path),
-            "env": {"MUSTER_CHECKPOINT_DIR": str(own_checkpoints), **order.env},
+            "env": {"MUSTER_CHECKPOINT_DIR": str(own_checkpoints), **(variables or {}), **order.env},
             "user": user or {},
             "secrets": {"names": order.secrets, "source": _secrets_of(secrets_dir, order.tenant)},
             "checkpoints": None if is_named else str(own_checkpoints),

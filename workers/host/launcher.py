@@ -60,6 +60,7 @@ class HostConfig:
 
     ``is_warm``: keep a torchrun ready that has imported torch, so that a program starts a second or more sooner.
     ``checkpoints_dir``: where jobs that name no folder keep their checkpoints; None: in the state folder.
+    ``scratch``: variables that say where programs may keep copies of datasets, and how much they may hold.
     ``secrets_dir``: a folder for each tenant, with its secrets. ``job_users``: as whom the programs of jobs run.
     """
 
@@ -69,6 +70,7 @@ class HostConfig:
     boot_id: str
     is_warm: bool = False
     checkpoints_dir: Path | None = None
+    scratch: Mapping[str, str] = field(default_factory=dict)
     secrets_dir: Path | None = None
     job_users: JobUsers = field(default_factory=JobUsers)
 
@@ -232,6 +234,7 @@ class Launcher:
             lease_until_ms=sent_ms + lease_ms,
             port=answer.order.rendezvous.port or free_port(),
             secrets_dir=self._config.secrets_dir,
+            variables=self._config.scratch,
             user=self._config.job_users.document(answer.order.job_number),
         )
         awaits_go = answer.order.preparation is not None

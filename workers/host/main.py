@@ -58,6 +58,7 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         boot_id=settings.simulated_boot_id or current_boot_id(),
         is_warm=settings.warm_start,
         checkpoints_dir=None if settings.checkpoints_dir is None else settings.checkpoints_dir.absolute(),
+        scratch=_scratch_of(settings),
         secrets_dir=None if settings.job_secrets_dir is None else settings.job_secrets_dir.absolute(),
         job_users=users,
     )
@@ -75,6 +76,13 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
     finally:
         doorbell.close()
         ledger_file.close()
+
+
+def _scratch_of(settings: Settings) -> dict[str, str]:
+    """What programs are told of the host's room for copies of datasets."""
+    folder = None if settings.scratch_dir is None else settings.scratch_dir.absolute()
+    told = {"MUSTER_SCRATCH_DIR": folder, "MUSTER_SCRATCH_BYTES": settings.scratch_bytes}
+    return {name: str(value) for name, value in told.items() if value is not None}
 
 
 def _client(settings: Settings, key_file: Path) -> HostClient:

@@ -75,7 +75,7 @@ def history_of(
     if gpu is None:
         raise NotFoundError
     nodes = {gpu.node_id, *stored.places_of(unit.session, uuid)}
-    times_ms, values = _samples(unit, uuid, nodes, since, until)
+    times_ms, values = samples_of(unit, uuid, nodes, since, until)
     bins = ((times_ms - to_ms(since)) / (step_s * 1000)).astype(np.int64)
     series = tuple(
         Series(metric, downsample(metric.kind, bins, values[:, INDEX[metric.name]], num_points)) for metric in chosen
@@ -105,7 +105,7 @@ def _steps(since: datetime, until: datetime, step_s: float | None) -> tuple[floa
     return float(step_s), num_points
 
 
-def _samples(
+def samples_of(
     unit: UnitOfWork, uuid: GpuUuid, nodes: set[NodeId], since: datetime, until: datetime
 ) -> tuple[npt.NDArray[np.int64], Floats]:
     """Times in whole seconds (ms) and a row of values each, in order; samples of one second are joined."""

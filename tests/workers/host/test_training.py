@@ -1,5 +1,6 @@
 """What a program says of its training reaches the control plane once, and the next attempt is told where to go on."""
 
+import hashlib
 import json
 
 import pytest
@@ -28,11 +29,13 @@ for step in range(1, 31):
     say(type="step", step=step, loss=1.0 / step, step_s=0.01)
     if step in (5, 28):
         place = f"step-{step:08d}/gen-{fence}"
-        say(type="checkpoint", step=step, generation=place, status="committed", bytes=10, at_unix_ms=1_800_000_000_000)
+        say(type="checkpoint", step=step, generation=place, status="committed", bytes=10, at_unix_ms=1_800_000_000_000,
+            lineage={"code_sha256": "c" * 64 if step == 5 else "no hash", "world_size": 1, "new_field": 1})
         say(type="checkpoint", step=step, generation=place, status="verified")
 parts = dict.fromkeys(["data_s", "forward_s", "backward_s", "collective_s", "optimizer_s", "other_s"], 0.5)
 for step in (12, 30):
-    say(type="pace", step=step, num_steps=step, **parts, checkpoint_s=step, tokens_per_s=100, mfu=None, new_field=1)
+    say(type="pace", step=step, num_steps=step, **parts, checkpoint_s=step, tokens_per_s=100, mfu=None, new_field=1,
+        samples=8)
 say(type="pace", step=3, num_steps=0, **parts, checkpoint_s=0); say(type="pace", step=3, num_steps=1)
 for _ in range(2):
     say(type="warning", code="same_samples", message="2 of 2 ranks began with the very same samples")
@@ -68,7 +71,7 @@ def test_progress_and_checkpoints_arrive_and_nonsense_is_counted(host: HostCase)
         }
         assert paces == {12: (12.0, 100.0, None), 30: (30.0, 100.0, None)}
         assert rank.pace is not None
-        assert rank.pace["num_steps"] == 30
+        assert (rank.pace["num_steps"], rank.pace["samples"], rank.pace["padding"]) == (30, 8, None)
         assert rank.warnings == {"same_samples": "2 of 2 ranks began with the very same samples"}
         (warned,) = session.scalars(select(Event).where(Event.kind == "attempt.warned"))
         assert warned.payload["reason"] == "2 of 2 ranks began with the very same samples"
@@ -81,6 +84,9 @@ def test_progress_and_checkpoints_arrive_and_nonsense_is_counted(host: HostCase)
     first, last = checkpoints(host, job_id)
     assert (first.status, last.status) == (CheckpointStatus.GOOD, CheckpointStatus.VERIFIED)
     assert first.num_bytes == 10
+    told = first.manifest["lineage"]
+    assert (told["code_sha256"], told["world_size"], told["git_commit"]) == ("c" * 64, 1, None)
+    assert last.manifest["lineage"] is None, "what does not fit costs no checkpoint"
 
 
 def test_lines_sent_again_after_a_lost_answer_have_effect_once(host: HostCase) -> None:
@@ -164,3 +170,11 @@ print("went on", flush=True)
     with host.fleet.units.read() as session:
         assert session.scalars(select(TrainingRank.rank)).all() == [0]
     assert steps(host) == [2]
+
+
+def test_a_program_is_told_where_the_host_keeps_copies_and_whose_specification_it_is(host: HostCase) -> None:
+    host.scratch["MUSTER_SCRATCH_DIR"] = "/local/scratch"
+    job_id = host.submit("import os; print(os.environ['MUSTER_SCRATCH_DIR'], os.environ['MUSTER_SPEC_SHA256'])")
+    assert host.run(job_id) is JobState.SUCCEEDED
+    spec = json.dumps(host.fleet.job(job_id).spec, sort_keys=True)
+    assert host.log(job_id).split() == [b"/local/scratch", hashlib.sha256(spec.encode()).hexdigest().encode()]

@@ -179,6 +179,9 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
     if checkpoints := order.env.get("MUSTER_CHECKPOINT_DIR"):
         _make_checkpoints(order, checkpoints)
         ours.append(Mount(checkpoints, read_only=False))
+    copies = order.env.get("MUSTER_SCRATCH_DIR")  # the host's; a job cannot name it
+    if copies and Path(copies).is_dir():
+        ours.append(Mount(copies, read_only=False))
     if order.secrets.names:
         ours.append(Mount(str(order.secrets.place(folder))))
     require_there(container.mounts, order.user)

@@ -1,0 +1,43 @@
+"""Joules between two moments, from a counter that was read now and then. Pure; source: the counter's own definition.
+
+NVML's total energy counter (``nvmlDeviceGetTotalEnergyConsumption``) counts from the load of the driver, which is why
+it may begin anew.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+J_PER_KWH: Final = 3.6e6
+Point = tuple[int, float]
+"""(ms, joules so far)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """``seconds``: of the span, so many lie between readings; before the first and behind the last nothing is known.
+
+    ``is_partial``: the counter began anew, and what it had counted since the reading before is lost.
+    """
+
+    energy_j: float
+    seconds: float
+    is_partial: bool = False
+
+
+def metered(points: Sequence[Point], since_ms: int, until_ms: int) -> Metered | None:
+    """``points`` in the order of time, some of them outside the span: between two readings energy grows evenly.
+
+    None where fewer than two readings say anything of the span.
+    """
+    energy_j, covered_ms, is_partial = 0.0, 0.0, False
+    for (began_ms, before), (ended_ms, after) in pairwise(points):
+        share_ms = min(ended_ms, until_ms) - max(began_ms, since_ms)
+        if share_ms <= 0 or ended_ms <= began_ms:
+            continue
+        is_anew = after < before
+        is_partial |= is_anew
+        energy_j += (after if is_anew else after - before) * share_ms / (ended_ms - began_ms)
+        covered_ms += share_ms
+    return Metered(energy_j, covered_ms / 1000, is_partial) if covered_ms > 0 else None

@@ -1,0 +1,102 @@
+"""A job's energy is what its GPUs' counters say of its time; what no counter says is null, never zero."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+
+from muster.db.models import Attempt
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import JobId, TenantId
+from muster.domain.principals import Principal, Role
+from muster.services import job_energy, jobs
+from muster.services.job_energy import TOO_MUCH, AttemptEnergy, energy_of
+from muster.services.telemetry.compaction import compact_once
+from muster.services.telemetry.latest import READ
+from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+from tests.services.telemetry.conftest import Stored
+from tests.telemetry_reports import reading, report
+
+RUN_S = 60
+
+
+class Case:
+    """A job that has run for a minute on two GPUs, of which each sample tells a counter or none."""
+
+    def __init__(self, stored: Stored) -> None:
+        self.stored = stored
+        self.fleet: Fleet = make_fleet(stored.units, stored.node_id)
+        self.fleet.beat()
+        self.job_id: JobId = self.fleet.submit(shape={"gpus_per_node": 2})
+        self.fleet.cycle()
+        self.began_ms = stored.now_ms
+        with stored.units.begin(OPERATOR, READ, quiet=True) as unit:
+            unit.session.execute(update(Attempt).values(running_at=unit.now))
+
+    def tell(self, *counters: tuple[float | None, float | None], every_s: int = 10) -> None:
+        """Of both GPUs, the first one sample before the job ran."""
+        for number, (first, second) in enumerate(counters):
+            at_ms = self.began_ms + (number - 1) * every_s * 1000
+            gpus = (reading("GPU-alpha-0", energy_j=first), reading("GPU-alpha-1", energy_j=second))
+            self.stored.take(report(16 * (number + 1), at_ms, *gpus, is_history=True))
+        self.stored.clock.advance(RUN_S)
+
+    def energy(self) -> AttemptEnergy:
+        with self.stored.units.begin(self.fleet.tenant, jobs.READ, dry_run=True, quiet=True) as unit:
+            (found,) = energy_of(unit, self.job_id)
+        return found
+
+
+@pytest.fixture
+def case(stored: Stored) -> Case:
+    return Case(stored)
+
+
+def test_it_is_the_sum_of_what_each_gpu_took_while_the_job_ran_before_and_after_compaction(case: Case) -> None:
+    case.tell(*((700.0 * number, 300.0 * number) for number in range(8)))
+    found = case.energy()
+    assert (found.num_gpus, found.num_metered) == (2, 2)
+    assert found.energy_j == pytest.approx(6 * 1000.0)
+    assert (found.gpu_seconds, found.held_gpu_seconds, found.why) == (120.0, 120.0, "")
+    case.stored.clock.advance(timedelta(days=1).total_seconds())
+    while compact_once(case.stored.units):
+        pass
+    again = case.energy()
+    assert again.energy_j == pytest.approx(6 * 1000.0)
+    assert again.held_gpu_seconds > again.gpu_seconds, "behind the last reading nothing is known"
+
+
+def test_a_gpu_without_a_counter_is_said_and_all_without_are_null(case: Case) -> None:
+    case.tell(*((700.0 * number, None) for number in range(8)))
+    found = case.energy()
+    assert found.num_metered == 1
+    assert found.energy_j == pytest.approx(4200.0)
+    assert found.why == "1 of 2 GPUs have no readings of an energy counter in that time"
+    assert found.tokens_per_j is None
+
+
+def test_no_counter_at_all_is_null_and_never_zero(case: Case) -> None:
+    case.tell(*((None, None) for _ in range(8)))
+    found = case.energy()
+    assert (found.energy_j, found.num_metered) == (None, 0)
+
+
+def test_a_counter_that_began_anew_is_said(case: Case) -> None:
+    case.tell(*((700.0 * number if number < 4 else 700.0 * (number - 4), 0.0) for number in range(8)))
+    assert case.energy().why == "a counter began anew meanwhile"
+
+
+def test_more_history_than_one_request_reads_is_left_and_said(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    case.tell(*((700.0 * number, 300.0 * number) for number in range(8)))
+    monkeypatch.setattr(job_energy, "MOST_GPU_HOURS", 0.01)
+    found = case.energy()
+    assert (found.energy_j, found.why) == (None, TOO_MUCH)
+
+
+def test_another_tenants_job_is_not_there(case: Case) -> None:
+    stranger = Principal(name="stranger", role=Role.TENANT_MEMBER, tenant_id=TenantId("ten_" + "0" * 26))
+    with (
+        case.stored.units.begin(stranger, jobs.READ, dry_run=True, quiet=True) as unit,
+        pytest.raises(NotFoundError),
+    ):
+        energy_of(unit, case.job_id)
