@@ -13,7 +13,7 @@ import psutil
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, sync_playwright
 from sqlalchemy import text
 
-from benchmarks.console_stage import Stage, stage
+from benchmarks.console_stage import GPUS_A_NODE, Stage, stage
 from benchmarks.figures import Figure
 from muster.domain.metrics import INDEX
 from tools.chromium import VARIABLE, arguments, executable
@@ -35,12 +35,19 @@ new MutationObserver((_, watching) => {
   requestAnimationFrame(() => setTimeout(() => { window.mapReadyMs = performance.now(); }));
 }).observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ["data-ready"] });
 """
+# A node's GPUs side by side, as `services.telemetry.node_readings` packs them.
 _CHANGE = text(f"""
-UPDATE gpu_latest SET
-    "values"[{INDEX["utilisation_percent"] + 1}] = round(random() * 100),
-    "values"[{INDEX["temperature_c"] + 1}] = round(30 + random() * 50),
+UPDATE node_latest SET
+    gpu_readings = overlay(overlay(gpu_readings
+        PLACING utilisation FROM 5 + {INDEX["utilisation_percent"]} * 8 * {GPUS_A_NODE} + 8 * slot)
+        PLACING temperature FROM 5 + {INDEX["temperature_c"]} * 8 * {GPUS_A_NODE} + 8 * slot),
     received_at = now(), seq = seq + 1
-WHERE gpu_uuid IN (SELECT uuid FROM gpus TABLESAMPLE BERNOULLI (:percent))
+FROM (
+    SELECT DISTINCT ON (node_id) node_id, slot_index AS slot, float8send(round(random() * 100)) AS utilisation,
+        float8send(round(30 + random() * 50)) AS temperature
+    FROM gpus TABLESAMPLE BERNOULLI (:percent)
+) AS changed
+WHERE changed.node_id = node_latest.node_id
 """)  # noqa: S608  # the positions of two metrics, from our own table
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, text
 
 from muster.db import migrate
 from muster.db.engine import make_engine
-from muster.domain.metrics import NUM_METRICS, SCHEMA
+from muster.domain.metrics import NUM_METRICS
 from muster.domain.policy import Policy
 from muster.embedded.bootstrap import bootstrap
 from muster.embedded.children import Child, child_environment
@@ -44,11 +44,17 @@ SELECT 'GPU-' || lpad(n::text, 5, '0') || '-' || slot, 'node_' || lpad(n::text, 
     60 + (n + slot * 5) % 41, false, true, 'h100', 1
 FROM generate_series(0, CAST(:nodes AS int) - 1) AS n, generate_series(0, CAST(:gpus AS int) - 1) AS slot
 """)
-_LATEST = text("""
-INSERT INTO gpu_latest (gpu_uuid, node_id, boot_id, boot_order, seq, at, received_at, schema, "values", is_lost)
-SELECT uuid, node_id, 'boot', 1, 1, now(), now(), :schema,
-    ARRAY(SELECT round(20 + random() * 60) FROM generate_series(1, :metrics) WHERE gpus.uuid IS NOT NULL), false
-FROM gpus
+# As `services.telemetry.node_readings` packs them.
+_LATEST = text(r"""
+INSERT INTO node_latest (node_id, boot_id, boot_order, past_boot_ids, seq, newest_ms, at, received_at, skew_ms,
+    gpu_readings)
+SELECT id, 'boot', 1, '[]', 1, 1, now(), now(), 0,
+    int2send(num_gpus::int2) || int2send(CAST(:metrics AS int2))
+    || (SELECT string_agg(float8send(round(20 + random() * 60)), ''::bytea)
+        FROM generate_series(1, num_gpus * CAST(:metrics AS int)))
+    || decode(repeat('00', num_gpus), 'hex')
+    || (SELECT convert_to(string_agg(uuid, E'\x1f' ORDER BY slot_index), 'UTF8') FROM gpus WHERE node_id = nodes.id)
+FROM nodes
 """)
 
 
@@ -104,7 +110,7 @@ def _enrol(engine: Engine, num_gpus: int) -> None:
     with engine.begin() as connection:
         connection.execute(_NODES, {"nodes": nodes, "gpus": GPUS_A_NODE, "a_rack": NODES_A_RACK})
         connection.execute(_GPUS, {"nodes": nodes, "gpus": GPUS_A_NODE})
-        connection.execute(_LATEST, {"schema": SCHEMA, "metrics": NUM_METRICS})
+        connection.execute(_LATEST, {"metrics": NUM_METRICS})
     analyse(engine)
 
 

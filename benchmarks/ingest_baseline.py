@@ -26,7 +26,13 @@ from muster.wire.telemetry import Report as WireReport
 _decode = msgspec.json.Decoder(WireReport).decode
 Value = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)] | None
 
-
+_TABLE = """
+CREATE TABLE IF NOT EXISTS gpu_latest (gpu_uuid text PRIMARY KEY REFERENCES gpus (uuid), node_id text NOT NULL,
+    boot_id text NOT NULL, boot_order bigint NOT NULL, seq bigint NOT NULL, at timestamptz NOT NULL,
+    received_at timestamptz NOT NULL, schema smallint NOT NULL, "values" double precision[] NOT NULL,
+    is_lost boolean NOT NULL) WITH (fillfactor = 60)
+"""
+"""A row a GPU, as one would lay it out first."""
 _UPSERT = """
 INSERT INTO gpu_latest (gpu_uuid, node_id, boot_id, boot_order, seq, at, received_at, schema, "values", is_lost)
 VALUES (%(gpu_uuid)s, %(node_id)s, %(boot_id)s, %(boot_order)s, %(seq)s, %(at)s, %(received_at)s, %(schema)s,
@@ -63,6 +69,8 @@ class Report(_Strict):
 
 def make_app(database_url: str) -> FastAPI:
     engine = make_engine(database_url, pool_size=40, max_overflow=0)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(_TABLE)
     app = FastAPI()
 
     @app.post("/v1/telemetry")

@@ -2,31 +2,38 @@
 
 import os
 import time
+from functools import lru_cache
 from typing import Final
 
 from muster.domain.ids import PREFIXES
 
-_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
-_PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
-"""Ten bits at a time: half as many steps as by letters."""
-_CHANCE_BYTES: Final = 10
+_ALPHABET: Final = b"0123456789abcdefghjkmnpqrstvwxyz"
+_LETTER_OF: Final = _ALPHABET * 8
+"""Byte → letter: each of the 32 for as many bytes, so that five bits of a byte's chance are a letter's."""
+_STAMP_LETTERS: Final = 10
+_CHANCE_LETTERS: Final = 16
 _CHANCES_AT_ONCE: Final = 256
-_spare: Final[list[bytes]] = []
+_spare: Final[list[str]] = []
 os.register_at_fork(after_in_child=_spare.clear)
 
 
 def new_id(noun: str, *, now_ms: int | None = None) -> str:
     """A fresh id of ``noun`` (a key of ``muster.domain.ids.PREFIXES``), sortable by birth."""
-    stamp = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    number = (stamp << 80) | int.from_bytes(_chance())
-    return f"{PREFIXES[noun]}_" + "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
+    return f"{PREFIXES[noun]}_{_stamp(time.time_ns() // 1_000_000 if now_ms is None else now_ms)}{_chance()}"
 
 
-def _chance() -> bytes:
-    """Asked of the system for many ids at once: each request has one, and asking costs more than the rest of it."""
+@lru_cache(maxsize=8)
+def _stamp(moment_ms: int) -> str:
+    """48 bits; many ids are born in one millisecond."""
+    shifts = range(5 * (_STAMP_LETTERS - 1), -1, -5)
+    return bytes(_ALPHABET[(moment_ms >> shift) & 31] for shift in shifts).decode()
+
+
+def _chance() -> str:
+    """80 bits, asked of the system for many ids at once: each request has one, and asking costs more than the rest."""
     try:
         return _spare.pop()
     except IndexError:
-        drawn = os.urandom(_CHANCE_BYTES * _CHANCES_AT_ONCE)
-        _spare.extend(drawn[at : at + _CHANCE_BYTES] for at in range(_CHANCE_BYTES, len(drawn), _CHANCE_BYTES))
-        return drawn[:_CHANCE_BYTES]
+        drawn = os.urandom(_CHANCE_LETTERS * _CHANCES_AT_ONCE).translate(_LETTER_OF).decode()
+        _spare.extend(drawn[at : at + _CHANCE_LETTERS] for at in range(_CHANCE_LETTERS, len(drawn), _CHANCE_LETTERS))
+        return drawn[:_CHANCE_LETTERS]

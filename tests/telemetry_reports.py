@@ -4,8 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
+from muster.db.models import NodeLatest
+from muster.db.repositories.telemetry import readings_of
 from muster.domain.metrics import INDEX, NUM_METRICS, SCHEMA
+from muster.services.telemetry.node_readings import GpuReadings, known_in
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, EventReport, GpuReport, Report
 
 
@@ -48,6 +53,13 @@ def xid(event_id: str, at_ms: int, uuid: str = "GPU-alpha-0", *, is_open: bool =
         text="contained",
         is_open=is_open,
     )
+
+
+def newest_readings(session: Session) -> dict[str, GpuReadings]:
+    """By GPU, of the whole fleet."""
+    node_ids = session.scalars(select(NodeLatest.node_id)).all()
+    rows = readings_of(session.connection(), node_ids).values()
+    return {uuid: each for row in rows for uuid, each in known_in(row).items()}
 
 
 def document(found: Report, **changes: Any) -> dict[str, Any]:

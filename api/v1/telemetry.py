@@ -120,15 +120,14 @@ def _moment(name: str, text: str | None) -> datetime | None:
 
 
 def _latest_view(found: Latest) -> documents.Latest:
-    row = found.row
     return {
-        "gpu_uuid": row.gpu_uuid,
-        "node_id": row.node_id,
-        "at": time_of(row.at),
-        "received_at": time_of(row.received_at),
-        "boot_id": row.boot_id,
-        "seq": row.seq,
-        "is_lost": row.is_lost,
+        "gpu_uuid": found.gpu_uuid,
+        "node_id": found.node_id,
+        "at": time_of(found.at),
+        "received_at": time_of(found.received_at),
+        "boot_id": found.boot_id,
+        "seq": found.seq,
+        "is_lost": found.is_lost,
         "values": found.values,
     }
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from sqlalchemy import select
 
 from muster.db.models import Allocation, AllocationGpu, Gpu, Node
-from muster.db.repositories.fleet_map import gpu_rows, node_rows, tenant_rows
+from muster.db.packed_arrays import TEXT_SEPARATOR
+from muster.db.repositories.fleet_map import gpu_rows, node_rows, reading_rows, tenant_rows
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid, TenantId
 from muster.domain.principals import Permission, Principal
@@ -21,6 +22,7 @@ from muster.domain.states import AllocationState, Contact, Standing
 from muster.services.unit_of_work import UnitOfWorkFactory
 
 Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float64]
 
 STANDINGS: Final = tuple(Standing)
 CONTACTS: Final = tuple(Contact)
@@ -81,8 +83,9 @@ def fleet_map(units: UnitOfWorkFactory, principal: Principal) -> FleetMap:
     with units.read() as session:
         connection = session.connection()
         gpus, nodes = gpu_rows(connection, own), node_rows(connection)
+        readings = reading_rows(connection, None if own is None else {row[1] for row in gpus})
         tenants = [(str(row[0]), str(row[1])) for row in tenant_rows(connection) if own in {None, row[0]}]
-    return _map_of(gpus, nodes, tenants)
+    return _map_of(gpus, readings, nodes, tenants)
 
 
 def gpu_at(units: UnitOfWorkFactory, principal: Principal, node_name: str, place: int) -> GpuUuid:
@@ -107,30 +110,42 @@ def gpu_at(units: UnitOfWorkFactory, principal: Principal, node_name: str, place
     return found
 
 
-def _map_of(gpus: Sequence[Any], nodes: Sequence[Any], tenants: list[tuple[str, str]]) -> FleetMap:
+def _map_of(
+    gpus: Sequence[Any], readings: Sequence[Any], nodes: Sequence[Any], tenants: list[tuple[str, str]]
+) -> FleetMap:
     numbers = {TenantId(tenant_id): number for number, (tenant_id, _) in enumerate(tenants, 1) if number <= MAX_TENANTS}
     standings = {standing.value: number for number, standing in enumerate(STANDINGS)}
     cells = np.empty((len(COLUMNS), len(gpus)), np.uint8)
     if gpus:
-        node_ids, standing, score, utilisation, temperature, is_lost, tenant, is_cordoned = zip(*gpus, strict=True)
+        uuids, node_ids, standing, score, tenant, is_cordoned = zip(*gpus, strict=True)
+        utilisation, temperature, is_lost = _readings_of(uuids, readings)
         cells[0] = [standings[each] for each in standing]
         cells[1] = [NONE if each is None else each for each in score]
         cells[2] = _in_steps(utilisation, UTILISATION_STEP)
         cells[3] = _in_steps(temperature, TEMPERATURE_STEP)
         cells[4] = [0 if each is None else numbers.get(each, NONE) for each in tenant]
-        cells[5] = [
-            IS_CORDONED * bool(cordoned) + IS_LOST * bool(lost)
-            for cordoned, lost in zip(is_cordoned, is_lost, strict=True)
-        ]
+        cells[5] = IS_CORDONED * np.array(is_cordoned, np.uint8) + IS_LOST * is_lost
     else:
         node_ids = ()
     return FleetMap(_nodes_of(nodes, node_ids), tenants, cells)
 
 
-def _in_steps(values: Sequence[float | None], step: int) -> Bytes:
-    """Rounded to steps and held within a byte; NaN and None are ``NONE``."""
-    floats = np.array([np.nan if each is None else each for each in values], np.float64)
-    rounded = np.clip(np.round(floats / step) * step, 0, NONE - 1)
+def _readings_of(uuids: Sequence[str], readings: Sequence[Any]) -> tuple[Floats, Floats, Bytes]:
+    """Utilisation, temperature and whether it is lost, of each of these GPUs; NaN where nothing was heard."""
+    names, utilisation, temperature, lost = zip(*readings, strict=True) if readings else ((), (), (), ())
+    known = TEXT_SEPARATOR.join(names).split(TEXT_SEPARATOR) if names else []
+    places = dict(zip(known, range(len(known)), strict=True))
+    at = np.array([places.get(uuid, len(known)) for uuid in uuids], np.intp)
+    return (
+        np.append(np.frombuffer(b"".join(utilisation), ">f8"), np.nan)[at],
+        np.append(np.frombuffer(b"".join(temperature), ">f8"), np.nan)[at],
+        np.append(np.frombuffer(b"".join(lost), np.uint8), np.uint8(0))[at],
+    )
+
+
+def _in_steps(values: Floats, step: int) -> Bytes:
+    """Rounded to steps and held within a byte; NaN is ``NONE``."""
+    rounded = np.clip(np.round(values / step) * step, 0, NONE - 1)
     return np.where(np.isnan(rounded), NONE, rounded).astype(np.uint8)
 
 

@@ -17,7 +17,7 @@ from agents.spool import Spool, SpoolLimits
 from agents.telemetry_client import Accepted, Outcome, TelemetryClient
 from agents.uplink import Uplink, UplinkConfig
 from muster.db.engine import make_engine
-from muster.db.models import GpuLatest, StoredSignal, TelemetryBlock, TelemetryGap
+from muster.db.models import StoredSignal, TelemetryBlock, TelemetryGap
 from muster.domain.ids import GpuUuid
 from muster.domain.metrics import NUM_METRICS
 from muster.domain.principals import Role
@@ -29,7 +29,7 @@ from muster.settings import make_secret_key_file
 from muster.wire.telemetry import GpuReport, NodeReport, Report
 from tests.agents.reports import BOOT
 from tests.fleet_factory import OPERATOR, enrol_host
-from tests.telemetry_reports import report, xid
+from tests.telemetry_reports import newest_readings, report, xid
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(900)
@@ -229,7 +229,7 @@ def _assert_all_accounted_for(offline: Offline) -> None:
     with offline.units.read() as session:
         signals = session.scalars(select(StoredSignal.signal_id).where(StoredSignal.kind == "xid")).all()
         gaps = session.scalars(select(TelemetryGap)).all()
-        latest = {row.gpu_uuid: row.seq for row in session.scalars(select(GpuLatest))}
+        latest = {uuid: each.told_in.seq for uuid, each in newest_readings(session).items()}
     assert sorted(signals) == sorted(offline.events)
     assert {gap.priority for gap in gaps} <= {"metrics", "health"}
     num_counted = sum(gap.num_reports for gap in gaps if gap.priority == "metrics")

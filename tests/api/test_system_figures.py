@@ -1,5 +1,6 @@
 """``GET /v1/system``: each figure moves with what it counts."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -7,13 +8,15 @@ from sqlalchemy import update
 
 from muster.db import migrate
 from muster.db.listening import advisory_lock
-from muster.db.models import GpuLatest, Node, NodeLatest, OutboxMessage, TelemetryBlock
+from muster.db.models import Node, NodeLatest, OutboxMessage, TelemetryBlock
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Contact
+from muster.services.lives import to_ms
 from muster.services.policies import ACTIVATE
 from muster.services.sealer import seal_once
 from muster.services.sequencer import sequence_once
 from muster.services.system_figures import SCHEDULER_LOCK
+from muster.services.telemetry.node_readings import GpuReadings, ToldIn, pack_known
 from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import GPU, JUDGE, OTHER, fault
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
@@ -82,20 +85,24 @@ def test_signals_that_wait_and_those_that_are_set_aside_are_told_apart(api: Api)
     assert found["oldest_age_s"] >= 30
 
 
-def _heard(api: Api, uuid: GpuUuid, seq: int, age_s: float) -> None:
-    """One report as it is stored."""
+def _heard(api: Api, *told: tuple[GpuUuid, int, float]) -> None:
+    """Reports as they are stored: of which GPU, under which number, how many seconds ago; the newest last."""
+    known: dict[str, GpuReadings] = {}
     with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
-        node_id, at = api.fleet.node_id, unit.now - timedelta(seconds=age_s)
-        where: dict[str, Any] = {"node_id": node_id, "boot_id": "boot-1", "seq": seq, "at": at, "received_at": at}
-        unit.session.add(TelemetryBlock(**where, schema=1, content=b""))
-        unit.session.add(GpuLatest(**where, gpu_uuid=uuid, boot_order=1, schema=1, values=[], is_lost=False))
-        unit.session.merge(NodeLatest(node_id=node_id, boot_id="boot-1", seq=seq, received_at=at))
+        where: dict[str, Any] = {"node_id": api.fleet.node_id, "boot_id": "boot-1"}
+        for uuid, seq, age_s in told:
+            at = unit.now - timedelta(seconds=age_s)
+            where |= {"seq": seq, "at": at, "received_at": at}
+            unit.session.add(TelemetryBlock(**where, schema=1, content=b""))
+            known[uuid] = GpuReadings(ToldIn("boot-1", seq, to_ms(at), to_ms(at)), (), is_lost=False)
+        packed = pack_known(known, set(known), known[told[-1][0]].told_in)
+        behind = json.loads(packed.behind)
+        unit.session.add(NodeLatest(**where, gpu_readings=packed.content, gpus_behind=behind))
 
 
 def test_ingest_is_that_of_the_last_minute(api: Api) -> None:
     assert read(api)["ingest"] == {"reports_last_minute": 0, "gpus_last_minute": 0, "newest_age_s": None}
-    _heard(api, OTHER, 1, 3600)
-    _heard(api, GPU, 2, 0)
+    _heard(api, (OTHER, 1, 3600), (GPU, 2, 0))
     found = read(api)["ingest"]
     assert (found["reports_last_minute"], found["gpus_last_minute"]) == (1, 1)
     assert found["newest_age_s"] >= 0

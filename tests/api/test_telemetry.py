@@ -17,7 +17,7 @@ from api.app import create_app
 from api.dependencies import AppDependencies
 from api.permissions import UndeclaredRouteError, public
 from api.telemetry import PATH, TelemetryRoute, declared_permission
-from muster.db.models import GpuLatest, StoredSignal, TelemetryBlock, TelemetryGap
+from muster.db.models import StoredSignal, TelemetryBlock, TelemetryGap
 from muster.domain.errors import UnavailableError
 from muster.domain.ids import NodeId
 from muster.domain.metrics import NUM_METRICS
@@ -28,7 +28,7 @@ from muster.tokens import new_token
 from muster.wire.telemetry import GapMarker, NodeReport, Report
 from tests.api.conftest import Api
 from tests.fleet_factory import OPERATOR, enrol_host
-from tests.telemetry_reports import document, reading, report, xid
+from tests.telemetry_reports import document, newest_readings, reading, report, xid
 
 GPU = "GPU-alpha-0"
 MEBIBYTE = 1 << 20
@@ -56,11 +56,14 @@ def stored(api: Api, table: type[Any]) -> list[Any]:
 
 
 def latest(api: Api) -> dict[str, tuple[str, int]]:
-    return {row.gpu_uuid: (row.boot_id, row.seq) for row in stored(api, GpuLatest)}
+    with api.units.read() as session:
+        newest = newest_readings(session)
+    return {uuid: (each.told_in.boot_id, each.told_in.seq) for uuid, each in newest.items()}
 
 
 def assert_nothing_stored(api: Api) -> None:
-    for table in (GpuLatest, TelemetryBlock, StoredSignal, TelemetryGap):
+    assert latest(api) == {}
+    for table in (TelemetryBlock, StoredSignal, TelemetryGap):
         assert stored(api, table) == []
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from muster.db import migrate
 from muster.db.engine import make_engine
-from muster.db.models import GpuLatest, TelemetryBlock
+from muster.db.models import TelemetryBlock
 from muster.domain.principals import Role
 from muster.embedded.children import Child, child_environment
 from muster.embedded.postgres import PostgresServer
@@ -25,7 +25,7 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
 from tests.fleet_factory import OPERATOR, enrol_host
 from tests.patient import PATIENT
-from tests.telemetry_reports import reading, report
+from tests.telemetry_reports import newest_readings, reading, report
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(900)
@@ -123,7 +123,7 @@ def test_no_acknowledged_report_is_lost_and_none_counts_twice(served: Served) ->
     assert served.acknowledged <= set(kept)
     newest = {boot: max(seq for one, seq in kept if one == boot) for boot, _ in kept}
     with served.units.read() as session:
-        assert {row.boot_id: row.seq for row in session.scalars(select(GpuLatest))} == newest
+        assert {each.told_in.boot_id: each.told_in.seq for each in newest_readings(session).values()} == newest
 
 
 def test_reports_survive_a_database_that_goes_away(served: Served) -> None:

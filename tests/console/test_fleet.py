@@ -11,8 +11,13 @@ import numpy as np
 from console.live_map import ANEW, delta, encoded
 from muster.domain.principals import Principal, Role
 from muster.services.fleet_map import COLUMNS, NONE, FleetMap, fleet_map
+from muster.services.lives import to_ms
+from muster.services.telemetry.intake import Intake, IntakeLimits
+from muster.services.telemetry.reports import IncomingReport, Outcome
 from tests.console.conftest import Console
 from tests.fleet_factory import OPERATOR
+from tests.telemetry_reports import reading, report
+from tests.waiting import wait_until
 
 
 def _decoded(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, np.dtype[np.uint8]]]]:
@@ -110,3 +115,19 @@ def test_a_hundred_thousand_gpus_compress_below_what_a_first_visit_may_weigh(see
     cells[3] = 30 + chance.integers(0, 12, 100_000) * 4
     content = encoded(FleetMap(small.nodes, small.tenants, cells), "x-0")
     assert len(gzip.compress(content, 4)) < 250_000
+
+
+def test_each_cell_shows_its_own_gpus_newest_readings(seen: Console) -> None:
+    told = {
+        "GPU-alpha-1": {"utilisation_percent": 90.0, "temperature_c": 64.0},
+        "GPU-alpha-0": {"temperature_c": 40.0},
+    }
+    intake = Intake(seen.units, limits=IntakeLimits(pause_s=0.001))
+    outcomes: list[Outcome] = []
+    at_ms = to_ms(seen.units.clock())
+    gpus = [reading(uuid, **values) for uuid, values in told.items()]
+    intake.submit(IncomingReport(seen.fleet.node_id, None, report(16, at_ms, *gpus), at_ms), outcomes.append)
+    wait_until(lambda: bool(outcomes))
+    intake.close()
+    cells = _decoded(seen.get("/console/fleet/map").content)[1]
+    assert (list(cells["utilisation"]), list(cells["temperature"])) == ([NONE, 90], [40, 64])

@@ -22,7 +22,6 @@ from muster.db.models.policies import PolicyVersion
 from muster.db.models.quotas import Quota
 from muster.db.models.reclaims import GpuHold, Reclaim
 from muster.db.models.telemetry import (
-    GpuLatest,
     NodeLatest,
     StoredSignal,
     TelemetryBlock,
@@ -52,7 +51,6 @@ __all__ = [
     "EvidenceRow",
     "Gpu",
     "GpuHold",
-    "GpuLatest",
     "GpuOverride",
     "GpuStandingChange",
     "IdempotencyKey",

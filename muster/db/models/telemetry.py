@@ -4,28 +4,11 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import BigInteger, ForeignKey, Index, SmallInteger, text
-from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base
 from muster.domain.ids import GpuUuid, NodeId
-
-
-class GpuLatest(Base):
-    """The newest readings of one GPU; NaN stands for none. It only moves forward in (``boot_order``, ``seq``)."""
-
-    __tablename__ = "gpu_latest"
-
-    gpu_uuid: Mapped[GpuUuid] = mapped_column(ForeignKey("gpus.uuid"), primary_key=True)
-    node_id: Mapped[NodeId]
-    boot_id: Mapped[str]
-    boot_order: Mapped[int] = mapped_column(BigInteger)
-    seq: Mapped[int] = mapped_column(BigInteger)
-    at: Mapped[datetime]
-    received_at: Mapped[datetime]
-    schema: Mapped[int] = mapped_column(SmallInteger)
-    values: Mapped[list[float]] = mapped_column(ARRAY(DOUBLE_PRECISION))
-    is_lost: Mapped[bool]
 
 
 class NodeLatest(Base):
@@ -33,7 +16,8 @@ class NodeLatest(Base):
 
     ``boot_order`` counts the boots that were believed as current; ``newest_ms`` is the latest time one of them said.
     ``skew_ms``: receipt minus the agent's own time. ``judge_memory``: by GPU, what the judgement of its samples
-    remembers beside ``gpu_latest``; of a healthy GPU that is nothing.
+    remembers beside their values; of a healthy GPU that is nothing. ``gpu_readings``: the newest of each of its GPUs,
+    packed (``services.telemetry.node_readings``); those in ``gpus_behind`` came with an older report than the row's.
     """
 
     __tablename__ = "node_latest"
@@ -49,6 +33,8 @@ class NodeLatest(Base):
     skew_ms: Mapped[int] = mapped_column(BigInteger, default=0)
     readings: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     judge_memory: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    gpus_behind: Mapped[dict[str, Any] | None] = mapped_column(default=None, deferred=True)
+    gpu_readings: Mapped[bytes] = mapped_column(default=b"", server_default=text("''::bytea"), deferred=True)
 
 
 class TelemetryBlock(Base):

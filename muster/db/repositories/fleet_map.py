@@ -1,5 +1,6 @@
 """Every GPU of the fleet, or of one tenant's holdings, in topology order: one plain query, read as tuples."""
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from sqlalchemy import Connection, text
@@ -7,16 +8,14 @@ from sqlalchemy import Connection, text
 from muster.domain.ids import TenantId
 from muster.domain.metrics import INDEX
 
-_UTILISATION: Final = INDEX["utilisation_percent"] + 1
-_TEMPERATURE: Final = INDEX["temperature_c"] + 1
+_UTILISATION: Final = INDEX["utilisation_percent"]
+_TEMPERATURE: Final = INDEX["temperature_c"]
 
 # Cordons and holders are few beside GPUs: each is read once and joined by hash, never looked up a row at a time.
-_GPUS: Final = text(f"""
-SELECT g.node_id, g.standing, g.score, l.values[{_UTILISATION}], l.values[{_TEMPERATURE}], l.is_lost, h.tenant_id,
-       c.gpu_uuid IS NOT NULL
+_GPUS: Final = text("""
+SELECT g.uuid, g.node_id, g.standing, g.score, h.tenant_id, c.gpu_uuid IS NOT NULL
 FROM gpus g
 JOIN nodes n ON n.id = g.node_id
-LEFT JOIN gpu_latest l ON l.gpu_uuid = g.uuid
 LEFT JOIN (
     SELECT ag.gpu_uuid, a.tenant_id FROM allocation_gpus ag JOIN allocations a ON a.id = ag.allocation_id
     WHERE ag.state IN ('HELD', 'CLEANING')
@@ -27,6 +26,18 @@ LEFT JOIN (
 ) c ON c.gpu_uuid = g.uuid
 WHERE CAST(:tenant_id AS text) IS NULL OR h.tenant_id = :tenant_id
 ORDER BY n.rack, n.name, n.id, g.slot_index
+""")
+# Cut out of what ``services.telemetry.node_readings`` packs: a node's GPUs side by side.
+_READINGS: Final = text(f"""
+SELECT convert_from(substring(gpu_readings FROM 5 + 8 * num * width + num), 'UTF8'),
+       substring(gpu_readings FROM 5 + 8 * num * {_UTILISATION} FOR 8 * num),
+       substring(gpu_readings FROM 5 + 8 * num * {_TEMPERATURE} FOR 8 * num),
+       substring(gpu_readings FROM 5 + 8 * num * width FOR num)
+FROM node_latest, LATERAL (
+    SELECT get_byte(gpu_readings, 0) * 256 + get_byte(gpu_readings, 1) AS num,
+           get_byte(gpu_readings, 2) * 256 + get_byte(gpu_readings, 3) AS width
+) AS head
+WHERE gpu_readings <> '' AND (CAST(:node_ids AS text[]) IS NULL OR node_id = ANY(:node_ids))
 """)  # noqa: S608  # the positions of two metrics, from our own table
 _NODES: Final = text("""
 SELECT n.id, n.name, coalesce(n.rack, ''), n.contact, n.is_simulated,
@@ -38,8 +49,14 @@ _TENANTS: Final = text("SELECT id, name FROM tenants ORDER BY name")
 
 
 def gpu_rows(connection: Connection, tenant_id: TenantId | None) -> list[Any]:
-    """(node id, standing, score, utilisation in percent, °C, is lost, tenant id, is cordoned) a GPU."""
+    """(uuid, node id, standing, score, tenant id, is cordoned) a GPU."""
     return list(connection.execute(_GPUS, {"tenant_id": tenant_id}))
+
+
+def reading_rows(connection: Connection, node_ids: Collection[str] | None) -> list[Any]:
+    """A node that was heard: (its GPUs' uuids, joined; utilisation in percent; °C; is lost), packed; None: of all."""
+    wanted = None if node_ids is None else sorted(node_ids)
+    return list(connection.execute(_READINGS, {"node_ids": wanted}))
 
 
 def node_rows(connection: Connection) -> list[Any]:

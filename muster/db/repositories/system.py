@@ -30,7 +30,14 @@ FROM node_latest nodes, LATERAL (
     SELECT count(*) AS num FROM telemetry_blocks WHERE node_id = nodes.node_id AND at > :since AND received_at > :since
 ) found
 """)
-_HEARD: Final = text("SELECT count(*) FROM gpu_latest WHERE received_at > :since")
+# Each GPU that the node's newest report spoke of, and those behind it that were heard in time as well.
+_HEARD: Final = text("""
+SELECT coalesce(sum(get_byte(gpu_readings, 0) * 256 + get_byte(gpu_readings, 1) - (
+    SELECT count(*) FROM jsonb_each(gpus_behind) AS gpu
+    WHERE (gpu.value ->> 3)::bigint <= extract(epoch FROM CAST(:since AS timestamptz)) * 1000
+)), 0)::bigint
+FROM node_latest WHERE received_at > :since AND gpu_readings <> ''
+""")
 _QUEUE: Final = text("SELECT count(*), min(created_at) FROM jobs WHERE state = 'QUEUED'")
 _HEADS: Final = text("SELECT name, position FROM sequence_heads")
 _CLUSTER: Final = text("SELECT api_alive_at, accepting_since FROM cluster")

@@ -1,17 +1,17 @@
 """The statements of a group commit of telemetry: each takes the whole group at once, in the order of its keys.
 
-A group's reports and GPUs travel as parallel packed arrays (``db.packed_arrays``): a few parameters, however many rows.
+A group's reports travel as parallel packed arrays (``db.packed_arrays``): a few parameters, however many rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, Final
 
 from msgspec import Struct
 from sqlalchemy import Connection
 
-from muster.db.packed_arrays import PackedFloats, PackedInts, joined_texts, packed_ints
+from muster.db.packed_arrays import joined_texts, packed_ints
 
 # A subquery in the list of columns is looked up by its index, key by key; a join may read every key for each.
 _ODD_KEYS: Final = r"""
@@ -61,46 +61,22 @@ UPDATE node_latest AS latest SET boot_id = fresh.boot_id, boot_order = fresh.boo
     newest_ms = fresh.newest_ms, past_boot_ids = fresh.past::jsonb, at = to_timestamp(fresh.at_ms / 1000.0),
     received_at = %(now)s, skew_ms = fresh.skew_ms,
     readings = CASE fresh.readings WHEN 'null' THEN latest.readings ELSE fresh.readings::jsonb END,
-    judge_memory = NULLIF(fresh.memory, 'null')::jsonb
+    judge_memory = NULLIF(fresh.memory, 'null')::jsonb, gpus_behind = NULLIF(fresh.behind, 'null')::jsonb,
+    gpu_readings = substring(flat.content FROM fresh.start::int FOR fresh.length::int)
 FROM unnest(string_to_array(%(node_ids)s, E'\x1f'), string_to_array(%(boot_ids)s, E'\x1f'), %(boot_orders)b, %(seqs)b,
         %(newest_ms)b, string_to_array(%(pasts)s, E'\x1f'), %(at_ms)b, %(skew_ms)b,
-        string_to_array(%(readings)s, E'\x1f'), string_to_array(%(memories)s, E'\x1f'))
-    AS fresh (node_id, boot_id, boot_order, seq, newest_ms, past, at_ms, skew_ms, readings, memory)
+        string_to_array(%(readings)s, E'\x1f'), string_to_array(%(memories)s, E'\x1f'),
+        string_to_array(%(behind)s, E'\x1f'), %(starts)b, %(lengths)b)
+    AS fresh (node_id, boot_id, boot_order, seq, newest_ms, past, at_ms, skew_ms, readings, memory, behind, start,
+        length),
+    (SELECT %(content)b::bytea AS content) AS flat
 WHERE latest.node_id = fresh.node_id
 """
-_FRESH_GPUS: Final = r"""
-SELECT gpu.uuid, report.node_id, report.boot_id, report.boot_order, report.seq,
-    to_timestamp(report.at_ms / 1000.0) AS at, report.schema,
-    (%(floats)b::float8[])[gpu.start : gpu.start + gpu.width - 1] AS "values", gpu.is_lost = 1 AS is_lost
-FROM unnest(string_to_array(%(gpu_uuids)s, E'\x1f'), %(report_numbers)b, %(value_starts)b, %(widths)b, %(lost)b)
-        AS gpu (uuid, report_number, start, width, is_lost)
-    JOIN unnest(string_to_array(%(node_ids)s, E'\x1f'), string_to_array(%(boot_ids)s, E'\x1f'), %(boot_orders)b,
-        %(seqs)b, %(at_ms)b, %(schemas)b) WITH ORDINALITY
-        AS report (node_id, boot_id, boot_order, seq, at_ms, schema, i) ON report.i = gpu.report_number + 1
-"""
-_TAKE_OVER: Final = """
-SET node_id = fresh.node_id, boot_id = fresh.boot_id, boot_order = fresh.boot_order, seq = fresh.seq, at = fresh.at,
-    received_at = %(now)s, schema = fresh.schema, "values" = fresh."values", is_lost = fresh.is_lost
-"""
-_IS_NEWER: Final = """
-(latest.node_id <> fresh.node_id OR (fresh.boot_order, fresh.seq) > (latest.boot_order, latest.seq))
-"""
-_MOVE_GPUS: Final = f"""
-UPDATE gpu_latest AS latest {_TAKE_OVER} FROM ({_FRESH_GPUS}) AS fresh
-WHERE latest.gpu_uuid = fresh.uuid AND {_IS_NEWER}
-"""
-_ADD_GPUS: Final = f"""
-INSERT INTO gpu_latest AS latest
-    (gpu_uuid, node_id, boot_id, boot_order, seq, at, received_at, schema, "values", is_lost)
-SELECT uuid, node_id, boot_id, boot_order, seq, at, %(now)s, schema, "values", is_lost FROM ({_FRESH_GPUS}) AS fresh
-ON CONFLICT (gpu_uuid) DO UPDATE {_TAKE_OVER.replace("fresh.", "excluded.")}
-WHERE {_IS_NEWER.replace("fresh.", "excluded.")}
+_READINGS: Final = "node_id, gpu_readings, gpus_behind, boot_id, seq, at, received_at FROM node_latest"
+_READINGS_OF: Final = rf"SELECT {_READINGS} WHERE node_id = ANY(string_to_array(%(ids)s, E'\x1f'))"
+_READINGS_BESIDE: Final = f"""
+SELECT {_READINGS} WHERE node_id = (SELECT node_id FROM gpus WHERE uuid = %(uuid)s)
 """  # noqa: S608  # of our own pieces
-_LATEST_THREE: Final = """
-SELECT gpu_uuid, NULLIF("values"[%(first)s], 'NaN'), NULLIF("values"[%(second)s], 'NaN'),
-    NULLIF("values"[%(third)s], 'NaN')
-FROM gpu_latest WHERE gpu_uuid = ANY(%(uuids)s)
-"""
 _ADD_SIGNALS: Final = """
 INSERT INTO gpu_signals AS signal
     (node_id, signal_id, gpu_uuid, kind, source, code, at, received_at, text, "values", is_open)
@@ -192,26 +168,30 @@ class BlockRow(Struct, frozen=True):
 
 
 def add_blocks(connection: Connection, blocks: Sequence[BlockRow], now: datetime) -> None:
-    starts, end = [], 1
-    for block in blocks:
-        starts.append(end)
-        end += len(block.content)
     parameters = {
         "node_ids": joined_texts(block.node_id for block in blocks),
         "boot_ids": joined_texts(block.boot_id for block in blocks),
         "seqs": packed_ints([block.seq for block in blocks]),
         "at_ms": packed_ints([block.at_ms for block in blocks]),
         "schemas": packed_ints([block.schema for block in blocks]),
-        "starts": packed_ints(starts),
-        "lengths": packed_ints([len(block.content) for block in blocks]),
-        "content": b"".join(block.content for block in blocks),
         "now": now,
+        **_joined([block.content for block in blocks]),
     }
     connection.exec_driver_sql(_ADD_BLOCKS, parameters)
 
 
+def _joined(contents: Sequence[bytes]) -> dict[str, Any]:
+    """One value for all, and where in it each begins, counted from 1."""
+    lengths = [len(content) for content in contents]
+    starts = list(accumulate(lengths[:-1], initial=1))
+    return {"content": b"".join(contents), "starts": packed_ints(starts), "lengths": packed_ints(lengths)}
+
+
 class NodeRow(Struct, frozen=True):
-    """The newest report of a node in this group. ``readings``, ``past`` and ``memory``: JSON; ``null`` for none."""
+    """The newest report of a node in this group, and its GPUs after it (``services.telemetry.node_readings``).
+
+    ``readings``, ``past``, ``memory`` and ``behind``: JSON; ``null`` for none.
+    """
 
     node_id: str
     boot_id: str
@@ -223,6 +203,8 @@ class NodeRow(Struct, frozen=True):
     skew_ms: int
     readings: str
     memory: str
+    behind: str
+    content: bytes
 
 
 def move_nodes(connection: Connection, nodes: Sequence[NodeRow], now: datetime) -> None:
@@ -232,59 +214,38 @@ def move_nodes(connection: Connection, nodes: Sequence[NodeRow], now: datetime) 
         "pasts": "past",
         "readings": "readings",
         "memories": "memory",
+        "behind": "behind",
     }
     numbers = {"boot_orders": "boot_order", "seqs": "seq", "newest_ms": "newest_ms", "at_ms": "at_ms"}
     parameters: dict[str, Any] = {"now": now, "skew_ms": packed_ints([node.skew_ms for node in nodes])}
+    parameters |= _joined([node.content for node in nodes])
     parameters |= {name: joined_texts(getattr(node, column) for node in nodes) for name, column in texts.items()}
     parameters |= {name: packed_ints([getattr(node, column) for node in nodes]) for name, column in numbers.items()}
     connection.exec_driver_sql(_MOVE_NODES, parameters)
 
 
-@dataclass(frozen=True, slots=True)
-class LatestRows:
-    """The newest samples of a group: GPUs in the order of their UUIDs, each naming its report by number.
+class ReadingsRow(Struct, frozen=True):
+    """What is stored of a node's GPUs (``services.telemetry.node_readings``), and the newest report of the node."""
 
-    ``value_starts`` counts from 1 into ``floats``, where each GPU's values stand in a row of ``widths``.
-    """
-
-    gpu_uuids: Sequence[str]
-    report_numbers: PackedInts
-    value_starts: PackedInts
-    widths: PackedInts
-    lost: PackedInts
-    floats: PackedFloats
-    node_ids: Sequence[str]
-    boot_ids: Sequence[str]
-    boot_orders: PackedInts
-    seqs: PackedInts
-    at_ms: PackedInts
-    schemas: PackedInts
+    node_id: str
+    content: bytes
+    behind: dict[str, Any] | None
+    boot_id: str | None
+    seq: int
+    at: datetime | None
+    received_at: datetime | None
 
 
-def move_gpus(connection: Connection, rows: LatestRows, now: datetime) -> None:
-    """Forward, each GPU that has a row; where one had none, or had a newer one, once more as an upsert.
-
-    An upsert alone would lock each row before it updates it, which costs half as much again.
-    """
-    texts = ("gpu_uuids", "node_ids", "boot_ids")
-    packed = ("report_numbers", "value_starts", "widths", "lost", "floats", "boot_orders", "seqs", "at_ms", "schemas")
-    parameters: dict[str, Any] = {"now": now}
-    parameters |= {name: joined_texts(getattr(rows, name)) for name in texts}
-    parameters |= {name: getattr(rows, name) for name in packed}
-    moved = connection.exec_driver_sql(_MOVE_GPUS, parameters)
-    if moved.rowcount < len(rows.gpu_uuids):
-        connection.exec_driver_sql(_ADD_GPUS, parameters)
+def readings_of(connection: Connection, node_ids: Iterable[str]) -> dict[str, ReadingsRow]:
+    """By node, of those that have a row."""
+    rows = connection.exec_driver_sql(_READINGS_OF, {"ids": joined_texts(node_ids)})
+    return {row[0]: ReadingsRow(*row) for row in rows}
 
 
-Three = tuple[float | None, float | None, float | None]
-
-
-def latest_three(connection: Connection, uuids: Iterable[str], positions: tuple[int, int, int]) -> dict[str, Three]:
-    """GPU → three of its newest values, by their positions counted from 0; None where there is no reading."""
-    first, second, third = (position + 1 for position in positions)
-    parameters = {"uuids": sorted(uuids), "first": first, "second": second, "third": third}
-    rows = connection.exec_driver_sql(_LATEST_THREE, parameters)
-    return {row[0]: (row[1], row[2], row[3]) for row in rows}
+def readings_beside(connection: Connection, gpu_uuid: str) -> ReadingsRow | None:
+    """Of the node that this GPU is enrolled on."""
+    row = connection.exec_driver_sql(_READINGS_BESIDE, {"uuid": gpu_uuid}).one_or_none()
+    return None if row is None else ReadingsRow(*row)
 
 
 def add_signals(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -11,8 +11,19 @@ from muster.db.repositories.telemetry import LockedNode
 from muster.domain.errors import ConflictError, MusterError, NotFoundError, UnauthenticatedError
 from muster.services.telemetry.boots import BootBook, hear_report
 from muster.services.telemetry.judging import SampleJudge, Verdict
+from muster.services.telemetry.node_readings import Packed, known_in, pack_known
 from muster.services.telemetry.reports import AcceptedReport, Duplicate, FreshReport, IncomingReport, Outcome
-from muster.services.telemetry.rows import gap_rows, latest_rows, node_row, pack_blocks, signal_rows
+from muster.services.telemetry.rows import (
+    Matrix,
+    gap_rows,
+    node_row,
+    pack_blocks,
+    packed_as_told,
+    signal_rows,
+    speaks_of_all,
+    told_by,
+    told_in,
+)
 
 
 @dataclass(slots=True)
@@ -22,8 +33,8 @@ class Group:
     outcomes: list[Outcome | None]
     fresh: list[FreshReport] = field(default_factory=list)
     books: dict[str, BootBook] = field(default_factory=dict)
-    newest: dict[str, FreshReport] = field(default_factory=dict)
-    """Node → the report that is its current one after this group."""
+    current: dict[str, list[int]] = field(default_factory=dict)
+    """Node → its reports that move latest state, by their places in ``fresh``; the last is its newest one."""
     num_signals: int = 0
     verdict: Verdict = field(default_factory=Verdict)
 
@@ -38,7 +49,7 @@ def flush(connection: Connection, incoming: Sequence[IncomingReport], now: datet
     _order(group, nodes)
     current = [fresh for fresh in group.fresh if fresh.boot_order is not None]
     group.verdict = judge.judge(connection, current, nodes, group.books, now)
-    _write(connection, group, now)
+    _write(connection, group, nodes, now)
     return group
 
 
@@ -139,7 +150,7 @@ def _fresh(position: int, one: IncomingReport, node: LockedNode) -> FreshReport:
 def _order(group: Group, nodes: dict[str, LockedNode]) -> None:
     """In the order of their numbers, so that a pair which met in one group counts as it was sent."""
     group.fresh.sort(key=lambda fresh: fresh.incoming.report.seq)
-    for fresh in group.fresh:
+    for place, fresh in enumerate(group.fresh):
         report, node_id = fresh.incoming.report, fresh.incoming.node_id
         if report.is_history:
             continue
@@ -158,24 +169,21 @@ def _order(group: Group, nodes: dict[str, LockedNode]) -> None:
         if book is not None:
             fresh.boot_order = book.order
             group.books[node_id] = book
-            group.newest[node_id] = fresh
+            group.current.setdefault(node_id, []).append(place)
 
 
-def _write(connection: Connection, group: Group, now: datetime) -> None:
+def _write(connection: Connection, group: Group, nodes: dict[str, LockedNode], now: datetime) -> None:
     if not group.fresh:
         return
-    blocks, matrix = pack_blocks(group.fresh)
+    blocks, matrices = pack_blocks(group.fresh)
     statements.add_blocks(connection, blocks, now)
-    if group.newest:
-        verdict = group.verdict
+    if group.current:
+        gpus = _gpus_after(connection, group, nodes, matrices, now)
         rows = [
-            node_row(fresh, group.books[node_id], verdict.memory_of(node_id))
-            for node_id, fresh in sorted(group.newest.items())
+            node_row(group.fresh[places[-1]], group.books[node_id], group.verdict.memory_of(node_id), gpus[node_id])
+            for node_id, places in sorted(group.current.items())
         ]
         statements.move_nodes(connection, rows, now)
-    latest = latest_rows(group.fresh, matrix)
-    if latest is not None:
-        statements.move_gpus(connection, latest, now)
     signals = [*group.verdict.rows, *(row for fresh in group.fresh for row in signal_rows(fresh.incoming, now))]
     if signals:
         group.num_signals = len(signals)
@@ -183,3 +191,27 @@ def _write(connection: Connection, group: Group, now: datetime) -> None:
     gaps = [row for fresh in group.fresh for row in gap_rows(fresh.incoming, now)]
     if gaps:
         statements.add_gaps(connection, gaps)
+
+
+def _gpus_after(
+    connection: Connection, group: Group, nodes: dict[str, LockedNode], matrices: Sequence[Matrix], now: datetime
+) -> dict[str, Packed]:
+    """Each node's newest readings. A report that holds all of its GPUs needs nothing of what was before."""
+    whole = {
+        node_id
+        for node_id, places in group.current.items()
+        if speaks_of_all(group.fresh[places[-1]], nodes[node_id].gpu_uuids)
+    }
+    parts = group.current.keys() - whole
+    before = statements.readings_of(connection, sorted(parts)) if parts else {}
+    found = {}
+    for node_id, places in group.current.items():
+        newest = group.fresh[places[-1]]
+        if node_id in whole:
+            found[node_id] = packed_as_told(newest, matrices[places[-1]])
+            continue
+        known = known_in(before[node_id])
+        for place in places:
+            known |= told_by(group.fresh[place], now)
+        found[node_id] = pack_known(known, nodes[node_id].gpu_uuids, told_in(newest, now))
+    return found

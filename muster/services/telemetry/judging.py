@@ -16,7 +16,6 @@ import structlog
 from sqlalchemy import Connection
 
 from health.detectors.past import UNKNOWN, Past, Watched, is_quiet, judged, readings_that_tell, watched_in
-from health.detectors.registry import WATCHED
 from muster.db.repositories import telemetry as statements
 from muster.db.repositories.telemetry import LockedNode
 from muster.domain.evidence import Finding, GpuSample
@@ -27,6 +26,7 @@ from muster.services.judgement.inbox import Said, sample_row
 from muster.services.lives import to_ms
 from muster.services.policies import active_policy
 from muster.services.telemetry.boots import BootBook
+from muster.services.telemetry.node_readings import known_in
 from muster.services.telemetry.reports import FreshReport
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.telemetry import GpuReport
@@ -117,17 +117,18 @@ class SampleJudge:
     ) -> dict[str, SeenNode]:
         """Each node before this group: as this process remembers it where that is still so, else from the database."""
         found: dict[str, SeenNode] = {}
-        missing: dict[str, str] = {}
+        missing: set[str] = set()
         for fresh in current:
             node_id = fresh.incoming.node_id
             if node_id not in found:
                 found[node_id] = self._remembered(nodes[node_id])
             known = found[node_id].watched
-            missing |= {uuid: node_id for uuid in fresh.gpu_uuids if uuid not in known}
+            if not known.keys() >= set(fresh.gpu_uuids):
+                missing.add(node_id)
         if missing:
-            for uuid, watched in statements.latest_three(connection, missing, WATCHED).items():
-                node = found[missing[uuid]]
-                node.watched = {**node.watched, uuid: watched}
+            for name, row in statements.readings_of(connection, missing).items():
+                stored = {uuid: watched_in(each.values) for uuid, each in known_in(row).items()}
+                found[name].watched = stored | found[name].watched
         return found
 
     def _remembered(self, node: LockedNode) -> SeenNode:

@@ -1,20 +1,16 @@
 """The newest readings of a GPU."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
-import numpy as np
-from sqlalchemy import select
-from sqlalchemy.orm import Session
-
-from muster.db.models import GpuLatest
+from muster.db.repositories.telemetry import readings_beside
 from muster.domain.errors import NotFoundError
-from muster.domain.evidence import GpuSample
-from muster.domain.ids import GpuUuid
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import METRICS
 from muster.domain.principals import Permission
-from muster.services.lives import to_ms
-from muster.services.telemetry.codec import values_of
+from muster.services.lives import to_time
+from muster.services.telemetry.node_readings import known_in
 from muster.services.unit_of_work import UnitOfWork, declare_action
 
 READ: Final = declare_action("telemetry.read")
@@ -22,25 +18,34 @@ READ: Final = declare_action("telemetry.read")
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """``values``: metric → reading, None where there is none."""
+    """``boot_id`` and ``seq`` name the report; ``values``: metric → reading, None where there is none."""
 
-    row: GpuLatest
+    gpu_uuid: GpuUuid
+    node_id: NodeId
+    at: datetime
+    received_at: datetime
+    boot_id: str
+    seq: int
+    is_lost: bool
     values: dict[str, float | None]
 
 
 def latest_of(unit: UnitOfWork, uuid: GpuUuid) -> Latest:
     """Raises ``NotFoundError``: no such GPU, or nothing was heard of it yet."""
     unit.principal.require(Permission.GPU_READ)
-    row = unit.session.get(GpuLatest, uuid)
-    if row is None:
+    row = readings_beside(unit.session.connection(), uuid)
+    found = None if row is None else known_in(row).get(uuid)
+    if row is None or found is None:
         raise NotFoundError("no such GPU, or its host's agent has not reported it yet")
+    told = found.told_in
     names = (metric.name for metric in METRICS)
-    return Latest(row, dict(zip(names, values_of(np.array(row.values)), strict=False)))
-
-
-def latest_samples(session: Session) -> dict[GpuUuid, GpuSample]:
-    """Every GPU's newest sample: for those who hold the fleet in memory, once, at their start."""
-    rows = session.execute(select(GpuLatest.gpu_uuid, GpuLatest.at, GpuLatest.values, GpuLatest.is_lost))
-    return {
-        uuid: GpuSample(uuid, to_ms(at), values_of(np.array(values)), is_lost) for uuid, at, values, is_lost in rows
-    }
+    return Latest(
+        gpu_uuid=uuid,
+        node_id=NodeId(row.node_id),
+        at=to_time(told.at_ms),
+        received_at=to_time(told.received_ms),
+        boot_id=told.boot_id,
+        seq=told.seq,
+        is_lost=found.is_lost,
+        values=dict(zip(names, found.values, strict=False)),
+    )

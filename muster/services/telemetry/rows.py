@@ -8,20 +8,21 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from muster.db.packed_arrays import packed_floats, packed_ints
-from muster.db.repositories.telemetry import BlockRow, LatestRows, NodeRow
+from muster.db.repositories.telemetry import BlockRow, NodeRow
+from muster.services.lives import to_ms
 from muster.services.telemetry.boots import BootBook
 from muster.services.telemetry.codec import matrix_of, pack_block
+from muster.services.telemetry.node_readings import GpuReadings, Packed, ToldIn, pack_readings
 from muster.services.telemetry.reports import FreshReport, IncomingReport
 
 Matrix = npt.NDArray[np.float64]
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def pack_blocks(fresh: Sequence[FreshReport]) -> tuple[list[BlockRow], Matrix]:
-    """A block a report, and the readings of all their GPUs, report by report, in full precision."""
-    matrix = matrix_of(gpu.values for one in fresh for gpu in one.gpus)
-    blocks, start, narrow = [], 0, matrix.astype("<f4")
+def pack_blocks(fresh: Sequence[FreshReport]) -> tuple[list[BlockRow], list[Matrix]]:
+    """A block a report, and the readings of its GPUs in full precision."""
+    whole = matrix_of(gpu.values for one in fresh for gpu in one.gpus)
+    blocks, matrices, start, narrow = [], [], 0, whole.astype("<f4")
     for one in fresh:
         end = start + len(one.gpus)
         report = one.incoming.report
@@ -29,11 +30,12 @@ def pack_blocks(fresh: Sequence[FreshReport]) -> tuple[list[BlockRow], Matrix]:
         blocks.append(
             BlockRow(one.incoming.node_id, report.boot_id, report.seq, one.incoming.placed_ms, report.schema, content)
         )
+        matrices.append(whole[start:end])
         start = end
-    return blocks, matrix
+    return blocks, matrices
 
 
-def node_row(fresh: FreshReport, book: BootBook, memory: str) -> NodeRow:
+def node_row(fresh: FreshReport, book: BootBook, memory: str, gpus: Packed) -> NodeRow:
     incoming = fresh.incoming
     report = incoming.report
     return NodeRow(
@@ -47,41 +49,29 @@ def node_row(fresh: FreshReport, book: BootBook, memory: str) -> NodeRow:
         skew_ms=incoming.received_ms - report.at_ms,
         readings=_encode(report.node).decode(),
         memory=memory,
+        behind=gpus.behind,
+        content=gpus.content,
     )
 
 
-def latest_rows(fresh: Sequence[FreshReport], matrix: Matrix) -> LatestRows | None:
-    """The newest sample of each GPU in the group; None where no report is current.
+def speaks_of_all(fresh: FreshReport, own: frozenset[str]) -> bool:
+    """Whether a report holds each of the node's GPUs once."""
+    return len(fresh.gpu_uuids) == len(own) and own.issubset(fresh.gpu_uuids)
 
-    ``fresh`` stands in order: of two current reports of one node the later one is the newer.
-    """
-    newest: dict[str, int] = {}
-    row = 0
-    for one in fresh:
-        if one.boot_order is not None:
-            newest.update(zip(one.gpu_uuids, range(row, row + len(one.gpus)), strict=True))
-        row += len(one.gpus)
-    if not newest:
-        return None
-    uuids = sorted(newest)
-    rows = np.array([newest[uuid] for uuid in uuids], dtype=np.int64)
-    report_of_row = np.repeat(np.arange(len(fresh)), [len(one.gpus) for one in fresh])
-    is_lost = np.array([gpu.is_lost for one in fresh for gpu in one.gpus], dtype=np.int64)
-    width = matrix.shape[1]
-    return LatestRows(
-        gpu_uuids=uuids,
-        report_numbers=packed_ints(report_of_row[rows]),
-        value_starts=packed_ints(np.arange(len(uuids)) * width + 1),
-        widths=packed_ints(np.full(len(uuids), width)),
-        lost=packed_ints(is_lost[rows]),
-        floats=packed_floats(matrix[rows]),
-        node_ids=[one.incoming.node_id for one in fresh],
-        boot_ids=[one.incoming.report.boot_id for one in fresh],
-        boot_orders=packed_ints([one.boot_order or 0 for one in fresh]),
-        seqs=packed_ints([one.incoming.report.seq for one in fresh]),
-        at_ms=packed_ints([one.incoming.report.at_ms for one in fresh]),
-        schemas=packed_ints([one.incoming.report.schema for one in fresh]),
-    )
+
+def packed_as_told(fresh: FreshReport, matrix: Matrix) -> Packed:
+    """The GPUs of one report alone."""
+    return Packed(pack_readings(fresh.gpu_uuids, matrix, [gpu.is_lost for gpu in fresh.gpus]))
+
+
+def told_in(fresh: FreshReport, now: datetime) -> ToldIn:
+    report = fresh.incoming.report
+    return ToldIn(report.boot_id, report.seq, report.at_ms, to_ms(now))
+
+
+def told_by(fresh: FreshReport, now: datetime) -> dict[str, GpuReadings]:
+    source = told_in(fresh, now)
+    return {gpu.uuid: GpuReadings(source, tuple(gpu.values), gpu.is_lost) for gpu in fresh.gpus}
 
 
 def signal_rows(one: IncomingReport, now: datetime) -> Iterator[dict[str, Any]]:

@@ -6,9 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
-from muster.db.models import GpuLatest
 from muster.domain.ids import GpuUuid, NodeId
 from muster.services.lives import to_ms
 from muster.services.telemetry import history
@@ -19,6 +17,7 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.telemetry import Report
 from tests.fleet_factory import OPERATOR, enrol_host
 from tests.services.conftest import SetClock
+from tests.telemetry_reports import newest_readings
 from tests.waiting import wait_until
 
 GPU = GpuUuid("GPU-alpha-0")
@@ -47,7 +46,8 @@ class Stored:
 
     def latest(self) -> dict[str, tuple[str, int]]:
         with self.units.read() as session:
-            return {row.gpu_uuid: (row.boot_id, row.seq) for row in session.scalars(select(GpuLatest))}
+            newest = newest_readings(session)
+        return {uuid: (each.told_in.boot_id, each.told_in.seq) for uuid, each in newest.items()}
 
     def history(self, metric: str, **wanted: Any) -> history.History:
         with self.units.begin(OPERATOR, READ, dry_run=True, quiet=True) as unit:
