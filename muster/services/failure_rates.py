@@ -8,7 +8,6 @@ from sqlalchemy.orm import Session
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Cluster
 from muster.domain.failure_rate import FAILURES, Record, rule_for_program
-from muster.domain.job_spec import JobSpec
 from muster.domain.policy import Policy
 from muster.domain.principals import system_principal
 from muster.services.policies import active_policy
@@ -46,8 +45,8 @@ def _counted(unit: UnitOfWork, window_days: int) -> Record:
     return Record(num_failures, max(float(gpu_s), 0.0) / 3600)
 
 
-def rule_for_attempt(session: Session, spec: JobSpec, policy: Policy) -> dict[str, float | int | None]:
-    """By which a program chooses how often to save, on as many GPUs as its job has."""
+def rule_for_attempt(session: Session, num_gpus: int, policy: Policy) -> dict[str, float | int | None]:
+    """By which a program chooses how often to save, on as many GPUs as its attempt has."""
     cluster = session.get_one(Cluster, 1)
     record = Record(cluster.num_failures, cluster.gpu_hours)
-    return rule_for_program(record, policy.training.checkpoint_interval, spec.shape.nodes * spec.shape.gpus_per_node)
+    return rule_for_program(record, policy.training.checkpoint_interval, num_gpus)

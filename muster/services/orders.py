@@ -4,9 +4,9 @@ import json
 
 from sqlalchemy import select
 
-from muster.db.models import Allocation, AllocationGpu, Job, Tenant
+from muster.db.models import Allocation, AllocationGpu, Tenant
+from muster.domain.elastic import pieces
 from muster.domain.ids import NodeId
-from muster.domain.job_spec import JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
 from muster.services.attempts import LoadedAttempt
@@ -31,7 +31,7 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         job_id=job.id,
         fence=attempt.fence,
         node_rank=host.node_rank if host is not None else 0,
-        num_nodes=spec.shape.nodes,
+        num_nodes=len(loaded.hosts),
         ranks_per_node=spec.shape.num_ranks_per_node,
         gpus=tuple(gpus),
         launcher=spec.program.launcher,
@@ -40,7 +40,7 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         argv=spec.program.argv,
         python=spec.program.python,
         working_dir=spec.program.working_dir,
-        env={**spec.program.env, **_training_environment(unit, job, spec, policy)},
+        env={**spec.program.env, **_training_environment(unit, loaded, policy)},
         rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
         wall_time_s=spec.wall_time_s,
         grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
@@ -55,14 +55,16 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
     )
 
 
-def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy) -> dict[str, str]:
+def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> dict[str, str]:
     """Where the job's checkpoints lie, from which one to go on, how often to make one, and in how many pieces to take a
     batch.
     """
+    job, spec, num_nodes = loaded.job, spec_of(loaded.job), len(loaded.hosts)
     kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.hold_s}
     resume = json.dumps({**resume_of(unit.session, job.id), **kept})
     folder = spec.checkpoint.folder
     place = {} if folder is None else {"MUSTER_CHECKPOINT_DIR": f"{folder.rstrip('/')}/{job.id}"}
-    pieces = {"MUSTER_ACCUMULATION": str(1 << job.oom_doublings)} if job.oom_doublings else {}
-    interval = json.dumps(rule_for_attempt(unit.session, spec, policy))
-    return {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, **pieces, **place}
+    num_pieces = pieces(spec.shape, num_nodes) << job.oom_doublings
+    smaller = {"MUSTER_ACCUMULATION": str(num_pieces)} if num_pieces > 1 else {}
+    interval = json.dumps(rule_for_attempt(unit.session, num_nodes * spec.shape.gpus_per_node, policy))
+    return {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, **smaller, **place}

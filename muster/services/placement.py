@@ -15,6 +15,7 @@ from health.admission import refusal_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node
 from muster.db.repositories import gangs
 from muster.domain.causes import CAUSE_RULES, Avoid
+from muster.domain.elastic import sizes_of
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle import job as jobs
@@ -28,7 +29,7 @@ from muster.services.lives import spec_of, to_ms
 from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import UnitOfWork, declare_action
-from scheduler.model import Parts
+from scheduler.model import OwnHold, Parts
 from scheduler.planner import Placement, Waiting, WaitingJob
 
 PLACE: Final = declare_action("placement.place")
@@ -44,35 +45,45 @@ class PlacementLostError(ConflictError):
     code, status, title = "placement_lost", 409, "The fleet has changed since the plan was made"
 
 
-def waiting_jobs(session: Session, promised: Sequence[JobId] = ()) -> list[WaitingJob]:
-    """The queue's head, and each of the ``promised`` that still waits, however far behind."""
+def waiting_jobs(
+    session: Session, promised: Sequence[JobId] = (), own_holds: Sequence[OwnHold] = ()
+) -> list[WaitingJob]:
+    """The queue's head, and each that still waits of those that something is held for, however far behind."""
     queued = select(Job).where(Job.state == JobState.QUEUED)
     rows = list(session.scalars(queued.order_by(Job.created_at, Job.id).limit(MAX_QUEUE)))
-    missing = set(promised).difference(job.id for job in rows)
+    missing = {*promised, *(own.job_id for own in own_holds)}.difference(job.id for job in rows)
     if missing:
         rows += session.scalars(queued.where(Job.id.in_(missing)).order_by(Job.created_at, Job.id))
     avoided = _nodes_at_fault(session, [job.id for job in rows])
     held = _last_parts(session, [job.id for job in rows])
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
-    return [_waiting_job(job, avoided.get(job.id, frozenset()), num_nodes, held.get(job.id, ())) for job in rows]
+    num_held = {own.job_id: len(own.gpus) for own in own_holds}
+    return [
+        _waiting_job(job, avoided.get(job.id, frozenset()), num_nodes, held.get(job.id, ()), num_held.get(job.id, 0))
+        for job in rows
+    ]
 
 
-def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int, last_parts: Parts) -> WaitingJob:
+def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int, last_parts: Parts, num_held: int) -> WaitingJob:
+    """``num_held``: GPUs that are held for its next size, which it then wishes for."""
     spec = spec_of(job)
-    shape = spec.shape
+    sizes = sizes_of(spec.shape, job.wanted_nodes)
+    held_nodes = num_held // spec.shape.gpus_per_node
     return WaitingJob(
         job_id=job.id,
         version=job.version,
         tier=job.tier,
         queued_ms=to_ms(job.created_at),
-        nodes=shape.nodes,
-        gpus_per_node=shape.gpus_per_node,
+        nodes=held_nodes if sizes.fewest <= held_nodes <= sizes.most else sizes.wished,
+        gpus_per_node=spec.shape.gpus_per_node,
         # To avoid every host would leave the job waiting for ever: then the fault is forgiven.
-        avoid_nodes=avoided if num_nodes - len(avoided) >= shape.nodes else frozenset(),
+        avoid_nodes=avoided if num_nodes - len(avoided) >= sizes.fewest else frozenset(),
         tenant_id=job.tenant_id,
         required_level=spec.topology.required,
         preferred_level=spec.topology.preferred,
         keep=last_parts,
+        min_nodes=sizes.fewest if spec.shape.is_elastic else None,
+        max_nodes=sizes.most if spec.shape.is_elastic else None,
     )
 
 
@@ -135,10 +146,11 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
         message = f"{job.id} is {job.state} now"
         raise PlacementLostError(message)
     _require_there(placement, rows)
+    _require_size(job, placement)
     _require_admitted(job, rows, policy)
     if rows[0].has_ceiling:
         _require_quota(unit, job, len(uuids))
-    if rows[0].has_reclaims:
+    if rows[0].has_holds:
         holds.let_go(unit, job, holds.PLACED)
     step_job(unit, job, jobs.Placed(), policy)
     gang = _gang(job, placement, locked)
@@ -152,6 +164,13 @@ def _require_there(placement: Placement, rows: Sequence[Any]) -> None:
     planned = {(uuid, node_id) for node_id, part in placement.parts for uuid in part}
     if {(row.uuid, row.node_id) for row in rows} != planned or len({row.cohort_key for row in rows}) != 1:
         message = "the GPUs are no longer where they were, or no longer one cohort"
+        raise PlacementLostError(message)
+
+
+def _require_size(job: Job, placement: Placement) -> None:
+    """A number of hosts that the job takes (I5)."""
+    if len(placement.parts) not in spec_of(job).shape.sizes:
+        message = f"{len(placement.parts)} hosts are no size of {job.id}"
         raise PlacementLostError(message)
 
 
