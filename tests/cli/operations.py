@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "GET /v1/jobs/{job_id}/events": "job events",
     "GET /v1/jobs/{job_id}/logs": "job logs",
     "POST /v1/jobs/{job_id}/release": "job release",
+    "POST /v1/jobs/{job_id}/resize": "job resize",
     "GET /v1/jobs/{job_id}/training/ranks": "job ranks",
     "GET /v1/jobs/{job_id}/training/steps": "job steps",
     "POST /v1/join-tokens": "join-token create",

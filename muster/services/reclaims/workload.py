@@ -28,7 +28,7 @@ def workload(
     elastic: Mapping[AttemptId, ElasticGang] | None = None,
     own_holds: Sequence[OwnHold] = (),
 ) -> Workload:
-    """``tenants``: of these alone, for who asks only what they may still lose. ``elastic``: who may grow, if anybody."""
+    """``tenants``: of these alone, for who asks only what they may still lose. ``elastic``: who may grow."""
     since = now - timedelta(seconds=policy.reclaim.window_s)
     gangs = elastic or {}
     return Workload(
