@@ -45,12 +45,12 @@ def enlarge(state: FleetState, request: Request, chosen: Chosen, most: int) -> C
 def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdings) -> list[Growth]:
     """Who shall go on larger, those of the highest tier and the longest run first. Their GPUs are taken."""
     growths: list[Growth] = []
-    is_full: dict[tuple[str, int], bool] = {}
+    is_full: dict[Request, bool] = {}
     for attempt, gang in _ripe(workload, policy):
-        size = (attempt.tier, gang.gpus_per_node)
-        if size not in is_full:
-            is_full[size] = not len(fitting_cells(state, _request(attempt, gang), state.tier(attempt.tier).counts))
-        if is_full[size]:
+        one = _request(attempt, gang).sized(1)
+        if one not in is_full:
+            is_full[one] = not len(fitting_cells(state, one, state.tier(attempt.tier).counts))
+        if is_full[one]:
             continue
         chosen = _grown(state, policy, attempt, gang, _most(workload, holdings, attempt, gang))
         if chosen is None:
@@ -88,6 +88,7 @@ def _request(attempt: RunningAttempt, gang: ElasticGang) -> Request:
         gpus_per_node=gang.gpus_per_node,
         required=gang.required_level,
         preferred=gang.preferred_level,
+        avoid_nodes=gang.avoid_nodes,
         min_nodes=gang.min_nodes,
     )
 

@@ -68,7 +68,10 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True)
 class ElasticGang:
-    """What an attempt of an elastic job may grow by: its parts in rank order, the most hosts, and where they may be."""
+    """What an attempt of an elastic job may grow by: its parts in rank order, the most hosts, and where they may be.
+
+    ``avoid_nodes``: at fault in its job's last attempts, so that the next one would not be placed on them.
+    """
 
     parts: Parts
     min_nodes: int
@@ -76,6 +79,7 @@ class ElasticGang:
     gpus_per_node: int
     required_level: str | None = None
     preferred_level: str | None = None
+    avoid_nodes: frozenset[NodeId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from muster.services.attempts import LoadedAttempt, live_attempt_of, lock_attemp
 from muster.services.fleet import gpu_views
 from muster.services.jobs import may_see
 from muster.services.lives import grace_ms, spec_of
+from muster.services.placement import nodes_at_fault
 from muster.services.policies import active_policy
 from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
@@ -69,8 +70,10 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
         .where(_may_grow())
         .group_by(Attempt.id, Job.id)
     )
+    found = session.execute(query).all()
+    avoided = nodes_at_fault(session, [job.id for _, job, _, _ in found])
     gangs = {}
-    for attempt_id, job, nodes, uuids in session.execute(query):
+    for attempt_id, job, nodes, uuids in found:
         shape, topology, range_of = spec_of(job).shape, spec_of(job).topology, sizes(job)
         parts: dict[NodeId, list[GpuUuid]] = {}
         for node_id, uuid in zip(nodes, uuids, strict=True):
@@ -82,6 +85,7 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
             gpus_per_node=shape.gpus_per_node,
             required_level=topology.required,
             preferred_level=topology.preferred,
+            avoid_nodes=avoided.get(job.id, frozenset()),
         )
     return gangs
 

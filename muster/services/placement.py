@@ -7,7 +7,7 @@ counts. The partial unique indexes make a double holding impossible in any case 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
@@ -54,7 +54,7 @@ def waiting_jobs(
     missing = {*promised, *(own.job_id for own in own_holds)}.difference(job.id for job in rows)
     if missing:
         rows += session.scalars(queued.where(Job.id.in_(missing)).order_by(Job.created_at, Job.id))
-    avoided = _nodes_at_fault(session, [job.id for job in rows])
+    avoided = nodes_at_fault(session, [job.id for job in rows])
     held = _last_parts(session, [job.id for job in rows])
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
     num_held = {own.job_id: len(own.gpus) for own in own_holds}
@@ -109,8 +109,11 @@ def _last_parts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Parts
     }
 
 
-def _nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, frozenset[NodeId]]:
-    """Hosts where one of a job's last attempts ended by the host's fault."""
+def nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, frozenset[NodeId]]:
+    """Hosts where one of a job's last attempts ended by the host's fault.
+
+    Of a gang that lost a host, those that could still say how their part ended are not at fault.
+    """
     faults = [cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoid.NODE]
     last_number = func.max(Attempt.number).over(partition_by=Attempt.job_id).label("last_number")
     ended = (
@@ -118,14 +121,24 @@ def _nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, f
         .where(Attempt.job_id.in_(job_ids))
         .subquery()
     )
+    record = AttemptHost.exit_record
+    has_spoken = and_(
+        func.coalesce(func.jsonb_typeof(record), "null") == "object",
+        func.coalesce(record["supervisor_vanished"].astext, "false") == "false",
+        func.coalesce(record["self_fenced"].astext, "false") == "false",
+    )
     query = (
-        select(ended.c.job_id, AttemptHost.node_id)
+        select(ended.c.job_id, ended.c.id, AttemptHost.node_id, and_(ended.c.cause == Cause.NODE_LOST, has_spoken))
         .join(AttemptHost, AttemptHost.attempt_id == ended.c.id)
         .where(ended.c.cause.in_(faults), ended.c.number > ended.c.last_number - AVOID_LAST_ATTEMPTS)
     )
+    parts: dict[tuple[JobId, AttemptId], list[tuple[NodeId, bool]]] = {}
+    for job_id, attempt_id, node_id, is_innocent in session.execute(query):
+        parts.setdefault((job_id, attempt_id), []).append((node_id, is_innocent))
     nodes: dict[JobId, set[NodeId]] = {}
-    for job_id, node_id in session.execute(query):
-        nodes.setdefault(job_id, set()).add(node_id)
+    for (job_id, _), hosts in parts.items():
+        guilty = {node_id for node_id, is_innocent in hosts if not is_innocent}
+        nodes.setdefault(job_id, set()).update(guilty or {node_id for node_id, _ in hosts})
     return {job_id: frozenset(found) for job_id, found in nodes.items()}
 
 
