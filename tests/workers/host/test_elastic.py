@@ -98,10 +98,10 @@ def steps_of(host: HostCase, job_id: JobId) -> dict[int, list[Step]]:
         said[int(step)].append(
             Step(int(fence), int(rank), int(world_size), int(accumulation), float(loss), [int(one) for one in samples])
         )
-    kept = {}
-    for step, lines in said.items():
+    kept: dict[int, list[Step]] = {}
+    for number, lines in said.items():
         last = max(line.fence for line in lines)
-        kept[step] = sorted((line for line in lines if line.fence == last), key=lambda line: line.rank)
+        kept[number] = sorted((line for line in lines if line.fence == last), key=lambda line: line.rank)
     return kept
 
 
