@@ -139,8 +139,7 @@ def _lines(job: Document) -> Iterator[str]:
         yield f"  tried again {until(job['next_try_at'])}"
     for attempt in job["attempts"]:
         cause = f"  {attempt['cause']}: {attempt['proof']}" if attempt["cause"] else ""
-        hosts = f"{len(attempt['hosts'])} host{'' if len(attempt['hosts']) == 1 else 's'}"
-        yield f"  attempt {attempt['number']}  {attempt['state']}  {hosts}{cause}"
+        yield f"  attempt {attempt['number']}  {attempt['state']}{_hosts(job, attempt)}{cause}"
         if attempt["stop_reason"] and attempt["state"] != "ENDED":
             yield f"    asked to stop: {attempt['stop_reason']}, at the latest {until(attempt['stop_deadline_at'])}"
         if interval := attempt.get("checkpoint_interval"):
@@ -149,6 +148,13 @@ def _lines(job: Document) -> Iterator[str]:
             yield f"    {host['node_name']}: {host['state']}, {len(host['gpus'])} GPUs"
             if attempt is job["attempts"][-1]:
                 yield from (f"      {gpu}" for gpu in host["gpus"])
+
+
+def _hosts(job: Document, attempt: Document) -> str:
+    """Of an elastic job: how many this attempt has."""
+    fewest, most = (job["spec"]["shape"].get(name) for name in ("min_nodes", "max_nodes"))
+    num_hosts = len(attempt["hosts"])
+    return "" if fewest is None and most is None else f"  {num_hosts} host{'' if num_hosts == 1 else 's'}"
 
 
 @reads(app, "checkpoints", example="muster job checkpoints job_…")
