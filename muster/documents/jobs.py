@@ -240,6 +240,8 @@ class Shape(TypedDict):
     nodes: NotRequired[int]
     gpus_per_node: NotRequired[int]
     ranks_per_node: NotRequired[int | None]
+    min_nodes: NotRequired[int | None]
+    max_nodes: NotRequired[int | None]
 
 
 class TopologyRule(TypedDict):
