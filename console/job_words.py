@@ -8,6 +8,7 @@ from muster.domain.causes import CAUSE_RULES, Avoid, Budget, Onward
 from muster.domain.checkpoint_interval import interval_in_words
 from muster.domain.states import Cause, JobState, StopReason
 from muster.services.job_details import AttemptDetail, JobDetail
+from muster.services.lives import spec_of
 
 PACE: Final[Mapping[str, str]] = {
     "data": "waiting for samples before a forward pass",
@@ -72,6 +73,9 @@ _SAID: Final = (
     "reason",
     "proof",
     "why",
+    "from_nodes",
+    "to_nodes",
+    "nodes",
     "exit",
     "message",
     "step",
@@ -122,12 +126,12 @@ def hosts_in_words(detail: AttemptDetail, num_hosts: int) -> str:
     return f"{named} and {more:,} more" if more > 0 else named
 
 
-def why(detail: JobDetail, num_hosts: int) -> str:
+def why(detail: JobDetail) -> str:
     """One sentence: why the job stands where it stands."""
     job = detail.job
     last = detail.attempts[-1] if detail.attempts else None
     if job.state is JobState.ACTIVE and last is not None:
-        return _active(detail, last, num_hosts)
+        return _active(detail, last)
     if job.state is JobState.RECOVERING and last is not None and last.attempt.cause is not None:
         return f"Attempt {last.attempt.number} ended: {CAUSES[last.attempt.cause]}. {_sentence(job.state_reason)}"
     if job.state is JobState.QUEUED:
@@ -135,8 +139,8 @@ def why(detail: JobDetail, num_hosts: int) -> str:
     return _sentence(job.state_reason)
 
 
-def _active(detail: JobDetail, last: AttemptDetail, num_hosts: int) -> str:
-    where = hosts_in_words(last, num_hosts)
+def _active(detail: JobDetail, last: AttemptDetail) -> str:
+    where = hosts_in_words(last, last.attempt.num_nodes or spec_of(detail.job).shape.nodes)
     if detail.job.cancel_requested_at is not None:
         return f"Cancelled: its programs on {where} are being stopped."
     if last.attempt.stop_reason is not None:

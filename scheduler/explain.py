@@ -10,8 +10,8 @@ from health.admission import Refusal
 from muster.domain.policy import Policy
 from scheduler.model import WaitingJob
 from scheduler.reclaim import Coming, Notified, Obstacle, Outcome
-from scheduler.solver import Request, count_by_group, fitting_cells, level_span
-from scheduler.topology import FleetState, Ints
+from scheduler.solver import Request, most_nodes
+from scheduler.topology import FleetState
 
 _WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.MIG_ENABLED: "in MIG mode",
@@ -29,7 +29,7 @@ def unknown_tier(tier: str) -> str:
 
 def over_quota(job: WaitingJob, *, held: int, ceiling: int) -> str:
     return (
-        f"needs {job.num_gpus} GPUs, but its tenant holds {held} of the {ceiling} GPUs that its quota allows in the "
+        f"needs {job.fewest_gpus} GPUs, but its tenant holds {held} of the {ceiling} GPUs that its quota allows in the "
         f"tier {job.tier}"
     )
 
@@ -61,7 +61,8 @@ def no_room(state: FleetState, request: Request, outcome: Outcome, policy: Polic
 
 def _needed(request: Request) -> str:
     where = "" if request.required is None else f" in one {request.required}"
-    return f"needs {request.nodes} × {request.gpus_per_node} GPUs of one cohort{where}"
+    nodes = f"{request.fewest_nodes} to {request.nodes}" if request.fewest_nodes < request.nodes else f"{request.nodes}"
+    return f"needs {nodes} × {request.gpus_per_node} GPUs of one cohort{where}"
 
 
 def _reasons(state: FleetState, request: Request) -> str:
@@ -74,19 +75,14 @@ def _reasons(state: FleetState, request: Request) -> str:
 
 def _binding(state: FleetState, request: Request, num_free: int) -> str:
     """What stands in the way although the number of free GPUs would do, or would not even with all of them free."""
-    level = level_span(state.layout, request)[-1]
-    tier = state.tier(request.tier)
+    request, tier = request.at_least(), state.tier(request.tier)
     admitted = np.bincount(state.layout.cell_of_gpu[tier.admitted], minlength=state.layout.num_cells)
-    most = _most_nodes(state, request, admitted, level)
+    most = most_nodes(state, request, admitted)
     if most < request.nodes:
         return f"even with every GPU idle, {_has(request, most, 'that this tier admits')}"
     if num_free < request.nodes * request.gpus_per_node:
         return ""
-    return _has(request, _most_nodes(state, request, tier.counts, level), "free")
-
-
-def _most_nodes(state: FleetState, request: Request, counts: Ints, level: int) -> int:
-    return int(count_by_group(state.layout, fitting_cells(state, request, counts), level).max(initial=0))
+    return _has(request, most_nodes(state, request), "free")
 
 
 def _has(request: Request, most: int, condition: str) -> str:

@@ -19,6 +19,7 @@ from muster.db.listening import Wakeups, advisory_lock
 from muster.domain.errors import ConflictError, MusterError
 from muster.domain.ids import JobId
 from muster.domain.principals import Principal, system_principal
+from muster.services import elastic
 from muster.services.fleet import gpu_views
 from muster.services.placement import NOTE_WAITING, PLACE, note_waiting, place, waiting_jobs
 from muster.services.policies import active_policy
@@ -40,18 +41,23 @@ _log = structlog.get_logger(__name__)
 def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
     """One cycle: what fits is placed, what does not says why. A lost race is left to the next cycle.
 
-    First nothing more is held for who needs it no more, so that others may take it; last come the notices.
+    First nothing more is held for who needs it no more, so that others may take it; last come notices and growth.
     """
+    for job_id in elastic.let_go_of_idle(units, principal):
+        _log.info("hold_lapsed", job_id=job_id)
     with units.read() as session:
         policy = active_policy(session)
         now = units.clock()
-        promised = beneficiaries(session)
-        queue = waiting_jobs(session, promised)
+        promised, own_holds = beneficiaries(session), elastic.own_holds(session)
+        queue = waiting_jobs(session, promised, own_holds)
         cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
         queue = [job for job in queue if job.job_id not in cleaning]
-        if not queue and not has_promises(session):
+        may_grow = not cleaning and elastic.may_anybody_grow(session, now, policy)
+        if not queue and not may_grow and not has_promises(session):
             return Plan()
-        decided = plan(gpu_views(session, now), queue, policy, workload(session, now, policy))
+        gangs = elastic.elastic_gangs(session) if may_grow else None
+        running = workload(session, now, policy, elastic=gangs, own_holds=own_holds)
+        decided = plan(gpu_views(session, now), queue, policy, running)
     placed = {placement.job_id for placement in decided.placements}
     for lapsed in decided.lapses:
         if lapsed.beneficiary not in placed:
@@ -65,6 +71,8 @@ def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
         _log.info("reclaim_withdrawn", reclaim_id=reclaim_id)
     for job_id, chosen in groupby(decided.reclaims, key=lambda reclaim: reclaim.beneficiary):
         _commit(units, principal, NOTIFY, partial(notify, chosen=tuple(chosen), policy=policy), job_id)
+    for growth in decided.growths:
+        _commit(units, principal, elastic.GROW, partial(elastic.grow, growth=growth, policy=policy), growth.job_id)
     if decided.waiting:
         with units.begin(principal, NOTE_WAITING, quiet=True) as unit:
             note_waiting(unit, decided.waiting)

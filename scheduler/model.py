@@ -34,7 +34,10 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """``keep``: the parts of the last attempt, whose good GPUs the next one should take again, rank by rank."""
+    """``keep``: the parts of the last attempt, whose good GPUs the next one should take again, rank by rank.
+
+    ``min_nodes``, ``max_nodes``: of an elastic job, around the ``nodes`` that it wishes for; None: no others.
+    """
 
     job_id: JobId
     version: int
@@ -47,15 +50,41 @@ class WaitingJob:
     required_level: str | None = None
     preferred_level: str | None = None
     keep: Parts = ()
+    min_nodes: int | None = None
+    max_nodes: int | None = None
 
     @property
-    def num_gpus(self) -> int:
-        return self.nodes * self.gpus_per_node
+    def fewest_nodes(self) -> int:
+        return self.nodes if self.min_nodes is None else self.min_nodes
+
+    @property
+    def most_nodes(self) -> int:
+        return self.nodes if self.max_nodes is None else self.max_nodes
+
+    @property
+    def fewest_gpus(self) -> int:
+        return self.fewest_nodes * self.gpus_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticGang:
+    """What an attempt of an elastic job may grow by: its parts in rank order, the most hosts, and where they may be.
+
+    ``avoid_nodes``: at fault in its job's last attempts, so that the next one would not be placed on them.
+    """
+
+    parts: Parts
+    min_nodes: int
+    max_nodes: int
+    gpus_per_node: int
+    required_level: str | None = None
+    preferred_level: str | None = None
+    avoid_nodes: frozenset[NodeId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class RunningAttempt:
-    """A live attempt.
+    """A live attempt. ``elastic``: only of one that may have other sizes than it has.
 
     ``saved_ms`` is when its newest durable checkpoint was made; ``ends_ms`` when it ends for certain at the latest:
     its wall time, or the deadline of a stop request (then ``is_stopping``).
@@ -70,6 +99,7 @@ class RunningAttempt:
     saved_ms: int | None = None
     ends_ms: int | None = None
     is_stopping: bool = False
+    elastic: ElasticGang | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +116,14 @@ class StandingReclaim:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnHold:
+    """GPUs on which a job that changes its size will go on: its own, and what it grows by. Nobody else takes them."""
+
+    job_id: JobId
+    gpus: tuple[GpuUuid, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReclaimLoss:
     """GPUs that a tenant has lost to a reclaim that is over; those that still stand are counted by themselves."""
 
@@ -99,7 +137,8 @@ class Workload:
     """What runs and what is promised, beside the fleet and the queue.
 
     ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``ceilings``: by tenant and tier, where the
-    quota sets one (I6). Without a workload the planner neither reclaims nor knows of quotas.
+    quota sets one (I6). ``may_grow``: nobody waits beside the queue. Without a workload the planner neither reclaims,
+    nor lets anybody grow, nor knows of quotas.
     """
 
     now_ms: int
@@ -108,6 +147,8 @@ class Workload:
     losses: tuple[ReclaimLoss, ...] = ()
     peak_gpus: Mapping[TenantId, int] = field(default_factory=dict)
     ceilings: Mapping[tuple[TenantId, str], int] = field(default_factory=dict)
+    holds: tuple[OwnHold, ...] = ()
+    may_grow: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +208,20 @@ class Lapse:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """Let ``attempt_id`` save and leave, and its job go on on ``parts``, which are more than it has."""
+
+    attempt_id: AttemptId
+    job_id: JobId
+    from_nodes: int
+    parts: Parts
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     placements: tuple[Placement, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     reclaims: tuple[Reclaim, ...] = ()
     withdrawals: tuple[Withdrawal, ...] = ()
     lapses: tuple[Lapse, ...] = ()
+    growths: tuple[Growth, ...] = ()

@@ -2,7 +2,8 @@
 
 Pure: the same fleet, queue, workload and policy give the same plan (I19). Jobs go by tier priority, then age; a gang
 that does not fit is passed by smaller ones behind it. Jobs with equal requests fail together, so a queue of ten
-thousand jobs that cannot be placed costs little more than one.
+thousand jobs that cannot be placed costs little more than one. An elastic job takes as many of the hosts that it wishes
+for as there are, and no fewer than its fewest; for those alone anything is reclaimed.
 """
 
 from collections import Counter
@@ -13,9 +14,11 @@ from typing import Final
 from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
 from scheduler import explain
+from scheduler.elastic import enlarge, grow, nodes_within
 from scheduler.model import (
     DEFAULT_LEVELS,
     GpuView,
+    Growth,
     Lapse,
     Parts,
     Placement,
@@ -30,7 +33,7 @@ from scheduler.model import (
 )
 from scheduler.reclaim import Notified, Outcome, Reclaimer, Refused
 from scheduler.recovery import replan
-from scheduler.solver import Chosen, Request, parts_of, place, request_of
+from scheduler.solver import Chosen, Request, could_ever_fit, most_nodes, parts_of, place, request_of
 from scheduler.topology import FleetState
 
 __all__ = [
@@ -93,17 +96,27 @@ class _Cycle:
     placements: list[Placement] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     num_beneficiaries: int = 0
+    growths: list[Growth] = field(default_factory=list)
+    enlargeable: dict[int, tuple[WaitingJob, Request, Chosen]] = field(default_factory=dict)
+    has_hopeful: bool = False
+    """Whether anybody waits who could use GPUs that are idle, now or with others that come free."""
 
     def run(self, ordered: Sequence[WaitingJob]) -> None:
         if self.workload is not None:
             self.reclaimer = Reclaimer(self.state, self.policy, self.workload)
             self.reclaimer.hold_standing({job.job_id for job in ordered if job.tier in self.policy.tiers})
+            for own in self.workload.holds:
+                self.reclaimer.promises.hold_own(own)
             for attempt in self.workload.running:
                 self.holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
         for job in ordered:
             why = self._decide(job)
             if why is not None:
                 self.waiting.append(Waiting(job.job_id, why))
+        if not self.has_hopeful:
+            self._enlarge()
+        if self.workload is not None and self.workload.may_grow and not self.has_hopeful:
+            self.growths = grow(self.state, self.policy, self.workload, self.holdings)
 
     def plan(self) -> Plan:
         placements, waiting = tuple(self.placements), tuple(self.waiting)
@@ -111,10 +124,21 @@ class _Cycle:
             return Plan(placements, waiting)
         promises = self.reclaimer.promises
         reclaims = tuple(self.reclaimer.reclaims)
-        return Plan(placements, waiting, reclaims, tuple(promises.withdrawals), tuple(promises.lapses))
+        lapses = tuple(promises.lapses)
+        return Plan(placements, waiting, reclaims, tuple(promises.withdrawals), lapses, tuple(self.growths))
 
     def _decide(self, job: WaitingJob) -> str | None:
         """None when the job is placed, else why it waits."""
+        promises = None if self.reclaimer is None else self.reclaimer.promises
+        if promises is None or not promises.lift_own(job.job_id):
+            return self._tried(job)
+        self.unplaceable.clear()  # for the job itself there is more than there was
+        why = self._tried(job)
+        if why is not None:
+            promises.lapses.append(Lapse(job.job_id, "what was held for its new size does not suffice"))
+        return why
+
+    def _tried(self, job: WaitingJob) -> str | None:
         if job.tier not in self.policy.tiers:
             return explain.unknown_tier(job.tier)
         over_quota = self._over_quota(job)
@@ -123,12 +147,14 @@ class _Cycle:
                 self.reclaimer.withdraw(job.job_id, "its tenant has reached its quota")
             return over_quota
         request = request_of(job, is_reclaimable=self.policy.tier(job.tier).notice_s is not None)
+        request = request.sized(min(job.nodes, self._within_quota(job)))
         if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
             return self._decide_promised(self.reclaimer, job, request)
         if self._place(job, request):
             return None
         if request not in self.reasons:
-            outcome = self._reclaim(job, request)
+            self.has_hopeful = self.has_hopeful or could_ever_fit(self.state, request.at_least())
+            outcome = self._reclaim(job, request.at_least())
             if isinstance(outcome, Notified):
                 return explain.reclaimed_for_it(request, outcome.until_ms)
             self.reasons[request] = explain.no_room(self.state, request, outcome, self.policy)
@@ -136,29 +162,58 @@ class _Cycle:
 
     def _over_quota(self, job: WaitingJob) -> str | None:
         """I6, as the commit will ask it again."""
-        key = (job.tenant_id, job.tier)
-        ceiling = None if self.workload is None else self.workload.ceilings.get(key)
-        if ceiling is None or self.holdings[key] + job.num_gpus <= ceiling:
+        if self._within_quota(job) >= job.fewest_nodes:
             return None
+        key = (job.tenant_id, job.tier)
+        ceiling = 0 if self.workload is None else self.workload.ceilings[key]
         return explain.over_quota(job, held=self.holdings[key], ceiling=ceiling)
+
+    def _within_quota(self, job: WaitingJob) -> int:
+        """The most hosts that it may have, of those that it takes."""
+        return nodes_within(job, self.workload, self.holdings)
 
     def _place(self, job: WaitingJob, request: Request) -> bool:
         chosen: Chosen | None = None
         if job.keep:
             chosen = replan(self.state, request, job.keep)
         if chosen is None and request not in self.unplaceable:
-            chosen = place(self.state, request)
+            chosen = place(self.state, request) or self._place_smaller(job, request)
         if chosen is None:
             self.unplaceable.add(request)
             return False
-        self.state.take(chosen.gpus)
-        self.holdings[job.tenant_id, job.tier] += job.num_gpus
-        self.placements.append(Placement(job.job_id, job.version, parts_of(self.state.layout, chosen)))
+        self._take(job, request, chosen)
         return True
+
+    def _place_smaller(self, job: WaitingJob, request: Request) -> Chosen | None:
+        """An elastic job goes on with what there is, rather than to wait for all that it wishes for."""
+        if request.min_nodes is None or request.min_nodes == request.nodes:
+            return None
+        num_nodes = min(most_nodes(self.state, request), request.nodes)
+        if num_nodes < request.min_nodes:
+            return None
+        smaller = request.sized(num_nodes)
+        return (replan(self.state, smaller, job.keep) if job.keep else None) or place(self.state, smaller)
+
+    def _take(self, job: WaitingJob, request: Request, chosen: Chosen) -> None:
+        self.state.take(chosen.gpus)
+        self.holdings[job.tenant_id, job.tier] += len(chosen.gpus)
+        if request.min_nodes is not None and len(chosen.cells) < job.most_nodes:
+            self.enlargeable[len(self.placements)] = (job, request, chosen)
+        self.placements.append(Placement(job.job_id, job.version, parts_of(self.state.layout, chosen)))
+
+    def _enlarge(self) -> None:
+        """Nobody waits: what was placed with fewer hosts than it takes has more of them where they are idle."""
+        for index, (job, request, chosen) in self.enlargeable.items():
+            self.holdings[job.tenant_id, job.tier] -= len(chosen.gpus)
+            larger = enlarge(self.state, request, chosen, self._within_quota(job)) or chosen
+            self.state.give(chosen.gpus)
+            self.state.take(larger.gpus)
+            self.holdings[job.tenant_id, job.tier] += len(larger.gpus)
+            self.placements[index] = Placement(job.job_id, job.version, parts_of(self.state.layout, larger))
 
     def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> str | None:
         """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""
-        promises = reclaimer.promises
+        promises, self.has_hopeful = reclaimer.promises, True
         promises.lift(job.job_id)
         was_unplaceable = request in self.unplaceable
         self.unplaceable.discard(request)
@@ -168,7 +223,7 @@ class _Cycle:
         if is_placed:
             reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
             return None
-        if not reclaimer.still_suffices(job.job_id, request):
+        if not reclaimer.still_suffices(job.job_id, request.at_least()):
             reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
             return explain.planned_anew(request)
         promises.hold(job.job_id, promises.held(job.job_id))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from muster.domain.ids import AttemptId, JobId
-from scheduler.model import Lapse, StandingReclaim, Withdrawal
+from scheduler.model import Lapse, OwnHold, StandingReclaim, Withdrawal
 from scheduler.topology import Flags, FleetState, Ints
 
 
@@ -22,6 +22,24 @@ class Promises:
         self.mask: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self.withdrawals: list[Withdrawal] = []
         self.lapses: list[Lapse] = []
+        self._own: dict[JobId, tuple[Ints, Ints]] = {}
+
+    def hold_own(self, own: OwnHold) -> None:
+        """What a job that changes its size will go on with."""
+        gpus = np.unique(self._state.layout.gpu_indices(own.gpus))
+        free = gpus[self._state.is_free[gpus]]
+        self._state.take(free)
+        self.mask[gpus] = True
+        self._own[own.job_id] = gpus, free
+
+    def lift_own(self, job_id: JobId) -> bool:
+        """Whether anything was held; from now on anybody may take it, and the job itself is asked first."""
+        gpus, free = self._own.pop(job_id, (None, None))
+        if gpus is None or free is None:
+            return False
+        self.mask[gpus] = False
+        self._state.give(free)
+        return True
 
     def jobs(self) -> list[JobId]:
         return sorted(self._standing)

@@ -44,7 +44,9 @@ def recover(state: FleetState, request: Request, last: Parts, bad: Collection[Gp
 
 def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
     """As ``recover``, of what is free now alone: the last attempt has let go of its GPUs."""
-    if [len(uuids) for _, uuids in last] != [request.gpus_per_node] * request.nodes:
+    if request.min_nodes is None and len(last) != request.nodes:
+        return None
+    if not last or any(len(uuids) != request.gpus_per_node for _, uuids in last):
         return None
     usable = state.usable(request.tier)
     usable[state.layout.gpu_indices(bad)] = False
@@ -53,12 +55,22 @@ def replan(state: FleetState, request: Request, last: Parts, bad: Collection[Gpu
     cohort = _cohort_of_most(state, last, usable)
     if cohort is None:
         return None
-    ranks = [_keep_node(state, node_id, uuids, usable, cohort) for node_id, uuids in last]
-    filled = _replace_nodes(state, request, [node_id for node_id, _ in last], ranks, usable, cohort)
+    ranks = [(node_id, _keep_node(state, node_id, uuids, usable, cohort)) for node_id, uuids in last]
+    if len(ranks) != request.nodes:
+        ranks = _resized(ranks, request.nodes)
+    nodes = [node_id for node_id, _ in ranks]
+    filled = _replace_nodes(state, request, nodes, [part for _, part in ranks], usable, cohort)
     if filled is None:
         return None
     gpus = np.concatenate(filled)
     return Chosen(state.layout.cell_of_gpu[gpus[:: request.gpus_per_node]], gpus)
+
+
+def _resized(ranks: Sequence[tuple[NodeId, Ints | None]], num_nodes: int) -> list[tuple[NodeId, Ints | None]]:
+    """So many of the nodes that are kept, in rank order, and near the last of them as many new ones as are missing."""
+    kept = [(node_id, part) for node_id, part in ranks if part is not None][:num_nodes]
+    near = kept[-1][0] if kept else ranks[-1][0]
+    return kept + [(near, None)] * (num_nodes - len(kept))
 
 
 def _cells_of(state: FleetState, node_id: NodeId) -> Ints:

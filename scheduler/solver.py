@@ -5,7 +5,7 @@ that the same state gives the same answer (I19).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,10 @@ from scheduler.topology import NOWHERE, FleetState, Ints, Layout
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One class of request: jobs with equal requests fit or fail together."""
+    """One class of request: jobs with equal requests fit or fail together.
+
+    ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` where so many do not fit.
+    """
 
     tier: str
     nodes: int
@@ -27,6 +30,18 @@ class Request:
     preferred: str | None = None
     avoid_nodes: frozenset[NodeId] = frozenset()
     prefers_weak: bool = False
+    min_nodes: int | None = None
+
+    @property
+    def fewest_nodes(self) -> int:
+        return self.nodes if self.min_nodes is None else self.min_nodes
+
+    def sized(self, nodes: int) -> "Request":
+        return self if nodes == self.nodes else replace(self, nodes=nodes)
+
+    def at_least(self) -> "Request":
+        """The smallest that would do."""
+        return self.sized(self.fewest_nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +62,28 @@ def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
         preferred=job.preferred_level,
         avoid_nodes=job.avoid_nodes,
         prefers_weak=is_reclaimable and job.nodes == 1,
+        min_nodes=job.min_nodes,
     )
+
+
+def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) -> int:
+    """The most hosts that one home of the request can give, by ``counts`` GPUs a cell; of what is free by default.
+
+    The widest level decides: each narrower domain lies in one of its own. So no size has to be tried.
+    """
+    span = level_span(state.layout, request)
+    if not span:
+        return 0
+    counts = state.tier(request.tier).counts if counts is None else counts
+    cells = fitting_cells(state, request, counts)
+    return int(count_by_group(state.layout, cells, span[-1]).max(initial=0))
+
+
+def could_ever_fit(state: FleetState, request: Request) -> bool:
+    """Whether the request would fit with every GPU idle that its tier admits."""
+    admitted = state.tier(request.tier).admitted
+    counts = np.bincount(state.layout.cell_of_gpu[admitted], minlength=state.layout.num_cells)
+    return most_nodes(state, request, counts) >= request.nodes
 
 
 def place(state: FleetState, request: Request) -> Chosen | None:

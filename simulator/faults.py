@@ -33,7 +33,7 @@ class Faults:
         self._is_over = False
         kinds: tuple[Callable[[], None], ...] = (
             self.kill_launcher, self.reboot, self.cut_one_way, self.cut_both_ways, self.drop_server,
-            self.flip_admission, self.cancel, self.stop_attempt,
+            self.flip_admission, self.cancel, self.stop_attempt, self.resize,
         )  # fmt: skip
         self._kinds = kinds
         self._weights = [rng.random() ** 2 for _ in kinds]
@@ -108,3 +108,10 @@ class Faults:
         if live:
             grace_ms = int(self._rng.random() * 4 * self._settings.timers.stop_grace_ms)
             self._server.receive(self._server.stop, self._rng.choice(live), self._rng.choice(_STOP_REASONS), grace_ms)
+
+    def resize(self) -> None:
+        live = list(self._server.store.live_of_job.values())
+        if live:
+            grace_ms = int(self._rng.random() * 4 * self._settings.timers.stop_grace_ms)
+            more = self._server.store.gpus[self._rng.choice(list(self._server.store.gpus))]
+            self._server.receive(self._server.resize, self._rng.choice(live), grace_ms, more)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from random import Random
 
-from muster.domain.ids import AttemptId, GpuUuid, NodeId
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.model import AttemptLife, HostPart, JobLife
 from muster.domain.states import JobState
@@ -45,17 +45,22 @@ class Placer:
         picks: dict[NodeId, tuple[GpuUuid, ...]] = {}
         for node_id in nodes:
             free = [
-                gpu for gpu in self._store.gpus[node_id] if gpu not in taken and self._refusal(node_id, gpu) is None
+                gpu
+                for gpu in self._store.gpus[node_id]
+                if gpu not in taken and self._refusal(node_id, gpu, job.job_id) is None
             ]
             if len(free) >= row.gpus_per_node:
                 picks[node_id] = tuple(free[: row.gpus_per_node])
                 if len(picks) == row.nodes:
                     return picks
-        return None
+        fewest = row.min_nodes if self._wiring.keeps_to_sizes else 1
+        return picks if len(picks) >= fewest else None
 
-    def _refusal(self, node_id: NodeId, gpu: GpuUuid) -> str | None:
+    def _refusal(self, node_id: NodeId, gpu: GpuUuid, job_id: JobId) -> str | None:
         if gpu in self._store.holders:
             return "held"
+        if self._store.held_for.get(gpu, job_id) != job_id:
+            return "held for another job"
         return self._not_admitted(node_id, gpu)
 
     def _not_admitted(self, node_id: NodeId, gpu: GpuUuid) -> str | None:
@@ -71,6 +76,8 @@ class Placer:
         job = store.jobs[seen.job_id]
         gpus = [(node_id, gpu) for node_id, part in picks.items() for gpu in part]
         if wiring.rechecks_snapshot and (job is not seen or any(gpu in store.holders for _, gpu in gpus)):
+            return
+        if wiring.rechecks_holds and any(store.held_for.get(gpu, job.job_id) != job.job_id for _, gpu in gpus):
             return
         if wiring.rechecks_admission and any(self._not_admitted(*gpu) for gpu in gpus):
             return

@@ -201,6 +201,14 @@ PLANTED_BUGS: Final = (
         rechecks_snapshot=False,
     ),
     _bug(
+        "holds_not_asked", "a commit takes what is held for a job that changes its size", 400,
+        rechecks_holds=False,
+    ),
+    _bug(
+        "smaller_than_fewest", "an elastic job is placed with fewer hosts than its fewest", 60,
+        keeps_to_sizes=False,
+    ),
+    _bug(
         "deadline_forgotten", "after its restart the server asks for stops at once", 60,
         forgets_deadlines_at_restart=True,
     ),

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from muster.domain.exits import ExitRecord, classify
-from muster.domain.ids import AttemptId, Fence, JobId, NodeId
+from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.host import ClaimGranted, ClaimRefused, HeartbeatAnswered, Phase
@@ -101,6 +101,17 @@ class Server:
         if attempt_id in self.store.live_of_job.values():
             self.failpoint()
             self._stop(attempt_id, reason, grace_ms)
+
+    def resize(self, attempt_id: AttemptId, grace_ms: int, more: tuple[GpuUuid, ...]) -> None:
+        """The attempt of an elastic job leaves for another size; its GPUs, and ``more`` if free, stay its job's."""
+        life = self.store.attempts[attempt_id]
+        row = self.store.rows[life.job_id]
+        if row.min_nodes == row.nodes or life.stop is not None or life.ending is not None:
+            return
+        self.failpoint()
+        own = [gpu for part in self.store.allocated[attempt_id].values() for gpu in part]
+        self.store.hold(row.job_id, [*own, *(gpu for gpu in more if gpu not in self.store.holders)])
+        self._stop(attempt_id, StopReason.RESIZE, grace_ms)
 
     def _stop(self, attempt_id: AttemptId, reason: StopReason, grace_ms: int) -> None:
         event = attempts.StopAsked(reason, self._kernel.now_ms + grace_ms)

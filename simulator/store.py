@@ -1,6 +1,6 @@
 """The database in memory: rows, versions by identity, and the rules that the real one enforces by index and trigger."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
@@ -29,7 +29,7 @@ _NOT_STARTED = frozenset({HostPartState.UNCLAIMED, HostPartState.CLAIMED})
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """What the tenant asked for."""
+    """What the tenant asked for. ``min_nodes``: an elastic job runs on so few as well."""
 
     job_id: JobId
     key: str
@@ -38,6 +38,7 @@ class JobRow:
     rule: NodeLossRule
     wall_time_ms: int
     stop_grace_ms: int
+    min_nodes: int
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class Store:
     allocated: dict[AttemptId, Mapping[NodeId, tuple[GpuUuid, ...]]] = field(default_factory=dict)
     allocation_states: dict[AttemptId, AllocationState] = field(default_factory=dict)
     holders: dict[GpuUuid, AttemptId] = field(default_factory=dict)
+    held_for: dict[GpuUuid, JobId] = field(default_factory=dict)
     hearings: dict[NodeId, Hearing] = field(default_factory=dict)
     heard_boots: set[str] = field(default_factory=set)
     open_on: dict[NodeId, dict[AttemptId, None]] = field(default_factory=dict)
@@ -71,13 +73,24 @@ class Store:
         if before is not None and before.state in TERMINAL_JOB_STATES:
             require(life == before, "I21", f"{life.job_id} changes after its end")
         self.jobs[life.job_id] = life
+        if life.state in TERMINAL_JOB_STATES or life.state is JobState.HELD:
+            self.let_go(life.job_id)
+
+    def hold(self, job_id: JobId, gpus: Iterable[GpuUuid]) -> None:
+        """What a job that changes its size will go on with."""
+        self.held_for.update({gpu: job_id for gpu in gpus if gpu not in self.held_for})
+
+    def let_go(self, job_id: JobId) -> None:
+        self.held_for = {gpu: holder for gpu, holder in self.held_for.items() if holder != job_id}
 
     def insert_attempt(self, life: AttemptLife, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
         """I1, I2, I5 as unique indexes; I3 is asked by the caller, who knows the clock."""
         row = self.rows[life.job_id]
         require(life.job_id not in self.live_of_job, "I2", f"{life.job_id} has a live attempt already")
-        is_whole = len(picks) == row.nodes and all(len(part) == row.gpus_per_node for part in picks.values())
+        is_whole = len(life.hosts) == len(picks) and all(len(part) == row.gpus_per_node for part in picks.values())
         require(is_whole, "I5", f"{life.attempt_id} is placed in part: {picks}")
+        is_a_size = row.min_nodes <= len(picks) <= row.nodes
+        require(is_a_size, "I5", f"{life.attempt_id} has {len(picks)} hosts, of {row.min_nodes} to {row.nodes}")
         self.truth.placed(life.job_id, life.fence)
         self.attempts[life.attempt_id] = life
         self.live_of_job[life.job_id] = life.attempt_id
@@ -88,7 +101,10 @@ class Store:
             self.open_on[node_id][life.attempt_id] = None
             for gpu in part:
                 require(gpu not in self.holders, "I1", f"{gpu} is held by {self.holders.get(gpu)} already")
+                holder = self.held_for.get(gpu, life.job_id)
+                require(holder == life.job_id, "hold", f"{gpu} is held for {holder}, and {life.job_id} takes it")
                 self.holders[gpu] = life.attempt_id
+        self.let_go(life.job_id)
 
     def put_attempt(self, after: AttemptLife) -> None:
         """One attempt's row and its hosts' rows, with what the database would refuse and what must never happen."""

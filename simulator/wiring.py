@@ -27,6 +27,8 @@ class Wiring:
     forgets_deadlines_at_restart: bool = False
     rechecks_admission: bool = True
     rechecks_snapshot: bool = True
+    rechecks_holds: bool = True
+    keeps_to_sizes: bool = True
     compares_and_sets: bool = True
     checks_fence_of_reports: bool = True
     checks_fence_of_commits: bool = True

@@ -52,14 +52,16 @@ class Client:
         beat_ms = self._settings.timers.heartbeat_ms
         self._num_rows += 1
         wanted = Random(key + str(self._settings.num_hosts) + str(self._settings.horizon_ms))
+        nodes = min(wanted.choice((1, 1, 2, 3)), self._settings.num_hosts)
         row = JobRow(
             job_id=JobId(f"job{self._num_rows}"),
             key=key,
-            nodes=min(wanted.choice((1, 1, 2, 3)), self._settings.num_hosts),
+            nodes=nodes,
             gpus_per_node=min(wanted.choice((1, 1, 2, 4)), self._settings.gpus_per_host),
             rule=wanted.choice((NodeLossRule.WAIT, NodeLossRule.FENCED)),
             wall_time_ms=beat_ms * wanted.randint(30, MAX_WALL_BEATS),
             stop_grace_ms=int(self._settings.timers.stop_grace_ms * wanted.random() * 2),
+            min_nodes=wanted.randint(1, nodes),
         )
         self.up.send(self._server.receive, self._server.submit, row, wanted.randint(0, 3), self.answer)
         self._kernel.after(beat_ms, self.submit, key)

@@ -29,7 +29,7 @@ from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import TERMINAL_JOB_STATES, HostPartState, JobState
 from muster.domain.strict import Name, StrictModel, Text
-from muster.services import jobs
+from muster.services import elastic, jobs
 
 router = APIRouter(tags=["jobs"])
 LOOK_AT_LOGS_S: Final = 0.25
@@ -43,6 +43,13 @@ class JobSubmission(JobSpec):
 
 
 class Cancellation(StrictModel):
+    reason: Annotated[Text, Field(max_length=500)] | None = None
+
+
+class Resizing(StrictModel):
+    """``nodes``: from the fewest to the most hosts of the job as it was submitted."""
+
+    nodes: Annotated[int, Field(ge=1, le=12_500)]
     reason: Annotated[Text, Field(max_length=500)] | None = None
 
 
@@ -148,6 +155,28 @@ def release_job(
     """Out of HELD, back into the queue; a suspect program is released by an operator alone."""
     found_id = JobId(require_id("job", job_id))
     return change.run(principal, jobs.RELEASE, lambda unit: jobs.release(unit, found_id, reason=wanted.reason), _answer)
+
+
+@router.post("/jobs/{job_id}/resize", response_model=documents.ChangedJob, openapi_extra=described_by(Resizing))
+def resize_job(
+    job_id: str,
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    wanted: Annotated[Resizing, json_body(Resizing)],
+    change: Changing,
+    if_match: Annotated[str | None, Header()] = None,
+) -> JSONResponse:
+    """From now on an elastic job wishes for so many hosts, and takes no more.
+
+    With more of them it saves and goes on smaller, at no charge; with fewer it grows as GPUs are idle.
+    """
+    found_id = JobId(require_id("job", job_id))
+    version = version_in(if_match, is_required=False)
+    return change.run(
+        principal,
+        elastic.RESIZE,
+        lambda unit: elastic.resize(unit, found_id, wanted.nodes, reason=wanted.reason, expected_version=version),
+        _answer,
+    )
 
 
 @router.get("/jobs/{job_id}/events")

@@ -102,7 +102,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "job": job,
         "spec": spec,
         "detail": detail,
-        "why": job_words.why(detail, spec.shape.nodes),
+        "why": job_words.why(detail),
         "life": life_of(detail, shown.checkpoints, datetime.now(UTC)),
         "placement": shown.placement,
         "placed_numbers": [each.attempt.number for each in detail.attempts],

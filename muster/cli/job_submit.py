@@ -24,6 +24,13 @@ OomDoublings = Annotated[
 ]
 Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
 
+MinNodes = Annotated[
+    int | None, typer.Option(min=1, help="Elastic: it starts, and goes on, with so few hosts. Default: as --nodes.")
+]
+MaxNodes = Annotated[
+    int | None, typer.Option(min=1, help="Elastic: it grows to so many where GPUs are idle. Default: as --nodes.")
+]
+
 DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a second, at most: such as 500MiB.")]
 DiskWrites = Annotated[str | None, typer.Option(help="To each disk of a host, a second, at most: such as 500MiB.")]
 
@@ -33,6 +40,8 @@ def submit(
     name: Annotated[str | None, typer.Option(help="Default: the script's name.")] = None,
     nodes: Annotated[int, typer.Option(min=1, help="How many hosts.")] = 1,
     gpus: Annotated[int, typer.Option(min=1, help="GPUs a node.")] = 1,
+    min_nodes: MinNodes = None,
+    max_nodes: MaxNodes = None,
     ranks: Annotated[int | None, typer.Option(min=1, help="Ranks a node; default: one a GPU.")] = None,
     tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
     max_restarts: Annotated[int, typer.Option(min=0, help="New attempts that the job's own faults may cost.")] = 0,
@@ -70,7 +79,12 @@ def submit(
     spec: dict[str, Any] = {
         "name": name or name_of(program[0]),
         "program": program_of(program, env or [], python, workdir, around, is_command=command),
-        "shape": {"nodes": nodes, "gpus_per_node": gpus, "ranks_per_node": ranks},
+        "shape": {
+            "nodes": nodes,
+            "gpus_per_node": gpus,
+            "ranks_per_node": ranks,
+            **_if_said(min_nodes=min_nodes, max_nodes=max_nodes),
+        },
         "tier": tier,
         "restart": restart_of(max_restarts, oom_doublings),
         "wall_time_s": seconds_of(wall_time),

@@ -28,8 +28,18 @@ def _made_of(item: Document, name: str) -> str | None:
 
 
 def _num_gpus(job: Document) -> int:
+    """What it wishes for; an older server does not say what was asked for since."""
     shape = job["spec"]["shape"]
-    return int(shape["nodes"] * shape["gpus_per_node"])
+    return int((job.get("wanted_nodes") or shape["nodes"]) * shape["gpus_per_node"])
+
+
+def _size(job: Document) -> str:
+    """Such as ``4 × 8 GPUs``, and what an elastic one takes."""
+    shape = job["spec"]["shape"]
+    nodes = job.get("wanted_nodes") or shape["nodes"]
+    fewest, most = shape.get("min_nodes") or shape["nodes"], job.get("wanted_nodes") or shape.get("max_nodes") or nodes
+    range_of = "" if fewest == most else f" ({fewest} to {most} hosts)"
+    return f"{nodes} × {shape['gpus_per_node']} GPUs{range_of}"
 
 
 COLUMNS: Final = (
@@ -144,16 +154,14 @@ def show(job_id: JobId) -> Page:
 def _lines(job: Document) -> Iterator[str]:
     yield f"{job['id']}  {job['name']}  {job['state']}"
     yield f"  {job['state_reason']}"
-    shape = job["spec"]["shape"]
-    size = f"{shape['nodes']} × {shape['gpus_per_node']} GPUs"
-    yield f"  tier {job['tier']}, {size}, submitted {age(job['created_at'])} ago by {job['submitted_by']}"
+    yield f"  tier {job['tier']}, {_size(job)}, submitted {age(job['created_at'])} ago by {job['submitted_by']}"
     if job.get("accumulation", 1) > 1:  # an older server does not say
         yield f"  takes each batch in {job['accumulation']} times as many pieces: GPU memory was short"
     if job["next_try_at"]:
         yield f"  tried again {until(job['next_try_at'])}"
     for attempt in job["attempts"]:
         cause = f"  {attempt['cause']}: {attempt['proof']}" if attempt["cause"] else ""
-        yield f"  attempt {attempt['number']}  {attempt['state']}{cause}"
+        yield f"  attempt {attempt['number']}  {attempt['state']}{_hosts(job, attempt)}{cause}"
         if attempt["stop_reason"] and attempt["state"] != "ENDED":
             yield f"    asked to stop: {attempt['stop_reason']}, at the latest {until(attempt['stop_deadline_at'])}"
         if interval := attempt.get("checkpoint_interval"):
@@ -173,6 +181,13 @@ def _readiness(host: Document) -> str:
     if host["state"] != "CLAIMED" or not host.get("awaits_go"):
         return ""
     return f"; ready for {age(host['ready_at'])}" if host["ready_at"] else "; not ready yet"
+
+
+def _hosts(job: Document, attempt: Document) -> str:
+    """Of an elastic job: how many this attempt has."""
+    fewest, most = (job["spec"]["shape"].get(name) for name in ("min_nodes", "max_nodes"))
+    num_hosts = len(attempt["hosts"])
+    return "" if fewest is None and most is None else f"  {num_hosts} host{'' if num_hosts == 1 else 's'}"
 
 
 @reads(app, "checkpoints", example="muster job checkpoints job_…")
@@ -241,6 +256,20 @@ def release(job_id: JobId, reason: Reason = None, *, dry_run: DryRun = False) ->
     with open_client() as client:
         job = client.release_job(job_id, reason, dry_run=dry_run)
     return Done(job, f"{job['id']}  {job['state']}: {job['state_reason']}")
+
+
+@changes(app, "resize", example="muster job resize job_… --nodes 2 --reason 'the rest is for the others'")
+def resize(
+    job_id: JobId,
+    nodes: Annotated[int, typer.Option(min=1, help="How many hosts: what it wishes for, and no more.")],
+    reason: Reason = None,
+    *,
+    dry_run: DryRun = False,
+) -> Done:
+    """An elastic job goes on with another number of hosts, from its own checkpoint, and is charged nothing."""
+    with open_client() as client:
+        job = client.resize_job(job_id, nodes, reason, dry_run=dry_run)
+    return Done(job, f"{job['id']}  {job['state']}: {nodes} hosts at most from now on")
 
 
 @app.command("wait", epilog="Example: `muster job wait job_… --timeout 2h && echo trained`")

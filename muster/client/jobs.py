@@ -61,6 +61,29 @@ class JobCalls:
         path = "/v1/jobs/{job_id}/release"
         return change("POST", path, documents.ChangedJob, path_values, body=body, dry_run=dry_run)
 
+    @answered
+    def resize_job(
+        self,
+        job_id: str,
+        nodes: int,
+        reason: str | None = None,
+        *,
+        version: int | None = None,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Call[documents.ChangedJob]:
+        """From now on an elastic job wishes for so many hosts, and takes no more."""
+        return change(
+            "POST",
+            "/v1/jobs/{job_id}/resize",
+            documents.ChangedJob,
+            {"job_id": job_id},
+            body={"nodes": nodes, "reason": reason},
+            dry_run=dry_run,
+            if_match=etag(version),
+            key=idempotency_key,
+        )
+
     @walked
     def job_events(self, job_id: str, *, after: int = 0, limit: int | None = None) -> Call[documents.Event]:
         """What happened to the job itself, in order."""

@@ -160,6 +160,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     finished_at: datetime | None
     restarts_used: int
     oom_doublings: int
+    wanted_nodes: int | None
     next_try_at: datetime | None
     cancel_requested_at: datetime | None
     version: int
@@ -176,6 +177,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     ending_proof: str | None
     stop_reason: StopReason | None
     stop_deadline_at: datetime | None
+    num_nodes: int | None
     placed_at: datetime
     claimed_at: datetime | None
     go_at: datetime | None

@@ -12,6 +12,7 @@ class Job(TypedDict):
     """``state_reason`` says in words why it is where it is; ``spec`` is the job as it was submitted.
 
     ``accumulation``: into how many times as many pieces as the program's own its next attempt takes each batch.
+    ``wanted_nodes``: of an elastic job, how many hosts were asked for since it was submitted, and no more.
     """
 
     id: str
@@ -27,6 +28,7 @@ class Job(TypedDict):
     finished_at: Moment | None
     restarts_used: int
     accumulation: int
+    wanted_nodes: int | None
     next_try_at: Moment | None
     cancel_requested_at: Moment | None
     version: int
@@ -82,7 +84,7 @@ class CheckpointInterval(TypedDict):
 
 
 class Attempt(TypedDict):
-    """``cause`` and ``proof``: why it ended, and by what that is known.
+    """``cause`` and ``proof``: why it ended, and by what that is known. ``num_nodes``: its own size.
 
     ``go_at``: when all hosts that wait for one another were ready. ``checkpoint_interval``: null for a program that
     names a number of steps, or has not measured a checkpoint yet.
@@ -96,6 +98,7 @@ class Attempt(TypedDict):
     proof: str | None
     stop_reason: Annotated[str, OneOf(StopReason)] | None
     stop_deadline_at: Moment | None
+    num_nodes: int
     placed_at: Moment
     claimed_at: Moment | None
     go_at: Moment | None
@@ -317,6 +320,8 @@ class Shape(TypedDict):
     nodes: NotRequired[int]
     gpus_per_node: NotRequired[int]
     ranks_per_node: NotRequired[int | None]
+    min_nodes: NotRequired[int | None]
+    max_nodes: NotRequired[int | None]
 
 
 class TopologyRule(TypedDict):

@@ -96,11 +96,35 @@ class Program(StrictModel):
 
 
 class Shape(StrictModel):
-    """A gang: ``nodes`` × ``gpus_per_node`` GPUs; ``ranks_per_node`` is one a GPU unless said."""
+    """A gang: ``nodes`` × ``gpus_per_node`` GPUs; ``ranks_per_node`` is one a GPU unless said.
+
+    ``min_nodes``, ``max_nodes``: an elastic gang's fewest and most hosts, ``nodes`` unless said. It wishes for
+    ``nodes``, starts or goes on with fewer where there are no more, and grows when GPUs are idle: each attempt has a
+    size of its own.
+    """
 
     nodes: Annotated[int, Field(ge=1, le=12_500)] = 1
     gpus_per_node: Annotated[int, Field(ge=1, le=72)] = 1
     ranks_per_node: Annotated[int, Field(ge=1, le=576)] | None = None
+    min_nodes: Annotated[int, Field(ge=1, le=12_500)] | None = None
+    max_nodes: Annotated[int, Field(ge=1, le=12_500)] | None = None
+
+    @model_validator(mode="after")
+    def _sizes_in_order(self) -> Self:
+        if self.min_nodes is not None and self.min_nodes > self.nodes:
+            raise ValueError(f"`min_nodes` {self.min_nodes} is more than `nodes`, which is {self.nodes}")
+        if self.max_nodes is not None and self.max_nodes < self.nodes:
+            raise ValueError(f"`max_nodes` {self.max_nodes} is less than `nodes`, which is {self.nodes}")
+        return self
+
+    @property
+    def sizes(self) -> range:
+        """The numbers of hosts that an attempt may have."""
+        return range(self.min_nodes or self.nodes, (self.max_nodes or self.nodes) + 1)
+
+    @property
+    def is_elastic(self) -> bool:
+        return len(self.sizes) > 1
 
     @property
     def num_gpus(self) -> int:

@@ -176,6 +176,19 @@ class EvacuationPolicy(StrictModel):
     )
 
 
+class ElasticPolicy(StrictModel):
+    """When an elastic job goes on with more hosts. It costs a restart, so it is neither soon nor for little."""
+
+    grow_after_s: Seconds = Field(
+        300.0,
+        description="No attempt is stopped to grow before it has run that long, so a job grows once in it at most.",
+    )
+    min_gain_fraction: Annotated[float, Field(ge=0, le=10, strict=False)] = Field(
+        0.1, description="By no less than this fraction of its hosts, and by one at least."
+    )
+    grace_s: Seconds = Field(120.0, description="For a checkpoint before it goes on with another number of hosts.")
+
+
 class CheckpointIntervalPolicy(StrictModel):
     """How often a program saves that leaves it to us (`checkpoint_every="auto"`), and how often GPUs should fail.
 
@@ -263,6 +276,7 @@ class Policy(StrictModel):
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)
     training: TrainingPolicy = Field(default_factory=TrainingPolicy)
     evacuation: EvacuationPolicy = Field(default_factory=EvacuationPolicy)
+    elastic: ElasticPolicy = Field(default_factory=ElasticPolicy)
     suspicion: SuspicionPolicy = Field(default_factory=SuspicionPolicy)
     health: HealthPolicy = Field(default_factory=HealthPolicy)
 

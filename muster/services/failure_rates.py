@@ -9,7 +9,6 @@ from sqlalchemy import ColumnElement, func, or_, select
 from muster.db.models import Allocation, AllocationGpu, Attempt, Cluster
 from muster.domain.failure_rate import FAILURES, LOST_WORK, Record, rule_for_program
 from muster.domain.ids import JobId
-from muster.domain.job_spec import JobSpec
 from muster.domain.policy import Policy
 from muster.domain.principals import system_principal
 from muster.domain.states import Cause
@@ -49,10 +48,10 @@ def _counted(unit: UnitOfWork, window_days: int, causes: Collection[Cause], *of:
     return Record(num_failures, max(float(gpu_s), 0.0) / 3600)
 
 
-def rule_for_attempt(unit: UnitOfWork, job_id: JobId, spec: JobSpec, policy: Policy) -> dict[str, float | int | None]:
-    """By which a program chooses how often to save, on as many GPUs as its job has."""
+def rule_for_attempt(unit: UnitOfWork, job_id: JobId, num_gpus: int, policy: Policy) -> dict[str, float | int | None]:
+    """By which a program chooses how often to save, on as many GPUs as its attempt has."""
     cluster = unit.session.get_one(Cluster, 1)
     record = Record(cluster.num_failures, cluster.gpu_hours)
     expected = policy.training.checkpoint_interval
     own = _counted(unit, expected.window_days, LOST_WORK, Attempt.job_id == job_id)
-    return rule_for_program(record, expected, spec.shape.nodes * spec.shape.gpus_per_node, own)
+    return rule_for_program(record, expected, num_gpus, own)

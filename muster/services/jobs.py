@@ -90,9 +90,10 @@ def _require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
             detail = f"the fleet's tree has no level {level}, only: {known}"
             raise ValidationFailedError.at(f"/topology/{name}", "unknown_level", detail)
     num_gpus = count_gpus(unit.session)
-    if num_gpus and spec.shape.num_gpus > num_gpus:
+    least = spec.shape.sizes[0] * spec.shape.gpus_per_node
+    if num_gpus and least > num_gpus:
         raise ValidationFailedError.at(
-            "/shape", "larger_than_fleet", f"asks for {spec.shape.num_gpus} GPUs; the fleet has {num_gpus}"
+            "/shape", "larger_than_fleet", f"asks for {least} GPUs; the fleet has {num_gpus}"
         )
 
 

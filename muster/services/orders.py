@@ -6,6 +6,7 @@ import json
 from sqlalchemy import select
 
 from muster.db.models import Allocation, AllocationGpu, AttemptHost, Job, Tenant
+from muster.domain.elastic import pieces
 from muster.domain.ids import JobId, NodeId
 from muster.domain.job_spec import CheckpointRule, JobSpec
 from muster.domain.lifecycle.model import Timers
@@ -32,7 +33,7 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         job_id=job.id,
         fence=attempt.fence,
         node_rank=host.node_rank if host is not None else 0,
-        num_nodes=spec.shape.nodes,
+        num_nodes=len(loaded.hosts),
         ranks_per_node=spec.shape.num_ranks_per_node,
         gpus=tuple(gpus),
         launcher=spec.program.launcher,
@@ -41,7 +42,7 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         argv=spec.program.argv,
         python=spec.program.python,
         working_dir=spec.program.working_dir,
-        env={**spec.program.env, **_training_environment(unit, job, spec, policy)},
+        env={**spec.program.env, **_training_environment(unit, loaded, policy)},
         rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
         wall_time_s=spec.wall_time_s,
         grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
@@ -79,18 +80,20 @@ def words_of(spec: JobSpec) -> frozenset[str]:
     return frozenset(word for word, is_asked in asked.items() if is_asked)
 
 
-def _training_environment(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy) -> dict[str, str]:
+def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> dict[str, str]:
     """Where the job's checkpoints lie, from which one to go on, how often to make one, and in how many pieces to take a
     batch.
     """
+    job, spec, num_nodes = loaded.job, spec_of(loaded.job), len(loaded.hosts)
     kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.hold_s}
     resume = json.dumps({**resume_of(unit.session, job.id), **kept})
     place = _checkpoint_environment(spec.checkpoint, job.id)
-    pieces = {"MUSTER_ACCUMULATION": str(1 << job.oom_doublings)} if job.oom_doublings else {}
-    interval = json.dumps(rule_for_attempt(unit, job.id, spec, policy))
+    num_pieces = pieces(spec.shape, num_nodes) << job.oom_doublings
+    smaller = {"MUSTER_ACCUMULATION": str(num_pieces)} if num_pieces > 1 else {}
+    interval = json.dumps(rule_for_attempt(unit, job.id, num_nodes * spec.shape.gpus_per_node, policy))
     sha256 = hashlib.sha256(json.dumps(job.spec, sort_keys=True).encode()).hexdigest()
     told = {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, "MUSTER_SPEC_SHA256": sha256}
-    return {**told, **pieces, **place}
+    return {**told, **smaller, **place}
 
 
 def _checkpoint_environment(rule: CheckpointRule, job_id: JobId) -> dict[str, str]:

@@ -7,7 +7,7 @@ counts. The partial unique indexes make a double holding impossible in any case 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
@@ -15,6 +15,7 @@ from health.admission import refusal_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node
 from muster.db.repositories import gangs
 from muster.domain.causes import CAUSE_RULES, Avoid
+from muster.domain.elastic import sizes_of
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle import job as jobs
@@ -28,7 +29,7 @@ from muster.services.lives import spec_of, to_ms
 from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import UnitOfWork, declare_action
-from scheduler.model import Parts
+from scheduler.model import OwnHold, Parts
 from scheduler.planner import Placement, Waiting, WaitingJob
 
 PLACE: Final = declare_action("placement.place")
@@ -44,35 +45,45 @@ class PlacementLostError(ConflictError):
     code, status, title = "placement_lost", 409, "The fleet has changed since the plan was made"
 
 
-def waiting_jobs(session: Session, promised: Sequence[JobId] = ()) -> list[WaitingJob]:
-    """The queue's head, and each of the ``promised`` that still waits, however far behind."""
+def waiting_jobs(
+    session: Session, promised: Sequence[JobId] = (), own_holds: Sequence[OwnHold] = ()
+) -> list[WaitingJob]:
+    """The queue's head, and each that still waits of those that something is held for, however far behind."""
     queued = select(Job).where(Job.state == JobState.QUEUED)
     rows = list(session.scalars(queued.order_by(Job.created_at, Job.id).limit(MAX_QUEUE)))
-    missing = set(promised).difference(job.id for job in rows)
+    missing = {*promised, *(own.job_id for own in own_holds)}.difference(job.id for job in rows)
     if missing:
         rows += session.scalars(queued.where(Job.id.in_(missing)).order_by(Job.created_at, Job.id))
-    avoided = _nodes_at_fault(session, [job.id for job in rows])
+    avoided = nodes_at_fault(session, [job.id for job in rows])
     held = _last_parts(session, [job.id for job in rows])
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
-    return [_waiting_job(job, avoided.get(job.id, frozenset()), num_nodes, held.get(job.id, ())) for job in rows]
+    num_held = {own.job_id: len(own.gpus) for own in own_holds}
+    return [
+        _waiting_job(job, avoided.get(job.id, frozenset()), num_nodes, held.get(job.id, ()), num_held.get(job.id, 0))
+        for job in rows
+    ]
 
 
-def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int, last_parts: Parts) -> WaitingJob:
+def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int, last_parts: Parts, num_held: int) -> WaitingJob:
+    """``num_held``: GPUs that are held for its next size, which it then wishes for."""
     spec = spec_of(job)
-    shape = spec.shape
+    sizes = sizes_of(spec.shape, job.wanted_nodes)
+    held_nodes = num_held // spec.shape.gpus_per_node
     return WaitingJob(
         job_id=job.id,
         version=job.version,
         tier=job.tier,
         queued_ms=to_ms(job.created_at),
-        nodes=shape.nodes,
-        gpus_per_node=shape.gpus_per_node,
+        nodes=held_nodes if sizes.fewest <= held_nodes <= sizes.most else sizes.wished,
+        gpus_per_node=spec.shape.gpus_per_node,
         # To avoid every host would leave the job waiting for ever: then the fault is forgiven.
-        avoid_nodes=avoided if num_nodes - len(avoided) >= shape.nodes else frozenset(),
+        avoid_nodes=avoided if num_nodes - len(avoided) >= sizes.fewest else frozenset(),
         tenant_id=job.tenant_id,
         required_level=spec.topology.required,
         preferred_level=spec.topology.preferred,
         keep=last_parts,
+        min_nodes=sizes.fewest if spec.shape.is_elastic else None,
+        max_nodes=sizes.most if spec.shape.is_elastic else None,
     )
 
 
@@ -98,8 +109,11 @@ def _last_parts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Parts
     }
 
 
-def _nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, frozenset[NodeId]]:
-    """Hosts where one of a job's last attempts ended by the host's fault: of a gang's those at fault, where known."""
+def nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, frozenset[NodeId]]:
+    """Hosts where one of a job's last attempts ended by the host's fault: of a gang's those at fault, where known.
+
+    Of a gang that lost a host, those that could still say how their part ended are not at fault.
+    """
     faults = [cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoid.NODE]
     last_number = func.max(Attempt.number).over(partition_by=Attempt.job_id).label("last_number")
     ended = (
@@ -109,8 +123,14 @@ def _nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, f
     )
     blamed = aliased(AttemptHost)
     is_known = exists().where(blamed.attempt_id == ended.c.id, blamed.is_at_fault)
+    record = AttemptHost.exit_record
+    has_spoken = and_(
+        func.coalesce(func.jsonb_typeof(record), "null") == "object",
+        func.coalesce(record["supervisor_vanished"].astext, "false") == "false",
+        func.coalesce(record["self_fenced"].astext, "false") == "false",
+    )
     query = (
-        select(ended.c.job_id, AttemptHost.node_id)
+        select(ended.c.job_id, ended.c.id, AttemptHost.node_id, and_(ended.c.cause == Cause.NODE_LOST, has_spoken))
         .join(AttemptHost, AttemptHost.attempt_id == ended.c.id)
         .where(
             ended.c.cause.in_(faults),
@@ -118,9 +138,13 @@ def _nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, f
             or_(AttemptHost.is_at_fault, ~is_known),
         )
     )
+    parts: dict[tuple[JobId, AttemptId], list[tuple[NodeId, bool]]] = {}
+    for job_id, attempt_id, node_id, is_innocent in session.execute(query):
+        parts.setdefault((job_id, attempt_id), []).append((node_id, is_innocent))
     nodes: dict[JobId, set[NodeId]] = {}
-    for job_id, node_id in session.execute(query):
-        nodes.setdefault(job_id, set()).add(node_id)
+    for (job_id, _), hosts in parts.items():
+        guilty = {node_id for node_id, is_innocent in hosts if not is_innocent}
+        nodes.setdefault(job_id, set()).update(guilty or {node_id for node_id, _ in hosts})
     return {job_id: frozenset(found) for job_id, found in nodes.items()}
 
 
@@ -141,10 +165,11 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
         message = f"{job.id} is {job.state} now"
         raise PlacementLostError(message)
     _require_there(placement, rows)
+    _require_size(job, placement)
     _require_admitted(job, rows, policy)
     if rows[0].has_ceiling:
         _require_quota(unit, job, len(uuids))
-    if rows[0].has_reclaims:
+    if rows[0].has_holds:
         holds.let_go(unit, job, holds.PLACED)
     step_job(unit, job, jobs.Placed(), policy)
     gang = _gang(job, placement, locked)
@@ -158,6 +183,13 @@ def _require_there(placement: Placement, rows: Sequence[Any]) -> None:
     planned = {(uuid, node_id) for node_id, part in placement.parts for uuid in part}
     if {(row.uuid, row.node_id) for row in rows} != planned or len({row.cohort_key for row in rows}) != 1:
         message = "the GPUs are no longer where they were, or no longer one cohort"
+        raise PlacementLostError(message)
+
+
+def _require_size(job: Job, placement: Placement) -> None:
+    """A number of hosts that the job takes (I5)."""
+    if len(placement.parts) not in spec_of(job).shape.sizes:
+        message = f"{len(placement.parts)} hosts are no size of {job.id}"
         raise PlacementLostError(message)
 
 

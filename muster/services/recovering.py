@@ -4,28 +4,39 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import exists, select
+from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import Session
 
-from muster.db.models import Allocation, AllocationGpu, Attempt
+from muster.db.models import Allocation, AllocationGpu, Attempt, Job, Node
 from muster.domain.ids import JobId
-from muster.domain.states import AllocationState, Cause
+from muster.domain.states import AllocationState, Cause, Contact
+from muster.services.elastic import IS_ELASTIC
 
-_HAD_TO_LEAVE: Final = (Cause.EVACUATED, Cause.MAINTENANCE)
+_HAD_TO_LEAVE: Final = (Cause.EVACUATED, Cause.MAINTENANCE, Cause.RESIZE)
 PATIENCE: Final = timedelta(seconds=10)
 """A host that proves nothing clean in that time keeps no job waiting: it takes others."""
 
 
 def waiting_for_their_own(session: Session, job_ids: Sequence[JobId], now: datetime) -> frozenset[JobId]:
-    """Which of these had to leave just now, and have GPUs that are still being proved clean."""
+    """Which of these had to leave just now, and have GPUs that are still being proved clean.
+
+    An elastic one whatever its end was, or it would go on smaller than it must. No host that is silent is waited for.
+    """
     cleaning = exists().where(
-        AllocationGpu.allocation_id == Allocation.id, AllocationGpu.state != AllocationState.RELEASED
+        AllocationGpu.allocation_id == Allocation.id,
+        AllocationGpu.state != AllocationState.RELEASED,
+        Node.id == AllocationGpu.node_id,
+        Node.contact == Contact.LIVE,
     )
     query = (
         select(Attempt.job_id)
         .join(Allocation, Allocation.attempt_id == Attempt.id)
+        .join(Job, Job.id == Attempt.job_id)
         .where(
-            Attempt.job_id.in_(job_ids), Attempt.cause.in_(_HAD_TO_LEAVE), Attempt.ended_at > now - PATIENCE, cleaning
+            Attempt.job_id.in_(job_ids),
+            or_(Attempt.cause.in_(_HAD_TO_LEAVE), IS_ELASTIC),
+            Attempt.ended_at > now - PATIENCE,
+            cleaning,
         )
     )
     return frozenset(session.scalars(query))

@@ -93,8 +93,7 @@ class _Taker:
         self._unit = unit
         self._loaded = loaded
         self._policy = policy
-        shape = spec_of(loaded.job).shape
-        self._num_ranks = shape.nodes * shape.num_ranks_per_node
+        self._num_ranks = len(loaded.hosts) * spec_of(loaded.job).shape.num_ranks_per_node
         self._progress = Progress(unit.session, loaded.attempt, node_id)
 
     def take(self, line: TrainLine) -> bool:

@@ -170,6 +170,14 @@ class Run:
         self._pace.note(grad_norm=norm)
         return norm
 
+    def share_of(self, global_batch: int) -> int:
+        """This rank's samples of a batch that all ranks take together: the same training on any number of hosts.
+
+        Raises:
+            ValueError: the batch is not divided by the ranks that read data.
+        """
+        return self._samples.share_of(global_batch)
+
     def sample_indices(self, num_samples: int, batch_size: int) -> list[int]:
         """This rank's ``batch_size`` samples of this step: a pure function of seed, position and number of ranks."""
         return self._samples.indices(num_samples, batch_size)

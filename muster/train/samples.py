@@ -17,6 +17,12 @@ class Samples:
         self._world_size = world_size
         self._taken = 0
 
+    def share_of(self, global_batch: int) -> int:
+        """Raises ``ValueError`` where the ranks cannot share it evenly."""
+        if global_batch < 1 or global_batch % self._world_size:
+            raise ValueError(f"a batch of {global_batch} samples is not shared evenly by {self._world_size} ranks")
+        return global_batch // self._world_size
+
     def indices(self, num_samples: int, batch_size: int) -> list[int]:
         """This rank's share of the global batch that begins at ``position``: ranks side by side, in rank order.
 

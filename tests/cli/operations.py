@@ -48,6 +48,7 @@ COMMANDS: Final = {
     "GET /v1/jobs/{job_id}/logs": "job logs",
     "GET /v1/jobs/{job_id}/logs/lines": "job logs",
     "POST /v1/jobs/{job_id}/release": "job release",
+    "POST /v1/jobs/{job_id}/resize": "job resize",
     "GET /v1/jobs/{job_id}/training/ranks": "job ranks",
     "GET /v1/jobs/{job_id}/training/steps": "job steps",
     "POST /v1/join-tokens": "join-token create",

@@ -12,7 +12,7 @@ from muster.db.engine import make_engine
 from muster.embedded.postgres import PostgresServer
 from tests.telemetry_reports import newest_readings
 
-BEFORE, AFTER = "20261122_0733", "20261122_1035"
+BEFORE, AFTER = "20261122_1034", "20261122_1035"
 FLEET = """
 INSERT INTO nodes (id, name, contact, address, num_gpus, is_simulated, labels, past_boot_ids, heartbeat_seq, created_at,
     version)

@@ -78,8 +78,10 @@ def worlds(draw: st.DrawFn) -> World:
             1,
             draw(st.sampled_from(TIERS)),
             draw(st.integers(0, 5)),
-            draw(st.integers(1, 3)),
+            nodes := draw(st.integers(1, 3)),
             draw(st.integers(1, 4)),
+            min_nodes=draw(st.none() | st.integers(1, nodes)),
+            max_nodes=draw(st.none() | st.integers(nodes, 4)),
             required_level=draw(st.sampled_from([None, None, "rack", "pod"])),
             preferred_level=draw(st.sampled_from([None, "rack"])),
         )
@@ -104,8 +106,9 @@ def test_every_plan_keeps_the_invariants_of_placement(world: World) -> None:
     assert not promised & set(taken), "what is reclaimed for one job is given to no other"
     for placement in decided.placements:
         wanted = by_job[placement.job_id]
-        assert [len(uuids) for _, uuids in placement.parts] == [wanted.gpus_per_node] * wanted.nodes, "I5"
-        assert len({node for node, _ in placement.parts}) == wanted.nodes, "I5"
+        num_nodes = len({node for node, _ in placement.parts})
+        assert [len(uuids) for _, uuids in placement.parts] == [wanted.gpus_per_node] * num_nodes, "I5"
+        assert wanted.fewest_nodes <= num_nodes <= wanted.most_nodes, "I5"
         views = [by_uuid[uuid] for _, uuids in placement.parts for uuid in uuids]
         assert len({view.cohort_key for view in views}) == 1, "I4"
         assert all(refusal_of(view.facts, DEFAULT_POLICY.tier(wanted.tier)) is None for view in views), "I3"
@@ -145,7 +148,7 @@ def test_nothing_is_evicted_unless_it_suffices_and_nobody_could_be_spared(world:
     decided = world.plan()
     if not decided.reclaims:
         return
-    request = request_of(world.queue[0])
+    request = request_of(world.queue[0]).at_least()
     soon_ms = NOW_MS + 120_000
     ending = [a for a in world.workload.running if a.ends_ms is not None and a.ends_ms <= soon_ms]
     attempts = {attempt.attempt_id: attempt for attempt in world.workload.running}
@@ -160,7 +163,7 @@ def test_nothing_is_evicted_unless_it_suffices_and_nobody_could_be_spared(world:
 def fits(world: World, gone: list[RunningAttempt]) -> bool:
     state = world.state()
     state.give(state.layout.gpu_indices(uuid for attempt in gone for uuid in attempt.gpus))
-    return place(state, request_of(world.queue[0])) is not None
+    return place(state, request_of(world.queue[0]).at_least()) is not None
 
 
 @settings(max_examples=120, deadline=None)

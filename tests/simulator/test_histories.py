@@ -16,6 +16,7 @@ KINDS = {
     "flip_admission",
     "kill_launcher",
     "reboot",
+    "resize",
     "stop_attempt",
 }
 

@@ -35,6 +35,13 @@ def test_the_global_batch_is_the_same_for_any_number_of_ranks(world_size: int) -
     assert {rank.position for rank in ranks} == {24}
 
 
+@pytest.mark.parametrize(("world_size", "share"), [(1, 8), (4, 2), (8, 1)])
+def test_a_batch_of_all_ranks_is_shared_evenly_or_refused(world_size: int, share: int) -> None:
+    assert Samples(7, 0, world_size).share_of(8) == share
+    with pytest.raises(ValueError, match="is not shared evenly by 3 ranks"):
+        Samples(7, 0, 3).share_of(8)
+
+
 @pytest.mark.parametrize(("num_samples", "batch_size"), [(0, 1), (1, 0)])
 def test_nothing_to_choose_from_is_an_error(num_samples: int, batch_size: int) -> None:
     with pytest.raises(ValueError, match="must be 1 or more"):

@@ -11,7 +11,7 @@ from alembic import op
 from sqlalchemy import text
 
 revision = "20261122_1035"
-down_revision = "20261122_0733"
+down_revision = "20261122_1034"
 branch_labels = None
 depends_on = None
 

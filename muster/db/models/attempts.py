@@ -18,8 +18,9 @@ class Attempt(Base):
     """``ending_cause`` is known before its hosts are proved stopped; ``cause`` is set when it ENDS, and stays.
 
     ``tainted_since``: from then on its results may be false; what it commits after that is TAINTED. ``go_at``: when all
-    hosts that prepare were ready. ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval``
-    says; None for so many steps.
+    hosts that prepare were ready. ``num_nodes``: its size, of an elastic job another than the next one's; None in those
+    of before there were such. ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval`` says;
+    None for so many steps.
     """
 
     __tablename__ = "attempts"
@@ -65,6 +66,7 @@ class Attempt(Base):
     on_node_loss: Mapped[NodeLossRule] = mapped_column(EnumText(NodeLossRule), one_of("on_node_loss", NodeLossRule))
     rendezvous_address: Mapped[str]
     rendezvous_port: Mapped[int]
+    num_nodes: Mapped[int | None] = mapped_column(default=None)
     version: Mapped[int] = mapped_column(default=1, init=False)
     __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # SQLAlchemy reads this plain class attribute
 

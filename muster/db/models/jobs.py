@@ -38,6 +38,8 @@ class Job(Base):
     restarts_used: Mapped[int] = mapped_column(default=0)
     launch_failures: Mapped[int] = mapped_column(default=0)
     oom_doublings: Mapped[int] = mapped_column(default=0, server_default=text("0"))
+    wanted_nodes: Mapped[int | None] = mapped_column(default=None)
+    """Of an elastic job: what was asked for since it was submitted; its wish from then on, and the most it takes."""
     next_try_at: Mapped[datetime | None] = mapped_column(default=None)
     cancel_requested_at: Mapped[datetime | None] = mapped_column(default=None)
     number: Mapped[int] = mapped_column(BigInteger, Identity(always=True), unique=True, init=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BindParameter, Text, any_, bindparam, exists, func, select
+from sqlalchemy import ARRAY, BindParameter, Text, any_, bindparam, exists, func, or_, select
 from sqlalchemy.dialects.postgresql.psycopg import dialect
 from sqlalchemy.orm import Session
 
@@ -45,15 +45,18 @@ _FACTS: Final = FACTS_OF_FEW.where(Gpu.uuid == any_(_UUIDS)).add_columns(
     .correlate(None)
     .label("has_ceiling"),
     select(func.max(Attempt.number)).where(Attempt.job_id == _JOB_ID).scalar_subquery().label("last_number"),
-    exists().where(Reclaim.beneficiary_job_id == _JOB_ID, Reclaim.hold_ended_at.is_(None)).label("has_reclaims"),
+    or_(
+        exists().where(Reclaim.beneficiary_job_id == _JOB_ID, Reclaim.hold_ended_at.is_(None)),
+        exists().where(GpuHold.job_id == _JOB_ID).correlate(None),
+    ).label("has_holds"),
 )
 _ASK: Final = str(_FACTS.compile(dialect=dialect()))  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
 _WRITE: Final = """
 WITH attempt AS (
     INSERT INTO attempts (id, job_id, tenant_id, number, fence, state, placed_at, on_node_loss, rendezvous_address,
-        rendezvous_port, version)
+        rendezvous_port, num_nodes, version)
     SELECT %(attempt_id)s, id, tenant_id, %(number)s, %(fence)s, %(placed)s, %(now)s, %(on_node_loss)s, %(address)s,
-        %(rendezvous_port)s, 1
+        %(rendezvous_port)s, %(num_nodes)s, 1
     FROM jobs WHERE id = %(job_id)s AND version = %(version)s
 ), host AS (
     INSERT INTO attempt_hosts (attempt_id, node_id, node_rank, state, rung_at, ring_count, is_past_lease)
@@ -96,7 +99,7 @@ class Locked:
     ``job``: None when there is no such job. The session does not follow it: what becomes of it is stored by
     ``written``. ``gpus``: a row each: ``FACTS_OF_FEW``, its node's address, whether it is held for another job; and in
     each row the same of the job: whether its tenant has a ceiling in its tier, the number of its last attempt, whether
-    reclaims still hold something for it.
+    something is still held for it.
     """
 
     job: Job | None
@@ -148,6 +151,7 @@ def written(job: Job, gang: Gang, now: datetime) -> Asked:
         "on_node_loss": gang.on_node_loss.value,
         "address": gang.address,
         "rendezvous_port": gang.ports.start + gang.fence % len(gang.ports),
+        "num_nodes": len(gang.parts),
         "nodes": [node_id for node_id, _ in gang.parts],
         "uuids": [uuid for part in parts for uuid in part],
         "node_ranks": [node_rank for node_rank, part in enumerate(parts) for _ in part],

@@ -37,13 +37,17 @@ def lapse(unit: UnitOfWork, lapsed: Lapse) -> None:
 
 
 def let_go(unit: UnitOfWork, job: Job, why: str) -> bool:
-    """Whether anything was held for the locked job. Its victims that were not told yet may then be let off."""
+    """Whether anything was held for the locked job. Its victims that were not told yet may then be let off.
+
+    Also what was held without a reclaim, for a job that changes its size.
+    """
     query = select(Reclaim).where(Reclaim.beneficiary_job_id == job.id, Reclaim.hold_ended_at.is_(None))
     reclaims = unit.session.scalars(query.order_by(Reclaim.id).execution_options(populate_existing=True)).all()
     for reclaim in reclaims:
         reclaim.hold_ended_at, reclaim.hold_ended_why = unit.now, why
-    if reclaims:
-        unit.session.flush()
-        unit.session.execute(delete(GpuHold).where(GpuHold.job_id == job.id))
-        unit.wake(SCHEDULER_CHANNEL)
-    return bool(reclaims)
+    unit.session.flush()
+    freed = unit.session.scalars(delete(GpuHold).where(GpuHold.job_id == job.id).returning(GpuHold.gpu_uuid)).all()
+    if not reclaims and not freed:
+        return False
+    unit.wake(SCHEDULER_CHANNEL)
+    return True

@@ -22,7 +22,6 @@ from muster.domain.states import AllocationState, HostPartState, JobState, Recla
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt, lock_job, ring
 from muster.services.fleet import gpu_views
-from muster.services.lives import spec_of
 from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
 from muster.services.reclaims.settling import tell
@@ -56,7 +55,7 @@ def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[
     _require_allowance(unit, victims, chosen, policy)
     held = sorted({uuid for wanted in chosen for uuid in wanted.held})
     _require_place(unit, job, held, {loaded.attempt.id for loaded in victims}, policy)
-    _require_quota(unit, job)
+    _require_quota(unit, job, len(held))
     holds.hold(unit, job, held)
     version = unit.session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
     rows = [_give_notice(unit, wanted, loaded, job, version) for wanted, loaded in zip(chosen, victims, strict=True)]
@@ -84,9 +83,9 @@ def _require_beneficiary(unit: UnitOfWork, job: Job) -> None:
         raise ReclaimLostError(f"GPUs are being reclaimed for {job.id} already")
 
 
-def _require_quota(unit: UnitOfWork, job: Job) -> None:
+def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
     """I6: nothing is taken for a job that may not be placed."""
-    refusal = ceiling_refusal(unit, job.tenant_id, job.tier, spec_of(job).shape.num_gpus)
+    refusal = ceiling_refusal(unit, job.tenant_id, job.tier, num_gpus)
     if refusal is not None:
         raise ReclaimLostError(refusal)
 
@@ -173,7 +172,7 @@ def _staying(unit: UnitOfWork, held: Sequence[GpuUuid], victims: Collection[Atte
 
 def _give_notice(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, job: Job, version: int | None) -> ReclaimRow:
     """I8: the deadline is the commit's own time and the tier's notice, and stays."""
-    victim, num_gpus = loaded.job, spec_of(job).shape.num_gpus
+    victim, num_gpus = loaded.job, len(wanted.held)
     best = wanted.runner_up
     row = ReclaimRow(
         id=ReclaimId(new_id("reclaim")),

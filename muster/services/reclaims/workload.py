@@ -1,6 +1,7 @@
 """What runs, what is promised and what was lost, as the planner wants it: a handful of queries, whatever the fleet."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -8,28 +9,39 @@ from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, uni
 from sqlalchemy.orm import Session
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Quota, Reclaim
-from muster.domain.ids import JobId, TenantId
+from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.states import AllocationState, AttemptState, CheckpointStatus, ReclaimState
 from muster.services.lives import to_ms
-from scheduler.model import ReclaimLoss, RunningAttempt, StandingReclaim, Workload
+from scheduler.model import ElasticGang, OwnHold, ReclaimLoss, RunningAttempt, StandingReclaim, Workload
 
 DURABLE: Final = (CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
 TAKEN: Final = (ReclaimState.RELEASED, ReclaimState.FORCED)
 
 
 def workload(
-    session: Session, now: datetime, policy: Policy, *, tenants: Collection[TenantId] | None = None
+    session: Session,
+    now: datetime,
+    policy: Policy,
+    *,
+    tenants: Collection[TenantId] | None = None,
+    elastic: Mapping[AttemptId, ElasticGang] | None = None,
+    own_holds: Sequence[OwnHold] = (),
 ) -> Workload:
-    """``tenants``: of these alone, for who asks only what they may still lose."""
+    """``tenants``: of these alone, for who asks only what they may still lose. ``elastic``: who may grow."""
     since = now - timedelta(seconds=policy.reclaim.window_s)
+    gangs = elastic or {}
     return Workload(
         now_ms=to_ms(now),
-        running=tuple(_running(session, now, tenants)),
+        running=tuple(
+            replace(attempt, elastic=gangs.get(attempt.attempt_id)) for attempt in _running(session, now, tenants)
+        ),
         reclaims=tuple(_standing(session, tenants)),
         losses=tuple(_losses(session, now, since, tenants)),
         peak_gpus=_peaks(session, since, tenants),
         ceilings={} if tenants is not None else _ceilings(session),
+        holds=tuple(own_holds),
+        may_grow=elastic is not None,
     )
 
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from alembic import op
 
-revision = "20261122_1031"
-down_revision = "20261122_0733"
+revision = "20261122_1033"
+down_revision = "20261122_1031"
 branch_labels = None
 depends_on = None
 

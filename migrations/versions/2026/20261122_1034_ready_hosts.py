@@ -4,8 +4,8 @@ from typing import Final
 
 from alembic import op
 
-revision = "20261122_1032"
-down_revision = "20261122_1031"
+revision = "20261122_1034"
+down_revision = "20261122_1033"
 branch_labels = None
 depends_on = None
 

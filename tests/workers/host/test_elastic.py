@@ -1,0 +1,150 @@
+"""An elastic job loses a host, goes on with the one that is left, and grows back: the same training all the while."""
+
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from muster.domain.ids import JobId
+from muster.domain.policy import DispatchPolicy, ElasticPolicy, Policy
+from muster.domain.states import AttemptState, Cause, JobState
+from muster.services.policies import ACTIVATE, store_policy
+from muster.train.samples import sample_at
+from tests.fleet_factory import OPERATOR, enrol_host
+from tests.host_case import HostCase
+from tests.train import elastic_program
+from tests.train.elastic_program import GLOBAL_BATCH, NUM_SAMPLES, SEED
+from tests.train.marks import TRAINS
+from workers.host import supervisor
+
+pytestmark = [*TRAINS, pytest.mark.timeout(900)]
+QUICK = Policy(
+    dispatch=DispatchPolicy(retry_backoff_s=0.1, retry_backoff_max_s=0.2),
+    elastic=ElasticPolicy(grow_after_s=0.1),
+)
+NUM_STEPS, HANG_AT, ALONE_UNTIL = 20, 6, 10
+SHAPE = {"min_nodes": 1, "nodes": 2, "gpus_per_node": 2, "ranks_per_node": 1}
+
+
+@dataclass(frozen=True)
+class Step:
+    fence: int
+    rank: int
+    world_size: int
+    accumulation: int
+    loss: float
+    samples: list[int]
+
+
+class Hosts:
+    """Several hosts that turn together with the control plane."""
+
+    def __init__(self, first: HostCase, folder: Path) -> None:
+        self.cases, self._folder = [first], folder
+        self.fleet = first.fleet
+
+    def add(self, name: str) -> HostCase:
+        fleet = replace(self.fleet, node_id=enrol_host(self.fleet.units, name))
+        self.cases.append(HostCase(fleet, self._folder / name))
+        return self.cases[-1]
+
+    def turn_until(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 300
+        while not is_so():
+            assert time.monotonic() < deadline, "did not come about in time"
+            for case in self.cases:
+                case.launcher.turn(rung=True)
+                case.relay.drain_all()
+            self.fleet.reconcile()
+            self.fleet.cycle()
+            time.sleep(0.02)
+
+    def causes(self, job_id: JobId) -> list[Cause | None]:
+        return [view.attempt.cause for view in self.fleet.attempts(job_id)]
+
+
+@pytest.fixture
+def hosts(host: HostCase, tmp_path: Path) -> Iterator[Hosts]:
+    with host.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, QUICK, reason="no need to wait here")
+    hosts = Hosts(host, tmp_path)
+    hosts.add("beta")
+    yield hosts
+    for case in hosts.cases[1:]:
+        case.close()
+
+
+def kill_part(case: HostCase) -> None:
+    """As a host that dies with all that runs on it."""
+    (folder,) = (case.state_dir / "attempts").iterdir()
+    pid = supervisor.adopt(folder).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+def steps_of(host: HostCase, job_id: JobId) -> dict[int, list[Step]]:
+    """Of each step what the ranks said of it in the attempt that did it last, in rank order."""
+    said: dict[int, list[Step]] = defaultdict(list)
+    for line in host.log(job_id).decode().splitlines():
+        if not line.startswith("step "):
+            continue
+        step, fence, rank, world_size, accumulation, loss, *samples = line.split()[1:]
+        said[int(step)].append(
+            Step(int(fence), int(rank), int(world_size), int(accumulation), float(loss), [int(one) for one in samples])
+        )
+    kept: dict[int, list[Step]] = {}
+    for number, lines in said.items():
+        last = max(line.fence for line in lines)
+        kept[number] = sorted((line for line in lines if line.fence == last), key=lambda line: line.rank)
+    return kept
+
+
+def losses_of_one_process() -> list[float]:
+    model, optimizer, data = elastic_program.made()
+    losses = []
+    for step in range(NUM_STEPS):
+        numbers = range(step * GLOBAL_BATCH, (step + 1) * GLOBAL_BATCH)
+        loss = elastic_program.loss_of(model, data[[sample_at(each, NUM_SAMPLES, SEED) for each in numbers]])
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_it_goes_on_with_one_host_and_grows_back_to_two(hosts: Hosts, tmp_path: Path) -> None:
+    fleet, (first, second) = hosts.fleet, hosts.cases
+    args = ["--steps", str(NUM_STEPS), "--hang-at", str(HANG_AT), "--alone-until", str(ALONE_UNTIL)]
+    job_id = fleet.submit(
+        program={"script": str(elastic_program.__file__), "args": args},
+        shape=SHAPE,
+        checkpoint={"folder": str(tmp_path / "shared")},
+        stop_grace_s=2,
+    )
+    hosts.turn_until(lambda: HANG_AT - 1 in steps_of(first, job_id))
+    kill_part(second)
+    hosts.turn_until(lambda: ALONE_UNTIL - 1 in steps_of(first, job_id))
+    hosts.add("gamma")
+    hosts.turn_until(lambda: fleet.job(job_id).finished_at is not None)
+
+    assert fleet.job(job_id).state is JobState.SUCCEEDED, fleet.job(job_id).state_reason
+    assert hosts.causes(job_id) == [Cause.NODE_LOST, Cause.RESIZE, Cause.SUCCEEDED]
+    assert [view.attempt.num_nodes for view in fleet.attempts(job_id)] == [2, 1, 2]
+    assert fleet.job(job_id).restarts_used == 0
+    steps = steps_of(first, job_id)
+    assert sorted(steps) == list(range(NUM_STEPS))
+    seen = [sample for step in range(NUM_STEPS) for rank in steps[step] for sample in rank.samples]
+    wanted = [sample_at(number, NUM_SAMPLES, SEED) for number in range(NUM_STEPS * GLOBAL_BATCH)]
+    assert seen == wanted, "no sample is lost or taken twice"
+    sizes = [[(rank.world_size, rank.accumulation) for rank in steps[step]] for step in range(NUM_STEPS)]
+    assert sizes[0] == sizes[-1] == [(2, 1), (2, 1)]
+    assert sizes[ALONE_UNTIL - 1] == [(1, 2)], "and no more of it at once than two hosts would take"
+    losses = [sum(rank.loss for rank in steps[step]) / len(steps[step]) for step in range(NUM_STEPS)]
+    assert losses == pytest.approx(losses_of_one_process(), rel=1e-4)
+    assert all(view.attempt.state is AttemptState.ENDED for view in fleet.attempts(job_id))
