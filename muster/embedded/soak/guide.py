@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from muster.client.transport import Problem, UnreachableError
 from muster.embedded.soak.books import Leftovers, effective_ratio
 from muster.embedded.soak.faults import OF_THE_JOB, Recovery, first_rank, in_turn, strike
 from muster.embedded.tour import proving
 from muster.embedded.tour.memory import MemoryWatch
-from muster.embedded.tour.telling import InterruptedTourError, NotHeldError
-from muster.embedded.tour.world import Document, World, seconds_of, training
+from muster.embedded.tour.telling import InterruptedTourError
+from muster.embedded.tour.world import Document, World, has_held, seconds_of, training
 
 FIGURES: Final = "soak.json"
 EVERY_S: Final = 60.0
@@ -48,30 +47,28 @@ def lead(world: World, asked: Soak) -> bool:
     )
     memory = MemoryWatch(world.state_dir)
     memory.start()
+    done: list[Document] = []
     try:
-        proving.prove(world)
-        leftovers = Leftovers(world)
-        job, recoveries = _train(world, asked)
-        _compare(world, job, asked)
-        _require_nothing_left(world, leftovers)
-    except NotHeldError as fault:
-        teller.not_held(fault)
-        return False
-    except (Problem, UnreachableError) as fault:
-        teller.not_held(NotHeldError("the control plane answers", str(fault), world.log("api")))
-        return False
-    except InterruptedTourError:
-        teller.console.print("the soak was interrupted")
-        return False
+        held = has_held(world, lambda: _steps(world, asked, done), "the soak")
     finally:
         held_gib = memory.close()
-    _tell_recoveries(world, recoveries)
+    if not held:
+        return False
     teller.measured("memory of everything, at most", held_gib, unit="GiB")
-    return _summed_up(world, job)
+    return _summed_up(world, done[0])
 
 
-def _train(world: World, asked: Soak) -> tuple[Document, list[Recovery]]:
-    """The job once it has SUCCEEDED, and what was done to it."""
+def _steps(world: World, asked: Soak, done: list[Document]) -> None:
+    """``done`` is given the job that was struck."""
+    proving.prove(world)
+    leftovers = Leftovers(world)
+    done.append(_train(world, asked))
+    _compare(world, done[0], asked)
+    _require_nothing_left(world, leftovers)
+
+
+def _train(world: World, asked: Soak) -> Document:
+    """The job once it has SUCCEEDED."""
     world.teller.stage(2, "A gang trains, and something dies each minute", "each kind once a round, in a seeded order")
     job_id = _submit(world, "soak", asked, STEP_SLEEP_S)
     recoveries: list[Recovery] = []
@@ -80,7 +77,8 @@ def _train(world: World, asked: Soak) -> tuple[Document, list[Recovery]]:
         recovery = strike(world, world.tenant.job(job_id), next(kinds))
         recoveries.append(recovery)
         world.teller.held(f"after a {recovery.kind}", f"it trains again after {recovery.seconds:.1f} s")
-    return world.wait_for_end(job_id, "the job"), recoveries
+    _tell_recoveries(world, recoveries)
+    return world.wait_for_end(job_id, "the job")
 
 
 def _due(world: World, job_id: str, steps: int) -> Iterator[int]:

@@ -5,11 +5,9 @@ import time
 from dataclasses import asdict
 from typing import Final
 
-from muster.client.transport import Problem, UnreachableError
 from muster.embedded.tour import accounting, failing, proving, reclaiming, repairing
 from muster.embedded.tour.memory import MemoryWatch
-from muster.embedded.tour.telling import InterruptedTourError, NotHeldError
-from muster.embedded.tour.world import LABEL, TERMINAL, World
+from muster.embedded.tour.world import LABEL, TERMINAL, World, has_held
 
 GOAL: Final = (
     "Muster governs a fleet of GPUs: it judges each one by evidence, places training jobs as whole gangs, takes"
@@ -37,27 +35,24 @@ def lead(world: World, policy_name: str) -> bool:
     memory = MemoryWatch(world.state_dir)
     memory.start()
     try:
-        _put_right(world)
-        proving.prove(world)
-        step_sleep_s = _step_sleep_s(time.monotonic() - teller.started_s)
-        job = failing.fail(world, failing.train(world, step_sleep_s))
-        reclaiming.reclaim(world, job, step_sleep_s)
-        repairing.repair(world)
-        accounting.account(world)
-    except NotHeldError as fault:
-        teller.not_held(fault)
-        return False
-    except (Problem, UnreachableError) as fault:
-        teller.not_held(NotHeldError("the control plane answers", str(fault), world.log("api")))
-        return False
-    except InterruptedTourError:
-        teller.console.print("the tour was interrupted")
-        return False
+        held = has_held(world, lambda: _steps(world), "the tour")
     finally:
         held_gib = memory.close()
+    if not held:
+        return False
     teller.measured("the whole tour", time.monotonic() - teller.started_s, TOUR_BAR_S)
     teller.measured("memory of everything, at most", held_gib, MEMORY_BAR_GIB, unit="GiB")
     return _summed_up(world)
+
+
+def _steps(world: World) -> None:
+    _put_right(world)
+    proving.prove(world)
+    step_sleep_s = _step_sleep_s(time.monotonic() - world.teller.started_s)
+    job = failing.fail(world, failing.train(world, step_sleep_s))
+    reclaiming.reclaim(world, job, step_sleep_s)
+    repairing.repair(world)
+    accounting.account(world)
 
 
 def _step_sleep_s(proved_after_s: float) -> float:

@@ -171,6 +171,21 @@ class World:
         return (child.pid or 0) if child.is_running() else 0
 
 
+def has_held(world: World, steps: Callable[[], None], name: str) -> bool:
+    """Whether ``steps`` came to their end; else what did not hold is told, or that ``name`` was interrupted."""
+    try:
+        steps()
+    except NotHeldError as fault:
+        world.teller.not_held(fault)
+    except (Problem, UnreachableError) as fault:
+        world.teller.not_held(NotHeldError("the control plane answers", str(fault), world.log("api")))
+    except InterruptedTourError:
+        world.teller.console.print(f"{name} was interrupted")
+    else:
+        return True
+    return False
+
+
 def seconds_of(text: str | None) -> float:
     """RFC 3339 → seconds since 1970; what has not happened is infinitely late."""
     if text is None:
