@@ -42,6 +42,26 @@ def test_a_job_is_submitted_again_as_it_was(browse: Browse, fleet: SmallFleet) -
         fleet.cancel(str(link.get_attribute("href")).removeprefix("/console/jobs/"))  # type: ignore[arg-type]  # an id
 
 
+def test_a_line_is_found_in_all_that_a_job_has_printed(browse: Browse, fleet: SmallFleet) -> None:
+    job_id = fleet.submit(name="diverging")
+    fleet.run(job_id)
+    for words in ("step 1 loss nan, early on\n", "x" * 99 * 1024 + "\n", "step 2 loss 2.5\n"):
+        fleet.say(job_id, words)
+    member = browse(Role.TENANT_MEMBER)
+    member.open(f"/console/jobs/{job_id}")
+    expect(member.page.get_by_text("early on")).to_have_count(0)
+    member.page.get_by_label("Find in all of it").fill("NaN")
+    with member.page.expect_navigation():
+        member.press("Enter")
+    expect(member.page.get_by_text("1 line has it")).to_be_visible()
+    expect(member.page.get_by_label("Lines that have it")).to_contain_text("step 1 loss nan, early on")
+    member.inspect("log-search")
+    with member.page.expect_navigation():
+        member.page.get_by_role("link", name="Back to the end").click()
+    expect(member.page.locator("[data-log]")).to_contain_text("step 2 loss 2.5")
+    fleet.cancel(job_id)
+
+
 def test_jobs_are_found_by_state_tier_and_name(console: Browsing, fleet: SmallFleet) -> None:
     console.open("/console/jobs")
     console.page.get_by_label("State").select_option("FAILED")
