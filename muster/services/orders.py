@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
-from muster.db.models import Allocation, AllocationGpu, AttemptHost, Job, Tenant
+from muster.db.models import Allocation, AllocationGpu, AttemptHost, Gpu, Job, Tenant
 from muster.domain.elastic import pieces
-from muster.domain.ids import JobId, NodeId
+from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.job_spec import CheckpointRule, JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
@@ -54,14 +55,20 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         job_number=job.number,
         venv=spec.program.venv,
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
-        preparation=_preparation(host, job, policy),
+        preparation=_preparation(unit, host, job, gpus, policy),
     )
 
 
-def _preparation(host: AttemptHost | None, job: Job, policy: Policy) -> Preparation | None:
+def _preparation(
+    unit: UnitOfWork, host: AttemptHost | None, job: Job, gpus: Sequence[GpuUuid], policy: Policy
+) -> Preparation | None:
     if host is None or not host.awaits_go:
         return None
-    return Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, quick_check_s=quick_check_s(job, policy))
+    return Preparation(
+        disk_free_bytes=policy.dispatch.disk_free_bytes,
+        quick_check_s=quick_check_s(job, policy),
+        is_simulated=bool(unit.session.scalar(select(func.bool_or(Gpu.is_simulated)).where(Gpu.uuid.in_(gpus)))),
+    )
 
 
 def quick_check_s(job: Job, policy: Policy) -> float:

@@ -124,6 +124,8 @@ class Preparation(WireAnswer, frozen=True, kw_only=True):
     """What must be free where the job keeps its files and checkpoints."""
     quick_check_s: float = 0.0
     """For how long to compute known sums on the part's GPUs; 0: not at all."""
+    is_simulated: bool = False
+    """The part's GPUs are: this machine's driver, if it has one, knows none of them."""
 
 
 class Order(WireAnswer, frozen=True, kw_only=True):

@@ -123,7 +123,12 @@ def _preparation_of(order: Order, python: str) -> dict[str, Any] | None:
     if order.preparation is None:
         return None
     asked = order.preparation
-    return {"disk_free_bytes": asked.disk_free_bytes, "quick_check_s": asked.quick_check_s, "python": python}
+    return {
+        "disk_free_bytes": asked.disk_free_bytes,
+        "quick_check_s": asked.quick_check_s,
+        "python": python,
+        "is_simulated": asked.is_simulated,
+    }
 
 
 def _secrets_of(secrets_dir: Path | None, tenant: str | None) -> str | None:

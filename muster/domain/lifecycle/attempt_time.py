@@ -36,7 +36,7 @@ def time_passes(life: AttemptLife, tick: Tick, now_ms: int, timers: Timers) -> O
     if life.state is _S.ENDED:
         return life, commands
     life, commands = _ring_unclaimed(life, commands, now_ms, timers)
-    life, commands = _give_up_unready(life, commands, now_ms, timers)
+    life, commands = _give_up_unready(life, commands, tick, now_ms, timers)
     return go_when_all_are_ready(life, commands, now_ms)
 
 
@@ -118,8 +118,10 @@ def _ring_unclaimed(life: AttemptLife, commands: tuple[Command, ...], now_ms: in
     return life, commands
 
 
-def _give_up_unready(life: AttemptLife, commands: tuple[Command, ...], now_ms: int, timers: Timers) -> Outcome:
-    """A host that neither gets ready nor says why not keeps nobody waiting."""
+def _give_up_unready(
+    life: AttemptLife, commands: tuple[Command, ...], tick: Tick, now_ms: int, timers: Timers
+) -> Outcome:
+    """A host that neither gets ready nor says why not keeps nobody waiting. Unheard, it could not."""
     if life.state is not _S.CLAIMING or life.go_ms is not None:
         return life, commands
     late = [
@@ -128,7 +130,7 @@ def _give_up_unready(life: AttemptLife, commands: tuple[Command, ...], now_ms: i
         if part.state is _H.CLAIMED
         and part.awaits_go
         and part.ready_ms is None
-        and now_ms - part.claimed_ms >= timers.ready_within_ms
+        and now_ms - max(part.claimed_ms, tick.server_started_ms) >= timers.ready_within_ms
     ]
     if not late:
         return life, commands

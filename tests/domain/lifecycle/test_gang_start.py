@@ -95,6 +95,17 @@ def test_one_that_is_not_ready_in_time_is_not_waited_for() -> None:
     assert [part.is_at_fault for part in given_up.hosts] == [False, True]
 
 
+def test_while_nobody_could_hear_it_a_host_is_not_late() -> None:
+    within, back = TIMERS.ready_within_ms, 10**6
+    life = after(CLAIMED, ready(A))
+    heard = tick(a=back + within, b=back + within, server_started_ms=back)
+    assert after(life, heard, now_ms=back + within - 1).ending is None
+    assert after(life, heard, ready(B), now_ms=back + within - 1).go_ms == back + within - 1
+    given_up = after(life, heard, now_ms=back + within).ending
+    assert given_up is not None
+    assert given_up.cause is Cause.PREFLIGHT_FAILED
+
+
 def test_who_has_its_go_may_take_longer_than_that() -> None:
     life = after(CLAIMED, ready(A), ready(B), tick(a=10**6, b=10**6), now_ms=TIMERS.ready_within_ms)
     assert life.ending is None

@@ -14,7 +14,7 @@ from workers.host.supervisor.containers import has_nvidia
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from workers.host.supervisor.order import Order
+    from workers.host.supervisor.order import Order, Preparation
 
 _GPU_LOOK = Path(__file__).with_name("gpu_look.py")
 _PATIENCE_S = 20.0
@@ -32,16 +32,16 @@ class UnfitFolderError(Exception):
     """The folder that the job names is not its own to write in: the tenant's to mend."""
 
 
-def look_at_host(order: Order, folder: Path, disk_free_bytes: int) -> list[str]:
+def look_at_host(order: Order, folder: Path, asked: Preparation) -> list[str]:
     """What was looked at, in words.
 
     Raises:
         UnreadyError: a disk is nearly full, a GPU is missing, or something computes on it.
     """
-    require_room(folder, disk_free_bytes)
+    require_room(folder, asked.disk_free_bytes)
     if order.checkpoints is not None:
-        require_room(order.checkpoints, disk_free_bytes)
-    return ["disk", *look_at_gpus(order.gpus)]
+        require_room(order.checkpoints, asked.disk_free_bytes)
+    return ["disk"] if asked.is_simulated else ["disk", *look_at_gpus(order.gpus)]
 
 
 def require_room(path: Path, least_bytes: int) -> None:
@@ -93,7 +93,7 @@ def _written_and_read(path: Path, content: bytes) -> bytes:
 
 
 def look_at_gpus(uuids: list[str]) -> list[str]:
-    """Nothing is said of GPUs that are simulated: there is no driver to ask.
+    """Nothing is said where there is no driver to ask.
 
     Raises:
         UnreadyError: one is missing or not free, or the driver does not answer.

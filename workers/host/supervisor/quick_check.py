@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
 
+    from workers.host.supervisor.order import Preparation
+
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); import muster.bench.quick_check as check;"
     " del sys.path[0]; check.main()"
@@ -41,15 +43,15 @@ class WrongResultError(UnreadyError):
 class QuickCheck:
     """Runs from its construction on. Raises UnreadyError where it cannot be started."""
 
-    def __init__(self, folder: Path, python: str, gpus: list[str], seconds: float) -> None:
+    def __init__(self, folder: Path, asked: Preparation, gpus: list[str]) -> None:
         import subprocess  # noqa: PLC0415  # most starts need none of it, and it costs their time
 
         self._folder = folder
         self._gpus = gpus
-        self._deadline_s = seconds + _TO_START_S
+        self._deadline_s = asked.quick_check_s + _TO_START_S
         self._until = time.monotonic() + self._deadline_s
-        kind = "cuda" if has_nvidia() else "cpu"
-        command = [python, "-I", "-c", _START, _ROOT, kind, f"{seconds:g}", *gpus]
+        kind = "cuda" if has_nvidia() and not asked.is_simulated else "cpu"
+        command = [asked.python, "-I", "-c", _START, _ROOT, kind, f"{asked.quick_check_s:g}", *gpus]
         visible = ",".join(gpus) if kind == "cuda" else ""
         environment = {"PATH": os.environ.get("PATH", os.defpath), "CUDA_VISIBLE_DEVICES": visible}
         with (folder / _SAID).open("wb") as said, (folder / _COMPLAINED).open("wb") as complained:
@@ -58,7 +60,7 @@ class QuickCheck:
                     command, stdin=subprocess.DEVNULL, stdout=said, stderr=complained, env=environment
                 )
             except OSError as fault:
-                raise UnreadyError(f"the quick check cannot be started by {python}: {fault}") from fault
+                raise UnreadyError(f"the quick check cannot be started by {asked.python}: {fault}") from fault
 
     def is_over(self) -> bool:
         """Whether all GPUs were found right.

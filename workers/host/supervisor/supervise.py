@@ -110,7 +110,7 @@ class Supervisor:
         try:
             looked_at = self._program.prepare()
             if preparation is not None:
-                looked_at += look_at_host(self._order, self._folder, preparation.disk_free_bytes)
+                looked_at += look_at_host(self._order, self._folder, preparation)
             if preparation is not None and preparation.quick_check_s > 0:
                 looked_at += write_and_read(self._order)
                 if not self._check_gpus(preparation):
@@ -132,7 +132,7 @@ class Supervisor:
         return True
 
     def _check_gpus(self, preparation: Preparation) -> bool:
-        check = QuickCheck(self._folder, preparation.python, self._order.gpus, preparation.quick_check_s)
+        check = QuickCheck(self._folder, preparation, self._order.gpus)
         try:
             return self._wait_until(check.is_over)
         finally:

@@ -8,8 +8,9 @@ import pytest
 
 from tests.workers.host.supervisor.attempt_case import Attempt, until
 from workers.host import supervisor
-from workers.host.supervisor import files
+from workers.host.supervisor import files, preparation
 from workers.host.supervisor.gpu_look import Nvml, NvmlError, what_is_wrong
+from workers.host.supervisor.order import Order
 from workers.host.supervisor.preparation import UnreadyError, require_room
 
 MARK = "open('{}', 'x').close()"
@@ -46,6 +47,15 @@ def test_a_stop_finds_it_while_it_waits(attempt: Attempt, tmp_path: Path) -> Non
     attempt.write(files.GO, {})
     until(lambda: (files.read_json(attempt.folder / files.CLEAN) or {}).get("clean") is True, "the proof")
     assert not (tmp_path / "mark").exists()
+
+
+def test_a_driver_is_not_asked_about_simulated_gpus(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with GPUs of its own, on which a fleet is simulated."""
+    monkeypatch.setattr(preparation, "has_nvidia", lambda: True)
+    attempt.start("pass", gpus=["GPU-simulated"], preparation={**PREPARED, "is_simulated": True})
+    order = Order(files.read_json(attempt.folder / files.ORDER) or {})
+    assert order.preparation is not None
+    assert preparation.look_at_host(order, attempt.folder, order.preparation) == ["disk"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 from muster.bench import exact, quick_check
 from tests.workers.host.supervisor.attempt_case import Attempt, until
 from workers.host.supervisor import files
+from workers.host.supervisor.order import Preparation
 from workers.host.supervisor.preparation import UnreadyError
 from workers.host.supervisor.quick_check import QuickCheck
 
@@ -74,6 +75,10 @@ def test_a_stop_ends_a_check_that_hangs(attempt: Attempt, tmp_path: Path) -> Non
     assert (record["spawn_fault"], record["stop_reason"]) == ("refused", "cancel")
 
 
+def asked(python: str) -> Preparation:
+    return Preparation(quick_check_s=1.0, python=python)
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
@@ -83,7 +88,7 @@ def test_a_stop_ends_a_check_that_hangs(attempt: Attempt, tmp_path: Path) -> Non
     ],
 )
 def test_a_check_that_could_not_be_made_accuses_no_gpu(tmp_path: Path, lines: list[object], words: str) -> None:
-    check = QuickCheck(tmp_path, player(tmp_path, *lines, ending="exit 3"), ["GPU-1", "GPU-2"], 1.0)
+    check = QuickCheck(tmp_path, asked(player(tmp_path, *lines, ending="exit 3")), ["GPU-1", "GPU-2"])
 
     def has_ended() -> bool:
         return check.is_over()
@@ -94,4 +99,4 @@ def test_a_check_that_could_not_be_made_accuses_no_gpu(tmp_path: Path, lines: li
 
 def test_an_interpreter_that_is_not_there_is_the_hosts_fault(tmp_path: Path) -> None:
     with pytest.raises(UnreadyError, match="cannot be started"):
-        QuickCheck(tmp_path, "/no/such/python", ["GPU-1"], 1.0)
+        QuickCheck(tmp_path, asked("/no/such/python"), ["GPU-1"])
