@@ -56,7 +56,7 @@ def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
         if not queue and not may_grow and not has_promises(session):
             return Plan()
         gangs = elastic.elastic_gangs(session) if may_grow else None
-        running = workload(session, now, policy, elastic=gangs, own_holds=own_holds)
+        running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(cleaning))
         decided = plan(gpu_views(session, now), queue, policy, running)
     placed = {placement.job_id for placement in decided.placements}
     for lapsed in decided.lapses:

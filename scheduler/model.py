@@ -137,8 +137,9 @@ class Workload:
     """What runs and what is promised, beside the fleet and the queue.
 
     ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``ceilings``: by tenant and tier, where the
-    quota sets one (I6). ``may_grow``: nobody waits beside the queue. Without a workload the planner neither reclaims,
-    nor lets anybody grow, nor knows of quotas.
+    quota sets one (I6). ``may_grow``: somebody may, by size and dwell. ``others_wait``: beside the queue, for their own
+    GPUs; nobody has more than its wish then. Without a workload the planner neither reclaims, nor lets anybody grow,
+    nor knows of quotas.
     """
 
     now_ms: int
@@ -149,6 +150,7 @@ class Workload:
     ceilings: Mapping[tuple[TenantId, str], int] = field(default_factory=dict)
     holds: tuple[OwnHold, ...] = ()
     may_grow: bool = True
+    others_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,9 +113,10 @@ class _Cycle:
             why = self._decide(job)
             if why is not None:
                 self.waiting.append(Waiting(job.job_id, why))
-        if not self.has_hopeful:
-            self._enlarge()
-        if self.workload is not None and self.workload.may_grow and not self.has_hopeful:
+        if self.has_hopeful or (self.workload is not None and self.workload.others_wait):
+            return
+        self._enlarge()
+        if self.workload is not None and self.workload.may_grow:
             self.growths = grow(self.state, self.policy, self.workload, self.holdings)
 
     def plan(self) -> Plan:

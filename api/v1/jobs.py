@@ -17,7 +17,7 @@ from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
 from api.job_views import attempt_view, job_view, log_view
 from api.permissions import requires
-from api.reading import After, Limit, id_in, page_of, reading, require_id
+from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, require_id
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
 from muster import documents
@@ -83,7 +83,7 @@ def list_jobs(
     request: Request,
     asker: Annotated[Asker, asks(Permission.JOB_READ)],
     state: Annotated[list[JobState] | None, Query(max_length=10)] = None,
-    tenant_id: Annotated[str | None, Query(max_length=64)] = None,
+    tenant_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None,
     name: Annotated[Name | None, Query()] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
@@ -208,7 +208,7 @@ async def job_logs(
     after: After = 0,
     limit: Limit = 100,
     stream: Annotated[str | None, Query(pattern=r"^(launcher|[0-9]{1,7})$")] = None,
-    attempt_id: Annotated[str | None, Query(max_length=64)] = None,
+    attempt_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None,
     last_event_id: LastEventId = None,
     *,
     follow: bool = False,

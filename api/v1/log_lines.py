@@ -8,7 +8,7 @@ from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.job_views import log_line_view
 from api.permissions import requires
-from api.reading import Limit, reading, require_id
+from api.reading import PRINTABLE, Limit, reading, require_id
 from muster import documents
 from muster.domain.ids import JobId
 from muster.domain.log_search import Sought
@@ -27,7 +27,7 @@ def log_lines(
     principal: Annotated[Principal, requires(Permission.LOG_READ)],
     contains: Annotated[str, Query(min_length=1, max_length=500, description="the text as it stands in the line")],
     stream: Annotated[str | None, Query(pattern=r"^(launcher|[0-9]{1,7})$")] = None,
-    attempt_id: Annotated[str | None, Query(max_length=64)] = None,
+    attempt_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 100,
     *,

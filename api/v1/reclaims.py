@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import Limit, page_of, reading, require_id
+from api.reading import PRINTABLE, Limit, page_of, reading, require_id
 from api.views import reclaim_view
 from muster import documents
 from muster.domain.ids import JobId, ReclaimId
@@ -25,7 +25,9 @@ def list_reclaims(
     request: Request,
     principal: Annotated[Principal, requires(Permission.JOB_READ)],
     state: Annotated[list[ReclaimState] | None, Query(max_length=5)] = None,
-    job_id: Annotated[str | None, Query(max_length=64, description="the victim's job or the beneficiary")] = None,
+    job_id: Annotated[
+        str | None, Query(max_length=64, pattern=PRINTABLE, description="the victim's job or the beneficiary")
+    ] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     limit: Limit = 50,
 ) -> documents.ReclaimPage:

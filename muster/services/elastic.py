@@ -21,7 +21,7 @@ from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, JobState, StopReason
+from muster.domain.states import TERMINAL_JOB_STATES, AllocationState, AttemptState, JobState, Standing, StopReason
 from muster.services.attempts import LoadedAttempt, live_attempt_of, lock_attempt, lock_job, stop_attempt
 from muster.services.fleet import gpu_views
 from muster.services.jobs import may_see
@@ -39,6 +39,9 @@ LET_GO: Final = declare_action("elastic.let_go")
 IS_ELASTIC: Final[ColumnElement[bool]] = or_(
     Job.spec["shape"]["min_nodes"].astext.is_not(None), Job.spec["shape"]["max_nodes"].astext.is_not(None)
 )
+_OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
+_SOON: Final = timedelta(seconds=10)
+"""Who waits longer for its next try than so lets go of what is held for it."""
 _NOT_RECLAIMED_FOR: Final = ~exists().where(
     Reclaim.beneficiary_job_id == GpuHold.job_id, Reclaim.hold_ended_at.is_(None)
 )
@@ -104,10 +107,14 @@ def _may_grow() -> ColumnElement[bool]:
 
 
 def may_anybody_grow(session: Session, now: datetime, policy: Policy) -> bool:
-    """Whether an attempt may, by its size and its dwell."""
+    """Whether an attempt may, by its size and its dwell, and a GPU is idle: else no cycle is worth its snapshot."""
     since = now - timedelta(seconds=policy.elastic.grow_after_s)
     query = select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(_may_grow(), Attempt.running_at <= since)
-    return session.scalar(query.limit(1)) is not None
+    if session.scalar(query.limit(1)) is None:
+        return False
+    is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, AllocationGpu.state != AllocationState.RELEASED)
+    idle = select(Gpu.uuid).where(Gpu.standing.not_in(_OUT), ~is_held)
+    return session.scalar(idle.limit(1)) is not None
 
 
 def own_holds(session: Session) -> list[OwnHold]:
@@ -250,7 +257,7 @@ def let_go_of_idle(units: UnitOfWorkFactory, principal: Principal) -> list[JobId
     """End the holds of jobs that neither leave for another size nor wait: ended, held, or placed some other way."""
     with units.read() as session:
         idle = session.scalars(select(GpuHold.job_id).where(_NOT_RECLAIMED_FOR).distinct().order_by(GpuHold.job_id))
-        job_ids = [job_id for job_id in idle if not _still_needs(session, job_id)]
+        job_ids = [job_id for job_id in idle if not _still_needs(session, job_id, units.clock())]
     return [
         job_id
         for job_id in job_ids
@@ -258,23 +265,26 @@ def let_go_of_idle(units: UnitOfWorkFactory, principal: Principal) -> list[JobId
     ]
 
 
-def _still_needs(session: Session, job_id: JobId) -> bool:
+def _still_needs(session: Session, job_id: JobId, now: datetime) -> bool:
     leaving = exists().where(
         Attempt.job_id == Job.id, Attempt.state != AttemptState.ENDED, Attempt.stop_reason.is_not(None)
     )
-    waits = Job.state.in_((JobState.QUEUED, JobState.RECOVERING))
+    waits = or_(Job.state == JobState.QUEUED, and_(Job.state == JobState.RECOVERING, _is_tried_again_soon(now)))
     query = select(Job.id).where(Job.id == job_id, or_(waits, and_(Job.state == JobState.ACTIVE, leaving)))
     return session.scalar(query) is not None
+
+
+def _is_tried_again_soon(now: datetime) -> ColumnElement[bool]:
+    """Not one that ended otherwise than it was asked to, and has a pause before its next try."""
+    return or_(Job.next_try_at.is_(None), Job.next_try_at <= now + _SOON)
 
 
 def _let_go(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> bool:
     with units.begin(principal, LET_GO) as unit:
         unit.principal.require(Permission.SYSTEM_RUN)
         job = lock_job(unit, job_id)
-        if _still_needs(unit.session, job_id):
+        if _still_needs(unit.session, job_id, unit.now):
             return False
         why = "the job that it was for waits no more"
-        if holds.let_go(unit, job, why):
-            payload = {"job_id": job.id, "reason": why}
-            unit.emit("job.hold_lapsed", "job", job.id, tenant_id=job.tenant_id, payload=payload)
+        holds.let_go_and_tell(unit, job, why)
         return True

@@ -43,8 +43,16 @@ def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> Repor
     accepted = 0
     for item in batch.reports:
         accepted += _take_report(unit, loaded, node_id, item, policy)
+    return ReportAnswer(accepted=accepted, go=_is_told_to_go(loaded, node_id, policy))
+
+
+def _is_told_to_go(loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> bool:
+    """Most reports are of hosts that wait for nobody, and a large gang's whole life is much to look at."""
+    part = loaded.host(node_id)
+    if part is None or not part.awaits_go or loaded.attempt.go_at is None:
+        return False
     life = attempt_life(loaded.attempt, loaded.hosts, spec_of(loaded.job), Timers.of(policy))
-    return ReportAnswer(accepted=accepted, go=attempts.is_told_to_go(life, node_id))
+    return attempts.is_told_to_go(life, node_id)
 
 
 def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport, policy: Policy) -> int:

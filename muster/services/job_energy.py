@@ -15,11 +15,11 @@ from muster.domain.metrics import INDEX
 from muster.domain.pace import pace_of
 from muster.services import jobs
 from muster.services.lives import to_ms
-from muster.services.telemetry.history import samples_of
+from muster.services.telemetry.history import Samples, samples_of_all
 from muster.services.training_views import ranks_of
 from muster.services.unit_of_work import UnitOfWork
 
-MOST_GPU_HOURS: Final = 2_000.0
+MOST_GPU_HOURS: Final = 200.0
 """Of history that one request reads; older attempts than that are left unmeasured, and said so."""
 _AROUND: Final = timedelta(minutes=1)
 """Readings so far outside an attempt still bound it."""
@@ -59,7 +59,7 @@ def energy_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptEnergy]:
         hours = 0.0 if since is None else len(gpus) * (until - since).total_seconds() / 3600
         is_read = since is not None and hours <= hours_left
         hours_left -= hours
-        figures = [_metered(unit, uuid, node_id, since, until) for uuid, node_id, _ in gpus if since and is_read]
+        figures = _figures(unit, gpus, since, until) if since is not None and is_read else []
         told = rate[1] if rate is not None and rate[0] == attempt.id else None
         found.append(_summed(attempt, gpus, figures, hours * 3600, told, is_read=is_read or since is None))
     return found[::-1]
@@ -77,8 +77,20 @@ def _gpus_of(unit: UnitOfWork, attempt_id: AttemptId) -> list[tuple[GpuUuid, Nod
     return [(row[0], row[1], row[2]) for row in unit.session.execute(query)]
 
 
-def _metered(unit: UnitOfWork, uuid: GpuUuid, node_id: NodeId, since: datetime, until: datetime) -> Metered | None:
-    times_ms, values = samples_of(unit, uuid, {node_id}, since - _AROUND, until + _AROUND)
+def _figures(
+    unit: UnitOfWork, gpus: Sequence[tuple[GpuUuid, NodeId, bool]], since: datetime, until: datetime
+) -> list[Metered | None]:
+    """A node's readings are read once for all of its GPUs."""
+    found: list[Metered | None] = []
+    for node_id in dict.fromkeys(node for _, node, _ in gpus):
+        on_node = [uuid for uuid, node, _ in gpus if node == node_id]
+        samples = samples_of_all(unit, on_node, {node_id}, since - _AROUND, until + _AROUND)
+        found += [_metered(samples[uuid], since, until) for uuid in on_node]
+    return found
+
+
+def _metered(samples: Samples, since: datetime, until: datetime) -> Metered | None:
+    times_ms, values = samples
     counted = values[:, INDEX["energy_j"]]
     is_there = np.isfinite(counted)
     points = list(zip(times_ms[is_there].tolist(), counted[is_there].astype(float).tolist(), strict=True))

@@ -115,19 +115,27 @@ class _Scan:
 
 
 def _chunks(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, after: Place | None) -> Iterator[Piece]:
-    """In the order of the primary key, of which each attempt of the job is a stretch."""
-    of_job = LogChunk.attempt_id.in_(select(Attempt.id).where(Attempt.job_id == job_id))
-    key = (LogChunk.attempt_id, LogChunk.node_id, LogChunk.stream, LogChunk.byte_offset)
+    """In the order of the primary key, attempt by attempt: so each read is a stretch of that index."""
+    attempts = select(Attempt.id).where(Attempt.job_id == job_id).order_by(Attempt.id)
+    for attempt_id in unit.session.scalars(attempts if after is None else attempts.where(Attempt.id >= after[0])).all():
+        begin = after[1:4] if after is not None and attempt_id == after[0] else None
+        yield from _chunks_of(unit, attempt_id, wanted, begin)
+
+
+def _chunks_of(
+    unit: UnitOfWork, attempt_id: AttemptId, wanted: LogFilter, begin: tuple[str, str, int] | None
+) -> Iterator[Piece]:
+    key = (LogChunk.node_id, LogChunk.stream, LogChunk.byte_offset)
     query = (
-        select(*key, LogChunk.content, LogChunk.received_at)
-        .where(of_job, *conditions_of(wanted))
+        select(LogChunk.attempt_id, *key, LogChunk.content, LogChunk.received_at)
+        .where(LogChunk.attempt_id == attempt_id, *conditions_of(wanted))
         .order_by(*key)
         .limit(CHUNKS_A_READ)
     )
-    onward = query if after is None else query.where(tuple_(*key) >= after[:4])
+    onward = query if begin is None else query.where(tuple_(*key) >= begin)
     while True:
         rows = unit.session.execute(onward).all()
         yield from (Piece(*row) for row in rows)
         if len(rows) < CHUNKS_A_READ:
             return
-        onward = query.where(tuple_(*key) > tuple(rows[-1][:4]))
+        onward = query.where(tuple_(*key) > tuple(rows[-1][1:4]))

@@ -62,6 +62,7 @@ def test_filters_say_which_stream_and_case(api: Api, lines: str) -> None:
         ({"contains": ""}, 422),
         ({"contains": "x" * 501}, 422),
         ({"contains": "x", "stream": "two"}, 422),
+        ({"contains": "x", "attempt_id": "a\x00b"}, 422),
         ({"contains": "x", "cursor": "made-up"}, 400),
         ({"contains": "\x00"}, 200),
     ],

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Final
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, exists, select
 
 from muster.db.models import GpuHold, Job, Reclaim
 from muster.domain.ids import GpuUuid
@@ -30,10 +30,16 @@ def promised(unit: UnitOfWork, gpus: Collection[GpuUuid]) -> list[GpuUuid]:
 def lapse(unit: UnitOfWork, lapsed: Lapse) -> None:
     """Hold nothing more for a job that keeps waiting, or waits no more."""
     unit.principal.require(Permission.SYSTEM_RUN)
-    job = lock_job(unit, lapsed.beneficiary)
-    if let_go(unit, job, lapsed.why):
-        payload = {"job_id": job.id, "reason": lapsed.why}
-        unit.emit("job.reclaim_lapsed", "job", job.id, tenant_id=job.tenant_id, payload=payload)
+    let_go_and_tell(unit, lock_job(unit, lapsed.beneficiary), lapsed.why)
+
+
+def let_go_and_tell(unit: UnitOfWork, job: Job, why: str) -> None:
+    """As ``let_go``; told as a reclaim's end only where GPUs were reclaimed for the job."""
+    reclaimed = exists().where(Reclaim.beneficiary_job_id == job.id, Reclaim.hold_ended_at.is_(None))
+    kind = "job.reclaim_lapsed" if unit.session.scalar(select(reclaimed)) else "job.hold_lapsed"
+    if let_go(unit, job, why):
+        payload = {"job_id": job.id, "reason": why}
+        unit.emit(kind, "job", job.id, tenant_id=job.tenant_id, payload=payload)
 
 
 def let_go(unit: UnitOfWork, job: Job, why: str) -> bool:

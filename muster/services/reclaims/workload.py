@@ -27,6 +27,7 @@ def workload(
     tenants: Collection[TenantId] | None = None,
     elastic: Mapping[AttemptId, ElasticGang] | None = None,
     own_holds: Sequence[OwnHold] = (),
+    others_wait: bool = False,
 ) -> Workload:
     """``tenants``: of these alone, for who asks only what they may still lose. ``elastic``: who may grow."""
     since = now - timedelta(seconds=policy.reclaim.window_s)
@@ -42,6 +43,7 @@ def workload(
         ceilings={} if tenants is not None else _ceilings(session),
         holds=tuple(own_holds),
         may_grow=elastic is not None,
+        others_wait=others_wait,
     )
 
 

@@ -27,6 +27,7 @@ MAX_GAPS: Final = 1_000
 DEFAULT_SPAN: Final = timedelta(hours=1)
 _USUAL_POINTS: Final = 360
 _MIN_STEP_S: Final = 1.0
+Samples = tuple[npt.NDArray[np.int64], Floats]
 _log = structlog.get_logger(__name__)
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
 
@@ -105,23 +106,49 @@ def _steps(since: datetime, until: datetime, step_s: float | None) -> tuple[floa
     return float(step_s), num_points
 
 
-def samples_of(
-    unit: UnitOfWork, uuid: GpuUuid, nodes: set[NodeId], since: datetime, until: datetime
-) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Times in whole seconds (ms) and a row of values each, in order; samples of one second are joined."""
+def samples_of(unit: UnitOfWork, uuid: GpuUuid, nodes: set[NodeId], since: datetime, until: datetime) -> Samples:
+    """As ``samples_of_all``, of one GPU."""
+    return samples_of_all(unit, [uuid], nodes, since, until)[uuid]
+
+
+def samples_of_all(
+    unit: UnitOfWork, uuids: Sequence[GpuUuid], nodes: set[NodeId], since: datetime, until: datetime
+) -> dict[GpuUuid, Samples]:
+    """Times in whole seconds (ms) and a row of values each, in order; samples of one second are joined.
+
+    What is not compacted yet holds all GPUs of a node: it is read once for all of them.
+    """
     width = WIDTHS[SCHEMA]
-    times: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
-    values: list[Floats] = [np.zeros((0, width), dtype=np.float32)]
-    for moments, samples in _readable_parts(unit, uuid, nodes, since, until):
-        times.append(moments)
-        values.append(_widened(samples, width))
-    return _joined(np.concatenate(times), np.concatenate(values), to_ms(since), to_ms(until))
+    times = {uuid: [np.zeros(0, dtype=np.int64)] for uuid in uuids}
+    values: dict[GpuUuid, list[Floats]] = {uuid: [np.zeros((0, width), dtype=np.float32)] for uuid in uuids}
+    for uuid, moments, samples in _readable_parts(unit, uuids, nodes, since, until):
+        times[uuid].append(moments)
+        values[uuid].append(_widened(samples, width))
+    span = (to_ms(since), to_ms(until))
+    return {uuid: _joined(np.concatenate(times[uuid]), np.concatenate(values[uuid]), *span) for uuid in uuids}
 
 
 def _readable_parts(
-    unit: UnitOfWork, uuid: GpuUuid, nodes: set[NodeId], since: datetime, until: datetime
-) -> Iterator[tuple[npt.NDArray[np.int64], Floats]]:
+    unit: UnitOfWork, uuids: Sequence[GpuUuid], nodes: set[NodeId], since: datetime, until: datetime
+) -> Iterator[tuple[GpuUuid, npt.NDArray[np.int64], Floats]]:
     """A damaged piece costs itself, and is said."""
+    for uuid in uuids:
+        yield from _readable_segments(unit, uuid, nodes, since, until)
+    for at, schema, content in stored.blocks_between(unit.session, nodes, since, until):
+        try:
+            block = unpack_block(content, schema)
+        except CodecError as error:
+            _log.error("telemetry_block_unreadable", nodes=sorted(nodes), at=at.isoformat(), fault=str(error))
+            continue
+        moment = np.array([to_ms(at) // 1000 * 1000], dtype=np.int64)
+        for uuid in uuids:
+            if uuid in block.gpu_uuids:
+                yield uuid, moment, block.values[[block.gpu_uuids.index(uuid)]]
+
+
+def _readable_segments(
+    unit: UnitOfWork, uuid: GpuUuid, nodes: set[NodeId], since: datetime, until: datetime
+) -> Iterator[tuple[GpuUuid, npt.NDArray[np.int64], Floats]]:
     for segment in stored.segments_of(unit.session, uuid, nodes, since, until):
         seconds = unpack_seconds(segment.seconds)
         try:
@@ -129,16 +156,7 @@ def _readable_parts(
         except CodecError as error:
             _log.error("telemetry_chunk_unreadable", gpu_uuid=uuid, hour=segment.hour.isoformat(), fault=str(error))
             continue
-        yield to_ms(segment.hour) + seconds * 1000, values
-    for at, schema, content in stored.blocks_between(unit.session, nodes, since, until):
-        try:
-            block = unpack_block(content, schema)
-        except CodecError as error:
-            _log.error("telemetry_block_unreadable", gpu_uuid=uuid, at=at.isoformat(), fault=str(error))
-            continue
-        if uuid in block.gpu_uuids:
-            moment = np.array([to_ms(at) // 1000 * 1000], dtype=np.int64)
-            yield moment, block.values[[block.gpu_uuids.index(uuid)]]
+        yield uuid, to_ms(segment.hour) + seconds * 1000, values
 
 
 def _widened(values: Floats, width: int) -> Floats:
