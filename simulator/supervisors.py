@@ -75,6 +75,9 @@ class Supervisor:
         """See to all but the program itself; a lease that ends and a stop find it waiting."""
         if self.is_dead or self.exit_record is not None:
             return
+        if self.reason is not None:
+            self.refuse(self.reason)
+            return
         self.is_waiting = True
         self._kernel.after(self._delay_until(self.lease_until_ms), self.check_lease)
         if self._program.prepares_ms is not None:
