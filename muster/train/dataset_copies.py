@@ -1,7 +1,8 @@
 """Datasets on a host's own disk: whole copies named by their SHA-256, and what has been read back here before.
 
-``MUSTER_SCRATCH_DIR`` names the folder, else it is ``/var/tmp``, which outlives an attempt; each user has a part of it
-alone, so nobody reads what another could have changed. In it:
+``MUSTER_SCRATCH_DIR`` names the folder, else it is ``/var/tmp``, which outlives an attempt. Where the variable is
+empty, as in a container that has no folder of its host's for them, no copies are made, and ``/var/tmp`` has the rest.
+Each user has a part of it alone, so nobody reads what another could have changed. In it:
 
 | | |
 |---|---|
@@ -78,7 +79,7 @@ def _require_no_strangers(shared: Path) -> None:
 
 @contextlib.contextmanager
 def making(scratch: Path, sha256: str) -> Iterator[None]:
-    """Alone on this host with the dataset: others wait here."""
+    """Alone on this host with the dataset: others wait here. Raises OSError."""
     descriptor = os.open(scratch / f"{sha256}{_MAKING}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -87,13 +88,31 @@ def making(scratch: Path, sha256: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def use(scratch: Path, sha256: str) -> int:
-    """A descriptor that keeps the copy from being removed until it, and what it was handed on to, is closed."""
+class Use:
+    """Keeps a copy from being removed until it, and what it was handed on to, is closed; not until it is forgotten."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def close(self) -> None:
+        """Once: by then the number may be another file's."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def use(scratch: Path, sha256: str) -> Use:
+    """Raises OSError."""
     path = scratch / f"{sha256}{_USING}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
-    os.utime(path)
-    return descriptor
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        os.utime(path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return Use(descriptor)
 
 
 def require_whole(scratch: Path, folder: Path, manifest: DatasetManifest, attempt_id: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from muster.train.dataset_manifest import DatasetManifest
 
+_NO_FOLDER = "MUSTER_SCRATCH_DIR is empty: this program has no folder for copies that outlives it"
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -36,7 +38,7 @@ class Dataset:
     source: Path
     manifest: DatasetManifest
     why_in_place: str = ""
-    _in_use: int | None = field(default=None, repr=False, compare=False)
+    _in_use: copies.Use | None = field(default=None, repr=False, compare=False)
 
     @property
     def sha256(self) -> str:
@@ -59,8 +61,7 @@ class Dataset:
     def close(self) -> None:
         """It is read no more, so its copy may be removed when room is needed. The end of the process does it too."""
         if self._in_use is not None:
-            with suppress(OSError):
-                os.close(self._in_use)
+            self._in_use.close()
 
 
 def dataset(path: str | Path, *, stage: bool = False, environ: Mapping[str, str] | None = None) -> Dataset:
@@ -69,7 +70,7 @@ def dataset(path: str | Path, *, stage: bool = False, environ: Mapping[str, str]
     Args:
         path: its folder; a host reads all of it once, and again only where a file's size, time or inode is another.
         stage: copy it to the host's disk (``MUSTER_SCRATCH_DIR``, at most ``MUSTER_SCRATCH_BYTES``) and read it there.
-            Without room for it, it is read in place, and said so.
+            Without room for it, or where nothing can be written, it is read in place, and said so.
 
     Raises:
         DatasetError: there is no manifest, or a file is damaged or missing, by name.
@@ -80,12 +81,15 @@ def dataset(path: str | Path, *, stage: bool = False, environ: Mapping[str, str]
     source = Path(path).absolute()
     manifest = manifests.read(source)
     attempt_id = environ.get("MUSTER_ATTEMPT_ID", "")
-    try:
-        folder = environ.get("MUSTER_SCRATCH_DIR")
-        scratch = copies.scratch_of(Path(folder) if folder else None)
-    except OSError as fault:
-        return _unremembered(source, manifest, f"the folder for copies cannot be used: {fault}" if stage else "")
-    with copies.making(scratch, manifest.sha256):
+    folder = environ.get("MUSTER_SCRATCH_DIR")
+    with ExitStack() as alone:
+        try:
+            scratch = copies.scratch_of(Path(folder) if folder else None)
+            alone.enter_context(copies.making(scratch, manifest.sha256))
+        except OSError as fault:
+            return _unremembered(source, manifest, f"the folder for copies cannot be used: {fault}" if stage else "")
+        if stage and folder == "":
+            return _in_place(scratch, source, manifest, attempt_id, _NO_FOLDER)
         if stage:
             return _staged(scratch, source, manifest, limit_bytes, attempt_id)
         _require_whole(scratch, source, manifest, attempt_id)
@@ -95,23 +99,27 @@ def dataset(path: str | Path, *, stage: bool = False, environ: Mapping[str, str]
 def _staged(
     scratch: Path, source: Path, manifest: DatasetManifest, limit_bytes: int | None, attempt_id: str
 ) -> Dataset:
-    in_use = copies.use(scratch, manifest.sha256)
     copy = scratch / manifest.sha256
-    try:
-        if not _is_whole_copy(scratch, copy, manifest):
-            _say(f"{source} is copied to {copy}: {manifest.num_bytes:,} bytes")
-            copies.copy(scratch, source, manifest, limit_bytes=limit_bytes)
-            copies.note_seen(scratch, copy, manifest)
-    except DatasetError:
-        os.close(in_use)
-        raise
-    except OSError as fault:
-        os.close(in_use)
-        why = str(fault) if isinstance(fault, copies.NoRoomError) else f"it could not be copied: {fault}"
-        _say(f"{source} is read in place: {why}")
-        _require_whole(scratch, source, manifest, attempt_id)
-        return Dataset(source, source, manifest, why)
+    with ExitStack() as failed:
+        try:
+            in_use = copies.use(scratch, manifest.sha256)
+            failed.callback(in_use.close)
+            if not _is_whole_copy(scratch, copy, manifest):
+                _say(f"{source} is copied to {copy}: {manifest.num_bytes:,} bytes")
+                copies.copy(scratch, source, manifest, limit_bytes=limit_bytes)
+                copies.note_seen(scratch, copy, manifest)
+        except OSError as fault:
+            why = str(fault) if isinstance(fault, copies.NoRoomError) else f"it could not be copied: {fault}"
+            return _in_place(scratch, source, manifest, attempt_id, why)
+        failed.pop_all()
     return Dataset(copy, source, manifest, _in_use=in_use)
+
+
+def _in_place(scratch: Path, source: Path, manifest: DatasetManifest, attempt_id: str, why: str) -> Dataset:
+    """Instead of a copy."""
+    _say(f"{source} is read in place: {why}")
+    _require_whole(scratch, source, manifest, attempt_id)
+    return Dataset(source, source, manifest, why)
 
 
 def _is_whole_copy(scratch: Path, copy: Path, manifest: DatasetManifest) -> bool:
@@ -132,7 +140,9 @@ def _require_whole(scratch: Path, source: Path, manifest: DatasetManifest, attem
 
 
 def _unremembered(source: Path, manifest: DatasetManifest, why: str) -> Dataset:
-    """Where nothing can be kept each rank reads for itself."""
+    """Where nothing can be kept each rank reads for itself. ``why``: no copy is made, where one was asked for."""
+    if why:
+        _say(f"{source} is read in place: {why}")
     if fault := copies.fault_of(source, manifest):
         raise DatasetError(fault)
     return Dataset(source, source, manifest, why)

@@ -3,7 +3,8 @@
 ``KIND@STEP``, ``KIND@STEP-LAST``, ``/RANK`` after it for one rank, ``=VALUE`` at the end; several by spaces:
 ``kill@120/1``, ``slow@50-80/0=0.4``, ``flip_weight@200``. Without a rank, the seed ``MUSTER_TRAIN_FAULTS_SEED`` chooses
 one. Each happens once in a job's life, before the step of that number (from 0) is done; what it was is written beside
-the checkpoints, so a new attempt does not meet it again. The program's log says each.
+the checkpoints, so a new attempt does not meet it again. Where they lie in a store that is the host's folder for them,
+and an attempt on another host may meet it once more. The program's log says each.
 
 | kind | what happens | value |
 |---|---|---|
@@ -107,7 +108,7 @@ class Faults:
                 self._do(fault, step)
 
     def _is_first(self, fault: Fault) -> bool:
-        """Whether the job meets it now for the first time, which is noted."""
+        """Whether the job meets it now for the first time, which is noted: with a store, on this host alone."""
         if self._folder is None:
             return True
         place = self._folder / _FIRED / fault.text.replace("/", "_")

@@ -7,7 +7,7 @@ writes them, so that training waits for none; what it cannot keep up with is dro
 | outlet | where |
 |---|---|
 | ``tensorboard`` | event files in ``outlets/tensorboard`` of the checkpoint folder, else of the working folder |
-| ``mlflow`` | where ``MLFLOW_TRACKING_URI`` says; one run a job, goes on after a restart |
+| ``mlflow`` | where ``MLFLOW_TRACKING_URI`` says; one run a job, tagged ``muster.job_id``, goes on after a restart |
 | ``wandb`` | by wandb's own variables; one run a job, goes on after a restart |
 """
 
@@ -32,6 +32,7 @@ MOST_WAITING = 4096
 _CLOSING_S = 3.0
 _LONGEST_PARAMETER = 500
 _MOST_PARAMETERS = 100
+_JOB_TAG = "muster.job_id"
 _STEP = {"loss": "train/loss", "step_s": "train/step_s"}
 _RATES = ("tokens_per_s", "grad_norm", "memory_mib", "mfu", "hfu", "samples_per_step", "tokens_per_step", "padding")
 
@@ -163,13 +164,27 @@ class _Mlflow:
     def __init__(self, around: Surroundings, config: Mapping[str, Any], step: int) -> None:
         self._library: Any = importlib.import_module("mlflow")
         kept = _folder(around) / "mlflow-run"
-        run_id = kept.read_text(encoding="ascii").strip() if step > 0 and kept.exists() else None
-        run = self._library.start_run(run_id=run_id, run_name=None if run_id else around.job_id or None)
-        if run_id is None:
+        run_id = self._begun(around, kept) if step > 0 else None
+        if run_id is not None:
+            self._library.start_run(run_id=run_id)
+        else:
+            tags = {_JOB_TAG: around.job_id} if around.job_id else None
+            run = self._library.start_run(run_name=around.job_id or None, tags=tags)
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(run.info.run_id, encoding="ascii")
             parameters = {name: str(value)[:_LONGEST_PARAMETER] for name, value in sorted(config.items())}
             self._library.log_params(dict(tuple(parameters.items())[:_MOST_PARAMETERS]))
+
+    def _begun(self, around: Surroundings, kept: Path) -> str | None:
+        """The job's run. A file says it, where all its hosts have the folder; else it is found by its tag."""
+        is_shared = around.checkpoint_store is None or not around.job_id
+        if is_shared and kept.exists():
+            return kept.read_text(encoding="ascii").strip()
+        if not around.job_id:
+            return None
+        chosen = f"tags.`{_JOB_TAG}` = '{around.job_id}'"
+        found = self._library.search_runs(filter_string=chosen, max_results=1, output_format="list")
+        return str(found[0].info.run_id) if found else None
 
     def write(self, step: int, figures: Mapping[str, float]) -> None:
         self._library.log_metrics(dict(figures), step=step)

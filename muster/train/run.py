@@ -174,7 +174,7 @@ class Run:
         """This rank's samples of a batch that all ranks take together: the same training on any number of hosts.
 
         Raises:
-            ValueError: the batch is not divided by the ranks that read data.
+            ValueError: the batch is not divided by the ranks that read data; it names the nearest that are.
         """
         return self._samples.share_of(global_batch)
 

@@ -18,10 +18,16 @@ class Samples:
         self._taken = 0
 
     def share_of(self, global_batch: int) -> int:
-        """Raises ``ValueError`` where the ranks cannot share it evenly."""
-        if global_batch < 1 or global_batch % self._world_size:
-            raise ValueError(f"a batch of {global_batch} samples is not shared evenly by {self._world_size} ranks")
-        return global_batch // self._world_size
+        """Raises ``ValueError`` where the ranks cannot share it evenly, with what they could."""
+        ranks = self._world_size
+        if global_batch < 1 or global_batch % ranks:
+            below = max(global_batch // ranks * ranks, 0)
+            batches = " or ".join(f"{batch:,}" for batch in (below, below + ranks) if batch)
+            raise ValueError(
+                f"a batch of {global_batch:,} samples is not shared evenly by {ranks:,} ranks: {batches} samples are; "
+                "an elastic job needs a batch that the ranks of each of its sizes divide"
+            )
+        return global_batch // ranks
 
     def indices(self, num_samples: int, batch_size: int) -> list[int]:
         """This rank's share of the global batch that begins at ``position``: ranks side by side, in rank order.

@@ -18,7 +18,7 @@
 | ``MUSTER_JOB_ID`` | one run of an outlet a job | a new run each time |
 | ``MUSTER_OUTLETS`` | names with commas: where figures go besides (``outlets``) | nowhere, unless the program says |
 | ``MUSTER_SPEC_SHA256`` | of the job's specification, for manifests (``lineage``) | null |
-| ``MUSTER_SCRATCH_DIR``, ``MUSTER_SCRATCH_BYTES`` | where copies of datasets lie on this host, and how much they may hold (``datasets``) | ``/var/tmp``; what the disk has |
+| ``MUSTER_SCRATCH_DIR``, ``MUSTER_SCRATCH_BYTES`` | where copies of datasets lie on this host, and how much they may hold (``datasets``) | ``/var/tmp``, and nowhere where it is empty; what the disk has |
 | ``MUSTER_TRAIN_SYNCHRONOUS`` | 1: each checkpoint is committed before the next step, whatever the program says | as it says |
 | ``MUSTER_TRAIN_FAULTS``, ``MUSTER_TRAIN_FAULTS_SEED`` | faults on purpose (``faults``) | none |
 """  # noqa: E501  # a table's row is one line

@@ -158,6 +158,56 @@ def test_a_place_that_others_may_change_is_not_used_either(host: Host, source: P
     assert host.dataset(source).is_staged
 
 
+def test_closing_twice_leaves_alone_who_has_the_number_by_then(host: Host, source: Path) -> None:
+    found = host.dataset(source)
+    found.close()
+    others = [os.open(source / "train/a", os.O_RDONLY) for _ in range(2)]
+    found.close()
+    for other in others:
+        assert os.read(other, 1) == b"a"
+        os.close(other)
+
+
+@pytest.mark.parametrize("lock", [".making", ".using"])
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO, errno.ENOSPC])
+def test_a_disk_that_takes_no_lock_is_done_without(
+    host: Host,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    lock: str,
+    number: int,
+) -> None:
+    opened = os.open
+
+    def refused(path: str | Path, *args: int) -> int:
+        if str(path).endswith(lock):
+            raise OSError(number, os.strerror(number))
+        return opened(path, *args)
+
+    monkeypatch.setattr(os, "open", refused)
+    found = host.dataset(source)
+    assert (found.path, os.strerror(number) in found.why_in_place) == (source, True)
+    assert f"{source} is read in place: {found.why_in_place}" in capsys.readouterr().err
+    assert host.dataset(source, stage=False).path == source
+    (source / "train/b").unlink()
+    with pytest.raises(DatasetError, match="train/b"):
+        host.dataset(source)
+
+
+def test_where_no_folder_outlives_the_program_nothing_is_copied(
+    host: Host, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own").mkdir()
+    monkeypatch.setattr(copies, "_EVERYBODYS", tmp_path / "own")
+    host.environ["MUSTER_SCRATCH_DIR"] = ""
+    for _ in range(2):
+        found = host.dataset(source)
+        assert (found.path, "MUSTER_SCRATCH_DIR is empty" in found.why_in_place) == (source, True)
+    assert capsys.readouterr().err.count("is as its manifest says") == 1, "read once for all ranks"
+    assert not list((tmp_path / "own").rglob("train"))
+
+
 def test_a_limit_that_is_no_number_is_refused_by_its_name(host: Host, source: Path) -> None:
     host.environ["MUSTER_SCRATCH_BYTES"] = "10GB"
     with pytest.raises(ValueError, match="MUSTER_SCRATCH_BYTES='10GB': must be a number of bytes"):

@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from muster.train import outlets
 from muster.train.outlets import Outlets, require_outlets
+from muster.train.places import S3Place
 from muster.train.surroundings import Surroundings
 
 from .marks import TRAINS
@@ -29,9 +30,15 @@ def note(name, *args, **named):
         file.write(json.dumps([name, args, named]) + "\\n")
 """
 MLFLOW = """
-def start_run(run_id=None, run_name=None):
-    note("start_run", run_id, run_name)
+RUNS = []
+def start_run(run_id=None, run_name=None, tags=None):
+    note("start_run", run_id, run_name, tags)
+    RUNS.append(tags)
     return types.SimpleNamespace(info=types.SimpleNamespace(run_id=run_id or "run-7"))
+def search_runs(filter_string, max_results, output_format):
+    assert (max_results, output_format) == (1, "list")
+    held = [f"tags.`{name}` = '{value}'" for tags in RUNS for name, value in (tags or {}).items()]
+    return [types.SimpleNamespace(info=types.SimpleNamespace(run_id="run-7"))] if filter_string in held else []
 def log_params(params): note("log_params", params)
 def log_metrics(metrics, step): note("log_metrics", metrics, step=step)
 def end_run(): note("end_run")
@@ -57,11 +64,17 @@ class Tool:
 
 class Case:
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self.around = Surroundings(checkpoint_dir=folder / "checkpoints", job_id="job_1")
         self.warned: list[tuple[str, str]] = []
 
     def open(self, *names: str, config: Mapping[str, Any] | None = None) -> Outlets:
         return Outlets(names, self.around, config, lambda code, words: self.warned.append((code, words)))
+
+    def goes_on_elsewhere(self, name: str) -> None:
+        """On a host that has a folder of its own."""
+        place = S3Place("checkpoints", "team/job_1")
+        self.around = Surroundings(checkpoint_dir=self._folder / name, checkpoint_store=place, job_id="job_1")
 
 
 @pytest.fixture
@@ -90,17 +103,32 @@ def test_mlflow_has_one_run_a_job_that_goes_on_after_a_restart(
     told(case.open("mlflow", config={"lr": 0.1}), begins_at=2, num_steps=1)
     monkeypatch.delitem(sys.modules, "mlflow")
     assert tool.called() == [
-        ["start_run", [None, "job_1"], {}],
+        ["start_run", [None, "job_1", {"muster.job_id": "job_1"}], {}],
         ["log_params", [{"lr": "0.1"}], {}],
         ["log_metrics", [{"train/loss": 1.0, "train/step_s": 0.5}], {"step": 1}],
         ["log_metrics", [{"train/loss": 0.5, "train/step_s": 0.5}], {"step": 2}],
         ["log_metrics", [{"time/data_s": 0.25}], {"step": 2}],
         ["end_run", [], {}],
-        ["start_run", ["run-7", None], {}],
+        ["start_run", ["run-7", None, None], {}],
         ["log_metrics", [{"train/loss": 1 / 3, "train/step_s": 0.5}], {"step": 3}],
         ["log_metrics", [{"time/data_s": 0.25}], {"step": 3}],
         ["end_run", [], {}],
     ]
+    assert case.warned == []
+
+
+def test_mlflow_finds_the_jobs_run_from_a_host_that_did_not_begin_it(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = Tool(tmp_path, "mlflow", MLFLOW)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mlflow", raising=False)
+    for host, begins_at in (("first", 0), ("second", 2), ("first", 4)):
+        case.goes_on_elsewhere(host)
+        told(case.open("mlflow"), begins_at=begins_at)
+    monkeypatch.delitem(sys.modules, "mlflow")
+    begun = [called[1] for called in tool.called() if called[0] == "start_run"]
+    assert begun == [[None, "job_1", {"muster.job_id": "job_1"}], ["run-7", None, None], ["run-7", None, None]]
     assert case.warned == []
 
 

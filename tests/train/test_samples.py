@@ -1,5 +1,8 @@
 """Samples are a pure function of seed and position."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from muster.train.samples import Samples, sample_at
@@ -36,10 +39,23 @@ def test_the_global_batch_is_the_same_for_any_number_of_ranks(world_size: int) -
 
 
 @pytest.mark.parametrize(("world_size", "share"), [(1, 8), (4, 2), (8, 1)])
-def test_a_batch_of_all_ranks_is_shared_evenly_or_refused(world_size: int, share: int) -> None:
+def test_a_batch_of_all_ranks_is_shared_evenly(world_size: int, share: int) -> None:
     assert Samples(7, 0, world_size).share_of(8) == share
-    with pytest.raises(ValueError, match="is not shared evenly by 3 ranks"):
-        Samples(7, 0, 3).share_of(8)
+
+
+@pytest.mark.parametrize(("batch", "said"), [(1024, "1,008 or 1,032 samples are"), (8, "by 24 ranks: 24 samples are")])
+def test_a_batch_that_is_not_shared_evenly_is_refused_with_the_nearest_that_are(batch: int, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Samples(7, 0, 24).share_of(batch)
+
+
+def test_the_batch_of_the_page_on_elastic_jobs_is_shared_by_each_of_its_sizes() -> None:
+    page = (Path(__file__).parents[2] / "docs/tenant.md").read_text(encoding="utf-8")
+    batch = int(re.findall(r"run\.share_of\((\d+)\)", page)[0])
+    sizes = re.findall(r"With `--nodes \d+ --min-nodes (\d+) --max-nodes (\d+)`", page)
+    for num_hosts in range(int(sizes[0][0]), int(sizes[0][1]) + 1):
+        for num_gpus in (1, 2, 4, 8):
+            assert Samples(7, 0, num_hosts * num_gpus).share_of(batch) * num_hosts * num_gpus == batch
 
 
 @pytest.mark.parametrize(("num_samples", "batch_size"), [(0, 1), (1, 0)])

@@ -182,6 +182,8 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
     copies = order.env.get("MUSTER_SCRATCH_DIR")  # the host's; a job cannot name it
     if copies and Path(copies).is_dir():
         ours.append(Mount(copies, read_only=False))
+    else:  # what the container writes elsewhere goes with it
+        environment = {**environment, "MUSTER_SCRATCH_DIR": ""}
     if order.secrets.names:
         ours.append(Mount(str(order.secrets.place(folder))))
     require_there(container.mounts, order.user)

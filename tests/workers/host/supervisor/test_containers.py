@@ -18,11 +18,12 @@ from workers.host.supervisor.containers import (
     ENROOT,
     PODMAN,
     Engine,
+    command_of,
     engine_command,
     find_engine,
     write_environment,
 )
-from workers.host.supervisor.order import Container, HostLimits, Mount
+from workers.host.supervisor.order import Container, HostLimits, Mount, read_order
 
 from .attempt_case import Attempt
 
@@ -133,6 +134,37 @@ def test_a_mount_that_is_missing_or_leads_elsewhere_is_the_tenants_fault(
     verdict = classify(parse_exit_record(attempt.ended()), None)
     assert verdict.cause is Cause.USER_ERROR
     assert "is a link to /etc; name that one" in verdict.proof
+
+
+@pytest.mark.parametrize("image", ["gpt", "/srv/gpt.sqsh"])
+@pytest.mark.parametrize(
+    ("named", "is_mounted"), [("copies", True), ("missing", False), (None, False)], ids=["there", "missing", "unset"]
+)
+def test_the_hosts_folder_for_copies_is_mounted_and_without_one_the_program_is_told_of_none(
+    attempt: Attempt,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    image: str,
+    named: str | None,
+    *,
+    is_mounted: bool,
+) -> None:
+    for engine in (PODMAN, ENROOT):
+        (tmp_path / engine).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "copies").mkdir()
+    told = {} if named is None else {"MUSTER_SCRATCH_DIR": str(tmp_path / named)}
+    attempt.order(command=["id"], container={"image": image}, env=told)
+    contained = command_of(read_order(attempt.folder), attempt.folder, {**told, "KEY": "1"}, ["id"])
+    place = tmp_path / "copies"
+    mounts = {f"--mount=type=bind,source={place},target={place}", f"--mount={place}:{place}"}
+    assert len(mounts.intersection(contained.command)) == is_mounted
+    found = f"MUSTER_SCRATCH_DIR={place if is_mounted else ''}"
+    if image == "gpt":
+        assert found in (attempt.folder / "container.env").read_text(encoding="utf-8").splitlines()
+    else:
+        assert contained.environment["MUSTER_SCRATCH_DIR"] == found.partition("=")[2]
+        assert "--env=MUSTER_SCRATCH_DIR" in contained.command
 
 
 def _engine() -> str | None:
