@@ -211,9 +211,8 @@ def _fence_key(fence: int) -> str:
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Raises UnusableError: only what is not there is damage, everything else may be so here and now."""
+    """Raises UnusableError for what is not there. All else is the store's trouble now and an OSError still."""
     try:
         yield
-    except OSError as fault:
-        is_damage = isinstance(fault, FileNotFoundError)
-        raise UnusableError(f"{name} cannot be read: {fault.strerror}", is_damage=is_damage) from fault
+    except FileNotFoundError as fault:
+        raise UnusableError(f"{name} cannot be read: {fault.strerror}") from fault

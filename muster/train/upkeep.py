@@ -63,9 +63,10 @@ class Upkeep:
     def _verify(self, generation: Generation) -> None:
         try:
             self._store.verify(generation)
-        except UnusableError as fault:
+        except (UnusableError, OSError) as fault:
             self._passed_over.add(generation)
-            kind = "checkpoint_rejected" if fault.is_damage else "checkpoint_unreadable"
+            is_damage = isinstance(fault, UnusableError) and fault.is_damage
+            kind = "checkpoint_rejected" if is_damage else "checkpoint_unreadable"
             self._channel.say(kind, generation=generation.name, why=str(fault))
             return
         self._verified.add(generation)
