@@ -1,9 +1,10 @@
 """Objects under one prefix of an S3-compatible store, by boto3, which only who keeps checkpoints there needs.
 
-Where and as whom is boto3's own to find: ``AWS_ENDPOINT_URL``, ``AWS_REGION``, ``AWS_ACCESS_KEY_ID`` and so on, or a
-file of credentials. Throttling (503), server errors and timeouts are tried again with growing pauses, eight times in
-all or as often as ``AWS_MAX_ATTEMPTS`` says. What is left is an OSError which names the object and the store's own code
-for what failed, and nothing that was secret.
+Where and as whom is boto3's own to find: ``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID`` and so on, or a file of
+credentials; the region is ``AWS_REGION``'s, which boto3 does not read, before it is ``AWS_DEFAULT_REGION``'s.
+Throttling (503), server errors and timeouts are tried again with growing pauses, eight times in all or as often as
+``AWS_MAX_ATTEMPTS`` says. What is left is an OSError which names the object and the store's own code for what failed,
+and nothing that was secret.
 """
 
 from __future__ import annotations
@@ -210,9 +211,14 @@ def _client(place: S3Place, credentials_file: Path | None) -> Any:
         response_checksum_validation="when_required",
     )
     try:
-        return boto3.Session(**_credentials(credentials_file)).client("s3", config=config)
+        return boto3.Session(**_credentials(credentials_file)).client("s3", region_name=_region(), config=config)
     except (BotoCoreError, ValueError) as fault:
         raise OSError(errno.EINVAL, f"cannot be connected to: {type(fault).__name__}", str(place)) from None
+
+
+def _region() -> str | None:
+    """None, where boto3 is to look for itself."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
 
 
 def _credentials(path: Path | None) -> dict[str, str]:

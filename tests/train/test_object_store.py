@@ -228,6 +228,18 @@ def test_a_busy_store_is_asked_again_and_after_a_while_no_more(
     assert SECRET not in str(found.value)
 
 
+@pytest.mark.parametrize(
+    ("variables", "region"),
+    [
+        ({"AWS_REGION": "eu-1", "AWS_DEFAULT_REGION": "eu-2"}, "eu-1"),
+        ({"AWS_REGION": "", "AWS_DEFAULT_REGION": "eu-2"}, "eu-2"),
+    ],
+)
+def test_the_region_is_the_environments(prefix: Prefix, variables: dict[str, str], region: str) -> None:
+    with surroundings({**prefix.server.environment, **variables}):
+        assert Bucket(prefix.place)._client.meta.region_name == region
+
+
 def test_credentials_come_from_the_file_that_is_named(prefix: Prefix, tmp_path: Any) -> None:
     path = tmp_path / "credentials"
     path.write_text("[default]\naws_access_key_id = mine\naws_secret_access_key = hidden\n")
