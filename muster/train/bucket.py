@@ -41,9 +41,10 @@ class MissingExtraError(RuntimeError):
 
 @dataclass(frozen=True)
 class Listed:
-    """``key``: below the prefix. ``written_unix_s``: by the store's clock."""
+    """``key``: below the prefix. ``size`` in bytes. ``written_unix_s``: by the store's clock."""
 
     key: str
+    size: int
     written_unix_s: float
 
 
@@ -121,7 +122,7 @@ class Bucket:
             page = self.ask("list", below, "list_objects_v2", keyed=False, **asked)
             for found in page.get("Contents", ()):
                 key = found["Key"].removeprefix(self._prefix)
-                yield Listed(key, found["LastModified"].timestamp())
+                yield Listed(key, found["Size"], found["LastModified"].timestamp())
             if not page.get("IsTruncated"):
                 return
             asked["ContinuationToken"] = page["NextContinuationToken"]
@@ -138,9 +139,14 @@ class Bucket:
 
     def unfinished_uploads(self, below: str = "") -> list[tuple[str, str]]:
         """(key, upload id) of what was begun in parts and is not there yet."""
-        asked = {"Prefix": self._prefix + below}
-        page = self.ask("list", below, "list_multipart_uploads", keyed=False, **asked)
-        return [(found["Key"].removeprefix(self._prefix), found["UploadId"]) for found in page.get("Uploads", ())]
+        asked: dict[str, Any] = {"Prefix": self._prefix + below}
+        uploads: list[tuple[str, str]] = []
+        while True:
+            page = self.ask("list", below, "list_multipart_uploads", keyed=False, **asked)
+            uploads += [(each["Key"].removeprefix(self._prefix), each["UploadId"]) for each in page.get("Uploads", ())]
+            if not page.get("IsTruncated"):
+                return uploads
+            asked.update(KeyMarker=page["NextKeyMarker"], UploadIdMarker=page["NextUploadIdMarker"])
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         with contextlib.suppress(FileNotFoundError):
