@@ -13,15 +13,15 @@ import contextlib
 import errno
 import os
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from muster.train.beside import Beside
 from muster.train.places import S3Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from concurrent.futures import Future
     from pathlib import Path
 
 PART_BYTES = 32 << 20
@@ -84,15 +84,18 @@ class Bucket:
         size = self.size(key)
         if size == 0:
             return
-        begins = range(0, size, self.part_bytes)
-        with ThreadPoolExecutor(_IN_FLIGHT) as pool:
-            under_way: deque[Future[bytes]] = deque()
-            for begin in begins:
+        under_way: deque[Beside[bytes]] = deque()
+        try:
+            for begin in range(0, size, self.part_bytes):
                 if len(under_way) == _IN_FLIGHT:
                     yield under_way.popleft().result()
-                under_way.append(pool.submit(self._piece, key, begin, min(begin + self.part_bytes, size)))
+                piece = partial(self._piece, key, begin, min(begin + self.part_bytes, size))
+                under_way.append(Beside(piece, "checkpoint-read"))
             while under_way:
                 yield under_way.popleft().result()
+        finally:
+            for left in under_way:
+                left.wait()
 
     def _piece(self, key: str, begin: int, end: int) -> bytes:
         """A body that breaks off is asked for anew: boto3 repeats requests, and not what was half read of an answer."""
