@@ -152,8 +152,8 @@ def _looked_at(there: _There, generation: Generation, state: str, look: Callable
     is_good = generation.name in there.good
     try:
         about = look(generation)
-    except UnusableError as fault:
-        unusable = DAMAGED if fault.is_damage else UNREADABLE
+    except (UnusableError, OSError) as fault:
+        unusable = DAMAGED if isinstance(fault, UnusableError) and fault.is_damage else UNREADABLE
         return _document(generation, unusable, _manifest(there.store, generation), str(fault), is_good=is_good)
     return _document(generation, state, about, is_good=is_good)
 
@@ -161,7 +161,7 @@ def _looked_at(there: _There, generation: Generation, state: str, look: Callable
 def _manifest(store: Store, generation: Generation) -> Manifest | None:
     try:
         return store.read_manifest(generation)
-    except UnusableError:
+    except (UnusableError, OSError):
         return None
 
 
@@ -203,8 +203,13 @@ def _fence_words(store: Store) -> str:
 def _resume_words(found: Sequence[Document]) -> str:
     last = found[-1]
     good = next((item for item in found if item["state"] == VERIFIED), None)
+    num_unreadable = sum(item["state"] == UNREADABLE for item in found)
+    if good is None and num_unreadable:
+        return f"None of {len(found)} was verified; {num_unreadable} cannot be read here and now, and may be whole."
     if good is None:
         return f"None of {len(found)} is as it was saved; training would begin anew."
+    if found[0]["state"] == UNREADABLE:
+        return f"The newest cannot be read here and now, and may be whole; that of step {good['step']} was verified."
     if good is not found[0]:
         return f"The newest is not as it was saved: a resume goes on after step {good['step']}."
     return f"A resume goes on after step {good['step']}." if last is good else f"{len(found)} were read back."

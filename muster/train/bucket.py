@@ -1,9 +1,10 @@
 """Objects under one prefix of an S3-compatible store, by boto3, which only who keeps checkpoints there needs.
 
-Where and as whom is boto3's own to find: ``AWS_ENDPOINT_URL``, ``AWS_REGION``, ``AWS_ACCESS_KEY_ID`` and so on, or a
-file of credentials. Throttling (503), server errors and timeouts are tried again with growing pauses, eight times in
-all or as often as ``AWS_MAX_ATTEMPTS`` says. What is left is an OSError which names the object and the store's own code
-for what failed, and nothing that was secret.
+Where and as whom is boto3's own to find: ``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID`` and so on, or a file of
+credentials; the region is ``AWS_REGION``'s, which boto3 does not read, before it is ``AWS_DEFAULT_REGION``'s.
+Throttling (503), server errors and timeouts are tried again with growing pauses, eight times in all or as often as
+``AWS_MAX_ATTEMPTS`` says. What is left is an OSError which names the object and the store's own code for what failed,
+and nothing that was secret.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import contextlib
 import errno
 import os
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from muster.train.beside import Beside
 from muster.train.places import S3Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from concurrent.futures import Future
     from pathlib import Path
 
 PART_BYTES = 32 << 20
@@ -40,9 +41,10 @@ class MissingExtraError(RuntimeError):
 
 @dataclass(frozen=True)
 class Listed:
-    """``key``: below the prefix. ``written_unix_s``: by the store's clock."""
+    """``key``: below the prefix. ``size`` in bytes. ``written_unix_s``: by the store's clock."""
 
     key: str
+    size: int
     written_unix_s: float
 
 
@@ -82,15 +84,18 @@ class Bucket:
         size = self.size(key)
         if size == 0:
             return
-        begins = range(0, size, self.part_bytes)
-        with ThreadPoolExecutor(_IN_FLIGHT) as pool:
-            under_way: deque[Future[bytes]] = deque()
-            for begin in begins:
+        under_way: deque[Beside[bytes]] = deque()
+        try:
+            for begin in range(0, size, self.part_bytes):
                 if len(under_way) == _IN_FLIGHT:
                     yield under_way.popleft().result()
-                under_way.append(pool.submit(self._piece, key, begin, min(begin + self.part_bytes, size)))
+                piece = partial(self._piece, key, begin, min(begin + self.part_bytes, size))
+                under_way.append(Beside(piece, "checkpoint-read"))
             while under_way:
                 yield under_way.popleft().result()
+        finally:
+            for left in under_way:
+                left.wait()
 
     def _piece(self, key: str, begin: int, end: int) -> bytes:
         """A body that breaks off is asked for anew: boto3 repeats requests, and not what was half read of an answer."""
@@ -120,7 +125,7 @@ class Bucket:
             page = self.ask("list", below, "list_objects_v2", keyed=False, **asked)
             for found in page.get("Contents", ()):
                 key = found["Key"].removeprefix(self._prefix)
-                yield Listed(key, found["LastModified"].timestamp())
+                yield Listed(key, found["Size"], found["LastModified"].timestamp())
             if not page.get("IsTruncated"):
                 return
             asked["ContinuationToken"] = page["NextContinuationToken"]
@@ -137,9 +142,14 @@ class Bucket:
 
     def unfinished_uploads(self, below: str = "") -> list[tuple[str, str]]:
         """(key, upload id) of what was begun in parts and is not there yet."""
-        asked = {"Prefix": self._prefix + below}
-        page = self.ask("list", below, "list_multipart_uploads", keyed=False, **asked)
-        return [(found["Key"].removeprefix(self._prefix), found["UploadId"]) for found in page.get("Uploads", ())]
+        asked: dict[str, Any] = {"Prefix": self._prefix + below}
+        uploads: list[tuple[str, str]] = []
+        while True:
+            page = self.ask("list", below, "list_multipart_uploads", keyed=False, **asked)
+            uploads += [(each["Key"].removeprefix(self._prefix), each["UploadId"]) for each in page.get("Uploads", ())]
+            if not page.get("IsTruncated"):
+                return uploads
+            asked.update(KeyMarker=page["NextKeyMarker"], UploadIdMarker=page["NextUploadIdMarker"])
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -210,9 +220,14 @@ def _client(place: S3Place, credentials_file: Path | None) -> Any:
         response_checksum_validation="when_required",
     )
     try:
-        return boto3.Session(**_credentials(credentials_file)).client("s3", config=config)
+        return boto3.Session(**_credentials(credentials_file)).client("s3", region_name=_region(), config=config)
     except (BotoCoreError, ValueError) as fault:
         raise OSError(errno.EINVAL, f"cannot be connected to: {type(fault).__name__}", str(place)) from None
+
+
+def _region() -> str | None:
+    """None, where boto3 is to look for itself."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
 
 
 def _credentials(path: Path | None) -> dict[str, str]:

@@ -277,6 +277,7 @@ class Checkpoints:
         Raises:
             CoverageError: it verifies and yet is not this program's: another model, no optimizer.
             MissingKeyError: it is encrypted under a key that a rank has not.
+            OSError: the object store does not answer, or refuses.
         """
         loading = Loading(
             self._store, self._ranks, self._channel, self._around.resume, self._upkeep, keyring=self._keyring

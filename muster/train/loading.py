@@ -50,8 +50,11 @@ class Loading:
             CoverageError: it verifies and yet is not this program's: another model, no optimizer.
             MissingKeyError: it is encrypted under a key that a rank has not: a person is to bring it, or to remove
                 the checkpoint; older ones would lose work, and beginning anew all of it.
+            OSError: the object store does not answer, or refuses. It is no worse for that, so as above: the next
+                attempt asks again.
         """
-        found = self._ranks.from_first(self._upkeep.candidates() if self._ranks.rank == 0 else None)
+        found, failed = self._ranks.from_first(self._candidates() if self._ranks.rank == 0 else None)
+        _require_answers("the checkpoints", failed)
         for generation in found:
             read = self._read(generation)
             if read is None:
@@ -67,7 +70,10 @@ class Loading:
 
     def _read(self, generation: Generation) -> tuple[Manifest, dict[int, bytes | bytearray]] | None:
         """This rank's files, and only once every rank has verified its own. None where any rank cannot use it."""
-        about, fault = self._ranks.from_first(self._read_manifest(generation) if self._ranks.rank == 0 else None)
+        about, fault, failed = self._ranks.from_first(
+            self._read_manifest(generation) if self._ranks.rank == 0 else None
+        )
+        _require_answers(generation.name, failed)
         contents: dict[int, bytes | bytearray] = {}
         file: FileRecord | None = None
         if about is not None:
@@ -78,7 +84,11 @@ class Loading:
                     self.read_bytes += file.size
             except UnusableError as unusable:
                 fault = unusable
-        faults = self._ranks.gather(None if fault is None else (str(fault), fault.is_damage, file))
+            except OSError as trouble:
+                failed = str(trouble)
+        told = self._ranks.gather((failed, None if fault is None else (str(fault), fault.is_damage, file)))
+        _require_answers(generation.name, *(failed_there for failed_there, _ in told))
+        faults = [fault_there for _, fault_there in told]
         if about is not None and not any(faults):
             self._upkeep.note_verified(generation)
             return about, contents
@@ -104,7 +114,7 @@ class Loading:
                 raise MissingKeyError(f"{name} is encrypted and cannot be used: rank {rank}: {fault_there}")
 
     def _content(self, about: Manifest, file: FileRecord) -> bytes | bytearray:
-        """Decrypted, once it was found to be what was saved. Raises UnusableError."""
+        """Decrypted, once it was found to be what was saved. Raises UnusableError, or a store's OSError."""
         content = self._store.verified_part(about, file)
         if about.key_id is None or self._keyring is None:
             return content
@@ -131,15 +141,26 @@ class Loading:
                 raise CoverageError(refused_there)
         return parts
 
-    def _read_manifest(self, generation: Generation) -> tuple[Manifest | None, UnusableError | None]:
+    def _candidates(self) -> tuple[list[Generation], str]:
+        """The second: why the store could not be asked."""
+        try:
+            return self._upkeep.candidates(), ""
+        except OSError as trouble:
+            return [], str(trouble)
+
+    def _read_manifest(self, generation: Generation) -> tuple[Manifest | None, UnusableError | None, str]:
+        """The third: why the store could not be asked."""
         limit = self._resume.not_after_unix_ms
         try:
             about = self._store.read_manifest(generation)
         except UnusableError as fault:
-            return None, fault
+            return None, fault, ""
+        except OSError as trouble:
+            return None, None, str(trouble)
         if limit is not None and about.committed_at_unix_ms > limit:
-            return None, UnusableError("it was committed later than this attempt may resume from", is_damage=False)
-        return about, None
+            late = UnusableError("it was committed later than this attempt may resume from", is_damage=False)
+            return None, late, ""
+        return about, None, ""
 
     def _pass_over(
         self, generation: Generation, about: Manifest | None, faults: list[tuple[str, bool, FileRecord | None] | None]
@@ -157,11 +178,21 @@ class Loading:
         _print(f"{generation.name} is not used: {why}")
 
     def _own_judgement(self, about: Manifest, file: FileRecord) -> tuple[str, bool] | None:
+        """None where it finds no fault with it, or cannot ask."""
         try:
             self._content(about, file)
         except UnusableError as fault:
             return str(fault), fault.is_damage
+        except OSError:
+            return None
         return None
+
+
+def _require_answers(what: str, *failed: str) -> None:
+    """``failed``: by rank. Raises OSError, the same on every rank, where any of them could not ask the store."""
+    for rank, why in enumerate(failed):
+        if why:
+            raise OSError(f"{what} cannot be read now, and training begins with nothing older: rank {rank}: {why}")
 
 
 def _print(sentence: str) -> None:

@@ -119,8 +119,11 @@ class ObjectStore:
     def commit(self, about: Manifest) -> str:
         generation = Generation(about.step, about.fence)
         self._require_fence(about.fence)
+        sizes = self._sizes(generation)
         for file in about.files:
-            if self._bucket.size(f"{generation.name}/{file.name}") != file.size:
+            if sizes.get(file.name) is None:
+                raise FileNotFoundError(errno.ENOENT, f"{file.name} is not there", f"{self}/{generation.name}")
+            if sizes[file.name] != file.size:
                 raise OSError(errno.EIO, f"{file.name} has another size than was written", f"{self}/{generation.name}")
         content = manifest.dump(about)
         self._put_manifest(generation, content)
@@ -130,6 +133,11 @@ class ObjectStore:
             self._bucket.delete([f"{generation.name}/{MANIFEST}"])
             raise
         return hashlib.sha256(content).hexdigest()
+
+    def _sizes(self, generation: Generation) -> dict[str, int]:
+        """By name, of all that lies there: asked for at once, however many ranks there are."""
+        below = f"{generation.name}/"
+        return {listed.key.removeprefix(below): listed.size for listed in self._bucket.listed(below)}
 
     def _require_fence(self, fence: int) -> None:
         highest = self.highest_fence()
@@ -157,9 +165,11 @@ class ObjectStore:
 
     def measured(self, generation: Generation) -> Manifest:
         about = self.read_manifest(generation)
+        sizes = self._sizes(generation)
         for file in about.files:
-            with _reading(file.name):
-                size = self._bucket.size(f"{generation.name}/{file.name}")
+            size = sizes.get(file.name)
+            if size is None:
+                raise UnusableError(f"{file.name} cannot be read: there is no such object")
             generations.compare(file, size, file.sha256)
         return about
 
@@ -211,9 +221,8 @@ def _fence_key(fence: int) -> str:
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Raises UnusableError: only what is not there is damage, everything else may be so here and now."""
+    """Raises UnusableError for what is not there. All else is the store's trouble now and an OSError still."""
     try:
         yield
-    except OSError as fault:
-        is_damage = isinstance(fault, FileNotFoundError)
-        raise UnusableError(f"{name} cannot be read: {fault.strerror}", is_damage=is_damage) from fault
+    except FileNotFoundError as fault:
+        raise UnusableError(f"{name} cannot be read: {fault.strerror}") from fault

@@ -291,8 +291,11 @@ class Run:
 
     def _wait_for_save(self) -> None:
         """A program ends without ``finish``: what it began to save it keeps, unless other ranks are gone too."""
-        if self._saving is not None and not self._has_ended:
+        if self._checkpoints is None or self._has_ended:
+            return
+        if self._saving is not None:
             self._saving.wait()
+        self._checkpoints.settle()
 
     def _outcome(self, exit_word: str, message: str, *, within_s: float | None = None) -> None:
         self._has_ended = True

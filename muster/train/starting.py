@@ -79,7 +79,7 @@ def start(
         CoverageError: the newest checkpoint is of another program.
         MissingKeyError: it is encrypted under a key that is not here.
         UnfitSurroundingsError: a rank cannot use the checkpoint store or the keys that it was told of.
-        OSError: the checkpoint folder or store cannot be written.
+        OSError: the checkpoint folder or store cannot be written, or an object store does not let its newest be read.
     """
     cadence = require_cadence(checkpoint_every)
     require_config(config)

@@ -51,7 +51,10 @@ class Store(Protocol):
         """Make it complete, all at once. Returns the manifest's SHA-256. Raises StaleFenceError."""
 
     def read_manifest(self, generation: Generation) -> Manifest:
-        """Raises UnusableError, like all that follow with a generation to read."""
+        """Raises UnusableError, like all that follow with a generation to read.
+
+        OSError, of an object store alone: it does not answer, or refuses, and might so for every generation.
+        """
 
     def measured(self, generation: Generation) -> Manifest:
         """The manifest, after each file was found there in its size."""

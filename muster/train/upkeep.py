@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from muster.train import generations, retention
+from muster.train.beside import Beside
 from muster.train.manifest import UnusableError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Upkeep:
         self._keep = keep
         self._verified: set[Generation] = set()
         self._passed_over: set[Generation] = set()
-        self._verifying: threading.Thread | None = None
+        self._verifying: Beside[None] | None = None
 
     def candidates(self) -> list[Generation]:
         """Which to resume from, in order."""
@@ -48,24 +48,24 @@ class Upkeep:
 
         def work() -> None:
             if earlier is not None:
-                earlier.join()
+                earlier.wait()
             self._verify(generation)
 
-        self._verifying = threading.Thread(target=work, name="checkpoint-verify", daemon=True)
-        self._verifying.start()
+        self._verifying = Beside(work, "checkpoint-verify")
 
     def settle(self, within_s: float | None = None) -> None:
         """Wait for the verification under way, so long as there is time."""
         verifying, self._verifying = self._verifying, None  # two threads may ask
         if verifying is not None:
-            verifying.join(within_s)
+            verifying.wait(within_s)
 
     def _verify(self, generation: Generation) -> None:
         try:
             self._store.verify(generation)
-        except UnusableError as fault:
+        except (UnusableError, OSError) as fault:
             self._passed_over.add(generation)
-            kind = "checkpoint_rejected" if fault.is_damage else "checkpoint_unreadable"
+            is_damage = isinstance(fault, UnusableError) and fault.is_damage
+            kind = "checkpoint_rejected" if is_damage else "checkpoint_unreadable"
             self._channel.say(kind, generation=generation.name, why=str(fault))
             return
         self._verified.add(generation)

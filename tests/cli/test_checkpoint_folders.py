@@ -1,5 +1,6 @@
 """``muster ckpt``: what lies on a disk, told without a server and without torch."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from muster.cli import checkpoint_folders
 from muster.cli.exits import Exit
 from muster.train import generations
 from muster.train.generations import Generation
@@ -147,6 +149,28 @@ def test_what_lies_in_an_object_store_is_told_by_the_same_words(muster: Command,
     answer = muster.run("ckpt", "verify", str(prefix.place), **environment)
     assert answer.returncode == Exit.FAILED
     assert "a resume goes on after step 10" in " ".join(answer.stdout.split())
+
+
+def test_what_a_busy_store_does_not_give_is_not_called_damaged(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = prefix.store()
+    older, newer = (commit_there(store, step) for step in (10, 20))
+    busy = {newer.name}
+    read = store._bucket.read
+
+    def answered(key: str) -> Iterator[bytes]:
+        if any(key.startswith(name) and "rank" in key for name in busy):
+            raise OSError(errno.EIO, "get was refused: SlowDown (HTTP 503)", key)
+        return read(key)
+
+    monkeypatch.setattr(store._bucket, "read", answered)
+    monkeypatch.setattr(checkpoint_folders, "_store", lambda _: store)
+    found = checkpoint_folders.verify(str(prefix.place))
+    assert [(one["step"], one["state"]) for one in found.found] == [(20, "unreadable"), (10, "verified")]
+    assert "SlowDown" in found.found[0]["why"]
+    assert found.notes == ["The newest cannot be read here and now, and may be whole; that of step 10 was verified."]
+    busy.add(older.name)
+    found = checkpoint_folders.verify(str(prefix.place))
+    assert found.notes == ["None of 2 was verified; 2 cannot be read here and now, and may be whole."]
 
 
 def test_a_store_that_cannot_be_asked_is_named_and_no_secret_with_it(muster: Command, prefix: Prefix) -> None:

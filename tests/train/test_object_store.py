@@ -1,9 +1,13 @@
 """Generations in an object store, asked of a real server: complete or not there, and only the newest attempt's."""
 
+import os
+import subprocess
+import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +19,7 @@ from muster.train.generations import Generation
 from muster.train.manifest import MANIFEST, UnusableError
 from muster.train.object_store import ObjectStore
 from muster.train.places import S3Place
+from muster.train.uploads import Upload
 
 from .object_stores import BUCKET, SECRET, Prefix, surroundings
 from .test_generations import about
@@ -74,6 +79,127 @@ def test_a_file_that_could_not_be_written_leaves_nothing_behind(prefix: Prefix) 
     assert prefix.bucket().unfinished_uploads() == []
 
 
+LEAVES = """
+import atexit, os, sys, threading
+from muster.train.bucket import Bucket
+from muster.train.generations import Generation
+from muster.train.object_store import ObjectStore
+from muster.train.places import S3Place
+from muster.train.saving import Saving
+
+store = ObjectStore(Bucket(S3Place.of(sys.argv[1]), part_bytes=5 << 20))
+has_ended = threading.Event()
+
+def work():
+    has_ended.wait()
+    record = store.write_part(Generation(1, 1), 0, lambda file: file.write(os.urandom(22 << 20)))
+    read = store._bucket.get("step-00000001/gen-1/" + record.name)
+    print(record.size, len(read), flush=True)
+    return True
+
+saving = Saving(1, work)
+
+def wait():
+    has_ended.set()
+    saving.result()
+
+atexit.register(wait)
+"""
+
+
+def test_a_program_that_ends_without_a_word_still_sends_and_reads_its_last_parts(prefix: Prefix) -> None:
+    command = [sys.executable, "-c", LEAVES, str(prefix.place)]
+    environment = {**os.environ, **prefix.server.environment}
+    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=120)
+    assert ended.stdout == f"{22 * MIB} {22 * MIB}\n", ended.stderr
+    assert prefix.objects() == ["step-00000001/gen-1/rank-00000.pt"]
+
+
+class Stub:
+    """A bucket that takes parts and keeps none of them."""
+
+    part_bytes = MIB
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def ask(self, _what: str, _key: str, call: str, **asked: Any) -> dict[str, str]:
+        if call == "upload_part":
+            self.sizes.append(len(asked["Body"]))
+        return {"UploadId": "1", "ETag": "tag"}
+
+
+def test_a_large_write_goes_up_without_another_copy_of_all_of_it() -> None:
+    bucket = Stub()
+    upload = Upload(cast("Bucket", bucket), "key")
+    content = memoryview(bytearray(48 * MIB + 5))
+    tracemalloc.start()
+    try:
+        upload.write(content)
+        upload.finish()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sorted(bucket.sizes) == [5, *[MIB] * 48]
+    assert most < 12 * MIB
+
+
+def test_what_fills_its_parts_has_no_empty_one_after_them() -> None:
+    bucket = Stub()
+    upload = Upload(cast("Bucket", bucket), "key")
+    for _ in range(4):
+        assert upload.write(bytes(MIB // 2)) == MIB // 2
+    upload.finish()
+    assert bucket.sizes == [MIB, MIB]
+
+
+def test_a_commit_asks_for_all_ranks_files_at_once(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = prefix.store()
+    generation = Generation(1, 1)
+    files = [store.write_part(generation, rank, part(b"weights")) for rank in range(5)]
+    calls: list[str] = []
+    ask = Bucket.ask
+
+    def counted(bucket: Bucket, what: str, key: str, call: str, **asked: Any) -> Any:
+        calls.append(call)
+        return ask(bucket, what, key, call, **asked)
+
+    monkeypatch.setattr(Bucket, "ask", counted)
+    store.commit(about(1, 1, files))
+    assert (calls.count("head_object"), calls.count("list_objects_v2")) == (0, 3), "the fence twice"
+    calls.clear()
+    store.measured(generation)
+    assert (calls.count("head_object"), calls.count("list_objects_v2")) == (1, 1), "the manifest's own size"
+
+
+def test_a_rank_whose_file_is_missing_or_short_lets_nothing_be_committed(prefix: Prefix) -> None:
+    store = prefix.store()
+    files = [store.write_part(Generation(1, 1), rank, part(b"weights")) for rank in range(2)]
+    prefix.write("step-00000001/gen-1/rank-00001.pt", b"weight")
+    with pytest.raises(OSError, match="has another size than was written"):
+        store.commit(about(1, 1, files))
+    prefix.bucket().delete(["step-00000001/gen-1/rank-00001.pt"])
+    with pytest.raises(FileNotFoundError, match=r"rank-00001\.pt is not there"):
+        store.commit(about(1, 1, files))
+    assert store.list_generations() == []
+
+
+def test_unfinished_uploads_are_told_to_the_last_page(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = prefix.bucket()
+    begins = f"{prefix.place.prefix}/"
+    pages: dict[tuple[Any, Any], dict[str, Any]] = {
+        (None, None): {
+            "Uploads": [{"Key": f"{begins}a", "UploadId": "1"}],
+            "IsTruncated": True,
+            "NextKeyMarker": f"{begins}a",
+            "NextUploadIdMarker": "1",
+        },
+        (f"{begins}a", "1"): {"Uploads": [{"Key": f"{begins}b", "UploadId": "2"}], "IsTruncated": False},
+    }
+    monkeypatch.setattr(bucket, "ask", lambda *_, **asked: pages[asked.get("KeyMarker"), asked.get("UploadIdMarker")])
+    assert bucket.unfinished_uploads() == [("a", "1"), ("b", "2")]
+
+
 @pytest.mark.parametrize("name", ["rank-00000.pt", "rank-00001.pt", MANIFEST])
 def test_one_byte_or_one_file_less_is_damage(prefix: Prefix, name: str) -> None:
     store = prefix.store()
@@ -88,14 +214,14 @@ def test_one_byte_or_one_file_less_is_damage(prefix: Prefix, name: str) -> None:
     assert missing.value.is_damage
 
 
-def test_a_store_that_does_not_answer_is_no_damage(prefix: Prefix) -> None:
+@pytest.mark.parametrize("look", ["read_manifest", "measured", "verify"])
+def test_a_store_that_does_not_answer_says_nothing_of_what_lies_there(prefix: Prefix, look: str) -> None:
     commit(prefix.store(), 1)
     elsewhere = {**prefix.server.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
     with surroundings(elsewhere):
         store = ObjectStore(Bucket(prefix.place))
-    with pytest.raises(UnusableError, match="EndpointConnectionError") as found:
-        store.verify(Generation(1, 1))
-    assert not found.value.is_damage
+    with pytest.raises(OSError, match="EndpointConnectionError"):
+        getattr(store, look)(Generation(1, 1))
 
 
 def test_a_name_that_is_taken_is_never_overwritten(prefix: Prefix) -> None:
@@ -226,6 +352,18 @@ def test_a_busy_store_is_asked_again_and_after_a_while_no_more(
         == f"[Errno 5] list was refused: SlowDown (HTTP 503): 's3://{BUCKET}/{prefix.place.prefix}/FENCE/'"
     )
     assert SECRET not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "region"),
+    [
+        ({"AWS_REGION": "eu-1", "AWS_DEFAULT_REGION": "eu-2"}, "eu-1"),
+        ({"AWS_REGION": "", "AWS_DEFAULT_REGION": "eu-2"}, "eu-2"),
+    ],
+)
+def test_the_region_is_the_environments(prefix: Prefix, variables: dict[str, str], region: str) -> None:
+    with surroundings({**prefix.server.environment, **variables}):
+        assert Bucket(prefix.place)._client.meta.region_name == region
 
 
 def test_credentials_come_from_the_file_that_is_named(prefix: Prefix, tmp_path: Any) -> None:

@@ -1,13 +1,19 @@
 """Two ranks that keep their checkpoints in an object store: what a folder promises holds there too."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
+
+from muster.train.bucket import PART_BYTES
+from muster.train.generations import Generation
 
 from .marks import TRAINS
 from .object_stores import SECRET, Prefix, serving
 from .test_resume import between
-from .train_case import Listening, Training, until
+from .train_case import PROGRAM, ROOT, Listening, Training, until
 
 pytestmark = TRAINS
 Steps = dict[int, list[str]]
@@ -85,6 +91,26 @@ def test_a_store_that_goes_away_holds_no_training_up(training: Training, tmp_pat
     assert all("EndpointConnectionError: 's3://checkpoints/job/step-" in said["why"] for said in failed)
     (end,) = supervisor.heard("outcome", exit="done", message="the last checkpoint could not be saved")[:1]
     assert end["step"] == 6
+
+
+def test_what_a_program_that_ends_without_finish_has_begun_to_save_is_kept_and_read_back(
+    prefix: Prefix, tmp_path: Path
+) -> None:
+    command = [sys.executable, str(PROGRAM), "--leave-at", "4", "--width", "500000"]
+    with Listening(tmp_path / "s") as supervisor:
+        told = {
+            **prefix.variables,
+            "MUSTER_TRAIN_SOCKET": str(supervisor.path),
+            "MUSTER_TRAIN_FAILPOINT": "save.write~1",
+        }
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **told}
+        ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=180)
+    assert ended.returncode == 0, ended.stderr
+    assert [said["status"] for said in supervisor.heard("checkpoint", step=4)] == ["committed", "verified"], (
+        ended.stderr
+    )
+    (file,) = prefix.store().measured(Generation(4, 1)).files
+    assert file.size > 2 * PART_BYTES, "of several parts"
 
 
 def test_encrypted_checkpoints_need_their_key_and_are_no_worse_for_want_of_it(

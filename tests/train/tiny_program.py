@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--sleep", type=float, default=0.0)
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--crash-at", type=int, default=-1)
+    parser.add_argument("--leave-at", type=int, default=-1, help="a step at which it ends, and says nothing of it")
     parser.add_argument("--keep-object", action="store_true", help="a state_dict that cannot be loaded again")
     parser.add_argument("--hang-at", type=int, default=-1, help="a step at which an attempt that began anew waits")
     parser.add_argument("--synchronous", action="store_true")
@@ -55,6 +56,8 @@ def main() -> None:
     for step in run.steps(total=options.steps):
         if step == options.crash_at:
             raise ValueError("the program's own fault")
+        if step == options.leave_at:
+            return
         began_at = step if began_at is None else began_at
         if step == options.hang_at and began_at == 0:
             time.sleep(3600)
