@@ -336,6 +336,9 @@ class Restart(TypedDict):
 
 class CheckpointRule(TypedDict):
     folder: NotRequired[str | None]
+    store: NotRequired[str | None]
+    credentials: NotRequired[str | None]
+    encryption_keys: NotRequired[str | None]
 
 
 class HostLimits(TypedDict):

@@ -23,7 +23,8 @@ SLACK_BYTES = 1 << 20
 def resumed(training: Training, place: Path, layout: str, num_ranks: int, num_steps: int) -> tuple[list[int], Attempt]:
     """What each rank says that it has read of files to go on."""
     with Listening(place) as supervisor:
-        variables = {"MUSTER_TRAIN_SOCKET": str(supervisor.path)}
+        # Without git, which the lineage asks: what a child reads counts as its parent's, and here only resuming should.
+        variables = {"MUSTER_TRAIN_SOCKET": str(supervisor.path), "PATH": "/no/git/here"}
         attempt = training.run(layout, str(num_steps), num_ranks=num_ranks, program=PROGRAM, **variables)
     told = supervisor.heard("resumed", step=num_steps - 2)
     assert len(told) == num_ranks, supervisor.heard("resumed")
