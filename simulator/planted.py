@@ -221,7 +221,7 @@ PLANTED_BUGS: Final = (
         attempt_step=_end_at_once,
     ),
     _bug(
-        "grants_twice", "a claim is granted whatever the attempt has come to", 400,
+        "grants_twice", "a claim is granted whatever the attempt has come to", 1_000,
         attempt_step=_forget_grants,
     ),
     _bug(
