@@ -12,7 +12,7 @@ from torch.nn import functional
 from muster import train
 
 
-def main() -> None:
+def asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--every", type=lambda text: text if text == "auto" else int(text), default=4)
@@ -24,21 +24,28 @@ def main() -> None:
     parser.add_argument("--hang-at", type=int, default=-1, help="a step at which an attempt that began anew waits")
     parser.add_argument("--synchronous", action="store_true")
     parser.add_argument("--after", type=Path, help="a file to wait for before the first step")
-    options = parser.parse_args()
+    return parser.parse_args()
 
-    torch.manual_seed(1)
-    model = nn.Sequential(
-        nn.Linear(4, options.width),
-        nn.BatchNorm1d(options.width),
+
+def of_width(width: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(4, width),
+        nn.BatchNorm1d(width),
         nn.Dropout(0.3),
         nn.ReLU(),
-        nn.Linear(options.width, 1),
+        nn.Linear(width, 1),
     )
+
+
+def main() -> None:
+    options = asked()
+    torch.manual_seed(1)
+    model = of_width(options.width)
     average = torch.optim.swa_utils.AveragedModel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.9)
     if options.keep_object:
-        scheduler.load_state_dict({**scheduler.state_dict(), "mine": parser})
+        scheduler.load_state_dict({**scheduler.state_dict(), "mine": options})
     data = torch.randn(64, 4, generator=torch.Generator().manual_seed(3))
 
     run = train.start(
