@@ -119,8 +119,12 @@ def show_job(
     """The job with every attempt, its hosts, GPUs, cause and proof."""
     answered = asker.ask(JOB, {"job_id": id_in("job", job_id)})
     found = jobs.seen_by(answered.principal, answered.found)
-    # The attempts move on their own: they are part of what the tag stands for.
-    etag = f'"v{found.job.version}.{sum(view.attempt.version for view in found.attempts)}"'
+    # The attempts and their hosts' parts move on their own: they are part of what the tag stands for.
+    moved, moments = (
+        sum(view.attempt.version for view in found.attempts),
+        sum(view.num_moments for view in found.attempts),
+    )
+    etag = f'"v{found.job.version}.{moved}.{moments}"'
     if if_none_match == etag:
         return Response(status_code=304, headers={"ETag": etag})
     return answer({**job_view(found.job), "attempts": [attempt_view(view) for view in found.attempts]}, etag)

@@ -22,6 +22,16 @@ class AttemptView(msgspec.Struct, frozen=True):
     attempt: AttemptRecord
     hosts: tuple[HostView, ...]
 
+    @property
+    def num_moments(self) -> int:
+        """How far its hosts' parts are; it only grows."""
+        parts = (host.part for host in self.hosts)
+        return sum(
+            moment is not None
+            for part in parts
+            for moment in (part.claimed_at, part.ready_at, part.started_at, part.exited_at, part.clean_at)
+        )
+
 
 class JobView(msgspec.Struct, frozen=True):
     """``attempts``: the first one first, each with its hosts by rank."""
