@@ -57,16 +57,25 @@ def main(folder: Path, supervisor_pid: int, working_dir: str, program: list[str]
             "error_file": os.environ.get("TORCHELASTIC_ERROR_FILE"),
         },
     )
-    # Waiting first and reaping after the record would let a signal hit a stranger: the number stays ours until then.
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    for number in _PASSED_ON:
-        signal.signal(number, signal.SIG_IGN)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    ended = {"exit_code": max(code, 0), "signal": None} if code >= 0 else {"exit_code": None, "signal": -code}
+    # Reaped last: until then its number is its own, so no signal hits a stranger; and where a kill of all comes before
+    # the record is written, the supervisor inherits it unreaped and learns how it ended.
+    code = _ended(child)
+    ended = {"exit_code": code, "signal": None} if code >= 0 else {"exit_code": None, "signal": -code}
     files.write_json(folder / files.RANKS / f"{rank}.exit.json", {**ended, "ended_at_ms": files.wall_ms()})
+    os.waitpid(child, 0)
     if (folder / files.STOPPING).exists():
         return 0
     return code if code >= 0 else 128 - code
+
+
+def _ended(child: int) -> int:
+    """Its exit code, or minus the signal. It is not reaped yet, and gets no signal of ours any more."""
+    end = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    for number in _PASSED_ON:
+        signal.signal(number, signal.SIG_IGN)
+    if end is None:
+        raise ChildProcessError(f"the end of {child} was waited for, and is not told")
+    return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
 
 
 def _say(fault: OSError) -> None:
