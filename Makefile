@@ -17,7 +17,8 @@ help:
 	@echo 'make migrations  the schema goes up, down and up again, and matches the models'
 	@echo 'make openapi     docs/openapi.json, what the API says of itself; openapi-check: it is up to date, breaks nobody'
 	@echo 'make policy-reference  docs/policy.md, the policy as its schema describes it; -check: it is up to date'
-	@echo 'make check       test, lint, types, contracts, migrations, openapi-check, policy-reference-check'
+	@echo 'make xid-reference     docs/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
+	@echo 'make check       test, lint, types, contracts, migrations, openapi-check, policy-reference-check, xid-reference-check'
 	@echo 'make screenshot  docs/fleet.png, the picture in README.md, by the test of that page in Chromium'
 	@echo 'make api-cases   1,500 requests of any kind: no failure, no answer that the document does not name'
 	@echo 'make soak        the long simulation, with crashes, and 10,000 requests of any kind'
@@ -63,7 +64,13 @@ policy-reference: setup
 policy-reference-check: setup
 	@$(BIN)/python -m tools.policy_reference --check
 
-check: test lint types contracts migrations openapi-check policy-reference-check
+xid-reference: setup
+	@$(BIN)/python -m tools.xid_reference
+
+xid-reference-check: setup
+	@$(BIN)/python -m tools.xid_reference --check
+
+check: test lint types contracts migrations openapi-check policy-reference-check xid-reference-check
 
 screenshot: setup
 	@PICTURE=docs/fleet.png $(BIN)/python -m pytest -q tests/browser/test_picture.py -k pictured
@@ -116,4 +123,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour bench-console bench-runtime bench-soak lock newest clean
+.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour bench-console bench-runtime bench-soak lock newest clean

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from muster.domain.policy import Policy
+from tools.generated_page import write_or_check
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "policy.md"
@@ -160,13 +161,7 @@ def _model_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def main(arguments: list[str]) -> int:
-    page = written()
-    if "--check" not in arguments:
-        PAGE.write_text(page, encoding="utf-8")
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page:
-        return 0
-    sys.stderr.write("docs/policy.md is not what the schema says: run `make policy-reference` and commit it.\n")
-    return 1
+    return write_or_check(PAGE, written(), arguments, source="the schema", command="make policy-reference")
 
 
 if __name__ == "__main__":

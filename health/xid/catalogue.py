@@ -1,8 +1,9 @@
-"""The XID catalogue: one row a code, kept as data in ``catalogue.json``.
+"""The XID catalogue: one row a code, kept as data in ``knowledge.json``.
 
-Rows are NVIDIA's XID catalogue (columns ``nvidia`` and ``scope``), reconciled where tools disagree
-(``class``, ``action``, ``severity``, and ``why`` wherever we differ). Severities: what asks for a reset, a reboot or
-hands on the hardware condemns; what a program can bring about by itself is INFO; what is to be watched is WARNING.
+Codes 1 to 173 are there, those too that no driver sends any more or yet. Rows are NVIDIA's XID catalogue (columns
+``nvidia`` and ``scope``), reconciled where tools disagree (``class``, ``action``, ``severity``, and ``why`` wherever we
+differ). Severities: what asks for a reset, a reboot or hands on the hardware condemns; what a program brings about by
+itself is INFO; what is to be watched is WARNING.
 ``threatens_correctness``: a job on the GPU may have computed with wrong data. That is 48, 64, 95, 140, 171 and 172;
 not 94 (the driver ends the one program that read it), nor 79, 119, 120 (the GPU stops rather than lies).
 """
@@ -34,7 +35,10 @@ class XidClass(StrEnum):
 class XidEntry:
     """One code. ``nvidia``: the class that NVIDIA gives it, None where it gives none.
 
-    ``scope``: the architectures whose drivers report it, empty where any may.
+    ``scope``: the architectures whose drivers report it, empty where any may. ``announced_by_154_since``: the driver
+    branch (such as 565) from which an XID 154 with the driver's own recovery action comes beside it, 0 where it always
+    did, None where none comes: below it the catalogue alone decides. ``is_in_use``: the driver's catalogue
+    names a use for it.
     """
 
     code: int
@@ -47,6 +51,8 @@ class XidEntry:
     scope: tuple[str, ...]
     source: str
     why: str = ""
+    announced_by_154_since: int | None = None
+    is_in_use: bool = True
 
 
 def _entry(row: dict[str, Any]) -> XidEntry:
@@ -61,13 +67,15 @@ def _entry(row: dict[str, Any]) -> XidEntry:
         scope=() if row["scope"] == "all" else tuple(row["scope"]),
         source=row["source"],
         why=row.get("why", ""),
+        announced_by_154_since=row.get("announced_by_154_since"),
+        is_in_use=row.get("is_in_use", True),
     )
 
 
-CATALOGUE: Final = {
-    entry.code: entry
-    for entry in map(_entry, json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8")))
-}
+KNOWLEDGE: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("knowledge.json").read_text(encoding="utf-8"))
+"""All that is known of XIDs, as the file has it: ``codes``, and the words of NVLink errors (``nvlink.py``)."""
+
+CATALOGUE: Final = {entry.code: entry for entry in map(_entry, KNOWLEDGE["codes"])}
 """Code → what is known of it. Part of the package, read once at import."""
 
 

@@ -43,13 +43,19 @@ _CHANGED_TO: Final = re.compile(r"\bto\s+(0x[0-9a-f]+)?\s*\(([^)]*)\)", re.IGNOR
 
 SEVERITY_OF: Final[Mapping[Action, Severity]] = {
     Action.NONE: Severity.INFO,
+    Action.RESTART_JOB: Severity.INFO,
     Action.MONITOR: Severity.WARNING,
     Action.DRAIN_P2P: Severity.DEGRADED,
     Action.DRAIN_AND_RESET: Severity.DEGRADED,
     Action.RESET_GPU: Severity.CONDEMNING,
     Action.REBOOT_NODE: Severity.CONDEMNING,
+    Action.FIELD_DIAGNOSIS: Severity.CONDEMNING,
+    Action.REPLACE: Severity.CONDEMNING,
 }
-"""How bad it is that the driver asks for an action. Draining lets what runs end: that is SUSPECT, not QUARANTINED."""
+"""How bad it is that the driver, or an error's own words, ask for an action.
+
+Draining lets what runs end: that is SUSPECT, not QUARANTINED.
+"""
 
 
 def action_of_nvml(value: float) -> Action:

@@ -1,0 +1,148 @@
+"""What one logged error is and asks for: its code's row, and what its own words add."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from health.xid.catalogue import XidClass, entry_of
+from health.xid.kernel_log import LogFault, LogKind
+from health.xid.nvlink import NVLINK5_CODES, NVLINK_ERROR, LinkReading, read_nvlink5, read_registers
+from health.xid.recovery import Action, action_of_xid_154
+
+RECOVERY_ACTION_CHANGED: Final = 154
+_SM_EXCEPTION: Final = 13
+
+_WORD: Final = r"0x[0-9a-f]{1,8}"
+_REGISTERS: Final = re.compile(
+    rf"\blink (?P<link>\d{{1,3}})\s*\((?P<words>{_WORD}(?:[,\s]+{_WORD}){{0,9}})", re.IGNORECASE | re.ASCII
+)
+_NVLINK5: Final = re.compile(
+    rf"(?P<unit>[A-Z][A-Z0-9_]{{2,31}})\s+(?P<fatal>Fatal|Nonfatal|Non-fatal)\s+XC(?P<contained>\d)\s+i(?P<injected>\d)"
+    rf"\s+Link\s+(?P<link>-?\d{{1,3}})\s*\((?P<words>{_WORD}(?:[,\s]+{_WORD}){{1,9}})",
+    re.IGNORECASE | re.ASCII,
+)
+_GPC: Final = re.compile(r"\bGPC\s*(?P<gpc>\d{1,2}),\s*TPC\s*(?P<tpc>\d{1,2})(?:,\s*SM\s*(?P<sm>\d{1,2}))?", re.ASCII)
+_SXID_WORDS: Final = re.compile(
+    r"^(?P<fatal>Fatal|Non-fatal)?,?\s*(?:Link (?P<link>\d{1,3})\b)?", re.IGNORECASE | re.ASCII
+)
+
+_CLASS_OF: Final[Mapping[Action, XidClass]] = {
+    Action.NONE: XidClass.IGNORE,
+    Action.MONITOR: XidClass.MONITOR,
+    Action.RESTART_JOB: XidClass.RESTART_APP,
+    Action.DRAIN_P2P: XidClass.WORKFLOW,
+    Action.DRAIN_AND_RESET: XidClass.RESET_GPU,
+    Action.RESET_GPU: XidClass.RESET_GPU,
+    Action.REBOOT_NODE: XidClass.REBOOT,
+    Action.FIELD_DIAGNOSIS: XidClass.HARDWARE,
+    Action.REPLACE: XidClass.HARDWARE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReading:
+    """``source``: whose word the action is. ``decoded``: what the line's own words say, by name."""
+
+    name: str
+    xid_class: XidClass
+    action: Action
+    scope: str
+    source: str
+    decoded: Mapping[str, object] = field(default_factory=dict)
+    link: LinkReading | None = None
+
+
+def read_fault(fault: LogFault, *, driver_branch: int | None = None) -> ErrorReading:
+    """Never raises: what the words do not tell, the catalogue does, and what it does not know is watched."""
+    if fault.kind is LogKind.SXID:
+        return _read_sxid(fault.text)
+    return read_xid(fault.code, fault.text, driver_branch=driver_branch)
+
+
+def read_xid(code: int, text: str = "", *, driver_branch: int | None = None) -> ErrorReading:
+    """An XID and the words after its code. ``driver_branch``: such as 580, where it is known."""
+    entry = entry_of(code)
+    decoded, link = _words_of(code, text, driver_branch)
+    action, source = entry.action, entry.source
+    if link is not None:
+        action, source = link.action, "NVIDIA XID catalogue: the error's own words"
+    asked = action_of_xid_154(text) if code == RECOVERY_ACTION_CHANGED else None
+    if asked is not None:
+        action, source = asked, "the driver's own word (XID 154)"
+    return ErrorReading(
+        name=entry.name,
+        xid_class=entry.xid_class if action is entry.action else _CLASS_OF[action],
+        action=action,
+        scope=",".join(entry.scope) or "all",
+        source=source,
+        decoded=decoded,
+        link=link,
+    )
+
+
+def _words_of(code: int, text: str, driver_branch: int | None) -> tuple[dict[str, object], LinkReading | None]:
+    if code == NVLINK_ERROR:
+        return _read_74(text)
+    if code in NVLINK5_CODES:
+        return _read_144_to_150(code, text, driver_branch)
+    place = _GPC.search(text) if code == _SM_EXCEPTION else None
+    return ({name: int(value) for name, value in place.groupdict().items() if value} if place else {}), None
+
+
+def _read_74(text: str) -> tuple[dict[str, object], LinkReading | None]:
+    found = _REGISTERS.search(text)
+    if found is None:
+        return {}, None
+    words = _numbers(found["words"])
+    link = read_registers(words)
+    decoded: dict[str, object] = {"link": int(found["link"]), "registers": [f"0x{word:x}" for word in words]}
+    if link is not None:
+        decoded["bits"] = [
+            {"register": each.register, "bit": each.bit, "meaning": each.meaning, "action": each.action.value}
+            for each in link.bits
+        ]
+    return decoded, link
+
+
+def _read_144_to_150(code: int, text: str, driver_branch: int | None) -> tuple[dict[str, object], LinkReading | None]:
+    found = _NVLINK5.search(text)
+    if found is None:
+        return {}, None
+    interrupt, status = _numbers(found["words"])[:2]
+    link = read_nvlink5(code, found["unit"].upper(), interrupt, status, driver_branch=driver_branch)
+    decoded: dict[str, object] = {
+        "unit": found["unit"].upper(),
+        "is_fatal": found["fatal"].lower() == "fatal",
+        "is_contained": found["contained"] != "0",
+        "is_injected": found["injected"] != "0",
+        "link": int(found["link"]),
+        "sub_code": interrupt >> 20 & 0x3F,
+        "interrupt": f"0x{interrupt:08x}",
+        "status": f"0x{status:08x}",
+    }
+    if link is not None and link.follow_up:
+        decoded["follow_up"] = link.follow_up
+    return decoded, link
+
+
+def _read_sxid(text: str) -> ErrorReading:
+    """An NVSwitch's error: the line's own word for how bad it is. A fatal one stops the fabric of all its GPUs."""
+    found = _SXID_WORDS.match(text)
+    word = found["fatal"] if found is not None else None
+    decoded: dict[str, object] = {"is_fatal": word.lower() == "fatal"} if word else {}
+    if found is not None and found["link"]:
+        decoded["link"] = int(found["link"])
+    is_fatal = decoded.get("is_fatal") is True
+    return ErrorReading(
+        name="error of an NVSwitch" + (", fatal to its links" if is_fatal else ""),
+        xid_class=XidClass.RESET_GPU if is_fatal else XidClass.MONITOR,
+        action=Action.DRAIN_AND_RESET if is_fatal else Action.MONITOR,
+        scope="fabric",
+        source="the line's own word; NVIDIA Fabric Manager guide" if word else "class by Muster",
+        decoded=decoded,
+    )
+
+
+def _numbers(words: str) -> list[int]:
+    return [int(word, 16) for word in re.split(r"[,\s]+", words.strip(" ,"))]

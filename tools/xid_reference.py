@@ -1,0 +1,117 @@
+"""``make xid-reference``: writes docs/xid.md, what each XID is to Muster, and where other tools judge it otherwise.
+
+Run as ``python -m tools.xid_reference``, with ``--check`` to hold the page to ``health/xid/knowledge.json``. What the
+other tools do was read off their sources in 2026; none of it decides anything here.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from health.xid.catalogue import CATALOGUE, KNOWLEDGE, XidEntry
+from muster.domain.evidence import Severity
+from tools.generated_page import write_or_check
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "xid.md"
+HEAD: Final = """\
+<!-- Written by `make xid-reference` from health/xid/knowledge.json. Change the data, not this page. -->
+
+# XIDs
+
+An XID is an error that NVIDIA's driver writes to the kernel log. `muster xid CODE` tells one of them,
+`dmesg | muster xid` reads a log. Who has the last word, in this order: the recovery action that the driver itself asks
+for (NVML, since R565 also an XID 154 in the log), the error's own words (NVLink registers of an XID 74, unit and status
+of 144 to 150), the row below. A code that nobody knows is watched and shown; it never resets or reboots anything.
+
+What a severity does: *condemning* quarantines the GPU, *degraded* keeps new jobs away while what runs may end,
+*warning* weighs on its score, *info* is kept and weighs nothing, since a program can bring it about by itself.
+"""
+OUT: Final = "out"
+BY_NVIDIA: Final = "NVIDIA's own class; by itself it says nothing against the GPU"
+BY_US: Final = "it does not pass by itself: hands, or at least a reset, are wanted"
+WATCHED: Final = "its rate, or what follows it, decides; by itself it takes nothing out"
+BY_NVIDIA_OUT: Final = "NVIDIA's own class: it takes more than a new start of the program"
+
+
+def written() -> str:
+    """The page."""
+    return "".join((HEAD, *_all_codes(), *_differences()))
+
+
+def _all_codes() -> Iterator[str]:
+    yield "\n## Every code\n\nThose that the driver's catalogue names no use for are left out: they are watched.\n\n"
+    yield "| XID | what it is | class | NVIDIA's | severity | GPUs | an XID 154 comes with it |\n"
+    yield "|---|---|---|---|---|---|---|\n"
+    for entry in CATALOGUE.values():
+        if not entry.is_in_use:
+            continue
+        nvidia = entry.nvidia.value if entry.nvidia is not None else "none"
+        wrong_data = ", data may be wrong" if entry.threatens_correctness else ""
+        cells = (
+            str(entry.code),
+            entry.name,
+            entry.xid_class.value,
+            nvidia if nvidia != entry.xid_class.value else "same",
+            entry.severity.name.lower() + wrong_data,
+            ", ".join(entry.scope) or "all",
+            _since(entry),
+        )
+        yield f"| {' | '.join(cells)} |\n"
+
+
+def _since(entry: XidEntry) -> str:
+    if entry.announced_by_154_since is None:
+        return ""
+    return f"since R{entry.announced_by_154_since}" if entry.announced_by_154_since else "always"
+
+
+def _differences() -> Iterator[str]:
+    others: dict[str, dict[str, Any]] = KNOWLEDGE["others"]
+    yield "\n## Where others judge otherwise\n\n"
+    yield (
+        "*Out*: the tool takes the GPU or its node out of service, or calls the error fatal. Kubernetes' device plugin"
+        " calls every XID fatal but six: it is shown, and brings a row in only where it passes over what we take out."
+        " Codes without a use are left out: gpud asks for a reboot at some twenty of them.\n\n"
+    )
+    yield f"| XID | what it is | Muster | {' | '.join(others)} | why ours |\n|---|---|---|{'---|' * len(others)}---|\n"
+    for entry in CATALOGUE.values():
+        verdicts = {name: verdict_of(tool, entry.code) for name, tool in others.items()}
+        if entry.is_in_use and differs(entry, verdicts):
+            cells = (str(entry.code), entry.name, _ours(entry), *verdicts.values(), reason_of(entry))
+            yield f"| {' | '.join(cells)} |\n"
+
+
+def verdict_of(tool: dict[str, Any], code: int) -> str:
+    """``out``, ``warns``, ``passes`` or ``nothing``."""
+    return next((verdict for verdict in (OUT, "warns", "passes") if code in tool.get(verdict, ())), str(tool["else"]))
+
+
+def differs(entry: XidEntry, verdicts: dict[str, str]) -> bool:
+    """Whether a tool takes out what we do not, or knows a code and leaves in service what we take out."""
+    if entry.severity is Severity.CONDEMNING:
+        return any(verdict != OUT for verdict in verdicts.values())
+    return any(verdict == OUT for name, verdict in verdicts.items() if name != "device plugin")
+
+
+def reason_of(entry: XidEntry) -> str:
+    """Why our row is as it is; never empty."""
+    if entry.why:
+        return entry.why
+    if entry.severity is Severity.CONDEMNING:
+        return BY_NVIDIA_OUT if entry.nvidia is entry.xid_class else BY_US
+    return WATCHED if entry.severity is Severity.WARNING else BY_NVIDIA
+
+
+def _ours(entry: XidEntry) -> str:
+    if entry.severity is Severity.CONDEMNING:
+        return OUT
+    return {Severity.DEGRADED: "no new jobs", Severity.WARNING: "watches"}.get(entry.severity, "passes")
+
+
+def main(arguments: list[str]) -> int:
+    return write_or_check(PAGE, written(), arguments, source="health/xid/knowledge.json", command="make xid-reference")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
