@@ -1,7 +1,8 @@
 """``muster agent run``: samples on an interval, events the moment they come, one uplink for both.
 
-Four threads: the sampler and the watcher put reports into the spool and wake the uplink; burn-ins ask and answer for
-themselves. Nothing else is shared: when the control plane, the disk or a GPU is away, the rest goes on.
+The sampler, the watcher and, on a real host, the reader of the kernel log put reports into the spool and wake the
+uplink, each in a thread of its own; burn-ins ask and answer for themselves. Nothing else is shared: when the control
+plane, the disk or a GPU is away, the rest goes on.
 """
 
 import random
@@ -21,6 +22,7 @@ from agents.burn_in.measuring import Measuring
 from agents.burn_in.server import HttpBurnInServer
 from agents.burn_in.worker import BurnInWorker
 from agents.identity import EnrolmentClient, IdentityError, enrol, join_token_from, stored_identity
+from agents.kernel_log import GpuAddresses, KernelLog, open_kernel_log
 from agents.observer import Clocks, Observer
 from agents.probes.interface import Probe
 from agents.spool import Spool, SpoolLimits
@@ -37,6 +39,7 @@ EVENT_WAIT_S: Final = 1.0
 EARLY_PAUSE_S: Final = 0.25
 """After a wait for events that came back early with none: a probe that cannot wait must not be asked in a spin."""
 ENROL_RETRY_S: Final = 5.0
+POSITION_FILE: Final = "kernel_log.json"
 _log = structlog.get_logger(__name__)
 
 
@@ -48,9 +51,10 @@ class Joining:
     host_name: str | None = None
 
 
-def run(settings: Settings, probe: Probe, *, joining: Joining = Joining()) -> None:
+def run(settings: Settings, probe: Probe, *, joining: Joining = Joining(), kernel_log: Path | None = None) -> None:
     """Until SIGTERM or SIGINT. Whatever waits in the spool is sent by the next life.
 
+    ``kernel_log``: /dev/kmsg, or None where the GPUs are simulated and the kernel knows nothing of them.
     With ``api_key_file`` set that key is used; else the host's own identity, which ``joining`` gives once.
 
     Raises:
@@ -69,7 +73,8 @@ def run(settings: Settings, probe: Probe, *, joining: Joining = Joining()) -> No
     try:
         client = _client(settings, probe, folder, boot_id, joining, clocks, chance, stop)
         if client is not None:
-            _observe(probe, spool, client, boot_id, clocks, chance, stop, python=settings.job_python)
+            log = _open_log(probe, folder, boot_id, kernel_log)
+            _observe(probe, spool, client, boot_id, clocks, chance, stop, python=settings.job_python, log=log)
             client.close()
     finally:
         spool.close()
@@ -87,6 +92,7 @@ def _observe(
     stop: threading.Event,
     *,
     python: Path | None,
+    log: KernelLog | None,
 ) -> None:
     uplink = Uplink(
         spool,
@@ -106,8 +112,17 @@ def _observe(
         Loop("uplink", uplink.run),
         Loop("burn_in", burn_ins.run),
     ]
+    if log is not None:
+        loops.append(Loop("kernel_log", lambda ending: keep_reading(observer, log, ending)))
     _log.info("agent_started", boot_id=boot_id, num_reports_kept=spool.state().num_reports)
     run_loops(loops, stop)
+
+
+def _open_log(probe: Probe, folder: Path, boot_id: str, path: Path | None) -> KernelLog | None:
+    if path is None:
+        return None
+    addresses = GpuAddresses(probe.identify)
+    return open_kernel_log(addresses.at, boot_id, path=path, position_file=folder / POSITION_FILE)
 
 
 def keep_sampling(observer: Observer, stop: threading.Event, chance: random.Random) -> None:
@@ -122,6 +137,13 @@ def keep_watching(observer: Observer, stop: threading.Event) -> None:
         began_s = time.monotonic()
         if observer.watch(EVENT_WAIT_S) == 0 and time.monotonic() - began_s < EVENT_WAIT_S / 2:
             stop.wait(EARLY_PAUSE_S)
+
+
+def keep_reading(observer: Observer, log: KernelLog, stop: threading.Event) -> None:
+    with log:
+        while not stop.is_set():
+            observer.keep(log.events(EVENT_WAIT_S))
+            log.keep_position()
 
 
 def _client(

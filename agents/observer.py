@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from agents import host_facts
-from agents.probes.interface import GpuCheck, Probe, ProbeError
+from agents.probes.interface import GpuCheck, Probe, ProbeError, ProbeEvent
 from agents.reports import Numbering, OpenEvents, events_report, sample_report
 from agents.spool import Spool
 from agents.spool_gaps import SEQ_STEP
@@ -66,8 +66,11 @@ class Observer:
         self._wake(False)
 
     def watch(self, timeout_s: float) -> int:
-        """Waits for events and keeps them, durably, before the uplink hears of them. Returns how many came."""
-        events = self._probe.events(timeout_s)
+        """Waits for the probe's events and keeps them. Returns how many came."""
+        return self.keep(self._probe.events(timeout_s))
+
+    def keep(self, events: tuple[ProbeEvent, ...]) -> int:
+        """Durably, before the uplink hears of them. Returns how many they are."""
         if not events:
             return 0
         with self._lock:

@@ -4,14 +4,15 @@ What the server's detectors say of one look is said in their words; what only co
 the server's. Volatile errors, heat and links that are down need no history, and are said here alone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from agents.probes.interface import GpuCheck, GpuIdentity, HostInventory, Probe, ProbeEvent
 from health.detectors import clock_events
 from health.detectors.registry import GpuMemory, judge_sample, judge_signal
-from muster.domain.evidence import EventKind, GpuSignal, Severity
+from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
 from muster.domain.ids import NodeId
 from muster.domain.metrics import METRICS, value_of
 from muster.domain.policy import DEFAULT_POLICY
@@ -51,11 +52,20 @@ class ScanReport:
         return not self.inventory.nameless and not any(gpu.findings for gpu in self.gpus)
 
 
-def scan(probe: Probe, *, now_ms: int, listen_s: float) -> ScanReport:
-    """``listen_s``: how long XIDs are listened for; NVML does not tell those of the past. Raises ProbeError."""
+def scan(
+    probe: Probe,
+    *,
+    now_ms: int,
+    listen_s: float,
+    logged: Callable[[HostInventory], Iterable[ProbeEvent]] = lambda _: (),
+) -> ScanReport:
+    """``listen_s``: how long XIDs are listened for; NVML does not tell those of the past, ``logged`` does.
+
+    Raises ProbeError.
+    """
     inventory = probe.identify()
     checks = probe.check(now_ms)
-    events = probe.events(listen_s)
+    events = (*probe.events(listen_s), *logged(inventory))
     identities = {identity.uuid: identity for identity in inventory.gpus}
     gpus = tuple(_scanned(check, identities.get(check.gpu_uuid), events) for check in checks)
     return ScanReport(inventory, gpus, now_ms)
@@ -64,8 +74,15 @@ def scan(probe: Probe, *, now_ms: int, listen_s: float) -> ScanReport:
 def _scanned(check: GpuCheck, identity: GpuIdentity | None, events: Iterable[ProbeEvent]) -> ScannedGpu:
     own = [event for event in events if event.kind is EventKind.XID and event.gpu_uuid == check.gpu_uuid]
     codes = tuple(dict.fromkeys(event.code for event in own if event.code is not None))
-    heard = dict.fromkeys(f"{words} while we listened" for event in own for words in _said_by(event))
+    heard = dict.fromkeys(f"{words} {_when(event)}" for event in own for words in _said_by(event))
     return ScannedGpu(check, identity, codes, (*_findings_of(check, identity), *heard))
+
+
+def _when(event: ProbeEvent) -> str:
+    if event.source is not Source.KERNEL_LOG:
+        return "while we listened"
+    at = datetime.fromtimestamp(event.at_ms / 1000, UTC)
+    return f"in the kernel log at {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _said_by(event: ProbeEvent) -> Iterator[str]:

@@ -77,7 +77,7 @@ class KernelLogReader:
         since_boot_s = seconds_since_boot(line)
         named = _UUID.search(line)
         if named is not None:
-            self._uuid_at[_address(named["pci"]).partition(".")[0]] = named["uuid"]
+            self._uuid_at[address_of(named["pci"]).partition(".")[0]] = named["uuid"]
         return (*self._logged(line, since_boot_s), *self._lost(line, since_boot_s))
 
     def _logged(self, line: str, since_boot_s: float | None) -> Iterator[LogFault]:
@@ -87,7 +87,7 @@ class KernelLogReader:
             is_xid = match.re is _XID
             words = line[match.end() : until]
             process = _PROCESS.search(words[:MAX_TEXT])
-            pci = _address(match["pci"])
+            pci = address_of(match["pci"])
             yield LogFault(
                 kind=LogKind.XID if is_xid else LogKind.SXID,
                 code=int(match["code"]),
@@ -102,10 +102,10 @@ class KernelLogReader:
     def _lost(self, line: str, since_boot_s: float | None) -> Iterator[LogFault]:
         """A GPU that is gone, told without an XID: in one line, or in a sentence over three."""
         match = _LOST.search(line)
-        pci = _address(match["pci"]) if match is not None else None
+        pci = address_of(match["pci"]) if match is not None else None
         begins = _LOST_BEGINS.search(line)
         if begins is not None:
-            self._begun, self._lines_left = _address(begins["pci"]), _LINES_OF_ONE_SENTENCE
+            self._begun, self._lines_left = address_of(begins["pci"]), _LINES_OF_ONE_SENTENCE
         if self._begun is not None:
             if pci is None and _LOST_ENDS in line and _XID.search(line) is None:
                 pci = self._begun
@@ -124,7 +124,7 @@ def _name_of(process: re.Match[str] | None) -> str | None:
     return name.strip() if name and name.strip() != "<unknown>" else None
 
 
-def _address(pci: str) -> str:
-    """With a domain of four digits, in lower case: NVML writes eight, some lines none."""
+def address_of(pci: str) -> str:
+    """A PCI address with a domain of four digits, in lower case: NVML writes eight, some lines of the log none."""
     *domain, bus, device = pci.lower().split(":")
     return f"{int(domain[0], 16) if domain else 0:04x}:{bus}:{device}"

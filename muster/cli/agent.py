@@ -1,6 +1,5 @@
 """``muster agent``: what runs on a GPU host beside its jobs."""
 
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,12 +40,16 @@ def scan(
     *,
     as_json: AsJson = False,
 ) -> int:
-    """Look once at every GPU of this host. Exit code 0: no fault; 1: a fault; 3: there is no driver to ask."""
+    """Look once at every GPU of this host, and at what its kernel has logged since the boot.
+
+    Exit code 0: no fault; 1: a fault; 3: there is no driver to ask.
+    """
     if simulated is None and (faults is not None or gpus is not None):
         raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
     configure_logs(load_settings(), "agent-scan")
     num_simulated = None if simulated is None else gpus or 8
-    report = _look(open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults), listen)
+    probe = open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults)
+    report = _look(probe, listen, is_real=simulated is None)
     if as_json:
         from agents.scan import as_document
 
@@ -58,12 +61,21 @@ def scan(
     return Exit.OK if report.is_healthy else Exit.FAILED
 
 
-def _look(probe: "Probe", listen_s: float) -> "ScanReport":
+def _look(probe: "Probe", listen_s: float, *, is_real: bool) -> "ScanReport":
+    """``is_real``: the kernel log knows of these GPUs."""
+    from agents.host_facts import current_boot_id, wall_ms
+    from agents.kernel_log import logged_until_now
     from agents.probes.interface import ProbeError
     from agents.scan import scan as look
 
     try:
-        report = look(probe, now_ms=time.time_ns() // 1_000_000, listen_s=listen_s)
+        if is_real:
+            boot_id = current_boot_id()
+            report = look(
+                probe, now_ms=wall_ms(), listen_s=listen_s, logged=lambda found: logged_until_now(found, boot_id)
+            )
+        else:
+            report = look(probe, now_ms=wall_ms(), listen_s=listen_s)
     except ProbeError as error:
         raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
     finally:

@@ -29,6 +29,7 @@ def run(
     """Watch this host's GPUs and report, until SIGTERM."""
     from agents import daemon
     from agents.identity import IdentityError
+    from agents.kernel_log import KMSG
     from agents.probes.interface import ProbeError
     from agents.spool import SpoolInUseError
 
@@ -38,8 +39,9 @@ def run(
     configure_logs(settings, "agent")
     num_simulated = None if simulated is None else gpus or 8
     probe = open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults, seed=seed)
+    kernel_log = KMSG if simulated is None else None
     try:
-        daemon.run(settings, probe, joining=daemon.Joining(join_token_file, host_name))
+        daemon.run(settings, probe, joining=daemon.Joining(join_token_file, host_name), kernel_log=kernel_log)
     except ProbeError as error:
         raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
     except (IdentityError, SpoolInUseError) as error:

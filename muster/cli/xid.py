@@ -32,7 +32,7 @@ def xid(
     """What an XID is, or which ones the lines of a kernel log hold.
 
     With --json one object a line, SXids of NVSwitches too: `dmesg | muster xid --json`. Lines without one give nothing.
-    An XID's own words, NVLink registers and units among them, come before its row in the catalogue, and what nobody knows
+    An XID's own words, NVLink registers and units among them, come before its row in the catalogue. What nobody knows
     is watched: it never asks for a reset or a reboot.
     """
     if code is not None:

@@ -1,0 +1,177 @@
+"""The kernel log as the agent follows it: each XID once in a boot, of the GPU at its address, at the kernel's own time.
+
+A pipe in packet mode gives one record a read, as /dev/kmsg does; where the machine lets us, /dev/kmsg itself is used.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.kernel_log import KMSG, MAX_EVENTS, GpuAddresses, KernelLog, logged_until_now, open_kernel_log
+from agents.probes.interface import GpuIdentity, HostInventory, ProbeError
+from muster.domain.evidence import EventKind, Source
+from muster.domain.ids import GpuUuid
+
+GPU = GpuUuid("GPU-0e7b1c2d-3f4a-5b6c-7d8e-9f0a1b2c3d4e")
+INVENTORY = HostInventory(gpus=(GpuIdentity(uuid=GPU, index=0, pci_bus_id="00000000:05:00.0"),))
+NOW_MS = 1_790_000_000_000
+NOW_S = 5_000.0
+
+
+class Kernel:
+    """Writes records as the kernel does, into a pipe whose reading end has a path."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
+        fcntl.fcntl(self._writing, fcntl.F_SETPIPE_SZ, 1 << 20)  # a page a record
+        self.path = Path(f"/proc/self/fd/{self._reading}")
+        self._sequence = 0
+
+    def write(self, record: bytes) -> None:
+        os.write(self._writing, record)
+
+    def log(self, words: str, *, at_s: float = NOW_S, sequence: int | None = None) -> None:
+        self._sequence = self._sequence + 1 if sequence is None else sequence
+        record = f"3,{self._sequence},{int(at_s * 1e6)},-;{words}\n SUBSYSTEM=pci\n"
+        self.write(record.encode())
+
+    def close(self) -> None:
+        os.close(self._reading)
+        os.close(self._writing)
+
+
+@pytest.fixture
+def kernel() -> Iterator[Kernel]:
+    made = Kernel()
+    yield made
+    made.close()
+
+
+def following(kernel: Kernel, *, boot_id: str = "boot-1", position_file: Path | None = None) -> KernelLog:
+    addresses = GpuAddresses(lambda: INVENTORY, clock_s=lambda: NOW_S)
+    return KernelLog(
+        addresses.at,
+        boot_id,
+        path=kernel.path,
+        position_file=position_file,
+        wall_ms=lambda: NOW_MS,
+        clock_s=lambda: NOW_S,
+    )
+
+
+def test_an_xid_becomes_an_event_of_its_gpu_at_the_kernels_time(kernel: Kernel) -> None:
+    with following(kernel) as log:
+        kernel.log("usb 1-1: new device")
+        kernel.log("NVRM: Xid (PCI:0000:05:00): 95, pid=7, name=python3, Uncontained", at_s=NOW_S - 90)
+        (event,) = log.events(5)
+    assert (event.kind, event.source, event.code, event.gpu_uuid) == (EventKind.XID, Source.KERNEL_LOG, 95, GPU)
+    assert event.at_ms == NOW_MS - 90_000
+    assert event.text == "Uncontained"
+    assert event.origin == "kmsg:2:0000:05:00:xid:95:4910000000"
+
+
+def test_an_xid_of_a_gpu_that_the_driver_does_not_name_tells_its_address(kernel: Kernel) -> None:
+    with following(kernel) as log:
+        kernel.log("NVRM: Xid (PCI:0000:06:00): 79, gone")
+        (event,) = log.events(5)
+    assert event.gpu_uuid is None
+    assert "0000:06:00" in event.text
+
+
+def test_a_life_goes_on_where_the_last_one_has_kept_what_it_read(kernel: Kernel, tmp_path: Path) -> None:
+    position = tmp_path / "kernel_log.json"
+    words = "NVRM: Xid (PCI:0000:05:00): {}, x"
+    with following(kernel, position_file=position) as log:
+        kernel.log(words.format(31))
+        assert [event.code for event in log.events(5)] == [31]
+        log.keep_position()
+        kernel.log(words.format(43))
+        assert [event.code for event in log.events(5)] == [43]  # and dies before that is durable
+    with following(kernel, position_file=position) as log:
+        for sequence, code in enumerate((31, 43, 45), start=1):
+            kernel.log(words.format(code), sequence=sequence)
+        found = log.events(5)
+        assert [event.code for event in found] == [43, 45]
+        assert found[0].origin.startswith("kmsg:2:")
+
+
+def test_another_boot_begins_anew_and_so_does_a_position_that_cannot_be_read(kernel: Kernel, tmp_path: Path) -> None:
+    position = tmp_path / "kernel_log.json"
+    position.write_text('{"boot_id": "boot-1", "sequence": 700}', encoding="utf-8")
+    with following(kernel, boot_id="boot-2", position_file=position) as log:
+        kernel.log("NVRM: Xid (PCI:0000:05:00): 31, x")
+        assert [event.code for event in log.events(5)] == [31]
+    position.write_text("{half a", encoding="utf-8")
+    with following(kernel, position_file=position) as log:
+        kernel.log("NVRM: Xid (PCI:0000:05:00): 32, x", sequence=2)
+        assert [event.code for event in log.events(5)] == [32]
+
+
+def test_a_sentence_that_began_before_the_last_life_ended_is_understood(kernel: Kernel, tmp_path: Path) -> None:
+    position = tmp_path / "kernel_log.json"
+    with following(kernel, position_file=position) as log:
+        kernel.log("NVRM: The NVIDIA GPU 0000:05:00.0")
+        assert log.events(5) == ()
+        log.keep_position()
+    with following(kernel, position_file=position) as log:
+        kernel.log("NVRM: The NVIDIA GPU 0000:05:00.0", sequence=1)
+        kernel.log("NVRM: fallen off the bus and is not responding to commands.", sequence=2)
+        assert [(event.code, event.gpu_uuid) for event in log.events(5)] == [(79, GPU)]
+
+
+def test_a_storm_is_given_in_parts_and_whole(kernel: Kernel) -> None:
+    with following(kernel) as log:
+        for number in range(MAX_EVENTS + 50):
+            kernel.log(f"NVRM: Xid (PCI:0000:05:00): 31, {number}")
+        assert [len(log.events(0)) for _ in range(3)] == [MAX_EVENTS, 50, 0]
+
+
+def test_rubbish_in_the_log_is_passed_over(kernel: Kernel) -> None:
+    with following(kernel) as log:
+        kernel.write(b"\x00\xff\xfe NVRM: Xid (PCI:0000:05:00): 31, no record\n")
+        kernel.log("nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, Fatal, Link 30")
+        kernel.log("\x1b[31mNVRM: Xid (PCI:0000:05:00): 48, \x07x")
+        assert [event.code for event in log.events(5)] == [48]
+
+
+def test_a_driver_that_is_away_is_asked_again_and_a_gpu_keeps_its_place() -> None:
+    clock = [0.0]
+    answers: list[HostInventory | None] = [None, INVENTORY, HostInventory()]
+
+    def identify() -> HostInventory:
+        answer = answers.pop(0)
+        if answer is None:
+            raise ProbeError("the driver is away")
+        return answer
+
+    addresses = GpuAddresses(identify, clock_s=lambda: clock[0])
+    assert addresses.at("0000:05:00") is None
+    assert addresses.at("0000:05:00") is None  # within the minute nobody is asked
+    clock[0] = 61
+    assert addresses.at("0000:05:00.0") == GPU
+    clock[0] = 200
+    assert addresses.at("0000:06:00") is None
+    assert addresses.at("0000:05:00") == GPU
+    assert answers == []
+
+
+def test_a_log_that_cannot_be_opened_is_said_and_gone_without(tmp_path: Path) -> None:
+    assert open_kernel_log(lambda _pci: None, "boot-1", path=tmp_path / "nowhere") is None
+    assert logged_until_now(INVENTORY, "boot-1", path=tmp_path / "nowhere") == ()
+
+
+def test_the_kernels_own_log_is_followed() -> None:
+    pci = f"{os.getpid() % 0x10000:04x}:7f:1f"
+    try:
+        with KMSG.open("w", encoding="ascii") as kmsg:
+            kmsg.write(f"NVRM: Xid (PCI:{pci}): 31, written by a test\n")
+    except OSError as error:
+        pytest.skip(f"THE KERNEL LOG CANNOT BE WRITTEN HERE, IT IS NOT FOLLOWED FOR REAL: {error}")
+    found = [event for event in logged_until_now(INVENTORY, "boot-1") if pci in event.origin]
+    assert [(event.code, event.gpu_uuid) for event in found] == [(31, None)]
+    assert abs(found[0].at_ms - time.time() * 1000) < 60_000
+    assert [event.origin for event in logged_until_now(INVENTORY, "boot-1") if pci in event.origin] == [found[0].origin]
