@@ -53,6 +53,7 @@ BRANCHES: Final = {
         HERE,
         "muster run --ranks 2 -- examples/train_transformer.py --steps 200",
     ),
+    "dcgm": _group("dcgm", "What DCGM says: its diagnoses and its exporter's metrics.", HERE),
     "xid": _alone("xid:xid", "What an XID is, or which ones the lines of a kernel log hold.", HERE, "muster xid 95"),
     "up": _alone("up:up", "Start the whole control plane on this machine.", HERE, "muster up"),
     "doctor": _alone(

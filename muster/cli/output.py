@@ -50,19 +50,25 @@ class Answer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Objects of one kind. ``empty`` is what to say, and what to do, when there is none; ``notes`` follow the table."""
+    """Objects of one kind. ``empty`` is what to say, and what to do, when there is none; ``notes`` follow the table.
+
+    ``is_streamed``: as JSON one object a line, as tools of a host speak that no API is behind.
+    """
 
     found: Sequence[Any]
     columns: Sequence[Column]
     empty: str
     notes: Sequence[str] = ()
     code: int = Exit.OK
+    is_streamed: bool = False
 
     def documents(self) -> Sequence[object]:
         return self.found
 
     def lines(self, shape: Format) -> Iterator[str]:
-        if shape.as_json:
+        if shape.as_json and self.is_streamed:
+            yield from map(json_of, self.found)
+        elif shape.as_json:
             yield from _json_array(self.found)
         elif shape.as_yaml:
             yield yaml_of(list(self.found))

@@ -1,0 +1,1 @@
+"""What DCGM says beside NVML: a dcgm-exporter's metrics, and the results of ``dcgmi diag``. Both are optional."""
