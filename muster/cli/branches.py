@@ -87,7 +87,5 @@ BRANCHES: Final = {
         PROCESSES,
         "muster bootstrap /etc/muster/operator.key",
     ),
-    "health": _alone(
-        "health:health", "Whether a process of this machine does its work.", PROCESSES, "muster health scheduler"
-    ),
+    "health": _group("health", "Whether the processes here do their work; and the judgement, played again.", PROCESSES),
 }

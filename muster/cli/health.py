@@ -1,14 +1,18 @@
-"""``muster health``: whether one process of ours on this machine does its work, for whatever watches containers."""
+"""``muster health``: whether one process of ours on this machine does its work, for whatever watches containers.
+
+Beside it stands the judgement played again over recorded reports (``health_replay``).
+"""
 
 import socket
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
 from muster.cli.exits import CommandError
+from muster.cli.health_replay import replay
 from muster.settings import Settings, load_settings
 
 LATE_S: Final = 60.0
@@ -24,12 +28,20 @@ class Part(StrEnum):
     WORKER_HOST = "worker-host"
 
 
-def health(part: Annotated[Part, typer.Argument(help="Which process.")]) -> None:
-    """Whether a process of this machine does its work.
+app = typer.Typer(
+    help="Whether the processes here do their work; and the judgement, played again.", no_args_is_help=True
+)
+
+
+def _command(part: Part) -> Callable[[], None]:
+    def check() -> None:
+        typer.echo(f"{part.value}: {_CHECKS[part](load_settings())}")
+
+    check.__doc__ = f"""Whether this machine's {part.value} does its work.
 
     By the settings that the process itself has. Exit code 0: it does; 1: it does not.
     """
-    typer.echo(f"{part.value}: {_CHECKS[part](load_settings())}")
+    return check
 
 
 def _api(settings: Settings) -> str:
@@ -105,3 +117,7 @@ _CHECKS: Final[dict[Part, Callable[[Settings], str]]] = {
     Part.AGENT: _agent,
     Part.WORKER_HOST: _worker_host,
 }
+
+for _part in Part:
+    app.command(_part.value, epilog=f"Example: `muster health {_part.value}`")(_command(_part))
+app.command("replay", epilog="Example: `muster health replay reports.jsonl --until 30d`")(replay)

@@ -6,11 +6,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from muster.cli.exits import CommandError, Exit
+from muster.cli.exits import Exit
 from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, reads, yaml_of
 from muster.cli.pending import once
+from muster.cli.policy_files import document_of, fault_words, validated
 from muster.cli.profile import open_client
-from muster.cli.tables import Column, Document
+from muster.cli.tables import Column
+from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy_differences import differences
 
 app = typer.Typer(help="The policy: every number and rule, and its versions.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The policy as YAML or JSON.")]
@@ -54,19 +57,27 @@ def show(
 
 
 @changes(app, "check", example="muster policy check policy.yaml")
-def check(file: File) -> Page:
+def check(
+    file: File,
+    *,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="By this release alone, beside the built-in policy: no server is asked.")
+    ] = False,
+) -> Page:
     """Whether a file is a policy, field by field, and what it would change. Exit code 6: it is none."""
+    if offline:
+        return _checked_here(file)
     with open_client(as_operator=True) as client:
-        found = client.check_policy(_document(file))
+        found = client.check_policy(document_of(file))
     if not found["is_valid"]:
-        said: list[str | Table] = [f"{file} is no policy:", *(_fault(each) for each in found["errors"])]
+        said: list[str | Table] = [f"{file} is no policy:", *_said(found["errors"])]
         return Page(found, said, Exit.INVALID)
     obstacles, differences = found["obstacles"], found["differences"]
     said = [f"{file} is a policy; beside what is active {_changes(differences)}"]
     if differences:
         said.append(Table(DIFFERENCES, differences))
     if obstacles:
-        said += ["it cannot become active as things are:", *(_fault(each) for each in obstacles)]
+        said += ["it cannot become active as things are:", *_said(obstacles)]
     return Page(found, said, Exit.INVALID if obstacles else Exit.OK)
 
 
@@ -79,7 +90,7 @@ def activate(
     dry_run: DryRun = False,
 ) -> Done:
     """Make a file the active policy. What it leaves out has its default, not what is active now."""
-    body = {"document": _document(file), "reason": reason}
+    body = {"document": document_of(file), "reason": reason}
     with open_client(as_operator=True) as client:
 
         def send(body: dict[str, Any], key: str | None) -> Any:
@@ -90,23 +101,22 @@ def activate(
     return Done(made, f"version {made['version']} is active; {_changes(made['differences'])}")
 
 
-def _document(path: Path) -> dict[str, Any]:
-    """Raises ``CommandError`` for what is no mapping in YAML; the API says what of it is no policy."""
-    import yaml
+def _checked_here(file: Path) -> Page:
+    policy, faults = validated(document_of(file))
+    if policy is None:
+        said: list[str | Table] = [f"{file} is no policy:", *_said(faults)]
+        return Page({"is_valid": False, "errors": faults}, said, Exit.INVALID)
+    changes_: list[dict[str, Any]] = [
+        {"path": each.path, "from": each.before, "to": each.after} for each in differences(DEFAULT_POLICY, policy)
+    ]
+    said = [f"{file} is a policy; beside the built-in one {_changes(changes_)}"]
+    if changes_:
+        said.append(Table(DIFFERENCES, changes_))
+    return Page({"is_valid": True, "errors": [], "differences": changes_}, said)
 
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CommandError(
-            f"{path}: cannot be read as YAML ({error})", "Mend it; JSON is YAML too.", Exit.INVALID
-        ) from error
-    if not isinstance(document, dict):
-        raise CommandError(f"{path}: holds no mapping", "See `muster policy show`.", Exit.INVALID)
-    return document
 
-
-def _fault(fault: Document) -> str:
-    return f"  {fault['pointer'].lstrip('/').replace('/', '.') or 'the whole'}: {fault['detail']}"
+def _said(faults: Any) -> list[str]:
+    return [f"  {fault_words(each)}" for each in faults]
 
 
 def _changes(differences: Any) -> str:

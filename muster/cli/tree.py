@@ -25,6 +25,17 @@ class Branch:
     example: str | None = None
 
 
+class Nouns(TyperGroup):
+    """A group that says which commands it has to whoever names another."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.commands)
+            meant = f"Did you mean {', '.join(near)}?" if near else f"There are {', '.join(self.commands)}."
+            ctx.fail(f"There is no command {args[0]!r}. {meant}")
+        return super().resolve_command(ctx, args)
+
+
 class LazyGroup(TyperGroup):
     """A group whose branches are named in ``branches``."""
 
@@ -76,6 +87,7 @@ def _loaded(name: str, branch: Branch) -> Any:
     module, _, attribute = branch.room.partition(":")
     room = getattr(importlib.import_module(module), attribute)
     if isinstance(room, typer.Typer):
+        room.info.cls = Nouns
         command: Any = typer.main.get_group(room)
         command.name = name
         return command

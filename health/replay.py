@@ -1,0 +1,265 @@
+"""The judgement played again over recorded reports and events: the same rules as production's, without a database.
+
+Pure: readings, events, burn-ins and a policy in; evidence, scores and moves out, each with its time. Between two inputs
+time passes: decay, dwell and the end of a probation move GPUs when they would have. Reports that came late judge no
+sample, as in production; their events count.
+"""
+
+import heapq
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from health import breaker
+from health.breaker import BreakerIncident, BreakerState, FleetCounts
+from health.detectors.detector import Closing, Findings
+from health.detectors.registry import GpuMemory, closings_between, closings_of, judge_sample, judge_signal
+from health.evidence import close, join
+from health.gpu_case import BurnInResult, GpuCase, Move, score_of
+from health.score import Score
+from health.standing import decide, next_look_ms
+from muster.domain.evidence import Evidence, GpuSample, GpuSignal
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.states import Standing
+
+HELD_BACK_AGAIN_MS: Final = 60_000
+"""As in production: a move that the breaker held back is looked at again after this."""
+MOVES_AT_ONCE: Final = 8
+"""No GPU has more moves to make at one moment: each edge is gone along once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A GPU is in this standing from ``at_ms`` on; what the rules made of it before is forgotten."""
+
+    at_ms: int
+    gpu_uuid: GpuUuid
+    node_id: NodeId
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One reading of one GPU. ``is_history``: it came late, and judges nothing."""
+
+    node_id: NodeId
+    sample: GpuSample
+    is_history: bool = False
+
+    @property
+    def at_ms(self) -> int:
+        return self.sample.at_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Burned:
+    gpu_uuid: GpuUuid
+    result: BurnInResult
+
+    @property
+    def at_ms(self) -> int:
+        return self.result.ended_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Nothing but time."""
+
+    at_ms: int
+
+
+Input = Placed | Sampled | GpuSignal | Burned | Passed
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Evidence that is new, has another source, or is over. ``what``: new, joined, closed."""
+
+    at_ms: int
+    what: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    at_ms: int
+    gpu_uuid: GpuUuid
+    score: Score
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """``is_held_back``: the circuit breaker proposes it to a person instead."""
+
+    at_ms: int
+    move: Move
+    is_held_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The circuit breaker opened."""
+
+    at_ms: int
+    incident: BreakerIncident
+
+
+Output = Told | Scored | Moved | Opened
+
+
+@dataclass(slots=True)
+class _Gpu:
+    memory: GpuMemory
+    case: GpuCase
+    score: float = 100.0
+    held_back: bool = False
+    look_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Replay:
+    """Feed inputs in the order in which they arrived. ``standing``: of a GPU that nothing was said of before."""
+
+    policy: HealthPolicy
+    standing: Standing = Standing.HEALTHY
+    now_ms: int = 0
+    _gpus: dict[GpuUuid, _Gpu] = field(default_factory=dict)
+    _of_nodes: dict[NodeId, tuple[Evidence, ...]] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+    _breaker: BreakerState = field(default_factory=BreakerState)
+    _num_evidence: int = 0
+    _looks: list[tuple[int, GpuUuid]] = field(default_factory=list)
+
+    def gpus(self) -> Mapping[GpuUuid, GpuCase]:
+        """As they are now."""
+        return {uuid: gpu.case for uuid, gpu in self._gpus.items()}
+
+    def take(self, given: Input) -> Iterator[Output]:
+        """What follows from ``given``, and before it from the time that passed since the last one."""
+        yield from self._pass_time(given.at_ms)
+        match given:
+            case Placed():
+                self._gpus[given.gpu_uuid] = self._new(given.gpu_uuid, given.node_id, given.at_ms, given.standing)
+                yield from self._judge([given.gpu_uuid])
+            case Sampled():
+                yield from self._sampled(given)
+            case GpuSignal():
+                yield from self._signalled(given)
+            case Burned():
+                gpu = self._gpus.get(given.gpu_uuid)
+                if gpu is not None:
+                    gpu.case = replace(gpu.case, burn_ins=(*gpu.case.burn_ins, given.result))
+                    yield from self._judge([given.gpu_uuid])
+            case Passed():
+                return
+
+    def _pass_time(self, until_ms: int) -> Iterator[Output]:
+        while self._looks and self._looks[0][0] <= until_ms:
+            look_ms, uuid = heapq.heappop(self._looks)
+            if self._gpus[uuid].look_ms == look_ms:  # else it was looked at since, and is due at another time
+                self.now_ms = max(self.now_ms, look_ms)
+                yield from self._judge([uuid])
+        self.now_ms = max(self.now_ms, until_ms)
+
+    def _new(self, uuid: GpuUuid, node_id: NodeId, at_ms: int, standing: Standing) -> _Gpu:
+        return _Gpu(GpuMemory(node_id), GpuCase(uuid, standing, at_ms))
+
+    def _known(self, uuid: GpuUuid, node_id: NodeId) -> _Gpu:
+        return self._gpus.setdefault(uuid, self._new(uuid, node_id, self.now_ms, self.standing))
+
+    def _sampled(self, given: Sampled) -> Iterator[Output]:
+        gpu = self._known(given.sample.gpu_uuid, given.node_id)
+        if given.is_history:
+            return
+        before = gpu.memory
+        gpu.memory, findings = judge_sample(before, given.sample, self.policy, self.now_ms)
+        yield from self._took_note(findings, closings_between(before, gpu.memory, given.sample))
+
+    def _signalled(self, signal: GpuSignal) -> Iterator[Output]:
+        if signal.signal_id in self._seen:
+            return
+        self._seen.add(signal.signal_id)
+        if signal.gpu_uuid is not None:
+            self._known(signal.gpu_uuid, signal.node_id)
+        yield from self._took_note(judge_signal(signal, self.policy), closings_of(signal))
+
+    def _took_note(self, findings: Findings, closings: Iterable[Closing]) -> Iterator[Output]:
+        about: dict[GpuUuid, None] = {}
+        for finding in findings:
+            existing = self._evidence_at(finding.gpu_uuid, finding.node_id)
+            joined = join(finding, existing, self.policy, self.now_ms, EvidenceId(f"ev_{self._num_evidence + 1}"))
+            self._num_evidence += joined.is_new
+            had = {each.id: each for each in existing}.get(joined.evidence.id)
+            self._keep(joined.evidence)
+            if finding.gpu_uuid is not None:
+                about[finding.gpu_uuid] = None
+            if had is None or had.sources != joined.evidence.sources:
+                yield Told(self.now_ms, "new" if had is None else "joined", joined.evidence)
+        for closing in closings:
+            for each in self._evidence_at(closing.gpu_uuid, closing.node_id):
+                closed = close(each, closing)
+                if closed is not each:
+                    self._keep(closed)
+                    if closing.gpu_uuid is not None:
+                        about[closing.gpu_uuid] = None
+                    yield Told(self.now_ms, "closed", closed)
+        yield from self._judge(about)
+
+    def _evidence_at(self, uuid: GpuUuid | None, node_id: NodeId) -> tuple[Evidence, ...]:
+        if uuid is None:
+            return self._of_nodes.get(node_id, ())
+        return self._known(uuid, node_id).case.evidence
+
+    def _keep(self, evidence: Evidence) -> None:
+        known = self._evidence_at(evidence.gpu_uuid, evidence.node_id)
+        kept = (*(each for each in known if each.id != evidence.id), evidence)
+        if evidence.gpu_uuid is None:
+            self._of_nodes[evidence.node_id] = kept
+        else:
+            gpu = self._gpus[evidence.gpu_uuid]
+            gpu.case = replace(gpu.case, evidence=kept)
+
+    def _judge(self, uuids: Iterable[GpuUuid]) -> Iterator[Output]:
+        for uuid in uuids:
+            gpu = self._gpus[uuid]
+            for _ in range(MOVES_AT_ONCE):
+                move = decide(gpu.case, self.now_ms, self.policy)
+                if move is None:
+                    gpu.held_back = False
+                    break
+                moved = yield from self._rule(gpu, move)
+                if not moved:
+                    break
+            found = score_of(gpu.case, self.policy, self.now_ms)
+            if found.value != gpu.score:
+                gpu.score = found.value
+                yield Scored(self.now_ms, uuid, found)
+            gpu.look_ms = next_look_ms(gpu.case, self.now_ms, self.policy)
+            if gpu.held_back:
+                again_ms = self.now_ms + HELD_BACK_AGAIN_MS
+                gpu.look_ms = min(gpu.look_ms or again_ms, again_ms)
+            if gpu.look_ms is not None:
+                heapq.heappush(self._looks, (gpu.look_ms, uuid))
+
+    def _rule(self, gpu: _Gpu, move: Move) -> Generator[Output, None, bool]:
+        """Whether it was made: by the breaker's word."""
+        ruling = breaker.admit([move], self._breaker, FleetCounts(len(self._gpus)), self.policy, self.now_ms)
+        self._breaker = ruling.state
+        if ruling.incident is not None:
+            yield Opened(self.now_ms, ruling.incident)
+        if move not in ruling.allowed:
+            if not gpu.held_back:
+                yield Moved(self.now_ms, move, is_held_back=True)
+            gpu.held_back = True
+            return False
+        gpu.held_back = False
+        gpu.case = replace(
+            gpu.case,
+            standing=move.to_standing,
+            since_ms=self.now_ms,
+            origin=move.return_to,
+            moves=(*gpu.case.moves, move),
+        )
+        yield Moved(self.now_ms, move)
+        return True

@@ -1,0 +1,51 @@
+"""A policy in a file, read and validated without a server: all that is wrong with it at once."""
+
+from pathlib import Path
+from typing import Any
+
+from muster.cli.exits import CommandError, Exit
+from muster.domain.policy import Policy
+
+
+def document_of(path: Path) -> dict[str, Any]:
+    """Raises ``CommandError`` for what is no mapping in YAML."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CommandError(
+            f"{path}: cannot be read as YAML ({error})", "Mend it; JSON is YAML too.", Exit.INVALID
+        ) from error
+    if not isinstance(document, dict):
+        raise CommandError(f"{path}: holds no mapping", "See `muster policy show`.", Exit.INVALID)
+    return document
+
+
+def validated(document: dict[str, Any]) -> tuple[Policy | None, list[dict[str, str]]]:
+    """The policy, or None and every fault: where (a JSON pointer) and what, in the words of the API."""
+    import json
+
+    from pydantic import ValidationError
+
+    from api.strict_json import validation_problem
+
+    try:
+        return Policy.model_validate_json(json.dumps(document, default=str)), []
+    except ValidationError as error:
+        faults = validation_problem(error).faults
+        return None, [{"pointer": fault.pointer, "detail": fault.detail} for fault in faults]
+
+
+def policy_of_file(path: Path) -> Policy:
+    """Raises ``CommandError`` with every fault."""
+    policy, faults = validated(document_of(path))
+    if policy is None:
+        said = "; ".join(fault_words(each) for each in faults)
+        raise CommandError(f"{path} is no policy: {said}", "See `muster policy show`.", Exit.INVALID)
+    return policy
+
+
+def fault_words(fault: Any) -> str:
+    """``fault``: a pointer and a detail."""
+    return f"{fault['pointer'].lstrip('/').replace('/', '.') or 'the whole'}: {fault['detail']}"

@@ -1,0 +1,118 @@
+"""``muster health replay``: records in, what the rules would have done out; and each bad line by its number."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.cli.exits import Exit
+from muster.domain.metrics import INDEX, NUM_METRICS, SCHEMA
+from tests.cli.test_commands import Command
+
+AT = 1_790_000_000_000
+
+
+@pytest.fixture
+def muster(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+def report(seq: int, *, errors: float, events: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    values: list[float | None] = [None] * NUM_METRICS
+    values[INDEX["ecc_uncorrected_volatile"]] = errors
+    return {
+        "node_id": "gpu-01",
+        "protocol": 1,
+        "boot_id": "boot-1",
+        "seq": seq,
+        "at_ms": AT + seq * 10_000,
+        "schema": SCHEMA,
+        "gpus": [{"uuid": "GPU-a", "values": values}],
+        "events": list(events),
+    }
+
+
+XID = {
+    "event_id": "boot-1:1",
+    "kind": "xid",
+    "source": "kernel_log",
+    "at_ms": AT + 20_000,
+    "gpu_uuid": "GPU-a",
+    "code": 95,
+}
+RECORDS = [
+    {"type": "gpu", "gpu_uuid": "GPU-a", "node_id": "gpu-01", "standing": "HEALTHY", "at_ms": AT},
+    report(1, errors=0),
+    report(2, errors=1, events=(XID,)),
+    {**XID, "node_id": "gpu-01", "type": "event"},
+    {"type": "burn_in", "gpu_uuid": "GPU-a", "began_ms": AT + 60_000, "ended_ms": AT + 90_000, "has_passed": True},
+    {"type": "time", "at_ms": AT + 100_000},
+]
+
+
+def written(folder: Path, *records: object) -> str:
+    file = folder / "records.jsonl"
+    file.write_text("\n".join(json.dumps(each) for each in records) + "\n\n", encoding="utf-8")
+    return str(file)
+
+
+def test_raw_reports_become_evidence_scores_and_moves(muster: Command, tmp_path: Path) -> None:
+    said = muster.run("health", "replay", written(tmp_path, *RECORDS), "--json")
+    assert said.returncode == Exit.OK, said.stderr
+    found = [json.loads(line) for line in said.stdout.splitlines()]
+    evidence = [(each["what"], each["fault"], each["sources"]) for each in found if each["type"] == "evidence"]
+    assert evidence == [("new", "ecc_uncorrected", ["nvml"]), ("joined", "ecc_uncorrected", ["nvml", "kernel_log"])]
+    moves = [(each["from"], each["to"], each["reason"]) for each in found if each["type"] == "move"]
+    assert moves == [("HEALTHY", "QUARANTINED", "condemned"), ("QUARANTINED", "PROBATION", "burn_in_passed")]
+    assert [each["score"] for each in found if each["type"] == "score"] == [0.0, 100.0]
+
+
+def test_time_may_pass_after_the_last_record_and_a_policy_may_be_tried(muster: Command, tmp_path: Path) -> None:
+    file = written(tmp_path, *RECORDS)
+    assert "PROBATION → HEALTHY" in muster.run("health", "replay", file, "--until", "60d").stdout
+    quick = tmp_path / "policy.yaml"
+    quick.write_text("health:\n  standing:\n    probation_s: 7200\n    reclaimable_only_s: 60\n", encoding="utf-8")
+    tried = muster.run("health", "replay", file, "--until", "3h", "--policy", str(quick))
+    assert (tried.returncode, "PROBATION → HEALTHY" in tried.stdout) == (Exit.OK, True), tried.stderr
+    quick.write_text("health:\n  score: 120%\nmore: 1\n", encoding="utf-8")
+    refused = muster.run("health", "replay", file, "--policy", str(quick))
+    assert refused.returncode == Exit.INVALID
+    assert {"health.score", "more"} <= {word.strip(":;") for word in refused.stderr.split()}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{half", "no JSON"),
+        ("7", "wanted is an object"),
+        ('{"type": "dream"}', "accepted are report, event, gpu, sample, burn_in and time"),
+        ('{"type": "sample", "gpu_uuid": "a", "at_ms": 1, "values": {"hope": 1}}', "values.hope"),
+        ('{"type": "sample", "gpu_uuid": "a", "at_ms": 1, "values": {"power_w": NaN}}', "values.power_w"),
+        ('{"type": "sample", "gpu_uuid": "a", "at_ms": "soon"}', "at_ms"),
+        ('{"type": "burn_in", "gpu_uuid": "a", "began_ms": 9, "ended_ms": 1, "has_passed": true}', "ended_ms"),
+        ('{"type": "gpu", "gpu_uuid": "a", "standing": "FINE", "at_ms": 1}', "standing"),
+        ('{"kind": "xid", "at_ms": 1, "code": -1}', "code"),
+        ('{"kind": "xid", "at_ms": 1, "code": 31, "node_id": 7}', "node_id"),
+        ('{"boot_id": "b", "gpus": [{"uuid": "a", "values": [1]}]}', "values"),
+    ],
+)
+def test_a_bad_line_is_named_by_its_number(muster: Command, tmp_path: Path, line: str, words: str) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_text(json.dumps(RECORDS[0]) + "\n" + line + "\n", encoding="utf-8")
+    said = muster.run("health", "replay", str(file))
+    assert said.returncode == Exit.INVALID
+    assert "line 2" in said.stderr
+    assert words in " ".join(said.stderr.split())
+    assert "Traceback" not in said.stderr
+
+
+def test_a_policy_is_checked_without_a_server(muster: Command, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("contact:\n  heartbeat_s: 5%\nwishes: 1\n", encoding="utf-8")
+    bad = muster.run("policy", "check", str(file), "--offline", "--json")
+    assert bad.returncode == Exit.INVALID
+    assert {each["pointer"] for each in json.loads(bad.stdout)["errors"]} == {"/contact/heartbeat_s", "/wishes"}
+    file.write_text("contact:\n  heartbeat_jitter_fraction: 0.2\n", encoding="utf-8")
+    good = muster.run("policy", "check", str(file), "--offline")
+    assert (good.returncode, "one value changes" in good.stdout) == (Exit.OK, True), good.stdout + good.stderr
