@@ -13,8 +13,9 @@ from sqlalchemy import ARRAY, BindParameter, Text, any_, bindparam, exists, func
 from sqlalchemy.dialects.postgresql.psycopg import dialect
 from sqlalchemy.orm import Session
 
+from muster.db.exchanges import Asked
 from muster.db.models import Attempt, Gpu, GpuHold, Job, Node, Quota, Reclaim
-from muster.db.pipelined import Asked, ask_together
+from muster.db.pipelined import ask_together
 from muster.db.repositories.admission import FACTS_OF_FEW, one_by_one
 from muster.db.repositories.cluster import NEXT_FENCE, fence_of
 from muster.domain.ids import AllocationId, AttemptId, Fence, GpuUuid, JobId, NodeId
