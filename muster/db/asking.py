@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
-from psycopg.rows import namedtuple_row
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
+
+from muster.db.exchanges import Connection, StatementError
 
 
 def ask_alone(engine: Engine, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
@@ -23,25 +24,22 @@ def ask_alone(engine: Engine, statement: str, parameters: Mapping[str, Any]) -> 
     try:
         lent = engine.raw_connection()
         return _asked(lent.driver_connection, statement, parameters)
-    except psycopg.Error as error:
+    except (psycopg.Error, StatementError) as failed:
+        error = failed.error if isinstance(failed, StatementError) else failed
         is_gone = lent is None or _is_gone(lent.driver_connection)
-        if lent is not None and is_gone:
-            lent.invalidate(error)
         raise DBAPIError.instance(statement, None, error, psycopg.Error, connection_invalidated=is_gone) from error
     finally:
         if lent is not None:
+            if _is_gone(lent.driver_connection):
+                lent.invalidate()
             lent.close()
 
 
 def _asked(driver: Any, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
-    if not isinstance(driver, psycopg.Connection):
-        raise TypeError("the engine's driver is psycopg 3")
-    driver.autocommit = True
-    try:
-        return driver.cursor(row_factory=namedtuple_row).execute(statement, parameters, prepare=True).fetchall()
-    finally:
-        if not _is_gone(driver):
-            driver.autocommit = False
+    if not isinstance(driver, Connection):
+        raise TypeError("the engine's driver is psycopg 3, by db.exchanges.Connection")
+    (rows,) = driver.exchange([(statement, parameters)])
+    return rows
 
 
 def _is_gone(driver: Any) -> bool:

@@ -1,10 +1,11 @@
 """The engine: psycopg 3, a pool that looks before it lends, and limits that hold in every session."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy import URL, Engine, create_engine, event, make_url
 
+from muster.db.exchanges import Connection
 from muster.db.lending import look_before_lending
 
 
@@ -60,5 +61,10 @@ def make_engine(
             "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
         },
     )
+    event.listen(engine, "do_connect", _connect)
     look_before_lending(engine)
     return engine
+
+
+def _connect(_dialect: Any, _record: Any, arguments: list[Any], named: dict[str, Any]) -> Connection:
+    return Connection.connect(*arguments, **named)

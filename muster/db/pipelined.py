@@ -1,19 +1,17 @@
 """Several statements sent in one go: as many answers for one round trip, BEGIN included where none was sent yet.
 
 Each still runs after the one before it and sees what was committed when it begins. SQLAlchemy waits for each answer,
-so these go through the driver's own pipeline, within the session's transaction.
+so these go by the driver's own connection, within the session's transaction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from psycopg.rows import namedtuple_row
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-Asked = tuple[str, Mapping[str, Any]]
-"""A statement in the driver's own words (``%(name)s``), and its parameters."""
+from muster.db.exchanges import COMMIT, Asked, Connection, StatementError, begin_words
 
 
 def ask_together(session: Session, *asked: Asked, commit: bool = False) -> list[Sequence[Any]]:
@@ -26,18 +24,22 @@ def ask_together(session: Session, *asked: Asked, commit: bool = False) -> list[
     """
     connection = session.connection()
     driver = connection.connection.driver_connection
-    if not isinstance(driver, psycopg.Connection):
-        raise TypeError("the engine's driver is psycopg 3")
+    if not isinstance(driver, Connection):
+        raise TypeError("the engine's driver is psycopg 3, by db.exchanges.Connection")
+    begin = begin_words(driver)
+    before, after = (() if begin is None else (begin,)), ((COMMIT,) if commit else ())
     try:
-        with driver.pipeline():
-            cursors = [driver.cursor(row_factory=namedtuple_row).execute(*one) for one in asked]
-            if commit:
-                driver.commit()
-        return [() if cursor.description is None else cursor.fetchall() for cursor in cursors]
+        rows = driver.exchange([*before, *asked, *after])
+    except StatementError as failed:
+        raise DBAPIError.instance(failed.statement, None, failed.error, psycopg.Error) from failed.error
     except psycopg.Error as error:
-        is_gone = driver.closed or driver.broken
+        is_gone = driver.closed
         if is_gone:
             connection.invalidate(error)
-        sent = "; ".join(statement for statement, _ in asked)  # the driver does not say which
-        wrapped = DBAPIError.instance(sent, None, error, psycopg.Error, connection_invalidated=is_gone)
-        raise wrapped from error
+        statements = "; ".join(statement for statement, _ in asked)
+        raise DBAPIError.instance(statements, None, error, psycopg.Error, connection_invalidated=is_gone) from error
+    except BaseException:
+        if driver.closed:  # interrupted, with answers on their way
+            connection.invalidate()
+        raise
+    return rows[len(before) : len(before) + len(asked)]

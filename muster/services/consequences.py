@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from muster.db.pipelined import Asked
+from muster.db.exchanges import Asked
 from muster.domain.ids import EventId, TenantId
 from muster.domain.principals import Principal
 

@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 
 from muster.db.asking import ask_alone
 from muster.db.errors import ContentionError, translated_errors, translation_of
-from muster.db.pipelined import Asked, ask_together
+from muster.db.exchanges import Asked
+from muster.db.pipelined import ask_together
 from muster.db.sessions import TrackedSession, has_changed_state, note_change
 from muster.domain.ids import EventId, TenantId
 from muster.domain.principals import Principal, Role

@@ -6,7 +6,8 @@ from sqlalchemy.exc import IntegrityError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from muster.db.errors import translation_of, violated_constraint
-from muster.db.pipelined import Asked, ask_together
+from muster.db.exchanges import Asked
+from muster.db.pipelined import ask_together
 from muster.domain.errors import UnavailableError
 
 ADD: Asked = ("INSERT INTO cluster (id, epoch, fence_serial) VALUES (%(id)s, 1, 0) RETURNING id", {"id": 7})

@@ -6,8 +6,8 @@ from typing import Any, Final
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from muster.db.exchanges import Asked
 from muster.db.models import Cluster
-from muster.db.pipelined import Asked
 from muster.domain.ids import Fence, compose_fence
 
 NEXT_FENCE: Final[Asked] = (

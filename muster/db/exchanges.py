@@ -1,0 +1,228 @@
+"""Statements that leave in one packet and whose answers are read together, each prepared once on its connection.
+
+The driver's own pipeline sends each statement as it is named, looks for answers each time, and makes a cursor for it:
+of a short transaction that is more than half of what it costs here. These go by libpq itself.
+
+They stay prepared for as long as the connection lives. The driver by itself forgets all that was prepared at each
+ROLLBACK, so at the end of each transaction that only read; and what it forgets has to be planned again.
+"""
+
+import re
+import select
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import psycopg
+from psycopg import adapt
+from psycopg.abc import Buffer, PQGen, Transformer
+from psycopg.adapt import PyFormat
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+Asked = tuple[str, Mapping[str, Any]]
+"""A statement in the driver's own words (``%(name)s``), and its parameters."""
+
+BEGIN: Final[Asked] = ("BEGIN", {})
+COMMIT: Final[Asked] = ("COMMIT", {})
+ROLLBACK: Final[Asked] = ("ROLLBACK", {})
+MAX_PREPARED: Final = 256
+_UNPREPARED: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK")
+"""What begins so is read faster than a name is looked up, and ROLLBACK has to work whatever was forgotten."""
+_PLACEHOLDER: Final = re.compile(r"%(?:\((?P<name>\w+)\)s|%)")
+
+
+_Key = tuple[bytes, Sequence[int]]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What a connection keeps between exchanges.
+
+    ``names``: of its prepared statements, by their text as the server reads it and the types of their parameters.
+    """
+
+    transformer: Transformer
+    names: dict[_Key, bytes] = field(default_factory=dict)
+    num_named: int = 0
+
+
+@dataclass(slots=True)
+class _Bound:
+    """A statement with its parameters as they are sent."""
+
+    query: bytes
+    types: Sequence[int] = ()
+    values: Sequence[Buffer | None] = ()
+    formats: Sequence[Format] | None = None
+
+
+class StatementError(Exception):
+    """``error``, and which of the statements it is of."""
+
+    def __init__(self, statement: str, error: psycopg.Error) -> None:
+        super().__init__(str(error))
+        self.statement, self.error = statement, error
+
+
+class Connection(psycopg.Connection[Any]):
+    """The driver's connection, with exchanges."""
+
+    _kept: _Kept | None = None
+
+    def exchange(self, asked: Sequence[Asked]) -> list[Sequence[Any]]:
+        """The rows of each statement, as named tuples; none of one that gives none.
+
+        Where no transaction has begun, and none of the statements begins one, all of them are one by themselves.
+
+        Raises:
+            StatementError: of the first that failed; those after it were not run.
+            psycopg.Error: a parameter cannot be written, or the connection is gone.
+        """
+        if self._kept is None:
+            self._kept = _Kept(adapt.Transformer(self))
+        kept = self._kept
+        with self.lock:
+            bound = [_bound(kept.transformer, *one) for one in asked]
+            keys, results = _exchanged(self.pgconn, kept, bound)
+            _forget_unprepared(kept, keys, results)
+            answers: list[Sequence[Any]] = []
+            for key, result in zip(keys, results, strict=True):
+                if result.status == ExecStatus.FATAL_ERROR:
+                    error = error_from_result(result, encoding=self.info.encoding)
+                    raise StatementError(asked[len(answers)][0], error)
+                if key is None:
+                    answers.append(_rows(kept.transformer, result))
+        return answers
+
+    def rollback(self) -> None:
+        """As the driver's, but what is prepared stays so."""
+        status = self.pgconn.transaction_status
+        if status == TransactionStatus.IDLE:
+            return
+        is_at_rest = status in {TransactionStatus.INTRANS, TransactionStatus.INERROR}
+        if not is_at_rest or self.pgconn.pipeline_status != PipelineStatus.OFF:
+            super().rollback()
+            return
+        try:
+            self.exchange([ROLLBACK])
+        except StatementError as failed:
+            raise failed.error from None
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        """The driver's own, which after DDL and savepoints tells the server to forget all, ours too."""
+        if name is None and self._kept is not None:
+            self._kept.names.clear()
+        yield from super()._deallocate(name)
+
+
+def _forget_unprepared(kept: _Kept, keys: Sequence[_Key | None], results: Sequence[PGresult]) -> None:
+    for key, result in zip(keys, results, strict=True):
+        if key is not None and result.status != ExecStatus.COMMAND_OK:
+            kept.names.pop(key, None)
+
+
+def begin_words(driver: Connection) -> Asked | None:
+    """How the transaction of the next statement begins; None where it has begun, or where each is one by itself."""
+    if driver.autocommit or driver.pgconn.transaction_status != TransactionStatus.IDLE:
+        return None
+    if driver.isolation_level is None and driver.read_only is None and driver.deferrable is None:
+        return BEGIN
+    words = ["BEGIN"]
+    if driver.isolation_level is not None:
+        words.append(f"ISOLATION LEVEL {driver.isolation_level.name.replace('_', ' ')}")
+    if driver.read_only is not None:
+        words.append("READ ONLY" if driver.read_only else "READ WRITE")
+    if driver.deferrable is not None:
+        words.append("DEFERRABLE" if driver.deferrable else "NOT DEFERRABLE")
+    return " ".join(words), {}
+
+
+@lru_cache(maxsize=1024)
+def _in_server_words(statement: str) -> tuple[bytes, tuple[str, ...]]:
+    """``%(name)s`` as ``$1``, and the names in this order."""
+    places: dict[str, int] = {}
+
+    def numbered(match: re.Match[str]) -> str:
+        name = match["name"]
+        return "%" if name is None else f"${places.setdefault(name, len(places) + 1)}"
+
+    return _PLACEHOLDER.sub(numbered, statement).encode(), tuple(places)
+
+
+def _bound(transformer: Transformer, statement: str, parameters: Mapping[str, Any]) -> _Bound:
+    query, names = _in_server_words(statement)
+    if not names:
+        return _Bound(query)
+    values = transformer.dump_sequence([parameters[name] for name in names], [PyFormat.AUTO] * len(names))
+    return _Bound(query, transformer.types or (), values, transformer.formats)
+
+
+def _exchanged(pgconn: PGconn, kept: _Kept, bound: Sequence[_Bound]) -> tuple[list[_Key | None], list[PGresult]]:
+    """A result of each statement, and before it one of its being prepared, with its key, where it was not yet."""
+    keys: list[_Key | None] = []
+    try:
+        pgconn.enter_pipeline_mode()
+        for one in bound:
+            key = (one.query, one.types)
+            name = kept.names.get(key)
+            is_to_prepare = len(kept.names) < MAX_PREPARED and not one.query.startswith(_UNPREPARED)
+            if name is None and is_to_prepare:
+                kept.num_named += 1
+                name = kept.names[key] = b"muster_%d" % kept.num_named
+                keys.append(key)
+                pgconn.send_prepare(name, one.query, one.types)
+            keys.append(None)
+            if name is None:
+                pgconn.send_query_params(one.query, one.values, one.types, one.formats)
+            else:
+                pgconn.send_query_prepared(name, one.values, one.formats)
+        pgconn.pipeline_sync()
+        results = _results(pgconn)
+        pgconn.exit_pipeline_mode()
+    except BaseException:
+        pgconn.finish()  # or it would give the answers to these as those to the next
+        raise
+    return keys, results
+
+
+def _results(pgconn: PGconn) -> list[PGresult]:
+    """Of all that was sent before the sync, however long they take: the server's limits bound each."""
+    poller = select.poll()
+    is_sent = pgconn.flush() == 0
+    poller.register(pgconn.socket, select.POLLIN if is_sent else select.POLLIN | select.POLLOUT)
+    results: list[PGresult] = []
+    while True:
+        while pgconn.is_busy() or not is_sent:
+            poller.poll()
+            pgconn.consume_input()
+            if not is_sent and (is_sent := pgconn.flush() == 0):
+                poller.modify(pgconn.socket, select.POLLIN)
+        result = pgconn.get_result()
+        if result is None:  # between two statements' results
+            if pgconn.status == ConnStatus.BAD:
+                raise psycopg.OperationalError(pgconn.get_error_message())
+            continue
+        if result.status == ExecStatus.PIPELINE_SYNC:
+            return results
+        results.append(result)
+
+
+def _rows(transformer: Transformer, result: PGresult) -> Sequence[Any]:
+    if result.status != ExecStatus.TUPLES_OK:
+        return ()
+    names = tuple([result.fname(column) or b"" for column in range(result.nfields)])
+    transformer.set_pgresult(result)
+    rows: Sequence[Any] = transformer.load_rows(0, result.ntuples, _row_of(names))
+    return rows
+
+
+@lru_cache(maxsize=1024)
+def _row_of(names: tuple[bytes, ...]) -> Callable[[Sequence[Any]], Any]:
+    columns = [name.decode() for name in names]
+    row: Any = namedtuple("Row", columns, rename=True)  # type: ignore[misc]  # noqa: PYI024  # SQL names its fields
+    make: Callable[[Sequence[Any]], Any] = row._make
+    return make
