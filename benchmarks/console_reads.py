@@ -4,19 +4,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import median
 
 import httpx
 import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from benchmarks.console_stage import Stage, analyse, asking, cost_ms, stage, wait_for
+from benchmarks.console_stage import Stage, analyse, asking, cost_ms, costs_ms, stage, wait_for
 from benchmarks.figures import Figure
 from muster.domain.job_spec import JobSpec
 from muster.ports import free_port
 
 GPUS = 1_024
-TIMES = 400
+ROUNDS, TIMES = 60, 25
+EMPTY = "an empty route"
+LIST_TIMES = 50
 FEW, MANY_EVENTS, MANY_JOBS = 1_000, 1_000_000, 100_000
 READS = ("/v1/whoami", "/v1/gpus/GPU-00000-0", "/v1/nodes/h100-00000", "/v1/jobs/{job}", "/v1/jobs?limit=1")
 LISTS = (
@@ -57,21 +60,31 @@ SPEC = JobSpec.model_validate({"name": "train", "program": {"script": "/srv/trai
 
 def measure() -> list[Figure]:
     with stage(GPUS) as ours:
-        with empty_route() as (pid, port), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-            empty_ms = cost_ms((pid,), asking(client, "/"), times=TIMES)
         _grow(ours, 1, FEW, FEW)
-        return [*_reads(ours, empty_ms), *_lists(ours)]
+        return [*_reads(ours), *_lists(ours)]
 
 
-def _reads(ours: Stage, empty_ms: float) -> list[Figure]:
-    figures = []
-    with httpx.Client(base_url=ours.url, headers=ours.by_key, timeout=60) as client:
-        for path in READS:
-            asked = path.format(job=f"job_{'1'.zfill(26)}")
-            own_ms = cost_ms((ours.pid,), asking(client, asked), times=TIMES)
-            peers = {"ours ms": own_ms, "empty route ms": empty_ms}
-            figures.append(Figure(f"CPU of {path} over an empty route's", own_ms / empty_ms, "×", 3.0, peers=peers))
-    return figures
+def _reads(ours: Stage) -> list[Figure]:
+    """Each over the empty route of its own round; the median of the rounds."""
+    with (
+        empty_route() as (pid, port),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}") as theirs,
+        httpx.Client(base_url=ours.url, headers=ours.by_key, timeout=60) as client,
+    ):
+        asked = {path: (ours.pid, asking(client, path.format(job=f"job_{'1'.zfill(26)}"))) for path in READS}
+        rounds = costs_ms({EMPTY: (pid, asking(theirs, "/")), **asked}, rounds=ROUNDS, times=TIMES)
+    return [_read_figure(path, rounds) for path in READS]
+
+
+def _read_figure(path: str, rounds: list[dict[str, float]]) -> Figure:
+    ratios = sorted(costs[path] / costs[EMPTY] for costs in rounds)
+    peers = {
+        "ours ms": median(costs[path] for costs in rounds),
+        "empty route ms": median(costs[EMPTY] for costs in rounds),
+        "least ×": ratios[0],
+        "most ×": ratios[-1],
+    }
+    return Figure(f"CPU of {path} over an empty route's", median(ratios), "×", 3.0, peers=peers)
 
 
 def _lists(ours: Stage) -> list[Figure]:
@@ -94,7 +107,7 @@ def _costs(ours: Stage) -> dict[str, float]:
     """CPU ms of API and PostgreSQL a request."""
     pids = (ours.pid, ours.postgres.pid)
     with httpx.Client(base_url=ours.url, headers={**ours.by_key, **ours.by_cookie}, timeout=600) as client:
-        return {path: cost_ms(pids, asking(client, path), times=TIMES // 8) for path in LISTS}
+        return {path: cost_ms(pids, asking(client, path), times=LIST_TIMES) for path in LISTS}
 
 
 def _grow(ours: Stage, first: int, last_event: int, last_job: int) -> None:

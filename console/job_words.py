@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from markupsafe import Markup
+
+from console.words import plural, short
 from muster.db.models import Attempt, Checkpoint, Event
 from muster.domain.causes import CAUSE_RULES, Avoid, Budget, Onward
 from muster.domain.checkpoint_interval import interval_in_words
@@ -117,7 +120,15 @@ def training_ended(exit_word: str, step: int | None) -> str:
 def said_by(event: Event) -> list[tuple[str, object]]:
     """What an event of a job or an attempt says, in an order that reads."""
     told = [(key, event.payload.get(key)) for key in _SAID]
-    return [(key.replace("_", " "), value) for key, value in told if value not in (None, "")]
+    return [(key.replace("_", " "), _in_words(value)) for key, value in told if value not in (None, "")]
+
+
+def _in_words(value: object) -> object:
+    """GPUs by host, as a placement tells them, are counted; each is on the job's page."""
+    if not isinstance(value, Mapping):
+        return value
+    counted = (Markup("{} on {}").format(plural(len(gpus), "GPU"), short(host)) for host, gpus in value.items())
+    return Markup(", ").join(counted)
 
 
 def hosts_in_words(detail: AttemptDetail, num_hosts: int) -> str:

@@ -139,6 +139,9 @@ def number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
+_UNITS: Final[Mapping[str, str]] = {"_gb_per_s": "GB/s", "_tflops": "TFLOP/s"}
+
+
 def short(identifier: str | None) -> Markup:
     """An id cut to what tells it apart; whole on hover, and what is copied is whole."""
     if identifier is None:
@@ -150,6 +153,14 @@ def short(identifier: str | None) -> Markup:
 
 def plural(count: int, noun: str, many: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def measure(name: str) -> str:
+    """What a burn-in measured, with its unit as it is written elsewhere."""
+    for ending, unit in _UNITS.items():
+        if name.endswith(ending):
+            return f"{name.removesuffix(ending).replace('_', ' ')}, {unit}"
+    return name.replace("_", " ")
 
 
 def stamp(at_ms: int) -> str:
@@ -172,6 +183,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "number": number,
     "short": short,
     "plural": plural,
+    "measure": measure,
     "shell": shlex.quote,
     "stamp": stamp,
     "in_ms": in_ms,

@@ -106,6 +106,8 @@ def proof_ms_of(gpu: GpuCase) -> int | None:
 
 def condemning_of(gpu: GpuCase) -> tuple[Evidence, ...]:
     """The evidence that condemns it now, the oldest first."""
+    if not gpu.evidence:  # most of a fleet, most of the time
+        return ()
     proof_ms = proof_ms_of(gpu)
     found = (each for each in gpu.evidence if is_condemning(each, proof_ms))
     return tuple(sorted(found, key=lambda each: (each.onset_ms, each.id)))

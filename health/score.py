@@ -53,6 +53,10 @@ class Weighed:
     shares: tuple[tuple[EvidenceId, float], ...]
 
 
+_WHOLE: Final = Weighed(_FULL / 1000, _FULL / 1000, ())
+"""Where nothing weighs, as with most GPUs most of the time."""
+
+
 def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Score:
     """The score at ``now_ms``.
 
@@ -61,6 +65,8 @@ def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof
     ``now_ms`` weighs in full.
     """
     live = [each for each in evidence if _weighs(each, now_ms, proof_ms)]
+    if not live:
+        return Score(_WHOLE.value, _WHOLE.measured_value, band_of(_WHOLE.value, policy.score), None, _WHOLE.shares)
     weighed = _weigh(live, policy.score, now_ms)
     return Score(
         value=weighed.value,
@@ -85,6 +91,8 @@ def band_of(value: float, policy: ScorePolicy) -> Band:
 
 
 def _weigh(live: Sequence[Evidence], policy: ScorePolicy, now_ms: int) -> Weighed:
+    if not live:
+        return _WHOLE
     value, measured = _values(live, policy, now_ms)
     shares = [(each.id, _thousandths(each, policy, now_ms) / 1000) for each in live]
     heaviest_first = sorted((share for share in shares if share[1]), key=lambda share: (-share[1], share[0]))

@@ -181,16 +181,18 @@ def _to_quarantine(
 
 def _falls(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> list[Move]:
     """Falls to SUSPECT that count as flapping: by measured evidence, not all dismissed, since a proof or a person."""
+    low_scores = [
+        move for move in gpu.moves if move.to_standing is Standing.SUSPECT and move.reason is MoveReason.LOW_SCORE
+    ]
+    if not low_scores:
+        return []
     by_person = [move.at_ms for move in gpu.moves if move.actor != RULE]
     anew_ms = max([*by_person, proof_ms_of(gpu) or 0, now_ms - _ms(policy.standing.flap_window_s)])
     dismissed = {each.id for each in gpu.evidence if not counts(each)}
     return [
         move
-        for move in gpu.moves
-        if move.to_standing is Standing.SUSPECT
-        and move.reason is MoveReason.LOW_SCORE
-        and anew_ms < move.at_ms <= now_ms
-        and not (move.evidence_ids and dismissed.issuperset(move.evidence_ids))
+        for move in low_scores
+        if anew_ms < move.at_ms <= now_ms and not (move.evidence_ids and dismissed.issuperset(move.evidence_ids))
     ]
 
 

@@ -1,5 +1,6 @@
-"""What a person does to a job: cancel it, release it, submit the same again."""
+"""What a person does to a job: cancel it, release it, change its size, submit the same again."""
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
@@ -10,14 +11,16 @@ from console.actions import act, reason_in, require_typed_name
 from console.forms import Form
 from console.session import Viewer, changes
 from muster.db.models import Job
+from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
-from muster.services import jobs
+from muster.services import elastic, jobs
 from muster.services.lives import spec_of
 from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
 BACK: Final = "/console/jobs/{job_id}"
+MAX_DIGITS: Final = 6
 Submitter = Annotated[Viewer, changes(Permission.JOB_SUBMIT)]
 
 
@@ -47,6 +50,29 @@ def release(request: Request, viewer: Submitter, fields: Form, job_id: str) -> R
         back_to=BACK.format(job_id=found_id),
         done="Released: it waits to be placed.",
     )
+
+
+@router.post("/jobs/{job_id}/resize")
+def resize(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
+    """As many hosts as the form says are what it wishes for from then on, and the most that it takes."""
+    found_id, reason, nodes = JobId(require_id("job", job_id)), reason_in(fields), _nodes_in(fields)
+    return act(
+        request,
+        viewer,
+        fields,
+        elastic.RESIZE,
+        lambda unit: elastic.resize(unit, found_id, nodes, reason=reason),
+        back_to=BACK.format(job_id=found_id),
+        done=f"It wishes for {nodes} {'host' if nodes == 1 else 'hosts'} from now on.",
+    )
+
+
+def _nodes_in(fields: Mapping[str, str]) -> int:
+    """Raises ``ValidationFailedError``: no whole number. Which sizes the job takes, the service says."""
+    text = fields.get("nodes", "").strip()
+    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
+        raise ValidationFailedError.at("/nodes", "needed", "say with how many hosts it is to go on, as a whole number")
+    return int(text)
 
 
 @router.post("/jobs/{job_id}/copy")

@@ -61,7 +61,7 @@ def _cordons(client: "RestClient") -> Iterable[tuple[str, str]]:
 
 def _keys(client: "RestClient") -> Iterable[tuple[str, str]]:
     keys = client.keys()
-    return [(key["id"], f"{key['name']} {key['role']}") for key in keys if not key["revoked_at"]]
+    return [(key["id"], f"{key['name']} {key['role']} {key['prefix']}") for key in keys if not key["revoked_at"]]
 
 
 def _incidents(client: "RestClient") -> Iterable[tuple[str, str]]:

@@ -55,6 +55,7 @@ def make_engine(
         pool_size=pool_size,
         max_overflow=max_overflow,
         pool_timeout=limits.pool_s,
+        pool_reset_on_return=None,  # lending.py does, where there is something to end
         connect_args={
             "application_name": application_name,
             "connect_timeout": limits.connect_s,

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import adapt
 from psycopg.abc import Buffer, PQGen, Transformer
 from psycopg.adapt import PyFormat
-from psycopg.errors import error_from_result
+from psycopg.errors import InvalidSqlStatementName, error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
@@ -32,7 +32,7 @@ ROLLBACK: Final[Asked] = ("ROLLBACK", {})
 MAX_PREPARED: Final = 256
 _UNPREPARED: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK")
 """What begins so is read faster than a name is looked up, and ROLLBACK has to work whatever was forgotten."""
-_PLACEHOLDER: Final = re.compile(r"%(?:\((?P<name>\w+)\)s|%)")
+_PLACEHOLDER: Final = re.compile(r"%(?:\((?P<name>\w+)\)s|(?P<other>.|\Z))", re.DOTALL)
 
 
 _Key = tuple[bytes, Sequence[int]]
@@ -84,7 +84,18 @@ class Connection(psycopg.Connection[Any]):
         """
         if self._kept is None:
             self._kept = _Kept(adapt.Transformer(self))
-        kept = self._kept
+        is_alone = len(asked) == 1 and self.pgconn.transaction_status == TransactionStatus.IDLE
+        try:
+            return self._exchanged(self._kept, asked)
+        except StatementError as failed:
+            if not isinstance(failed.error, InvalidSqlStatementName):
+                raise
+            self._kept.names.clear()  # somebody had the server forget what is prepared
+            if not is_alone:
+                raise
+            return self._exchanged(self._kept, asked)
+
+    def _exchanged(self, kept: _Kept, asked: Sequence[Asked]) -> list[Sequence[Any]]:
         with self.lock:
             bound = [_bound(kept.transformer, *one) for one in asked]
             keys, results = _exchanged(self.pgconn, kept, bound)
@@ -143,11 +154,17 @@ def begin_words(driver: Connection) -> Asked | None:
 
 @lru_cache(maxsize=1024)
 def _in_server_words(statement: str) -> tuple[bytes, tuple[str, ...]]:
-    """``%(name)s`` as ``$1``, and the names in this order."""
+    """``%(name)s`` as ``$1``, and the names in this order.
+
+    Raises:
+        psycopg.ProgrammingError: a percent sign that is neither a parameter nor doubled.
+    """
     places: dict[str, int] = {}
 
     def numbered(match: re.Match[str]) -> str:
         name = match["name"]
+        if name is None and match["other"] != "%":
+            raise psycopg.ProgrammingError(f"write %% for a percent sign, not %{match['other']}")
         return "%" if name is None else f"${places.setdefault(name, len(places) + 1)}"
 
     return _PLACEHOLDER.sub(numbered, statement).encode(), tuple(places)

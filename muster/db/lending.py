@@ -10,36 +10,51 @@ import time
 from typing import Any, Final
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import InvalidatePoolError
 
 SURE_FOR_S: Final = 5.0
 """A connection given back less than this ago is lent again without a question, if its socket is quiet."""
 _IDLE_SINCE: Final = "muster_idle_since"
+_POLLER: Final = "muster_poller"
 
 
 def look_before_lending(engine: Engine) -> None:
-    """Take the place of ``pool_pre_ping`` on an engine whose driver is psycopg 3."""
+    """Take the place of ``pool_pre_ping`` and ``reset_on_return`` on an engine whose driver is psycopg 3."""
 
     @event.listens_for(engine, "connect")
     @event.listens_for(engine, "checkin")
     def note(_connection: Any, record: Any) -> None:
         record.info[_IDLE_SINCE] = time.monotonic()
 
+    @event.listens_for(engine, "reset")
+    def end(connection: Any, _record: Any, state: Any) -> None:
+        """What ``reset_on_return`` would do, where there is a transaction to end."""
+        if not state.transaction_was_reset and not _is_idle(connection):
+            connection.rollback()
+
     @event.listens_for(engine, "checkout")
     def look(connection: Any, record: Any, _fairy: Any) -> None:
         """Raises ``InvalidatePoolError``, upon which the pool opens a fresh connection."""
         is_fresh = time.monotonic() - record.info[_IDLE_SINCE] < SURE_FOR_S
-        if not (is_fresh and _is_quiet(connection)) and not _answers(engine, connection):
+        if not (is_fresh and _is_quiet(connection, record.info)) and not _answers(engine, connection):
             raise InvalidatePoolError
 
 
-def _is_quiet(connection: Any) -> bool:
+def _is_idle(connection: Any) -> bool:
+    """In no transaction, as the connection itself knows; one that is gone says neither yes nor no."""
+    return bool(connection.pgconn.transaction_status == TransactionStatus.IDLE)
+
+
+def _is_quiet(connection: Any, info: dict[str, Any]) -> bool:
     """Nothing to read: an idle server sends nothing but its farewell and rare notices."""
     if connection.closed:
         return False
-    poller = select.poll()
-    poller.register(connection.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
+    poller = info.get(_POLLER)
+    if poller is None:
+        poller = info[_POLLER] = select.poll()
+        poller.register(connection.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
     return not poller.poll(0)
 
 

@@ -70,12 +70,14 @@ def key_file(
     name: str | None = None,
     by: Principal = OPERATOR,
 ) -> Path:
-    """The key in ``path``, if it still opens; else a new one."""
+    """The key in ``path``, if it still opens; else a new one, with a number behind its name where that is taken."""
     try:
         keys.authenticate(units, path.read_text(encoding="ascii").strip(), address=None, request_id=None)
     except (FileNotFoundError, UnauthenticatedError, UnicodeDecodeError):
         with units.begin(by, keys.CREATE) as unit:
             name = name or f"local-{role.replace('_', '-')}"
+            # One whose file is lost lives on: somebody may hold a copy of it.
+            name = keys.free_name(unit, name, tenant_id=tenant_id, node_id=node_id)
             made = keys.create(unit, name=name, role=role, tenant_id=tenant_id, node_id=node_id)
         write_durably(path, made.token.text.encode("ascii") + b"\n")
     return path

@@ -4,14 +4,16 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import func, or_, select
 
 from muster.db.models import ApiKey, Node, Tenant
 from muster.db.questions import Question
 from muster.db.repositories.keys import BY_PREFIX, USE_RESOLUTION, note_use
 from muster.domain.errors import (
+    ConflictError,
     ForbiddenError,
     NotFoundError,
     PreconditionFailedError,
@@ -69,12 +71,14 @@ def create(
     Raises:
         ForbiddenError: the role holds what the maker does not.
         ValidationFailedError: a tenant's role without a tenant, an end in the past, no such tenant or node.
+        ConflictError: a key of that name lives already in the same tenant, on the same node, or of the fleet.
     """
     unit.principal.require(Permission.KEY_WRITE)
     tenant_id = _tenant_of(unit.principal, role, tenant_id)
     _require_places(unit, role, tenant_id, node_id)
     if expires_at is not None and expires_at <= unit.now:
         raise ValidationFailedError.at("/expires_at", "in_the_past", "must lie in the future")
+    _require_free(unit, name, tenant_id, node_id)
     token = new_token()
     key = ApiKey(
         id=KeyId(new_id("key")),
@@ -116,6 +120,32 @@ def _require_places(unit: UnitOfWork, role: Role, tenant_id: TenantId | None, no
         raise ValidationFailedError.at("/tenant_id", "unknown_tenant", "there is no such tenant")
     if node_id is not None and unit.session.get(Node, node_id) is None:
         raise ValidationFailedError.at("/node_id", "unknown_node", "there is no such node")
+
+
+def free_name(unit: UnitOfWork, name: str, *, tenant_id: TenantId | None, node_id: NodeId | None) -> str:
+    """``name``, or with the first number behind it that no live key of the same owner has."""
+    numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(each for each in numbered if _living(unit, each, tenant_id, node_id) is None)
+
+
+def _require_free(unit: UnitOfWork, name: str, tenant_id: TenantId | None, node_id: NodeId | None) -> None:
+    """Who is meant by a name is one key; keys that were made before this was asked stay as they are.
+
+    Under a lock of the name, since no index can say it: a key that has expired gives its name free, by time alone.
+    """
+    place = f"api key {tenant_id or node_id or 'of the fleet'} {name}"
+    unit.session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(place, 0))))
+    taken = _living(unit, name, tenant_id, node_id)
+    if taken is not None:
+        message = f"a live key is named {name} already: {taken.id}, which begins with mst_{taken.prefix}"
+        raise ConflictError(message, suggestion="Choose another name, or revoke that key first.", key_id=taken.id)
+
+
+def _living(unit: UnitOfWork, name: str, tenant_id: TenantId | None, node_id: NodeId | None) -> ApiKey | None:
+    of_owner = ApiKey.tenant_id.is_not_distinct_from(tenant_id), ApiKey.node_id.is_not_distinct_from(node_id)
+    lives = ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > unit.now)
+    query = select(ApiKey).where(ApiKey.name == name, *of_owner, *lives)
+    return unit.session.scalars(query.order_by(ApiKey.id.desc()).limit(1)).first()
 
 
 def list_keys(unit: UnitOfWork) -> Sequence[ApiKey]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 
 from console.forms import csrf_token
 from console.session import COOKIE
@@ -15,6 +16,7 @@ from tests.fleet_factory import OPERATOR
 
 SECRET_KEY = b"x" * 32
 LONG_AGO = timedelta(days=2)
+_NUMBERS = count()
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ def _key(
 ) -> keys.NewKey:
     with units.begin(OPERATOR, keys.CREATE) as unit:
         ends = None if lives is None else unit.now + lives
-        return keys.create(unit, name="calls", role=role, tenant_id=tenant_id, node_id=node_id, expires_at=ends)
+        return keys.create(
+            unit, name=f"calls-{next(_NUMBERS)}", role=role, tenant_id=tenant_id, node_id=node_id, expires_at=ends
+        )
 
 
 def _signed_in(units: UnitOfWorkFactory, caller: Caller, tenant_id: TenantId | None) -> Caller:

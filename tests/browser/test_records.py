@@ -42,6 +42,19 @@ def test_a_job_is_submitted_again_as_it_was(browse: Browse, fleet: SmallFleet) -
         fleet.cancel(str(link.get_attribute("href")).removeprefix("/console/jobs/"))  # type: ignore[arg-type]  # an id
 
 
+def test_an_elastic_job_is_made_smaller_by_its_tenant(browse: Browse, fleet: SmallFleet) -> None:
+    job_id = fleet.submit(name="stretches", shape={"min_nodes": 1, "nodes": 2, "max_nodes": 4, "gpus_per_node": 2})
+    member = browse(Role.TENANT_MEMBER)
+    member.open(f"/console/jobs/{job_id}")
+    member.see("elastic: 1 to 4 hosts")
+    would, said = act(member, "Resize", reason="the rest is for the others", fields={"nodes": "1"})
+    assert "job.resize_requested" in would
+    assert said == "It wishes for 1 host from now on."
+    member.see("elastic: 1 to 4 hosts, at most 1 since it was resized")
+    member.inspect("resized")
+    fleet.cancel(job_id)
+
+
 def test_a_line_is_found_in_all_that_a_job_has_printed(browse: Browse, fleet: SmallFleet) -> None:
     job_id = fleet.submit(name="diverging")
     fleet.run(job_id)

@@ -305,3 +305,43 @@ def test_a_copy_is_a_new_job_of_the_same_tenant(seen: Console) -> None:
     assert len(found) == 2
     assert {job.tenant_id for job in found} == {seen.fleet.tenant_id}
     assert found[0].spec == found[1].spec
+
+
+def test_an_elastic_job_is_resized_by_its_own_tenant_who_saw_what_it_would_do(seen: Console) -> None:
+    job_id = seen.fleet.submit(name="elastic", shape={"min_nodes": 1, "nodes": 2, "max_nodes": 4, "gpus_per_node": 2})
+    where = f"/console/jobs/{job_id}/resize"
+    page = seen.get(f"/console/jobs/{job_id}", "tenant_member").text
+    assert f'action="{where}"' in page
+    assert 'min="1" max="4" value="2"' in page
+    preview = seen.post(where, "tenant_member", reason="the rest is for others", nodes="1", step="preview")
+    assert "job.resize_requested" in preview.text
+    assert seen.fleet.job(job_id).wanted_nodes is None
+    assert seen.post(where, "tenant_member", csrf="", reason="the rest is for others", nodes="1").status_code == 403
+    assert seen.post(where, "other_tenant", reason="mine", nodes="1").status_code == 404
+    assert seen.fleet.job(job_id).wanted_nodes is None
+    assert seen.post(where, "tenant_member", reason="the rest is for others", nodes="1").status_code == 303
+    assert seen.fleet.job(job_id).wanted_nodes == 1
+    assert 'min="1" max="4" value="1"' in seen.get(f"/console/jobs/{job_id}", "tenant_member").text
+
+
+def test_a_size_that_cannot_be_is_refused_by_name_and_a_rigid_job_offers_none(seen: Console) -> None:
+    job_id = seen.fleet.submit(name="elastic", shape={"min_nodes": 1, "nodes": 2, "max_nodes": 4, "gpus_per_node": 2})
+    where = f"/console/jobs/{job_id}/resize"
+    for nodes, told in {"9": "must be from 1 to 4", "two": "as a whole number", "": "as a whole number"}.items():
+        answer = seen.post(where, "tenant_member", reason="other", nodes=nodes)
+        assert answer.status_code == 422
+        assert told in words_of(answer.text)
+    assert "say why" in seen.post(where, "tenant_member", nodes="1").text
+    rigid = seen.fleet.submit(name="rigid")
+    assert "/resize" not in seen.get(f"/console/jobs/{rigid}", "tenant_member").text
+    answer = seen.post(f"/console/jobs/{rigid}/resize", "tenant_member", reason="other", nodes="1")
+    assert "no other number" in words_of(answer.text)
+    assert seen.fleet.job(job_id).wanted_nodes is seen.fleet.job(rigid).wanted_nodes is None
+
+
+def test_the_event_of_a_placement_counts_the_gpus_of_each_host(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    page = seen.text(f"/console/jobs/{job.job_id}")
+    assert f"2 GPUs on node_…{job.newest.hosts[0].part.node_id[-6:]}" in page
+    assert "{'node_" not in page

@@ -11,7 +11,7 @@ from muster.domain.principals import Role
 from muster.services import keys, persons
 from muster.services.sessions import IDLE, LIFETIME, resume
 from muster.services.unit_of_work import UnitOfWorkFactory
-from tests.console.conftest import Console
+from tests.console.conftest import Console, words_of
 from tests.fleet_factory import OPERATOR
 
 
@@ -166,3 +166,12 @@ def test_each_page_carries_the_strict_policy_and_another_token(seen: Console) ->
     assert "<script>" not in page.text
     assert " style=" not in page.text
     assert seen.csrf() != seen.csrf()
+
+
+def test_a_second_live_key_of_one_name_is_refused_in_words(seen: Console) -> None:
+    wanted = {"name": "ci", "role": "tenant_member"}
+    assert seen.post("/console/access/keys", "tenant_admin", **wanted).status_code == 200
+    again = seen.post("/console/access/keys", "tenant_admin", **wanted)
+    assert again.status_code == 409
+    assert "a live key is named ci already" in words_of(again.text)
+    assert "revoke that key first" in words_of(again.text)

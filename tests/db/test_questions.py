@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -55,6 +56,43 @@ def test_a_fault_of_a_question_is_the_one_sqlalchemy_gives_and_costs_no_connecti
     with pytest.raises(ProgrammingError):
         ask_alone(single, "SELECT nothing FROM nowhere", {})
     assert ask_alone(single, SELF, {})[0].pid
+
+
+def test_what_the_driver_makes_the_server_forget_is_prepared_again(single: Engine) -> None:
+    """The driver deallocates everything after some rollbacks."""
+    twice = "SELECT 2 * %(n)s::int AS n"
+    for forgotten in (False, True, True):
+        if forgotten:
+            with single.connect() as connection:
+                connection.execute(text("DEALLOCATE ALL"))
+                connection.commit()
+        for statement in (SELF, twice, SELF):
+            assert ask_alone(single, statement, {"n": 3})
+        assert ask_alone(single, twice, {"n": 3})[0].n == 6
+
+
+def test_a_prepared_question_is_asked_with_other_values_and_other_types(single: Engine) -> None:
+    echo = "SELECT %(value)s::text AS value, %(value)s IS NULL AS is_none, 7 %% 4 AS rest"
+    for value in ("a", 3, None, "b%s", 2**40, "$1"):
+        expected = None if value is None else str(value), value is None, 3
+        assert tuple(ask_alone(single, echo, {"value": value})[0]) == expected
+    for kind, typed in {"text[]": ["x", "y"], "bytea": b"\x00\xff", "timestamptz": NOW, "bigint": 2**40}.items():
+        assert ask_alone(single, f"SELECT %(value)s::{kind} AS value", {"value": typed})[0].value == typed
+    with pytest.raises(KeyError):
+        ask_alone(single, echo, {})
+    with pytest.raises(ProgrammingError):
+        ask_alone(single, "SELECT 7 % 4", {})
+
+
+def test_threads_that_ask_do_not_wait_for_one_another(engine: Engine) -> None:
+    """Libpq waits without Python's lock: one sleeper would let nobody set its alarm off otherwise."""
+    with ThreadPoolExecutor(1) as beside, engine.connect() as held:
+        held.execute(text("SELECT pg_advisory_lock(7)"))
+        waiting = beside.submit(ask_alone, engine, "SELECT pg_advisory_xact_lock(7)::text AS done", {})
+        while not ask_alone(engine, "SELECT 1 AS one FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", {}):
+            assert not waiting.done()
+        held.execute(text("SELECT pg_advisory_unlock(7)"))
+        assert len(waiting.result()) == 1
 
 
 def test_a_connection_that_was_cut_in_a_question_is_unavailable_and_is_lent_no_more(

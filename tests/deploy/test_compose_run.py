@@ -139,6 +139,20 @@ def test_a_second_up_changes_nothing(machine: Machine) -> None:
     assert {path: path.read_bytes() for path in _secret_files(machine)} == before
 
 
+def test_a_key_whose_file_was_never_written_is_made_again_though_its_name_is_taken(machine: Machine) -> None:
+    file = machine.folder / "volumes" / "keys" / "tenant.key"
+    before = file.read_text()
+    file.unlink()
+    machine.start(machine.services["enrol"])
+    assert file.read_text().startswith("mst_")
+    assert file.read_text() != before
+    named = [
+        key["name"] for key in json.loads(typed(machine, "key", "list", "--json")) if key["role"] == "tenant_admin"
+    ]
+    assert len(named) == len(set(named)) == 2
+    assert "demo" in named
+
+
 def _secret_files(machine: Machine) -> list[Path]:
     volumes = ("control", "database-secret", "broker-secret", "host-secrets", "keys")
     return [path for name in volumes for path in (machine.folder / "volumes" / name).iterdir()]
