@@ -15,6 +15,7 @@ from muster.wire.host import (
     HeartbeatRequest,
     HeldAttempt,
     HostReport,
+    LookReport,
     ReportAnswer,
     ReportBatch,
 )
@@ -37,9 +38,14 @@ class PlayedHost:
     def principal(self) -> Principal:
         return Principal(name=f"node:{self.node_id}", role=Role.NODE, node_id=self.node_id)
 
-    def beat(self, *held: HeldAttempt) -> HeartbeatAnswer:
+    def beat(
+        self, *held: HeldAttempt, knows: tuple[str, ...] = (), looks: tuple[LookReport, ...] = ()
+    ) -> HeartbeatAnswer:
+        """It ``knows`` of no look before a placement, unless the test says so, and is asked for none."""
         self.seq += 1
-        request = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=held)
+        request = HeartbeatRequest(
+            protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=held, knows=knows, looks=looks
+        )
         with self.units.begin(self.principal, hosts.HEARTBEAT, quiet=True) as unit:
             return hosts.heartbeat(unit, request)
 
