@@ -46,19 +46,20 @@ def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
     """
     for job_id in elastic.let_go_of_idle(units, principal):
         _log.info("hold_lapsed", job_id=job_id)
-    looked_at = looks.see_to(units, principal)
+    unlooked = looks.see_to(units, principal)
     with units.read() as session:
         policy = active_policy(session)
         now = units.clock()
         promised, own_holds = beneficiaries(session), elastic.own_holds(session)
         queue = waiting_jobs(session, promised, own_holds)
         cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
-        queue = [job for job in queue if job.job_id not in cleaning and job.job_id not in looked_at]
-        may_grow = not cleaning and elastic.may_anybody_grow(session, now, policy)
+        not_yet = cleaning | looks.not_yet(session, policy, unlooked)
+        queue = [job for job in queue if job.job_id not in not_yet]
+        may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
         if not queue and not may_grow and not has_promises(session):
             return Plan()
         gangs = elastic.elastic_gangs(session) if may_grow else None
-        running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(cleaning))
+        running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
         decided = plan(gpu_views(session, now), queue, policy, running)
     placed = {placement.job_id for placement in decided.placements}
     for lapsed in decided.lapses:

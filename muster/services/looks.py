@@ -5,7 +5,7 @@ that), answered in its heartbeats until they list it no more. The number of the 
 host that is not asked any more has no effect.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from muster.db.models import Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job, No
 from muster.domain.causes import CAUSE_RULES, Avoid
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import job as jobs
-from muster.domain.looks import Ask, Decision, GiveUp, Look, LookState, Waits, decide
+from muster.domain.looks import Ask, Decision, GiveUp, Look, LookState, MayBePlaced, Waits, decide
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Cause, Contact, JobState, Standing
@@ -41,7 +41,7 @@ _MOST_LISTED: Final = 16
 
 
 def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
-    """Ask hosts about the jobs that wait and were not looked at. Returns those that are not to be placed yet."""
+    """Ask hosts about the jobs that wait and were not looked at. Returns those that are placed without a look."""
     with units.read() as session:
         policy = active_policy(session)
         rows = _unseen(session, policy)
@@ -53,24 +53,30 @@ def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
             (job.id, 0 if look is None else look.number, _decision(job, look, able, to_ms(now))) for job, look in rows
         ]
     waiting = [Waiting(job_id, _words(what, able.names)) for job_id, _, what in decided if isinstance(what, Waits)]
-    not_yet = {each.job_id for each in waiting}
     for job_id, number, what in decided:
-        if isinstance(what, Ask | GiveUp) and _committed(units, principal, job_id, what, number, policy):
-            not_yet.add(job_id)
+        if isinstance(what, Ask | GiveUp):
+            _commit(units, principal, job_id, what, number, policy)
     if waiting:
         with units.begin(principal, NOTE_WAITING, quiet=True) as unit:
             note_waiting(unit, waiting)
-    return frozenset(not_yet)
+    return frozenset(job_id for job_id, _, what in decided if isinstance(what, MayBePlaced))
 
 
-def _committed(
+def not_yet(session: Session, policy: Policy, without: Collection[JobId]) -> frozenset[JobId]:
+    """Which jobs are not to be placed: also one that came since hosts were asked. ``without``: a look."""
+    return frozenset(job.id for job, _ in _unseen(session, policy)).difference(without)
+
+
+def _commit(
     units: UnitOfWorkFactory, principal: Principal, job_id: JobId, decision: Ask | GiveUp, was: int, policy: Policy
-) -> bool:
-    def commit() -> bool:
-        with units.begin(principal, ASK, quiet=True) as unit:
-            return _commit(unit, job_id, decision, was, policy)
+) -> None:
+    """``was``: the number of the look that was decided upon, 0 for none."""
 
-    return retrying(commit)
+    def commit() -> None:
+        with units.begin(principal, ASK, quiet=True) as unit:
+            _carry_out(unit, job_id, decision, was, policy)
+
+    retrying(commit)
 
 
 def _words(waits: Waits, names: dict[NodeId, str]) -> str:
@@ -146,17 +152,15 @@ def _decision(job: Job, row: PlacementLook | None, able: _Able, now_ms: int) -> 
     return decision
 
 
-def _commit(unit: UnitOfWork, job_id: JobId, decision: Ask | GiveUp, was: int, policy: Policy) -> bool:
-    """Whether the job is not to be placed now. ``was``: the number of the look that was decided upon, 0 for none."""
+def _carry_out(unit: UnitOfWork, job_id: JobId, decision: Ask | GiveUp, was: int, policy: Policy) -> None:
     unit.principal.require(Permission.SYSTEM_RUN)
     job, row = lock_job(unit, job_id), _row_of(unit, job_id)
     if job.state is not JobState.QUEUED or was != (0 if row is None else row.number):
-        return True
-    if isinstance(decision, GiveUp):
+        return  # the next cycle decides anew
+    if isinstance(decision, Ask):
+        _ask(unit, job, row, decision, policy)
+    elif row is not None:
         _give_up(unit, job, row, decision)
-        return False
-    _ask(unit, job, row, decision, policy)
-    return True
 
 
 def _row_of(unit: UnitOfWork, job_id: JobId) -> PlacementLook | None:
@@ -191,9 +195,7 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementLook | None, ask: Ask, policy
     unit.session.flush()
 
 
-def _give_up(unit: UnitOfWork, job: Job, row: PlacementLook | None, decision: GiveUp) -> None:
-    if row is None:
-        raise AssertionError("nobody was asked, so there is nothing to give up")
+def _give_up(unit: UnitOfWork, job: Job, row: PlacementLook, decision: GiveUp) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
     row.state, row.answered_at, row.after_attempt = LookState.GIVEN_UP, unit.now, last or 0
     why = f"none of {len(decision.tried)} hosts could tell whether what it needs is there; it is placed all the same"

@@ -10,7 +10,7 @@ from muster.domain.ids import JobId
 from muster.domain.looks import LookState
 from muster.domain.policy import DispatchPolicy, Policy
 from muster.domain.states import JobState
-from muster.services import jobs
+from muster.services import jobs, looks
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import HOST_WORDS, LookOrder, LookReport
 from tests.fleet_factory import OPERATOR
@@ -199,3 +199,10 @@ def test_a_cancelled_job_is_looked_at_no_more(looking: Looking) -> None:
     assert stage.job(job_id).state is JobState.CANCELLED
     with pytest.raises(ConflictError), stage.units.begin(OPERATOR, jobs.RELEASE) as unit:
         jobs.release(unit, job_id)
+
+
+def test_one_that_came_after_the_hosts_were_asked_is_not_placed_in_that_cycle(looking: Looking) -> None:
+    job_id = looking.stage.submit("on_demand", shape=GANG)
+    with looking.stage.units.read() as session:
+        assert looks.not_yet(session, GANGS, frozenset()) == {job_id}
+        assert looks.not_yet(session, GANGS, {job_id}) == frozenset()
