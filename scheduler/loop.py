@@ -19,7 +19,7 @@ from muster.db.listening import Wakeups, advisory_lock
 from muster.domain.errors import ConflictError, MusterError
 from muster.domain.ids import JobId
 from muster.domain.principals import Principal, system_principal
-from muster.services import elastic
+from muster.services import elastic, looks
 from muster.services.fleet import gpu_views
 from muster.services.placement import NOTE_WAITING, PLACE, note_waiting, place, waiting_jobs
 from muster.services.policies import active_policy
@@ -41,22 +41,25 @@ _log = structlog.get_logger(__name__)
 def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
     """One cycle: what fits is placed, what does not says why. A lost race is left to the next cycle.
 
-    First nothing more is held for who needs it no more, so that others may take it; last come notices and growth.
+    First nothing more is held for who needs it no more, so that others may take it, and hosts are asked to look at what
+    is new; last come notices and growth.
     """
     for job_id in elastic.let_go_of_idle(units, principal):
         _log.info("hold_lapsed", job_id=job_id)
+    unlooked = looks.see_to(units, principal)
     with units.read() as session:
         policy = active_policy(session)
         now = units.clock()
         promised, own_holds = beneficiaries(session), elastic.own_holds(session)
         queue = waiting_jobs(session, promised, own_holds)
         cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
-        queue = [job for job in queue if job.job_id not in cleaning]
-        may_grow = not cleaning and elastic.may_anybody_grow(session, now, policy)
+        not_yet = cleaning | looks.not_yet(session, policy, unlooked)
+        queue = [job for job in queue if job.job_id not in not_yet]
+        may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
         if not queue and not may_grow and not has_promises(session):
             return Plan()
         gangs = elastic.elastic_gangs(session) if may_grow else None
-        running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(cleaning))
+        running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
         decided = plan(gpu_views(session, now), queue, policy, running)
     placed = {placement.job_id for placement in decided.placements}
     for lapsed in decided.lapses:

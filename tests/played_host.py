@@ -15,10 +15,11 @@ from muster.wire.host import (
     HeartbeatRequest,
     HeldAttempt,
     HostReport,
+    LookReport,
     ReportAnswer,
     ReportBatch,
 )
-from muster.wire.training import TrainBatch, TrainLine
+from muster.wire.training import TrainAnswer, TrainBatch, TrainLine
 from tests.fleet_factory import enrol_host
 
 _JOBS_WORDS = tuple(word for word in HOST_WORDS if word != "ready")
@@ -37,9 +38,14 @@ class PlayedHost:
     def principal(self) -> Principal:
         return Principal(name=f"node:{self.node_id}", role=Role.NODE, node_id=self.node_id)
 
-    def beat(self, *held: HeldAttempt) -> HeartbeatAnswer:
+    def beat(
+        self, *held: HeldAttempt, knows: tuple[str, ...] = (), looks: tuple[LookReport, ...] = ()
+    ) -> HeartbeatAnswer:
+        """It ``knows`` of no look before a placement, unless the test says so, and is asked for none."""
         self.seq += 1
-        request = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=held)
+        request = HeartbeatRequest(
+            protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=held, knows=knows, looks=looks
+        )
         with self.units.begin(self.principal, hosts.HEARTBEAT, quiet=True) as unit:
             return hosts.heartbeat(unit, request)
 
@@ -67,14 +73,19 @@ class PlayedHost:
     def say_saved(self, attempt_id: str, fence: int, step: int, *, at_ms: int, offset: int = 0) -> int:
         """Rank 0 has just committed and verified a checkpoint, told from byte ``offset`` of its file on; the next."""
         generation = f"step-{step:08d}/gen-{fence}"
-        message = {"type": "checkpoint", "step": step, "generation": generation, "status": "verified"}
-        line = TrainLine(at_ms=at_ms, rank=0, message={**message, "at_unix_ms": at_ms})
-        batch = TrainBatch(
-            protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=offset + 100, lines=(line,)
-        )
+        said = {"type": "checkpoint", "step": step, "generation": generation, "status": "verified", "at_unix_ms": at_ms}
+        answer = self.say_words(attempt_id, fence, said, at_ms=at_ms, offset=offset)
+        assert answer.taken == 1
+        return answer.offset
+
+    def say_words(
+        self, attempt_id: str, fence: int, *messages: dict[str, object], at_ms: int, offset: int = 0, rank: int = 0
+    ) -> TrainAnswer:
+        """What a rank said, as lines from byte ``offset`` of its host's file on."""
+        lines = tuple(TrainLine(at_ms=at_ms, rank=rank, message=message) for message in messages)
+        batch = TrainBatch(protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=offset + 100, lines=lines)
         with self.units.begin(self.principal, training.TAKE, quiet=True) as unit:
-            assert training.take(unit, AttemptId(attempt_id), batch).taken == 1
-        return batch.next_offset
+            return training.take(unit, AttemptId(attempt_id), batch)
 
 
 def played_host(units: UnitOfWorkFactory, name: str) -> PlayedHost:

@@ -74,6 +74,14 @@ class DispatchPolicy(StrictModel):
         description="How long a host of a gang may take from its claim until it is ready to start. Then the attempt "
         "ends as `preflight_failed`, and no host has started.",
     )
+    look_from_nodes: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None,
+        description="From so many hosts on a job is looked at by one host before it takes any GPU: script, "
+        "environment, secrets, mounts, disk. 1: every job; 2: gangs. Null: none; hosts look while they hold its GPUs.",
+    )
+    look_within_s: Seconds = Field(
+        30.0, description="How long a host may take for that look. Then another is asked, three at most, then none."
+    )
     disk_free_bytes: Annotated[int, Field(ge=0, le=1 << 50)] = Field(
         1 << 30,
         description="What must be free on a host where a gang's program writes its output and its checkpoints; with "

@@ -4,7 +4,7 @@ The attempt is asked to stop for ``resize``, and in the same transaction all tha
 its job: its own GPUs, and those that it grows by. The hold ends when the job is placed, or waits no more.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -216,11 +216,43 @@ def resize(
     if job.state in TERMINAL_JOB_STATES:
         message = f"the job has ended already: {job.state}"
         raise ConflictError(message, suggestion="There is nothing to resize.")
-    _require_size(job, nodes)
+    if fault := _size_fault(job, nodes):
+        raise ValidationFailedError.at("/nodes", *fault)
+    _wish(unit, job, nodes, reason, {})
+    return job
+
+
+def resize_by_program(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int) -> None:
+    """A program asks for another number of hosts of its own job, whose row is locked: as its tenant may, and no more.
+
+    What cannot be is told in the job's events: the training goes on as it is.
+    """
+    unit.principal.require(Permission.HOST_REPORT)
+    job, attempt = loaded.job, loaded.attempt
+    if why := _why_not_by_program(unit.session, loaded, nodes):
+        told = {"nodes": nodes, "attempt_id": attempt.id, "reason": why}
+        unit.emit("job.resize_refused", "job", job.id, tenant_id=job.tenant_id, payload=told)
+        return
+    _wish(unit, job, nodes, "its program asked for it", {"attempt_id": attempt.id})
+
+
+def _why_not_by_program(session: Session, loaded: LoadedAttempt, nodes: int) -> str | None:
+    job, attempt = loaded.job, loaded.attempt
+    if job.state in TERMINAL_JOB_STATES:
+        return f"the job has ended already: {job.state}"
+    newer = select(Attempt.id).where(Attempt.job_id == job.id, Attempt.fence > attempt.fence)
+    if session.scalar(newer.limit(1)) is not None:
+        return "the word came late: a newer attempt goes on with the job"
+    fault = _size_fault(job, nodes)
+    return None if fault is None else fault[1]
+
+
+def _wish(unit: UnitOfWork, job: Job, nodes: int, reason: str | None, asked_by: Mapping[str, str]) -> None:
+    """Of a locked job, and a number that it takes."""
     if job.wanted_nodes == nodes:
-        return job
+        return
     before, job.wanted_nodes, job.updated_at = job.wanted_nodes, nodes, unit.now
-    told = {"nodes": nodes, "before": before, "reason": reason}
+    told = {"nodes": nodes, "before": before, "reason": reason, **asked_by}
     unit.audit("job.resize", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail=told)
     unit.emit("job.resize_requested", "job", job.id, tenant_id=job.tenant_id, payload=told)
     loaded = live_attempt_of(unit, job)
@@ -228,17 +260,19 @@ def resize(
         _shrink(unit, loaded, nodes, active_policy(unit.session))
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
-    return job
 
 
-def _require_size(job: Job, nodes: int) -> None:
+def _size_fault(job: Job, nodes: int) -> tuple[str, str] | None:
+    """Its code, and in words; None for a number that the job takes."""
     shape = spec_of(job).shape
     if not shape.is_elastic:
-        detail = f"the job has {shape.nodes} hosts and no other number: `min_nodes` or `max_nodes` make one elastic"
-        raise ValidationFailedError.at("/nodes", "not_elastic", detail)
+        return (
+            "not_elastic",
+            f"the job has {shape.nodes} hosts and no other number: `min_nodes` or `max_nodes` make one elastic",
+        )
     if nodes not in shape.sizes:
-        detail = f"must be from {shape.sizes[0]} to {shape.sizes[-1]}, as the job was submitted"
-        raise ValidationFailedError.at("/nodes", "out_of_range", detail)
+        return "out_of_range", f"must be from {shape.sizes[0]} to {shape.sizes[-1]}, as the job was submitted"
+    return None
 
 
 def _shrink(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int, policy: Policy) -> None:

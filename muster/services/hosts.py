@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec import structs
 from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
@@ -15,6 +16,7 @@ from muster.domain.lifecycle.model import AttemptLife, Timers
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
 from muster.domain.states import Contact, HostPartState
+from muster.services import looks
 from muster.services.attempts import LoadedAttempt, lock_attempt, step_attempt
 from muster.services.lives import attempt_life, hearing_of, spec_of, to_ms
 from muster.services.orders import order_of, quick_check_s, words_of
@@ -54,9 +56,11 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     """Renew the host's leases and tell it what to claim, to stop and to forget. A stale beat renews nothing."""
     node_id = node_of(unit, request.protocol)
     policy = active_policy(unit.session)
-    node = unit.session.scalar(select(Node).where(Node.id == node_id).with_for_update(key_share=True))
-    if node is None:
+    asked = select(Node, looks.any_on(node_id, unit.now)).where(Node.id == node_id)
+    found = unit.session.execute(asked.with_for_update(key_share=True, of=Node)).one_or_none()
+    if found is None:
         raise NotFoundError
+    node, is_to_look = found
     hearing = hear(hearing_of(node), request.boot_id, request.seq, to_ms(unit.now))
     if hearing is None:
         return HeartbeatAnswer(lease_s=0.0, heartbeat_s=_next_beat_s(policy, node_id, request.seq))
@@ -71,13 +75,16 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
             last_heartbeat_at=unit.now,
             lease_renewed_at=unit.now,
             contact=Contact.LIVE,
+            **({"knows": list(request.knows)} if list(request.knows) != node.knows else {}),
         )
         .execution_options(synchronize_session=False)
     )
     parts = _open_parts(unit, node_id)
     _note_listed(unit, node_id, request, parts, policy)
     tell_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in _MAY_RUN], policy)
-    return _answer(unit, node_id, request, parts, policy)
+    looks.hear(unit, node_id, request.looks)
+    to_look_at = looks.open_on(unit, node_id, policy) if is_to_look else ()
+    return structs.replace(_answer(unit, node_id, request, parts, policy), looks=to_look_at)
 
 
 def _note_contact(unit: UnitOfWork, node: Node) -> None:

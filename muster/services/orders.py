@@ -59,6 +59,39 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
     )
 
 
+def look_order_of(unit: UnitOfWork, job: Job, look_id: str, number: int, policy: Policy) -> Order:
+    """What one host prepares before the job has any GPU: as its first host would, alone, and never to be started."""
+    spec = spec_of(job)
+    return Order(
+        attempt_id=look_id,
+        job_id=job.id,
+        fence=number,
+        node_rank=0,
+        num_nodes=1,
+        ranks_per_node=spec.shape.num_ranks_per_node,
+        gpus=(),
+        launcher=spec.program.launcher,
+        script=spec.program.script,
+        args=spec.program.args,
+        argv=spec.program.argv,
+        python=spec.program.python,
+        working_dir=spec.program.working_dir,
+        env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
+        rendezvous=Rendezvous(host="127.0.0.1", port=0),
+        wall_time_s=None,
+        grace_s=0.0,
+        kill_grace_s=policy.contact.kill_grace_s,
+        log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
+        limits=PartLimits(**spec.limits.model_dump()),
+        tenant=unit.session.get_one(Tenant, job.tenant_id).name,
+        secrets=spec.secrets,
+        job_number=job.number,
+        venv=spec.program.venv,
+        container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
+        preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, only_look=True),
+    )
+
+
 def _preparation(
     unit: UnitOfWork, host: AttemptHost | None, job: Job, gpus: Sequence[GpuUuid], policy: Policy
 ) -> Preparation | None:
@@ -100,6 +133,7 @@ def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, policy: Polic
     interval = json.dumps(rule_for_attempt(unit, job.id, num_nodes * spec.shape.gpus_per_node, policy))
     sha256 = hashlib.sha256(json.dumps(job.spec, sort_keys=True).encode()).hexdigest()
     told = {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, "MUSTER_SPEC_SHA256": sha256}
+    told["MUSTER_NODES_RANGE"] = f"{spec.shape.sizes[0]}-{spec.shape.sizes[-1]}"
     return {**told, **smaller, **place}
 
 

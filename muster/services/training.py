@@ -20,6 +20,7 @@ from muster.domain.strict import require_clean_document
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt
 from muster.services.checkpoints import RESUMABLE, move_checkpoint, tainted_words
+from muster.services.elastic import resize_by_program
 from muster.services.lives import spec_of, to_time
 from muster.services.policies import active_policy
 from muster.services.reclaims.settling import hear_late_words
@@ -36,6 +37,7 @@ from muster.wire.training import (
     Lineage,
     Outcome,
     Pace,
+    ResizeAsked,
     Resumed,
     StepDone,
     TrainAnswer,
@@ -95,6 +97,7 @@ class _Taker:
         self._policy = policy
         self._num_ranks = len(loaded.hosts) * spec_of(loaded.job).shape.num_ranks_per_node
         self._progress = Progress(unit.session, loaded.attempt, node_id)
+        self._wanted_nodes: int | None = None
 
     def take(self, line: TrainLine) -> bool:
         """Whether the line fitted anything."""
@@ -123,6 +126,8 @@ class _Taker:
                 self._tell("attempt.warned", {"rank": rank, "code": message.code, "reason": message.message})
             case Resumed() if rank == 0:
                 self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
+            case ResizeAsked() if rank == 0:
+                self._wanted_nodes = message.num_nodes
             case CheckpointInterval() if rank == 0:
                 self._note_interval(message)
             case CheckpointDone() | CheckpointRejected() | CheckpointUnreadable() | CheckpointExpired():
@@ -223,6 +228,8 @@ class _Taker:
         self._progress.store()
         if self._progress.newest_step is not None:
             self._promote(self._progress.newest_step)
+        if self._wanted_nodes is not None:  # the newest word of the batch: a program that asks in a loop asks once
+            resize_by_program(self._unit, self._loaded, self._wanted_nodes)
 
     def _promote(self, step: int) -> None:
         """Verified, and enough healthy steps after it: GOOD."""

@@ -25,6 +25,7 @@ from muster.train.load import Load
 from muster.train.meshes import clip_grad_norm, place_in
 from muster.train.samples import Samples
 from muster.train.shards import is_sharded
+from muster.train.sizes import Sizes
 from muster.train.surroundings import (
     EXIT_NEVER_RESTART,
     EXIT_STOPPED_WITH_CHECKPOINT,
@@ -81,6 +82,7 @@ class Run:
         self.world_size = self._ranks.world_size
         place = (self.rank, self.world_size) if data_mesh is None else place_in(data_mesh)
         self._samples = Samples(seed, *place)
+        self._sizes = Sizes(around.nodes_range, self._channel, self.rank)
         self._pace = pace(ranks_per_replica=max(self.world_size // place[1], 1))
         self.model = inner = trained.model
         if isinstance(inner, torch.nn.parallel.DistributedDataParallel):
@@ -163,6 +165,14 @@ class Run:
         self._loss = value if math.isfinite(value) else None
         self._pace.note(tokens=tokens, grad_norm=grad_norm)
         self._load.note(samples=samples, tokens=tokens, padded=padded)
+
+    def request_resize(self, num_nodes: int) -> None:
+        """Ask that the job goes on with ``num_nodes`` hosts, as ``muster job resize`` does. Rank 0's word counts.
+
+        It returns at once and promises nothing: to change its size the job is asked to stop like any other, saves and
+        comes back. A number that the job does not take is said in its log and events, and training goes on.
+        """
+        self._sizes.ask(num_nodes)
 
     def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scale the gradients to a norm over all ranks of at most ``max_norm``, in whatever layout. The norm before."""

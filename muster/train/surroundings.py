@@ -15,6 +15,7 @@
 | ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``good_after_steps`` (20), ``hold_s`` (600) | the newest that verifies |
 | ``MUSTER_CHECKPOINT_INTERVAL`` | for ``checkpoint_every="auto"``: JSON, all fields optional: ``failures_per_gpu_hour``, ``num_gpus``, ``min_s``, ``max_s`` | ``interval``'s prior, as many GPUs as ranks, 30, 3600 |
 | ``MUSTER_ACCUMULATION`` | take each batch in so many times as many pieces: an earlier attempt ran out of GPU memory | 1 |
+| ``MUSTER_NODES_RANGE`` | the fewest and the most hosts that the job may have: ``1-4`` | nobody changes their number |
 | ``MUSTER_JOB_ID`` | one run of an outlet a job | a new run each time |
 | ``MUSTER_OUTLETS`` | names with commas: where figures go besides (``outlets``) | nowhere, unless the program says |
 | ``MUSTER_SPEC_SHA256`` | of the job's specification, for manifests (``lineage``) | null |
@@ -79,6 +80,7 @@ class Surroundings:
     accumulation: int = 1
     is_synchronous: bool = False
     spec_sha256: str | None = None
+    nodes_range: tuple[int, int] | None = None
     job_id: str = ""
     outlets: tuple[str, ...] = ()
     faults: str = ""
@@ -109,6 +111,7 @@ class Surroundings:
             interval=_interval(environ.get("MUSTER_CHECKPOINT_INTERVAL")),
             accumulation=_number(environ, "MUSTER_ACCUMULATION") or 1,
             is_synchronous=bool(_number(environ, "MUSTER_TRAIN_SYNCHRONOUS")),
+            nodes_range=_range(environ, "MUSTER_NODES_RANGE"),
             job_id=environ.get("MUSTER_JOB_ID", ""),
             outlets=_names(environ.get("MUSTER_OUTLETS", "")),
             spec_sha256=environ.get("MUSTER_SPEC_SHA256") or None,
@@ -160,6 +163,16 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal():
         raise ValueError(f"{name}={text!r}: must be a whole number, 0 or more")
     return int(text)
+
+
+def _range(environ: Mapping[str, str], name: str) -> tuple[int, int] | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    fewest, dash, most = text.partition("-")
+    if not (dash and fewest.isdecimal() and most.isdecimal() and 1 <= int(fewest) <= int(most)):
+        raise ValueError(f"{name}={text!r}: must be the fewest and the most hosts, as in 1-4")
+    return int(fewest), int(most)
 
 
 def _seconds(environ: Mapping[str, str], name: str) -> float | None:

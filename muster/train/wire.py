@@ -13,6 +13,7 @@
 | ``checkpoint_expired`` | generation: removed, since newer ones are whole |
 | ``checkpoint_interval`` | step, interval_s, bound (``none``, ``min``, ``max``, ``save``: see ``interval``) and what it follows from: stall_s, save_s, step_s, mtbf_s, failures_per_gpu_hour, num_gpus; again when it has changed much |
 | ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank) |
+| ``resize`` | num_nodes: the program asks that the job goes on with so many hosts |
 | ``warning`` | code, message: what the program most likely did not mean (``advice``) |
 | ``outcome`` | exit ``done``, ``stopped_with_checkpoint``, ``stopped_without`` or ``failed``, step, message, dropped_lines |
 
@@ -21,7 +22,7 @@
 | ``stop`` | reason, deadline_unix_ms; may come again with an earlier deadline |
 | ``checkpoint_now`` | |
 
-Rank 0 alone speaks of checkpoints. Unknown types and fields are to be passed over on both sides.
+Rank 0 alone speaks of checkpoints and sizes. Unknown types and fields are to be passed over on both sides.
 """  # noqa: E501  # a table's row is one line
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ PROTOCOL_VERSION: Final = 1
 BootId = Annotated[str, Meta(min_length=1, max_length=64)]
 ShortText = Annotated[str, Meta(max_length=128)]
 PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
-HOST_WORDS: Final = ("container", "ready", "secrets", "venv")
-"""What a host of this release knows beyond the first release's orders; it says so as it claims."""
+HOST_WORDS: Final = ("container", "look", "ready", "secrets", "venv")
+"""What a host of this release knows beyond the first release's orders; it says so as it beats and claims."""
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
@@ -36,6 +36,18 @@ class HeldAttempt(WireMessage, frozen=True, kw_only=True):
     phase: Literal["claimed", "started", "exited", "clean"]
 
 
+class LookReport(WireMessage, frozen=True, kw_only=True):
+    """What a host found that looked at a job before its placement. Said in every beat until the look is listed no more.
+
+    ``unfit``: the job's tenant has to see to it. ``unable``: this host could not tell, or lacks what another may have.
+    """
+
+    look_id: ShortText
+    found: Literal["fit", "unfit", "unable"]
+    why: Annotated[str, Meta(max_length=4096)] = ""
+    looked_at: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
+
+
 class HeartbeatRequest(WireMessage, frozen=True, kw_only=True):
     protocol: int
     boot_id: BootId
@@ -43,6 +55,9 @@ class HeartbeatRequest(WireMessage, frozen=True, kw_only=True):
     held: tuple[HeldAttempt, ...] = ()
     rung: bool = False
     """Whether a ring over the broker caused this beat (for the figures only)."""
+    knows: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
+    """Of ``HOST_WORDS``; an older host says none."""
+    looks: Annotated[tuple[LookReport, ...], Meta(max_length=64)] = ()
 
 
 class UnclaimedAttempt(WireAnswer, frozen=True, kw_only=True):
@@ -69,6 +84,8 @@ class HeartbeatAnswer(WireAnswer, frozen=True, kw_only=True):
     """Attempts that the server knows as clean: their records on the host may go."""
     go: tuple[str, ...] = ()
     """Attempts all of whose hosts are ready: the program may start. Empty from an older server."""
+    looks: tuple["LookOrder", ...] = ()
+    """What to look at now, without any GPU. A look that was reported and is not listed any more may be forgotten."""
 
 
 class ClaimRequest(WireMessage, frozen=True, kw_only=True):
@@ -126,6 +143,8 @@ class Preparation(WireAnswer, frozen=True, kw_only=True):
     """For how long to compute known sums on the part's GPUs; 0: not at all."""
     is_simulated: bool = False
     """The part's GPUs are: this machine's driver, if it has one, knows none of them."""
+    only_look: bool = False
+    """It never starts: a look before placement, which ends once it is seen what is there."""
 
 
 class Order(WireAnswer, frozen=True, kw_only=True):
@@ -164,6 +183,16 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     """Neither is in the orders of an older server."""
     preparation: Preparation | None = None
     """None: start as it is granted."""
+
+
+class LookOrder(WireAnswer, frozen=True, kw_only=True):
+    """Prepare what the order says as for an attempt, report what was found, and leave nothing behind.
+
+    The order's ``attempt_id`` is the look's own id, and it has no GPU. ``within_s``: from the answer's receipt.
+    """
+
+    order: Order
+    within_s: float
 
 
 class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):

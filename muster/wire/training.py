@@ -150,6 +150,12 @@ class Warned(RankMessage, frozen=True, kw_only=True, tag="warning"):
     message: Text
 
 
+class ResizeAsked(RankMessage, frozen=True, kw_only=True, tag="resize"):
+    """The program asks for another number of hosts. Any number: one that cannot be is answered in the job's events."""
+
+    num_nodes: Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
+
+
 class Outcome(RankMessage, frozen=True, kw_only=True, tag="outcome"):
     exit: Literal["done", "stopped_with_checkpoint", "stopped_without", "failed"]
     step: Step = 0
@@ -167,6 +173,7 @@ AnyRankMessage = (
     | CheckpointInterval
     | Resumed
     | Warned
+    | ResizeAsked
     | Outcome
 )
 

@@ -232,3 +232,69 @@ def test_a_plan_of_another_size_is_refused_at_its_commit(stage: Stage) -> None:
 def _gpus_on(stage: Stage, host: PlayedHost) -> tuple[GpuUuid, ...]:
     with stage.units.read() as session:
         return tuple(session.scalars(select(Gpu.uuid).where(Gpu.node_id == host.node_id).order_by(Gpu.uuid)))
+
+
+def ask_by_program(stage: Stage, job_id: JobId, *numbers: int, offset: int = 0, rank: int = 0) -> None:
+    host, item = stage.running[job_id][0]
+    messages = [{"type": "resize", "num_nodes": number} for number in numbers]
+    at_ms = int(stage.clock.now.timestamp() * 1000)
+    host.say_words(item.attempt_id, item.fence, *messages, at_ms=at_ms, offset=offset, rank=rank)
+
+
+def test_its_program_makes_it_smaller_and_a_word_that_comes_again_has_no_effect(stage: Stage) -> None:
+    job_id = stage.run("on_demand", shape=GANG)
+    _, held = stage.running[job_id][0]
+    ask_by_program(stage, job_id, 2, 1)
+    ask_by_program(stage, job_id, 2)  # the same bytes of the file: the answer to the first was lost
+    assert stage.job(job_id).wanted_nodes == 1
+    (stop,) = stage.stop_requests()
+    assert (stop.reason, stop.attempt_id) == (StopReason.RESIZE, held.attempt_id)
+    (event,) = stage.events("job.resize_requested")
+    assert event.payload["attempt_id"] == held.attempt_id
+    with stage.units.read() as session:
+        (entry,) = session.scalars(select(AuditEntry).where(AuditEntry.action == "job.resize"))
+    assert (entry.reason, entry.detail["attempt_id"]) == ("its program asked for it", held.attempt_id)
+    stage.beat_all()
+    stage.leave(job_id, STOPPED)
+    place_again(stage)
+    assert num_hosts(stage, job_id) == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked", "why"),
+    [
+        (GANG, 4, "must be from 1 to 3, as the job was submitted"),
+        (GANG, 0, "must be from 1 to 3, as the job was submitted"),
+        ({"nodes": 2, "gpus_per_node": 2}, 1, "the job has 2 hosts and no other number"),
+    ],
+)
+def test_a_number_that_its_program_may_not_have_is_told_and_stops_nothing(
+    stage: Stage, shape: dict[str, int], asked: int, why: str
+) -> None:
+    job_id = stage.run("on_demand", shape=shape)
+    ask_by_program(stage, job_id, asked)
+    (event,) = stage.events("job.resize_refused")
+    assert (event.payload["nodes"], why in event.payload["reason"]) == (asked, True)
+    assert stage.job(job_id).wanted_nodes is None
+    assert not stage.stop_requests()
+
+
+def test_another_rank_than_the_first_asks_for_nothing(stage: Stage) -> None:
+    job_id = stage.run("on_demand", shape=GANG)
+    ask_by_program(stage, job_id, 1, rank=1)
+    assert stage.job(job_id).wanted_nodes is None
+
+
+def test_a_word_of_an_attempt_that_is_over_changes_no_newer_one(stage: Stage) -> None:
+    job_id = stage.run("on_demand", shape=GANG)
+    first = stage.running[job_id][0]
+    resize(stage, job_id, 1)
+    stage.beat_all()
+    stage.leave(job_id, STOPPED)
+    place_again(stage)
+    host, item = first
+    at_ms = int(stage.clock.now.timestamp() * 1000)
+    host.say_words(item.attempt_id, item.fence, {"type": "resize", "num_nodes": 3}, at_ms=at_ms)
+    (event,) = stage.events("job.resize_refused")
+    assert "a newer attempt goes on" in event.payload["reason"]
+    assert stage.job(job_id).wanted_nodes == 1

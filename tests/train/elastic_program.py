@@ -1,6 +1,7 @@
 """A tenant's program that trains alike on any number of hosts: its batch is that of all ranks together.
 
 One that began anew waits at ``--hang-at`` for its death; one alone waits from ``--alone-until`` on to be told to leave.
+One of several asks from ``--ask-at`` on for one host and for more than there may be, and waits for what comes of it.
 """
 
 import argparse
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--hang-at", type=int)
     parser.add_argument("--alone-until", type=int)
+    parser.add_argument("--ask-at", type=int)
     options = parser.parse_args()
     model, optimizer, data = made()
     run = train.start(model=model, optimizer=optimizer, checkpoint_every=4, asynchronous=False, seed=SEED)
@@ -41,7 +43,12 @@ def main() -> None:
     for step in run.steps(total=options.steps):
         if began_at == 0 and step == options.hang_at:
             time.sleep(3600)
-        while run.world_size == 1 and step >= options.alone_until and not run.stop_requested:
+        while run.world_size > 1 and step == options.ask_at and not run.stop_requested:
+            run.request_resize(7)
+            time.sleep(0.5)
+            run.request_resize(1)
+            time.sleep(0.5)
+        while options.alone_until and run.world_size == 1 and step >= options.alone_until and not run.stop_requested:
             time.sleep(0.02)
         indices = run.sample_indices(len(data), run.share_of(GLOBAL_BATCH))
         loss = loss_of(run.model, data[indices])

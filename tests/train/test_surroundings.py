@@ -26,6 +26,7 @@ def test_the_launchers_words() -> None:
             "MUSTER_TRAIN_SOCKET": "/run/s",
             "MUSTER_STOP_NOTICE_S": "2.5",
             "MUSTER_TRAIN_SYNCHRONOUS": "1",
+            "MUSTER_NODES_RANGE": "1-4",
             "MUSTER_RESUME": '{"generation": "step-00000040/gen-1", "refuse": ["step-00000060/gen-1"], "newer": 1}',
         }
     )
@@ -39,6 +40,7 @@ def test_the_launchers_words() -> None:
         checkpoint_dir=Path("/data/job_1"),
         stop_notice_s=2.5,
         is_synchronous=True,
+        nodes_range=(1, 4),
         resume=resume,
     )
 
@@ -88,6 +90,8 @@ def test_no_wish_is_no_limit(text: str) -> None:
         ("RANK", "first"),
         ("WORLD_SIZE", "-1"),
         ("MUSTER_FENCE", "1.5"),
+        ("MUSTER_NODES_RANGE", "4"),
+        ("MUSTER_NODES_RANGE", "4-1"),
         ("MUSTER_STOP_NOTICE_S", "nan"),
         ("MUSTER_STOP_NOTICE_S", "soon"),
         ("MUSTER_TRAIN_SYNCHRONOUS", "yes"),

@@ -128,6 +128,7 @@ def _preparation_of(order: Order, python: str) -> dict[str, Any] | None:
         "quick_check_s": asked.quick_check_s,
         "python": python,
         "is_simulated": asked.is_simulated,
+        "only_look": asked.only_look,
     }
 
 

@@ -26,6 +26,7 @@ from muster.wire.host import (
     HeartbeatRequest,
     HeldAttempt,
     HostReport,
+    Order,
     ReportBatch,
 )
 from workers.host import supervisor
@@ -34,6 +35,7 @@ from workers.host.doorbell import Doorbell
 from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
+from workers.host.looks import Looks
 from workers.host.starting import Starter
 
 BUSY_POLL_S: Final = 0.05
@@ -92,6 +94,7 @@ class Launcher:
         self._relay = relay
         self._ledger: HostLedger = ledger_file.load(config.boot_id)
         self._starter = Starter(config.state_dir, config.python, is_warm=config.is_warm)
+        self._looks = Looks(config.state_dir, config.checkpoints_dir, self._write_order)
         self._seq = 0
         self._next_heartbeat_ms = 0
         self._last_beat_ms = 0
@@ -122,7 +125,7 @@ class Launcher:
 
     def turn(self, *, rung: bool) -> None:
         """One round: beat if due or rung, look at programs, let time pass, send what is unreported."""
-        if rung or boottime_ms() >= self._next_beat_at_ms():
+        if self._looks.turn() or rung or boottime_ms() >= self._next_beat_at_ms():
             self._heartbeat(rung=rung)
         self._look_at_programs()
         self._apply(host.Tick())
@@ -133,7 +136,11 @@ class Launcher:
         until_beat_ms = max(0, self._next_beat_at_ms() - boottime_ms())
         prepare_ms = self._starter.pause_ms()
         until_ms = until_beat_ms if prepare_ms is None else min(until_beat_ms, prepare_ms)
-        is_busy = self._unreported or any(record.phase is not Phase.CLEAN for record in self._ledger.records.values())
+        is_busy = (
+            self._unreported
+            or self._looks.is_busy
+            or any(record.phase is not Phase.CLEAN for record in self._ledger.records.values())
+        )
         return min(until_ms / 1000, BUSY_POLL_S) if is_busy else until_ms / 1000
 
     def _next_beat_at_ms(self) -> int:
@@ -176,11 +183,16 @@ class Launcher:
             seq=sent_ms * 64 + self._seq % 64,
             held=held,
             rung=rung,
+            knows=HOST_WORDS,
+            looks=self._looks.reports(),
         )
         self._last_beat_ms, self._next_heartbeat_ms = sent_ms, sent_ms + 1_000
         answer = self._ask(lambda: self._client.heartbeat(request))
         if answer is None:
             return
+        for folder in self._looks.hear(answer.looks, request.looks):
+            folder.mark_forgotten()
+            self._relay.drain(folder.path)
         self._next_heartbeat_ms = sent_ms + round(answer.heartbeat_s * 1000)
         self._apply(
             host.HeartbeatAnswered(
@@ -226,20 +238,24 @@ class Launcher:
             self._apply(host.ClaimRefused(command.attempt_id))
             return
         lease_ms = round(answer.lease_s * 1000)
-        self._folder(command.attempt_id).write_order(
-            answer.order,
-            boot_id=self._config.boot_id,
-            node_id=self._config.node_id,
-            python=self._config.python,
-            lease_until_ms=sent_ms + lease_ms,
-            port=answer.order.rendezvous.port or free_port(),
-            secrets_dir=self._config.secrets_dir,
-            variables=self._config.scratch,
-            user=self._config.job_users.document(answer.order.job_number),
-        )
+        port = answer.order.rendezvous.port or free_port()
+        self._write_order(self._folder(command.attempt_id), answer.order, port, sent_ms + lease_ms)
         awaits_go = answer.order.preparation is not None
         granted = host.ClaimGranted(command.attempt_id, JobId(answer.order.job_id), sent_ms, lease_ms, awaits_go)
         self._apply(granted)
+
+    def _write_order(self, folder: AttemptFolder, order: Order, port: int, lease_until_ms: int) -> None:
+        folder.write_order(
+            order,
+            boot_id=self._config.boot_id,
+            node_id=self._config.node_id,
+            python=self._config.python,
+            lease_until_ms=lease_until_ms,
+            port=port,
+            secrets_dir=self._config.secrets_dir,
+            variables=self._config.scratch,
+            user=self._config.job_users.document(order.job_number),
+        )
 
     def _prepare(self, command: host.Prepare) -> None:
         record = self._ledger.records[command.attempt_id]

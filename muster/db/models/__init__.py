@@ -15,6 +15,7 @@ from muster.db.models.health import Breaker, EvidenceRow, Incident, Repair
 from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
 from muster.db.models.logs import LogChunk
+from muster.db.models.looks import PlacementLook
 from muster.db.models.nodes import Node
 from muster.db.models.outbox import OutboxMessage
 from muster.db.models.persons import ConsoleSession, Person
@@ -63,6 +64,7 @@ __all__ = [
     "NodeLatest",
     "OutboxMessage",
     "Person",
+    "PlacementLook",
     "PolicyVersion",
     "Quota",
     "Reclaim",

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint
+from sqlalchemy import BigInteger, CheckConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
@@ -12,7 +12,10 @@ from muster.domain.states import Contact
 
 
 class Node(Base):
-    """``address`` is where ranks meet; ``lease_renewed_at`` is when the server last received a heartbeat in time."""
+    """``address`` is where ranks meet; ``lease_renewed_at`` is when the server last received a heartbeat in time.
+
+    ``knows``: of ``wire.host.HOST_WORDS``, as its host worker's last heartbeat said.
+    """
 
     __tablename__ = "nodes"
     __table_args__ = (CheckConstraint("num_gpus >= 0", name="num_gpus"),)
@@ -30,6 +33,7 @@ class Node(Base):
     is_simulated: Mapped[bool] = mapped_column(default=False)
     rack: Mapped[str | None] = mapped_column(default=None)
     labels: Mapped[dict[str, Any]] = mapped_column(default_factory=dict)
+    knows: Mapped[list[str]] = mapped_column(default_factory=list, server_default=text("'[]'::jsonb"))
     agent_version: Mapped[str | None] = mapped_column(default=None)
     created_at: Mapped[datetime]
     version: Mapped[int] = mapped_column(default=1, init=False)

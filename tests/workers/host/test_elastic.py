@@ -148,3 +148,28 @@ def test_it_goes_on_with_one_host_and_grows_back_to_two(hosts: Hosts, tmp_path: 
     losses = [sum(rank.loss for rank in steps[step]) / len(steps[step]) for step in range(NUM_STEPS)]
     assert losses == pytest.approx(losses_of_one_process(), rel=1e-4)
     assert all(view.attempt.state is AttemptState.ENDED for view in fleet.attempts(job_id))
+
+
+def test_its_program_asks_for_one_host_and_goes_on_with_it(hosts: Hosts, tmp_path: Path) -> None:
+    fleet, (first, _) = hosts.fleet, hosts.cases
+    job_id = fleet.submit(
+        program={
+            "script": str(elastic_program.__file__),
+            "args": ["--steps", str(NUM_STEPS), "--ask-at", str(HANG_AT)],
+        },
+        shape=SHAPE,
+        checkpoint={"folder": str(tmp_path / "shared")},
+        stop_grace_s=20,
+    )
+    hosts.turn_until(lambda: fleet.job(job_id).finished_at is not None)
+
+    assert fleet.job(job_id).state is JobState.SUCCEEDED, fleet.job(job_id).state_reason
+    assert hosts.causes(job_id) == [Cause.RESIZE, Cause.SUCCEEDED]
+    assert [view.attempt.num_nodes for view in fleet.attempts(job_id)] == [2, 1]
+    assert (fleet.job(job_id).wanted_nodes, fleet.job(job_id).restarts_used) == (1, 0)
+    log = first.log(job_id).decode()
+    assert "muster: the job does not go on with 7 hosts: it may have from 1 to 2" in log
+    steps = steps_of(first, job_id)
+    assert [len(steps[step]) for step in (0, NUM_STEPS - 1)] == [2, 1]
+    losses = [sum(rank.loss for rank in steps[step]) / len(steps[step]) for step in range(NUM_STEPS)]
+    assert losses == pytest.approx(losses_of_one_process(), rel=1e-4)

@@ -87,18 +87,25 @@ class Preparation:
     """The host says that it is ready, and waits for its go. ``disk_free_bytes``: free where the program writes.
 
     ``quick_check_s``: for how long the GPUs compute known sums first, by ``python``; 0: not at all.
-    ``is_simulated``: no driver knows the GPUs.
+    ``is_simulated``: no driver knows the GPUs. ``only_look``: before any placement; the program never starts.
     """
 
-    __slots__ = ("disk_free_bytes", "is_simulated", "python", "quick_check_s")
+    __slots__ = ("disk_free_bytes", "is_simulated", "only_look", "python", "quick_check_s")
 
     def __init__(
-        self, disk_free_bytes: int = 0, quick_check_s: float = 0.0, python: str = "", *, is_simulated: bool = False
+        self,
+        disk_free_bytes: int = 0,
+        quick_check_s: float = 0.0,
+        python: str = "",
+        *,
+        is_simulated: bool = False,
+        only_look: bool = False,
     ) -> None:
         self.disk_free_bytes = int(disk_free_bytes)
         self.quick_check_s = float(quick_check_s)
         self.python = str(python)
         self.is_simulated = bool(is_simulated)
+        self.only_look = bool(only_look)
 
 
 class Order:

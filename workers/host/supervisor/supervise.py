@@ -139,7 +139,11 @@ class Supervisor:
             check.kill()
 
     def _has_go(self) -> bool:
-        return self._order.preparation is None or self._wait_until((self._folder / files.GO).exists)
+        """A look before placement ends here: what it found stands in ``ready.json``, or in its exit record."""
+        preparation = self._order.preparation
+        if preparation is not None and preparation.only_look:
+            return False
+        return preparation is None or self._wait_until((self._folder / files.GO).exists)
 
     def _wait_until(self, is_so: Callable[[], bool]) -> bool:
         """Unless a stop or the end of the lease comes first. The launcher knocks once there is news."""

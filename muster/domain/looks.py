@@ -1,0 +1,91 @@
+"""The look before placement: when a host is asked whether what a job needs is there, which one, and for how long.
+
+Pure. A look holds no GPU and decides about none. It never keeps a job for ever: after a bounded number of hosts that
+did not answer, or could not look, the job is placed as if nobody had been asked, and its hosts look as they prepare.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from muster.domain.ids import NodeId
+
+MOST_HOSTS: Final = 3
+"""Asked in turn: a fault of one host is not that of the next, and a fleet that answers nothing delays a job so long."""
+
+
+class LookState(StrEnum):
+    """``UNFIT``: it lacks something that its tenant has to see to. ``GIVEN_UP``: nobody could tell."""
+
+    ASKED = "ASKED"
+    FIT = "FIT"
+    UNFIT = "UNFIT"
+    GIVEN_UP = "GIVEN_UP"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The newest one at a job. ``tried``: hosts asked since anything was known of it, this one among them."""
+
+    state: LookState
+    node_id: NodeId
+    deadline_ms: int
+    tried: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MayBePlaced:
+    """It was seen to, or there is nobody to ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """``on``: the host that looks; None: all that could are looking at others."""
+
+    on: NodeId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """``tried``: with this host among them."""
+
+    node_id: NodeId
+    tried: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """``tried``: the hosts that were asked in vain."""
+
+    tried: tuple[NodeId, ...]
+
+
+Decision = MayBePlaced | Waits | Ask | GiveUp
+
+
+def decide(
+    look: Look | None, able: Sequence[NodeId], busy: Collection[NodeId], now_ms: int, *, is_out_of_date: bool = False
+) -> Decision:
+    """What to do about a job that waits and that is to be looked at.
+
+    Args:
+        look: the newest one; None: there was none.
+        able: hosts that are heard, may be given work, and could run it, the best one first.
+        busy: those of them that look at another job: one look a host at a time.
+        is_out_of_date: an attempt has ended since because a host lacked something.
+    """
+    is_new = look is None or is_out_of_date or look.state is LookState.UNFIT
+    if look is not None and not is_new:
+        if look.state is not LookState.ASKED:
+            return MayBePlaced()
+        if now_ms < look.deadline_ms and look.node_id in able:
+            return Waits(look.node_id)
+    tried = () if look is None or is_new else look.tried
+    fresh = [node_id for node_id in able if node_id not in tried]
+    if not tried and not fresh:
+        return MayBePlaced()
+    if not fresh or len(tried) >= MOST_HOSTS:
+        return GiveUp(tried)
+    free = [node_id for node_id in fresh if node_id not in busy]
+    return Ask(free[0], (*tried, free[0])) if free else Waits(None)

@@ -1,0 +1,157 @@
+"""A host looks at a gang before it is placed: by a real supervisor, without a GPU, and nothing of it is left."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, select
+
+from muster.db.models import Event, PlacementLook
+from muster.domain.ids import JobId
+from muster.domain.looks import LookState
+from muster.domain.policy import DispatchPolicy, Policy
+from muster.domain.states import JobState
+from muster.services.policies import ACTIVATE, store_policy
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.fleet_factory import OPERATOR, enrol_host, make_fleet
+from tests.host_case import HostCase
+from workers.host import supervisor
+
+GANGS = Policy(dispatch=DispatchPolicy(look_from_nodes=2, look_within_s=60))
+SHAPE = {"nodes": 2, "gpus_per_node": 1}
+
+
+class Looking:
+    """Two hosts with a launcher each. One is asked first: ``asked`` says which."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.fleet = make_fleet(UnitOfWorkFactory(engine))
+        with self.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
+            store_policy(unit, GANGS, reason="a test")
+        other = replace(self.fleet, node_id=enrol_host(self.fleet.units, "beta"))
+        self.cases = [
+            HostCase(self.fleet, folder / "alpha" / "state"),
+            HostCase(other, folder / "beta" / "state"),
+        ]
+
+    def submit(self, *argv: str, **spec: object) -> JobId:
+        program: dict[str, object] = {"launcher": "command", "argv": argv or [sys.executable, "-c", ""]}
+        return self.fleet.submit(**{"program": program, "shape": SHAPE, **spec})
+
+    def turn_until(self, is_so: Callable[[], object]) -> None:
+        def round_is_so() -> bool:
+            self.fleet.reconcile()
+            self.fleet.cycle()
+            self.cases[1].launcher.turn(rung=True)
+            self.cases[1].relay.drain_all()
+            return bool(is_so())
+
+        self.cases[0].turn_until(round_is_so)
+
+    def row(self, job_id: JobId) -> PlacementLook | None:
+        with self.fleet.units.read() as session:
+            return session.get(PlacementLook, job_id)
+
+    def events(self, kind: str) -> list[Event]:
+        with self.fleet.units.read() as session:
+            return list(session.scalars(select(Event).where(Event.kind == kind).order_by(Event.at, Event.id)))
+
+    def asked(self, job_id: JobId) -> HostCase:
+        row = self.row(job_id)
+        assert row is not None
+        return next(case for case in self.cases if case.fleet.node_id == row.node_id)
+
+    def lay_secret(self, mode: int, *cases: HostCase) -> None:
+        for case in cases:
+            secret = case.secrets_dir / "acme" / "token"
+            secret.parent.mkdir(parents=True, exist_ok=True)
+            secret.write_text("value")
+            secret.chmod(mode)
+
+    def folders(self) -> list[Path]:
+        return [path for case in self.cases for path in (case.state_dir / "attempts").glob("look-*")]
+
+
+@pytest.fixture
+def looking(engine: Engine, tmp_path: Path) -> Iterator[Looking]:
+    looking = Looking(engine, tmp_path)
+    yield looking
+    for case in looking.cases:
+        case.close()
+
+
+def test_what_is_there_is_seen_and_the_gang_runs(looking: Looking) -> None:
+    looking.lay_secret(0o600, *looking.cases)
+    job_id = looking.submit(secrets=["token"])
+    looking.fleet.cycle()
+    assert looking.fleet.num_taken_gpus() == 0
+    looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
+    assert looking.fleet.job(job_id).state is JobState.SUCCEEDED, looking.fleet.job(job_id).state_reason
+    (event,) = looking.events("job.looked_at")
+    assert event.payload["looked_at"] == ["working folder", "secrets", "disk"]
+    looking.turn_until(lambda: not looking.folders())
+
+
+def test_a_missing_script_holds_the_job_before_any_gpu_is_taken(looking: Looking, tmp_path: Path) -> None:
+    job_id = looking.submit(program={"script": str(tmp_path / "absent.py"), "python": sys.executable})
+    looking.turn_until(lambda: looking.fleet.job(job_id).state is JobState.HELD)
+    assert f"the script {tmp_path}/absent.py does not exist" in looking.fleet.job(job_id).state_reason
+    assert looking.fleet.attempts(job_id) == []
+    looking.turn_until(lambda: not looking.folders())
+
+
+def test_a_secret_that_a_host_keeps_open_sends_the_look_to_the_next(looking: Looking) -> None:
+    job_id = looking.submit(secrets=["token"])
+    looking.fleet.cycle()
+    first = looking.asked(job_id)
+    looking.lay_secret(0o644, first)
+    looking.lay_secret(0o600, *(case for case in looking.cases if case is not first))
+    looking.turn_until(lambda: looking.fleet.attempts(job_id))
+    said = [(event.payload["found"], event.payload["node_id"]) for event in looking.events("job.looked_at")]
+    (other,) = (case.fleet.node_id for case in looking.cases if case is not first)
+    assert said == [("unable", first.fleet.node_id), ("fit", other)]
+    assert "0600" in looking.events("job.looked_at")[0].payload["reason"]
+
+
+def test_a_launcher_that_dies_before_it_has_told_is_followed_by_one_that_does(looking: Looking) -> None:
+    job_id = looking.submit()
+    looking.fleet.cycle()
+    case = looking.asked(job_id)
+    case.launcher.turn(rung=True)
+    (folder,) = looking.folders()
+    case.client.is_cut = True
+    case.turn_until(lambda: supervisor.adopt(folder).state == "exited")
+    case.restart()
+    case.client.is_cut = False
+    looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
+    assert looking.fleet.job(job_id).state is JobState.SUCCEEDED
+    assert [event.payload["found"] for event in looking.events("job.looked_at")] == ["fit"]
+    looking.turn_until(lambda: not looking.folders())
+
+
+def test_a_supervisor_that_is_killed_as_it_looks_leaves_it_to_the_next_host(looking: Looking, tmp_path: Path) -> None:
+    """The environment's interpreter blocks on the first host alone, as on a file system that does not answer."""
+    venv, first_look = tmp_path / "venv", tmp_path / "first"
+    python = venv / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    (venv / "pyvenv.cfg").touch()
+    python.write_text(f'#!/bin/sh\nif mkdir {first_look}; then exec sleep 600; fi\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    job_id = looking.submit(program={"launcher": "command", "argv": [sys.executable, "-c", ""], "venv": str(venv)})
+    looking.fleet.cycle()
+    case = looking.asked(job_id)
+    case.launcher.turn(rung=True)
+    (folder,) = looking.folders()
+    case.turn_until(first_look.exists)
+    pid = supervisor.adopt(folder).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    looking.turn_until(lambda: (row := looking.row(job_id)) is not None and row.state is not LookState.ASKED)
+    said = [(event.payload["found"], event.payload["node_id"]) for event in looking.events("job.looked_at")]
+    assert said[0] == ("unable", case.fleet.node_id)
+    assert said[1][1] != case.fleet.node_id
+    looking.turn_until(lambda: not looking.folders())
