@@ -87,6 +87,10 @@ def checkpoint_view(row: Checkpoint) -> documents.Checkpoint:
         "committed_at": time_of(row.committed_at),
         "verified_at": time_of(row.verified_at),
         "lineage": row.manifest.get("lineage"),
+        "pinned_at": time_of(row.pinned_at),
+        "pinned_by": row.pinned_by,
+        "pin_held_at": time_of(row.pin_held_at),
+        "scrubbed_at": time_of(row.scrubbed_at),
     }
 
 

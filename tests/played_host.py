@@ -1,6 +1,7 @@
 """A host that says what a test tells it to say, by direct calls of the host services."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.principals import Principal, Role
@@ -18,7 +19,7 @@ from muster.wire.host import (
     ReportAnswer,
     ReportBatch,
 )
-from muster.wire.training import TrainBatch, TrainLine
+from muster.wire.training import TrainAnswer, TrainBatch, TrainLine
 from tests.fleet_factory import enrol_host
 
 _JOBS_WORDS = tuple(word for word in HOST_WORDS if word != "ready")
@@ -68,13 +69,19 @@ class PlayedHost:
         """Rank 0 has just committed and verified a checkpoint, told from byte ``offset`` of its file on; the next."""
         generation = f"step-{step:08d}/gen-{fence}"
         message = {"type": "checkpoint", "step": step, "generation": generation, "status": "verified"}
-        line = TrainLine(at_ms=at_ms, rank=0, message={**message, "at_unix_ms": at_ms})
-        batch = TrainBatch(
-            protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=offset + 100, lines=(line,)
-        )
+        answer = self.say_words(attempt_id, fence, {**message, "at_unix_ms": at_ms}, at_ms=at_ms, offset=offset)
+        return answer.offset
+
+    def say_words(
+        self, attempt_id: str, fence: int, *messages: dict[str, Any], at_ms: int, offset: int = 0, rank: int = 0
+    ) -> TrainAnswer:
+        """What a rank says of its training, from byte ``offset`` of its host's file on."""
+        lines = tuple(TrainLine(at_ms=at_ms, rank=rank, message=message) for message in messages)
+        batch = TrainBatch(protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=offset + 100, lines=lines)
         with self.units.begin(self.principal, training.TAKE, quiet=True) as unit:
-            assert training.take(unit, AttemptId(attempt_id), batch).taken == 1
-        return batch.next_offset
+            answer = training.take(unit, AttemptId(attempt_id), batch)
+        assert answer.taken == len(messages)
+        return answer
 
 
 def played_host(units: UnitOfWorkFactory, name: str) -> PlayedHost:

@@ -8,6 +8,7 @@ import typer
 
 from muster.cli.durations import seconds_of
 from muster.cli.job_logs import logs
+from muster.cli.job_pins import pin, unpin
 from muster.cli.job_submit import submit
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import JobId, TenantOption, tenant_named
@@ -19,6 +20,14 @@ from muster.domain.pace import PARTS, pace_of
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
 Reason = Annotated[str | None, typer.Option(help="Why; it stands in the job's timeline.")]
+
+
+def _pin_of(item: Document) -> str:
+    """``asked``: its program has yet to mark it. Nothing of a server that tells of no pins."""
+    if item["status"] == "EXPIRED":
+        return ""
+    held = "pinned" if item.get("pin_held_at") else ""
+    return held or ("asked" if item.get("pinned_at") else "")
 
 
 def _made_of(item: Document, name: str) -> str | None:
@@ -55,6 +64,7 @@ COLUMNS: Final = (
 CHECKPOINTS: Final = (
     Column("STEP", lambda item: item["step"]),
     Column("STATUS", lambda item: item["status"]),
+    Column("PIN", _pin_of),
     Column("GENERATION", lambda item: item["generation"]),
     Column("AGE", lambda item: age(item["committed_at"])),
     Column("WHY", lambda item: item["reason"], is_text=True),
@@ -122,6 +132,8 @@ changes(
     example="muster job submit -f --gpus 2 -- train.py --steps 100",
     context_settings={"allow_interspersed_args": False},
 )(submit)
+changes(app, "pin", example="muster job pin job_… 400 --reason 'the one that we published'")(pin)
+changes(app, "unpin", example="muster job unpin job_… 400")(unpin)
 app.command("logs", epilog="Example: `muster job logs job_… --follow --rank 0`")(logs)
 
 

@@ -132,7 +132,11 @@ class Lineage(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime told none."""
+    """``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime told none.
+
+    ``pinned_at``, ``pinned_by``: somebody wants it kept. ``pin_held_at``: since when its program has marked it so where
+    it lies; a pin that is not held yet is still to be told. ``scrubbed_at``: when it was last read again, and whole.
+    """
 
     id: str
     attempt_id: str
@@ -145,6 +149,14 @@ class Checkpoint(TypedDict):
     committed_at: Moment | None
     verified_at: Moment | None
     lineage: NotRequired[Lineage | None]
+    pinned_at: Moment | None
+    pinned_by: str | None
+    pin_held_at: Moment | None
+    scrubbed_at: Moment | None
+
+
+class ChangedCheckpoint(Checkpoint, Trial):
+    """The checkpoint after a change."""
 
 
 class CheckpointPage(Page):

@@ -218,6 +218,18 @@ class CheckpointIntervalPolicy(StrictModel):
         return self
 
 
+class ScrubPolicy(StrictModel):
+    """How checkpoints that are kept are read again, by the running job beside its training."""
+
+    interval_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
+        86_400.0, description="A checkpoint is read again so long after it was written or read last; 0: never."
+    )
+    bytes_per_s: Annotated[float, Field(ge=1_000, le=1e12, strict=False)] = Field(
+        50e6,
+        description="At most so much of a job's checkpoints is read a second, and none while one is saved.",
+    )
+
+
 class TrainingPolicy(StrictModel):
     """Which checkpoints are good, kept, and never used again; and how often they are made."""
 
@@ -233,6 +245,7 @@ class TrainingPolicy(StrictModel):
         600.0, description="How late a fault may be found; the newest checkpoint that is older than that is kept."
     )
     checkpoint_interval: CheckpointIntervalPolicy = Field(default_factory=CheckpointIntervalPolicy)
+    scrub: ScrubPolicy = Field(default_factory=ScrubPolicy)
 
     @model_validator(mode="after")
     def _one_from_before_a_fault_stays(self) -> Self:

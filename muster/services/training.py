@@ -19,7 +19,7 @@ from muster.domain.states import CheckpointStatus
 from muster.domain.strict import require_clean_document
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt
-from muster.services.checkpoints import RESUMABLE, move_checkpoint, tainted_words
+from muster.services.checkpoints import RESUMABLE, move_checkpoint, pinned_of, tainted_words
 from muster.services.lives import spec_of, to_time
 from muster.services.policies import active_policy
 from muster.services.reclaims.settling import hear_late_words
@@ -30,7 +30,9 @@ from muster.wire.training import (
     CheckpointDone,
     CheckpointExpired,
     CheckpointInterval,
+    CheckpointPinned,
     CheckpointRejected,
+    CheckpointScrubbed,
     CheckpointUnreadable,
     Hello,
     Lineage,
@@ -60,7 +62,7 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
         raise StaleFenceError
     host = unit.session.get(TrainingHost, (attempt_id, node_id)) or TrainingHost(attempt_id=attempt_id, node_id=node_id)
     if batch.offset != host.line_offset or batch.next_offset < batch.offset:
-        return TrainAnswer(offset=host.line_offset)
+        return TrainAnswer(offset=host.line_offset, pinned=pinned_of(unit.session, loaded.job.id))
     unit.session.add(host)
     taker = _Taker(unit, loaded, node_id, active_policy(unit.session))
     for line in batch.lines:
@@ -68,7 +70,8 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
     host.line_offset = batch.next_offset
     taker.store()
     hear_late_words(unit, loaded.attempt)
-    return TrainAnswer(offset=host.line_offset, taken=len(batch.lines))
+    pinned = pinned_of(unit.session, loaded.job.id)
+    return TrainAnswer(offset=host.line_offset, taken=len(batch.lines), pinned=pinned)
 
 
 def _loaded(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt | None:
@@ -127,6 +130,8 @@ class _Taker:
                 self._note_interval(message)
             case CheckpointDone() | CheckpointRejected() | CheckpointUnreadable() | CheckpointExpired():
                 self._note_generation(message, at)
+            case CheckpointPinned() | CheckpointScrubbed() if (row := self._row_of(message.generation)) is not None:
+                self._note_kept(row, message, at)
 
     def _note_generation(
         self, message: CheckpointDone | CheckpointRejected | CheckpointUnreadable | CheckpointExpired, at: datetime
@@ -139,6 +144,14 @@ class _Taker:
             self._tell("checkpoint.unreadable", {"generation": message.generation, "reason": message.why})
         else:
             self._expire(message.generation)
+
+    def _note_kept(self, row: Checkpoint, message: CheckpointPinned | CheckpointScrubbed, at: datetime) -> None:
+        if isinstance(message, CheckpointScrubbed):
+            row.scrubbed_at = at
+        elif message.is_pinned != (row.pin_held_at is not None):
+            row.pin_held_at = at if message.is_pinned else None
+            kind = "checkpoint.pin_held" if message.is_pinned else "checkpoint.pin_left"
+            self._tell(kind, {"generation": row.generation, "step": row.step})
 
     def _note_interval(self, message: CheckpointInterval) -> None:
         found = msgspec.structs.asdict(message)

@@ -24,7 +24,7 @@ from muster.train.staging import Staging
 from muster.train.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from muster.train.lineage import Lineage
     from muster.train.ranks import Ranks
@@ -87,7 +87,7 @@ class Checkpoints:
         if begun.fault:
             raise OSError(begun.fault)
         self._fence = begun.fence
-        self._upkeep = Upkeep(self._store, channel, around.resume, fence=begun.fence, keep=keep)
+        self._upkeep = Upkeep(self._store, channel, around.resume, around.scrub, fence=begun.fence, keep=keep)
 
     def _begin(self) -> _Begun:
         try:
@@ -160,11 +160,12 @@ class Checkpoints:
         if waits:
             self._upkeep.settle()
         started = time.monotonic() - spent_s
-        try:
-            fault = self._write(part, generation, facts, started)
-        finally:
-            if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
-                self._store.abandon(generation)
+        with self._upkeep.saving():
+            try:
+                fault = self._write(part, generation, facts, started)
+            finally:
+                if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
+                    self._store.abandon(generation)
         self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
         self.save_s = self.save_s if fault else time.monotonic() - began
         if fault and self._ranks.rank == 0:
@@ -271,6 +272,15 @@ class Checkpoints:
         """Wait for the verification under way, so long as there is time."""
         self._upkeep.settle(within_s)
 
+    def pin(self, names: Iterable[str]) -> None:
+        """The control plane wants these generations kept, and no others."""
+        if self._ranks.rank == 0:
+            self._upkeep.pin(names)
+
+    def close(self) -> None:
+        """The program ends: nothing is read any more."""
+        self._upkeep.close()
+
     def load(self, trained: Trained) -> Manifest | None:
         """Restore the newest generation that verifies, on all ranks. Its manifest, or None where there is none.
 
@@ -284,6 +294,8 @@ class Checkpoints:
         )
         about = loading.load(trained)
         self.read_bytes = loading.read_bytes
+        if self._ranks.rank == 0:
+            self._upkeep.begin()
         if about is not None:
             self.longest_save_s = about.longest_save_s
             self._parent = Generation(about.step, about.fence).name

@@ -112,6 +112,19 @@ class CheckpointUnreadable(RankMessage, frozen=True, kw_only=True, tag="checkpoi
     why: Text = ""
 
 
+class CheckpointScrubbed(RankMessage, frozen=True, kw_only=True, tag="checkpoint_scrubbed"):
+    """Read again long after it was saved, and as it was saved."""
+
+    generation: Generation
+
+
+class CheckpointPinned(RankMessage, frozen=True, kw_only=True, tag="checkpoint_pinned"):
+    """Its mark in the store was made, as the control plane wished; or was taken away."""
+
+    generation: Generation
+    is_pinned: bool
+
+
 class CheckpointExpired(RankMessage, frozen=True, kw_only=True, tag="checkpoint_expired"):
     """Its files are gone: newer ones are there."""
 
@@ -163,6 +176,8 @@ AnyRankMessage = (
     | CheckpointDone
     | CheckpointRejected
     | CheckpointUnreadable
+    | CheckpointScrubbed
+    | CheckpointPinned
     | CheckpointExpired
     | CheckpointInterval
     | Resumed
@@ -188,7 +203,12 @@ class TrainBatch(WireMessage, frozen=True, kw_only=True):
 
 
 class TrainAnswer(WireAnswer, frozen=True, kw_only=True):
-    """Where the server stands in the host's file: the next batch begins there."""
+    """Where the server stands in the host's file: the next batch begins there.
+
+    ``pinned``: the job's generations that are to be kept, and no others; None from a server that knows no pins. It
+    comes with the very words after which a program removes generations, so who removes has just been told.
+    """
 
     offset: int
     taken: int = 0
+    pinned: tuple[str, ...] | None = None
