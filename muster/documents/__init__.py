@@ -152,6 +152,7 @@ __all__ = [
     "EventStretch",
     "Evidence",
     "EvidencePage",
+    "FailingSaves",
     "Gap",
     "Gpu",
     "GpuDetail",

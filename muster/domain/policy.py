@@ -218,6 +218,24 @@ class CheckpointIntervalPolicy(StrictModel):
         return self
 
 
+class StoragePolicy(StrictModel):
+    """When checkpoints that cannot be saved are a fault of the storage, of one host, or of the job's own rights."""
+
+    min_failures: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        2, description="So many saves fail at a place, and none succeeds between, before an incident opens."
+    )
+    min_hosts: Annotated[int, Field(ge=2, le=1_000)] = Field(
+        2,
+        description="A place that hosts share is at fault once so many of them failed there; fewer are themselves.",
+    )
+    min_jobs_refused: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        2, description="A refusal is the job's own affair until so many jobs are refused at one place."
+    )
+    clears_after_saves: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        2, description="So many saves that succeed from a host at a place end what was held against them."
+    )
+
+
 class ScrubPolicy(StrictModel):
     """How checkpoints that are kept are read again, by the running job beside its training."""
 
@@ -246,6 +264,7 @@ class TrainingPolicy(StrictModel):
     )
     checkpoint_interval: CheckpointIntervalPolicy = Field(default_factory=CheckpointIntervalPolicy)
     scrub: ScrubPolicy = Field(default_factory=ScrubPolicy)
+    storage: StoragePolicy = Field(default_factory=StoragePolicy)
 
     @model_validator(mode="after")
     def _one_from_before_a_fault_stays(self) -> Self:

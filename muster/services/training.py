@@ -23,6 +23,7 @@ from muster.services.checkpoints import RESUMABLE, move_checkpoint, pinned_of, t
 from muster.services.lives import spec_of, to_time
 from muster.services.policies import active_policy
 from muster.services.reclaims.settling import hear_late_words
+from muster.services.storage_faults import note_failed, note_saved
 from muster.services.training_progress import Progress
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.training import (
@@ -167,7 +168,8 @@ class _Taker:
     def _note_checkpoint(self, message: CheckpointDone, at: datetime) -> None:
         if message.status == "failed":
             payload = {"generation": message.generation, "step": message.step, "why": message.why}
-            self._tell("checkpoint.failed", payload)
+            self._tell("checkpoint.failed", {**payload, "faults": list(message.faults)})
+            note_failed(self._unit, self._loaded, message.faults, at, self._policy.training.storage)
             return
         row = self._row_of(message.generation)
         if row is None:
@@ -198,6 +200,8 @@ class _Taker:
         self._unit.session.add(row)
         self._unit.session.flush()
         self._tell("checkpoint.committed", {"generation": row.generation, "step": row.step, "bytes": row.num_bytes})
+        if message.place:
+            note_saved(self._unit, self._loaded, message.place, self._policy.training.storage)
         if is_stale is not None:
             row.reason = "it was committed under an older fence"
             self._move(row, CheckpointStatus.REJECTED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster.train import fences, generations, retention
+from muster.train.save_faults import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from muster.train.disk import HashingFile
     from muster.train.generations import Generation, Pacing
     from muster.train.manifest import FileRecord, Manifest
+    from muster.train.save_faults import Place
 
 
 class DiskStore:
@@ -23,6 +25,11 @@ class DiskStore:
 
     def __str__(self) -> str:
         return str(self.folder)
+
+    @property
+    def place(self) -> Place:
+        """Looked at anew: what is not mounted now is another place."""
+        return place_of(self.folder)
 
     def begin(self, fence: int | None) -> int:
         begun = fences.begin(self.folder, fence)

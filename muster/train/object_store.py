@@ -21,6 +21,7 @@ from muster.train.fences import FENCE, StaleFenceError
 from muster.train.generations import Generation
 from muster.train.manifest import MANIFEST, FileRecord, Manifest, UnusableError
 from muster.train.retention import GOOD
+from muster.train.save_faults import Place
 from muster.train.uploads import Upload
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class ObjectStore:
 
     def __str__(self) -> str:
         return str(self._bucket.place)
+
+    @property
+    def place(self) -> Place:
+        return Place(f"s3://{self._bucket.place.bucket}", is_shared=True)
 
     def begin(self, fence: int | None) -> int:
         chosen = fence

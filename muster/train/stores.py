@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from muster.train.disk import HashingFile
     from muster.train.generations import Generation, Pacing
     from muster.train.manifest import FileRecord, Manifest
+    from muster.train.save_faults import Place
 
 
 class Store(Protocol):
-    """One job's. ``str`` of it is its location."""
+    """One job's. ``str`` of it is its location. ``place``: the file system or bucket that it lies on."""
+
+    @property
+    def place(self) -> Place: ...
 
     def begin(self, fence: int | None) -> int:
         """Begin under ``fence``, None being the next, and clear away what older attempts left half written.
