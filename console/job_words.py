@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from typing import Final
 
+from api.job_views import attempt_energy_view
 from muster.db.models import Attempt, Checkpoint, Event
 from muster.domain.causes import CAUSE_RULES, Avoid, Budget, Onward
 from muster.domain.checkpoint_interval import interval_in_words
+from muster.domain.energy import energy_in_words
 from muster.domain.states import Cause, JobState, StopReason
 from muster.services import pins
 from muster.services.job_details import AttemptDetail, JobDetail
+from muster.services.job_energy import AttemptEnergy
 from muster.services.lives import spec_of
 
 PACE: Final[Mapping[str, str]] = {
@@ -174,3 +177,10 @@ def made_of(checkpoint: Checkpoint) -> str:
 def pin_words(checkpoint: Checkpoint) -> str:
     """Nothing where nobody pinned it."""
     return pins.pin_words(checkpoint)
+
+
+def energy(attempt: Attempt) -> str:
+    """Nothing until it has ended and its counters' readings are in."""
+    if attempt.energy is None:
+        return ""
+    return energy_in_words(attempt_energy_view(AttemptEnergy(**attempt.energy))).removeprefix("energy: ")

@@ -16,6 +16,7 @@ from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, 
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 from muster.domain.checkpoint_interval import interval_in_words
+from muster.domain.energy import energy_in_words
 from muster.domain.pace import PARTS, pace_of
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
@@ -117,6 +118,7 @@ ENERGY: Final = (
     Column("JOULES", lambda item: "" if item["energy_j"] is None else f"{item['energy_j']:,.0f}"),
     Column("GPUS", lambda item: f"{item['gpus_metered']}/{item['gpus']}"),
     Column("GPU S", lambda item: f"{item['gpu_seconds']:,.0f}/{item['held_gpu_seconds']:,.0f}"),
+    Column("J/STEP", lambda item: _figure(item.get("j_per_step"))),
     Column("TOKENS/J", lambda item: _figure(item["tokens_per_j"])),
 )
 EVENTS: Final = (
@@ -178,6 +180,8 @@ def _lines(job: Document) -> Iterator[str]:
             yield f"    asked to stop: {attempt['stop_reason']}, at the latest {until(attempt['stop_deadline_at'])}"
         if interval := attempt.get("checkpoint_interval"):
             yield from (f"    {words}" for words in interval_in_words(interval).split("; "))
+        if energy := attempt.get("energy"):
+            yield f"    {energy_in_words(energy)}"
         if attempt.get("go_at"):  # an older server does not say
             yield f"    all hosts were ready {age(attempt['go_at'])} ago, and started together"
         for host in attempt["hosts"]:
