@@ -53,6 +53,7 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
         "running_at": time_of(attempt.running_at),
         "ended_at": time_of(attempt.ended_at),
         "checkpoint_interval": cast("documents.CheckpointInterval | None", attempt.checkpoint_interval),
+        "energy": None if attempt.energy is None else attempt_energy_view(AttemptEnergy(**attempt.energy)),
         "hosts": [
             {
                 "node_id": host.part.node_id,
@@ -87,6 +88,10 @@ def checkpoint_view(row: Checkpoint) -> documents.Checkpoint:
         "committed_at": time_of(row.committed_at),
         "verified_at": time_of(row.verified_at),
         "lineage": row.manifest.get("lineage"),
+        "pinned_at": time_of(row.pinned_at),
+        "pinned_by": row.pinned_by,
+        "pin_held_at": time_of(row.pin_held_at),
+        "scrubbed_at": time_of(row.scrubbed_at),
     }
 
 
@@ -97,22 +102,26 @@ def energy_view(found: Sequence[AttemptEnergy]) -> documents.JobEnergy:
         "energy_j": total_j,
         "energy_kwh": _kwh(total_j),
         "is_simulated": any(each.is_simulated for each in found),
-        "attempts": [
-            {
-                "attempt_id": each.attempt_id,
-                "number": each.number,
-                "gpus": each.num_gpus,
-                "gpus_metered": each.num_metered,
-                "energy_j": each.energy_j,
-                "energy_kwh": _kwh(each.energy_j),
-                "gpu_seconds": each.gpu_seconds,
-                "held_gpu_seconds": each.held_gpu_seconds,
-                "is_simulated": each.is_simulated,
-                "tokens_per_j": each.tokens_per_j,
-                "why": each.why,
-            }
-            for each in found
-        ],
+        "attempts": [attempt_energy_view(each) for each in found],
+    }
+
+
+def attempt_energy_view(each: AttemptEnergy) -> documents.AttemptEnergy:
+    return {
+        "attempt_id": each.attempt_id,
+        "number": each.number,
+        "gpus": each.num_gpus,
+        "gpus_metered": each.num_metered,
+        "gpus_unsupported": each.num_unsupported,
+        "energy_j": each.energy_j,
+        "energy_kwh": _kwh(each.energy_j),
+        "gpu_seconds": each.gpu_seconds,
+        "held_gpu_seconds": each.held_gpu_seconds,
+        "is_simulated": each.is_simulated,
+        "tokens_per_j": each.tokens_per_j,
+        "steps": each.num_steps,
+        "j_per_step": each.j_per_step,
+        "why": each.why,
     }
 
 

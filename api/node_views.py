@@ -43,6 +43,18 @@ def node_detail_view(found: NodeDetail) -> documents.NodeDetail:
         "gpus": [gpu_view(listed.gpu, listed.override) for listed in found.gpus],
         "cordons": [cordon_view(cordon) for cordon in found.cordons],
         "jobs": [_job_view(job) for job in found.jobs],
+        "failing_saves": [
+            {
+                "place": each.place,
+                "is_shared": each.is_shared,
+                "kind": each.kind,
+                "job_id": each.job_id,
+                "num_failures": each.num_failures,
+                "first_at": time_of(each.first_at),
+                "last_at": time_of(each.last_at),
+            }
+            for each in found.failing_saves
+        ],
         "drain": None if found.drain is None else _drain_view(found.drain, found.jobs),
     }
 

@@ -5,12 +5,16 @@ from typing import Final
 
 from markupsafe import Markup
 
+from api.job_views import attempt_energy_view
 from console.words import plural, short
 from muster.db.models import Attempt, Checkpoint, Event
 from muster.domain.causes import CAUSE_RULES, Avoid, Budget, Onward
 from muster.domain.checkpoint_interval import interval_in_words
+from muster.domain.energy import energy_in_words
 from muster.domain.states import Cause, JobState, StopReason
+from muster.services import pins
 from muster.services.job_details import AttemptDetail, JobDetail
+from muster.services.job_energy import AttemptEnergy
 from muster.services.lives import spec_of
 
 PACE: Final[Mapping[str, str]] = {
@@ -179,3 +183,15 @@ def made_of(checkpoint: Checkpoint) -> str:
     code = lineage.get("git_commit") or lineage.get("code_sha256")
     told = (("code", code), ("config", lineage.get("config_sha256")), ("data", lineage.get("data_sha256")))
     return " · ".join(f"{what} {value[:8]}" for what, value in told if value)
+
+
+def pin_words(checkpoint: Checkpoint) -> str:
+    """Nothing where nobody pinned it."""
+    return pins.pin_words(checkpoint)
+
+
+def energy(attempt: Attempt) -> str:
+    """Nothing until it has ended and its counters' readings are in."""
+    if attempt.energy is None:
+        return ""
+    return energy_in_words(attempt_energy_view(AttemptEnergy(**attempt.energy))).removeprefix("energy: ")

@@ -3,20 +3,29 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
 
+from api.bodies import described_by, json_body
+from api.changes import Answer, Changing
 from api.dependencies import dependencies_of
 from api.job_views import checkpoint_view, energy_view, rank_view, step_view
 from api.permissions import requires
 from api.reading import reading, require_id
 from muster import documents
-from muster.domain.ids import JobId
+from muster.domain.ids import CheckpointId, JobId
 from muster.domain.principals import Permission, Principal
+from muster.domain.strict import StrictModel, Text
 from muster.services import job_energy as energy
-from muster.services import jobs, training_views
+from muster.services import jobs, pins, training_views
 
 router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 Reader = Annotated[Principal, requires(Permission.JOB_READ)]
 STEPS_A_PAGE = 1_000
+
+
+class Pinning(StrictModel):
+    reason: Annotated[Text, Field(max_length=500)] | None = None
 
 
 @router.get("/checkpoints")
@@ -26,6 +35,45 @@ def list_checkpoints(job_id: str, request: Request, principal: Reader) -> docume
     units = dependencies_of(request).units
     rows = reading(units, principal, jobs.READ, lambda unit: training_views.checkpoints_of(unit, found_id))
     return {"items": [checkpoint_view(row) for row in rows], "next_cursor": None}
+
+
+@router.post(
+    "/checkpoints/{checkpoint_id}/pin",
+    response_model=documents.ChangedCheckpoint,
+    openapi_extra=described_by(Pinning),
+)
+def pin_checkpoint(
+    job_id: str,
+    checkpoint_id: str,
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    wanted: Annotated[Pinning, json_body(Pinning)],
+    change: Changing,
+) -> JSONResponse:
+    """Retention never removes it from now on; `pin_held_at` says since when it is marked so where it lies.
+
+    A TAINTED one may be pinned, to be looked at: it is never resumed from all the same.
+    """
+    found = JobId(require_id("job", job_id)), CheckpointId(require_id("checkpoint", checkpoint_id))
+    return change.run(
+        principal,
+        pins.PIN,
+        lambda unit: pins.pin(unit, *found, reason=wanted.reason),
+        lambda row: Answer(checkpoint_view(row)),
+    )
+
+
+@router.delete("/checkpoints/{checkpoint_id}/pin", response_model=documents.ChangedCheckpoint)
+def unpin_checkpoint(
+    job_id: str,
+    checkpoint_id: str,
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    change: Changing,
+) -> JSONResponse:
+    """Retention may remove it again, once newer ones are whole."""
+    found = JobId(require_id("job", job_id)), CheckpointId(require_id("checkpoint", checkpoint_id))
+    return change.run(
+        principal, pins.UNPIN, lambda unit: pins.unpin(unit, *found), lambda row: Answer(checkpoint_view(row))
+    )
 
 
 @router.get("/training/ranks")

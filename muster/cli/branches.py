@@ -22,7 +22,7 @@ def _alone(room: str, words: str, panel: str, example: str) -> Branch:
 BRANCHES: Final = {
     "job": _group("jobs", "Jobs: submit, watch, cancel.", WORK),
     "reclaim": _group("reclaims", "Reclaims: GPUs taken back with notice, for whom and until when.", WORK),
-    "ckpt": _group("checkpoint_folders", "Checkpoints: which there are, and whether they are whole.", WORK),
+    "ckpt": _group("checkpoint_folders", "Checkpoints: which there are, whether they are whole, and which stay.", WORK),
     "data": _group("datasets", "Datasets on a disk: what is in them, and whether they are whole.", WORK),
     "mfu": _alone(
         "mfu:mfu",

@@ -2,30 +2,33 @@
 no key, and unpickles nothing.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
+from muster.cli.checkpoint_words import document, half_document, lineage_words, or_dash
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import Listing, Page, Table, age, reads
-from muster.cli.sizes import size_in_words
+from muster.cli.output import Done, Listing, Page, Table, age, changes, reads
+from muster.cli.sizes import bytes_of, size_in_words
 from muster.cli.tables import Column, Document
 from muster.train.bucket import MissingExtraError
 from muster.train.generations import Generation
 from muster.train.manifest import Manifest, UnusableError
 from muster.train.places import S3Place, is_s3
+from muster.train.retention import PINNED, PINNED_BY_CONTROL_PLANE, PINS
+from muster.train.scrub import Throttle
 from muster.train.stores import Store, store_of
 
-app = typer.Typer(help="Checkpoints: which there are, and whether they are whole.", no_args_is_help=True)
+app = typer.Typer(help="Checkpoints: which there are, whether they are whole, and which stay.", no_args_is_help=True)
 COMPLETE: Final = "complete"
 VERIFIED: Final = "verified"
 DAMAGED: Final = "damaged"
 UNREADABLE: Final = "unreadable"
-HALF: Final = "half written"
 _USABLE: Final = (COMPLETE, VERIFIED)
 Location = Annotated[
     str, typer.Argument(help="A job's folder of checkpoints, or s3://BUCKET/PREFIX of one.", show_default=False)
@@ -34,10 +37,11 @@ GENERATIONS: Final = (
     Column("STEP", lambda item: item["step"]),
     Column("FENCE", lambda item: item["fence"]),
     Column("STATE", lambda item: item["state"]),
-    Column("RANKS", lambda item: _or_dash(item["num_ranks"])),
+    Column("RANKS", lambda item: or_dash(item["num_ranks"])),
     Column("SIZE", lambda item: size_in_words(item["num_bytes"])),
     Column("LOSS", lambda item: "–" if item["loss"] is None else f"{item['loss']:.4g}"),
     Column("AGE", lambda item: "–" if item["committed_at"] is None else age(item["committed_at"])),
+    Column("PIN", lambda item: "pinned" if item["is_pinned"] else ""),
     Column("WHY", lambda item: item["why"], is_text=True),
 )
 FILES: Final = (
@@ -56,7 +60,7 @@ def list_generations(location: Location) -> Listing:
     """
     there = _opened(location)
     found = [_looked_at(there, one, COMPLETE, there.store.measured) for one in there.generations]
-    half = [_half(step, fence) for step, fence in there.half_written]
+    half = [half_document(step, fence) for step, fence in there.half_written]
     rows = sorted(found + half, key=lambda item: (item["step"], item["fence"]), reverse=True)
     return Listing(rows, GENERATIONS, "", [_fence_words(there.store)], _exit_of(found[:1]))
 
@@ -87,10 +91,7 @@ def show(
 ) -> Page:
     """One generation: where training stood, by whom it was saved, and each rank's file. Ends with 0 if it is whole."""
     there = _opened(location)
-    chosen = next((one for one in there.generations if step in {None, one.step}), None)
-    if chosen is None:
-        steps = ", ".join(str(one.step) for one in there.generations[:5])
-        raise CommandError(f"there is no generation of step {step}", f"The newest are of {steps}.", Exit.NOT_FOUND)
+    chosen = _chosen(there, step)
     found = _looked_at(there, chosen, VERIFIED, there.store.verify)
     about = _manifest(there.store, chosen)
     if about is None:
@@ -99,14 +100,81 @@ def show(
     said: list[str | Table] = [
         f"{chosen.name}  {found['state']}",
         *([f"  {found['why']}"] if found["why"] else []),
-        f"  after step {about.step}, {about.position} samples; loss {_or_dash(about.loss)}",
+        f"  after step {about.step}, {about.position} samples; loss {or_dash(about.loss)}",
         f"  saved by {about.attempt_id or 'a run of its own'} at {found['committed_at']}, torch {about.torch_version}",
         f"  {about.world_size} ranks, {size_in_words(about.num_bytes)}; a save takes {about.longest_save_s:.2g} s",
         *([f"  encrypted under key {about.key_id}"] if about.key_id else []),
-        *_lineage_words(about.lineage),
+        *lineage_words(about.lineage),
         Table(FILES, files),
     ]
     return Page({**found, "lineage": about.lineage, "files": files}, said, _exit_of([found]))
+
+
+@reads(app, "scrub", example="muster ckpt scrub /mnt/checkpoints/pretrain --rate 20MB")
+def scrub(
+    location: Location,
+    rate: Annotated[str, typer.Option(help="At most so much a second is read, such as 200MB.")] = "50MB",
+) -> Listing:
+    """Read every generation again, slowly, beside whatever else uses the disk, and compare it.
+
+    Ends with 0 only if all of them are as they were saved.
+    """
+    there = _opened(location)
+    throttle = Throttle(_rate_of(rate), threading.Event(), lambda: False)
+    found = [
+        _looked_at(there, one, VERIFIED, partial(there.store.verify, pace=throttle.spent)) for one in there.generations
+    ]
+    num_whole = sum(item["state"] == VERIFIED for item in found)
+    return Listing(found, GENERATIONS, "", [f"{num_whole} of {len(found)} are as they were saved."], _exit_of(found))
+
+
+def _rate_of(text: str) -> float:
+    rate = bytes_of(text) or 0
+    if rate <= 0:
+        raise CommandError(
+            f"--rate {text}: nothing would ever be read", "Name bytes a second, such as 50MB.", Exit.USAGE
+        )
+    return float(rate)
+
+
+Step = Annotated[int, typer.Option(min=0, help="Of this step; of several the newest.")]
+
+
+@changes(app, "pin", example="muster ckpt pin /mnt/checkpoints/pretrain --step 400")
+def pin(location: Location, step: Step) -> Done:
+    """Mark a generation where it lies: retention never removes it, with a server or without."""
+    there = _opened(location)
+    chosen = _chosen(there, step)
+    if _manifest(there.store, chosen) is None:
+        raise CommandError(f"{chosen.name} has no manifest that can be read", "See `muster ckpt verify`.", Exit.FAILED)
+    _carry(there.store.pin, chosen, PINNED)
+    return Done({"generation": chosen.name, "is_pinned": True}, f"{chosen.name}  pinned")
+
+
+@changes(app, "unpin", example="muster ckpt unpin /mnt/checkpoints/pretrain --step 400")
+def unpin(location: Location, step: Step) -> Done:
+    """Take the mark away: retention may remove it once newer ones are whole. The control plane's own mark stays."""
+    there = _opened(location)
+    chosen = _chosen(there, step)
+    _carry(there.store.unpin, chosen, PINNED)
+    is_held = chosen.name in there.store.pinned_ones(PINNED_BY_CONTROL_PLANE)
+    said = "pinned by the control plane still: `muster job unpin`" if is_held else "not pinned"
+    return Done({"generation": chosen.name, "is_pinned": is_held}, f"{chosen.name}  {said}")
+
+
+def _carry(change: Callable[[Generation, str], None], generation: Generation, mark: str) -> None:
+    try:
+        change(generation, mark)
+    except OSError as fault:
+        raise CommandError(f"{generation.name} cannot be marked: {fault}", code=Exit.DENIED) from fault
+
+
+def _chosen(there: "_There", step: int | None) -> Generation:
+    chosen = next((one for one in there.generations if step in {None, one.step}), None)
+    if chosen is None:
+        steps = ", ".join(str(one.step) for one in there.generations[:5])
+        raise CommandError(f"there is no generation of step {step}", f"The newest are of {steps}.", Exit.NOT_FOUND)
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -115,13 +183,15 @@ class _There:
     generations: list[Generation]
     half_written: list[tuple[int, int]]
     good: frozenset[str]
+    pinned: frozenset[str]
 
 
 def _opened(location: str) -> _There:
     """Raises ``CommandError`` where it holds nothing."""
     store = _store(location)
     try:
-        there = _There(store, store.list_generations(), store.half_written(), store.good_ones())
+        pinned = frozenset[str]().union(*(store.pinned_ones(mark) for mark in PINS))
+        there = _There(store, store.list_generations(), store.half_written(), store.good_ones(), pinned)
     except OSError as fault:
         why = fault.strerror or str(fault)
         raise CommandError(f"{store} cannot be read: {why}", code=Exit.DENIED) from fault
@@ -149,13 +219,13 @@ def _store(location: str) -> Store:
 
 
 def _looked_at(there: _There, generation: Generation, state: str, look: Callable[[Generation], Manifest]) -> Document:
-    is_good = generation.name in there.good
+    said = partial(document, is_good=generation.name in there.good, is_pinned=generation.name in there.pinned)
     try:
         about = look(generation)
     except (UnusableError, OSError) as fault:
         unusable = DAMAGED if isinstance(fault, UnusableError) and fault.is_damage else UNREADABLE
-        return _document(generation, unusable, _manifest(there.store, generation), str(fault), is_good=is_good)
-    return _document(generation, state, about, is_good=is_good)
+        return said(generation, unusable, _manifest(there.store, generation), str(fault))
+    return said(generation, state, about)
 
 
 def _manifest(store: Store, generation: Generation) -> Manifest | None:
@@ -163,31 +233,6 @@ def _manifest(store: Store, generation: Generation) -> Manifest | None:
         return store.read_manifest(generation)
     except (UnusableError, OSError):
         return None
-
-
-def _document(generation: Generation, state: str, about: Manifest | None, why: str = "", *, is_good: bool) -> Document:
-    committed_at = None
-    if about is not None:
-        committed_at = datetime.fromtimestamp(about.committed_at_unix_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return {
-        "step": generation.step,
-        "fence": generation.fence,
-        "generation": generation.name,
-        "state": state,
-        "why": why,
-        "is_good": is_good,
-        "num_ranks": None if about is None else about.world_size,
-        "num_bytes": None if about is None else about.num_bytes,
-        "loss": None if about is None else about.loss,
-        "committed_at": committed_at,
-        "key_id": None if about is None else about.key_id,
-    }
-
-
-def _half(step: int, fence: int) -> Document:
-    why = "it was never committed; a resume passes it over"
-    empty = dict.fromkeys(("num_ranks", "num_bytes", "loss", "committed_at", "key_id"))
-    return {"step": step, "fence": fence, "generation": None, "state": HALF, "why": why, "is_good": False, **empty}
 
 
 def _fence_words(store: Store) -> str:
@@ -217,23 +262,3 @@ def _resume_words(found: Sequence[Document]) -> str:
 
 def _exit_of(newest: Sequence[Document]) -> int:
     return Exit.OK if all(item["state"] in _USABLE for item in newest) else Exit.FAILED
-
-
-def _lineage_words(lineage: dict[str, Any] | None) -> list[str]:
-    if lineage is None:
-        return ["  of what it was made is not told: an older runtime saved it"]
-    changed = {"True": ", with changes", "False": ", unchanged"}.get(str(lineage.get("git_is_dirty")), "")
-    commit = "" if lineage.get("git_commit") is None else f", git {lineage['git_commit']}{changed}"
-    said = [
-        f"  made by code {_or_dash(lineage.get('code_sha256'))}{commit}",
-        f"  configuration {_or_dash(lineage.get('config_sha256'))}, data {_or_dash(lineage.get('data_sha256'))}",
-        *(f"    {each['sha256']}  {each['source']}" for each in lineage.get("data") or ()),
-        f"  after {lineage.get('parent') or 'no checkpoint'}; Python {_or_dash(lineage.get('python_version'))}",
-    ]
-    if lineage.get("spec_sha256"):
-        said.append(f"  specification {lineage['spec_sha256']}")
-    return said
-
-
-def _or_dash(value: Any) -> Any:
-    return "–" if value is None else value

@@ -8,6 +8,7 @@ import typer
 
 from muster.cli.durations import seconds_of
 from muster.cli.job_logs import logs
+from muster.cli.job_pins import pin, unpin
 from muster.cli.job_submit import submit
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import JobId, TenantOption, tenant_named
@@ -15,10 +16,19 @@ from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, 
 from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 from muster.domain.checkpoint_interval import interval_in_words
+from muster.domain.energy import energy_in_words
 from muster.domain.pace import PARTS, pace_of
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
 Reason = Annotated[str | None, typer.Option(help="Why; it stands in the job's timeline.")]
+
+
+def _pin_of(item: Document) -> str:
+    """``asked``: its program has yet to mark it. Nothing of a server that tells of no pins."""
+    if item["status"] == "EXPIRED":
+        return ""
+    held = "pinned" if item.get("pin_held_at") else ""
+    return held or ("asked" if item.get("pinned_at") else "")
 
 
 def _made_of(item: Document, name: str) -> str | None:
@@ -55,6 +65,7 @@ COLUMNS: Final = (
 CHECKPOINTS: Final = (
     Column("STEP", lambda item: item["step"]),
     Column("STATUS", lambda item: item["status"]),
+    Column("PIN", _pin_of),
     Column("GENERATION", lambda item: item["generation"]),
     Column("AGE", lambda item: age(item["committed_at"])),
     Column("WHY", lambda item: item["reason"], is_text=True),
@@ -107,6 +118,7 @@ ENERGY: Final = (
     Column("JOULES", lambda item: "" if item["energy_j"] is None else f"{item['energy_j']:,.0f}"),
     Column("GPUS", lambda item: f"{item['gpus_metered']}/{item['gpus']}"),
     Column("GPU S", lambda item: f"{item['gpu_seconds']:,.0f}/{item['held_gpu_seconds']:,.0f}"),
+    Column("J/STEP", lambda item: _figure(item.get("j_per_step"))),
     Column("TOKENS/J", lambda item: _figure(item["tokens_per_j"])),
 )
 EVENTS: Final = (
@@ -122,6 +134,8 @@ changes(
     example="muster job submit -f --gpus 2 -- train.py --steps 100",
     context_settings={"allow_interspersed_args": False},
 )(submit)
+changes(app, "pin", example="muster job pin job_… 400 --reason 'the one that we published'")(pin)
+changes(app, "unpin", example="muster job unpin job_… 400")(unpin)
 app.command("logs", epilog="Example: `muster job logs job_… --follow --rank 0`")(logs)
 
 
@@ -166,6 +180,8 @@ def _lines(job: Document) -> Iterator[str]:
             yield f"    asked to stop: {attempt['stop_reason']}, at the latest {until(attempt['stop_deadline_at'])}"
         if interval := attempt.get("checkpoint_interval"):
             yield from (f"    {words}" for words in interval_in_words(interval).split("; "))
+        if energy := attempt.get("energy"):
+            yield f"    {energy_in_words(energy)}"
         if attempt.get("go_at"):  # an older server does not say
             yield f"    all hosts were ready {age(attempt['go_at'])} ago, and started together"
         for host in attempt["hosts"]:

@@ -150,6 +150,10 @@ def _parts(node: Document) -> Iterator[str | Table]:
     if node["gpus"]:
         yield "gpus:"
         yield Table(GPUS, node["gpus"])
+    for each in node.get("failing_saves", ()):
+        where = "shared storage" if each["is_shared"] else "its own disk"
+        times = f"{each['num_failures']} times, {each['job_id']}"
+        yield f"  cannot save to {each['place']} ({where}): {each['kind']}, {times}"
     if node["cordons"]:
         yield "cordons:"
         yield from (f"  {each['id']} by {each['owner']}: {each['reason']}" for each in node["cordons"])

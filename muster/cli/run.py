@@ -183,6 +183,7 @@ def plan_of(
         good_after_steps=training.good_after_steps,
         hold_s=training.hold_s,
         interval=training.checkpoint_interval,
+        scrub=training.scrub,
         variables=variables or {},
     )
 

@@ -98,6 +98,36 @@ class JobCalls:
         return pages(path, documents.CheckpointPage, documents.Checkpoint, {"job_id": job_id})
 
     @answered
+    def pin_checkpoint(
+        self,
+        job_id: str,
+        checkpoint_id: str,
+        reason: str | None = None,
+        *,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Call[documents.ChangedCheckpoint]:
+        """Retention never removes it from now on."""
+        return change(
+            "POST",
+            "/v1/jobs/{job_id}/checkpoints/{checkpoint_id}/pin",
+            documents.ChangedCheckpoint,
+            {"job_id": job_id, "checkpoint_id": checkpoint_id},
+            body={"reason": reason},
+            dry_run=dry_run,
+            key=idempotency_key,
+        )
+
+    @answered
+    def unpin_checkpoint(
+        self, job_id: str, checkpoint_id: str, *, dry_run: bool = False
+    ) -> Call[documents.ChangedCheckpoint]:
+        """Retention may remove it again."""
+        path = "/v1/jobs/{job_id}/checkpoints/{checkpoint_id}/pin"
+        path_values = {"job_id": job_id, "checkpoint_id": checkpoint_id}
+        return change("DELETE", path, documents.ChangedCheckpoint, path_values, body=None, dry_run=dry_run)
+
+    @answered
     def job_energy(self, job_id: str) -> Call[documents.JobEnergy]:
         """What energy its attempts took, by the counters of their GPUs."""
         return read("/v1/jobs/{job_id}/energy", documents.JobEnergy, {"job_id": job_id})

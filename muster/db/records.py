@@ -184,6 +184,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     running_at: datetime | None
     ended_at: datetime | None
     checkpoint_interval: dict[str, Any] | None
+    energy: dict[str, Any] | None
     version: int
 
 

@@ -83,11 +83,37 @@ class CheckpointInterval(TypedDict):
     num_gpus: int
 
 
+class AttemptEnergy(TypedDict):
+    """What energy an attempt's GPUs took, by their own counters as the agents read them; never an estimate.
+
+    ``energy_j`` is the sum over ``gpus_metered`` of ``gpus``; null where no GPU has a counter. ``gpu_seconds`` lie
+    between readings, of ``held_gpu_seconds`` in all. ``why``: what is missing, in words. ``tokens_per_j``: by its
+    newest pace. ``gpus_unsupported``: those that have no such counter. ``j_per_step``: of all its energy, over the
+    ``steps`` that it told, so with its start and its saves; null unless each GPU was metered.
+    """
+
+    attempt_id: str
+    number: int
+    gpus: int
+    gpus_metered: int
+    gpus_unsupported: int
+    energy_j: float | None
+    energy_kwh: float | None
+    gpu_seconds: float
+    held_gpu_seconds: float
+    is_simulated: bool
+    tokens_per_j: float | None
+    steps: int
+    j_per_step: float | None
+    why: str
+
+
 class Attempt(TypedDict):
     """``cause`` and ``proof``: why it ended, and by what that is known. ``num_nodes``: its own size.
 
     ``go_at``: when all hosts that wait for one another were ready. ``checkpoint_interval``: null for a program that
-    names a number of steps, or has not measured a checkpoint yet.
+    names a number of steps, or has not measured a checkpoint yet. ``energy``: null until some minutes after it
+    has ended; until then the job's energy is asked for by itself.
     """
 
     id: str
@@ -105,6 +131,7 @@ class Attempt(TypedDict):
     running_at: Moment | None
     ended_at: Moment | None
     checkpoint_interval: CheckpointInterval | None
+    energy: AttemptEnergy | None
     hosts: list[AttemptHost]
 
 
@@ -132,7 +159,11 @@ class Lineage(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime told none."""
+    """``reason``: why it is REJECTED or TAINTED. ``lineage`` null: its runtime told none.
+
+    ``pinned_at``, ``pinned_by``: somebody wants it kept. ``pin_held_at``: since when its program has marked it so where
+    it lies; a pin that is not held yet is still to be told. ``scrubbed_at``: when it was last read again, and whole.
+    """
 
     id: str
     attempt_id: str
@@ -145,6 +176,14 @@ class Checkpoint(TypedDict):
     committed_at: Moment | None
     verified_at: Moment | None
     lineage: NotRequired[Lineage | None]
+    pinned_at: Moment | None
+    pinned_by: str | None
+    pin_held_at: Moment | None
+    scrubbed_at: Moment | None
+
+
+class ChangedCheckpoint(Checkpoint, Trial):
+    """The checkpoint after a change."""
 
 
 class CheckpointPage(Page):
@@ -178,27 +217,6 @@ class Pace(TypedDict):
     samples_per_step: NotRequired[float | None]
     tokens_per_step: NotRequired[float | None]
     padding: NotRequired[float | None]
-
-
-class AttemptEnergy(TypedDict):
-    """What energy an attempt's GPUs took, by their own counters as the agents read them; never an estimate.
-
-    ``energy_j`` is the sum over ``gpus_metered`` of ``gpus``; null where no GPU has a counter. ``gpu_seconds`` lie
-    between readings, of ``held_gpu_seconds`` in all. ``why``: what is missing, in words. ``tokens_per_j``: by its
-    newest pace.
-    """
-
-    attempt_id: str
-    number: int
-    gpus: int
-    gpus_metered: int
-    energy_j: float | None
-    energy_kwh: float | None
-    gpu_seconds: float
-    held_gpu_seconds: float
-    is_simulated: bool
-    tokens_per_j: float | None
-    why: str
 
 
 class JobEnergy(TypedDict):

@@ -80,6 +80,21 @@ class Drain(TypedDict):
     is_done: bool
 
 
+class FailingSaves(TypedDict):
+    """Saves of a job that failed from here at a place, by its programs' word, and too few that succeeded since.
+
+    ``place``: a bucket, the source of a file system that hosts share (``is_shared``), or the host's own mount.
+    """
+
+    place: str
+    is_shared: bool
+    kind: str
+    job_id: str
+    num_failures: int
+    first_at: Moment
+    last_at: Moment
+
+
 class NodeDetail(Node):
     """``path``: its place in the tree, widest first. ``agent``: null until its agent has reported.
 
@@ -96,6 +111,7 @@ class NodeDetail(Node):
     cordons: list[Cordon]
     jobs: list[NodeJob]
     drain: Drain | None
+    failing_saves: list[FailingSaves]
 
 
 class NewDrain(TypedDict):

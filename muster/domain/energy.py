@@ -4,10 +4,10 @@ NVML's total energy counter (``nvmlDeviceGetTotalEnergyConsumption``) counts fro
 it may begin anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 J_PER_KWH: Final = 3.6e6
 Point = tuple[int, float]
@@ -41,3 +41,16 @@ def metered(points: Sequence[Point], since_ms: int, until_ms: int) -> Metered | 
         energy_j += (after if is_anew else after - before) * share_ms / (ended_ms - began_ms)
         covered_ms += share_ms
     return Metered(energy_j, covered_ms / 1000, is_partial) if covered_ms > 0 else None
+
+
+def energy_in_words(found: Mapping[str, Any]) -> str:
+    """Of an attempt, as the API's document names it. What no counter says is said to be so, and never zero."""
+    if found["energy_j"] is None:
+        unsupported = found["gpus_unsupported"] and found["gpus_unsupported"] == found["gpus"]
+        return "energy: unsupported by its GPUs" if unsupported else f"energy: not known: {found['why']}"
+    parts = [f"energy: {found['energy_kwh']:.4g} kWh"]
+    if found["j_per_step"] is not None:
+        parts.append(f"{found['j_per_step']:.4g} J a step")
+    if found["gpus_metered"] < found["gpus"]:
+        parts.append(f"of {found['gpus_metered']} of {found['gpus']} GPUs")
+    return ", ".join(parts) + (", of simulated GPUs" if found["is_simulated"] else "")

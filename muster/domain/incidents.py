@@ -9,7 +9,9 @@ class IncidentKind(StrEnum):
     BREAKER_OPEN = "breaker_open"
     BURN_IN_ABANDONED = "burn_in_abandoned"
     JUDGE_FAILED = "judge_failed"
+    NODE_STORAGE = "node_storage"
     QUOTA_BELOW_HOLDINGS = "quota_below_holdings"
+    STORAGE = "storage"
     SUSPECT_PROGRAM = "suspect_program"
 
 

@@ -226,6 +226,36 @@ class CheckpointIntervalPolicy(StrictModel):
         return self
 
 
+class StoragePolicy(StrictModel):
+    """When checkpoints that cannot be saved are a fault of the storage, of one host, or of the job's own rights."""
+
+    min_failures: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        2, description="So many saves fail at a place, and none succeeds between, before an incident opens."
+    )
+    min_hosts: Annotated[int, Field(ge=2, le=1_000)] = Field(
+        2,
+        description="A place that hosts share is at fault once so many of them failed there; fewer are themselves.",
+    )
+    min_jobs_refused: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        2, description="A refusal is the job's own affair until so many jobs are refused at one place."
+    )
+    clears_after_saves: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        2, description="So many saves that succeed from a host at a place end what was held against them."
+    )
+
+
+class ScrubPolicy(StrictModel):
+    """How checkpoints that are kept are read again, by the running job beside its training."""
+
+    interval_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
+        86_400.0, description="A checkpoint is read again so long after it was written or read last; 0: never."
+    )
+    bytes_per_s: Annotated[float, Field(ge=1_000, le=1e12, strict=False)] = Field(
+        50e6,
+        description="At most so much of a job's checkpoints is read a second, and none while one is saved.",
+    )
+
+
 class TrainingPolicy(StrictModel):
     """Which checkpoints are good, kept, and never used again; and how often they are made."""
 
@@ -241,6 +271,8 @@ class TrainingPolicy(StrictModel):
         600.0, description="How late a fault may be found; the newest checkpoint that is older than that is kept."
     )
     checkpoint_interval: CheckpointIntervalPolicy = Field(default_factory=CheckpointIntervalPolicy)
+    scrub: ScrubPolicy = Field(default_factory=ScrubPolicy)
+    storage: StoragePolicy = Field(default_factory=StoragePolicy)
 
     @model_validator(mode="after")
     def _one_from_before_a_fault_stays(self) -> Self:

@@ -40,7 +40,26 @@ def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
     ).all()
     chosen = next((row.generation for row in rows if row.status in RESUMABLE), None)
     refused = [row.generation for row in rows if row.status in _NEVER_AGAIN]
-    return {"generation": chosen, "refuse": refused}
+    return {"generation": chosen, "refuse": refused, "pinned": [row.generation for row in rows if is_wished(row)]}
+
+
+def is_wished(row: Checkpoint) -> bool:
+    """To be kept, by the word of whoever may say so here, and not gone yet."""
+    return row.pinned_at is not None and row.status is not CheckpointStatus.EXPIRED
+
+
+def pinned_of(session: Session, job_id: JobId) -> tuple[str, ...]:
+    """The generations that the job's program is told to leave, in their order."""
+    query = (
+        select(Checkpoint.generation)
+        .where(
+            Checkpoint.job_id == job_id,
+            Checkpoint.pinned_at.is_not(None),
+            Checkpoint.status != CheckpointStatus.EXPIRED,
+        )
+        .order_by(Checkpoint.step, Checkpoint.fence)
+    )
+    return tuple(session.scalars(query).all())
 
 
 def has_progressed(session: Session, attempt: Attempt) -> bool:

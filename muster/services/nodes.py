@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, exists, func, select
 
 from muster.db.models import AllocationGpu, Cordon, Gpu, Node
 from muster.db.records import CordonRecord, NodeLatestRecord, NodeRecord
-from muster.db.repositories.node_documents import NODE, GpuOnNode, JobOnNode, NodeView
+from muster.db.repositories.node_documents import NODE, FailingSaves, GpuOnNode, JobOnNode, NodeView
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
@@ -54,6 +54,7 @@ class NodeDetail:
     gpus: Sequence[GpuOnNode]
     cordons: Sequence[CordonRecord]
     jobs: Sequence[JobOnNode]
+    failing_saves: Sequence[FailingSaves]
 
     @property
     def node(self) -> Node | NodeRecord:
@@ -95,6 +96,7 @@ def detail_from(found: NodeView | None) -> NodeDetail:
         gpus=found.gpus,
         cordons=found.cordons,
         jobs=found.jobs,
+        failing_saves=found.failing_saves,
     )
 
 

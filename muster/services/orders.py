@@ -132,8 +132,13 @@ def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, policy: Polic
     smaller = {"MUSTER_ACCUMULATION": str(num_pieces)} if num_pieces > 1 else {}
     interval = json.dumps(rule_for_attempt(unit, job.id, num_nodes * spec.shape.gpus_per_node, policy))
     sha256 = hashlib.sha256(json.dumps(job.spec, sort_keys=True).encode()).hexdigest()
-    told = {"MUSTER_RESUME": resume, "MUSTER_CHECKPOINT_INTERVAL": interval, "MUSTER_SPEC_SHA256": sha256}
-    told["MUSTER_NODES_RANGE"] = f"{spec.shape.sizes[0]}-{spec.shape.sizes[-1]}"
+    told = {
+        "MUSTER_RESUME": resume,
+        "MUSTER_CHECKPOINT_INTERVAL": interval,
+        "MUSTER_SCRUB": json.dumps(policy.training.scrub.model_dump()),
+        "MUSTER_SPEC_SHA256": sha256,
+        "MUSTER_NODES_RANGE": f"{spec.shape.sizes[0]}-{spec.shape.sizes[-1]}",
+    }
     return {**told, **smaller, **place}
 
 

@@ -19,11 +19,12 @@ from muster.domain.states import CheckpointStatus
 from muster.domain.strict import require_clean_document
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt
-from muster.services.checkpoints import RESUMABLE, move_checkpoint, tainted_words
+from muster.services.checkpoints import RESUMABLE, move_checkpoint, pinned_of, tainted_words
 from muster.services.elastic import resize_by_program
 from muster.services.lives import spec_of, to_time
 from muster.services.policies import active_policy
 from muster.services.reclaims.settling import hear_late_words
+from muster.services.storage_faults import note_failed, note_saved
 from muster.services.training_progress import Progress
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.training import (
@@ -31,7 +32,9 @@ from muster.wire.training import (
     CheckpointDone,
     CheckpointExpired,
     CheckpointInterval,
+    CheckpointPinned,
     CheckpointRejected,
+    CheckpointScrubbed,
     CheckpointUnreadable,
     Hello,
     Lineage,
@@ -62,7 +65,7 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
         raise StaleFenceError
     host = unit.session.get(TrainingHost, (attempt_id, node_id)) or TrainingHost(attempt_id=attempt_id, node_id=node_id)
     if batch.offset != host.line_offset or batch.next_offset < batch.offset:
-        return TrainAnswer(offset=host.line_offset)
+        return TrainAnswer(offset=host.line_offset, pinned=pinned_of(unit.session, loaded.job.id))
     unit.session.add(host)
     taker = _Taker(unit, loaded, node_id, active_policy(unit.session))
     for line in batch.lines:
@@ -70,7 +73,8 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
     host.line_offset = batch.next_offset
     taker.store()
     hear_late_words(unit, loaded.attempt)
-    return TrainAnswer(offset=host.line_offset, taken=len(batch.lines))
+    pinned = pinned_of(unit.session, loaded.job.id)
+    return TrainAnswer(offset=host.line_offset, taken=len(batch.lines), pinned=pinned)
 
 
 def _loaded(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt | None:
@@ -124,14 +128,21 @@ class _Taker:
                 self._note_outcome(rank, message, at)
             case Warned() if self._progress.note_warning(rank, message, at):
                 self._tell("attempt.warned", {"rank": rank, "code": message.code, "reason": message.message})
-            case Resumed() if rank == 0:
-                self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
-            case ResizeAsked() if rank == 0:
-                self._wanted_nodes = message.num_nodes
-            case CheckpointInterval() if rank == 0:
-                self._note_interval(message)
+            case Resumed() | ResizeAsked() | CheckpointInterval() if rank == 0:
+                self._note_of_first_rank(message)
             case CheckpointDone() | CheckpointRejected() | CheckpointUnreadable() | CheckpointExpired():
                 self._note_generation(message, at)
+            case CheckpointPinned() | CheckpointScrubbed() if (row := self._row_of(message.generation)) is not None:
+                self._note_kept(row, message, at)
+
+    def _note_of_first_rank(self, message: Resumed | ResizeAsked | CheckpointInterval) -> None:
+        """What rank 0 says for the whole job."""
+        if isinstance(message, Resumed):
+            self._tell("attempt.resumed", {"step": message.step, "generation": message.generation})
+        elif isinstance(message, ResizeAsked):
+            self._wanted_nodes = message.num_nodes
+        else:
+            self._note_interval(message)
 
     def _note_generation(
         self, message: CheckpointDone | CheckpointRejected | CheckpointUnreadable | CheckpointExpired, at: datetime
@@ -144,6 +155,14 @@ class _Taker:
             self._tell("checkpoint.unreadable", {"generation": message.generation, "reason": message.why})
         else:
             self._expire(message.generation)
+
+    def _note_kept(self, row: Checkpoint, message: CheckpointPinned | CheckpointScrubbed, at: datetime) -> None:
+        if isinstance(message, CheckpointScrubbed):
+            row.scrubbed_at = at
+        elif message.is_pinned != (row.pin_held_at is not None):
+            row.pin_held_at = at if message.is_pinned else None
+            kind = "checkpoint.pin_held" if message.is_pinned else "checkpoint.pin_left"
+            self._tell(kind, {"generation": row.generation, "step": row.step})
 
     def _note_interval(self, message: CheckpointInterval) -> None:
         found = msgspec.structs.asdict(message)
@@ -159,7 +178,8 @@ class _Taker:
     def _note_checkpoint(self, message: CheckpointDone, at: datetime) -> None:
         if message.status == "failed":
             payload = {"generation": message.generation, "step": message.step, "why": message.why}
-            self._tell("checkpoint.failed", payload)
+            self._tell("checkpoint.failed", {**payload, "faults": list(message.faults)})
+            note_failed(self._unit, self._loaded, message.faults, at, self._policy.training.storage)
             return
         row = self._row_of(message.generation)
         if row is None:
@@ -190,6 +210,8 @@ class _Taker:
         self._unit.session.add(row)
         self._unit.session.flush()
         self._tell("checkpoint.committed", {"generation": row.generation, "step": row.step, "bytes": row.num_bytes})
+        if message.place:
+            note_saved(self._unit, self._loaded, message.place, self._policy.training.storage)
         if is_stale is not None:
             row.reason = "it was committed under an older fence"
             self._move(row, CheckpointStatus.REJECTED)

@@ -163,6 +163,8 @@ class Bucket:
         from botocore.exceptions import (  # noqa: PLC0415  # half a second, and only who is here needs it
             BotoCoreError,
             ClientError,
+            ConnectTimeoutError,
+            ReadTimeoutError,
         )
 
         if keyed:
@@ -173,7 +175,8 @@ class Bucket:
             raise self._refusal(what, key, fault.response) from fault
         except BotoCoreError as fault:  # its own words may name the endpoint with who asks: its kind says enough
             kind = _BrokenOffError if what == "get" else OSError
-            raise kind(errno.EIO, f"{what} failed: {type(fault).__name__}", self.named(key)) from None
+            number = errno.ETIMEDOUT if isinstance(fault, (ConnectTimeoutError, ReadTimeoutError)) else errno.EIO
+            raise kind(number, f"{what} failed: {type(fault).__name__}", self.named(key)) from None
 
     def _refusal(self, what: str, key: str, answer: dict[str, Any]) -> OSError:
         code = str(answer.get("Error", {}).get("Code", ""))

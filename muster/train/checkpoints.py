@@ -18,13 +18,14 @@ from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
 from muster.train.loading import Loading
 from muster.train.manifest import FileRecord, Manifest, file_name
+from muster.train.save_faults import SaveFault, told
 from muster.train.saving import Saving
 from muster.train.shards import CoverageError
 from muster.train.staging import Staging
 from muster.train.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from muster.train.lineage import Lineage
     from muster.train.ranks import Ranks
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from muster.train.wire import Channel
 
 
-Part = dict[str, Any] | str | CoverageError
+Part = dict[str, Any] | SaveFault | CoverageError
 """A rank's part of the state, or why it has none to write."""
 
 
@@ -87,7 +88,7 @@ class Checkpoints:
         if begun.fault:
             raise OSError(begun.fault)
         self._fence = begun.fence
-        self._upkeep = Upkeep(self._store, channel, around.resume, fence=begun.fence, keep=keep)
+        self._upkeep = Upkeep(self._store, channel, around.resume, around.scrub, fence=begun.fence, keep=keep)
 
     def _begin(self) -> _Begun:
         try:
@@ -148,9 +149,9 @@ class Checkpoints:
         try:
             return self._staging.copied(part)
         except (MemoryError, torch.OutOfMemoryError) as fault:
-            return f"rank {self._ranks.rank}: no room for a copy of its part: {fault}"
+            return self._own_fault(f"no room for a copy of its part: {fault}")
         except RuntimeError as fault:
-            return f"rank {self._ranks.rank}: its part could not be copied: {fault}"
+            return self._own_fault(f"its part could not be copied: {fault}")
         except (TypeError, AttributeError, pickle.PicklingError) as fault:
             return CoverageError(f"{state.ONLY_PLAIN}: {fault}")
 
@@ -160,50 +161,69 @@ class Checkpoints:
         if waits:
             self._upkeep.settle()
         started = time.monotonic() - spent_s
-        try:
-            fault = self._write(part, generation, facts, started)
-        finally:
-            if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
-                self._store.abandon(generation)
+        with self._upkeep.saving():
+            try:
+                faults = self._write(part, generation, facts, started)
+            finally:
+                if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
+                    self._store.abandon(generation)
         self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
-        self.save_s = self.save_s if fault else time.monotonic() - began
-        if fault and self._ranks.rank == 0:
-            self._channel.say(
-                "checkpoint", step=generation.step, generation=generation.name, status="failed", why=fault
-            )
-            _print(f"{generation.name} was not saved, training goes on: {fault}")
-        return not fault
+        self.save_s = self.save_s if faults else time.monotonic() - began
+        if faults and self._ranks.rank == 0:
+            self._tell_failed(generation, faults)
+        return not faults
 
-    def _write(self, part: Part, generation: Generation, facts: _Facts, started: float) -> str:
+    def _tell_failed(self, generation: Generation, faults: list[SaveFault]) -> None:
+        self._channel.say(
+            "checkpoint",
+            step=generation.step,
+            generation=generation.name,
+            status="failed",
+            why=faults[0].why,
+            faults=told(faults),
+        )
+        _print(f"{generation.name} was not saved, training goes on: {faults[0].why}")
+
+    def _write(self, part: Part, generation: Generation, facts: _Facts, started: float) -> list[SaveFault]:
         """What went wrong, the same on all ranks; nothing where it was committed."""
         together = self._ranks.beside
-        fault = together.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
-        if fault:
-            return fault
+        fault: SaveFault | None = together.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
+        if fault is not None:
+            return [fault]
         failpoint("save.before_files")
-        files = []
+        files: list[FileRecord] = []
+        faults: list[SaveFault] = []
         for written in together.gather(self._write_own(part, generation)):
             if isinstance(written, CoverageError):
                 raise written
-            if isinstance(written, str):
-                return written
-            files.append(written)
+            if isinstance(written, SaveFault):
+                faults.append(written)
+            else:
+                files.append(written)
+        if faults:
+            return faults
         failpoint("save.before_commit")
         fault, is_stale = together.from_first(
             self._commit(generation, files, facts, started) if self._ranks.rank == 0 else None
         )
+        if fault is None:
+            return []
         if is_stale:
-            raise StaleFenceError(fault)
-        return fault
+            raise StaleFenceError(fault.why)
+        return [fault]
 
-    def _prepare(self, generation: Generation) -> str:
+    def _own_fault(self, words: str) -> SaveFault:
+        """Neither the host's nor the storage's."""
+        return SaveFault(self._ranks.rank, f"rank {self._ranks.rank}: {words}")
+
+    def _prepare(self, generation: Generation) -> SaveFault | None:
         try:
             self._store.prepare(generation)
         except OSError as fault:
-            return f"rank 0: {fault}"
-        return ""
+            return SaveFault.of(0, fault, self._store.place)
+        return None
 
-    def _write_own(self, part: Part, generation: Generation) -> FileRecord | str | CoverageError:
+    def _write_own(self, part: Part, generation: Generation) -> FileRecord | SaveFault | CoverageError:
         if not isinstance(part, dict):
             return part
         rank = self._ranks.rank
@@ -212,9 +232,11 @@ class Checkpoints:
             state.require_loadable(part)
             return self._store.write_part(generation, rank, self._dump_of(part, generation))
         except FileNotFoundError as fault:
-            return f"rank {rank}: {fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)"
-        except (OSError, RuntimeError, MemoryError) as fault:
-            return f"rank {rank}: {fault}"
+            return self._own_fault(f"{fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)")
+        except OSError as fault:
+            return SaveFault.of(rank, fault, self._store.place)
+        except (RuntimeError, MemoryError) as fault:
+            return self._own_fault(str(fault))
         except CoverageError as fault:
             return fault
 
@@ -226,7 +248,7 @@ class Checkpoints:
 
     def _commit(
         self, generation: Generation, files: list[FileRecord], facts: _Facts, started: float
-    ) -> tuple[str, bool]:
+    ) -> tuple[SaveFault | None, bool]:
         """What went wrong, and whether it is that a newer attempt has begun."""
         about = Manifest(
             step=generation.step,
@@ -247,9 +269,11 @@ class Checkpoints:
             failpoint("save.commit")
             digest = self._store.commit(about)
         except StaleFenceError as fault:
-            return str(fault), True
+            return SaveFault(0, str(fault)), True
+        except FileNotFoundError as fault:
+            return self._own_fault(str(fault)), False
         except OSError as fault:
-            return f"rank 0: {fault}", False
+            return SaveFault.of(0, fault, self._store.place), False
         failpoint("save.after_commit")
         self._channel.say(
             "checkpoint",
@@ -261,15 +285,25 @@ class Checkpoints:
             at_unix_ms=about.committed_at_unix_ms,
             manifest_sha256=digest,
             lineage=lineage.word_of(about),
+            place=self._store.place.name,
         )
         self._parent = generation.name
         self.continuity.note_saved(generation.step, about.num_bytes)
         self._upkeep.verify_behind(generation)
-        return "", False
+        return None, False
 
     def settle(self, within_s: float | None = None) -> None:
         """Wait for the verification under way, so long as there is time."""
         self._upkeep.settle(within_s)
+
+    def pin(self, names: Iterable[str]) -> None:
+        """The control plane wants these generations kept, and no others."""
+        if self._ranks.rank == 0:
+            self._upkeep.pin(names)
+
+    def close(self) -> None:
+        """The program ends: nothing is read any more."""
+        self._upkeep.close()
 
     def load(self, trained: Trained) -> Manifest | None:
         """Restore the newest generation that verifies, on all ranks. Its manifest, or None where there is none.
@@ -284,6 +318,8 @@ class Checkpoints:
         )
         about = loading.load(trained)
         self.read_bytes = loading.read_bytes
+        if self._ranks.rank == 0:
+            self._upkeep.begin()
         if about is not None:
             self.longest_save_s = about.longest_save_s
             self._parent = Generation(about.step, about.fence).name

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster.train import fences, generations, retention
+from muster.train.save_faults import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from muster.train.disk import HashingFile
-    from muster.train.generations import Generation
+    from muster.train.generations import Generation, Pacing
     from muster.train.manifest import FileRecord, Manifest
+    from muster.train.save_faults import Place
 
 
 class DiskStore:
@@ -23,6 +25,11 @@ class DiskStore:
 
     def __str__(self) -> str:
         return str(self.folder)
+
+    @property
+    def place(self) -> Place:
+        """Looked at anew: what is not mounted now is another place."""
+        return place_of(self.folder)
 
     def begin(self, fence: int | None) -> int:
         begun = fences.begin(self.folder, fence)
@@ -56,17 +63,26 @@ class DiskStore:
     def measured(self, generation: Generation) -> Manifest:
         return generations.measured(self.folder, generation)
 
-    def verify(self, generation: Generation) -> Manifest:
-        return generations.verify(self.folder, generation)
+    def verify(self, generation: Generation, pace: Pacing | None = None) -> Manifest:
+        return generations.verify(self.folder, generation, pace)
 
     def verified_part(self, about: Manifest, file: FileRecord) -> bytes:
         return generations.verified_part(self.folder, about, file)
 
     def mark_good(self, generation: Generation) -> None:
-        retention.mark_good(self.folder, generation)
+        retention.mark(self.folder, generation, retention.GOOD)
 
     def good_ones(self) -> frozenset[str]:
-        return retention.good_ones(self.folder)
+        return retention.marked_ones(self.folder, retention.GOOD)
+
+    def pin(self, generation: Generation, mark: str) -> None:
+        retention.mark(self.folder, generation, mark)
+
+    def unpin(self, generation: Generation, mark: str) -> None:
+        retention.unmark(self.folder, generation, mark)
+
+    def pinned_ones(self, mark: str) -> frozenset[str]:
+        return retention.marked_ones(self.folder, mark)
 
     def aged_ones(self, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
         return retention.aged_ones(self.folder, verified, hold_s, now_unix_s)

@@ -21,12 +21,14 @@ from muster.train.fences import FENCE, StaleFenceError
 from muster.train.generations import Generation
 from muster.train.manifest import MANIFEST, FileRecord, Manifest, UnusableError
 from muster.train.retention import GOOD
+from muster.train.save_faults import Place
 from muster.train.uploads import Upload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from muster.train.bucket import Bucket
+    from muster.train.generations import Pacing
 
 _KEY = re.compile(r"(step-\d+/gen-\d+)/([^/]+)")
 _FENCE = re.compile(rf"{FENCE}/(\d{{20}})")
@@ -40,6 +42,10 @@ class ObjectStore:
 
     def __str__(self) -> str:
         return str(self._bucket.place)
+
+    @property
+    def place(self) -> Place:
+        return Place(f"s3://{self._bucket.place.bucket}", is_shared=True)
 
     def begin(self, fence: int | None) -> int:
         chosen = fence
@@ -173,7 +179,7 @@ class ObjectStore:
             generations.compare(file, size, file.sha256)
         return about
 
-    def verify(self, generation: Generation) -> Manifest:
+    def verify(self, generation: Generation, pace: Pacing | None = None) -> Manifest:
         about = self.read_manifest(generation)
         for file in about.files:
             size, digest = 0, hashlib.sha256()
@@ -181,6 +187,8 @@ class ObjectStore:
                 for piece in self._bucket.read(f"{generation.name}/{file.name}"):
                     size += len(piece)
                     digest.update(piece)
+                    if pace is not None:
+                        pace(len(piece))
             generations.compare(file, size, digest.hexdigest())
         return about
 
@@ -197,8 +205,20 @@ class ObjectStore:
         self._bucket.put(f"{generation.name}/{GOOD}", b"")
 
     def good_ones(self) -> frozenset[str]:
+        return self._marked_ones(GOOD)
+
+    def pin(self, generation: Generation, mark: str) -> None:
+        self._bucket.put(f"{generation.name}/{mark}", b"")
+
+    def unpin(self, generation: Generation, mark: str) -> None:
+        self._bucket.delete([f"{generation.name}/{mark}"])
+
+    def pinned_ones(self, mark: str) -> frozenset[str]:
+        return self._marked_ones(mark)
+
+    def _marked_ones(self, mark: str) -> frozenset[str]:
         return frozenset(
-            generation.name for generation, names in self._found().items() if {MANIFEST, GOOD} <= names.keys()
+            generation.name for generation, names in self._found().items() if {MANIFEST, mark} <= names.keys()
         )
 
     def aged_ones(self, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:

@@ -14,11 +14,15 @@ NO_DEADLINE_MS = 1 << 53
 
 
 class Orders:
-    """``deadline_ms`` (Unix) is when the kill comes; without one there is all the time that a save takes."""
+    """``deadline_ms`` (Unix) is when the kill comes; without one there is all the time that a save takes.
+
+    ``pins``: generations to be kept, until somebody has taken them from here.
+    """
 
     def __init__(self, channel: Channel, stop_notice_s: float | None) -> None:
         self.stop_reason: str | None = None
         self.wants_checkpoint = False
+        self.pins: list[str] | None = None
         self._channel = channel
         self._stop_notice_s = stop_notice_s
         self._told_deadline_ms: int | None = None
@@ -44,6 +48,8 @@ class Orders:
                 self._note_deadline(message.get("deadline_unix_ms"))
             elif message.get("type") == "checkpoint_now":
                 self.wants_checkpoint = True
+            elif message.get("type") == "pins" and isinstance(names := message.get("generations"), list):
+                self.pins = [name for name in names if isinstance(name, str)]
 
     def _note_deadline(self, deadline_ms: object) -> None:
         """The earliest wins: nothing lengthens a notice."""

@@ -1,5 +1,5 @@
 """Which generations go: never the newest that was read back equal, nor the newest that training has outlived well, nor
-one from before a fault that is found only now.
+one from before a fault that is found only now, nor one that somebody pinned.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 GOOD = "GOOD"
 """Beside the manifest: verified, and its attempt did enough steps after it. A later attempt must know it too."""
+PINNED = "PINNED"
+PINNED_BY_CONTROL_PLANE = "PINNED_BY_CONTROL_PLANE"
+"""Beside the manifest: retention leaves it, whoever keeps the store and whether or not a server is asked. Two marks, so
+that what a person pinned on the disk is not unpinned by a server that never heard of it.
+"""
+PINS = (PINNED, PINNED_BY_CONTROL_PLANE)
 
 
 def to_remove(
@@ -29,13 +35,15 @@ def to_remove(
     aged: frozenset[str],
     refused: frozenset[str],
     passed_over: frozenset[str],
+    pinned: frozenset[str] = frozenset(),
 ) -> list[Generation]:
     """All but the newest ``keep``, the newest verified one, the newest good one and the newest aged one, and those that
     become so next: the oldest verified after each, of the running attempt ``fence``. ``found`` stands newest first.
 
     ``aged``: verified, and committed longer ago than any fault takes to be found.
     ``refused`` ones count for nothing, and go once there is a verified one to go on from. ``passed_over`` ones, which
-    could not be used this time, count for nothing and stay: a person may want to look.
+    could not be used this time, count for nothing and stay: a person may want to look. ``pinned`` ones stay whatever
+    else is said of them, and count for ``keep`` as any other.
     """
     allowed = [generation for generation in found if generation.name not in refused | passed_over]
     whole = [generation for generation in allowed if generation.name in verified]
@@ -43,9 +51,9 @@ def to_remove(
         return []
     own = [generation for generation in whole if generation.fence == fence]
     held = {whole[0], *_newest_and_next(allowed, own, good), *_newest_and_next(allowed, own, aged), *allowed[:keep]}
-    return [generation for generation in allowed if generation not in held] + [
-        generation for generation in found if generation.name in refused
-    ]
+    gone = [generation for generation in allowed if generation not in held]
+    gone += [generation for generation in found if generation.name in refused]
+    return [generation for generation in gone if generation.name not in pinned]
 
 
 def _newest_and_next(allowed: Sequence[Generation], own: Sequence[Generation], such: frozenset[str]) -> set[Generation]:
@@ -65,9 +73,14 @@ def remove(folder: Path, gone: Iterable[Generation]) -> None:
             place.parent.rmdir()
 
 
-def mark_good(folder: Path, generation: Generation) -> None:
+def mark(folder: Path, generation: Generation, name: str) -> None:
     """Raises OSError."""
-    (folder / generation.name / GOOD).touch()
+    (folder / generation.name / name).touch()
+
+
+def unmark(folder: Path, generation: Generation, name: str) -> None:
+    """Raises OSError."""
+    (folder / generation.name / name).unlink(missing_ok=True)
 
 
 def aged_ones(folder: Path, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
@@ -86,7 +99,7 @@ def _written_unix_s(folder: Path, generation: Generation, otherwise: float) -> f
         return otherwise
 
 
-def good_ones(folder: Path) -> frozenset[str]:
+def marked_ones(folder: Path, name: str) -> frozenset[str]:
     return frozenset(
-        generation.name for generation in list_generations(folder) if (folder / generation.name / GOOD).exists()
+        generation.name for generation in list_generations(folder) if (folder / generation.name / name).exists()
     )

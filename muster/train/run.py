@@ -234,6 +234,9 @@ class Run:
         is_due = self._cadence.agree(self.step, figures, is_busy=bool(is_busy_anywhere))
         if not is_busy_anywhere:
             self._settle_save()
+        if self._checkpoints is not None and orders.pins is not None:
+            self._checkpoints.pin(orders.pins)
+            orders.pins = None
         if must_stop and self.step < total:
             self._stop(-minus_deadline)
         if is_due or wants_checkpoint or self.step == self._retry_at:
@@ -306,11 +309,13 @@ class Run:
         if self._saving is not None:
             self._saving.wait()
         self._checkpoints.settle()
+        self._checkpoints.close()
 
     def _outcome(self, exit_word: str, message: str, *, within_s: float | None = None) -> None:
         self._has_ended = True
         if self._checkpoints is not None:
             self._checkpoints.settle(within_s)
+            self._checkpoints.close()
         self._tell_pace(is_last=True)
         dropped_lines = self._channel.dropped_lines
         self._channel.say("outcome", exit=exit_word, step=self.step, message=message, dropped_lines=dropped_lines)

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from muster.train.disk import HashingFile
-    from muster.train.generations import Generation
+    from muster.train.generations import Generation, Pacing
     from muster.train.manifest import FileRecord, Manifest
+    from muster.train.save_faults import Place
 
 
 class Store(Protocol):
-    """One job's. ``str`` of it is its location."""
+    """One job's. ``str`` of it is its location. ``place``: the file system or bucket that it lies on."""
+
+    @property
+    def place(self) -> Place: ...
 
     def begin(self, fence: int | None) -> int:
         """Begin under ``fence``, None being the next, and clear away what older attempts left half written.
@@ -59,8 +63,8 @@ class Store(Protocol):
     def measured(self, generation: Generation) -> Manifest:
         """The manifest, after each file was found there in its size."""
 
-    def verify(self, generation: Generation) -> Manifest:
-        """The manifest, after every byte was read back equal to it."""
+    def verify(self, generation: Generation, pace: Pacing | None = None) -> Manifest:
+        """The manifest, after every byte was read back equal to it. ``pace`` is told of each piece, and may wait."""
 
     def verified_part(self, about: Manifest, file: FileRecord) -> bytes:
         """One of its files, once these very bytes are proved to be those that were saved."""
@@ -70,6 +74,15 @@ class Store(Protocol):
 
     def good_ones(self) -> frozenset[str]:
         """The names of those so marked."""
+
+    def pin(self, generation: Generation, mark: str) -> None:
+        """``mark``: one of ``retention.PINS``. Retention never removes it from now on."""
+
+    def unpin(self, generation: Generation, mark: str) -> None:
+        """That mark goes, where it is there."""
+
+    def pinned_ones(self, mark: str) -> frozenset[str]:
+        """The names of those with that mark."""
 
     def aged_ones(self, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
         """Names of those committed ``hold_s`` ago or earlier, by the store's clock."""

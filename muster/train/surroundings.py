@@ -12,8 +12,9 @@
 | ``MUSTER_SECRETS_DIR`` | where the job's secrets lie | it has none |
 | ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | nothing is said or heard |
 | ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill where no ``stop`` names a deadline | as long as it takes |
-| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``good_after_steps`` (20), ``hold_s`` (600) | the newest that verifies |
+| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``good_after_steps`` (20), ``hold_s`` (600), ``pinned`` (never removed) | the newest that verifies |
 | ``MUSTER_CHECKPOINT_INTERVAL`` | for ``checkpoint_every="auto"``: JSON, all fields optional: ``failures_per_gpu_hour``, ``num_gpus``, ``min_s``, ``max_s`` | ``interval``'s prior, as many GPUs as ranks, 30, 3600 |
+| ``MUSTER_SCRUB`` | how what is kept is read again (``scrub``): JSON, all fields optional: ``interval_s`` (0: never), ``bytes_per_s`` | each day, 50 MB/s |
 | ``MUSTER_ACCUMULATION`` | take each batch in so many times as many pieces: an earlier attempt ran out of GPU memory | 1 |
 | ``MUSTER_NODES_RANGE`` | the fewest and the most hosts that the job may have: ``1-4`` | nobody changes their number |
 | ``MUSTER_JOB_ID`` | one run of an outlet a job | a new run each time |
@@ -36,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 from muster.train.generations import Generation
 from muster.train.interval import IntervalRule
 from muster.train.places import S3Place, is_s3
+from muster.train.scrub import ScrubRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +53,7 @@ class Resume:
 
     ``good_after_steps``: healthy steps after which a verified checkpoint counts as good, and is never removed while it
     is the newest such. ``hold_s``: how late a fault may be found; the newest checkpoint that is older stays too.
+    ``pinned`` None: nothing is said of pins.
     """
 
     generation: str | None = None
@@ -58,6 +61,7 @@ class Resume:
     not_after_unix_ms: int | None = None
     good_after_steps: int = 20
     hold_s: float = 600.0
+    pinned: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class Surroundings:
     stop_notice_s: float | None = None
     resume: Resume = field(default_factory=Resume)
     interval: IntervalRule = field(default_factory=IntervalRule)
+    scrub: ScrubRule = field(default_factory=ScrubRule)
     accumulation: int = 1
     is_synchronous: bool = False
     spec_sha256: str | None = None
@@ -109,6 +114,7 @@ class Surroundings:
             stop_notice_s=_seconds(environ, "MUSTER_STOP_NOTICE_S"),
             resume=_resume(environ.get("MUSTER_RESUME")),
             interval=_interval(environ.get("MUSTER_CHECKPOINT_INTERVAL")),
+            scrub=_scrub(environ.get("MUSTER_SCRUB")),
             accumulation=_number(environ, "MUSTER_ACCUMULATION") or 1,
             is_synchronous=bool(_number(environ, "MUSTER_TRAIN_SYNCHRONOUS")),
             nodes_range=_range(environ, "MUSTER_NODES_RANGE"),
@@ -195,9 +201,10 @@ def _resume(text: str | None) -> Resume:
     limit = document.get("not_after_unix_ms")
     steps = document.get("good_after_steps")
     hold_s = document.get("hold_s")
+    pinned = document.get("pinned")
     fits = (
-        isinstance(refused, (list, tuple))
-        and all(isinstance(name, str) for name in refused)
+        _is_words(refused)
+        and (pinned is None or _is_words(pinned))
         and (wanted is None or (isinstance(wanted, str) and Generation.named(wanted) is not None))
         and (limit is None or isinstance(limit, int))
         and (steps is None or isinstance(steps, int))
@@ -211,7 +218,25 @@ def _resume(text: str | None) -> Resume:
         limit,
         Resume.good_after_steps if steps is None else steps,
         Resume.hold_s if hold_s is None else float(hold_s),
+        None if pinned is None else frozenset(pinned),
     )
+
+
+def _is_words(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+
+
+def _scrub(text: str | None) -> ScrubRule:
+    name = "MUSTER_SCRUB"
+    document = _object(name, text) if text else {}
+    known = {each.name: document[each.name] for each in fields(ScrubRule) if document.get(each.name) is not None}
+    for field_name, value in known.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise ValueError(f"{name}={text!r}: {field_name} must be a number, 0 or more")
+    rule = ScrubRule(**known)
+    if rule.bytes_per_s <= 0:
+        raise ValueError(f"{name}={text!r}: bytes_per_s must be above 0; interval_s 0 turns it off")
+    return rule
 
 
 def _interval(text: str | None) -> IntervalRule:

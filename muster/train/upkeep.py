@@ -1,26 +1,40 @@
-"""Beside training, on rank 0: read back what was committed, know what is good, remove what is no longer needed."""
+"""Beside training, on rank 0: read back what was committed, know what is good, remove what is no longer needed, and
+read again, slowly, what is kept.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING
 
 from muster.train import generations, retention
 from muster.train.beside import Beside
 from muster.train.manifest import UnusableError
+from muster.train.pins import Pins
+from muster.train.scrub import Scrub, Stopped, Throttle
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from muster.train.generations import Generation
+    from muster.train.scrub import ScrubRule
     from muster.train.stores import Store
     from muster.train.surroundings import Resume
     from muster.train.wire import Channel
 
 
+_LAST_PIECE_S = 1.0
+"""What a disk or store that hangs may keep an end from."""
+
+
 class Upkeep:
     """One job's store. Older generations go only once a newer one was read back equal."""
 
-    def __init__(self, store: Store, channel: Channel, resume: Resume, *, fence: int, keep: int) -> None:
+    def __init__(
+        self, store: Store, channel: Channel, resume: Resume, scrub: ScrubRule, *, fence: int, keep: int
+    ) -> None:
         self._store = store
         self._channel = channel
         self._resume = resume
@@ -29,6 +43,13 @@ class Upkeep:
         self._verified: set[Generation] = set()
         self._passed_over: set[Generation] = set()
         self._verifying: Beside[None] | None = None
+        self._gone: set[Generation] = set()
+        self._num_saving = 0
+        self._stop = threading.Event()
+        self._is_wished = threading.Event()
+        self._pins = Pins(store, channel, resume.pinned)
+        self._scrub = Scrub(store, scrub, Throttle(scrub.bytes_per_s, self._stop, lambda: self._is_busy))
+        self._caring: Beside[None] | None = None
 
     def candidates(self) -> list[Generation]:
         """Which to resume from, in order."""
@@ -37,6 +58,69 @@ class Upkeep:
 
     def note_verified(self, generation: Generation) -> None:
         self._verified.add(generation)
+        self._scrub.note_read(generation)
+
+    def pin(self, names: Iterable[str]) -> None:
+        """The control plane wants these kept, and no others."""
+        self._pins.wish(names)
+        self._is_wished.set()
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """Meanwhile nothing is scrubbed: the disk is the save's."""
+        self._num_saving += 1
+        try:
+            yield
+        finally:
+            self._num_saving -= 1
+
+    @property
+    def _is_busy(self) -> bool:
+        verifying = self._verifying
+        return self._num_saving > 0 or (verifying is not None and verifying.is_busy)
+
+    def begin(self) -> None:
+        """From here on pins are carried out, and what is kept is read again when it is due."""
+        self._caring = Beside(self._care, "checkpoint-scrub")
+
+    def close(self) -> None:
+        """The program ends: what is being scrubbed is left."""
+        self._stop.set()
+        self._is_wished.set()
+        if self._caring is not None:
+            self._caring.wait(_LAST_PIECE_S)
+
+    def _care(self) -> None:
+        self._is_wished.set()
+        while not self._stop.is_set():
+            if self._is_wished.wait(self._scrub.pause_s):
+                self._is_wished.clear()
+                self._pins.carry()
+                continue
+            with contextlib.suppress(OSError, Stopped):  # a store that does not answer is asked again later
+                self._scrub_one()
+
+    def _scrub_one(self) -> None:
+        generation = self._scrub.due(frozenset(each.name for each in self._passed_over) | self._resume.refused)
+        if generation is None or self._stop.is_set():
+            return
+        fault = self._scrub.fault_of(generation)
+        if generation in self._gone:  # removed meanwhile
+            return
+        if fault is None:
+            self._verified.add(generation)
+            self._channel.say("checkpoint_scrubbed", generation=generation.name)
+            return
+        self._tell_fault(generation, fault)
+
+    def _tell_fault(self, generation: Generation, fault: UnusableError | OSError) -> None:
+        """Damage condemns it. What could not be read now may be whole, and what was known of it stays known."""
+        is_damage = isinstance(fault, UnusableError) and fault.is_damage
+        kind = "checkpoint_rejected" if is_damage else "checkpoint_unreadable"
+        if is_damage:
+            self._passed_over.add(generation)
+            self._verified.discard(generation)
+        self._channel.say(kind, generation=generation.name, why=str(fault))
 
     def pass_over(self, generation: Generation) -> None:
         """It could not be used when training resumed."""
@@ -64,29 +148,31 @@ class Upkeep:
             self._store.verify(generation)
         except (UnusableError, OSError) as fault:
             self._passed_over.add(generation)
-            is_damage = isinstance(fault, UnusableError) and fault.is_damage
-            kind = "checkpoint_rejected" if is_damage else "checkpoint_unreadable"
-            self._channel.say(kind, generation=generation.name, why=str(fault))
+            self._tell_fault(generation, fault)
             return
-        self._verified.add(generation)
+        self.note_verified(generation)
         self._channel.say("checkpoint", step=generation.step, generation=generation.name, status="verified")
         with contextlib.suppress(OSError):  # what cannot be removed now is removed after the next save
             self._tidy(generation.step)
 
     def _tidy(self, step: int) -> None:
-        for generation in self._verified:
+        pinned = self._pins.held()
+        verified = frozenset(self._verified)  # the scrub's thread adds to it and takes from it
+        for generation in verified:
             if generation.fence == self._fence and generation.step + self._resume.good_after_steps <= step:
                 self._store.mark_good(generation)
         gone = retention.to_remove(
             self._store.list_generations(),
             self._keep,
             fence=self._fence,
-            verified=frozenset(generation.name for generation in self._verified),
+            verified=frozenset(generation.name for generation in verified),
             good=self._store.good_ones(),
-            aged=self._store.aged_ones(self._verified, self._resume.hold_s, time.time()),
+            aged=self._store.aged_ones(verified, self._resume.hold_s, time.time()),
             refused=self._resume.refused,
             passed_over=frozenset(generation.name for generation in self._passed_over),
+            pinned=pinned,
         )
+        self._gone.update(gone)
         self._store.remove(gone)
         self._verified.difference_update(gone)
         for generation in gone:

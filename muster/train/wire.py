@@ -7,9 +7,11 @@
 | ``hello`` | rank, world_size, pid; always the first line |
 | ``step`` | step (how many are done), loss (null where it was no finite number), step_s, samples (seen by all ranks) |
 | ``pace`` | step, num_steps and means over so many: a second for each part of ``pace``; tokens_per_s, grad_norm, memory_mib, mfu, hfu or null; samples of this rank in this attempt, samples_per_step, tokens_per_step, padding (a share) or null; at most once a second |
-| ``checkpoint`` | step, generation, status ``committed``: bytes, seconds, at_unix_ms, manifest_sha256, lineage (``lineage``, without what has no bounds); ``verified``: all was read back equal; ``failed``: why |
+| ``checkpoint`` | step, generation, status ``committed``: bytes, seconds, at_unix_ms, manifest_sha256, lineage (``lineage``, without what has no bounds), place (file system or bucket); ``verified``: all was read back equal; ``failed``: why, and faults: of each rank that a host or storage failed rank, kind, place, is_shared (``save_faults``) |
 | ``checkpoint_rejected`` | generation, why: it is not as it was saved, and nobody may use it |
 | ``checkpoint_unreadable`` | generation, why: this host could not read it now; it may be whole |
+| ``checkpoint_scrubbed`` | generation: it was read again, and is as it was saved |
+| ``checkpoint_pinned`` | generation, is_pinned: its mark in the store was made or taken away, as ``pins`` said |
 | ``checkpoint_expired`` | generation: removed, since newer ones are whole |
 | ``checkpoint_interval`` | step, interval_s, bound (``none``, ``min``, ``max``, ``save``: see ``interval``) and what it follows from: stall_s, save_s, step_s, mtbf_s, failures_per_gpu_hour, num_gpus; again when it has changed much |
 | ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank) |
@@ -21,6 +23,7 @@
 |---|---|
 | ``stop`` | reason, deadline_unix_ms; may come again with an earlier deadline |
 | ``checkpoint_now`` | |
+| ``pins`` | generations: those that retention is to leave, and no others of the control plane's |
 
 Rank 0 alone speaks of checkpoints and sizes. Unknown types and fields are to be passed over on both sides.
 """  # noqa: E501  # a table's row is one line

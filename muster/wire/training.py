@@ -84,9 +84,19 @@ class Lineage(Struct, frozen=True, kw_only=True):
     world_size: Annotated[int, Meta(ge=1, lt=1 << 31)] | None = None
 
 
+class SaveFault(Struct, frozen=True, kw_only=True):
+    """What a rank's save met, and where: see ``muster.train.save_faults``."""
+
+    rank: Annotated[int, Meta(ge=0, lt=1 << 31)]
+    kind: Literal["no_space", "read_only", "stale", "timeout", "refused", "io"]
+    place: Annotated[str, Meta(min_length=1, max_length=256)]
+    is_shared: bool
+
+
 class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
     """``verified``: every file was read back equal after the commit. ``lineage``: a ``Lineage``, if it is one: what
-    does not fit must not cost the word of a checkpoint.
+    does not fit must not cost the word of a checkpoint. ``faults``: each a ``SaveFault``, if it is one. ``place``: the
+    file system or bucket that a committed one lies on.
     """
 
     step: Step
@@ -98,6 +108,8 @@ class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
     manifest_sha256: Annotated[str, Meta(max_length=64)] = ""
     lineage: dict[str, Any] | None = None
     why: Text = ""
+    faults: Annotated[tuple[dict[str, Any], ...], Meta(max_length=64)] = ()
+    place: Annotated[str, Meta(max_length=256)] = ""
 
 
 class CheckpointRejected(RankMessage, frozen=True, kw_only=True, tag="checkpoint_rejected"):
@@ -110,6 +122,19 @@ class CheckpointUnreadable(RankMessage, frozen=True, kw_only=True, tag="checkpoi
 
     generation: Generation
     why: Text = ""
+
+
+class CheckpointScrubbed(RankMessage, frozen=True, kw_only=True, tag="checkpoint_scrubbed"):
+    """Read again long after it was saved, and as it was saved."""
+
+    generation: Generation
+
+
+class CheckpointPinned(RankMessage, frozen=True, kw_only=True, tag="checkpoint_pinned"):
+    """Its mark in the store was made, as the control plane wished; or was taken away."""
+
+    generation: Generation
+    is_pinned: bool
 
 
 class CheckpointExpired(RankMessage, frozen=True, kw_only=True, tag="checkpoint_expired"):
@@ -169,6 +194,8 @@ AnyRankMessage = (
     | CheckpointDone
     | CheckpointRejected
     | CheckpointUnreadable
+    | CheckpointScrubbed
+    | CheckpointPinned
     | CheckpointExpired
     | CheckpointInterval
     | Resumed
@@ -195,7 +222,12 @@ class TrainBatch(WireMessage, frozen=True, kw_only=True):
 
 
 class TrainAnswer(WireAnswer, frozen=True, kw_only=True):
-    """Where the server stands in the host's file: the next batch begins there."""
+    """Where the server stands in the host's file: the next batch begins there.
+
+    ``pinned``: the job's generations that are to be kept, and no others; None from a server that knows no pins. It
+    comes with the very words after which a program removes generations, so who removes has just been told.
+    """
 
     offset: int
     taken: int = 0
+    pinned: tuple[str, ...] | None = None

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
-from muster.db.models import EvidenceRow, Gpu, GpuStandingChange, Incident, Job, Node, Reclaim
+from muster.db.models import Checkpoint, EvidenceRow, Gpu, GpuStandingChange, Incident, Job, Node, Reclaim
 from muster.db.repositories.job_documents import AttemptView
 from muster.domain.ids import GpuUuid, JobId, ReclaimId, TenantId
 from muster.domain.job_spec import JobSpec
@@ -253,6 +253,7 @@ class _Life:
             evidence = session.scalars(select(EvidenceRow.id).where(EvidenceRow.gpu_uuid == self.gpus[0])).first()
             incident = session.scalars(select(Incident.id).where(Incident.subject_id == tenant_id)).first()
             cohort = session.get_one(Gpu, self.gpus[0]).cohort_key
+            checkpoint = session.scalars(select(Checkpoint.id).where(Checkpoint.job_id == self.job_id)).one()
         assert evidence is not None, "the fault was judged"
         assert incident is not None, "more is held than the ceiling allows"
         own = {
@@ -262,6 +263,7 @@ class _Life:
             "person_id": self.person_id,
             "tenant_id": tenant_id,
             "reclaim_id": self.reclaim_id,
+            "checkpoint_id": checkpoint,
         }
         of_the_fleet = {
             "uuid": self.gpus[0],

@@ -43,6 +43,8 @@ COMMANDS: Final = {
     "GET /v1/jobs/{job_id}": "job show",
     "POST /v1/jobs/{job_id}/cancel": "job cancel",
     "GET /v1/jobs/{job_id}/checkpoints": "job checkpoints",
+    "POST /v1/jobs/{job_id}/checkpoints/{checkpoint_id}/pin": "job pin",
+    "DELETE /v1/jobs/{job_id}/checkpoints/{checkpoint_id}/pin": "job unpin",
     "GET /v1/jobs/{job_id}/energy": "job energy",
     "GET /v1/jobs/{job_id}/events": "job events",
     "GET /v1/jobs/{job_id}/logs": "job logs",

@@ -192,3 +192,31 @@ def test_a_store_that_cannot_be_asked_is_named_and_no_secret_with_it(muster: Com
     answer = muster.run("ckpt", "ls", str(prefix.place), **environment, PYTHONPATH=str(muster.folder))
     assert answer.returncode == Exit.USAGE
     assert "needs boto3, which is not installed here" in " ".join(answer.stderr.split())
+
+
+def test_a_pin_is_a_mark_beside_the_manifest_and_shows(muster: Command, folder: Path) -> None:
+    answer = muster.run("ckpt", "pin", str(folder), "--step", "10")
+    assert (answer.returncode, answer.stdout.strip()) == (Exit.OK, "step-00000010/gen-1  pinned")
+    assert (folder / "step-00000010/gen-1/PINNED").exists()
+    (folder / "step-00000020/gen-1/PINNED_BY_CONTROL_PLANE").touch()
+    listed = told(muster.run("ckpt", "ls", str(folder), "--json"))
+    assert [(one["step"], one["is_pinned"]) for one in listed] == [(30, False), (20, True), (10, True)]
+    assert muster.run("ckpt", "unpin", str(folder), "--step", "10").stdout.strip() == "step-00000010/gen-1  not pinned"
+    assert "by the control plane still" in muster.run("ckpt", "unpin", str(folder), "--step", "20").stdout
+    missing = muster.run("ckpt", "pin", str(folder), "--step", "7")
+    assert missing.returncode == Exit.NOT_FOUND
+    assert "there is no generation of step 7" in missing.stderr
+    (folder / "step-00000030/gen-2" / MANIFEST).write_text("{")
+    assert muster.run("ckpt", "pin", str(folder), "--step", "30").returncode == Exit.FAILED
+
+
+def test_a_scrub_reads_all_of_them_and_one_damaged_old_one_is_no_success(muster: Command, folder: Path) -> None:
+    assert muster.run("ckpt", "scrub", str(folder)).returncode == Exit.OK
+    damage(folder, Generation(10, 1))
+    assert muster.run("ckpt", "verify", str(folder)).returncode == Exit.OK, "it asks about the newest"
+    answer = muster.run("ckpt", "scrub", str(folder), "--rate", "1GB")
+    assert answer.returncode == Exit.FAILED
+    assert "2 of 3 are as they were saved" in " ".join(answer.stdout.split())
+    refused = muster.run("ckpt", "scrub", str(folder), "--rate", "0KB")
+    assert refused.returncode == Exit.USAGE
+    assert "nothing would ever be read" in " ".join(refused.stderr.split())

@@ -285,10 +285,34 @@ def test_what_is_refused_goes_once_there_is_a_verified_one_and_what_was_passed_o
     assert removed([5, 10, 20, 30, 40], 1, verified=[20], passed_over=[40, 30]) == [10, 5]
 
 
+def test_what_is_pinned_never_goes_whatever_is_said_of_it() -> None:
+    found = [Generation(step, 1) for step in (50, 40, 30, 20, 10)]
+    verified = frozenset(names(found[:2]))
+    nothing = frozenset[str]()
+
+    def gone(pinned: Sequence[Generation]) -> list[str]:
+        return names(
+            retention.to_remove(
+                found,
+                1,
+                fence=1,
+                verified=verified,
+                good=nothing,
+                aged=nothing,
+                refused=frozenset({found[3].name}),
+                passed_over=nothing,
+                pinned=frozenset(names(pinned)),
+            )
+        )
+
+    assert gone([]) == names([found[2], found[4], found[3]])
+    assert gone([found[3], found[4]]) == names([found[2]]), "a refused one too: somebody wants to look at it"
+
+
 def test_removal_takes_the_manifest_first_and_leaves_other_generations_of_the_step(tmp_path: Path) -> None:
     old, other = commit(tmp_path, 1, 1), commit(tmp_path, 1, 2)
-    retention.mark_good(tmp_path, other)
-    assert retention.good_ones(tmp_path) == {other.name}
+    retention.mark(tmp_path, other, retention.GOOD)
+    assert retention.marked_ones(tmp_path, retention.GOOD) == {other.name}
     retention.remove(tmp_path, [old])
     assert names(generations.list_generations(tmp_path)) == [other.name]
     retention.remove(tmp_path, [other])

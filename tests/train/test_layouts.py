@@ -14,7 +14,9 @@ LAYOUTS = {
     "ddp": (2, ("--layout", "ddp")),
     "fsdp": (2, ("--layout", "fsdp")),
     "tensor": (2, ("--layout", "tensor", "--tensor", "2")),
+    "ddp of 4": (4, ("--layout", "ddp")),
     "fsdp of 4": (4, ("--layout", "fsdp")),
+    "tensor of 4": (4, ("--layout", "tensor", "--tensor", "4")),
     "hsdp": (4, ("--layout", "fsdp", "--copies", "2")),
     "fsdp and tensor": (4, ("--layout", "fsdp", "--tensor", "2")),
 }

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="TORCH IS NOT INSTALLED: nothing is 
 from muster.train.generations import Generation  # noqa: E402
 from muster.train.loading import Loading  # noqa: E402  # it imports torch
 from muster.train.object_store import ObjectStore  # noqa: E402
+from muster.train.scrub import ScrubRule  # noqa: E402  # as above
 from muster.train.state import Trained  # noqa: E402  # as above
 from muster.train.surroundings import Resume  # noqa: E402
 from muster.train.upkeep import Upkeep  # noqa: E402
@@ -94,7 +95,7 @@ def test_a_store_that_is_busy_lets_no_rank_begin_with_less(prefix: Prefix, refus
     def load(rank: int) -> str:
         store = ObjectStore(cast("Any", buckets[rank]))
         channel, resume = Channel(None), Resume()
-        upkeep = Upkeep(store, channel, resume, fence=2, keep=2)
+        upkeep = Upkeep(store, channel, resume, ScrubRule(), fence=2, keep=2)
         loading = Loading(store, cast("Any", Rank(rank, together)), channel, resume, upkeep, keyring=None)
         with pytest.raises(OSError, match=words) as found:
             loading.load(trained)

@@ -292,6 +292,13 @@ def test_marks_ages_and_removal(prefix: Prefix) -> None:
     old, new = commit(store, 1), commit(store, 2)
     store.mark_good(old)
     assert store.good_ones() == {old.name}
+    store.pin(new, retention.PINNED)
+    store.pin(old, retention.PINNED_BY_CONTROL_PLANE)
+    assert store.pinned_ones(retention.PINNED) == {new.name}
+    assert store.pinned_ones(retention.PINNED_BY_CONTROL_PLANE) == {old.name}
+    store.unpin(new, retention.PINNED)
+    store.unpin(new, retention.PINNED)
+    assert store.pinned_ones(retention.PINNED) == frozenset()
     assert store.aged_ones([old, new], 60.0, 0.0) == frozenset()
     assert store.aged_ones([old, new], 60.0, 9e12) == {old.name, new.name}
     assert store.aged_ones([Generation(9, 9)], 60.0, 9e12) == frozenset(), "what is gone has no age"

@@ -145,6 +145,7 @@ class LocalAttempt:
             "MUSTER_CHECKPOINT_DIR": str(self.run_folder.checkpoints),
             "MUSTER_RESUME": json.dumps(kept),
             "MUSTER_CHECKPOINT_INTERVAL": json.dumps(interval),
+            "MUSTER_SCRUB": json.dumps(plan.scrub.model_dump()),
         }
         return Order(
             attempt_id=self.attempt_id,

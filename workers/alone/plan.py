@@ -12,7 +12,7 @@ from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId
 from muster.domain.job_spec import JobSpec
 from muster.domain.lifecycle.model import Timers
-from muster.domain.policy import CheckpointIntervalPolicy
+from muster.domain.policy import CheckpointIntervalPolicy, ScrubPolicy
 from muster.durable import write_durably
 from muster.identity import new_id
 from workers.host.supervisor.lock import take_lock
@@ -39,6 +39,7 @@ class RunPlan:
     hold_s: float
     lease_ms: int = 30_000
     interval: CheckpointIntervalPolicy = field(default_factory=CheckpointIntervalPolicy)
+    scrub: ScrubPolicy = field(default_factory=ScrubPolicy)
     variables: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -17,6 +17,7 @@ from muster.processes import Loop, run_loops, stop_on_signals
 from muster.services.burn_ins.hosts import expire_once
 from muster.services.burn_ins.orders import order_intake_once
 from muster.services.burn_ins.verdicts import judge_burn_ins_once
+from muster.services.energy_keeping import keep_energy_once
 from muster.services.expiry import expire
 from muster.services.failure_rates import count_once
 from muster.services.judgement.evacuation import evacuate_once
@@ -39,6 +40,7 @@ BURN_IN_S: Final = 0.5
 SWEEP_S: Final = 60.0
 TELEMETRY_S: Final = 15.0
 FAILURES_S: Final = 60.0
+ENERGY_S: Final = 10.0
 _log = structlog.get_logger(__name__)
 
 
@@ -65,6 +67,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("expiry", _paced(RECONCILE_S, lambda: expire(units, principal))),
         Loop("retention", _paced(SWEEP_S, lambda: sweep_once(units))),
         Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),
+        Loop("energy", _paced(ENERGY_S, lambda: keep_energy_once(units))),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
     ]
 

@@ -18,7 +18,7 @@ from muster.durable import write_durably
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from workers.host.attempt_folder import FORGOTTEN
-from workers.host.supervisor.files import TRAIN
+from workers.host.supervisor.files import PINS, TRAIN
 
 CHUNK_BYTES: Final = 128 << 10
 BATCH_CHUNKS: Final = 16
@@ -82,7 +82,9 @@ class LogRelay:
                 protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=next_offset, lines=lines
             )
             try:
-                offsets[_TRAINING] = self._client.send_training(AttemptId(folder.name), batch).offset
+                answer = self._client.send_training(AttemptId(folder.name), batch)
+                offsets[_TRAINING] = answer.offset
+                _note_pins(folder, answer.pinned)
             except UnreachableError:
                 return False
             except Problem as problem:
@@ -104,6 +106,13 @@ class LogRelay:
                 return False
             _log.warning("logs_refused", attempt_id=attempt_id, code=problem.code, detail=problem.detail)
         return True
+
+
+def _note_pins(folder: Path, pinned: tuple[str, ...] | None) -> None:
+    """For the supervisor, which tells its ranks. Where nobody ever pinned anything there is no file."""
+    before = _read(folder / PINS) or {"generations": []}
+    if pinned is not None and before["generations"] != list(pinned):
+        write_durably(folder / PINS, msgspec.json.encode({"generations": pinned}))
 
 
 def next_lines(path: Path, offset: int) -> tuple[tuple[TrainLine, ...], int]:

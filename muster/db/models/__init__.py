@@ -22,6 +22,7 @@ from muster.db.models.persons import ConsoleSession, Person
 from muster.db.models.policies import PolicyVersion
 from muster.db.models.quotas import Quota
 from muster.db.models.reclaims import GpuHold, Reclaim
+from muster.db.models.storage_faults import StorageFault
 from muster.db.models.telemetry import (
     NodeLatest,
     StoredSignal,
@@ -72,6 +73,7 @@ __all__ = [
     "SequenceHead",
     "StateEdge",
     "StopRequest",
+    "StorageFault",
     "StoredSignal",
     "TelemetryBlock",
     "TelemetryChunk",

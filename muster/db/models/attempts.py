@@ -20,7 +20,7 @@ class Attempt(Base):
     ``tainted_since``: from then on its results may be false; what it commits after that is TAINTED. ``go_at``: when all
     hosts that prepare were ready. ``num_nodes``: its size, of an elastic job another than the next one's; None in those
     of before there were such. ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval`` says;
-    None for so many steps.
+    None for so many steps. ``energy``: as ``services.job_energy`` read it once it had ended; None until then.
     """
 
     __tablename__ = "attempts"
@@ -33,6 +33,11 @@ class Attempt(Base):
         Index("uq_attempts_job_id_live", "job_id", unique=True, postgresql_where=text("state <> 'ENDED'")),
         Index("ix_attempts_live", "state", postgresql_where=text("state <> 'ENDED'")),
         Index(None, "ended_at"),
+        Index(
+            "ix_attempts_unmetered",
+            "ended_at",
+            postgresql_where=text("energy IS NULL AND ended_at IS NOT NULL AND claimed_at IS NOT NULL"),
+        ),
     )
 
     id: Mapped[AttemptId] = mapped_column(primary_key=True)
@@ -63,6 +68,7 @@ class Attempt(Base):
     stop_deadline_at: Mapped[datetime | None] = mapped_column(default=None)
     tainted_since: Mapped[datetime | None] = mapped_column(default=None)
     checkpoint_interval: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    energy: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     on_node_loss: Mapped[NodeLossRule] = mapped_column(EnumText(NodeLossRule), one_of("on_node_loss", NodeLossRule))
     rendezvous_address: Mapped[str]
     rendezvous_port: Mapped[int]

@@ -13,7 +13,11 @@ from muster.domain.states import CheckpointStatus
 
 
 class Checkpoint(Base):
-    """One generation: ``generation`` is its folder's name; ``manifest`` says what was told of its files."""
+    """One generation: ``generation`` is its folder's name; ``manifest`` says what was told of its files.
+
+    ``pinned_at``, ``pinned_by``: somebody wants it kept. ``pin_held_at``: since when its program has marked it so where
+    it lies. ``scrubbed_at``: when it was last read again and found as it was saved.
+    """
 
     __tablename__ = "checkpoints"
     __table_args__ = (
@@ -24,6 +28,7 @@ class Checkpoint(Base):
             "committed_at",
             postgresql_where=text("status IN ('VERIFIED', 'GOOD')"),
         ),
+        Index("ix_checkpoints_pinned", "job_id", postgresql_where=text("pinned_at IS NOT NULL")),
         UniqueConstraint("job_id", "generation"),
         CheckConstraint("step >= 0", name="step"),
     )
@@ -42,5 +47,9 @@ class Checkpoint(Base):
     verified_at: Mapped[datetime | None] = mapped_column(default=None)
     num_bytes: Mapped[int | None] = mapped_column(BigInteger, default=None)
     reason: Mapped[str | None] = mapped_column(default=None)
+    pinned_at: Mapped[datetime | None] = mapped_column(default=None)
+    pinned_by: Mapped[str | None] = mapped_column(default=None)
+    pin_held_at: Mapped[datetime | None] = mapped_column(default=None)
+    scrubbed_at: Mapped[datetime | None] = mapped_column(default=None)
 
     attempt: Mapped[Attempt] = relationship(lazy="raise", init=False)

@@ -34,10 +34,23 @@ class JobOnNode(msgspec.Struct, frozen=True):
     gpus: list[GpuUuid]
 
 
+class FailingSaves(msgspec.Struct, frozen=True):
+    """Saves of a job that failed from here at a place, and too few that succeeded since."""
+
+    place: str
+    is_shared: bool
+    kind: str
+    job_id: JobId
+    num_failures: int
+    first_at: datetime
+    last_at: datetime
+
+
 class NodeView(msgspec.Struct, frozen=True):
     """``gpus``: by slot. ``cordons``: the node's own and those of its GPUs that stand, the newest first.
 
     ``jobs``: the longest there first, until their GPUs are proved clean; ``num_held``: how many GPUs that are.
+    ``failing_saves``: the newest failure first.
     """
 
     node: NodeRecord
@@ -46,6 +59,7 @@ class NodeView(msgspec.Struct, frozen=True):
     num_held: int
     cordons: list[CordonRecord]
     jobs: list[JobOnNode]
+    failing_saves: list[FailingSaves]
 
 
 NODE: Final = Question(
@@ -82,7 +96,11 @@ NODE: Final = Question(
             JOIN jobs AS j ON j.id = l.job_id
             WHERE g.node_id = n.id AND g.state <> 'RELEASED'
             GROUP BY l.id, a.id, j.id
-        ) AS r), '[]')
+        ) AS r), '[]'),
+        'failing_saves', COALESCE((
+            SELECT json_agg(to_json(s) ORDER BY s.last_at DESC, s.place) FROM storage_faults AS s
+            WHERE s.node_id = n.id AND s.cleared_at IS NULL
+        ), '[]')
     )
     FROM nodes AS n WHERE n.id = %(node)s OR n.name = %(node)s ORDER BY n.id = %(node)s DESC LIMIT 1
     """,

@@ -3,13 +3,16 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, select, update
 
-from muster.db.models import Attempt
+from api.job_views import attempt_energy_view
+from muster.db.models import Attempt, TrainingStep
+from muster.domain.energy import energy_in_words
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import JobId, TenantId
 from muster.domain.principals import Principal, Role
 from muster.services import job_energy, jobs
+from muster.services.energy_keeping import SETTLED_AFTER, keep_energy_once
 from muster.services.job_energy import TOO_MUCH, AttemptEnergy, energy_of
 from muster.services.telemetry.compaction import compact_once
 from muster.services.telemetry.latest import READ
@@ -71,14 +74,55 @@ def test_a_gpu_without_a_counter_is_said_and_all_without_are_null(case: Case) ->
     found = case.energy()
     assert found.num_metered == 1
     assert found.energy_j == pytest.approx(4200.0)
-    assert found.why == "1 of 2 GPUs have no readings of an energy counter in that time"
+    assert found.why == "an energy counter is unsupported on 1 of 2 GPUs"
     assert found.tokens_per_j is None
 
 
 def test_no_counter_at_all_is_null_and_never_zero(case: Case) -> None:
     case.tell(*((None, None) for _ in range(8)))
     found = case.energy()
-    assert (found.energy_j, found.num_metered) == (None, 0)
+    assert (found.energy_j, found.num_metered, found.num_unsupported) == (None, 0, 2)
+    assert energy_in_words(attempt_energy_view(found)) == "energy: unsupported by its GPUs"
+
+
+def test_a_gpu_that_nobody_read_is_not_called_unsupported(case: Case) -> None:
+    case.stored.clock.advance(RUN_S)
+    found = case.energy()
+    assert (found.num_unsupported, found.why) == (0, "2 of 2 GPUs have no readings of an energy counter in that time")
+
+
+def test_it_is_kept_once_the_attempt_has_ended_and_what_is_shown_then_reads_no_history(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.tell(*((700.0 * number, 300.0 * number) for number in range(8)))
+    assert keep_energy_once(case.stored.units) == 0, "it runs"
+    with case.stored.units.begin(OPERATOR, READ, quiet=True) as unit:
+        ended = {"state": "ENDED", "cause": "succeeded", "ended_at": unit.now, "claimed_at": Attempt.running_at}
+        unit.session.execute(update(Attempt).values(state="STOPPING"))
+        unit.session.execute(update(Attempt).values(**ended))
+        for step in range(1, 61):
+            at = {"attempt_id": select(Attempt.id).scalar_subquery(), "job_id": case.job_id, "at": unit.now}
+            row = {**at, "tenant_id": case.fleet.tenant_id, "step": step}
+            unit.session.execute(insert(TrainingStep).values(row))
+    assert keep_energy_once(case.stored.units) == 0, "its last readings are on their way"
+    case.stored.clock.advance(SETTLED_AFTER.total_seconds() + 1)
+    monkeypatch.setattr(job_energy, "_SLICE", timedelta(seconds=7))
+    assert keep_energy_once(case.stored.units) == 1
+    assert keep_energy_once(case.stored.units) == 0
+
+    def unread(*_: object) -> None:
+        raise AssertionError("history was read")
+
+    monkeypatch.setattr(job_energy, "samples_of_all", unread)
+    found = case.energy()
+    assert found.energy_j == pytest.approx(6 * 1000.0), "the same in slices"
+    assert (found.num_metered, found.num_steps) == (2, 60)
+    assert found.gpu_seconds == pytest.approx(120.0)
+    assert found.j_per_step == pytest.approx(100.0)
+    (view,) = case.fleet.attempts(case.job_id)
+    assert view.attempt.energy is not None
+    words = energy_in_words(attempt_energy_view(AttemptEnergy(**view.attempt.energy)))
+    assert words == "energy: 0.001667 kWh, 100 J a step, of simulated GPUs"
 
 
 def test_a_counter_that_began_anew_is_said(case: Case) -> None:

@@ -61,6 +61,7 @@ class Supervisor:
         self._plan = StopPlan()
         self._lease_file = WatchedFile(folder / files.LEASE)
         self._stop_file = WatchedFile(folder / files.STOP)
+        self._pins_file = WatchedFile(folder / files.PINS)
         self._lease_until_ns = order.lease_until_ns
         self._wall_time_ends_ns: int | None = None
         self._is_host_stopping = False
@@ -230,9 +231,18 @@ class Supervisor:
             self._wall_time_ends_ns = None
             self._record["wall_time_exceeded"] = True
             self._ask(WALL_TIME, now + self._order.grace_ns)
+        self._tell_pins()
         if self._is_host_stopping:
             self._is_host_stopping = False
             self._ask(HOST_SHUTDOWN, now + self._order.grace_ns)
+
+    def _tell_pins(self) -> None:
+        """Once there is somebody to tell. What cannot be read is told by the order of the next attempt."""
+        socket = self._program.train_socket
+        if socket is None or not socket.is_open or (pins := self._pins_file.news()) is None:
+            return
+        if isinstance(names := pins.get("generations"), list):
+            socket.tell({"type": "pins", "generations": names})
 
     def _ask(self, reason: str, kill_at_ns: int, *, is_terminating: bool = True) -> None:
         before = self._plan.kill_at_ns

@@ -65,7 +65,7 @@ class TrainSocket:
         self._ranks: dict[int, _Connection] = {}
         self._poll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self._poll.register(self._listener, select.EPOLLIN)
-        self._last_word = b""
+        self._last_words: dict[str, bytes] = {}
 
     @property
     def descriptor(self) -> int:
@@ -84,10 +84,11 @@ class TrainSocket:
                     self._read(number)
 
     def tell(self, message: dict[str, object]) -> None:
-        """One line to every rank, and to each that connects later: a rank may still be importing."""
-        self._last_word = json.dumps(message).encode() + b"\n"
+        """One line to every rank, and the newest of its type to each that connects later: it may be importing."""
+        word = json.dumps(message).encode() + b"\n"
+        self._last_words[str(message.get("type"))] = word
         for number in tuple(self._ranks):
-            self._send(number)
+            self._send(number, word)
 
     def close(self) -> None:
         """After the end of all ranks: takes what they left first."""
@@ -112,13 +113,13 @@ class TrainSocket:
         rank.setblocking(False)
         self._ranks[rank.fileno()] = _Connection(rank)
         self._poll.register(rank, select.EPOLLIN)
-        if self._last_word:
-            self._send(rank.fileno())
+        for word in self._last_words.values():
+            self._send(rank.fileno(), word)
 
-    def _send(self, number: int) -> None:
+    def _send(self, number: int, word: bytes) -> None:
         """A rank that does not read has the signal still to come."""
         try:
-            self._ranks[number].channel.send(self._last_word)
+            self._ranks[number].channel.send(word)
         except OSError:
             return
 

@@ -1,0 +1,65 @@
+"""Generations that somebody wants kept. The mark in the store is the truth that retention goes by.
+
+A mark survives without a server: ``muster ckpt``, a run of its own and the next attempt find it there.
+What the control plane wishes comes with the order and while the job runs; rank 0 makes it a mark, and says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from muster.train.generations import Generation
+from muster.train.retention import PINNED_BY_CONTROL_PLANE, PINS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from muster.train.stores import Store
+    from muster.train.wire import Channel
+
+
+class Pins:
+    """``wished`` None: the control plane has said nothing, and what it once marked stays."""
+
+    def __init__(self, store: Store, channel: Channel, wished: frozenset[str] | None) -> None:
+        self._store = store
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._wished = wished
+
+    def wish(self, names: Iterable[str]) -> None:
+        """Counts at once, for retention here; ``carry`` makes it last."""
+        with self._lock:
+            self._wished = frozenset(names)
+
+    def held(self) -> frozenset[str]:
+        """All that must stay. Raises OSError: then nothing may be removed, since nobody knows."""
+        with self._lock:
+            wished = self._wished or frozenset()
+        return wished.union(*(self._store.pinned_ones(mark) for mark in PINS))
+
+    def carry(self) -> None:
+        """The marks as they are wished, each change told. What fails now is done the next time."""
+        with self._lock:
+            wished = self._wished
+        if wished is None:
+            return
+        with contextlib.suppress(OSError):
+            marked = self._store.pinned_ones(PINNED_BY_CONTROL_PLANE)
+            there = {generation.name for generation in self._store.list_generations()}
+            for name in sorted((wished & there) - marked):
+                self._store.pin(_named(name), PINNED_BY_CONTROL_PLANE)
+            for name in sorted(marked - wished):
+                self._store.unpin(_named(name), PINNED_BY_CONTROL_PLANE)
+                self._channel.say("checkpoint_pinned", generation=name, is_pinned=False)
+            for name in sorted(wished & there):
+                self._channel.say("checkpoint_pinned", generation=name, is_pinned=True)
+
+
+def _named(name: str) -> Generation:
+    found = Generation.named(name)
+    if found is None:
+        raise AssertionError(f"{name} came from a list of generations")
+    return found

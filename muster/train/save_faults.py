@@ -1,0 +1,117 @@
+"""What went wrong with a save, where, and on which rank: storage may be at fault, or the host.
+
+| kind | of |
+|---|---|
+| ``no_space`` | a full disk or a quota (ENOSPC, EDQUOT) |
+| ``read_only`` | a file system that was made read-only, as kernels do after errors (EROFS) |
+| ``stale`` | a handle that the file server knows no more (ESTALE) |
+| ``timeout`` | no answer in time (ETIMEDOUT) |
+| ``refused`` | no right to write there (EACCES, EPERM; of an object store 401 and 403) |
+| ``io`` | an error of the device, the file system, the way there or the store (EIO and its like) |
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MOST_TOLD = 16
+"""Of the ranks of one save: who fail alike fail for one reason."""
+_LONGEST_PLACE = 256
+_KINDS = {
+    errno.ENOSPC: "no_space",
+    errno.EDQUOT: "no_space",
+    errno.EROFS: "read_only",
+    errno.ESTALE: "stale",
+    errno.ETIMEDOUT: "timeout",
+    errno.EACCES: "refused",
+    errno.EPERM: "refused",
+    **dict.fromkeys(
+        (
+            errno.EIO,
+            errno.ENXIO,
+            errno.ENODEV,
+            errno.EREMOTEIO,
+            errno.EUCLEAN,
+            errno.ENOTCONN,
+            errno.ECONNRESET,
+            errno.ECONNREFUSED,
+            errno.EHOSTDOWN,
+            errno.EHOSTUNREACH,
+            errno.ENETUNREACH,
+        ),
+        "io",
+    ),
+}
+_SHARED = frozenset(
+    {
+        *("9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4"),
+        *("ocfs2", "orangefs", "panfs", "smb3", "virtiofs", "wekafs"),
+    }
+)
+_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """``name``: of a file system that several hosts see its source, of a host's own its mount, else the bucket."""
+
+    name: str
+    is_shared: bool
+
+
+@dataclass(frozen=True)
+class SaveFault:
+    """``kind`` is empty where neither host nor storage is at fault: the program's state is, or another attempt was."""
+
+    rank: int
+    why: str
+    kind: str = ""
+    place: str = ""
+    is_shared: bool = False
+
+    @classmethod
+    def of(cls, rank: int, fault: OSError, place: Place) -> SaveFault:
+        return cls(rank, f"rank {rank}: {fault}", _KINDS.get(fault.errno or 0, ""), place.name, place.is_shared)
+
+
+def told(faults: Sequence[SaveFault]) -> list[dict[str, Any]]:
+    """As the channel says them: those that storage or a host may be to blame for."""
+    blamed = [fault for fault in faults if fault.kind][:MOST_TOLD]
+    return [{name: value for name, value in asdict(fault).items() if name != "why"} for fault in blamed]
+
+
+def place_of(folder: Path, mounts: Iterable[str] | None = None) -> Place:
+    """On which file system ``folder`` lies. ``mounts``: lines as of /proc/self/mountinfo (proc(5)); None: this host's.
+
+    Where that cannot be told it is the folder's own, and the host's alone: nobody else is accused by it.
+    """
+    path = Path(folder).resolve()
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines() if mounts is None else mounts
+    except OSError:
+        return Place(str(path)[:_LONGEST_PLACE], is_shared=False)
+    found = [mount for line in lines if (mount := _mount(line)) is not None and path.is_relative_to(mount[0])]
+    if not found:
+        return Place(str(path)[:_LONGEST_PLACE], is_shared=False)
+    at, kind, source = max(reversed(found), key=lambda mount: len(mount[0].parts))
+    is_shared = kind in _SHARED or kind.startswith("fuse.")
+    return Place((source if is_shared else str(at))[:_LONGEST_PLACE], is_shared)
+
+
+def _mount(line: str) -> tuple[Path, str, str] | None:
+    """Mount point, type and source."""
+    before, found, after = line.partition(" - ")
+    fields, rest = before.split(), after.split()
+    return (Path(_plain(fields[4])), rest[0], _plain(rest[1])) if found and len(fields) > 4 and len(rest) > 1 else None
+
+
+def _plain(text: str) -> str:
+    for escape, character in _ESCAPES:
+        text = text.replace(escape, character)
+    return text

@@ -1,0 +1,113 @@
+"""Older generations are read again, slowly: damage is to be found while there is another, not when this one is needed.
+
+On rank 0, in a thread beside training; at most so many bytes a second, and none while a save is under way.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from muster.train.manifest import UnusableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from muster.train.generations import Generation
+    from muster.train.stores import Store
+
+_LONGEST_PAUSE_S = 60.0
+_SHORTEST_PAUSE_S = 0.05
+_LOOK_AT_SAVE_S = 0.02
+
+
+@dataclass(frozen=True)
+class ScrubRule:
+    """Each generation that is kept is read again ``interval_s`` after it was written or read last; 0: never."""
+
+    interval_s: float = 86_400.0
+    bytes_per_s: float = 50e6
+
+
+class Stopped(Exception):  # noqa: N818  # no fault: who reads is to leave
+    """The program ends."""
+
+
+class Throttle:
+    """``spent`` is told of each piece that was read, and returns when the next may be."""
+
+    def __init__(self, bytes_per_s: float, stop: threading.Event, is_busy: Callable[[], bool]) -> None:
+        """``is_busy``: something more urgent uses the same disk or network."""
+        self._bytes_per_s = bytes_per_s
+        self._stop = stop
+        self._is_busy = is_busy
+
+    def spent(self, num_bytes: int) -> None:
+        """Raises Stopped."""
+        pause_s = num_bytes / self._bytes_per_s
+        while self._stop.wait(pause_s) or self._is_busy():
+            if self._stop.is_set():
+                raise Stopped
+            pause_s = _LOOK_AT_SAVE_S
+
+
+class Scrub:
+    """Which generation is due, and what a reading of it says. The times are this attempt's own.
+
+    One that an earlier attempt read is due by the time at which it was written: it is read once more than it need be.
+    """
+
+    def __init__(self, store: Store, rule: ScrubRule, throttle: Throttle) -> None:
+        self._store = store
+        self._rule = rule
+        self._throttle = throttle
+        self._read_unix_s: dict[Generation, float] = {}
+
+    def note_read(self, generation: Generation) -> None:
+        """It was read back just now, by whoever needed to."""
+        self._read_unix_s[generation] = time.time()
+
+    @property
+    def pause_s(self) -> float:
+        """How often to look whether one is due."""
+        return max(_SHORTEST_PAUSE_S, min(self._rule.interval_s / 10, _LONGEST_PAUSE_S)) if self._is_on else 3600.0
+
+    @property
+    def _is_on(self) -> bool:
+        return self._rule.interval_s > 0
+
+    def due(self, passed_over: frozenset[str]) -> Generation | None:
+        """The one that was read the longest ago, if that is long enough. Raises OSError: the store does not answer."""
+        if not self._is_on:
+            return None
+        found = [each for each in self._store.list_generations() if each.name not in passed_over]
+        oldest = min(found, key=self._last_unix_s, default=None)
+        is_due = oldest is not None and self._last_unix_s(oldest) + self._rule.interval_s <= time.time()
+        return oldest if is_due else None
+
+    def _last_unix_s(self, generation: Generation) -> float:
+        if generation not in self._read_unix_s:
+            try:
+                written = self._store.read_manifest(generation).committed_at_unix_ms / 1000
+            except (UnusableError, OSError):
+                written = 0.0  # to be read now, which says what is wrong with it
+            self._read_unix_s[generation] = written
+        return self._read_unix_s[generation]
+
+    def fault_of(self, generation: Generation) -> UnusableError | OSError | None:
+        """None: it is as it was saved. Damage counts once a second reading finds it too. Raises Stopped."""
+        fault = self._read(generation)
+        if isinstance(fault, UnusableError) and fault.is_damage:
+            fault = self._read(generation)
+        self.note_read(generation)
+        return fault
+
+    def _read(self, generation: Generation) -> UnusableError | OSError | None:
+        try:
+            self._throttle.spent(0)
+            self._store.verify(generation, self._throttle.spent)
+        except (UnusableError, OSError) as fault:
+            return fault
+        return None
