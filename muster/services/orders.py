@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+import msgspec
 from sqlalchemy import func, select
 
 from muster.db.models import Allocation, AllocationGpu, AttemptHost, Gpu, Job, Tenant
@@ -29,32 +30,17 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         .where(Allocation.attempt_id == attempt.id, AllocationGpu.node_id == node_id)
         .order_by(AllocationGpu.local_index)
     ).all()
-    return Order(
+    return msgspec.structs.replace(
+        _order_of_program(unit, job, policy),
         attempt_id=attempt.id,
-        job_id=job.id,
         fence=attempt.fence,
         node_rank=host.node_rank if host is not None else 0,
         num_nodes=len(loaded.hosts),
-        ranks_per_node=spec.shape.num_ranks_per_node,
         gpus=tuple(gpus),
-        launcher=spec.program.launcher,
-        script=spec.program.script,
-        args=spec.program.args,
-        argv=spec.program.argv,
-        python=spec.program.python,
-        working_dir=spec.program.working_dir,
         env={**spec.program.env, **_training_environment(unit, loaded, policy)},
         rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
         wall_time_s=spec.wall_time_s,
         grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
-        kill_grace_s=policy.contact.kill_grace_s,
-        log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
-        limits=PartLimits(**spec.limits.model_dump()),
-        tenant=unit.session.get_one(Tenant, job.tenant_id).name,
-        secrets=spec.secrets,
-        job_number=job.number,
-        venv=spec.program.venv,
-        container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
         preparation=_preparation(unit, host, job, gpus, policy),
     )
 
@@ -62,10 +48,22 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
 def look_order_of(unit: UnitOfWork, job: Job, look_id: str, number: int, policy: Policy) -> Order:
     """What one host prepares before the job has any GPU: as its first host would, alone, and never to be started."""
     spec = spec_of(job)
-    return Order(
+    return msgspec.structs.replace(
+        _order_of_program(unit, job, policy),
         attempt_id=look_id,
-        job_id=job.id,
         fence=number,
+        env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
+        preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, only_look=True),
+    )
+
+
+def _order_of_program(unit: UnitOfWork, job: Job, policy: Policy) -> Order:
+    """What the job's specification says of any of its attempts, on one host and without a GPU."""
+    spec = spec_of(job)
+    return Order(
+        attempt_id="",
+        job_id=job.id,
+        fence=0,
         node_rank=0,
         num_nodes=1,
         ranks_per_node=spec.shape.num_ranks_per_node,
@@ -76,7 +74,7 @@ def look_order_of(unit: UnitOfWork, job: Job, look_id: str, number: int, policy:
         argv=spec.program.argv,
         python=spec.program.python,
         working_dir=spec.program.working_dir,
-        env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
+        env=spec.program.env,
         rendezvous=Rendezvous(host="127.0.0.1", port=0),
         wall_time_s=None,
         grace_s=0.0,
@@ -88,7 +86,6 @@ def look_order_of(unit: UnitOfWork, job: Job, look_id: str, number: int, policy:
         job_number=job.number,
         venv=spec.program.venv,
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
-        preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, only_look=True),
     )
 
 

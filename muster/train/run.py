@@ -109,13 +109,18 @@ class Run:
         self._next_hook, sys.excepthook = sys.excepthook, self._note_crash
         atexit.register(self._wait_for_save)
         self._checkpoints: Checkpoints | None = None
-        if around.checkpoint_place is not None:
-            try:
-                self._checkpoints = Checkpoints(around, self._ranks, self._channel, keep=keep, made_of=lineage)
-            except StaleFenceError as fault:
-                self._end("failed", EXIT_NEVER_RESTART, str(fault))
+        self._checkpoints = self._open_checkpoints(around, keep, lineage)
         ranks_before = self._resume()
         self._adviser.begin(self._trained.model, trained.optimizer, ranks_before=ranks_before)
+
+    def _open_checkpoints(self, around: Surroundings, keep: int, lineage: Lineage) -> Checkpoints | None:
+        """None where the job keeps none. Leaves the process where a newer attempt has begun."""
+        if around.checkpoint_place is None:
+            return None
+        try:
+            return Checkpoints(around, self._ranks, self._channel, keep=keep, made_of=lineage)
+        except StaleFenceError as fault:
+            self._end("failed", EXIT_NEVER_RESTART, str(fault))
 
     @property
     def stop_requested(self) -> bool:

@@ -48,41 +48,28 @@ class AttemptFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         sync_folder(self.path.parent)
-        own_checkpoints = self._checkpoints / order.job_id
-        is_named = "MUSTER_CHECKPOINT_DIR" in order.env
         document = {
+            **_program_of(order, python),
             "schema": 1,
-            "attempt_id": order.attempt_id,
-            "fence": order.fence,
-            "job_id": order.job_id,
             "boot_id": boot_id,
             "node_id": node_id,
-            "node_rank": order.node_rank,
-            "num_nodes": order.num_nodes,
-            "ranks_per_node": order.ranks_per_node,
-            "gpus": order.gpus,
-            "launcher": order.launcher,
-            "script": order.script,
-            "args": order.args,
-            "command": order.argv or None,
-            "python": order.python or (None if order.container else python),
-            "venv": order.venv,
-            "container": order.container,
             "working_dir": order.working_dir or str(self.path),
-            "env": {"MUSTER_CHECKPOINT_DIR": str(own_checkpoints), **(variables or {}), **order.env},
             "user": user or {},
             "secrets": {"names": order.secrets, "source": _secrets_of(secrets_dir, order.tenant)},
-            "checkpoints": None if is_named else str(own_checkpoints),
             "rendezvous": {"host": order.rendezvous.host, "port": port},
-            "wall_time_s": order.wall_time_s,
-            "grace_s": order.grace_s,
-            "kill_grace_s": order.kill_grace_s,
-            "log_limit_bytes_per_stream": order.log_limit_bytes_per_stream,
-            "limits": order.limits,
-            "preparation": _preparation_of(order, python),
             "lease": {"boottime_ns": lease_until_ms * _NS_PER_MS},
+            **self._checkpoints_of(order, variables or {}),
         }
         self._write("order.json", document)
+
+    def _checkpoints_of(self, order: Order, variables: Mapping[str, str]) -> dict[str, Any]:
+        """The job's own folder, and the environment that names it where the order names no other."""
+        own = str(self._checkpoints / order.job_id)
+        is_named = "MUSTER_CHECKPOINT_DIR" in order.env
+        return {
+            "checkpoints": None if is_named else own,
+            "env": {"MUSTER_CHECKPOINT_DIR": own, **variables, **order.env},
+        }
 
     def write_lease(self, lease_until_ms: int) -> None:
         self._write("lease.json", {"boottime_ns": lease_until_ms * _NS_PER_MS})
@@ -135,3 +122,29 @@ def _preparation_of(order: Order, python: str) -> dict[str, Any] | None:
 def _secrets_of(secrets_dir: Path | None, tenant: str | None) -> str | None:
     """Where this host keeps the tenant's."""
     return None if secrets_dir is None or tenant is None or "/" in tenant else str(secrets_dir / tenant)
+
+
+def _program_of(order: Order, python: str) -> dict[str, Any]:
+    """What the order itself says, in the supervisor's words."""
+    return {
+        "attempt_id": order.attempt_id,
+        "fence": order.fence,
+        "job_id": order.job_id,
+        "node_rank": order.node_rank,
+        "num_nodes": order.num_nodes,
+        "ranks_per_node": order.ranks_per_node,
+        "gpus": order.gpus,
+        "launcher": order.launcher,
+        "script": order.script,
+        "args": order.args,
+        "command": order.argv or None,
+        "python": order.python or (None if order.container else python),
+        "venv": order.venv,
+        "container": order.container,
+        "wall_time_s": order.wall_time_s,
+        "grace_s": order.grace_s,
+        "kill_grace_s": order.kill_grace_s,
+        "log_limit_bytes_per_stream": order.log_limit_bytes_per_stream,
+        "limits": order.limits,
+        "preparation": _preparation_of(order, python),
+    }
