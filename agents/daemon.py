@@ -22,7 +22,7 @@ from agents.burn_in.measuring import Measuring
 from agents.burn_in.server import HttpBurnInServer
 from agents.burn_in.worker import BurnInWorker
 from agents.identity import EnrolmentClient, IdentityError, enrol, join_token_from, stored_identity
-from agents.kernel_log import GpuAddresses, KernelLog, open_kernel_log
+from agents.kernel_log import GpuAddresses, open_kernel_log
 from agents.observer import Clocks, Observer
 from agents.probes.interface import Probe
 from agents.spool import Spool, SpoolLimits
@@ -73,8 +73,8 @@ def run(settings: Settings, probe: Probe, *, joining: Joining = Joining(), kerne
     try:
         client = _client(settings, probe, folder, boot_id, joining, clocks, chance, stop)
         if client is not None:
-            log = _open_log(probe, folder, boot_id, kernel_log)
-            _observe(probe, spool, client, boot_id, clocks, chance, stop, python=settings.job_python, log=log)
+            reading = None if kernel_log is None else LogReading(probe, folder / POSITION_FILE, boot_id, kernel_log)
+            _observe(probe, spool, client, boot_id, clocks, chance, stop, python=settings.job_python, reading=reading)
             client.close()
     finally:
         spool.close()
@@ -92,7 +92,7 @@ def _observe(
     stop: threading.Event,
     *,
     python: Path | None,
-    log: KernelLog | None,
+    reading: "LogReading | None",
 ) -> None:
     uplink = Uplink(
         spool,
@@ -112,17 +112,10 @@ def _observe(
         Loop("uplink", uplink.run),
         Loop("burn_in", burn_ins.run),
     ]
-    if log is not None:
-        loops.append(Loop("kernel_log", lambda ending: keep_reading(observer, log, ending)))
+    if reading is not None:
+        loops.append(Loop("kernel_log", lambda ending: reading.run(observer, ending)))
     _log.info("agent_started", boot_id=boot_id, num_reports_kept=spool.state().num_reports)
     run_loops(loops, stop)
-
-
-def _open_log(probe: Probe, folder: Path, boot_id: str, path: Path | None) -> KernelLog | None:
-    if path is None:
-        return None
-    addresses = GpuAddresses(probe.identify)
-    return open_kernel_log(addresses.at, boot_id, path=path, position_file=folder / POSITION_FILE)
 
 
 def keep_sampling(observer: Observer, stop: threading.Event, chance: random.Random) -> None:
@@ -139,11 +132,29 @@ def keep_watching(observer: Observer, stop: threading.Event) -> None:
             stop.wait(EARLY_PAUSE_S)
 
 
-def keep_reading(observer: Observer, log: KernelLog, stop: threading.Event) -> None:
-    with log:
-        while not stop.is_set():
-            observer.keep(log.events(EVENT_WAIT_S))
-            log.keep_position()
+class LogReading:
+    """The loop that follows the kernel log. Each turn opens it anew, where the last one was kept: a fault costs one."""
+
+    def __init__(self, probe: Probe, position_file: Path, boot_id: str, path: Path) -> None:
+        self._addresses = GpuAddresses(probe.identify)
+        self._position_file = position_file
+        self._boot_id = boot_id
+        self._path = path
+
+    def run(self, observer: Observer, stop: threading.Event) -> None:
+        """Returns where the log cannot be opened; that is said once."""
+        self._addresses.ask()
+        log = open_kernel_log(self._addresses.at, self._boot_id, path=self._path, position_file=self._position_file)
+        if log is None:
+            stop.wait()
+            return
+        with log:
+            while not stop.is_set():
+                began_s = time.monotonic()
+                num_told = observer.keep(log.events(EVENT_WAIT_S))
+                log.keep_position(now=num_told > 0)
+                if num_told == 0 and time.monotonic() - began_s < EVENT_WAIT_S / 2:
+                    stop.wait(EARLY_PAUSE_S)
 
 
 def _client(

@@ -4,6 +4,10 @@
 event's id: whatever lives the agent has, an XID is one event. Where the agent stopped reading is kept beside its spool,
 after what it read is durable; without it everything is told once more, which does no harm.
 
+Only what the kernel itself logged counts, and only where the driver's name begins the line: whoever may write into the
+log could condemn a GPU otherwise. What stood there before we read is dated by the kernel's clock; what comes while we
+read by ours, since the kernel's runs apart from it by seconds in a week.
+
 SXids of NVSwitches are no events yet: they concern a fabric, and nothing judges one so far.
 """
 
@@ -32,6 +36,9 @@ MAX_EVENTS: Final = 200
 _RECORD_BYTES: Final = 64 << 10
 """More than the kernel's longest record."""
 _ASK_AGAIN_S: Final = 60.0
+_MOST_DIGITS: Final = 19
+_KEEP_EVERY_S: Final = 10.0
+_DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch")
 _log = structlog.get_logger(__name__)
 
 
@@ -49,7 +56,10 @@ def monotonic_s() -> float:
 
 @dataclass(slots=True)
 class GpuAddresses:
-    """Which GPU is at a PCI address. One that the driver no longer names keeps its place until another takes it."""
+    """Which GPU is at a PCI address. One that the driver no longer names keeps its place until another takes it.
+
+    ``ask`` it before the first fault: a GPU that fell off the bus is named no more.
+    """
 
     identify: Callable[[], HostInventory]
     clock_s: Callable[[], float] = monotonic_s
@@ -62,11 +72,11 @@ class GpuAddresses:
         now_s = self.clock_s()
         is_due = self._asked_s is None or now_s - self._asked_s >= _ASK_AGAIN_S
         if place not in self._known and is_due:
-            self._asked_s = now_s
-            self._ask()
+            self.ask()
         return self._known.get(place)
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
+        self._asked_s = self.clock_s()
         try:
             inventory = self.identify()
         except ProbeError as error:
@@ -101,6 +111,8 @@ class KernelLog:
         self._clock_s = clock_s
         self._newest = _kept_position(position_file, boot_id)
         self._kept = self._newest
+        self._kept_s = clock_s()
+        self._is_backlog = True
 
     def __enter__(self) -> Self:
         return self
@@ -123,10 +135,21 @@ class KernelLog:
                 break
         return tuple(found)
 
-    def keep_position(self) -> None:
-        """What was read is durable elsewhere: the next life of the agent begins after it."""
-        if self._position_file is not None and self._newest > self._kept:
+    def keep_position(self, *, now: bool = True) -> None:
+        """What was read is durable elsewhere: the next life of the agent begins after it.
+
+        Without ``now`` each few seconds: other programs' lines are no news. A disk that takes nothing is told of, and
+        the next life reads more than it had to.
+        """
+        is_due = now or self._clock_s() - self._kept_s >= _KEEP_EVERY_S
+        if self._position_file is None or self._newest <= self._kept or not is_due:
+            return
+        self._kept_s = self._clock_s()
+        try:
             write_durably(self._position_file, msgspec.json.encode(Position(self._boot_id, self._newest)))
+        except OSError as error:
+            _log.warning("kernel_log_position_not_kept", path=str(self._position_file), fault=error.strerror)
+        else:
             self._kept = self._newest
 
     def _records(self) -> Iterator[bytes]:
@@ -134,6 +157,7 @@ class KernelLog:
             try:
                 record = os.read(self._descriptor, _RECORD_BYTES)
             except BlockingIOError:
+                self._is_backlog = False
                 return
             except BrokenPipeError:  # the kernel wrote over what we had not read: it goes on with the oldest it has
                 _log.warning("kernel_log_overran", after_record=self._newest)
@@ -143,9 +167,11 @@ class KernelLog:
             yield record
 
     def _events_of(self, record: bytes) -> Iterator[ProbeEvent]:
-        line = record.decode("utf-8", "replace").partition("\n")[0]
-        sequence = _sequence_of(line)
-        faults = self._reader.read(line)  # one that was read before may begin a sentence, or name a GPU
+        head, _, words = record.decode("utf-8", "replace").partition("\n")[0].partition(";")
+        priority, sequence = _numbers_of(head)
+        is_drivers = priority is not None and priority >> 3 == 0 and words.startswith(_DRIVERS)
+        # one that was read before may begin a sentence, or name a GPU
+        faults = self._reader.read(f"{head};{words}") if is_drivers else ()
         if sequence is None or sequence <= self._newest:
             return
         self._newest = sequence
@@ -156,8 +182,8 @@ class KernelLog:
     def _event(self, fault: LogFault, sequence: int) -> ProbeEvent:
         uuid = self._gpu_at(fault.pci) or (GpuUuid(fault.gpu_uuid) if fault.gpu_uuid is not None else None)
         since_boot_s = fault.since_boot_s or 0.0
-        ago_ms = max(0, int((self._clock_s() - since_boot_s) * 1000))
-        whose = "" if uuid is not None else f" (of a GPU at {fault.pci} that the driver does not name)"
+        ago_ms = max(0, int((self._clock_s() - since_boot_s) * 1000)) if self._is_backlog else 0
+        whose = "" if uuid is not None else f"of a GPU at {fault.pci} that the driver does not name: "
         return ProbeEvent(
             origin=f"kmsg:{sequence}:{fault.pci}:xid:{fault.code}:{int(since_boot_s * 1e6)}",
             kind=EventKind.XID,
@@ -165,7 +191,7 @@ class KernelLog:
             at_ms=self._wall_ms() - ago_ms,
             gpu_uuid=uuid,
             code=fault.code,
-            text=f"{fault.text}{whose}",
+            text=f"{whose}{fault.text}",
         )
 
 
@@ -193,10 +219,14 @@ def logged_until_now(inventory: HostInventory, boot_id: str, *, path: Path = KMS
     return tuple(found)
 
 
-def _sequence_of(line: str) -> int | None:
-    """The second field of a record: ``6,339,5140900,-;words``. None where the line is none."""
-    fields = line.split(",", 2)
-    return int(fields[1]) if len(fields) > 2 and fields[1].isascii() and fields[1].isdigit() else None
+def _numbers_of(head: str) -> tuple[int | None, int | None]:
+    """Priority and number of a record: ``6,339,5140900,-`` before its words. None where it is none."""
+    fields = head.split(",", 2)
+    if len(fields) <= 2 or not all(
+        each.isascii() and each.isdigit() and len(each) <= _MOST_DIGITS for each in fields[:2]
+    ):
+        return None, None
+    return int(fields[0]), int(fields[1])
 
 
 def _kept_position(file: Path | None, boot_id: str) -> int:

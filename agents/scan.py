@@ -65,7 +65,9 @@ def scan(
     """
     inventory = probe.identify()
     checks = probe.check(now_ms)
-    events = (*probe.events(listen_s), *logged(inventory))
+    heard = probe.events(listen_s)
+    while_listening = {(event.gpu_uuid, event.code) for event in heard}
+    events = (*heard, *(each for each in logged(inventory) if (each.gpu_uuid, each.code) not in while_listening))
     identities = {identity.uuid: identity for identity in inventory.gpus}
     gpus = tuple(_scanned(check, identities.get(check.gpu_uuid), events) for check in checks)
     return ScanReport(inventory, gpus, now_ms)

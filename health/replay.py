@@ -1,8 +1,9 @@
 """The judgement played again over recorded reports and events: the same rules as production's, without a database.
 
 Pure: readings, events, burn-ins and a policy in; evidence, scores and moves out, each with its time. Between two inputs
-time passes: decay, dwell and the end of a probation move GPUs when they would have. Reports that came late judge no
-sample, as in production; their events count.
+time passes: decay, dwell and the end of a probation move GPUs when they would have. A scope of the breaker that opened
+stays so until a record says that a person closed it. Reports that came late judge no sample, as in production; their
+events count.
 """
 
 import heapq
@@ -23,8 +24,6 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import Standing
 
-HELD_BACK_AGAIN_MS: Final = 60_000
-"""As in production: a move that the breaker held back is looked at again after this."""
 MOVES_AT_ONCE: Final = 8
 """No GPU has more moves to make at one moment: each edge is gone along once."""
 
@@ -69,7 +68,15 @@ class Passed:
     at_ms: int
 
 
-Input = Placed | Sampled | GpuSignal | Burned | Passed
+@dataclass(frozen=True, slots=True)
+class BreakerClosed:
+    """A person closed a scope of the breaker; one that is not open stays as it is."""
+
+    at_ms: int
+    scope: str
+
+
+Input = Placed | Sampled | GpuSignal | Burned | Passed | BreakerClosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +158,10 @@ class Replay:
                 if gpu is not None:
                     gpu.case = replace(gpu.case, burn_ins=(*gpu.case.burn_ins, given.result))
                     yield from self._judge([given.gpu_uuid])
-            case Passed():
+            case BreakerClosed() if given.scope in self._breaker.open_since_ms:
+                self._breaker = breaker.close(self._breaker, given.scope, self.now_ms)
+                yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.held_back])
+            case BreakerClosed() | Passed():
                 return
 
     def _pass_time(self, until_ms: int) -> Iterator[Output]:
@@ -236,9 +246,6 @@ class Replay:
                 gpu.score = found.value
                 yield Scored(self.now_ms, uuid, found)
             gpu.look_ms = next_look_ms(gpu.case, self.now_ms, self.policy)
-            if gpu.held_back:
-                again_ms = self.now_ms + HELD_BACK_AGAIN_MS
-                gpu.look_ms = min(gpu.look_ms or again_ms, again_ms)
             if gpu.look_ms is not None:
                 heapq.heappush(self._looks, (gpu.look_ms, uuid))
 

@@ -34,6 +34,7 @@ CATEGORIES: Final[Mapping[int, str]] = {
     15: "other",
     16: "internal",
 }
+_MOST_DIGITS: Final = 18
 STATUSES: Final[Mapping[str, str]] = {
     "pass": "pass",
     "fail": "fail",
@@ -120,8 +121,8 @@ def _document(text: str) -> dict[str, Any]:
         raise DiagnosisError(
             f"the JSON ends or breaks at line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
-    except RecursionError:
-        raise DiagnosisError("the JSON is nested too deeply") from None
+    except (RecursionError, ValueError):
+        raise DiagnosisError("the JSON is nested too deeply, or holds a number of thousands of digits") from None
     if not isinstance(document, dict):
         raise DiagnosisError("the JSON is no object")
     return document
@@ -205,5 +206,5 @@ def _whole(value: object) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
-        return int(value) if value.isascii() and value.isdecimal() else None
+        return int(value) if value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS else None
     return value if isinstance(value, int) else None

@@ -21,6 +21,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _BLANK: Final = float(0x7FFFFFF0)
 _BLANK_LONG: Final = float(0x7FFFFFFFFFFFFFF0)
 _BLANK_FLOAT: Final = 140_737_488_355_328.0
+_MOST_DIGITS: Final = 9
 LAST_XID: Final = "DCGM_FI_DEV_XID_ERRORS"
 MEMORY_USED: Final = "DCGM_FI_DEV_FB_USED"
 
@@ -147,8 +148,9 @@ def is_blank(value: float) -> bool:
 
 
 def _describe(gpu: DcgmGpu, labels: Mapping[str, str]) -> None:
-    if gpu.index is None and labels.get("gpu", "").isdecimal():
-        gpu.index = int(labels["gpu"])
+    index = labels.get("gpu", "")
+    if gpu.index is None and index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS:
+        gpu.index = int(index)
     gpu.model = gpu.model or labels.get("modelName")
     gpu.pci = gpu.pci or labels.get("pci_bus_id")
     gpu.host = gpu.host or labels.get("Hostname")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from health.xid.catalogue import KNOWLEDGE
+from health.xid.catalogue import KNOWLEDGE, entry_of
 from health.xid.recovery import Action
 
 NVLINK_ERROR: Final = 74
@@ -86,6 +86,7 @@ def _register_bit(row: dict[str, Any]) -> RegisterBit:
 
 NVLINK5_ROWS: Final = tuple(map(_row, KNOWLEDGE["nvlink5"]))
 REGISTER_BITS: Final = {(each.register, each.bit): each for each in map(_register_bit, KNOWLEDGE["nvlink_registers"])}
+_REGISTERS_THAT_COUNT: Final = frozenset(register for register, _ in REGISTER_BITS)
 _UNITS_BY_OTHER_NAMES: Final = {
     "TLW_RX": "TLW_RX_PIPE0",
     "TLW_TX": "TLW_TX_PIPE0",
@@ -102,16 +103,20 @@ _COUNTED_UNITS: Final = frozenset({"NETIR_BER_EVENT", "NETIR_MFDE_EVENT"})
 def read_registers(words: Sequence[int]) -> LinkReading | None:
     """The registers of an XID 74, in the order of the line. None where no bit is known.
 
-    The strongest action of all bits that are set is the error's; each says what it is.
+    The strongest action of all bits that are set is the error's; each says what it is. A bit that nobody knows, in a
+    register that counts, is taken as the catalogue takes the whole.
     """
-    found = tuple(
-        known
+    told = [
+        (register, bit)
         for register, word in enumerate(words, start=1)
+        if register in _REGISTERS_THAT_COUNT
         for bit in range(word.bit_length())
-        if word >> bit & 1 and (known := REGISTER_BITS.get((register, bit))) is not None
-    )
-    if not found:
+        if word >> bit & 1
+    ]
+    if not any(each in REGISTER_BITS for each in told):
         return None
+    whole = entry_of(NVLINK_ERROR).action
+    found = tuple(REGISTER_BITS.get(each) or RegisterBit(*each, "not known", whole) for each in told)
     return LinkReading(max((each.action for each in found), key=_STRENGTH.__getitem__), bits=found)
 
 

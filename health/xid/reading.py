@@ -27,6 +27,9 @@ _SXID_WORDS: Final = re.compile(
     r"^(?P<fatal>Fatal|Non-fatal)?,?\s*(?:Link (?P<link>\d{1,3})\b)?", re.IGNORECASE | re.ASCII
 )
 
+_SXID_DETAIL: Final = re.compile(r"(?:Severity \d|Data \{)")
+"""The driver writes up to three lines an error; the first says how bad it is."""
+
 _CLASS_OF: Final[Mapping[Action, XidClass]] = {
     Action.NONE: XidClass.IGNORE,
     Action.MONITOR: XidClass.MONITOR,
@@ -128,6 +131,9 @@ def _read_144_to_150(code: int, text: str, driver_branch: int | None) -> tuple[d
 
 def _read_sxid(text: str) -> ErrorReading:
     """An NVSwitch's error: the line's own word for how bad it is. A fatal one stops the fabric of all its GPUs."""
+    if _SXID_DETAIL.match(text):
+        name = "more of an NVSwitch's error that another line tells"
+        return ErrorReading(name, XidClass.MONITOR, Action.MONITOR, "fabric", "class by Muster", {"is_detail": True})
     found = _SXID_WORDS.match(text)
     word = found["fatal"] if found is not None else None
     decoded: dict[str, object] = {"is_fatal": word.lower() == "fatal"} if word else {}

@@ -1,19 +1,21 @@
 """The records that ``muster health replay`` reads: what each line may hold, and what it becomes for the judge."""
 
+import json
 import math
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from health.gpu_case import BurnInResult
-from health.replay import Burned, Input, Passed, Placed, Sampled
+from health.replay import BreakerClosed, Burned, Input, Passed, Placed, Sampled
 from muster.domain.evidence import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, NUM_METRICS, SCHEMA
 from muster.domain.states import Standing
 from muster.wire.telemetry import EventReport, Milliseconds, Report
 
-UNKNOWN_NODE = "node"
+UNKNOWN_NODE: Final = "node"
+TYPES: Final = ("report", "event", "gpu", "sample", "burn_in", "breaker_closed", "time")
 
 
 class RecordError(Exception):
@@ -52,10 +54,17 @@ class _Time(_Record, frozen=True, kw_only=True):
     at_ms: Milliseconds
 
 
+class _BreakerClosed(_Record, frozen=True, kw_only=True):
+    type: Literal["breaker_closed"]
+    scope: str
+    at_ms: Milliseconds
+
+
 def inputs_of(record: object, line: int) -> tuple[Input, ...]:
     """Of one line; ``line`` names an event without an id. Raises RecordError."""
     if not isinstance(record, dict):
-        raise RecordError("wanted is an object: a report, an event, or one with a type (gpu, sample, burn_in, time)")
+        raise RecordError(f"wanted is an object: a report, an event, or one with a type ({', '.join(TYPES)})")
+    _require_text(record)
     rest = dict(record)
     kind = rest.get("type")
     try:
@@ -66,6 +75,14 @@ def inputs_of(record: object, line: int) -> tuple[Input, ...]:
         return (_of_typed(rest),)
     except msgspec.ValidationError as error:
         raise RecordError(str(error)) from None
+
+
+def _require_text(record: dict[str, Any]) -> None:
+    """JSON can name half a character, which no output can hold."""
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise RecordError(f"a text holds half a character ({error.reason})") from None
 
 
 def _of_report(rest: dict[str, Any]) -> tuple[Input, ...]:
@@ -109,8 +126,11 @@ def _of_typed(rest: dict[str, Any]) -> Input:
             return Burned(GpuUuid(burn_in.gpu_uuid), result)
         case "time":
             return Passed(msgspec.convert(rest, _Time).at_ms)
+        case "breaker_closed":
+            closed = msgspec.convert(rest, _BreakerClosed)
+            return BreakerClosed(closed.at_ms, closed.scope)
         case other:
-            raise RecordError(f"type: {other!r} is unknown; accepted are report, event, gpu, sample, burn_in and time")
+            raise RecordError(f"type: {other!r} is unknown; accepted are {', '.join(TYPES)}")
 
 
 def _of_sample(told: _Sample) -> Sampled:

@@ -1,5 +1,6 @@
 """A policy in a file, read and validated without a server: all that is wrong with it at once."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,23 @@ def document_of(path: Path) -> dict[str, Any]:
 
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError) as error:
+        words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise CommandError(
-            f"{path}: cannot be read as YAML ({error})", "Mend it; JSON is YAML too.", Exit.INVALID
+            f"{path}: cannot be read as YAML ({words})", "Mend it; JSON is YAML too.", Exit.INVALID
         ) from error
     if not isinstance(document, dict):
         raise CommandError(f"{path}: holds no mapping", "See `muster policy show`.", Exit.INVALID)
+    try:
+        json.dumps(document, default=str)
+    except (TypeError, ValueError, RecursionError):
+        words = f"{path}: holds what JSON cannot say, such as a date for a name or a list within itself"
+        raise CommandError(words, "See `muster policy show`.", Exit.INVALID) from None
     return document
 
 
 def validated(document: dict[str, Any]) -> tuple[Policy | None, list[dict[str, str]]]:
     """The policy, or None and every fault: where (a JSON pointer) and what, in the words of the API."""
-    import json
-
     from pydantic import ValidationError
 
     from api.strict_json import validation_problem

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import adapt
 from psycopg.abc import Buffer, PQGen, Transformer
 from psycopg.adapt import PyFormat
-from psycopg.errors import InvalidSqlStatementName, error_from_result
+from psycopg.errors import FeatureNotSupported, InvalidSqlStatementName, error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 
@@ -32,6 +32,8 @@ ROLLBACK: Final[Asked] = ("ROLLBACK", {})
 MAX_PREPARED: Final = 256
 _UNPREPARED: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK")
 """What begins so is read faster than a name is looked up, and ROLLBACK has to work whatever was forgotten."""
+_LOOK_MS: Final = 1000
+"""What TLS has already taken off the socket, no poll of the socket tells: libpq is asked at least so often."""
 _PLACEHOLDER: Final = re.compile(r"%(?:\((?P<name>\w+)\)s|(?P<other>.|\Z))", re.DOTALL)
 
 
@@ -88,9 +90,9 @@ class Connection(psycopg.Connection[Any]):
         try:
             return self._exchanged(self._kept, asked)
         except StatementError as failed:
-            if not isinstance(failed.error, InvalidSqlStatementName):
+            if not _is_outdated(failed.error):
                 raise
-            self._kept.names.clear()  # somebody had the server forget what is prepared
+            self._kept.names.clear()
             if not is_alone:
                 raise
             return self._exchanged(self._kept, asked)
@@ -128,6 +130,12 @@ class Connection(psycopg.Connection[Any]):
         if name is None and self._kept is not None:
             self._kept.names.clear()
         yield from super()._deallocate(name)
+
+
+def _is_outdated(error: psycopg.Error) -> bool:
+    """Whether somebody had the server forget what is prepared, or a migration changed what a statement gives."""
+    is_changed = isinstance(error, FeatureNotSupported) and "cached plan" in str(error)
+    return is_changed or isinstance(error, InvalidSqlStatementName)
 
 
 def _forget_unprepared(kept: _Kept, keys: Sequence[_Key | None], results: Sequence[PGresult]) -> None:
@@ -214,7 +222,7 @@ def _results(pgconn: PGconn) -> list[PGresult]:
     results: list[PGresult] = []
     while True:
         while pgconn.is_busy() or not is_sent:
-            poller.poll()
+            poller.poll(_LOOK_MS)
             pgconn.consume_input()
             if not is_sent and (is_sent := pgconn.flush() == 0):
                 poller.modify(pgconn.socket, select.POLLIN)

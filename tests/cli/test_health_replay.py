@@ -75,6 +75,10 @@ def test_time_may_pass_after_the_last_record_and_a_policy_may_be_tried(muster: C
     quick.write_text("health:\n  standing:\n    probation_s: 7200\n    reclaimable_only_s: 60\n", encoding="utf-8")
     tried = muster.run("health", "replay", file, "--until", "3h", "--policy", str(quick))
     assert (tried.returncode, "PROBATION → HEALTHY" in tried.stdout) == (Exit.OK, True), tried.stderr
+    for odd in ("2026-01-01: 1\n", "a: &a [*a]\n", "a: " + "[" * 3000 + "\n"):
+        quick.write_text(odd, encoding="utf-8")
+        said = muster.run("health", "replay", file, "--policy", str(quick))
+        assert (said.returncode, "fault of ours" in said.stderr) == (Exit.INVALID, False), said.stderr
     quick.write_text("health:\n  score: 120%\nmore: 1\n", encoding="utf-8")
     refused = muster.run("health", "replay", file, "--policy", str(quick))
     assert refused.returncode == Exit.INVALID
@@ -86,13 +90,14 @@ def test_time_may_pass_after_the_last_record_and_a_policy_may_be_tried(muster: C
     [
         ("{half", "no JSON"),
         ("7", "wanted is an object"),
-        ('{"type": "dream"}', "accepted are report, event, gpu, sample, burn_in and time"),
+        ('{"type": "dream"}', "accepted are report, event, gpu, sample, burn_in, breaker_closed, time"),
         ('{"type": "sample", "gpu_uuid": "a", "at_ms": 1, "values": {"hope": 1}}', "values.hope"),
         ('{"type": "sample", "gpu_uuid": "a", "at_ms": 1, "values": {"power_w": NaN}}', "values.power_w"),
         ('{"type": "sample", "gpu_uuid": "a", "at_ms": "soon"}', "at_ms"),
         ('{"type": "burn_in", "gpu_uuid": "a", "began_ms": 9, "ended_ms": 1, "has_passed": true}', "ended_ms"),
         ('{"type": "gpu", "gpu_uuid": "a", "standing": "FINE", "at_ms": 1}', "standing"),
         ('{"kind": "xid", "at_ms": 1, "code": -1}', "code"),
+        ('{"type": "sample", "gpu_uuid": "GPU-\\ud800", "at_ms": 1}', "half a character"),
         ('{"kind": "xid", "at_ms": 1, "code": 31, "node_id": 7}', "node_id"),
         ('{"boot_id": "b", "gpus": [{"uuid": "a", "values": [1]}]}', "values"),
     ],

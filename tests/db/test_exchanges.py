@@ -150,3 +150,20 @@ def test_an_interruption_closes_the_connection_and_the_next_one_works(
     other.dispose()
     (row,) = ask_alone(engine, *ONE)
     assert row.number == 1
+
+
+def test_a_statement_whose_answer_a_migration_has_changed_is_planned_anew(engine: Engine, database_url: str) -> None:
+    """Of a connection that a pool keeps for days: "cached plan must not change result type" must not stay with it."""
+    everything: Asked = ("SELECT * FROM grows", {})
+    elsewhere = make_engine(database_url)
+    with elsewhere.begin() as migration:
+        migration.execute(text("CREATE TABLE grows (a int)"))
+    try:
+        assert ask_alone(engine, *everything) == []
+        with elsewhere.begin() as migration:
+            migration.execute(text("ALTER TABLE grows ADD COLUMN b text"))
+        assert ask_alone(engine, *everything) == []
+    finally:
+        with elsewhere.begin() as migration:
+            migration.execute(text("DROP TABLE grows"))
+        elsewhere.dispose()

@@ -136,6 +136,13 @@ def test_registers_that_say_nothing(words: list[int]) -> None:
     assert read_registers(words) is None
 
 
+def test_a_bit_that_nobody_knows_beside_a_harmless_one_is_taken_as_the_code_is() -> None:
+    found = read_registers([0x5, 0xDEAD])
+    assert found is not None
+    assert [(each.register, each.bit, each.action) for each in found.bits] == [(1, 0, NONE), (1, 2, RESET)]
+    assert found.action is RESET
+
+
 def read_line(text: str) -> ErrorReading:
     (fault,) = KernelLogReader().read(text)
     return read_fault(fault)
@@ -184,7 +191,9 @@ def test_a_fatal_error_of_an_nvswitch_concerns_the_fabric() -> None:
     )
     mild = read_line("nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress error")
     assert (mild.action, mild.decoded["is_fatal"]) == (MONITOR, False)
-    assert read_line("nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, Data {0x1}").action is MONITOR
+    for more in ("Data {0x1}", "Severity 1 Engine instance 30 Sub-engine instance 00"):
+        told = read_line(f"nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, {more}")
+        assert (told.action, told.decoded) == (MONITOR, {"is_detail": True})
 
 
 @pytest.mark.parametrize(

@@ -109,11 +109,16 @@ def test_words_before_the_json_are_passed_over() -> None:
         ('{"DCGM Diagnostic": {"test_categories": [{"tests": [{"results": []}]}]}}', "tests[0].name"),
         (json.dumps(document({"entity_id": 0})), "needs a status"),
         ('{"a":' * 100_000, "nested too deeply"),
+        ('{"a": ' + "7" * 5000 + "}", "thousands of digits"),
     ],
 )
 def test_what_is_no_diagnosis_is_refused_with_the_place(text: str, words: str) -> None:
     with pytest.raises(DiagnosisError, match=words.replace("[", r"\[").replace("]", r"\]")):
         parse_diagnosis(text)
+
+
+def test_a_number_of_thousands_of_digits_is_none() -> None:
+    assert parse_diagnosis(json.dumps(document({**PASSED, "entity_id": "7" * 5000}))).results[0].entity_id is None
 
 
 def test_all_of_dcgms_numbers_have_words() -> None:

@@ -100,6 +100,11 @@ def test_labels_may_hold_quotes_commas_and_braces() -> None:
     assert (gpu.model, gpu.host) == (r'a "b", {c} \d', "x")
 
 
+@pytest.mark.parametrize("index", ["1" * 5000, "²", "-1", "x", ""])
+def test_a_label_that_is_no_index_is_none(index: str) -> None:
+    assert only(sample("DCGM_FI_DEV_GPU_TEMP", 61, f'gpu="{index}",UUID="GPU-a"')).index is None
+
+
 def test_dcgm_fills_what_nvml_does_not_tell_and_never_adds_to_it() -> None:
     gpu = only(sample("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 4), sample("DCGM_FI_DEV_MEMORY_TEMP", 70))
     nvml = [None] * NUM_METRICS
