@@ -240,7 +240,13 @@ class StoragePolicy(StrictModel):
         2, description="A refusal is the job's own affair until so many jobs are refused at one place."
     )
     clears_after_saves: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        2, description="So many saves that succeed from a host at a place end what was held against them."
+        2,
+        description="So many saves that succeed end what was held against a host at a place: saves of the same job "
+        "from there wherever they lie, of another job at the same place, and for a shared place that was full or "
+        "read-only of any host.",
+    )
+    window_s: Seconds = Field(
+        86_400.0, description="Failures of a job on a host at a place count no more once the last is so long ago."
     )
 
 

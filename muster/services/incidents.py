@@ -10,6 +10,8 @@ from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState
 from muster.domain.principals import Permission
 from muster.identity import new_id
+from muster.services import storage_blame
+from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
 
 CLOSE: Final = declare_action("incident.close")
@@ -94,6 +96,9 @@ def close(unit: UnitOfWork, incident_id: str, *, reason: str) -> Incident:
         ConflictError: a rule closes its kind, with what it is about.
     """
     unit.principal.require(Permission.INCIDENT_WRITE)
+    kind = unit.session.scalar(select(Incident.kind).where(Incident.id == incident_id))
+    if kind in storage_blame.BLAMED_BY:
+        storage_blame.take_turn(unit)
     incident = unit.session.get(Incident, incident_id, with_for_update=True)
     if incident is None:
         raise NotFoundError
@@ -102,6 +107,8 @@ def close(unit: UnitOfWork, incident_id: str, *, reason: str) -> Incident:
     way = CLOSED_BY_RULE.get(incident.kind)
     if way is not None:
         raise ConflictError(f"an incident {incident.kind} is not closed by hand", suggestion=way, kind=incident.kind)
+    if incident.kind in storage_blame.BLAMED_BY:
+        storage_blame.forgive(unit, incident.kind, incident.subject_id, active_policy(unit.session).training.storage)
     close_incident(unit, incident, reason=reason)
     unit.audit("incident.close", "incident", incident.id, reason=reason, detail={"kind": incident.kind})
     unit.session.flush()

@@ -1,7 +1,7 @@
 """Saves that fail become evidence on storage or on a host, in the transaction of the word that tells of them.
 
 By the pure rule of ``health.storage``. No GPU is judged by it: it is reported, and about a node or a place. What opens
-closes itself, once saves from there succeed again.
+closes itself, once saves succeed again or nothing has failed for the policy's window (``storage_blame``).
 """
 
 from collections.abc import Collection, Sequence
@@ -9,19 +9,33 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from health.storage import Blamed, Failing, blamed_for
-from muster.db.models import Incident, Node, StorageFault
+from health.storage import Blamed, Failing
+from muster.db.models import Incident, Job, Node, StorageFault
 from muster.domain.ids import NodeId
 from muster.domain.incidents import IncidentKind
 from muster.domain.policy import StoragePolicy
+from muster.domain.principals import system_principal
+from muster.domain.states import TERMINAL_JOB_STATES
 from muster.services.attempts import LoadedAttempt
-from muster.services.incidents import close_incident, open_incident
+from muster.services.incidents import close_incident, open_about, open_incident
 from muster.services.lives import spec_of
-from muster.services.unit_of_work import UnitOfWork
+from muster.services.policies import active_policy
+from muster.services.storage_blame import (
+    BLAMED_BY,
+    blamed_at,
+    is_standing,
+    nodes_that_failed_at,
+    subject_of,
+    take_turn,
+    window_begins,
+)
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from muster.wire.training import SaveFault
+
+SETTLE: Final = declare_action("storage.settle")
 
 WORDS: Final = {
     "no_space": "no space is left",
@@ -32,15 +46,21 @@ WORDS: Final = {
     "io": "input or output failed",
 }
 """Kind of a fault → what is said of a place."""
-_LOCK: Final = 0x5AFE_D15C
-"""Who opens or closes such incidents takes turns: they are few, and two jobs may fail at one place in one moment."""
-_BY_RULE: Final = {Blamed.STORAGE: IncidentKind.STORAGE, Blamed.NODE: IncidentKind.NODE_STORAGE}
+MOST_PLACES: Final = 4
+"""At which one job's saves from one host may stand as failing: programs name them, and could invent any number."""
+_OF_THE_PLACE: Final = ("no_space", "read_only")
+"""Kinds that say something of a shared place and nothing of the host that met it: anyone's good save refutes them."""
+_PRINCIPAL: Final = system_principal("storage")
+_WHY_CLOSED: Final = "checkpoints are saved again, or none has failed for long, or another is to blame"
 
 
 def note_failed(
     unit: UnitOfWork, loaded: LoadedAttempt, told: Sequence[object], at: datetime, policy: StoragePolicy
 ) -> None:
     """``told``: what may be ``SaveFault``s; what is none, or of a rank that is not this attempt's, is passed over."""
+    at = min(at, unit.now)  # a clock that is ahead must not make it stand for longer
+    if at <= window_begins(unit.now, policy):
+        return
     faults = [fault for each in told if (fault := _fault_in(each)) is not None]
     ranks_per_node = spec_of(loaded.job).shape.num_ranks_per_node
     by_host = {
@@ -50,9 +70,9 @@ def note_failed(
     }
     if not by_host:
         return
-    _take_turn(unit)
+    take_turn(unit)
     for (_, node_id), fault in sorted(by_host.items(), key=lambda item: item[0]):
-        _count(unit, loaded, node_id, fault, at)
+        _count(unit, loaded, node_id, fault, at, policy)
     _judge(unit, {place for place, _ in by_host}, {node_id for _, node_id in by_host}, policy)
 
 
@@ -63,14 +83,15 @@ def _fault_in(told: object) -> SaveFault | None:
         return None
 
 
-def _take_turn(unit: UnitOfWork) -> None:
-    unit.session.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-
-
-def _count(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, fault: SaveFault, at: datetime) -> None:
+def _count(
+    unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, fault: SaveFault, at: datetime, policy: StoragePolicy
+) -> None:
     unit.session.flush()
-    row = unit.session.get(StorageFault, (fault.place, node_id, loaded.job.id), populate_existing=True)
-    is_news = row is None or row.cleared_at is not None
+    theirs = (StorageFault.node_id == node_id, StorageFault.job_id == loaded.job.id)
+    standing = unit.session.scalars(select(StorageFault.place).where(*theirs, is_standing(unit.now, policy))).all()
+    is_news = fault.place not in standing
+    if is_news and len(standing) >= MOST_PLACES:
+        return
     known: dict[str, Any] = {
         "is_shared": fault.is_shared,
         "kind": fault.kind,
@@ -89,63 +110,74 @@ def _count(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, fault: Save
 
 def note_saved(unit: UnitOfWork, loaded: LoadedAttempt, place: str, policy: StoragePolicy) -> None:
     """All of the attempt's hosts have just saved at ``place``. Nearly always nothing is held against them."""
-    nodes = [host.node_id for host in loaded.hosts]
-    standing = select(StorageFault).where(
-        StorageFault.place == place, StorageFault.node_id.in_(nodes), StorageFault.cleared_at.is_(None)
-    )
+    standing = select(StorageFault).where(is_standing(unit.now, policy), _is_refuted(loaded, place))
     if unit.session.scalars(standing.limit(1)).first() is None:
         return
-    _take_turn(unit)
-    for row in unit.session.scalars(standing.execution_options(populate_existing=True)).all():
-        if row.kind == "refused" and row.job_id != loaded.job.id:
-            continue  # that this job may write there says nothing of another's rights
+    take_turn(unit)
+    rows = unit.session.scalars(standing.execution_options(populate_existing=True)).all()
+    for row in rows:
         row.num_saves_since += 1
         if row.num_saves_since >= policy.clears_after_saves:
             row.cleared_at = unit.now
-            payload = {"job_id": row.job_id, "place": place, "kind": row.kind, "saves": row.num_saves_since}
+            payload = {"job_id": row.job_id, "place": row.place, "kind": row.kind, "saves": row.num_saves_since}
             unit.emit("node.saves_succeed", "node", row.node_id, payload=payload)
-    _judge(unit, {place}, set(nodes), policy)
+    _judge(unit, {row.place for row in rows}, {row.node_id for row in rows}, policy)
 
 
-def standing_on(unit: UnitOfWork, node_id: NodeId) -> Sequence[StorageFault]:
-    """What stands of a host, the newest first. The caller may see the node."""
-    query = select(StorageFault).where(StorageFault.node_id == node_id, StorageFault.cleared_at.is_(None))
-    return unit.session.scalars(query.order_by(StorageFault.last_at.desc(), StorageFault.place)).all()
+def _is_refuted(loaded: LoadedAttempt, place: str) -> ColumnElement[bool]:
+    """By a good save of the attempt at ``place``. Of its own job anything from its hosts: the place it failed at may
+    have another name now, such as another address of one file server, or ``/`` while a share was not mounted.
+    """
+    is_here = StorageFault.node_id.in_([host.node_id for host in loaded.hosts])
+    is_own = StorageFault.job_id == loaded.job.id
+    is_there = StorageFault.place == place
+    not_rights = StorageFault.kind != "refused"  # that this job may write there says nothing of another's rights
+    of_the_place = is_there & StorageFault.is_shared & StorageFault.kind.in_(_OF_THE_PLACE)
+    return (is_here & (is_own | (is_there & not_rights))) | of_the_place
 
 
-def _judge(unit: UnitOfWork, places: Collection[str], node_ids: Collection[NodeId], policy: StoragePolicy) -> None:
+def settle_once(units: UnitOfWorkFactory) -> int:
+    """Close what nothing stands for any more, though no save has told so. Returns how many incidents were looked at.
+
+    A job that was refused and has ended accuses nobody: its rights have gone with it.
+    """
+    with units.begin(_PRINCIPAL, SETTLE, quiet=True) as unit:
+        policy = active_policy(unit.session).training.storage
+        is_open = Incident.kind.in_(BLAMED_BY) & Incident.closed_at.is_(None)
+        of_ended = StorageFault.job_id.in_(select(Job.id).where(Job.state.in_(TERMINAL_JOB_STATES)))
+        is_over = StorageFault.cleared_at.is_(None) & (StorageFault.kind == "refused") & of_ended
+        if unit.session.scalar(select(select(Incident.id).where(is_open).exists() | select(1).where(is_over).exists())):
+            take_turn(unit)
+            unit.session.execute(update(StorageFault).where(is_over).values(cleared_at=unit.now))
+            found = unit.session.execute(select(Incident.kind, Incident.subject_id).where(is_open)).all()
+            places = {subject_id for kind, subject_id in found if BLAMED_BY[kind] is Blamed.STORAGE}
+            node_ids = {subject_id for kind, subject_id in found if BLAMED_BY[kind] is Blamed.NODE}
+            _judge(unit, places, node_ids, policy)
+            return len(found)
+    return 0
+
+
+def _judge(unit: UnitOfWork, places: Collection[str], node_ids: Collection[str], policy: StoragePolicy) -> None:
     """Open and close what the rule says of these places and of all hosts that ever failed at them."""
     unit.session.flush()
-    told = select(StorageFault.node_id).where(StorageFault.place.in_(places))
-    nodes = set(node_ids) | set(unit.session.scalars(told))
-    is_standing = StorageFault.cleared_at.is_(None)
-    theirs = select(StorageFault.place).where(is_standing, StorageFault.node_id.in_(nodes))
-    # Of each place all that stands: whether a host fails alone is seen by the others.
-    query = select(StorageFault).where(is_standing, StorageFault.place.in_(places) | StorageFault.place.in_(theirs))
-    rows = unit.session.scalars(query.execution_options(populate_existing=True)).all()
-    blamed = blamed_for([_failing(row) for row in rows], policy)
-    by_storage = _by_subject(blamed, Blamed.STORAGE)
-    by_node = _by_subject(blamed, Blamed.NODE)
-    _settle(unit, IncidentKind.STORAGE, "storage", set(places), by_storage)
-    _settle(unit, IncidentKind.NODE_STORAGE, "node", set(nodes), by_node)
-
-
-def _failing(row: StorageFault) -> Failing:
-    return Failing(row.place, row.is_shared, row.node_id, row.job_id, row.kind, row.num_failures)
+    nodes = set(node_ids) | nodes_that_failed_at(unit, places)
+    blamed = blamed_at(unit, places, nodes, policy)
+    _settle(unit, IncidentKind.STORAGE, "storage", set(places), _by_subject(blamed, Blamed.STORAGE))
+    _settle(unit, IncidentKind.NODE_STORAGE, "node", nodes, _by_subject(blamed, Blamed.NODE))
 
 
 def _by_subject(blamed: dict[Failing, Blamed], who: Blamed) -> dict[str, list[Failing]]:
     found: dict[str, list[Failing]] = {}
     for failing, whose in blamed.items():
         if whose is who:
-            found.setdefault(failing.place if who is Blamed.STORAGE else failing.node_id, []).append(failing)
+            found.setdefault(subject_of(failing, who), []).append(failing)
     return found
 
 
 def _settle(
     unit: UnitOfWork, kind: IncidentKind, subject: str, judged: Collection[str], wanted: dict[str, list[Failing]]
 ) -> None:
-    open_now = {row.subject_id: row for row in _open_of(unit, kind, judged)}
+    open_now = {row.subject_id: row for row in open_about(unit, kind, judged)}
     for subject_id in sorted(set(judged) & wanted.keys() - open_now.keys()):
         failing = wanted[subject_id]
         payload = {
@@ -157,14 +189,7 @@ def _settle(
         }
         open_incident(unit, kind, subject, subject_id, _summary(unit, kind, failing), payload)
     for subject_id in sorted(open_now.keys() - wanted.keys()):
-        close_incident(unit, open_now[subject_id], reason="checkpoints are saved again, or another is to blame")
-
-
-def _open_of(unit: UnitOfWork, kind: IncidentKind, subject_ids: Collection[str]) -> Sequence[Incident]:
-    query = select(Incident).where(
-        Incident.kind == kind, Incident.closed_at.is_(None), Incident.subject_id.in_(subject_ids)
-    )
-    return unit.session.scalars(query.order_by(Incident.id).with_for_update()).all()
+        close_incident(unit, open_now[subject_id], reason=_WHY_CLOSED)
 
 
 def _summary(unit: UnitOfWork, kind: IncidentKind, failing: Sequence[Failing]) -> str:

@@ -28,6 +28,7 @@ from muster.services.storage_faults import note_failed, note_saved
 from muster.services.training_progress import Progress
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.training import (
+    MOST_FAULTS,
     AnyRankMessage,
     CheckpointDone,
     CheckpointExpired,
@@ -178,8 +179,9 @@ class _Taker:
     def _note_checkpoint(self, message: CheckpointDone, at: datetime) -> None:
         if message.status == "failed":
             payload = {"generation": message.generation, "step": message.step, "why": message.why}
-            self._tell("checkpoint.failed", {**payload, "faults": list(message.faults)})
-            note_failed(self._unit, self._loaded, message.faults, at, self._policy.training.storage)
+            faults = message.faults[:MOST_FAULTS]
+            self._tell("checkpoint.failed", {**payload, "faults": list(faults)})
+            note_failed(self._unit, self._loaded, faults, at, self._policy.training.storage)
             return
         row = self._row_of(message.generation)
         if row is None:

@@ -3,7 +3,7 @@
 The lines are those of ``muster.train.wire``; what does not fit is counted and passed over, never a reason to stop.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -93,10 +93,15 @@ class SaveFault(Struct, frozen=True, kw_only=True):
     is_shared: bool
 
 
+MOST_FAULTS: Final = 16
+"""Of one save: our own runtime tells no more (``muster.train.save_faults``)."""
+
+
 class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
     """``verified``: every file was read back equal after the commit. ``lineage``: a ``Lineage``, if it is one: what
-    does not fit must not cost the word of a checkpoint. ``faults``: each a ``SaveFault``, if it is one. ``place``: the
-    file system or bucket that a committed one lies on.
+    does not fit must not cost the word of a checkpoint. ``faults``: each a ``SaveFault``, if it is one; past the first
+    ``MOST_FAULTS`` they are passed over, for the same reason. ``place``: the file system or bucket that a committed one
+    lies on.
     """
 
     step: Step
@@ -108,7 +113,7 @@ class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
     manifest_sha256: Annotated[str, Meta(max_length=64)] = ""
     lineage: dict[str, Any] | None = None
     why: Text = ""
-    faults: Annotated[tuple[dict[str, Any], ...], Meta(max_length=64)] = ()
+    faults: tuple[dict[str, Any], ...] = ()
     place: Annotated[str, Meta(max_length=256)] = ""
 
 

@@ -28,6 +28,7 @@ from muster.services.relay import RING_TOPIC, relay_once
 from muster.services.retention import sweep_once
 from muster.services.sealer import seal_once
 from muster.services.sequencer import sequence_once
+from muster.services.storage_faults import settle_once
 from muster.services.telemetry.retention import keep_once
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import Settings
@@ -65,7 +66,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
         Loop("expiry", _paced(RECONCILE_S, lambda: expire(units, principal))),
-        Loop("retention", _paced(SWEEP_S, lambda: sweep_once(units))),
+        Loop("retention", _paced(SWEEP_S, lambda: sweep(units))),
         Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),
         Loop("energy", _paced(ENERGY_S, lambda: keep_energy_once(units))),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
@@ -78,6 +79,12 @@ def judge_and_evacuate(units: UnitOfWorkFactory) -> None:
     while judge_once(units, principal) >= BATCH:
         pass
     evacuate_once(units, principal)
+
+
+def sweep(units: UnitOfWorkFactory) -> None:
+    """What stands for nothing any more is closed, then what is past its time goes."""
+    settle_once(units)
+    sweep_once(units)
 
 
 def burn_in_once(units: UnitOfWorkFactory) -> None:

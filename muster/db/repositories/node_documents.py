@@ -50,7 +50,7 @@ class NodeView(msgspec.Struct, frozen=True):
     """``gpus``: by slot. ``cordons``: the node's own and those of its GPUs that stand, the newest first.
 
     ``jobs``: the longest there first, until their GPUs are proved clean; ``num_held``: how many GPUs that are.
-    ``failing_saves``: the newest failure first.
+    ``failing_saves``: those that stand (``services.storage_blame``), the newest failure first; no more than twenty.
     """
 
     node: NodeRecord
@@ -98,8 +98,15 @@ NODE: Final = Question(
             GROUP BY l.id, a.id, j.id
         ) AS r), '[]'),
         'failing_saves', COALESCE((
-            SELECT json_agg(to_json(s) ORDER BY s.last_at DESC, s.place) FROM storage_faults AS s
-            WHERE s.node_id = n.id AND s.cleared_at IS NULL
+            SELECT json_agg(to_json(r) ORDER BY r.last_at DESC, r.place, r.job_id) FROM (
+                SELECT s.* FROM storage_faults AS s
+                WHERE s.node_id = n.id AND s.cleared_at IS NULL
+                    AND s.last_at > %(now)s - make_interval(secs => COALESCE((
+                        SELECT (p.document #>> '{training,storage,window_s}')::float8
+                        FROM policy_versions AS p WHERE p.is_active
+                    ), 86400))
+                ORDER BY s.last_at DESC, s.place, s.job_id LIMIT 20
+            ) AS r
         ), '[]')
     )
     FROM nodes AS n WHERE n.id = %(node)s OR n.name = %(node)s ORDER BY n.id = %(node)s DESC LIMIT 1
