@@ -9,7 +9,7 @@ from sqlalchemy import select
 from muster.db.models import Job, PlacementLook
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId
-from muster.domain.looks import Decision, LookState
+from muster.domain.looks import Decision, LookState, decide
 from muster.domain.policy import DispatchPolicy, Policy
 from muster.domain.states import JobState
 from muster.services import jobs, looks
@@ -58,12 +58,11 @@ class Looking:
         assert self.beat(host, report) == (), "what was answered is listed no more"
         return host
 
-    def answer_all(self, found: str) -> None:
+    def answer_all(self) -> None:
         self.beat_all()
         for host in self.stage.hosts:
-            self.beat(
-                host, *(LookReport(look_id=each.order.attempt_id, found=found) for each in self.heard[host.node_id])
-            )  # type: ignore[arg-type]  # as above
+            look_ids = [look.order.attempt_id for look in self.heard[host.node_id]]
+            self.beat(host, *(LookReport(look_id=look_id, found="fit") for look_id in look_ids))
 
     def row(self, job_id: JobId) -> PlacementLook:
         with self.stage.units.read() as session:
@@ -228,7 +227,6 @@ def test_no_more_of_the_queue_is_read_than_its_head(looking: Looking, monkeypatc
 
 def test_nothing_more_is_decided_once_every_host_looks(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     stage, decided = looking.stage, []
-    decide = looks.decide
 
     def counted(*about: Any, **words: Any) -> Decision:
         decided.append(about)
@@ -241,9 +239,9 @@ def test_nothing_more_is_decided_once_every_host_looks(looking: Looking, monkeyp
     stage.cycle()
     assert len(decided) == 4, "all look still"
     assert stage.job(jobs_asked[0]).state_reason.startswith("being looked at on ")
-    looking.answer_all("fit")
+    looking.answer_all()
     stage.cycle()
-    looking.answer_all("fit")
+    looking.answer_all()
     stage.cycle()
     assert all(looking.row(job_id).state is LookState.FIT for job_id in jobs_asked)
 

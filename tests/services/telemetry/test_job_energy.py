@@ -15,7 +15,7 @@ from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.principals import Principal, Role
 from muster.services import energy_keeping, job_energy, jobs
 from muster.services.energy_keeping import SETTLED_AFTER, keep_energy_once
-from muster.services.job_energy import TOO_MUCH, UNREAD, AttemptEnergy, energy_of
+from muster.services.job_energy import TOO_MUCH, UNREAD, AttemptEnergy, ended_energy, energy_of
 from muster.services.telemetry.compaction import compact_once
 from muster.services.telemetry.latest import READ
 from muster.services.unit_of_work import UnitOfWork
@@ -201,12 +201,10 @@ def _two_that_have_ended(stored: Stored) -> tuple[AttemptId, AttemptId]:
 
 
 def _break(monkeypatch: pytest.MonkeyPatch, attempt_id: AttemptId, fault: Exception) -> None:
-    read = energy_keeping.ended_energy
-
     def broken(unit: UnitOfWork, attempt: Attempt) -> AttemptEnergy:
         if attempt.id == attempt_id:
             raise fault
-        return read(unit, attempt)
+        return ended_energy(unit, attempt)
 
     monkeypatch.setattr(energy_keeping, "ended_energy", broken)
 
