@@ -53,7 +53,7 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
         "running_at": time_of(attempt.running_at),
         "ended_at": time_of(attempt.ended_at),
         "checkpoint_interval": cast("documents.CheckpointInterval | None", attempt.checkpoint_interval),
-        "energy": None if attempt.energy is None else attempt_energy_view(AttemptEnergy(**attempt.energy)),
+        "energy": None if attempt.energy is None else attempt_energy_view(AttemptEnergy.of_kept(attempt.energy)),
         "hosts": [
             {
                 "node_id": host.part.node_id,

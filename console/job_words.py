@@ -194,4 +194,4 @@ def energy(attempt: Attempt) -> str:
     """Nothing until it has ended and its counters' readings are in."""
     if attempt.energy is None:
         return ""
-    return energy_in_words(attempt_energy_view(AttemptEnergy(**attempt.energy))).removeprefix("energy: ")
+    return energy_in_words(attempt_energy_view(AttemptEnergy.of_kept(attempt.energy))).removeprefix("energy: ")

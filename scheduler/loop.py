@@ -53,7 +53,7 @@ def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
         promised, own_holds = beneficiaries(session), elastic.own_holds(session)
         queue = waiting_jobs(session, promised, own_holds)
         cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
-        not_yet = cleaning | looks.not_yet(session, policy, unlooked)
+        not_yet = cleaning | looks.not_yet(session, policy, [job.job_id for job in queue], unlooked)
         queue = [job for job in queue if job.job_id not in not_yet]
         may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
         if not queue and not may_grow and not has_promises(session):

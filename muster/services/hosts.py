@@ -25,6 +25,7 @@ from muster.services.reclaims.victims import tell_victims
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.host import (
     PROTOCOL_VERSION,
+    TAKEN_IN_BEATS,
     ClaimAnswer,
     ClaimRequest,
     HeartbeatAnswer,
@@ -63,7 +64,8 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     node, is_to_look = found
     hearing = hear(hearing_of(node), request.boot_id, request.seq, to_ms(unit.now))
     if hearing is None:
-        return HeartbeatAnswer(lease_s=0.0, heartbeat_s=_next_beat_s(policy, node_id, request.seq))
+        heartbeat_s = _next_beat_s(policy, node_id, request.seq)
+        return HeartbeatAnswer(lease_s=0.0, heartbeat_s=heartbeat_s, takes=TAKEN_IN_BEATS)
     _note_contact(unit, node)
     unit.session.execute(
         update(Node)
@@ -166,6 +168,7 @@ def _answer(
         stops=tuple(stops),
         forget=tuple(forget),
         go=tuple(life.attempt_id for life in lives.values() if attempts.is_told_to_go(life, node_id)),
+        takes=TAKEN_IN_BEATS,
     )
 
 

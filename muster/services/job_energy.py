@@ -1,9 +1,9 @@
 """What energy a job's attempts took, from what the agents stored of their GPUs' counters. Measured, not reported."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from sqlalchemy import func, select
@@ -24,6 +24,7 @@ MOST_GPU_HOURS: Final = 200.0
 _AROUND: Final = timedelta(minutes=1)
 """Readings so far outside an attempt still bound it."""
 TOO_MUCH: Final = "too much history for one request"
+UNREAD: Final = "its history could not be read"
 
 
 MOST_KEPT_GPU_HOURS: Final = 20_000.0
@@ -58,6 +59,12 @@ class AttemptEnergy:
     num_unsupported: int = 0
     num_steps: int = 0
 
+    @classmethod
+    def of_kept(cls, document: Mapping[str, Any]) -> Self:
+        """As it lies in its row. What a later release kept beside is passed over: an operator may have gone back."""
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known})
+
     @property
     def j_per_step(self) -> float | None:
         is_whole = self.energy_j is not None and self.num_metered == self.num_gpus
@@ -73,7 +80,7 @@ def energy_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptEnergy]:
     rate = _tokens_per_s(unit, job_id)
     for attempt in unit.session.scalars(newest).all():
         if attempt.energy is not None:
-            found.append(AttemptEnergy(**attempt.energy))
+            found.append(AttemptEnergy.of_kept(attempt.energy))
             continue
         gpus = _gpus_of(unit, attempt.id)
         since, until = attempt.running_at or attempt.claimed_at, attempt.ended_at or unit.now
@@ -102,6 +109,15 @@ def ended_energy(unit: UnitOfWork, attempt: Attempt) -> AttemptEnergy:
     spoken = select(TrainingRank).where(TrainingRank.attempt_id == attempt.id).order_by(TrainingRank.rank)
     told = _rate_of(unit.session.scalars(spoken).all())
     return _summed(unit, attempt, gpus, figures, held_s, told, is_read=is_read)
+
+
+def unread_energy(unit: UnitOfWork, attempt: Attempt) -> AttemptEnergy:
+    """Of an attempt that has ended and whose history cannot be read: nothing is known, and nothing more is asked."""
+    gpus = _gpus_of(unit, attempt.id)
+    since, until = attempt.running_at or attempt.claimed_at, attempt.ended_at
+    held_s = 0.0 if since is None or until is None else len(gpus) * (until - since).total_seconds()
+    is_simulated = any(is_simulated for _, _, is_simulated in gpus)
+    return AttemptEnergy(attempt.id, attempt.number, len(gpus), 0, None, 0.0, held_s, is_simulated, UNREAD)
 
 
 def _added(before: Reading, after: Reading) -> Reading:

@@ -7,6 +7,7 @@ host that is not asked any more has no effect.
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select
@@ -23,7 +24,7 @@ from muster.domain.states import Cause, Contact, JobState, Standing
 from muster.services.attempts import lock_job, ring, step_job
 from muster.services.lives import spec_of, to_ms
 from muster.services.orders import look_order_of, words_of
-from muster.services.placement import nodes_at_fault, note_waiting
+from muster.services.placement import MAX_QUEUE, nodes_at_fault, note_waiting
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from muster.wire.host import LookOrder, LookReport
@@ -44,27 +45,30 @@ def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
     """Ask hosts about the jobs that wait and were not looked at. Returns those that are placed without a look."""
     with units.read() as session:
         policy = active_policy(session)
-        rows = _unseen(session, policy)
+        rows = _head_of_unseen(session, policy)
         if not rows:
             return frozenset()
         now = units.clock()
         able = _Able(session, [job for job, _ in rows], now)
-        decided = [
-            (job.id, 0 if look is None else look.number, _decision(job, look, able, to_ms(now))) for job, look in rows
-        ]
-    waiting = [Waiting(job_id, _words(what, able.names)) for job_id, _, what in decided if isinstance(what, Waits)]
-    for job_id, number, what in decided:
+        decided = [(job, 0 if look is None else look.number, _decision(job, look, able, now)) for job, look in rows]
+    words = [(job, _words(what, able.names)) for job, _, what in decided if isinstance(what, Waits)]
+    waiting = [Waiting(job.id, why) for job, why in words if job.state_reason != why]
+    for job, number, what in decided:
         if isinstance(what, Ask | GiveUp):
-            _commit(units, principal, job_id, what, number, policy)
+            _commit(units, principal, job.id, what, number, policy)
     if waiting:
         with units.begin(principal, NOTE_WAITING, quiet=True) as unit:
             note_waiting(unit, waiting)
-    return frozenset(job_id for job_id, _, what in decided if isinstance(what, MayBePlaced))
+    return frozenset(job.id for job, _, what in decided if isinstance(what, MayBePlaced))
 
 
-def not_yet(session: Session, policy: Policy, without: Collection[JobId]) -> frozenset[JobId]:
-    """Which jobs are not to be placed: also one that came since hosts were asked. ``without``: a look."""
-    return frozenset(job.id for job, _ in _unseen(session, policy)).difference(without)
+def not_yet(session: Session, policy: Policy, queue: Collection[JobId], without: Collection[JobId]) -> frozenset[JobId]:
+    """Which jobs of the queue are not to be placed: also one that came since hosts were asked. ``without``: a look."""
+    conditions = _unseen(policy)
+    if not queue or conditions is None:
+        return frozenset()
+    query = select(Job.id).outerjoin(PlacementLook, PlacementLook.job_id == Job.id).where(*conditions)
+    return frozenset(session.scalars(query.where(Job.id.in_(queue)))).difference(without)
 
 
 def _commit(
@@ -85,23 +89,32 @@ def _words(waits: Waits, names: dict[NodeId, str]) -> str:
     return f"being looked at on {names.get(waits.on, waits.on)}"
 
 
-def _unseen(session: Session, policy: Policy) -> list[tuple[Job, PlacementLook | None]]:
-    """In the order of the queue. A job that something is held for waits for no look: the hold would lapse."""
+def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
+    """Which jobs are to be looked at. One that something is held for waits for no look: the hold would lapse."""
     least = policy.dispatch.look_from_nodes
     if least is None:
-        return []
+        return None
     nodes = func.coalesce(Job.wanted_nodes, Job.spec["shape"]["nodes"].as_integer())
     is_seen = PlacementLook.state.in_(_SEEN)
+    return (
+        Job.state == JobState.QUEUED,
+        nodes >= least,
+        ~exists().where(GpuHold.job_id == Job.id),
+        or_(PlacementLook.job_id.is_(None), ~is_seen, _has_lacked_since()),
+    )
+
+
+def _head_of_unseen(session: Session, policy: Policy) -> list[tuple[Job, PlacementLook | None]]:
+    """In the order of the queue, and no more of them than the queue's own head."""
+    conditions = _unseen(policy)
+    if conditions is None:
+        return []
     query = (
         select(Job, PlacementLook)
         .outerjoin(PlacementLook, PlacementLook.job_id == Job.id)
-        .where(
-            Job.state == JobState.QUEUED,
-            nodes >= least,
-            ~exists().where(GpuHold.job_id == Job.id),
-            or_(PlacementLook.job_id.is_(None), ~is_seen, _has_lacked_since()),
-        )
+        .where(*conditions)
         .order_by(Job.created_at, Job.id)
+        .limit(MAX_QUEUE)
     )
     return [(job, look) for job, look in session.execute(query).all()]
 
@@ -129,6 +142,15 @@ class _Able:
         self.names = {node_id: name for node_id, name, _, _ in found}
         self._at_fault = nodes_at_fault(session, [job.id for job in waiting])
         self.busy = set(session.scalars(select(PlacementLook.node_id).where(_is_open(now))))
+        self._free = self.names.keys() - self.busy
+
+    @property
+    def are_all_busy(self) -> bool:
+        return bool(self.names) and not self._free
+
+    def take(self, node_id: NodeId) -> None:
+        self.busy.add(node_id)
+        self._free.discard(node_id)
 
     def of(self, job: Job) -> list[NodeId]:
         spec, avoided = spec_of(job), self._at_fault.get(job.id, frozenset())
@@ -140,15 +162,19 @@ class _Able:
         ]
 
 
-def _decision(job: Job, row: PlacementLook | None, able: _Able, now_ms: int) -> Decision:
+def _decision(job: Job, row: PlacementLook | None, able: _Able, now: datetime) -> Decision:
+    """While every host looks already, the rest of the queue is not gone through: the next cycle begins at its head."""
+    if able.are_all_busy:
+        is_looked_at = row is not None and row.state is LookState.ASKED and row.deadline_at > now
+        return Waits(row.node_id if row is not None and is_looked_at else None)
     look = None
     if row is not None:
         tried = tuple(NodeId(node_id) for node_id in row.tried)
         look = Look(row.state, row.node_id, to_ms(row.deadline_at), tried)
     is_out_of_date = row is not None and row.state in _SEEN  # such a job is read again for no other reason
-    decision = decide(look, able.of(job), able.busy, now_ms, is_out_of_date=is_out_of_date)
+    decision = decide(look, able.of(job), able.busy, to_ms(now), is_out_of_date=is_out_of_date)
     if isinstance(decision, Ask):
-        able.busy.add(decision.node_id)
+        able.take(decision.node_id)
     return decision
 
 
@@ -204,17 +230,25 @@ def _give_up(unit: UnitOfWork, job: Job, row: PlacementLook, decision: GiveUp) -
 
 
 def hear(unit: UnitOfWork, node_id: NodeId, reports: Sequence[LookReport]) -> None:
-    """What a host has found. What it says again, or of a look that is another host's by now, has no effect."""
-    for report in reports:
-        job_id = JobId(report.look_id.rpartition("-")[2])
+    """What a host has found. What it says again, or of a look that is another host's by now, has no effect, and takes
+    no lock: a node may say what it likes of jobs that are none of its own.
+    """
+    for job_id, report in sorted(((_job_of(report), report) for report in reports), key=itemgetter(0)):
         row = _row_of(unit, job_id)
-        if row is None:
+        if row is None or not _is_awaited(row, node_id, report):
             continue
         job = lock_job(unit, job_id)
         unit.session.refresh(row)  # what was read before the lock may be stale
-        is_asked = row.state is LookState.ASKED and job.state is JobState.QUEUED
-        if is_asked and (row.look_id, row.node_id) == (report.look_id, node_id):
+        if job.state is JobState.QUEUED and _is_awaited(row, node_id, report):
             _take(unit, job, row, report)
+
+
+def _job_of(report: LookReport) -> JobId:
+    return JobId(report.look_id.rpartition("-")[2])
+
+
+def _is_awaited(row: PlacementLook, node_id: NodeId, report: LookReport) -> bool:
+    return row.state is LookState.ASKED and (row.look_id, row.node_id) == (report.look_id, node_id)
 
 
 def _take(unit: UnitOfWork, job: Job, row: PlacementLook, report: LookReport) -> None:

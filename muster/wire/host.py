@@ -12,11 +12,15 @@ from msgspec import Meta, Struct, convert, field
 
 PROTOCOL_VERSION: Final = 1
 
-BootId = Annotated[str, Meta(min_length=1, max_length=64)]
-ShortText = Annotated[str, Meta(max_length=128)]
+_STORABLE: Final = r"^[^\x00]*\Z"
+"""PostgreSQL keeps no U+0000 in a text."""
+BootId = Annotated[str, Meta(min_length=1, max_length=64, pattern=_STORABLE)]
+ShortText = Annotated[str, Meta(max_length=128, pattern=_STORABLE)]
 PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
 HOST_WORDS: Final = ("container", "look", "ready", "secrets", "venv")
 """What a host of this release knows beyond the first release's orders; it says so as it beats and claims."""
+TAKEN_IN_BEATS: Final = ("knows", "looks")
+"""Of a heartbeat's fields, those that the first release did not know: a host sends none of them unless it was told."""
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
@@ -44,11 +48,13 @@ class LookReport(WireMessage, frozen=True, kw_only=True):
 
     look_id: ShortText
     found: Literal["fit", "unfit", "unable"]
-    why: Annotated[str, Meta(max_length=4096)] = ""
+    why: Annotated[str, Meta(max_length=4096, pattern=_STORABLE)] = ""
     looked_at: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
 
 
-class HeartbeatRequest(WireMessage, frozen=True, kw_only=True):
+class HeartbeatRequest(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
+    """What is empty is left out: a server that does not know a field would refuse the beat for its name alone."""
+
     protocol: int
     boot_id: BootId
     seq: Count
@@ -86,6 +92,8 @@ class HeartbeatAnswer(WireAnswer, frozen=True, kw_only=True):
     """Attempts all of whose hosts are ready: the program may start. Empty from an older server."""
     looks: tuple["LookOrder", ...] = ()
     """What to look at now, without any GPU. A look that was reported and is not listed any more may be forgotten."""
+    takes: tuple[str, ...] = ()
+    """``TAKEN_IN_BEATS`` of this server. Empty from an older one, which refuses a beat that says more."""
 
 
 class ClaimRequest(WireMessage, frozen=True, kw_only=True):

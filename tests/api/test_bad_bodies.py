@@ -115,6 +115,13 @@ def test_the_field_at_fault_is_named_and_its_value_is_not_repeated(api: Api) -> 
         ("heartbeat", {"protocol": 1, "boot_id": "", "seq": 1}),
         ("heartbeat", {"protocol": 1, "boot_id": "b", "seq": 2**63}),
         ("heartbeat", {"protocol": 1, "boot_id": "b", "seq": 1, "surprise": 1}),
+        ("heartbeat", {"protocol": 1, "boot_id": "a\x00b", "seq": 1}),
+        ("heartbeat", {"protocol": 1, "boot_id": "b", "seq": 1, "knows": ["a\x00b"]}),
+        ("heartbeat", {"protocol": 1, "boot_id": "b", "seq": 1, "looks": [{"look_id": "look-1-\x00", "found": "fit"}]}),
+        (
+            "heartbeat",
+            {"protocol": 1, "boot_id": "b", "seq": 1, "looks": [{"look_id": "a", "found": "unfit", "why": "\x00"}]},
+        ),
         ("attempts/att_00000000000000000000000000/logs", {"protocol": 1, "fence": 1, "chunks": [{"stream": "../x"}]}),
     ],
 )

@@ -1,17 +1,20 @@
 """The look before placement over PostgreSQL: asked of one host, answered once, and no GPU is held meanwhile."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from sqlalchemy import select
 
-from muster.db.models import PlacementLook
+from muster.db.models import Job, PlacementLook
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId
-from muster.domain.looks import LookState
+from muster.domain.looks import Decision, LookState, decide
 from muster.domain.policy import DispatchPolicy, Policy
 from muster.domain.states import JobState
 from muster.services import jobs, looks
-from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.services.attempts import lock_job
+from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from muster.wire.host import HOST_WORDS, LookOrder, LookReport
 from tests.fleet_factory import OPERATOR
 from tests.played_host import PlayedHost
@@ -54,6 +57,12 @@ class Looking:
         report = LookReport(look_id=order.order.attempt_id, found=found, why=why)  # type: ignore[arg-type]  # the test names one of the literals
         assert self.beat(host, report) == (), "what was answered is listed no more"
         return host
+
+    def answer_all(self) -> None:
+        self.beat_all()
+        for host in self.stage.hosts:
+            look_ids = [look.order.attempt_id for look in self.heard[host.node_id]]
+            self.beat(host, *(LookReport(look_id=look_id, found="fit") for look_id in look_ids))
 
     def row(self, job_id: JobId) -> PlacementLook:
         with self.stage.units.read() as session:
@@ -204,5 +213,63 @@ def test_a_cancelled_job_is_looked_at_no_more(looking: Looking) -> None:
 def test_one_that_came_after_the_hosts_were_asked_is_not_placed_in_that_cycle(looking: Looking) -> None:
     job_id = looking.stage.submit("on_demand", shape=GANG)
     with looking.stage.units.read() as session:
-        assert looks.not_yet(session, GANGS, frozenset()) == {job_id}
-        assert looks.not_yet(session, GANGS, {job_id}) == frozenset()
+        assert looks.not_yet(session, GANGS, [job_id], frozenset()) == {job_id}
+        assert looks.not_yet(session, GANGS, [job_id], {job_id}) == frozenset()
+
+
+def test_no_more_of_the_queue_is_read_than_its_head(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looks, "MAX_QUEUE", 2)
+    jobs_asked = [looking.stage.submit("on_demand", shape=GANG) for _ in range(3)]
+    looking.stage.cycle()
+    asked = {event.subject_id for event in looking.stage.events("job.look_asked")}
+    assert asked == set(jobs_asked[:2])
+
+
+def test_nothing_more_is_decided_once_every_host_looks(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, decided = looking.stage, []
+
+    def counted(*about: Any, **words: Any) -> Decision:
+        decided.append(about)
+        return decide(*about, **words)
+
+    monkeypatch.setattr(looks, "decide", counted)
+    jobs_asked = [stage.submit("on_demand", shape=GANG) for _ in range(6)]
+    stage.cycle()
+    assert len(decided) == 4, "one for each host"
+    stage.cycle()
+    assert len(decided) == 4, "all look still"
+    assert stage.job(jobs_asked[0]).state_reason.startswith("being looked at on ")
+    looking.answer_all()
+    stage.cycle()
+    looking.answer_all()
+    stage.cycle()
+    assert all(looking.row(job_id).state is LookState.FIT for job_id in jobs_asked)
+
+
+def test_what_a_host_says_of_anothers_look_waits_for_no_lock(looking: Looking) -> None:
+    job_id = looking.submit()
+    host, look = looking.asked()
+    other = next(each for each in looking.stage.hosts if each is not host)
+    with looking.stage.units.begin(looking.stage.fleet.tenant, jobs.READ, dry_run=True) as unit:
+        lock_job(unit, job_id)
+        looking.beat(other, LookReport(look_id=look.order.attempt_id, found="unfit", why="no script"))
+        looking.beat(host, LookReport(look_id=f"look-7-{job_id}", found="unfit", why="no script"))
+    assert looking.row(job_id).state is LookState.ASKED
+
+
+def test_several_answers_lock_their_jobs_in_one_order(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_ids = sorted(looking.stage.submit("on_demand", shape=GANG) for _ in range(3))
+    looking.stage.cycle()
+    host = looking.stage.hosts[0]
+    with looking.stage.units.begin(OPERATOR, looks.ASK, quiet=True) as unit:
+        for row in unit.session.scalars(select(PlacementLook)):
+            row.node_id = host.node_id
+    locked: list[JobId] = []
+
+    def noted(unit: UnitOfWork, job_id: JobId) -> Job:
+        locked.append(job_id)
+        return lock_job(unit, job_id)
+
+    monkeypatch.setattr(looks, "lock_job", noted)
+    looking.beat(host, *(LookReport(look_id=looking.row(job_id).look_id, found="fit") for job_id in job_ids[::-1]))
+    assert locked == job_ids

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import structlog
+from msgspec import structs
 
 from muster.client.host import HostClient
 from muster.client.transport import Problem, UnreachableError
@@ -22,10 +23,13 @@ from muster.ports import free_port
 from muster.wire.host import (
     HOST_WORDS,
     PROTOCOL_VERSION,
+    TAKEN_IN_BEATS,
     ClaimRequest,
+    HeartbeatAnswer,
     HeartbeatRequest,
     HeldAttempt,
     HostReport,
+    LookReport,
     Order,
     ReportBatch,
 )
@@ -36,16 +40,15 @@ from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
 from workers.host.looks import Looks
+from workers.host.proof_tries import ProofTries
 from workers.host.starting import Starter
 
 BUSY_POLL_S: Final = 0.05
 RETRY_REPORT_MS: Final = 1_000
 GO_BEAT_MS: Final = 1_000
-PROVE_SOON_MS: Final = 100
-"""While the supervisor is still at its own proof."""
-SOON_ENDS_MS: Final = 3_000
-PROVE_AGAIN_MS: Final = 5_000
 SAY_UNCLEAN_MS: Final = 30_000
+_UNREADABLE: Final = frozenset({400, 422})
+"""How a server refuses a message that has a field it does not know."""
 _SAID_PHASES: Final[Mapping[Phase, Literal["claimed", "started", "exited", "clean"]]] = {
     Phase.CLAIMING: "claimed",  # the grant may be on its way: from here on the server counts on this host
     Phase.CLAIMED: "claimed",
@@ -77,15 +80,6 @@ class HostConfig:
     job_users: JobUsers = field(default_factory=JobUsers)
 
 
-@dataclass(slots=True)
-class ProofTries:
-    """Attempts to prove one attempt's place clean."""
-
-    first_ms: int
-    next_ms: int = 0
-    is_said: bool = False
-
-
 class Launcher:
     def __init__(self, config: HostConfig, client: HostClient, ledger_file: LedgerFile, relay: LogRelay) -> None:
         self._config = config
@@ -101,6 +95,7 @@ class Launcher:
         self._next_report_ms = 0
         self._unreported: set[AttemptId] = set()
         self._proofs: dict[AttemptId, ProofTries] = {}
+        self._taken: frozenset[str] = frozenset()
         self._was_reachable = True
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             host.SendClaim: self._send_claim,
@@ -165,7 +160,8 @@ class Launcher:
         for command in commands:
             self._handlers[type(command)](command)
 
-    def _heartbeat(self, *, rung: bool) -> None:
+    def _request(self, sent_ms: int, *, rung: bool) -> HeartbeatRequest:
+        """An earlier release's server refuses a beat with a field that it does not know: it is told no such thing."""
         self._seq += 1
         held = tuple(
             HeldAttempt(
@@ -175,22 +171,45 @@ class Launcher:
             )
             for record in self._ledger.records.values()
         )
-        sent_ms = boottime_ms()
         # The sequence number must grow across launchers of one boot: the boot-time clock does.
-        request = HeartbeatRequest(
+        return HeartbeatRequest(
             protocol=PROTOCOL_VERSION,
             boot_id=self._config.boot_id,
             seq=sent_ms * 64 + self._seq % 64,
             held=held,
             rung=rung,
-            knows=HOST_WORDS,
-            looks=self._looks.reports(),
+            knows=HOST_WORDS if "knows" in self._taken else (),
+            looks=self._looks.reports() if "looks" in self._taken else (),
         )
+
+    def _beat(self, request: HeartbeatRequest) -> tuple[HeartbeatAnswer, tuple[LookReport, ...]]:
+        """With the looks that were told. Where an operator went back to an earlier release meanwhile, it is told less,
+        at once: the leases of what runs hang on it.
+        """
+        try:
+            return self._client.heartbeat(request), request.looks
+        except Problem as fault:
+            if not self._taken or fault.status not in _UNREADABLE:
+                raise
+        _log.info("tells_less", node_id=self._config.node_id, why="the server does not take what it took before")
+        self._taken = frozenset()
+        return self._client.heartbeat(structs.replace(request, knows=(), looks=())), ()
+
+    def _heartbeat(self, *, rung: bool) -> None:
+        sent_ms, had_told = boottime_ms(), self._taken
+        request = self._request(sent_ms, rung=rung)
         self._last_beat_ms, self._next_heartbeat_ms = sent_ms, sent_ms + 1_000
-        answer = self._ask(lambda: self._client.heartbeat(request))
-        if answer is None:
+        heard = self._ask(lambda: self._beat(request))
+        if heard is None:
             return
-        for folder in self._looks.hear(answer.looks, request.looks):
+        answer, told = heard
+        self._take_answer(answer, told, sent_ms)
+        self._taken = frozenset(answer.takes).intersection(TAKEN_IN_BEATS)
+        if self._taken - had_told:
+            self._heartbeat(rung=False)  # what this host knows: until then it is one that knows of nothing new
+
+    def _take_answer(self, answer: HeartbeatAnswer, told: tuple[LookReport, ...], sent_ms: int) -> None:
+        for folder in self._looks.hear(answer.looks, told):
             folder.mark_forgotten()
             self._relay.drain(folder.path)
         self._next_heartbeat_ms = sent_ms + round(answer.heartbeat_s * 1000)
@@ -300,7 +319,7 @@ class Launcher:
     def _prove_clean(self, command: host.ProveClean) -> None:
         """What cannot be proved is tried again, and after a while said: the server then cordons the host."""
         tries = self._proofs.setdefault(command.attempt_id, ProofTries(first_ms=boottime_ms()))
-        if boottime_ms() < tries.next_ms:
+        if not tries.are_due:
             return
         folder = self._folder(command.attempt_id)
         proof = folder.read("clean.json")
@@ -310,8 +329,7 @@ class Launcher:
             self._proofs.pop(command.attempt_id, None)
             self._apply(host.ProvedClean(command.attempt_id))
             return
-        tried_for_ms = boottime_ms() - tries.first_ms
-        tries.next_ms = boottime_ms() + (PROVE_SOON_MS if tried_for_ms < SOON_ENDS_MS else PROVE_AGAIN_MS)
+        tried_for_ms = tries.wait()
         if not tries.is_said and tried_for_ms >= SAY_UNCLEAN_MS:
             tries.is_said = True
             _log.error("not_clean", attempt_id=command.attempt_id, proof=proof)

@@ -11,15 +11,17 @@ from typing import Any, Final
 import structlog
 
 from muster.domain.ids import AttemptId
-from muster.ports import free_port
 from muster.wire.host import LookOrder, LookReport, Order
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, boottime_ms
+from workers.host.proof_tries import ProofTries
 from workers.host.supervisor.exit_record import PROGRAM
 
 PREFIX: Final = "look-"
 _LONGEST_WHY: Final = 4_000
 _MOST_REPORTS: Final = 64
+_NO_PORT: Final = 0
+"""Nothing of a look ever listens. A port of its own might soon be somebody else's, and no look would pass for clean."""
 _log = structlog.get_logger(__name__)
 
 
@@ -33,22 +35,25 @@ class Looks:
         self._state_dir = state_dir
         self._checkpoints = checkpoints
         self._write = write
-        self._running = self._found_ids()
+        self._open = self._found_ids()
+        self._proofs: dict[str, ProofTries] = {}
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._running)
+        return bool(self._open)
 
     def turn(self) -> bool:
-        """Whether one is over since the last turn, so that it should be told."""
-        over = {look_id for look_id in self._running if self._is_over(look_id)}
-        self._running -= over
+        """Whether one is over and clean since the last turn, so that it should be told."""
+        over = {look_id for look_id in self._open if self._is_over(look_id) and self._is_clean(look_id)}
+        self._open -= over
         return bool(over)
 
     def reports(self) -> tuple[LookReport, ...]:
-        """Of each that is over and that the control plane may not have heard of."""
+        """Of each that is over and that the control plane may not have heard of. Not before nothing of it is left: on
+        what is told the job may be placed here at once, and its attempt finds no place that is not clean.
+        """
         told = ((look_id, self._folder(look_id)) for look_id in sorted(self._found_ids()))
-        found = [(look_id, folder, folder.read("exit.json")) for look_id, folder in told]
+        found = [(look_id, folder, folder.read("exit.json")) for look_id, folder in told if _has_proof(folder)]
         done = [_report(look_id, folder, record) for look_id, folder, record in found if record is not None]
         return tuple(done[:_MOST_REPORTS])
 
@@ -57,8 +62,9 @@ class Looks:
         listed = {order.order.attempt_id for order in orders}
         for order in orders:
             self._begin(order)
-        gone = [report.look_id for report in reported if report.look_id not in listed]
-        return [self._folder(look_id) for look_id in gone if self._is_clean(look_id)]
+        for look_id in self._open - listed:
+            self._end_unstarted(look_id)
+        return [self._folder(report.look_id) for report in reported if report.look_id not in listed]
 
     def _begin(self, look: LookOrder) -> None:
         look_id = look.order.attempt_id
@@ -68,10 +74,16 @@ class Looks:
         folder = self._folder(look_id)
         state = supervisor.adopt(folder.path).state
         if state == "not_started":  # a launcher may have died between the order and the start
-            self._write(folder, look.order, free_port(), boottime_ms() + round(look.within_s * 1000))
+            self._write(folder, look.order, _NO_PORT, boottime_ms() + round(look.within_s * 1000))
             supervisor.spawn_supervisor(folder.path)
         if state in {"not_started", "running"}:
-            self._running.add(look_id)
+            self._open.add(look_id)
+
+    def _end_unstarted(self, look_id: str) -> None:
+        """Its launcher died between the order and the start, and its time is over: nobody else will ever start it."""
+        folder = self._folder(look_id).path
+        if supervisor.adopt(folder).state == "not_started":
+            supervisor.refuse_start(folder, "it is listed no more")
 
     def _is_over(self, look_id: str) -> bool:
         folder = self._folder(look_id)
@@ -81,12 +93,19 @@ class Looks:
         return state in {"vanished", "exited"}
 
     def _is_clean(self, look_id: str) -> bool:
-        """Its secrets and files are gone; what cannot be proved now is asked for again with the next beat."""
+        """Its secrets and files are gone. What cannot be proved now is tried again, rarely after a while: each try may
+        take seconds, in which the host does nothing else.
+        """
         folder = self._folder(look_id)
-        proof = folder.read("clean.json")
-        if proof is None or not proof.get("clean"):
-            proof = supervisor.prove_clean(folder.path)
-        return bool(proof.get("clean"))
+        if not _has_proof(folder):
+            tries = self._proofs.setdefault(look_id, ProofTries(first_ms=boottime_ms()))
+            if not tries.are_due:
+                return False
+            if not supervisor.prove_clean(folder.path).get("clean"):
+                tries.wait()
+                return False
+        self._proofs.pop(look_id, None)
+        return True
 
     def _found_ids(self) -> set[str]:
         if not self._attempts.is_dir():
@@ -97,12 +116,16 @@ class Looks:
         return AttemptFolder(self._state_dir, AttemptId(look_id), self._checkpoints)
 
 
+def _has_proof(folder: AttemptFolder) -> bool:
+    return bool((folder.read("clean.json") or {}).get("clean"))
+
+
 def _is_look(name: str) -> bool:
     return name.startswith(PREFIX) and "/" not in name
 
 
 def _report(look_id: str, folder: AttemptFolder, record: dict[str, Any]) -> LookReport:
-    why = str(record.get("spawn_error") or "")[:_LONGEST_WHY]
+    why = str(record.get("spawn_error") or "").replace("\x00", "\ufffd")[:_LONGEST_WHY]
     seen = folder.read("ready.json")
     if record.get("spawn_fault") == PROGRAM:
         return LookReport(look_id=look_id, found="unfit", why=why)

@@ -1,21 +1,24 @@
 """A job's energy is what its GPUs' counters say of its time; what no counter says is null, never zero."""
 
+from dataclasses import asdict
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, select, update
 
-from api.job_views import attempt_energy_view
+from api.job_views import attempt_energy_view, attempt_view
 from muster.db.models import Attempt, TrainingStep
 from muster.domain.energy import energy_in_words
-from muster.domain.errors import NotFoundError
-from muster.domain.ids import JobId, TenantId
+from muster.domain.errors import NotFoundError, UnavailableError
+from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.principals import Principal, Role
-from muster.services import job_energy, jobs
+from muster.services import energy_keeping, job_energy, jobs
 from muster.services.energy_keeping import SETTLED_AFTER, keep_energy_once
-from muster.services.job_energy import TOO_MUCH, AttemptEnergy, energy_of
+from muster.services.job_energy import TOO_MUCH, UNREAD, AttemptEnergy, ended_energy, energy_of
 from muster.services.telemetry.compaction import compact_once
 from muster.services.telemetry.latest import READ
+from muster.services.unit_of_work import UnitOfWork
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
 from tests.services.telemetry.conftest import Stored
 from tests.telemetry_reports import reading, report
@@ -144,3 +147,68 @@ def test_another_tenants_job_is_not_there(case: Case) -> None:
         pytest.raises(NotFoundError),
     ):
         energy_of(unit, case.job_id)
+
+
+def test_one_that_cannot_be_read_is_kept_as_such_and_stops_no_other(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = _two_that_have_ended(stored)
+    _break(monkeypatch, newer, ValueError("a damaged segment"))
+    assert keep_energy_once(stored.units) == 2
+    kept = _kept(stored)
+    assert (kept[newer]["why"], kept[newer]["energy_j"], kept[newer]["num_gpus"]) == (UNREAD, None, 1)
+    assert kept[older]["why"] != UNREAD
+    assert keep_energy_once(stored.units) == 0
+
+
+def test_the_newest_is_metered_first_and_a_database_that_does_not_answer_is_asked_again_but_not_for_ever(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = _two_that_have_ended(stored)
+    assert keep_energy_once(stored.units, batch=1) == 1
+    assert _kept(stored).keys() == {newer}
+    _break(monkeypatch, older, UnavailableError())
+    assert keep_energy_once(stored.units) == 0
+    assert _kept(stored).keys() == {newer}
+    stored.clock.advance(timedelta(hours=7).total_seconds())
+    assert keep_energy_once(stored.units) == 1
+    assert _kept(stored)[older]["why"] == UNREAD
+
+
+def test_what_a_later_release_kept_beside_is_passed_over(case: Case) -> None:
+    found = asdict(case.energy())
+    with case.stored.units.begin(OPERATOR, READ, quiet=True) as unit:
+        unit.session.execute(update(Attempt).values(energy={**found, "grams_of_carbon": 7}))
+    assert asdict(case.energy()) == found
+    (view,) = case.fleet.attempts(case.job_id)
+    assert attempt_view(view)["energy"] == attempt_energy_view(AttemptEnergy(**found))
+
+
+def _two_that_have_ended(stored: Stored) -> tuple[AttemptId, AttemptId]:
+    """The older and the newer one, long enough ago."""
+    fleet = make_fleet(stored.units, stored.node_id)
+    fleet.beat()
+    job_ids = [fleet.submit(shape={"gpus_per_node": 1}) for _ in range(2)]
+    fleet.cycle()
+    older, newer = (fleet.attempts(job_id)[0].attempt.id for job_id in job_ids)
+    with stored.units.begin(OPERATOR, READ, quiet=True) as unit:
+        unit.session.execute(update(Attempt).values(state="STOPPING", running_at=unit.now, claimed_at=unit.now))
+        for attempt_id, seconds in ((older, 30), (newer, 60)):
+            ended = {"state": "ENDED", "cause": "succeeded", "ended_at": unit.now + timedelta(seconds=seconds)}
+            unit.session.execute(update(Attempt).where(Attempt.id == attempt_id).values(**ended))
+    stored.clock.advance(60 + SETTLED_AFTER.total_seconds() + 1)
+    return older, newer
+
+
+def _break(monkeypatch: pytest.MonkeyPatch, attempt_id: AttemptId, fault: Exception) -> None:
+    def broken(unit: UnitOfWork, attempt: Attempt) -> AttemptEnergy:
+        if attempt.id == attempt_id:
+            raise fault
+        return ended_energy(unit, attempt)
+
+    monkeypatch.setattr(energy_keeping, "ended_energy", broken)
+
+
+def _kept(stored: Stored) -> dict[AttemptId, dict[str, Any]]:
+    with stored.units.read() as session:
+        return {row.id: row.energy for row in session.scalars(select(Attempt)) if row.energy is not None}

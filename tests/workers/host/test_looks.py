@@ -1,11 +1,14 @@
 """A host looks at a gang before it is placed: by a real supervisor, without a GPU, and nothing of it is left."""
 
+import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select
@@ -19,7 +22,11 @@ from muster.services.policies import ACTIVATE, store_policy
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import OPERATOR, enrol_host, make_fleet
 from tests.host_case import HostCase
+from tests.waiting import wait_until
 from workers.host import supervisor
+from workers.host.proof_tries import PROVE_SOON_MS
+from workers.host.supervisor.files import LOCK
+from workers.host.supervisor.lock import is_locked, take_lock
 
 GANGS = Policy(dispatch=DispatchPolicy(look_from_nodes=2, look_within_s=60))
 SHAPE = {"nodes": 2, "gpus_per_node": 1}
@@ -154,4 +161,54 @@ def test_a_supervisor_that_is_killed_as_it_looks_leaves_it_to_the_next_host(look
     said = [(event.payload["found"], event.payload["node_id"]) for event in looking.events("job.looked_at")]
     assert said[0] == ("unable", case.fleet.node_id)
     assert said[1][1] != case.fleet.node_id
+    looking.turn_until(lambda: not looking.folders())
+
+
+def test_a_look_that_was_never_started_and_is_listed_no_more_goes(
+    looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its launcher died between the order and the start; before the next one came nobody waited for it any more."""
+    job_id = looking.submit()
+    looking.fleet.cycle()
+    case = looking.asked(job_id)
+    with monkeypatch.context() as patched:
+        patched.setattr(supervisor, "spawn_supervisor", lambda _folder: 0)
+        case.launcher.turn(rung=True)
+    (folder,) = looking.folders()
+    assert supervisor.adopt(folder).state == "not_started"
+    looking.fleet.cancel(job_id)
+    case.restart()
+    looking.turn_until(lambda: not looking.folders())
+    assert looking.events("job.looked_at") == []
+
+
+def test_nothing_is_told_before_nothing_is_left_and_that_is_proved_at_a_measured_pace(
+    looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = looking.submit()
+    looking.fleet.cycle()
+    case = looking.asked(job_id)
+    case.launcher.turn(rung=True)
+    (folder,) = looking.folders()
+    assert json.loads((folder / "order.json").read_bytes())["rendezvous"]["port"] == 0, "it listens nowhere"
+    wait_until(lambda: supervisor.adopt(folder).state == "exited" and not is_locked(folder / LOCK))
+    (folder / "clean.json").write_text('{"clean": false}')
+    lock = take_lock(folder / LOCK)  # as a supervisor that is still at its own proof
+    assert lock is not None
+    tried: list[Path] = []
+    prove_clean = supervisor.prove_clean
+
+    def counted(place: Path) -> dict[str, Any]:
+        tried.append(place)
+        return prove_clean(place)
+
+    monkeypatch.setattr(supervisor, "prove_clean", counted)
+    began = time.monotonic()
+    for _ in range(60):
+        case.launcher.turn(rung=True)
+        time.sleep(0.01)
+    assert 1 < len(tried) <= 1 + (time.monotonic() - began) * 1000 / PROVE_SOON_MS
+    assert looking.events("job.looked_at") == []
+    os.close(lock)
+    looking.turn_until(lambda: looking.events("job.looked_at"))
     looking.turn_until(lambda: not looking.folders())
