@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -170,6 +170,32 @@ def test_generations_that_the_store_lists_no_more_are_not_accused(tmp_path: Path
     until(lambda: generation.name in rank.heard("checkpoint_scrubbed"), "it is read once it is there again")
     rank.upkeep.close()
     assert {kind for kind, _ in rank.said} == {"checkpoint_scrubbed"}
+
+
+def test_what_retention_removes_meanwhile_is_not_told_as_a_fault(tmp_path: Path) -> None:
+    """Its manifest is gone and its folder not yet, as on a disk that is slow to remove."""
+    first, second = commit(tmp_path, 1), commit(tmp_path, 2)
+    newest = [commit(tmp_path, 3), commit(tmp_path, 4)]
+
+    class Slow(DiskStore):
+        def verify(self, generation: Generation, pace: Callable[[int], None] | None = None) -> Manifest:
+            if generation == first:
+                rank.upkeep.verify_behind(newest[-1])
+                rank.upkeep.settle()
+            return super().verify(generation, pace)
+
+        def remove(self, gone: Iterable[Generation]) -> None:
+            for generation in gone:
+                (tmp_path / generation.name / "MANIFEST.json").unlink(missing_ok=True)
+
+    rank = Rank(Slow(tmp_path), ScrubRule(interval_s=0.1, bytes_per_s=1e9))
+    for each in (second, *newest):
+        rank.upkeep.note_verified(each)
+    rank.upkeep.begin()
+    until(lambda: newest[0].name in rank.heard("checkpoint_scrubbed"), "one that is kept, after the one that went")
+    rank.upkeep.close()
+    assert first.name in rank.heard("checkpoint_expired")
+    assert rank.heard("checkpoint_unreadable") == rank.heard("checkpoint_rejected") == []
 
 
 class Flaky(DiskStore):
