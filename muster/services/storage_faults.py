@@ -42,7 +42,7 @@ WORDS: Final = {
     "read_only": "it is read-only",
     "stale": "its handles are stale",
     "timeout": "it did not answer in time",
-    "refused": "it refuses",
+    "refused": "it refuses, or a quota is used up",
     "io": "input or output failed",
 }
 """Kind of a fault → what is said of a place."""

@@ -231,5 +231,5 @@ def _read(path: Path) -> bytes:
 
 
 def _unreadable(path: Path, fault: OSError) -> UnusableError:
-    is_damage = isinstance(fault, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
-    return UnusableError(f"{path.name} cannot be read: {fault.strerror}", is_damage=is_damage)
+    is_missing = isinstance(fault, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
+    return UnusableError(f"{path.name} cannot be read: {fault.strerror}", is_damage=is_missing, is_missing=is_missing)

@@ -17,11 +17,13 @@ class UnusableError(Exception):
     """Why a generation is not to be used, in one sentence.
 
     ``is_damage``: it is not as it was saved, wherever it is read. Otherwise it could not be read here and now.
+    ``is_missing``: a file is not there, which may be because a mount is not, or because it is being removed.
     """
 
-    def __init__(self, why: str, *, is_damage: bool = True) -> None:
+    def __init__(self, why: str, *, is_damage: bool = True, is_missing: bool = False) -> None:
         super().__init__(why)
         self.is_damage = is_damage
+        self.is_missing = is_missing
 
 
 @dataclass(frozen=True)

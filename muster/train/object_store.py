@@ -245,4 +245,4 @@ def _reading(name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as fault:
-        raise UnusableError(f"{name} cannot be read: {fault.strerror}") from fault
+        raise UnusableError(f"{name} cannot be read: {fault.strerror}", is_missing=True) from fault

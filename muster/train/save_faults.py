@@ -2,11 +2,11 @@
 
 | kind | of |
 |---|---|
-| ``no_space`` | a full disk or a quota (ENOSPC, EDQUOT) |
+| ``no_space`` | a full disk (ENOSPC) |
 | ``read_only`` | a file system that was made read-only, as kernels do after errors (EROFS) |
 | ``stale`` | a handle that the file server knows no more (ESTALE) |
 | ``timeout`` | no answer in time (ETIMEDOUT) |
-| ``refused`` | no right to write there (EACCES, EPERM; of an object store 401 and 403) |
+| ``refused`` | who asks may not: no right, or no quota left (EACCES, EPERM, EDQUOT; of an object store 401 and 403) |
 | ``io`` | an error of the device, the file system, the way there or the store (EIO and its like) |
 """
 
@@ -25,12 +25,12 @@ MOST_TOLD = 16
 _LONGEST_PLACE = 256
 _KINDS = {
     errno.ENOSPC: "no_space",
-    errno.EDQUOT: "no_space",
     errno.EROFS: "read_only",
     errno.ESTALE: "stale",
     errno.ETIMEDOUT: "timeout",
     errno.EACCES: "refused",
     errno.EPERM: "refused",
+    errno.EDQUOT: "refused",
     **dict.fromkeys(
         (
             errno.EIO,
@@ -54,7 +54,9 @@ _SHARED = frozenset(
         *("ocfs2", "orangefs", "panfs", "smb3", "virtiofs", "wekafs"),
     }
 )
-_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+_TAGGED = frozenset({"9p", "virtiofs"})
+"""Like FUSE: what stands as source is up to who mounts it."""
+_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\"))
 
 
 @dataclass(frozen=True)
@@ -89,25 +91,37 @@ def told(faults: Sequence[SaveFault]) -> list[dict[str, Any]]:
 def place_of(folder: Path, mounts: Iterable[str] | None = None) -> Place:
     """On which file system ``folder`` lies. ``mounts``: lines as of /proc/self/mountinfo (proc(5)); None: this host's.
 
-    Where that cannot be told it is the folder's own, and the host's alone: nobody else is accused by it.
+    Where that cannot be told it is the folder's own, and the host's alone: nobody else is accused by it. Never raises:
+    a save that failed, or one that went well, is not to end the training by what its file system is called.
     """
-    path = Path(folder).resolve()
     try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines() if mounts is None else mounts
-    except OSError:
-        return Place(str(path)[:_LONGEST_PLACE], is_shared=False)
-    found = [mount for line in lines if (mount := _mount(line)) is not None and path.is_relative_to(mount[0])]
+        path = Path(folder).resolve()
+        found = [mount for line in _mounts(mounts) if (mount := _mount(line)) and path.is_relative_to(mount[0])]
+    except (OSError, ValueError, RuntimeError):  # also a loop of links, a NUL, or a working folder that is gone
+        return Place(_told_name(str(folder)), is_shared=False)
     if not found:
-        return Place(str(path)[:_LONGEST_PLACE], is_shared=False)
+        return Place(_told_name(str(path)), is_shared=False)
     at, kind, source = max(reversed(found), key=lambda mount: len(mount[0].parts))
-    is_shared = kind in _SHARED or kind.startswith("fuse.")
-    return Place((source if is_shared else str(at))[:_LONGEST_PLACE], is_shared)
+    is_shared = _names_storage(source) if kind.startswith("fuse.") or kind in _TAGGED else kind in _SHARED
+    return Place(_told_name(source if is_shared else str(at)), is_shared)
+
+
+def _mounts(given: Iterable[str] | None) -> Iterable[str]:
+    """Names on Linux are bytes: those that are no UTF-8 are kept as paths keep them, so that the two compare equal."""
+    if given is not None:
+        return given
+    return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+
+
+def _names_storage(source: str) -> bool:
+    """Whether it is a place elsewhere, and not the driver (``s3fs``), a tag, or a path or device of this host."""
+    return (":" in source or "/" in source) and (not source.startswith("/") or source.startswith("//"))
 
 
 def _mount(line: str) -> tuple[Path, str, str] | None:
     """Mount point, type and source."""
     before, found, after = line.partition(" - ")
-    fields, rest = before.split(), after.split()
+    fields, rest = before.split(" "), after.split(" ")
     return (Path(_plain(fields[4])), rest[0], _plain(rest[1])) if found and len(fields) > 4 and len(rest) > 1 else None
 
 
@@ -115,3 +129,8 @@ def _plain(text: str) -> str:
     for escape, character in _ESCAPES:
         text = text.replace(escape, character)
     return text
+
+
+def _told_name(text: str) -> str:
+    """It goes into JSON and a database: always valid UTF-8."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")[:_LONGEST_PLACE]

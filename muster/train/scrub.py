@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _LONGEST_PAUSE_S = 60.0
 _SHORTEST_PAUSE_S = 0.05
 _LOOK_AT_SAVE_S = 0.02
+_LONGEST_WAIT_S = 1.0
+_SECOND_READING_S = 5.0
+"""Longer than a mount or a name is out of sight for a moment."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +41,39 @@ class Stopped(Exception):  # noqa: N818  # no fault: who reads is to leave
 class Throttle:
     """``spent`` is told of each piece that was read, and returns when the next may be."""
 
-    def __init__(self, bytes_per_s: float, stop: threading.Event, is_busy: Callable[[], bool]) -> None:
-        """``is_busy``: something more urgent uses the same disk or network."""
+    def __init__(
+        self,
+        bytes_per_s: float,
+        stop: threading.Event,
+        is_busy: Callable[[], bool],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``is_busy``: something more urgent uses the same disk or network. ``meanwhile``: what is not to wait for it.
+
+        ``meanwhile`` raises nothing: it would be taken for a fault of what is being read.
+        """
         self._bytes_per_s = bytes_per_s
         self._stop = stop
         self._is_busy = is_busy
+        self._meanwhile = meanwhile
 
     def spent(self, num_bytes: int) -> None:
         """Raises Stopped."""
-        pause_s = num_bytes / self._bytes_per_s
-        while self._stop.wait(pause_s) or self._is_busy():
-            if self._stop.is_set():
+        self.rest(num_bytes / self._bytes_per_s)
+
+    def rest(self, pause_s: float) -> None:
+        """So long, and for as long as something is more urgent. Raises Stopped."""
+        until = time.monotonic() + pause_s
+        while True:
+            self._meanwhile()
+            left_s = until - time.monotonic()
+            if self._stop.wait(max(0.0, min(left_s, _LONGEST_WAIT_S))):
                 raise Stopped
-            pause_s = _LOOK_AT_SAVE_S
+            if left_s > _LONGEST_WAIT_S:
+                continue
+            if not self._is_busy():
+                return
+            until = time.monotonic() + _LOOK_AT_SAVE_S
 
 
 class Scrub:
@@ -59,7 +82,10 @@ class Scrub:
     One that an earlier attempt read is due by the time at which it was written: it is read once more than it need be.
     """
 
-    def __init__(self, store: Store, rule: ScrubRule, throttle: Throttle) -> None:
+    def __init__(
+        self, store: Store, rule: ScrubRule, throttle: Throttle, *, second_reading_s: float = _SECOND_READING_S
+    ) -> None:
+        self._second_reading_s = second_reading_s
         self._store = store
         self._rule = rule
         self._throttle = throttle
@@ -97,9 +123,13 @@ class Scrub:
         return self._read_unix_s[generation]
 
     def fault_of(self, generation: Generation) -> UnusableError | OSError | None:
-        """None: it is as it was saved. Damage counts once a second reading finds it too. Raises Stopped."""
+        """None: it is as it was saved. Damage counts once a second reading, some seconds later, finds it too.
+
+        Raises Stopped.
+        """
         fault = self._read(generation)
-        if isinstance(fault, UnusableError) and fault.is_damage:
+        if isinstance(fault, UnusableError) and (fault.is_damage or fault.is_missing):
+            self._throttle.rest(self._second_reading_s)
             fault = self._read(generation)
         self.note_read(generation)
         return fault
@@ -108,6 +138,20 @@ class Scrub:
         try:
             self._throttle.spent(0)
             self._store.verify(generation, self._throttle.spent)
-        except (UnusableError, OSError) as fault:
+        except UnusableError as fault:
+            return self._in_sight(generation, fault) if fault.is_missing else fault
+        except OSError as fault:
             return fault
         return None
+
+    def _in_sight(self, generation: Generation, fault: UnusableError) -> UnusableError | OSError:
+        """A missing file is lost only where the manifest still is: removal begins there, and a mount takes it along."""
+        try:
+            self._store.read_manifest(generation)
+        except (UnusableError, OSError):
+            return UnusableError(str(fault), is_damage=False, is_missing=True)
+        return fault
+
+    def is_there(self, generation: Generation) -> bool:
+        """Whether the store still lists it. Raises OSError."""
+        return generation in self._store.list_generations()

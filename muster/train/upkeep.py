@@ -5,6 +5,7 @@ read again, slowly, what is kept.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _LAST_PIECE_S = 1.0
 """What a disk or store that hangs may keep an end from."""
+_CARRY_AGAIN_S = 5.0
+"""Until marks are tried again that could not be made or taken away."""
 
 
 class Upkeep:
@@ -48,7 +51,10 @@ class Upkeep:
         self._stop = threading.Event()
         self._is_wished = threading.Event()
         self._pins = Pins(store, channel, resume.pinned)
-        self._scrub = Scrub(store, scrub, Throttle(scrub.bytes_per_s, self._stop, lambda: self._is_busy))
+        self._carry_at = float("inf")
+        self._complaints: set[str] = set()
+        throttle = Throttle(scrub.bytes_per_s, self._stop, lambda: self._is_busy, self._carry_wishes)
+        self._scrub = Scrub(store, scrub, throttle)
         self._caring: Beside[None] | None = None
 
     def candidates(self) -> list[Generation]:
@@ -93,25 +99,56 @@ class Upkeep:
     def _care(self) -> None:
         self._is_wished.set()
         while not self._stop.is_set():
-            if self._is_wished.wait(self._scrub.pause_s):
-                self._is_wished.clear()
-                self._pins.carry()
+            is_wished = self._is_wished.wait(min(self._scrub.pause_s, self._carry_in_s))
+            self._carry_wishes()
+            if is_wished:
                 continue
-            with contextlib.suppress(OSError, Stopped):  # a store that does not answer is asked again later
+            try:
                 self._scrub_one()
+            except (OSError, Stopped):  # a store that does not answer is asked again later
+                pass
+            except Exception as fault:  # noqa: BLE001  # one turn's; pins and scrubs go on after it
+                self._complain("kept checkpoints could not be read again", fault)
+
+    @property
+    def _carry_in_s(self) -> float:
+        return max(0.0, self._carry_at - time.monotonic())
+
+    def _carry_wishes(self) -> None:
+        """Those that came in, or failed a while ago; also between two pieces of a scrub, so it raises nothing."""
+        if not self._is_wished.is_set() and self._carry_in_s > 0:
+            return
+        self._is_wished.clear()
+        try:
+            is_done = self._pins.carry()
+        except Exception as fault:  # noqa: BLE001  # tried again as if the store had failed
+            self._complain("pins could not be carried out", fault)
+            is_done = False
+        self._carry_at = float("inf") if is_done else time.monotonic() + _CARRY_AGAIN_S
+
+    def _complain(self, what: str, fault: Exception) -> None:
+        """In the job's log, each once: it may come again with every turn."""
+        sentence = f"muster.train: {what}: {type(fault).__name__}: {fault}\n"
+        if sentence not in self._complaints:
+            self._complaints.add(sentence)
+            sys.stderr.write(sentence)
 
     def _scrub_one(self) -> None:
         generation = self._scrub.due(frozenset(each.name for each in self._passed_over) | self._resume.refused)
         if generation is None or self._stop.is_set():
             return
-        fault = self._scrub.fault_of(generation)
+        try:
+            fault = self._scrub.fault_of(generation)
+        except Exception:
+            self._scrub.note_read(generation)  # what nobody foresaw is not to keep the others from their turn
+            raise
         if generation in self._gone:  # removed meanwhile
             return
         if fault is None:
             self._verified.add(generation)
             self._channel.say("checkpoint_scrubbed", generation=generation.name)
-            return
-        self._tell_fault(generation, fault)
+        elif self._scrub.is_there(generation):  # else removed by somebody else, or the store is out of sight
+            self._tell_fault(generation, fault)
 
     def _tell_fault(self, generation: Generation, fault: UnusableError | OSError) -> None:
         """Damage condemns it. What could not be read now may be whole, and what was known of it stays known."""

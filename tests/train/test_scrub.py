@@ -3,16 +3,20 @@
 import json
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from muster.train.disk_store import DiskStore
 from muster.train.generations import Generation
-from muster.train.manifest import UnusableError
+from muster.train.manifest import Manifest, UnusableError
 from muster.train.retention import PINNED, PINNED_BY_CONTROL_PLANE
 from muster.train.scrub import Scrub, ScrubRule, Stopped, Throttle
 from muster.train.stores import Store
+from muster.train.surroundings import Resume
+from muster.train.upkeep import Upkeep
+from muster.train.wire import Channel
 
 from .object_stores import Prefix
 from .test_generations import commit
@@ -40,7 +44,7 @@ def test_the_one_that_was_read_the_longest_ago_is_due_and_damage_is_found_there(
     store: Store = DiskStore(tmp_path) if kind == "disk" else prefix.store()
     for step in (1, 2, 3):
         _ = commit(tmp_path, step) if kind == "disk" else commit_there(prefix.store(), step)
-    scrub = Scrub(store, ScrubRule(interval_s=3600.0), unhurried())
+    scrub = Scrub(store, ScrubRule(interval_s=3600.0), unhurried(), second_reading_s=0.0)
     scrub.note_read(Generation(3, 1))
     assert scrub.due(frozenset({"step-00000001/gen-1"})) == Generation(2, 1), "3 was just read, 1 counts for nothing"
     assert scrub.fault_of(Generation(2, 1)) is None
@@ -60,7 +64,7 @@ def test_a_manifest_that_cannot_be_read_makes_its_generation_the_first_to_be_loo
     commit(tmp_path, 1)
     commit(tmp_path, 2)
     (tmp_path / "step-00000002/gen-1/MANIFEST.json").write_text("{")
-    scrub = Scrub(DiskStore(tmp_path), ScrubRule(interval_s=3600.0), unhurried())
+    scrub = Scrub(DiskStore(tmp_path), ScrubRule(interval_s=3600.0), unhurried(), second_reading_s=0.0)
     assert scrub.due(frozenset()) == Generation(2, 1)
     assert isinstance(scrub.fault_of(Generation(2, 1)), UnusableError)
 
@@ -92,6 +96,184 @@ def test_no_more_is_read_in_a_second_than_is_allowed(tmp_path: Path) -> None:
     began = time.monotonic()
     DiskStore(tmp_path).verify(generation, throttle.spent)
     assert time.monotonic() - began >= 0.2
+
+
+@pytest.mark.parametrize("kind", ["disk", "object store"])
+def test_a_missing_file_is_damage_only_while_the_manifest_is_there(kind: str, tmp_path: Path, prefix: Prefix) -> None:
+    store: Store = DiskStore(tmp_path) if kind == "disk" else prefix.store()
+    for step in (1, 2):
+        _ = commit(tmp_path, step) if kind == "disk" else commit_there(prefix.store(), step)
+    scrub = Scrub(store, ScrubRule(), unhurried(), second_reading_s=0.0)
+
+    def lose(name: str) -> None:
+        if kind == "disk":
+            (tmp_path / name).unlink()
+        else:
+            prefix.bucket().delete([f"{name}"])
+
+    lose("step-00000001/gen-1/rank-00000.pt")
+    lost = scrub.fault_of(Generation(1, 1))
+    assert isinstance(lost, UnusableError)
+    assert lost.is_damage, "the rest of it is there"
+    lose("step-00000002/gen-1/MANIFEST.json")
+    removing = scrub.fault_of(Generation(2, 1))
+    assert isinstance(removing, UnusableError)
+    assert not removing.is_damage, "so begins who removes it"
+
+
+def test_what_was_out_of_sight_for_a_moment_is_whole(tmp_path: Path) -> None:
+    generation = commit(tmp_path, 1)
+    store = DiskStore(tmp_path)
+    aside = tmp_path / "aside"
+    part = tmp_path / generation.name / "rank-00001.pt"
+    part.rename(aside)
+    back = threading.Timer(0.3, lambda: aside.rename(part))
+    back.start()
+    scrub = Scrub(store, ScrubRule(), unhurried(), second_reading_s=1.0)
+    assert scrub.fault_of(generation) is None
+    back.join()
+
+
+class Rank:
+    """Stands for rank 0's upkeep beside a training, without one: what it says is kept."""
+
+    def __init__(self, store: Store, rule: ScrubRule, pinned: frozenset[str] | None = None) -> None:
+        self.said: list[tuple[str, dict[str, object]]] = []
+        channel = Channel(None)
+        channel.say = lambda kind, **fields: self.said.append((kind, fields))  # type: ignore[method-assign]
+        self.upkeep = Upkeep(store, channel, Resume(pinned=pinned), rule, fence=1, keep=2)
+
+    def heard(self, kind: str) -> list[str]:
+        return [str(fields["generation"]) for said, fields in self.said if said == kind]
+
+
+def test_generations_that_the_store_lists_no_more_are_not_accused(tmp_path: Path) -> None:
+    """The mount goes while a generation is being read, and comes back: nothing is said, and then it is whole."""
+    mount, away = tmp_path / "mount", tmp_path / "away"
+    mount.mkdir()
+    generation = commit(mount, 1)
+    has_gone = threading.Event()
+
+    class Leaving(DiskStore):
+        def verify(self, generation: Generation, pace: Callable[[int], None] | None = None) -> Manifest:
+            if not has_gone.is_set():
+                mount.rename(away)
+                has_gone.set()
+            return super().verify(generation, pace)
+
+    rank = Rank(Leaving(mount), ScrubRule(interval_s=0.1, bytes_per_s=1e9))
+    rank.upkeep.begin()
+    assert has_gone.wait(30.0)
+    time.sleep(8.0)  # longer than until the second reading
+    assert rank.said == []
+    away.rename(mount)
+    until(lambda: generation.name in rank.heard("checkpoint_scrubbed"), "it is read once it is there again")
+    rank.upkeep.close()
+    assert {kind for kind, _ in rank.said} == {"checkpoint_scrubbed"}
+
+
+def test_what_retention_removes_meanwhile_is_not_told_as_a_fault(tmp_path: Path) -> None:
+    """Its manifest is gone and its folder not yet, as on a disk that is slow to remove."""
+    first, second = commit(tmp_path, 1), commit(tmp_path, 2)
+    newest = [commit(tmp_path, 3), commit(tmp_path, 4)]
+
+    class Slow(DiskStore):
+        def verify(self, generation: Generation, pace: Callable[[int], None] | None = None) -> Manifest:
+            if generation == first:
+                rank.upkeep.verify_behind(newest[-1])
+                rank.upkeep.settle()
+            return super().verify(generation, pace)
+
+        def remove(self, gone: Iterable[Generation]) -> None:
+            for generation in gone:
+                (tmp_path / generation.name / "MANIFEST.json").unlink(missing_ok=True)
+
+    rank = Rank(Slow(tmp_path), ScrubRule(interval_s=0.1, bytes_per_s=1e9))
+    for each in (second, *newest):
+        rank.upkeep.note_verified(each)
+    rank.upkeep.begin()
+    until(lambda: newest[0].name in rank.heard("checkpoint_scrubbed"), "one that is kept, after the one that went")
+    rank.upkeep.close()
+    assert first.name in rank.heard("checkpoint_expired")
+    assert rank.heard("checkpoint_unreadable") == rank.heard("checkpoint_rejected") == []
+
+
+class Flaky(DiskStore):
+    """The first mark that is made fails, and the first that is taken away; so does one listing, oddly."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.faults: dict[str, Exception] = {"pin": OSError(5, "for once"), "unpin": OSError(5, "for once")}
+
+    def _fail(self, what: str) -> None:
+        fault = self.faults.pop(what, None)
+        if fault is not None:
+            raise fault
+
+    def pin(self, generation: Generation, mark: str) -> None:
+        self._fail("pin")
+        super().pin(generation, mark)
+
+    def unpin(self, generation: Generation, mark: str) -> None:
+        self._fail("unpin")
+        super().unpin(generation, mark)
+
+    def verify(self, generation: Generation, pace: Callable[[int], None] | None = None) -> Manifest:
+        self._fail("verify")
+        return super().verify(generation, pace)
+
+
+def test_a_mark_that_fails_once_is_made_soon_after_and_so_is_one_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.train.upkeep._CARRY_AGAIN_S", 0.3)
+    name = commit(tmp_path, 1).name
+    store = Flaky(tmp_path)
+    rank = Rank(store, ScrubRule(interval_s=0.0), frozenset({name}))
+    rank.upkeep.begin()
+    until(lambda: rank.said != [], "the pin was told")
+    assert store.pinned_ones(PINNED_BY_CONTROL_PLANE) == {name}
+    rank.upkeep.pin([])
+    until(lambda: len(rank.said) > 1, "so was its end")
+    assert store.pinned_ones(PINNED_BY_CONTROL_PLANE) == frozenset()
+    rank.upkeep.close()
+    assert [fields["is_pinned"] for _, fields in rank.said] == [True, False], "each is said once"
+
+
+def test_no_fault_of_one_turn_ends_the_care(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    name = commit(tmp_path, 1).name
+    store = Flaky(tmp_path)
+    store.faults = {"verify": ValueError("nobody foresaw it"), "pin": ValueError("nor this")}
+    rank = Rank(store, ScrubRule(interval_s=0.1, bytes_per_s=1e9), frozenset({name}))
+    rank.upkeep.begin()
+    until(lambda: rank.heard("checkpoint_scrubbed") != [], "the next turn")
+    until(lambda: rank.heard("checkpoint_pinned") != [], "the mark, tried again")
+    rank.upkeep.close()
+    told = capfd.readouterr().err
+    assert "nobody foresaw it" in told
+    assert "nor this" in told
+
+
+def test_a_pin_waits_for_no_scrub(tmp_path: Path) -> None:
+    """At 10 bytes a second the reading of 1,402 bytes takes two minutes."""
+    name = commit(tmp_path, 1).name
+    store = DiskStore(tmp_path)
+    has_begun = threading.Event()
+    original = store.verify
+
+    def verify(generation: Generation, pace: Callable[[int], None] | None = None) -> Manifest:
+        has_begun.set()
+        return original(generation, pace)
+
+    store.verify = verify  # type: ignore[method-assign]
+    rank = Rank(store, ScrubRule(interval_s=0.1, bytes_per_s=10.0), frozenset())
+    rank.upkeep.begin()
+    assert has_begun.wait(30.0)
+    began = time.monotonic()
+    rank.upkeep.pin([name])
+    until(lambda: rank.heard("checkpoint_pinned") == [name], "the mark")
+    assert time.monotonic() - began < 30.0
+    rank.upkeep.close()
 
 
 def test_damage_of_an_older_generation_is_told_while_training_goes_on_and_it_is_no_candidate_any_more(
