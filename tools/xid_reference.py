@@ -19,7 +19,7 @@ HEAD: Final = """\
 
 # XIDs
 
-An XID is an error that NVIDIA's driver writes to the kernel log. `muster xid CODE` tells one of them,
+An XID is an error that NVIDIA's driver writes to the kernel log. `muster xid 95` tells one of them,
 `dmesg | muster xid` reads a log. Who has the last word, in this order: the recovery action that the driver itself asks
 for (NVML, since R565 also an XID 154 in the log), the error's own words (NVLink registers of an XID 74, unit and status
 of 144 to 150), the row below. NVML tells of an error without its words: where NVML and the log tell of one, the worse

@@ -18,15 +18,12 @@ class PlacementLook(Base):
     """
 
     __tablename__ = "placement_looks"
-    __table_args__ = (
-        one_of("state", LookState),
-        Index("ix_placement_looks_node_id_asked", "node_id", postgresql_where=text("state = 'ASKED'")),
-    )
+    __table_args__ = (Index("ix_placement_looks_node_id_asked", "node_id", postgresql_where=text("state = 'ASKED'")),)
 
     job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     number: Mapped[int]
     node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"))
-    state: Mapped[LookState] = mapped_column(EnumText(LookState))
+    state: Mapped[LookState] = mapped_column(EnumText(LookState), one_of("state", LookState))
     tried: Mapped[list[str]]
     after_attempt: Mapped[int]
     asked_at: Mapped[datetime]

@@ -33,15 +33,18 @@ def make_attempt(tmp_path: Path, rendezvous_port: int) -> Iterator[Callable[[], 
 
 def _bury(one: Attempt) -> None:
     """Nothing of it may outlive its test: no process, and no group of the kernel's."""
-    found = supervisor.adopt(one.folder)
-    if found.pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(found.pid, signal.SIGKILL)
-    for pid in one.processes():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    until(lambda: not is_locked(one.folder / files.LOCK), "the supervisor's end")
+    until(lambda: _is_gone(one), "the supervisor's end")
     supervisor.prove_clean(one.folder)
+
+
+def _is_gone(one: Attempt) -> bool:
+    """One that had only just been spawned is found, and killed, once it has said who it is."""
+    found = supervisor.adopt(one.folder)
+    for pid in (found.pid, *one.processes()):
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    return not is_locked(one.folder / files.LOCK)
 
 
 @pytest.fixture
