@@ -23,12 +23,12 @@ app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
 Reason = Annotated[str | None, typer.Option(help="Why; it stands in the job's timeline.")]
 
 
-def _pin_of(item: Document) -> str:
-    """``asked``: its program has yet to mark it. Nothing of a server that tells of no pins."""
-    if item["status"] == "EXPIRED":
-        return ""
-    held = "pinned" if item.get("pin_held_at") else ""
-    return held or ("asked" if item.get("pinned_at") else "")
+def _status_of(item: Document) -> str:
+    """With its pin, where somebody wants it kept; ``pin asked``: its program has yet to mark it."""
+    status = str(item["status"])
+    if status == "EXPIRED" or not (item.get("pinned_at") or item.get("pin_held_at")):
+        return status
+    return f"{status}, {'pinned' if item.get('pin_held_at') else 'pin asked'}"
 
 
 def _made_of(item: Document, name: str) -> str | None:
@@ -64,8 +64,7 @@ COLUMNS: Final = (
 )
 CHECKPOINTS: Final = (
     Column("STEP", lambda item: item["step"]),
-    Column("STATUS", lambda item: item["status"]),
-    Column("PIN", _pin_of),
+    Column("STATUS", _status_of),
     Column("GENERATION", lambda item: item["generation"]),
     Column("AGE", lambda item: age(item["committed_at"])),
     Column("WHY", lambda item: item["reason"], is_text=True),
