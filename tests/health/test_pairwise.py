@@ -1,5 +1,6 @@
 """The pairwise check decides from groups' results alone: nobody is accused wrongly, and one bad host is found soon."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -273,8 +274,12 @@ def test_a_few_slow_hosts_are_named_among_rates_that_scatter(number: int, data: 
         return GroupResult(group, scatter.uniform(0.8, 1.2) * (FAST / 10 if bad & set(group) else FAST))
 
     found, _ = check(hosts, answer, ENDLESS)
-    assert set(found.bad) == bad
-    assert not found.paths
+    assert set(found.bad) <= bad
+    places = sorted(hosts.index(each) for each in bad)
+    stand_apart = all(after - before > 2 for before, after in itertools.pairwise(places))
+    if stand_apart:  # several neighbours that are alike slow may be one rack, whose link would be to blame
+        assert set(found.bad) == bad
+        assert not found.paths
 
 
 @given(st.lists(st.sampled_from(["pass", "fail", "slow", "silent"]), max_size=60), st.integers(1, 12))
