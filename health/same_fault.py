@@ -9,6 +9,7 @@ from typing import Final
 
 from health.detectors import ecc_uncorrected, gpu_lost, recovery_action, row_remap, xid
 from health.xid.catalogue import entry_of
+from health.xid.reading import RECOVERY_ACTION_CHANGED
 
 _SHOWS_AS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("xid:48", "xid:94", "xid:95", "xid:140", "xid:171", "xid:172"), ecc_uncorrected.NAME),
@@ -17,7 +18,7 @@ _SHOWS_AS: Final[Mapping[str, str]] = {
     "xid:79": gpu_lost.NAME,
 }
 _XID: Final = f"{xid.NAME}:"
-_ACTION_TOLD: Final = f"{_XID}{xid.RECOVERY_ACTION_CHANGED}:"
+_ACTION_TOLD: Final = f"{_XID}{RECOVERY_ACTION_CHANGED}:"
 _ACTION_ASKED: Final = f"{recovery_action.NAME}:"
 
 

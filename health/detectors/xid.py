@@ -5,13 +5,12 @@ from typing import Final
 from health.detectors.detector import NO_FINDINGS, Findings, SignalDetector, signal_finding
 from health.xid.catalogue import entry_of
 from health.xid.nvlink import LinkReading
-from health.xid.reading import read_xid
+from health.xid.reading import RECOVERY_ACTION_CHANGED, read_xid
 from health.xid.recovery import SEVERITY_OF, Action, action_of_xid_154
 from muster.domain.evidence import EventKind, GpuSignal, Severity
 from muster.domain.health_policy import HealthPolicy
 
 NAME: Final = "xid"
-RECOVERY_ACTION_CHANGED: Final = 154
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:

@@ -8,8 +8,8 @@ from muster.cli.exits import CommandError, Exit
 from muster.domain.policy import Policy
 
 
-def document_of(path: Path) -> dict[str, Any]:
-    """Raises ``CommandError`` for what is no mapping in YAML."""
+def document_of(path: Path, code: Exit = Exit.INVALID) -> dict[str, Any]:
+    """Raises ``CommandError`` with ``code`` for what is no mapping in YAML."""
     import yaml
 
     try:
@@ -17,15 +17,15 @@ def document_of(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError) as error:
         words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise CommandError(
-            f"{path}: cannot be read as YAML ({words})", "Mend it; JSON is YAML too.", Exit.INVALID
+            f"{path}: cannot be read as YAML ({words})", "Mend it; JSON is YAML too.", code
         ) from error
     if not isinstance(document, dict):
-        raise CommandError(f"{path}: holds no mapping", "See `muster policy show`.", Exit.INVALID)
+        raise CommandError(f"{path}: holds no mapping", "See `muster policy show`.", code)
     try:
         json.dumps(document, default=str)
     except (TypeError, ValueError, RecursionError):
         words = f"{path}: holds what JSON cannot say, such as a date for a name or a list within itself"
-        raise CommandError(words, "See `muster policy show`.", Exit.INVALID) from None
+        raise CommandError(words, "See `muster policy show`.", code) from None
     return document
 
 
@@ -42,12 +42,12 @@ def validated(document: dict[str, Any]) -> tuple[Policy | None, list[dict[str, s
         return None, [{"pointer": fault.pointer, "detail": fault.detail} for fault in faults]
 
 
-def policy_of_file(path: Path) -> Policy:
-    """Raises ``CommandError`` with every fault."""
-    policy, faults = validated(document_of(path))
+def policy_of_file(path: Path, code: Exit = Exit.INVALID) -> Policy:
+    """Raises ``CommandError`` with ``code`` and every fault."""
+    policy, faults = validated(document_of(path, code))
     if policy is None:
         said = "; ".join(fault_words(each) for each in faults)
-        raise CommandError(f"{path} is no policy: {said}", "See `muster policy show`.", Exit.INVALID)
+        raise CommandError(f"{path} is no policy: {said}", "See `muster policy show`.", code)
     return policy
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.exits import CommandError, Exit
+from muster.cli.policy_files import policy_of_file
 from muster.logs import configure_logs
 from muster.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from muster.domain.policy import Policy
     from muster.embedded.hosts import LocalHost
     from muster.embedded.stack import Lead
 
@@ -50,12 +50,11 @@ def up(
     is_whole = not real and (hosts, gpus) == (HOSTS, GPUS)
     lead = _lead(tour, soak, seed, is_whole=is_whole, must_exit=exit_when_held)
     state_dir = state_dir.absolute()
-    policy_file = policy or TOUR_POLICY
     plan = StackPlan(
         state_dir=state_dir,
         port=port,
         hosts=_real_host(state_dir) if real else _simulated_hosts(hosts, gpus, state_dir),
-        policy=_policy(policy_file),
+        policy=policy_of_file(policy or TOUR_POLICY, Exit.USAGE),
         policy_name=_policy_words(policy),
     )
     try:
@@ -95,21 +94,6 @@ def _policy_words(given: Path | None) -> str:
     if given is not None:
         return str(given)
     return "policy/tour.yaml: timers scaled, so that days pass in seconds"
-
-
-def _policy(path: Path) -> "Policy":
-    import yaml
-    from pydantic import ValidationError
-
-    from muster.domain.policy import Policy
-
-    try:
-        return Policy.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {}, strict=False)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CommandError(f"{path}: cannot be read as YAML ({error})", "", Exit.USAGE) from error
-    except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise CommandError(f"{path}: {faults}", "", Exit.USAGE) from error
 
 
 def _simulated_hosts(text: str, num_gpus: int, state_dir: Path) -> "tuple[LocalHost, ...]":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session
 
 from muster.db.models import Attempt, Checkpoint
@@ -48,17 +48,15 @@ def is_wished(row: Checkpoint) -> bool:
     return row.pinned_at is not None and row.status is not CheckpointStatus.EXPIRED
 
 
+def wished_of(job_id: JobId) -> ColumnElement[bool]:
+    """As ``is_wished``, of all of the job's."""
+    is_there = Checkpoint.status != CheckpointStatus.EXPIRED
+    return and_(Checkpoint.job_id == job_id, Checkpoint.pinned_at.is_not(None), is_there)
+
+
 def pinned_of(session: Session, job_id: JobId) -> tuple[str, ...]:
     """The generations that the job's program is told to leave, in their order."""
-    query = (
-        select(Checkpoint.generation)
-        .where(
-            Checkpoint.job_id == job_id,
-            Checkpoint.pinned_at.is_not(None),
-            Checkpoint.status != CheckpointStatus.EXPIRED,
-        )
-        .order_by(Checkpoint.step, Checkpoint.fence)
-    )
+    query = select(Checkpoint.generation).where(wished_of(job_id)).order_by(Checkpoint.step, Checkpoint.fence)
     return tuple(session.scalars(query).all())
 
 

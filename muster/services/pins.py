@@ -14,7 +14,7 @@ from muster.domain.ids import CheckpointId, JobId
 from muster.domain.principals import Permission
 from muster.domain.states import CheckpointStatus
 from muster.services.attempts import lock_job
-from muster.services.checkpoints import is_wished
+from muster.services.checkpoints import is_wished, wished_of
 from muster.services.jobs import may_see
 from muster.services.unit_of_work import UnitOfWork, declare_action
 
@@ -74,10 +74,7 @@ def _locked(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId) -> Che
 
 
 def _num_pinned(unit: UnitOfWork, job_id: JobId) -> int:
-    query = select(func.count()).where(
-        Checkpoint.job_id == job_id, Checkpoint.pinned_at.is_not(None), Checkpoint.status != CheckpointStatus.EXPIRED
-    )
-    return unit.session.scalars(query).one()
+    return unit.session.scalars(select(func.count()).where(wished_of(job_id))).one()
 
 
 def _tell(unit: UnitOfWork, row: Checkpoint, what: str, reason: str | None) -> None:
