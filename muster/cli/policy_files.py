@@ -16,9 +16,7 @@ def document_of(path: Path, code: Exit = Exit.INVALID) -> dict[str, Any]:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError) as error:
         words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise CommandError(
-            f"{path}: cannot be read as YAML ({words})", "Mend it; JSON is YAML too.", code
-        ) from error
+        raise CommandError(f"{path}: cannot be read as YAML ({words})", "Mend it; JSON is YAML too.", code) from error
     if not isinstance(document, dict):
         raise CommandError(f"{path}: holds no mapping", "See `muster policy show`.", code)
     try:
