@@ -1,0 +1,140 @@
+"""``muster simulate``: a trace of jobs played on a fleet that is made up, under a rule of the queue."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from muster.cli.exits import CommandError, Exit
+from muster.cli.output import json_of, say
+from muster.cli.tables import Column, table_lines
+from simulator.traces.jobs import MOST_FAULTS, TraceError, TraceJob, jobs_of, require_columns
+from simulator.traces.playing import estimates_of, play
+from simulator.traces.report import Report, report_of
+from simulator.traces.rules import RULES
+
+_GZIP: Final = b"\x1f\x8b"
+_CLASSES: Final = (
+    Column("GPUS", lambda item: _span(item["min_gpus"], item["max_gpus"])),
+    Column("JOBS", lambda item: f"{item['jobs']:,}"),
+    Column("MEAN WAIT s", lambda item: f"{item['mean_wait_s']:,.0f}"),
+    Column("P95 WAIT s", lambda item: f"{item['p95_wait_s']:,.0f}"),
+)
+
+
+class QueueRule(StrEnum):
+    FIFO = "fifo"
+    SKIP = "skip"
+    EASY = "easy"
+
+
+def simulate(
+    *,
+    trace: Annotated[
+        Path, typer.Option(help="CSV, or CSV in gzip: submit_s, gpus, duration_s; nodes, vc or tenant, tier if told.")
+    ],
+    nodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Nodes of the fleet.")],
+    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each.")] = 8,
+    policy: Annotated[QueueRule, typer.Option(help="The rule of the queue.")] = QueueRule.EASY,
+    estimate_error: Annotated[
+        float, typer.Option(min=1, max=1000, help="A job is believed to take up to so many times more, or less.")
+    ] = 1.0,
+    arrivals: Annotated[
+        float, typer.Option(min=0.0001, max=10_000, help="Stretch the times of submission: 0.2 is five times denser.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the estimates.")] = 0,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Write the result there; - for stdout.")] = None,
+) -> int:
+    """Play a trace of jobs on a simulated fleet, under a rule of the queue.
+
+    Nodes are equal, nothing fails, and jobs run as long as the trace says.
+    """
+    if not all(map(math.isfinite, (estimate_error, arrivals))):
+        raise CommandError("a number must be finite", "Neither nan nor inf.", Exit.USAGE)
+    jobs = _jobs_of(trace, nodes, gpus_per_node, arrivals)
+    started_s = time.perf_counter()
+    estimates = estimates_of(jobs, error=estimate_error, seed=seed)
+    played = play(jobs, estimates, RULES[policy], num_nodes=nodes, gpus_per_node=gpus_per_node)
+    wall_s = time.perf_counter() - started_s
+    in_order = play(jobs, estimates, RULES["fifo"], num_nodes=nodes, gpus_per_node=gpus_per_node)
+    report = report_of(jobs, played, in_order, num_gpus=nodes * gpus_per_node)
+    document = {
+        "trace": trace.name,
+        "policy": policy.value,
+        "nodes": nodes,
+        "gpus_per_node": gpus_per_node,
+        "arrivals": arrivals,
+        "estimate_error": estimate_error,
+        "seed": seed,
+        **asdict(report),
+        "events": played.num_events,
+        "wall_s": round(wall_s, 3),
+    }
+    _tell(document, report, as_json)
+    return Exit.OK
+
+
+def _jobs_of(trace: Path, nodes: int, gpus_per_node: int, arrivals: float) -> list[TraceJob]:
+    """Raises CommandError: the file cannot be read, or names what is wrong in it."""
+    try:
+        with _rows_of(trace) as rows:
+            require_columns(rows.fieldnames)
+            return jobs_of(rows, num_nodes=nodes, gpus_per_node=gpus_per_node, arrivals=arrivals)
+    except FileNotFoundError:
+        raise CommandError(f"{trace}: there is no such file", code=Exit.NOT_FOUND) from None
+    except TraceError as fault:
+        rest = len(fault.faults) - MOST_FAULTS
+        named = [*fault.faults[:MOST_FAULTS], *([f"and {rest:,} more rows"] if rest > 0 else [])]
+        raise CommandError(f"{trace}: " + "; ".join(named), code=Exit.INVALID) from None
+    except (OSError, EOFError, zlib.error) as fault:
+        raise CommandError(f"{trace} cannot be read: {fault}", code=Exit.INVALID) from None
+    except (csv.Error, UnicodeDecodeError) as fault:
+        raise CommandError(f"{trace}: no CSV in UTF-8 ({fault})", code=Exit.INVALID) from None
+
+
+@contextmanager
+def _rows_of(trace: Path) -> Iterator[csv.DictReader[str]]:
+    with trace.open("rb") as raw:
+        is_packed = raw.read(2) == _GZIP
+        raw.seek(0)
+        with (
+            gzip.GzipFile(fileobj=raw) if is_packed else raw as content,
+            io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as text,
+        ):
+            yield csv.DictReader(text)
+
+
+def _tell(document: dict[str, Any], report: Report, as_json: Path | None) -> None:
+    if as_json is not None and str(as_json) == "-":
+        say(json_of(document, indent=2))
+        return
+    if as_json is not None:
+        try:
+            as_json.write_text(json_of(document, indent=2) + "\n", encoding="utf-8")
+        except OSError as fault:
+            raise CommandError(f"{as_json} cannot be written: {fault.strerror}", code=Exit.FAILED) from None
+    for line in table_lines(_CLASSES, document["wait_by_gpus"], is_wide=True):
+        say(line)
+    say(
+        f"{report.jobs:,} jobs: wait {report.mean_wait_s:,.0f} s (p95 {report.p95_wait_s:,.0f}), "
+        f"completion {report.mean_jct_s:,.0f} s after {report.makespan_s / 86_400:,.1f} d in all; "
+        f"{report.utilisation:.1%} of the GPUs' time used; {report.starved:,} starved. Simulated: nothing ran."
+    )
+
+
+def _span(least: int, most: int | None) -> str:
+    if most is None:
+        return f"≥ {least}"
+    return str(least) if least == most else f"{least}–{most}"

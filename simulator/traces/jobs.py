@@ -1,0 +1,123 @@
+"""A trace's rows as jobs: a table with a header, times in seconds."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+REQUIRED: Final = ("submit_s", "gpus", "duration_s")
+OPTIONAL: Final = ("nodes", "vc", "tenant", "tier")
+MOST_FAULTS: Final = 10
+"""So many bad rows are named; of the others the number is said."""
+_LONGEST_VALUE: Final = 40
+
+
+class TraceError(ValueError):
+    """The trace cannot be played. ``faults``: a sentence each, with row, column, value and what is accepted."""
+
+    def __init__(self, faults: list[str]) -> None:
+        self.faults = faults
+        rest = len(faults) - MOST_FAULTS
+        super().__init__("; ".join([*faults[:MOST_FAULTS], *([f"and {rest} more"] if rest > 0 else [])]))
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """``num_nodes`` distinct nodes, ``gpus_per_node`` of each. ``tenant`` and ``tier`` are empty where none is told."""
+
+    submit_s: float
+    duration_s: float
+    gpus: int
+    num_nodes: int
+    gpus_per_node: int
+    tenant: str = ""
+    tier: str = ""
+
+
+def jobs_of(
+    rows: Iterable[Mapping[str, object]], *, num_nodes: int, gpus_per_node: int, arrivals: float = 1.0
+) -> list[TraceJob]:
+    """In order of submission, as they stand where that is equal. Row 1 is the first behind the header.
+
+    Where a row names no nodes: a job of fewer GPUs than a node has runs in one, any other takes whole nodes.
+    ``arrivals`` stretches the times of submission: 0.2 is five times denser.
+
+    Raises:
+        TraceError: names every row that is no job, or one that this fleet could never run; or that there is none.
+    """
+    reader = _Reader(num_nodes, gpus_per_node, arrivals)
+    found = [job for number, row in enumerate(rows, 1) if (job := reader.job(number, row)) is not None]
+    if reader.faults:
+        raise TraceError(reader.faults)
+    if not found:
+        raise TraceError(["no row stands behind the header: a job a row is wanted"])
+    return sorted(found, key=lambda job: job.submit_s)
+
+
+def require_columns(header: Iterable[str] | None) -> None:
+    """Raises TraceError where a column is missing that no job can do without."""
+    there = set(header or ())
+    missing = [name for name in REQUIRED if name not in there]
+    if missing:
+        accepted = f"wanted are {', '.join(REQUIRED)}, and {', '.join(OPTIONAL)} where there are any"
+        raise TraceError([f"the header lacks {', '.join(missing)}: {accepted}"])
+
+
+class _Reader:
+    def __init__(self, num_nodes: int, gpus_per_node: int, arrivals: float) -> None:
+        self._num_nodes, self._gpus_per_node, self._arrivals = num_nodes, gpus_per_node, arrivals
+        self.faults: list[str] = []
+
+    def job(self, number: int, row: Mapping[str, object]) -> TraceJob | None:
+        """None, and a fault noted, where the row is none."""
+        num_faults = len(self.faults)
+        submit_s = self._seconds(number, row, "submit_s")
+        duration_s = self._seconds(number, row, "duration_s")
+        gpus = self._count(number, row, "gpus")
+        told_nodes = None if row.get("nodes") in {None, ""} else self._count(number, row, "nodes")
+        if len(self.faults) > num_faults:
+            return None
+        nodes, each = self._shape(number, gpus, told_nodes)
+        if len(self.faults) > num_faults:
+            return None
+        tenant = str(row.get("tenant") or row.get("vc") or "")
+        return TraceJob(submit_s * self._arrivals, duration_s, gpus, nodes, each, tenant, str(row.get("tier") or ""))
+
+    def _shape(self, number: int, gpus: int, told_nodes: int | None) -> tuple[int, int]:
+        """Nodes, and GPUs of each."""
+        size = self._gpus_per_node
+        if told_nodes is None:
+            nodes, each = (1, gpus) if gpus < size else (-(-gpus // size), size)
+        else:
+            nodes, each = told_nodes, -(-gpus // told_nodes)
+        if nodes > gpus:
+            self._fault(number, f"nodes={nodes}: must be no more than gpus={gpus}")
+        elif each > size:
+            self._fault(number, f"gpus={gpus} on nodes={nodes}: a node of this fleet has {size} GPUs")
+        elif nodes > self._num_nodes:
+            self._fault(number, f"gpus={gpus}: takes {nodes} nodes, and this fleet has {self._num_nodes}")
+        return nodes, each
+
+    def _seconds(self, number: int, row: Mapping[str, object], name: str) -> float:
+        try:
+            value = float(str(row.get(name)))
+        except ValueError:
+            value = math.nan
+        if not 0 <= value < math.inf:
+            self._fault(number, f"{name}={_shown(row.get(name))}: must be seconds, 0 or more")
+        return value
+
+    def _count(self, number: int, row: Mapping[str, object], name: str) -> int:
+        text = str(row.get(name)).strip()
+        value = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+        if value < 1:
+            self._fault(number, f"{name}={_shown(row.get(name))}: must be a whole number, 1 or more")
+        return value
+
+    def _fault(self, number: int, words: str) -> None:
+        self.faults.append(f"row {number}: {words}")
+
+
+def _shown(value: object) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

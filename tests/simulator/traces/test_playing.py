@@ -1,0 +1,132 @@
+"""Rules of a queue on a few nodes, on random traces, and against figures that others found for a published one."""
+
+import csv
+import gzip
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.traces.jobs import TraceJob, jobs_of
+from simulator.traces.playing import Played, estimates_of, play
+from simulator.traces.report import Report, report_of
+from simulator.traces.rules import RULES
+
+TRACES = Path(__file__).parents[3] / "benchmarks" / "traces"
+DAY_S = 86_400
+
+
+def job(submit_s: float, nodes: int, duration_s: float, gpus_per_node: int = 8) -> TraceJob:
+    return TraceJob(submit_s, duration_s, nodes * gpus_per_node, nodes, gpus_per_node)
+
+
+def starts(rule: str, jobs: list[TraceJob], num_nodes: int) -> list[float]:
+    exact = estimates_of(jobs, error=1, seed=0)
+    return list(play(jobs, exact, RULES[rule], num_nodes=num_nodes, gpus_per_node=8).started_s)
+
+
+BLOCKED = [job(0, 3, 100), job(1, 4, 50), job(2, 1, 90), job(3, 1, 200)]
+"""On 4 nodes: the second is blocked until 100; the third would be over by then, the fourth would not."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("fifo", [0, 100, 150, 150]), ("skip", [0, 292, 2, 92]), ("easy", [0, 100, 2, 150])]
+)
+def test_who_may_pass_a_head_that_does_not_fit(rule: str, expected: list[float]) -> None:
+    assert starts(rule, BLOCKED, 4) == expected
+
+
+def test_who_takes_only_what_the_head_leaves_may_outlast_its_promise() -> None:
+    jobs = [job(0, 3, 100), job(1, 3, 50), job(2, 1, 500), job(3, 1, 500)]
+    assert starts("easy", jobs, 4) == [0, 100, 2, 150]
+
+
+def test_small_jobs_share_the_fullest_node_that_has_room() -> None:
+    jobs = [job(0, 1, 100, gpus_per_node=6), job(1, 1, 100, gpus_per_node=2), job(2, 1, 100)]
+    assert starts("fifo", jobs, 2) == [0, 1, 2]
+
+
+RANDOM = st.lists(
+    st.tuples(
+        st.integers(0, 500), st.sampled_from([(1, 1), (1, 3), (1, 8), (2, 8), (4, 8), (3, 2)]), st.integers(0, 300)
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(RANDOM, st.sampled_from(sorted(RULES)), st.sampled_from([1.0, 2.0, 10.0]))
+def test_every_job_runs_once_and_no_moment_has_more_than_the_fleet(
+    told: list[tuple[int, tuple[int, int], int]], rule: str, error: float
+) -> None:
+    jobs = sorted((job(at, nodes, took, each) for at, (nodes, each), took in told), key=lambda one: one.submit_s)
+    played = play(jobs, estimates_of(jobs, error=error, seed=3), RULES[rule], num_nodes=4, gpus_per_node=8)
+    changes: Counter[tuple[float, int]] = Counter()
+    for one, start_s in zip(jobs, played.started_s, strict=True):
+        assert start_s >= one.submit_s
+        changes[start_s + one.duration_s, 0] -= one.gpus
+        changes[start_s, 1] += one.gpus
+    held = 0
+    for at in sorted(changes):
+        held += changes[at]
+        assert held <= 32
+    if rule == "fifo":
+        assert sorted(played.started_s) == list(played.started_s)
+
+
+def test_estimates_stay_within_their_error_on_both_sides_and_repeat_by_seed() -> None:
+    jobs = [job(0, 1, 100.0)] * 400
+    found = estimates_of(jobs, error=2, seed=7)
+    assert found == estimates_of(jobs, error=2, seed=7) != estimates_of(jobs, error=2, seed=8)
+    assert 50 <= min(found) < 60
+    assert 180 < max(found) <= 200
+    assert math.exp(sum(map(math.log, found)) / 400) == pytest.approx(100, rel=0.1)
+
+
+def report(name: str, rule: str, *, num_nodes: int, arrivals: float = 1.0) -> Report:
+    with gzip.open(TRACES / name, "rt") as text:
+        jobs = jobs_of(csv.DictReader(text), num_nodes=num_nodes, gpus_per_node=8, arrivals=arrivals)
+
+    def played(by: str) -> Played:
+        return play(jobs, estimates_of(jobs, error=1, seed=0), RULES[by], num_nodes=num_nodes, gpus_per_node=8)
+
+    return report_of(jobs, played(rule), played("fifo"), num_gpus=8 * num_nodes)
+
+
+@pytest.mark.parametrize(
+    ("rule", "mean_wait_s", "p95_wait_s", "mean_jct_s", "makespan_days", "big_wait_s"),
+    [
+        ("fifo", 143_525, 576_890, 158_946, 22.11, 236_722),
+        ("skip", 99_309, 595_038, 114_730, 22.19, 266_880),
+        ("easy", 91_285, 573_865, 106_707, 22.07, 234_207),
+    ],
+)
+def test_kalos_five_times_denser_on_160_nodes_is_as_another_simulator_found_it(
+    rule: str, mean_wait_s: float, p95_wait_s: float, mean_jct_s: float, makespan_days: float, big_wait_s: float
+) -> None:
+    found = report("acme_kalos_completed_training_319.csv.gz", rule, num_nodes=160, arrivals=0.2)
+    big = [size for size in found.wait_by_gpus if size.min_gpus >= 512]
+    num_big = sum(size.jobs for size in big)
+    assert (
+        found.mean_wait_s,
+        found.p95_wait_s,
+        found.mean_jct_s,
+        found.makespan_s / DAY_S,
+        sum(size.mean_wait_s * size.jobs for size in big) / num_big,
+    ) == pytest.approx((mean_wait_s, p95_wait_s, mean_jct_s, makespan_days, big_wait_s), rel=0.001)
+
+
+def test_philly_in_strict_order_on_60_nodes_is_within_five_per_cent_of_another_simulator() -> None:
+    found = report("philly_gpu_jobs.csv.gz", "fifo", num_nodes=60)
+    assert (found.mean_wait_s, found.p95_wait_s, found.makespan_s / DAY_S) == pytest.approx(
+        (1_049_467, 1_721_198, 115.6), rel=0.05
+    )
+    assert found.starved == 0
+
+
+def test_who_starts_a_week_later_than_in_strict_order_has_starved() -> None:
+    found = report("acme_kalos_completed_training_319.csv.gz", "skip", num_nodes=160, arrivals=0.2)
+    assert found.starved == 7, "gangs that smaller ones passed again and again"
