@@ -1,8 +1,8 @@
 """``muster agent run``: samples on an interval, events the moment they come, one uplink for both.
 
-The sampler, the watcher and, on a real host, the reader of the kernel log put reports into the spool and wake the
-uplink, each in a thread of its own; burn-ins ask and answer for themselves. Nothing else is shared: when the control
-plane, the disk or a GPU is away, the rest goes on.
+The sampler, the watcher, the inspector and, on a real host, the reader of the kernel log put reports into the spool and
+wake the uplink, each in a thread of its own; burn-ins ask and answer for themselves. Nothing else is shared: when the
+control plane, the disk or a GPU is away, the rest goes on.
 """
 
 import random
@@ -10,6 +10,7 @@ import secrets
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,10 +22,18 @@ from agents.burn_in.bench_process import Bench
 from agents.burn_in.measuring import Measuring
 from agents.burn_in.server import HttpBurnInServer
 from agents.burn_in.worker import BurnInWorker
-from agents.identity import EnrolmentClient, IdentityError, enrol, join_token_from, stored_identity
-from agents.kernel_log import GpuAddresses, open_kernel_log
+from agents.dcgm.diagnosing import DcgmDiag
+from agents.host.telling import HostPlaces
+from agents.identity import EnrolmentClient, IdentityError, enrol, enrolled_gpus, join_token_from, stored_identity
+from agents.inspector import inspector_of
+from agents.log_reading import EARLY_PAUSE_S, EVENT_WAIT_S, LogReading, log_source_of
 from agents.observer import Clocks, Observer
+from agents.pair_probes.worker import HttpPairProbeServer, PairProbeWorker
 from agents.probes.interface import Probe
+from agents.repairs.hands import Hands
+from agents.repairs.journal import Journal
+from agents.repairs.server import HttpRepairServer
+from agents.repairs.worker import RepairWorker
 from agents.spool import Spool, SpoolLimits
 from agents.telemetry_client import TelemetryClient
 from agents.tokens import NodeIdentity, NoTokenError, TokenKeeper
@@ -35,11 +44,8 @@ from muster.settings import Settings, SettingsError
 from muster.wire.enrolment import AGENT_FOLDER, TOKEN_FILE
 
 JITTER: Final = 0.1
-EVENT_WAIT_S: Final = 1.0
-EARLY_PAUSE_S: Final = 0.25
-"""After a wait for events that came back early with none: a probe that cannot wait must not be asked in a spin."""
 ENROL_RETRY_S: Final = 5.0
-POSITION_FILE: Final = "kernel_log.json"
+REPAIR_FILE: Final = "repair.json"
 _log = structlog.get_logger(__name__)
 
 
@@ -51,10 +57,22 @@ class Joining:
     host_name: str | None = None
 
 
-def run(settings: Settings, probe: Probe, *, joining: Joining = Joining(), kernel_log: Path | None = None) -> None:
+def run(
+    settings: Settings,
+    probe: Probe,
+    *,
+    joining: Joining = Joining(),
+    kernel_log: Path | None = None,
+    host_root: Path | None = None,
+    dcgm_level: int | None = None,
+    hands: Hands | None = None,
+) -> None:
     """Until SIGTERM or SIGINT. Whatever waits in the spool is sent by the next life.
 
     ``kernel_log``: /dev/kmsg, or None where the GPUs are simulated and the kernel knows nothing of them.
+    ``host_root``: where the host's /proc and /sys are, or None where nothing is told of the host beneath the GPUs.
+    ``dcgm_level``: of `dcgmi diag` in burn-ins, None: without.
+    ``hands``: what does repairs, of the verbs that the settings allow; None: nothing does.
     With ``api_key_file`` set that key is used; else the host's own identity, which ``joining`` gives once.
 
     Raises:
@@ -73,13 +91,67 @@ def run(settings: Settings, probe: Probe, *, joining: Joining = Joining(), kerne
     try:
         client = _client(settings, probe, folder, boot_id, joining, clocks, chance, stop)
         if client is not None:
-            reading = None if kernel_log is None else LogReading(probe, folder / POSITION_FILE, boot_id, kernel_log)
-            _observe(probe, spool, client, boot_id, clocks, chance, stop, python=settings.job_python, reading=reading)
+            source = None if kernel_log is None else log_source_of(settings.kernel_log, kernel_log)
+            reading = None if source is None else LogReading(probe, folder, boot_id, source)
+            host = _Host(host_root, tuple(_written_to(settings)), enrolled_gpus(folder))
+            diag = None if dcgm_level is None else DcgmDiag(dcgm_level)
+            bench = Bench(str(settings.job_python or sys.executable))
+            measuring = Measuring(probe, bench, wall_ms=clocks.wall_ms, diag=diag)
+            beside = _beside(settings, probe, client, measuring, hands, folder, boot_id, chance)
+            port = settings.pair_probe_port
+            _observe(probe, spool, client, boot_id, clocks, chance, stop, beside, reading=reading, host=host, port=port)
             client.close()
     finally:
         spool.close()
         probe.close()
     _log.info("agent_ended", num_reports_kept=spool.state().num_reports)
+
+
+def _beside(
+    settings: Settings,
+    probe: Probe,
+    client: TelemetryClient,
+    measuring: Measuring,
+    hands: Hands | None,
+    folder: Path,
+    boot_id: str,
+    chance: random.Random,
+) -> Sequence[Loop]:
+    """What works on the host's GPUs beside observing them, one at a time."""
+    turn_taking = threading.Lock()
+    burn_ins = BurnInWorker(HttpBurnInServer(client.post), measuring, boot_id, chance, turn_taking)
+    if hands is None:
+        return [Loop("burn_in", burn_ins.run)]
+    repairs = RepairWorker(
+        HttpRepairServer(client.post),
+        probe,
+        hands,
+        Journal(folder / REPAIR_FILE),
+        boot_id,
+        allowed=settings.repair_verbs,
+        chance=chance,
+        turn_taking=turn_taking,
+    )
+    return [Loop("burn_in", burn_ins.run), Loop("repair", repairs.run)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """``root`` as in ``run``; ``folders`` that are written to; ``expected_gpus`` of the enrolled inventory."""
+
+    root: Path | None
+    folders: tuple[Path, ...]
+    expected_gpus: int | None
+
+    @property
+    def places(self) -> HostPlaces | None:
+        return None if self.root is None else HostPlaces(root=self.root, folders=self.folders)
+
+
+def _written_to(settings: Settings) -> Iterator[Path]:
+    for folder in (settings.state_dir, settings.checkpoints_dir, settings.scratch_dir):
+        if folder is not None:
+            yield folder.absolute()
 
 
 def _observe(
@@ -90,9 +162,11 @@ def _observe(
     clocks: Clocks,
     chance: random.Random,
     stop: threading.Event,
+    beside: Sequence[Loop],
     *,
-    python: Path | None,
-    reading: "LogReading | None",
+    reading: LogReading | None,
+    host: _Host,
+    port: int | None,
 ) -> None:
     uplink = Uplink(
         spool,
@@ -104,16 +178,28 @@ def _observe(
     )
     observer = Observer(probe, spool, boot_id, clocks=clocks, wake=lambda is_urgent: uplink.wake(is_urgent=is_urgent))
     uplink.on_interval = observer.set_interval
-    measuring = Measuring(probe, Bench(str(python or sys.executable)), wall_ms=clocks.wall_ms)
-    burn_ins = BurnInWorker(HttpBurnInServer(client.post), measuring, boot_id, chance)
+    inspector = inspector_of(
+        observer,
+        probe,
+        client,
+        clocks=clocks,
+        chance=chance,
+        places=host.places,
+        expected_gpus=host.expected_gpus,
+    )
     loops = [
         Loop("sampler", lambda ending: keep_sampling(observer, ending, chance)),
         Loop("watcher", lambda ending: keep_watching(observer, ending)),
+        Loop("inspector", lambda ending: inspector.run(observer.has_sampled, ending)),
         Loop("uplink", uplink.run),
-        Loop("burn_in", burn_ins.run),
+        *beside,
     ]
     if reading is not None:
         loops.append(Loop("kernel_log", lambda ending: reading.run(observer, ending)))
+    if port is not None:
+        server = HttpPairProbeServer(client.post)
+        pairs = PairProbeWorker(server, port, boot_id, clocks=clocks, chance=chance, keep=observer.keep)
+        loops.append(Loop("pair_probes", pairs.run))
     _log.info("agent_started", boot_id=boot_id, num_reports_kept=spool.state().num_reports)
     run_loops(loops, stop)
 
@@ -130,31 +216,6 @@ def keep_watching(observer: Observer, stop: threading.Event) -> None:
         began_s = time.monotonic()
         if observer.watch(EVENT_WAIT_S) == 0 and time.monotonic() - began_s < EVENT_WAIT_S / 2:
             stop.wait(EARLY_PAUSE_S)
-
-
-class LogReading:
-    """The loop that follows the kernel log. Each turn opens it anew, where the last one was kept: a fault costs one."""
-
-    def __init__(self, probe: Probe, position_file: Path, boot_id: str, path: Path) -> None:
-        self._addresses = GpuAddresses(probe.identify)
-        self._position_file = position_file
-        self._boot_id = boot_id
-        self._path = path
-
-    def run(self, observer: Observer, stop: threading.Event) -> None:
-        """Returns where the log cannot be opened; that is said once."""
-        self._addresses.ask()
-        log = open_kernel_log(self._addresses.at, self._boot_id, path=self._path, position_file=self._position_file)
-        if log is None:
-            stop.wait()
-            return
-        with log:
-            while not stop.is_set():
-                began_s = time.monotonic()
-                num_told = observer.keep(log.events(EVENT_WAIT_S))
-                log.keep_position(now=num_told > 0)
-                if num_told == 0 and time.monotonic() - began_s < EVENT_WAIT_S / 2:
-                    stop.wait(EARLY_PAUSE_S)
 
 
 def _client(

@@ -32,7 +32,10 @@ class IdentityError(Exception):
 
 
 class _Stored(msgspec.Struct, frozen=True):
+    """``num_gpus``: of the inventory that was enrolled; hosts that enrolled before it was kept do not know."""
+
     node_id: str
+    num_gpus: int | None = None
 
 
 class EnrolmentClient:
@@ -85,13 +88,23 @@ def load_or_make_key(path: Path) -> Ed25519PrivateKey:
 
 def stored_identity(folder: Path) -> NodeIdentity | None:
     """None: the host has not enrolled yet. Raises as ``load_or_make_key``."""
+    stored = _stored(folder)
+    return None if stored is None else NodeIdentity(stored.node_id, load_or_make_key(folder / KEY_FILE))
+
+
+def enrolled_gpus(folder: Path) -> int | None:
+    """How many GPUs this host enrolled with; None where it has not, or does not know. Raises IdentityError."""
+    stored = _stored(folder)
+    return None if stored is None else stored.num_gpus
+
+
+def _stored(folder: Path) -> _Stored | None:
     try:
-        stored = msgspec.json.decode((folder / NODE_FILE).read_bytes(), type=_Stored)
+        return msgspec.json.decode((folder / NODE_FILE).read_bytes(), type=_Stored)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
         raise IdentityError(f"{folder / NODE_FILE}: cannot be read; delete it and enrol the host again") from error
-    return NodeIdentity(stored.node_id, load_or_make_key(folder / KEY_FILE))
 
 
 def enrol(folder: Path, client: Enroller, *, join_token: str, host_name: str, inventory: HostInventory) -> NodeIdentity:
@@ -111,7 +124,7 @@ def enrol(folder: Path, client: Enroller, *, join_token: str, host_name: str, in
         is_simulated=inventory.is_simulated,
     )
     answer = client.enrol(request)
-    write_durably(folder / NODE_FILE, msgspec.json.encode(_Stored(answer.node_id)))
+    write_durably(folder / NODE_FILE, msgspec.json.encode(_Stored(answer.node_id, len(request.gpus))))
     _log.info("host_enrolled", node_id=answer.node_id, host_name=host_name, num_gpus=len(request.gpus))
     return NodeIdentity(answer.node_id, key)
 

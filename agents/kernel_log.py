@@ -8,7 +8,7 @@ Only what the kernel itself logged counts, and only where the driver's name begi
 log could condemn a GPU otherwise. What stood there before we read is dated by the kernel's clock; what comes while we
 read by ours, since the kernel's runs apart from it by seconds in a week.
 
-SXids of NVSwitches are no events yet: they concern a fabric, and nothing judges one so far.
+An SXid is an event of the host, about no GPU: an NVSwitch carries the links of all of them.
 """
 
 import os
@@ -28,6 +28,7 @@ from agents.probes.interface import HostInventory, ProbeError, ProbeEvent
 from health.xid.kernel_log import KernelLogReader, LogFault, LogKind, address_of
 from muster.domain.evidence import EventKind, Source
 from muster.domain.ids import GpuUuid
+from muster.domain.state_readings import SINCE_BOOT_S
 from muster.durable import write_durably
 
 KMSG: Final = Path("/dev/kmsg")
@@ -37,8 +38,8 @@ _RECORD_BYTES: Final = 64 << 10
 """More than the kernel's longest record."""
 _ASK_AGAIN_S: Final = 60.0
 _MOST_DIGITS: Final = 19
-_KEEP_EVERY_S: Final = 10.0
-_DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch")
+KEEP_EVERY_S: Final = 10.0
+DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch")
 _log = structlog.get_logger(__name__)
 
 
@@ -126,7 +127,7 @@ class KernelLog:
         os.close(self._descriptor)
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        """Waits up to ``timeout_s`` for a record; all XIDs that are there, up to ``MAX_EVENTS``. Each is given once."""
+        """Waits up to ``timeout_s`` for a record; all faults there, up to ``MAX_EVENTS``. Each is given once."""
         self._poll.poll(timeout_s * 1000)
         found: list[ProbeEvent] = []
         for record in self._records():
@@ -141,7 +142,7 @@ class KernelLog:
         Without ``now`` each few seconds: other programs' lines are no news. A disk that takes nothing is told of, and
         the next life reads more than it had to.
         """
-        is_due = now or self._clock_s() - self._kept_s >= _KEEP_EVERY_S
+        is_due = now or self._clock_s() - self._kept_s >= KEEP_EVERY_S
         if self._position_file is None or self._newest <= self._kept or not is_due:
             return
         self._kept_s = self._clock_s()
@@ -169,30 +170,38 @@ class KernelLog:
     def _events_of(self, record: bytes) -> Iterator[ProbeEvent]:
         head, _, words = record.decode("utf-8", "replace").partition("\n")[0].partition(";")
         priority, sequence = _numbers_of(head)
-        is_drivers = priority is not None and priority >> 3 == 0 and words.startswith(_DRIVERS)
+        is_drivers = priority is not None and priority >> 3 == 0 and words.startswith(DRIVERS)
         # one that was read before may begin a sentence, or name a GPU
         faults = self._reader.read(f"{head};{words}") if is_drivers else ()
         if sequence is None or sequence <= self._newest:
             return
         self._newest = sequence
         for fault in faults:
-            if fault.kind is LogKind.XID:
-                yield self._event(fault, sequence)
+            yield self._event(fault, sequence)
 
     def _event(self, fault: LogFault, sequence: int) -> ProbeEvent:
-        uuid = self._gpu_at(fault.pci) or (GpuUuid(fault.gpu_uuid) if fault.gpu_uuid is not None else None)
         since_boot_s = fault.since_boot_s or 0.0
         ago_ms = max(0, int((self._clock_s() - since_boot_s) * 1000)) if self._is_backlog else 0
-        whose = "" if uuid is not None else f"of a GPU at {fault.pci} that the driver does not name: "
-        return ProbeEvent(
-            origin=f"kmsg:{sequence}:{fault.pci}:xid:{fault.code}:{int(since_boot_s * 1e6)}",
-            kind=EventKind.XID,
-            source=Source.KERNEL_LOG,
-            at_ms=self._wall_ms() - ago_ms,
-            gpu_uuid=uuid,
-            code=fault.code,
-            text=f"{whose}{fault.text}",
-        )
+        origin = f"kmsg:{sequence}:{fault.pci}:{fault.kind}:{fault.code}:{int(since_boot_s * 1e6)}"
+        return event_of(fault, self._gpu_at, origin=origin, at_ms=self._wall_ms() - ago_ms)
+
+
+def event_of(fault: LogFault, gpu_at: Callable[[str], GpuUuid | None], *, origin: str, at_ms: int) -> ProbeEvent:
+    """An SXid is about no GPU; an XID about the one at its address, as the driver or an earlier line names it."""
+    is_xid = fault.kind is LogKind.XID
+    named = GpuUuid(fault.gpu_uuid) if fault.gpu_uuid is not None else None
+    uuid = (gpu_at(fault.pci) or named) if is_xid else None
+    whose = "" if uuid is not None or not is_xid else f"of a GPU at {fault.pci} that the driver does not name: "
+    return ProbeEvent(
+        origin=origin,
+        kind=EventKind.XID if is_xid else EventKind.SXID,
+        source=Source.KERNEL_LOG,
+        at_ms=at_ms,
+        gpu_uuid=uuid,
+        code=fault.code,
+        text=f"{whose}{fault.text}",
+        values={SINCE_BOOT_S: fault.since_boot_s} if fault.since_boot_s is not None else {},
+    )
 
 
 def open_kernel_log(
@@ -202,13 +211,13 @@ def open_kernel_log(
     try:
         return KernelLog(gpu_at, boot_id, path=path, position_file=position_file)
     except OSError as error:
-        advice = "the agent needs CAP_SYSLOG and its unit DeviceAllow=/dev/kmsg r; XIDs come from NVML alone now"
+        advice = "the agent needs CAP_SYSLOG and its unit DeviceAllow=/dev/kmsg r; without it the journal may tell XIDs"
         _log.warning("kernel_log_cannot_be_read", path=str(path), fault=error.strerror, suggestion=advice)
         return None
 
 
 def logged_until_now(inventory: HostInventory, boot_id: str, *, path: Path = KMSG) -> tuple[ProbeEvent, ...]:
-    """The XIDs that this boot's log still holds, at once; none where it cannot be read."""
+    """The XIDs and SXids that this boot's log still holds, at once; none where it cannot be read."""
     log = open_kernel_log(GpuAddresses(lambda: inventory).at, boot_id, path=path)
     if log is None:
         return ()

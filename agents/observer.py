@@ -47,6 +47,11 @@ class Observer:
         self._driver_version: str | None = None
         self._was_probed = True
         self.interval_s = INTERVAL_S
+        self.on_checks: Callable[[tuple[GpuCheck, ...]], None] = lambda _checks: None
+        """Shown the checks of each sample."""
+        self.num_gpus: int | None = None
+        """GPUs that answered the newest check, late ones too; None while the driver is away."""
+        self.has_sampled = threading.Event()
 
     def set_interval(self, seconds: float) -> None:
         """As the server wishes, within reason."""
@@ -56,7 +61,8 @@ class Observer:
         """One report of current state. Where the driver is away altogether, the node's own state alone."""
         at_ms = self._clocks.wall_ms()
         checks = self._checks(at_ms)
-        node = self._node_report(checks)
+        self.on_checks(checks)
+        node = self._node_report()
         with self._lock:
             report = sample_report(
                 checks, node, self._open_events, boot_id=self._boot_id, seq=self._next_seq(), at_ms=at_ms
@@ -64,6 +70,7 @@ class Observer:
             self._spool.append(report, "metrics" if report.gpus else "health")
         self._spool.sync()
         self._wake(False)
+        self.has_sampled.set()
 
     def watch(self, timeout_s: float) -> int:
         """Waits for the probe's events and keeps them. Returns how many came."""
@@ -98,18 +105,20 @@ class Observer:
                 _log.error("gpus_cannot_be_probed", fault=str(error), suggestion=error.suggestion)
             self._was_probed = False
             self._driver_version = None
+            self.num_gpus = None
             return ()
         if not self._was_probed:
             _log.info("gpus_can_be_probed_again", num_gpus=len(checks))
         self._was_probed = True
+        self.num_gpus = sum(1 for check in checks if not check.is_lost)
         return checks
 
-    def _node_report(self, checks: tuple[GpuCheck, ...]) -> NodeReport:
+    def _node_report(self) -> NodeReport:
         state = self._spool.state()
         return NodeReport(
             cpu_percent=host_facts.cpu_percent(),
             memory_used_mib=host_facts.memory_used_mib(),
-            num_gpus=sum(1 for check in checks if not check.is_lost),
+            num_gpus=self.num_gpus or 0,
             agent_version=__version__,
             driver_version=(self._driver_version or "")[:128],
             spool_reports=state.num_reports,

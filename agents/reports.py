@@ -26,6 +26,7 @@ _SOURCES: Final[Mapping[Source, Any]] = {
     Source.NVML: "nvml",
     Source.KERNEL_LOG: "kernel_log",
     Source.DCGM: "dcgm",
+    Source.HOST: "host",
 }
 
 

@@ -4,13 +4,17 @@ What the server's detectors say of one look is said in their words; what only co
 the server's. Volatile errors, heat and links that are down need no history, and are said here alone.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from agents.probes.interface import GpuCheck, GpuIdentity, HostInventory, Probe, ProbeEvent
+from agents.host.telling import HostTeller
+from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostInventory, Probe, ProbeEvent
+from agents.telling.gpus import GpuTeller, state_of
+from agents.telling.naming import Naming
 from health.detectors import clock_events
+from health.detectors.detector import OwnHeat, own_heat_in
 from health.detectors.registry import GpuMemory, judge_sample, judge_signal
 from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
 from muster.domain.ids import NodeId
@@ -23,12 +27,17 @@ _THIS_HOST: Final = NodeId("this host")
 
 @dataclass(frozen=True, slots=True)
 class ScannedGpu:
-    """``findings``: each fault in a sentence. ``identity`` is None where the GPU vanished between two calls."""
+    """``findings``: each fault in a sentence. ``identity`` is None where the GPU vanished between two calls.
+
+    ``slow``: by the names of ``GPU_STATE``, empty where the GPU does not answer; ``inspection``: with its counters.
+    """
 
     check: GpuCheck
     identity: GpuIdentity | None
     xids: tuple[int, ...]
     findings: tuple[str, ...]
+    inspection: GpuInspection | None = None
+    slow: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
@@ -42,14 +51,27 @@ class ScannedGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class ScannedHost:
+    """``state`` by the names of ``HOST_STATE``; ``ports``: name → by those of ``PORT_STATE``."""
+
+    state: Mapping[str, float] = field(default_factory=dict)
+    ports: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ScanReport:
+    """``host`` is None where the GPUs are simulated: they have none beneath."""
+
     inventory: HostInventory
     gpus: tuple[ScannedGpu, ...]
     at_ms: int
+    host: ScannedHost | None = None
 
     @property
     def is_healthy(self) -> bool:
-        return not self.inventory.nameless and not any(gpu.findings for gpu in self.gpus)
+        of_host = () if self.host is None else self.host.findings
+        return not self.inventory.nameless and not of_host and not any(gpu.findings for gpu in self.gpus)
 
 
 def scan(
@@ -58,8 +80,11 @@ def scan(
     now_ms: int,
     listen_s: float,
     logged: Callable[[HostInventory], Iterable[ProbeEvent]] = lambda _: (),
+    host_of: Callable[[int], HostTeller] | None = None,
 ) -> ScanReport:
     """``listen_s``: how long XIDs are listened for; NVML does not tell those of the past, ``logged`` does.
+
+    ``host_of``: who tells of the host, by how many GPUs were found; None: nobody.
 
     Raises ProbeError.
     """
@@ -69,15 +94,47 @@ def scan(
     while_listening = {(event.gpu_uuid, event.code) for event in heard}
     events = (*heard, *(each for each in logged(inventory) if (each.gpu_uuid, each.code) not in while_listening))
     identities = {identity.uuid: identity for identity in inventory.gpus}
-    gpus = tuple(_scanned(check, identities.get(check.gpu_uuid), events) for check in checks)
-    return ScanReport(inventory, gpus, now_ms)
+    teller = GpuTeller(Naming("scan"))
+    teller.pcie.saw(checks)
+    inspections = {found.gpu_uuid: found for found in probe.inspect(now_ms)}
+    told = teller.tell(inspections.values(), now_ms, 0.0)
+    gpus = tuple(
+        replace(
+            _scanned(check, identities.get(check.gpu_uuid), events, told),
+            inspection=(found := inspections.get(check.gpu_uuid)),
+            slow={} if found is None else state_of(found, teller.pcie),
+        )
+        for check in checks
+    )
+    num_found = sum(1 for check in checks if not check.is_lost)
+    host = None if host_of is None else _scanned_host(host_of(num_found), now_ms)
+    return ScanReport(inventory, gpus, now_ms, host)
 
 
-def _scanned(check: GpuCheck, identity: GpuIdentity | None, events: Iterable[ProbeEvent]) -> ScannedGpu:
+def _scanned_host(teller: HostTeller, now_ms: int) -> ScannedHost:
+    ports = teller.look_at_ports(now_ms, 0.0)
+    events = (*ports, *teller.tell(now_ms, 0.0))
+    about = {EventKind.PORT_STATE: "port {}: ", EventKind.HOST_STATE: ""}
+    return ScannedHost(
+        state=next((event.values for event in events if event.kind is EventKind.HOST_STATE), {}),
+        ports={port.text: port.values for port in ports},
+        findings=tuple(
+            about.get(event.kind, "").format(event.text) + words for event in events for words in _said_by(event)
+        ),
+    )
+
+
+def _scanned(
+    check: GpuCheck, identity: GpuIdentity | None, events: Iterable[ProbeEvent], told: Iterable[ProbeEvent]
+) -> ScannedGpu:
     own = [event for event in events if event.kind is EventKind.XID and event.gpu_uuid == check.gpu_uuid]
     codes = tuple(dict.fromkeys(event.code for event in own if event.code is not None))
     heard = dict.fromkeys(f"{words} {_when(event)}" for event in own for words in _said_by(event))
-    return ScannedGpu(check, identity, codes, (*_findings_of(check, identity), *heard))
+    of_gpu = [event for event in told if event.gpu_uuid == check.gpu_uuid]
+    slow = (words for event in of_gpu for words in _said_by(event))
+    state = next((event.values for event in of_gpu if event.kind is EventKind.GPU_STATE), {})
+    found = _findings_of(check, identity, own_heat_in(state))
+    return ScannedGpu(check, identity, codes, tuple(dict.fromkeys((*found, *slow, *heard))))
 
 
 def _when(event: ProbeEvent) -> str:
@@ -103,11 +160,12 @@ def _said_by(event: ProbeEvent) -> Iterator[str]:
     return (found.summary for found in judge_signal(signal, _POLICY) if found.severity >= Severity.WARNING)
 
 
-def _findings_of(check: GpuCheck, identity: GpuIdentity | None) -> tuple[str, ...]:
+def _findings_of(check: GpuCheck, identity: GpuIdentity | None, own_heat: OwnHeat) -> tuple[str, ...]:
     if check.is_lost or check.is_late:
         word = "lost" if check.is_lost else "late"
         return (f"{word}: {'; '.join(check.faults.values())}",)
-    standing = (found.summary for found in judge_sample(GpuMemory(_THIS_HOST), check.sample(), _POLICY, check.at_ms)[1])
+    memory = GpuMemory(_THIS_HOST, own_heat=own_heat)
+    standing = (found.summary for found in judge_sample(memory, check.sample(), _POLICY, check.at_ms)[1])
     alone = (_uncorrected_ecc(check), *_clocks_held_down(check), _too_hot(check), _links_down(check, identity))
     return (*standing, *(words for words in alone if words is not None))
 
@@ -147,7 +205,27 @@ def as_document(report: ScanReport) -> dict[str, Any]:
         "driver_version": report.inventory.driver_version,
         "cuda_version": report.inventory.cuda_version,
         "gpus": [_gpu_document(gpu) for gpu in report.gpus],
+        "host": _host_document(report.host),
         "nameless": [asdict(nameless) for nameless in report.inventory.nameless],
+    }
+
+
+def _host_document(host: ScannedHost | None) -> dict[str, Any] | None:
+    if host is None:
+        return None
+    ports = {name: dict(values) for name, values in host.ports.items()}
+    return {"values": dict(host.state), "ports": ports, "findings": list(host.findings)}
+
+
+def _slow_document(gpu: ScannedGpu) -> dict[str, Any] | None:
+    if gpu.inspection is None:
+        return None
+    return {
+        "values": dict(gpu.slow),
+        "counters": {**gpu.inspection.counters, **gpu.inspection.beside},
+        "links": {str(link): dict(counts) for link, counts in gpu.inspection.link_counters.items()},
+        "unsupported": sorted(gpu.inspection.unsupported),
+        "faults": dict(gpu.inspection.faults),
     }
 
 
@@ -164,5 +242,6 @@ def _gpu_document(gpu: ScannedGpu) -> dict[str, Any]:
         "values": {metric.name: value_of(gpu.check.values, metric.name) for metric in METRICS},
         "unsupported": sorted(gpu.check.unsupported),
         "faults": dict(gpu.check.faults),
+        "slow": _slow_document(gpu),
         "identity": identity,
     }

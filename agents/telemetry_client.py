@@ -11,6 +11,8 @@ from typing import Final
 import httpx
 import msgspec
 
+from agents import host_facts
+from agents.host.clock import ServerClock
 from agents.tokens import NoTokenError
 from muster.client.transport import open_http
 from muster.wire.telemetry import ReportAccepted
@@ -70,6 +72,8 @@ class TelemetryClient:
         self._http = open_http(api_url, "", ca_file=ca_file, keep_alive_s=KEEP_ALIVE_S)
         self._token = token
         self._spurn = spurn
+        self.server_clock = ServerClock()
+        """How far this host's clock is from the server's, by each answer's date."""
 
     def close(self) -> None:
         self._http.close()
@@ -96,7 +100,9 @@ class TelemetryClient:
         """
         token = self._token()
         named = {"Content-Type": "application/json", "Authorization": f"Bearer {token}", **headers}
+        asked_ms = host_facts.wall_ms()
         answer = self._http.post(path, content=content, headers=named)
+        self.server_clock.saw(answer.headers.get("date", ""), asked_ms, host_facts.wall_ms())
         if answer.status_code == 401:
             self._spurn(token)
         return answer

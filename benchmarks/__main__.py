@@ -10,6 +10,7 @@ SUITES = {
     "setup": ("from_scratch",),
     "placement": ("placement", "commit"),
     "judgement": ("judgement",),
+    "health": ("health", "health_storm"),
     "ingest": ("ingest",),
     "host": ("host",),
     "tour": ("tour",),

@@ -162,7 +162,7 @@ def _cpu_s(process: psutil.Process) -> float:
 def _decide(units: UnitOfWorkFactory) -> Plan:
     with units.read() as session:
         policy = active_policy(session)
-        decided = plan(gpu_views(session, units.clock()), waiting_jobs(session), policy)
+        decided = plan(gpu_views(session, units.clock(), policy.health), waiting_jobs(session), policy)
     if len(decided.placements) != JOBS:
         message = f"{len(decided.placements)} of {JOBS} jobs were placed: {decided.waiting[:1]}"
         raise AssertionError(message)

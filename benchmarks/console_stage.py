@@ -94,7 +94,7 @@ def stage(num_gpus: int) -> Iterator[Stage]:
         units = UnitOfWorkFactory(engine)
         key_file = bootstrap(units, folder / "keys", policy=Policy(), policy_name="the benchmark").operator_key_file
         key = key_file.read_text(encoding="ascii").strip()
-        _enrol(engine, num_gpus)
+        enrol(engine, num_gpus)
         child, port = _api(folder, postgres)
         try:
             token = sign_in_by_key(units, key, address=None).text
@@ -106,7 +106,7 @@ def stage(num_gpus: int) -> Iterator[Stage]:
             postgres.stop()
 
 
-def _enrol(engine: Engine, num_gpus: int) -> None:
+def enrol(engine: Engine, num_gpus: int) -> None:
     nodes = num_gpus // GPUS_A_NODE
     with engine.begin() as connection:
         connection.execute(_NODES, {"nodes": nodes, "gpus": GPUS_A_NODE, "a_rack": NODES_A_RACK})

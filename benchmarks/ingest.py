@@ -49,6 +49,7 @@ _FAULTS = frozenset(
         "recovery_action",
     }
 )
+_HEAT = frozenset({"temperature_c", "memory_temperature_c", "temperature_margin_c"})
 GPUS = 8
 IN_FLIGHT = 256
 WARM_REPORTS = 1_536
@@ -90,10 +91,12 @@ class Sender:
 
 
 def _values(chance: random.Random) -> list[float | None]:
-    """Of a healthy GPU: what would be a fault stays 0, all else moves."""
+    """Of a healthy GPU: what would be a fault stays 0, heat where it is well, all else moves."""
     return [
         0.0
         if metric.name in _FAULTS
+        else round(chance.uniform(40, 80), 2)
+        if metric.name in _HEAT
         else round(chance.uniform(0, 900), 2)
         if metric.kind == "gauge"
         else float(chance.randrange(10_000))

@@ -3,7 +3,7 @@
 import time
 
 from benchmarks.figures import Figure
-from health.detectors.past import is_quiet, watched_in
+from health.detectors.past import is_quiet, look_of, watched_in
 from health.detectors.registry import GpuMemory, judge_sample
 from muster.domain.evidence import GpuSample
 from muster.domain.ids import GpuUuid, NodeId
@@ -36,9 +36,9 @@ def _microseconds_per_sample(readings: dict[str, float]) -> float:
 def _microseconds_per_quick_look() -> float:
     rounds = [_samples(number, {}) for number in range(NUM_ROUNDS)]
     watched = watched_in(rounds[0][0].values)
-    policy = DEFAULT_POLICY.health
+    look = look_of(DEFAULT_POLICY.health)
     before = time.process_time_ns()
-    quiet = sum(is_quiet(watched, sample.values, policy) for samples in rounds for sample in samples)
+    quiet = sum(is_quiet(watched, sample.values, look) for samples in rounds for sample in samples)
     if quiet != NUM_ROUNDS * NUM_GPUS:
         raise AssertionError("a healthy sample is not quiet")
     return (time.process_time_ns() - before) / quiet / 1000

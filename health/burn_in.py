@@ -6,6 +6,7 @@
   give the same bits. A digest is compared among GPUs of one key: the majority is right; without one it is undecided.
 * **Counters** of memory and link errors must not have grown.
 * **Rates** make the fingerprint; one far under its peers' median fails.
+* **Vendor's tests** (``dcgmi diag``), where a host runs them: what fails on the GPU fails the burn-in.
 
 Source: bitwise comparison finds what ECC and vendor diagnostics miss (OSDI'26, "SDCs in the Wild" and AEGIS).
 """
@@ -49,6 +50,7 @@ class BurnInFigures:
 
     ``bands``: magnitude band → digest of the result's bits. ``counter_deltas``: metric → growth during the run, None
     where the GPU has no such counter. ``rates``: figure with its unit in its name → value, higher is better.
+    ``vendor_failures``: what the vendor's own tests hold against it, a sentence each.
     """
 
     gpu_uuid: GpuUuid
@@ -57,6 +59,7 @@ class BurnInFigures:
     bands: Mapping[str, str] = field(default_factory=dict)
     counter_deltas: Mapping[str, float | None] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
+    vendor_failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ def verdict_of(figures: BurnInFigures, peers: Iterable[BurnInFigures], policy: B
     )
     wrong_bands, undecided = _compare_bands(figures, equals, policy)
     reasons = wrong_sums + wrong_bands + _grown(figures, policy) + _slow(figures, equals, policy)
+    reasons += figures.vendor_failures
     is_open = not figures.partial_sums or (policy.needs_majority and bool(undecided))
     passed = BurnInOutcome.UNDECIDED if is_open else BurnInOutcome.PASSED
     return Verdict(

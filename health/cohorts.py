@@ -23,6 +23,29 @@ def cohort_key(attributes: Mapping[str, Attribute], policy: CohortPolicy) -> str
     return "|".join(f"{name}={_text(attributes.get(name))}" for name in sorted(policy.attributes))
 
 
+def agreed_of(told: Iterable[tuple[str, Mapping[str, Attribute]]]) -> dict[str, dict[str, Attribute]]:
+    """Model → what all GPUs of it that tell an attribute tell alike. ``told``: the model and attributes of each."""
+    values: dict[str, dict[str, set[Attribute]]] = {}
+    for model, attributes in told:
+        of_model = values.setdefault(model, {})
+        for name, value in attributes.items():
+            if value is not None:
+                of_model.setdefault(name, set()).add(value)
+    return {
+        model: {name: next(iter(found)) for name, found in of_model.items() if len(found) == 1}
+        for model, of_model in values.items()
+    }
+
+
+def presumed(attributes: Mapping[str, Attribute], agreed: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """With what is not known of it taken to be as it is of all others of its model that tell it (``agreed``).
+
+    So an agent that does not tell an attribute splits no fleet that is alike. Where others differ in it, what it is of
+    this GPU cannot be presumed: it stays unknown, and the GPU is mixed with none of them.
+    """
+    return {**agreed, **{name: value for name, value in attributes.items() if value is not None}}
+
+
 def attributes_of(key: str) -> dict[str, str | None]:
     """What ``cohort_key`` wrote, as text; None for what is not known."""
     pairs = (part.partition("=") for part in key.split("|"))

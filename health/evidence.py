@@ -1,17 +1,34 @@
 """From findings to evidence: one fault is one evidence, however many sources tell it and however often it is stated."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from health.detectors.detector import Closing
+from health.detectors import gpu_count, xid
+from health.detectors.detector import Closing, Tells
+from health.detectors.registry import TELLS
+from health.detectors.repeats import TIMES
+from health.detectors.xid import CODE
 from health.same_fault import are_one
+from health.weightless import (
+    CLOSED_AT,
+    MAINTENANCE,
+    OVERRULED,
+    SUPERSEDED,
+    WEIGHS_FROM,
+    again,
+    is_of_another_boot,
+    is_weightless,
+    set_aside_by,
+)
+from health.xid.reading import RECOVERY_ACTION_CHANGED
+from muster.domain.detector_policy import RepeatPolicy
 from muster.domain.evidence import Evidence, Finding, Severity, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 
-CLOSED_AT: Final = "closed_at_ms"
-"""Key in ``values`` of evidence whose fault was seen to be over."""
+_IDENTIFYING: Final = (CODE, "gpc", "tpc", "link")
+"""Keys in ``values`` that say which fault it is, and where in the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +50,18 @@ def join(
     known = replace(finding, onset_ms=min(finding.onset_ms, now_ms))
     near = [each for each in existing if _is_same_fault(known, each, policy)]
     if near:
-        return Joined(_joined(max(near, key=lambda each: (each.last_seen_ms, each.id)), known), is_new=False)
+        joined = _joined(max(near, key=lambda each: (each.last_seen_ms, each.id)), known)
+        if not _is_stale(known, policy, now_ms):  # it weighs though it was first told too late
+            joined = replace(joined, counts_for_ms=joined.counts_for_ms or known.counts_for_ms)
+        return Joined(joined, is_new=False)
     return Joined(_opened(known, policy, now_ms, new_id), is_new=True)
 
 
 def close(evidence: Evidence, closing: Closing) -> Evidence:
-    """The evidence, closed where ``closing`` is about it: it decays from then on, and a later finding opens another."""
+    """The evidence, closed where ``closing`` is about it: it decays from then on."""
     if not is_open(evidence) or evidence.fault_key != closing.fault_key or closing.at_ms < evidence.onset_ms:
         return evidence
-    if _place(evidence.gpu_uuid, evidence.node_id) != _place(closing.gpu_uuid, closing.node_id):
+    if place_of(evidence.gpu_uuid, evidence.node_id) != place_of(closing.gpu_uuid, closing.node_id):
         return evidence
     if closing.found is not None and closing.found < evidence.values.get("expected", 0):
         return evidence
@@ -52,6 +72,19 @@ def close(evidence: Evidence, closing: Closing) -> Evidence:
 def is_open(evidence: Evidence) -> bool:
     """Whether nobody has seen its fault to be over. Evidence of a moment (an XID) is never closed, it decays."""
     return CLOSED_AT not in evidence.values
+
+
+def after_maintenance(evidence: Evidence, now_ms: int) -> Evidence:
+    """What was told while somebody worked on the node, and still stands when that is over: it weighs from now on."""
+    if MAINTENANCE not in evidence.values or not is_open(evidence) or not lasts(evidence.detector):
+        return evidence
+    values = {name: value for name, value in evidence.values.items() if name != MAINTENANCE}
+    return replace(evidence, values=values, last_seen_ms=max(evidence.last_seen_ms, now_ms))
+
+
+def place_of(gpu_uuid: GpuUuid | None, node_id: NodeId) -> str:
+    """A GPU keeps its faults wherever it is plugged in; what is about no GPU is about its node."""
+    return gpu_uuid if gpu_uuid is not None else node_id
 
 
 def is_condemning(evidence: Evidence, proof_ms: int | None) -> bool:
@@ -69,50 +102,145 @@ def is_condemning(evidence: Evidence, proof_ms: int | None) -> bool:
 
 
 def counts(evidence: Evidence) -> bool:
-    """Whether nobody has taken it out of the judgement."""
-    return not evidence.is_dismissed and not evidence.is_suspended
+    """Whether it weighs: nobody has taken it out of the judgement, and it is neither set aside nor pending."""
+    return not (evidence.is_dismissed or evidence.is_suspended or is_weightless(evidence.values))
+
+
+def superseded_by(evidence: Evidence, known: Iterable[Evidence], policy: HealthPolicy) -> tuple[Evidence, ...]:
+    """What NVML alone told of an NVLink's error, waiting for the words that the new ``evidence`` has."""
+    if xid.HAS_WORDS not in evidence.values:
+        return ()
+    wait_ms = _words_wait_ms(policy)
+    return tuple(
+        replace(each, values={**each.values, SUPERSEDED: 1.0})
+        for each in known
+        if WEIGHS_FROM in each.values
+        and SUPERSEDED not in each.values
+        and each.fault_key == evidence.fault_key
+        and each.gpu_uuid == evidence.gpu_uuid
+        and abs(each.onset_ms - evidence.onset_ms) <= wait_ms
+    )
+
+
+def lessened_by(finding: Finding, known: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """A count of GPUs that was worse until the ``finding``, which opens another: over just before it."""
+    if finding.detector != gpu_count.NAME:
+        return ()
+    over_ms = finding.onset_ms - 1
+    return tuple(
+        replace(each, values={**each.values, CLOSED_AT: float(over_ms)})
+        for each in known
+        if each.fault_key == finding.fault_key
+        and each.severity > finding.severity
+        and each.last_seen_ms <= over_ms
+        and is_open(each)
+    )
 
 
 def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> bool:
     if evidence.trust is not finding.trust or not are_one(evidence.fault_key, finding.fault_key):
         return False
-    if _place(evidence.gpu_uuid, evidence.node_id) != _place(finding.gpu_uuid, finding.node_id):
+    if place_of(evidence.gpu_uuid, evidence.node_id) != place_of(finding.gpu_uuid, finding.node_id):
         return False
+    aside = set_aside_by(evidence.values)
+    if set_aside_by(finding.values) != aside and not (aside <= OVERRULED and _is_told_besides(finding, evidence)):
+        return False
+    if _is_words_apart(finding, evidence):
+        wait_ms = _words_wait_ms(policy)
+        return xid.HAS_WORDS in evidence.values and abs(finding.onset_ms - evidence.onset_ms) <= wait_ms
     if finding.severity > evidence.severity or (finding.threatens_correctness and not evidence.threatens_correctness):
         return False
-    if finding.onset_ms > evidence.values.get(CLOSED_AT, finding.onset_ms):
+    if finding.onset_ms > evidence.values.get(CLOSED_AT, finding.onset_ms) and not _hovers(evidence):
         return False
     window_s = max(_window_s(detector, policy) for detector in (finding.detector, evidence.detector))
     window_ms = int(window_s * 1000)
     return evidence.onset_ms - window_ms <= finding.onset_ms <= evidence.last_seen_ms + window_ms
 
 
+def _is_told_besides(finding: Finding, evidence: Evidence) -> bool:
+    """Whether another source tells the very fault that the driver's word was about: the same source tells a new one."""
+    is_plain = not set_aside_by(finding.values)
+    return is_plain and finding.fault_key == evidence.fault_key and finding.source not in evidence.sources
+
+
+def _hovers(evidence: Evidence) -> bool:
+    """Whether it goes on when its fault comes again after it was over: a reading that hovers at its limit is one fault.
+
+    Not where a person or a suspicion took it out: what comes later is new. What is about a node holds it by turns.
+    """
+    is_taken_out = evidence.is_dismissed or evidence.is_suspended
+    return evidence.gpu_uuid is not None and lasts(evidence.detector) and not is_taken_out
+
+
+def lasts(detector: str) -> bool:
+    """Whether its faults stand, and are told to be over."""
+    return TELLS.get(detector) in {Tells.STANDING, Tells.STATE}
+
+
+def _is_stale(finding: Finding, policy: HealthPolicy, now_ms: int) -> bool:
+    return now_ms - finding.onset_ms > policy.evidence.stale_action_s * 1000
+
+
+def _is_words_apart(finding: Finding, evidence: Evidence) -> bool:
+    """Whether one of the two is an NVLink's error that waits for its words, and the other has them."""
+    if finding.fault_key != evidence.fault_key or finding.detector != xid.NAME:
+        return False
+    waits = WEIGHS_FROM in finding.values, WEIGHS_FROM in evidence.values
+    has_words = xid.HAS_WORDS in finding.values, xid.HAS_WORDS in evidence.values
+    return (waits[0] and has_words[1]) or (waits[1] and has_words[0])
+
+
+def _words_wait_ms(policy: HealthPolicy) -> int:
+    return int(max(policy.warm_up.words_wait_s, policy.evidence.coalescing_s) * 1000)
+
+
 def _window_s(detector: str, policy: HealthPolicy) -> float:
-    if detector in policy.evidence.standing_detectors:
+    tells = TELLS.get(detector, Tells.MOMENT)
+    if tells is Tells.REPEAT:
+        rule: RepeatPolicy = getattr(policy.detectors, detector)
+        return rule.window_s
+    if tells is Tells.STATE or detector == gpu_count.NAME:
+        return policy.evidence.state_window_s
+    if tells is not Tells.MOMENT or detector in policy.evidence.standing_detectors:
         return policy.evidence.standing_window_s
     is_counter = detector in policy.evidence.counter_detectors
     return policy.evidence.counter_window_s if is_counter else policy.evidence.coalescing_s
 
 
-def _place(gpu_uuid: GpuUuid | None, node_id: NodeId) -> str:
-    """A GPU keeps its faults wherever it is plugged in; what is about no GPU is about its node."""
-    return gpu_uuid if gpu_uuid is not None else node_id
-
-
 def _joined(evidence: Evidence, finding: Finding) -> Evidence:
     sources = evidence.sources if finding.source in evidence.sources else (*evidence.sources, finding.source)
+    values = _with_what_it_adds(evidence.values, finding.values)
+    if TELLS.get(finding.detector) is Tells.RATE and finding.onset_ms > evidence.last_seen_ms:
+        values = {**values, TIMES: values.get(TIMES, 1.0) + 1}
+    is_over = finding.onset_ms > values.get(CLOSED_AT, finding.onset_ms)
+    is_anew = finding.onset_ms > evidence.last_seen_ms and is_of_another_boot(evidence.values, finding.values)
+    if is_over or is_anew:
+        values = again(values, finding.values)
     return replace(
         evidence,
         sources=sources,
+        values=values,
         onset_ms=min(evidence.onset_ms, finding.onset_ms),
         last_seen_ms=max(evidence.last_seen_ms, finding.onset_ms),
     )
 
 
+def _with_what_it_adds(known: Mapping[str, float], told: Mapping[str, float]) -> dict[str, float]:
+    """Values of one fault that a second source tells: its code and place, where the first had none.
+
+    Nothing where the two tell of different places. That an action is asked for (XID 154) is nobody's own code.
+    """
+    values = {name: value for name, value in known.items() if (name, value) != (CODE, RECOVERY_ACTION_CHANGED)}
+    if any(values.get(name, told[name]) != told[name] for name in _IDENTIFYING if name in told):
+        return dict(known)
+    return {**known, **{name: value for name, value in told.items() if name not in {WEIGHS_FROM, *values}}}
+
+
 def _opened(finding: Finding, policy: HealthPolicy, now_ms: int, new_id: EvidenceId) -> Evidence:
     """History that comes late is kept and shown, but weighs nothing unless it condemns (I26)."""
-    is_stale = now_ms - finding.onset_ms > policy.evidence.stale_action_s * 1000
-    is_acting = not is_stale or (finding.severity is Severity.CONDEMNING and finding.trust is Trust.MEASURED)
+    is_acting = not _is_stale(finding, policy, now_ms) or (
+        finding.severity is Severity.CONDEMNING and finding.trust is Trust.MEASURED
+    )
     return Evidence(
         id=new_id,
         detector=finding.detector,

@@ -3,7 +3,28 @@
 from collections.abc import Mapping
 from typing import Final
 
-from health.detectors import clock_events, ecc_uncorrected, gpu_lost, recovery_action, row_remap
+from health.detectors import (
+    clock_events,
+    corrected_errors,
+    ecc_uncorrected,
+    fabric_health,
+    fabric_state,
+    gpu_lost,
+    heat,
+    inforom,
+    nvlink_down,
+    nvlink_errors,
+    pcie_errors,
+    pcie_link,
+    pcie_replays,
+    recovery_action,
+    remap_banks,
+    retired_pages,
+    row_remap,
+    sram_threshold,
+    throttle_seconds,
+    unrepairable_memory,
+)
 from health.gpu_case import GpuCase, condemning_of
 from muster.domain.evidence import Evidence
 
@@ -15,18 +36,40 @@ DRIVER: Final = "driver"
 OTHER: Final = "other"
 
 _OF_DETECTOR: Final[Mapping[str, str]] = {
-    ecc_uncorrected.NAME: MEMORY,
-    row_remap.NAME: MEMORY,
-    row_remap.RISE: MEMORY,
-    gpu_lost.NAME: BUS,
-    recovery_action.NAME: DRIVER,
-    clock_events.NAME: CLOCKS,
+    **dict.fromkeys(
+        (
+            ecc_uncorrected.NAME,
+            row_remap.NAME,
+            row_remap.RISE,
+            sram_threshold.NAME,
+            remap_banks.NAME,
+            retired_pages.NAME,
+            unrepairable_memory.NAME,
+            corrected_errors.NAME,
+        ),
+        MEMORY,
+    ),
+    **dict.fromkeys((gpu_lost.NAME, "bus_repeats", pcie_link.NAME, pcie_replays.NAME, pcie_errors.NAME), BUS),
+    **dict.fromkeys(
+        (
+            nvlink_down.NAME,
+            nvlink_down.TO_NOTHING,
+            nvlink_errors.CRC,
+            nvlink_errors.WINDOWS,
+            fabric_state.NAME,
+            fabric_health.NAME,
+            "link_bit_repeats",
+        ),
+        LINK,
+    ),
+    **dict.fromkeys((clock_events.NAME, throttle_seconds.NAME, heat.TEMPERATURE, heat.MARGIN), CLOCKS),
+    **dict.fromkeys((recovery_action.NAME, inforom.NAME, "gsp_repeats", "reset_repeats"), DRIVER),
 }
 _OF_XID: Final[Mapping[int, str]] = {
-    **dict.fromkeys((48, 63, 64, 92, 94, 95, 140, 171, 172), MEMORY),
-    **dict.fromkeys((79,), BUS),
-    **dict.fromkeys((74, *range(144, 151)), LINK),
-    **dict.fromkeys((61, 62, 109, 110, 119, 120, 143), DRIVER),
+    **dict.fromkeys((48, 63, 64, 92, 94, 95, 140, 156, 157, 160, 161, 168, 171, 172), MEMORY),
+    **dict.fromkeys((79, 167), BUS),
+    **dict.fromkeys((74, 136, *range(144, 151), 155, 166, 170), LINK),
+    **dict.fromkeys((46, 61, 62, 109, 110, 119, 120, 143, 151, 158, 169), DRIVER),
 }
 """NVIDIA's XID catalogue, by the part that it names."""
 

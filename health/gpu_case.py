@@ -1,6 +1,6 @@
 """What standing is judged on: one GPU with its evidence, burn-ins, repairs and moves, as plain data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -148,6 +148,11 @@ def move_to(
         threatens_correctness=any(each.threatens_correctness for each in gpu.evidence if each.id in cited),
         words=words or reason.replace("_", " "),
     )
+
+
+def moved(gpu: GpuCase, move: Move) -> GpuCase:
+    """The case once ``move`` has been made."""
+    return replace(gpu, standing=move.to_standing, since_ms=move.at_ms, origin=move.return_to, moves=(*gpu.moves, move))
 
 
 def return_to_of(gpu: GpuCase) -> Standing:

@@ -109,7 +109,7 @@ def dismiss(
     unknown = evidence_ids - {each.id for each in gpu.evidence}
     if unknown:
         raise RefusedMoveError(f"{', '.join(sorted(unknown))}: no evidence about {gpu.gpu_uuid}")
-    dismissed = (replace(each, is_dismissed=each.is_dismissed or each.id in evidence_ids) for each in gpu.evidence)
+    dismissed = (replace(each, is_dismissed=True) if each.id in evidence_ids else each for each in gpu.evidence)
     after = replace(gpu, evidence=tuple(dismissed))
     if gpu.standing is not Standing.QUARANTINED or _is_held_back(after, now_ms, policy):
         return None

@@ -9,33 +9,35 @@ events count.
 import heapq
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from health import breaker
 from health.breaker import BreakerIncident, BreakerState, FleetCounts
-from health.detectors.detector import Closing, Findings
+from health.detectors.detector import NO_OWN_HEAT, Closing, Findings, own_heat_in
 from health.detectors.registry import GpuMemory, closings_between, closings_of, judge_sample, judge_signal
-from health.evidence import close, join
-from health.gpu_case import BurnInResult, GpuCase, Move, score_of
+from health.evidence import after_maintenance, close
+from health.gpu_case import BurnInResult, GpuCase, Move, moved, score_of
+from health.noting import Place, note
 from health.score import Score
-from health.standing import decide, next_look_ms
-from muster.domain.evidence import Evidence, GpuSample, GpuSignal
+from health.standing import MOVES_AT_ONCE, decide, next_look_ms
+from health.weightless import outlasted
+from muster.domain.evidence import EventKind, Evidence, Finding, GpuSample, GpuSignal
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import Standing
 
-MOVES_AT_ONCE: Final = 8
-"""No GPU has more moves to make at one moment: each edge is gone along once."""
-
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A GPU is in this standing from ``at_ms`` on; what the rules made of it before is forgotten."""
+    """A GPU is in this standing from ``at_ms`` on; what the rules made of it before is forgotten.
+
+    ``model``: where it is known; limits that hang on the model are the model's then, as in production.
+    """
 
     at_ms: int
     gpu_uuid: GpuUuid
     node_id: NodeId
     standing: Standing
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,16 @@ class BreakerClosed:
     scope: str
 
 
-Input = Placed | Sampled | GpuSignal | Burned | Passed | BreakerClosed
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """A maintenance window of a node, from ``at_ms`` up to, and without, ``until_ms``."""
+
+    at_ms: int
+    node_id: NodeId
+    until_ms: int
+
+
+Input = Placed | Sampled | GpuSignal | Burned | Passed | BreakerClosed | Maintained
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +148,8 @@ class Replay:
     _breaker: BreakerState = field(default_factory=BreakerState)
     _num_evidence: int = 0
     _looks: list[tuple[int, GpuUuid]] = field(default_factory=list)
+    _windows: dict[NodeId, tuple[Maintained, ...]] = field(default_factory=dict)
+    _window_ends: list[tuple[int, NodeId]] = field(default_factory=list)
 
     def gpus(self) -> Mapping[GpuUuid, GpuCase]:
         """As they are now."""
@@ -147,7 +160,11 @@ class Replay:
         yield from self._pass_time(given.at_ms)
         match given:
             case Placed():
-                self._gpus[given.gpu_uuid] = self._new(given.gpu_uuid, given.node_id, given.at_ms, given.standing)
+                placed = self._new(given.gpu_uuid, given.node_id, given.at_ms, given.standing)
+                known = self._gpus.get(given.gpu_uuid)
+                own_heat = NO_OWN_HEAT if known is None else known.memory.own_heat
+                placed.memory = replace(placed.memory, model=given.model, own_heat=own_heat)
+                self._gpus[given.gpu_uuid] = placed
                 yield from self._judge([given.gpu_uuid])
             case Sampled():
                 yield from self._sampled(given)
@@ -161,10 +178,38 @@ class Replay:
             case BreakerClosed() if given.scope in self._breaker.open_since_ms:
                 self._breaker = breaker.close(self._breaker, given.scope, self.now_ms)
                 yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.held_back])
+            case Maintained():
+                self._windows[given.node_id] = (*self._windows.get(given.node_id, ()), given)
+                heapq.heappush(self._window_ends, (given.until_ms, given.node_id))
             case BreakerClosed() | Passed():
                 return
 
     def _pass_time(self, until_ms: int) -> Iterator[Output]:
+        while self._window_ends and self._window_ends[0][0] <= until_ms:
+            end_ms, node_id = heapq.heappop(self._window_ends)
+            yield from self._look_until(end_ms)
+            yield from self._end_window(node_id)
+        yield from self._look_until(until_ms)
+
+    def _end_window(self, node_id: NodeId) -> Iterator[Output]:
+        """What was found in it and still stands weighs from now on, unless another window goes on."""
+        if self._is_in_window(node_id, self.now_ms):
+            return
+        of_node = [gpu.case for gpu in self._gpus.values() if gpu.memory.node_id == node_id]
+        known = [*self._of_nodes.get(node_id, ()), *(each for case in of_node for each in case.evidence)]
+        weighing = [(each, after_maintenance(each, self.now_ms)) for each in known]
+        about = dict.fromkeys(
+            now.gpu_uuid for before, now in weighing if now is not before and now.gpu_uuid is not None
+        )
+        for before, now in weighing:
+            if now is not before:
+                self._keep(now)
+        yield from self._judge(about)
+
+    def _is_in_window(self, node_id: NodeId, at_ms: int) -> bool:
+        return any(each.at_ms <= at_ms < each.until_ms for each in self._windows.get(node_id, ()))
+
+    def _look_until(self, until_ms: int) -> Iterator[Output]:
         while self._looks and self._looks[0][0] <= until_ms:
             look_ms, uuid = heapq.heappop(self._looks)
             if self._gpus[uuid].look_ms == look_ms:  # else it was looked at since, and is due at another time
@@ -191,21 +236,17 @@ class Replay:
             return
         self._seen.add(signal.signal_id)
         if signal.gpu_uuid is not None:
-            self._known(signal.gpu_uuid, signal.node_id)
-        yield from self._took_note(judge_signal(signal, self.policy), closings_of(signal))
+            gpu = self._known(signal.gpu_uuid, signal.node_id)
+            if signal.kind is EventKind.GPU_STATE:
+                gpu.memory = replace(gpu.memory, own_heat=own_heat_in(signal.values))
+        yield from self._took_note(judge_signal(signal, self.policy), closings_of(signal, self.policy))
 
     def _took_note(self, findings: Findings, closings: Iterable[Closing]) -> Iterator[Output]:
         about: dict[GpuUuid, None] = {}
         for finding in findings:
-            existing = self._evidence_at(finding.gpu_uuid, finding.node_id)
-            joined = join(finding, existing, self.policy, self.now_ms, EvidenceId(f"ev_{self._num_evidence + 1}"))
-            self._num_evidence += joined.is_new
-            had = {each.id: each for each in existing}.get(joined.evidence.id)
-            self._keep(joined.evidence)
             if finding.gpu_uuid is not None:
                 about[finding.gpu_uuid] = None
-            if had is None or had.sources != joined.evidence.sources:
-                yield Told(self.now_ms, "new" if had is None else "joined", joined.evidence)
+            yield from self._noted(finding)
         for closing in closings:
             for each in self._evidence_at(closing.gpu_uuid, closing.node_id):
                 closed = close(each, closing)
@@ -215,6 +256,26 @@ class Replay:
                         about[closing.gpu_uuid] = None
                     yield Told(self.now_ms, "closed", closed)
         yield from self._judge(about)
+
+    def _noted(self, finding: Finding) -> Iterator[Output]:
+        known = {each.id: each for each in self._evidence_at(finding.gpu_uuid, finding.node_id)}
+        before = dict(known)
+
+        def elsewhere() -> Iterator[Evidence]:
+            for uuid, gpu in self._gpus.items():
+                if gpu.memory.node_id == finding.node_id and uuid != finding.gpu_uuid:
+                    yield from gpu.case.evidence
+
+        place = Place(known, elsewhere, is_in_window=self._is_in_window(finding.node_id, finding.onset_ms))
+        for noted in note(finding, place, self.policy, self.now_ms, self._new_id):
+            had = before.get(noted.evidence.id)
+            self._keep(noted.evidence)
+            if had is None or had.sources != noted.evidence.sources:
+                yield Told(self.now_ms, "new" if noted.is_new else "joined", noted.evidence)
+
+    def _new_id(self) -> EvidenceId:
+        self._num_evidence += 1
+        return EvidenceId(f"ev_{self._num_evidence}")
 
     def _evidence_at(self, uuid: GpuUuid | None, node_id: NodeId) -> tuple[Evidence, ...]:
         if uuid is None:
@@ -233,13 +294,14 @@ class Replay:
     def _judge(self, uuids: Iterable[GpuUuid]) -> Iterator[Output]:
         for uuid in uuids:
             gpu = self._gpus[uuid]
+            gpu.case = replace(gpu.case, evidence=tuple(outlasted(each, self.now_ms) for each in gpu.case.evidence))
             for _ in range(MOVES_AT_ONCE):
                 move = decide(gpu.case, self.now_ms, self.policy)
                 if move is None:
                     gpu.held_back = False
                     break
-                moved = yield from self._rule(gpu, move)
-                if not moved:
+                is_made = yield from self._rule(gpu, move)
+                if not is_made:
                     break
             found = score_of(gpu.case, self.policy, self.now_ms)
             if found.value != gpu.score:
@@ -261,12 +323,6 @@ class Replay:
             gpu.held_back = True
             return False
         gpu.held_back = False
-        gpu.case = replace(
-            gpu.case,
-            standing=move.to_standing,
-            since_ms=self.now_ms,
-            origin=move.return_to,
-            moves=(*gpu.case.moves, move),
-        )
+        gpu.case = moved(gpu.case, move)
         yield Moved(self.now_ms, move)
         return True

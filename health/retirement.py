@@ -5,7 +5,7 @@ A rule proposes; a person retires it (``health.interventions.retire``), or the r
 
 from typing import Final
 
-from health.detectors import row_remap
+from health.detectors import repeats, retired_pages, row_remap, unrepairable_memory
 from health.gpu_case import GpuCase, Move, MoveReason, condemning_of, move_to
 from health.xid.catalogue import entry_of
 from health.xid.recovery import Action
@@ -13,7 +13,9 @@ from muster.domain.evidence import Evidence
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.states import Standing
 
-_REPLACING: Final = frozenset({row_remap.FAILURE, row_remap.EXHAUSTED})
+_REPLACING: Final = frozenset(
+    {row_remap.FAILURE, row_remap.EXHAUSTED, retired_pages.USED_UP, unrepairable_memory.NAME, *repeats.HOLDS}
+)
 
 
 def retirement_of(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:

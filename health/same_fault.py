@@ -7,9 +7,19 @@ its own where the catalogue knows that action as the fault's remedy.
 from collections.abc import Mapping
 from typing import Final
 
-from health.detectors import ecc_uncorrected, gpu_lost, recovery_action, row_remap, xid
+from health.detectors import (
+    ecc_uncorrected,
+    fabric_health,
+    fabric_state,
+    gpu_lost,
+    nvlink_down,
+    recovery_action,
+    row_remap,
+    xid,
+)
 from health.xid.catalogue import entry_of
 from health.xid.reading import RECOVERY_ACTION_CHANGED
+from health.xid.recovery import Action
 
 _SHOWS_AS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("xid:48", "xid:94", "xid:95", "xid:140", "xid:171", "xid:172"), ecc_uncorrected.NAME),
@@ -17,6 +27,8 @@ _SHOWS_AS: Final[Mapping[str, str]] = {
     "xid:64": row_remap.FAILURE,
     "xid:79": gpu_lost.NAME,
 }
+FABRIC: Final = "nvlink_fabric"
+_OF_THE_FABRIC: Final = frozenset({nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME, fabric_health.NAME})
 _XID: Final = f"{xid.NAME}:"
 _ACTION_TOLD: Final = f"{_XID}{RECOVERY_ACTION_CHANGED}:"
 _ACTION_ASKED: Final = f"{recovery_action.NAME}:"
@@ -33,6 +45,17 @@ def shows_as(fault_key: str) -> str:
     if fault_key.startswith(_ACTION_TOLD):
         return _ACTION_ASKED + fault_key.removeprefix(_ACTION_TOLD)
     return _SHOWS_AS.get(fault_key, fault_key)
+
+
+def asked_in(fault_key: str) -> Action | None:
+    """The action that the driver asks for in a fault of this key; None where it is no such fault."""
+    shown = shows_as(fault_key)
+    return Action(shown.removeprefix(_ACTION_ASKED)) if shown.startswith(_ACTION_ASKED) else None
+
+
+def weighs_as(fault_key: str) -> str:
+    """What faults that stand have in common where they weigh as one, though each is over by itself."""
+    return FABRIC if fault_key.partition(":")[0] in _OF_THE_FABRIC else fault_key
 
 
 def _is_asked_for(asked: str, fault: str) -> bool:

@@ -2,7 +2,9 @@
 
 Each evidence takes points off: in full when last seen, half after each half life of its severity, nothing after it has
 counted its time. Reckoned in thousandths of a point, in whole numbers, so that the same evidence gives the same score
-everywhere and the score never falls by time alone.
+everywhere and the score never falls by time alone. A fault that stands weighs once, however often it came and went, and
+so does an NVLink fabric, in however many readings it shows. So does a fault that only warns: what is to be watched does
+not take a GPU out by being logged again and again; that is for the rules about repetitions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from health.evidence import counts, is_condemning
+from health.evidence import counts, is_condemning, lasts
+from health.same_fault import weighs_as
+from health.weightless import weighs_from_ms
 from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.health_policy import HealthPolicy, ScorePolicy
 from muster.domain.ids import EvidenceId
@@ -32,7 +36,7 @@ class Band(StrEnum):
 class Score:
     """``value``: 0 to 100. ``measured_value``: the same from measured evidence alone; quarantine looks at this one.
 
-    ``valid_until_ms``: the first time at which decay alone changes the band, None where it never does.
+    ``valid_until_ms``: the first time at which time alone may change the band (decay, or what is pending), else None.
     ``shares``: the points that each evidence takes off, the heaviest first, before the caps of reported evidence and of
     a score of 0; evidence that takes off nothing is left out.
     """
@@ -64,17 +68,28 @@ def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof
     nothing. Neither does dismissed or suspended evidence, nor what is about the node alone. Evidence last seen after
     ``now_ms`` weighs in full.
     """
-    live = [each for each in evidence if _weighs(each, now_ms, proof_ms)]
+    told = tuple(evidence)
+    live = [each for each in told if _weighs(each, now_ms, proof_ms)]
+    pending_ms = next_to_weigh_ms(told, now_ms)
     if not live:
-        return Score(_WHOLE.value, _WHOLE.measured_value, band_of(_WHOLE.value, policy.score), None, _WHOLE.shares)
+        return Score(
+            _WHOLE.value, _WHOLE.measured_value, band_of(_WHOLE.value, policy.score), pending_ms, _WHOLE.shares
+        )
     weighed = _weigh(live, policy.score, now_ms)
+    ends = [at_ms for at_ms in (_next_band_ms(live, policy.score, now_ms), pending_ms) if at_ms is not None]
     return Score(
         value=weighed.value,
         measured_value=weighed.measured_value,
         band=band_of(weighed.value, policy.score),
-        valid_until_ms=_next_band_ms(live, policy.score, now_ms),
+        valid_until_ms=min(ends, default=None),
         shares=weighed.shares,
     )
+
+
+def next_to_weigh_ms(evidence: Iterable[Evidence], now_ms: int) -> int | None:
+    """When the next of what is pending will weigh, if it still stands then."""
+    due = (weighs_from_ms(each) for each in evidence)
+    return min((at_ms for at_ms in due if at_ms is not None and at_ms > now_ms), default=None)
 
 
 def weigh(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Weighed:
@@ -94,7 +109,7 @@ def _weigh(live: Sequence[Evidence], policy: ScorePolicy, now_ms: int) -> Weighe
     if not live:
         return _WHOLE
     value, measured = _values(live, policy, now_ms)
-    shares = [(each.id, _thousandths(each, policy, now_ms) / 1000) for each in live]
+    shares = [(each.id, taken / 1000) for each, taken in _taken(live, policy, now_ms)]
     heaviest_first = sorted((share for share in shares if share[1]), key=lambda share: (-share[1], share[0]))
     return Weighed(value, measured, tuple(heaviest_first))
 
@@ -123,11 +138,25 @@ def _thousandths(evidence: Evidence, policy: ScorePolicy, at_ms: int) -> int:
     return int(weight.points * 1000 * 0.5 ** (age_ms / (weight.half_life_s * 1000)))
 
 
+def _taken(live: Sequence[Evidence], policy: ScorePolicy, at_ms: int) -> list[tuple[Evidence, int]]:
+    """Each evidence with the thousandths that it takes off: of one fault that stands or warns the heaviest alone."""
+    found, heaviest = list[tuple[Evidence, int]](), dict[tuple[str, Trust], tuple[Evidence, int]]()
+    for each in live:
+        taken = _thousandths(each, policy, at_ms)
+        if each.severity > Severity.WARNING and not lasts(each.detector):
+            found.append((each, taken))
+            continue
+        key = weighs_as(each.fault_key), each.trust
+        known = heaviest.get(key)
+        if known is None or (taken, each.id) > (known[1], known[0].id):
+            heaviest[key] = each, taken
+    return [*found, *heaviest.values()]
+
+
 def _values(live: Sequence[Evidence], policy: ScorePolicy, at_ms: int) -> tuple[float, float]:
     """The score, and the score of measured evidence alone."""
     measured = reported = 0
-    for each in live:
-        taken = _thousandths(each, policy, at_ms)
+    for each, taken in _taken(live, policy, at_ms):
         if each.trust is Trust.MEASURED:
             measured += taken
         else:

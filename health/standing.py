@@ -34,6 +34,10 @@ EXPECTED_IN_REPAIR: Final = frozenset({"gpu_lost"})
 """Detectors that say nothing against a GPU under repair: a reset or reboot takes it away for a while."""
 
 
+MOVES_AT_ONCE: Final = 8
+"""No GPU has more moves to make at one moment: each edge is gone along once."""
+
+
 def decide(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     """The one move that the rules make now, or None. ``now_ms``: wall clock, milliseconds."""
     rule = _RULES.get(gpu.standing)
@@ -45,6 +49,7 @@ def next_look_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | None:
     due: list[int | None] = [score_of(gpu, policy, now_ms).valid_until_ms]
     if gpu.standing is Standing.PROBATION:
         due.append(clean_since_ms(gpu) + _ms(policy.standing.probation_s))
+        due.append(gpu.since_ms + _ms(policy.standing.reclaimable_only_s))
     if gpu.standing is Standing.REPAIR:
         due.append(gpu.since_ms + _ms(policy.repair.timeout_s))
     if gpu.standing is Standing.SUSPECT:

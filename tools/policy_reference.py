@@ -43,7 +43,14 @@ UNITS: Final = (
     ("points", "points"),
     ("_line", "points"),
 )
-TYPES: Final = {"number": "number", "integer": "whole number", "boolean": "true or false", "array": "list of names"}
+TYPES: Final = {
+    "number": "number",
+    "integer": "whole number",
+    "boolean": "true or false",
+    "array": "list of names",
+    "string": "one of these",
+    "object": "mapping of names to numbers",
+}
 BOUNDS: Final = (("exclusiveMinimum", ">"), ("minimum", "≥"), ("exclusiveMaximum", "<"), ("maximum", "≤"))
 SPANS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 SIZES: Final = ((1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -117,6 +124,8 @@ def _type(name: str, schema: Mapping[str, Any]) -> str:
     """With its unit, which stands in the name."""
     kinds = [part["type"] for part in schema.get("anyOf", [schema])]
     words = " or ".join(TYPES.get(kind, kind) for kind in kinds)
+    if schema.get("items", {}).get("type") in {"number", "integer"}:
+        words = "list of numbers"
     unit = next((unit for end, unit in UNITS if name.endswith(end) or (end in {"bytes", "points"} and end in name)), "")
     return f"{words}, {unit}" if unit and kinds[0] in {"number", "integer"} else words
 
@@ -126,12 +135,17 @@ def _accepted(schema: Mapping[str, Any]) -> str:
     words = [f"{sign} {bounded[key]:,}".replace(",", " ") for key, sign in BOUNDS if key in bounded]
     if bounded.get("minItems"):
         words.append(f"at least {bounded['minItems']}")
+    words += [f"`{each}`" for each in bounded.get("enum", ())]
     return ", ".join(words)
 
 
 def _value(name: str, value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return "null" if value is None else str(value).lower()
+    if isinstance(value, str):
+        return f"`{value}`"
+    if isinstance(value, dict):
+        return ", ".join(f"`{key}`: {number:g}" for key, number in value.items())
     if isinstance(value, tuple):
         return ", ".join(f"`{each}`" for each in value)
     steps = SIZES if "bytes" in name else SPANS if name.endswith("_s") and not name.endswith("_per_s") else ()

@@ -22,8 +22,14 @@ HEAD: Final = """\
 An XID is an error that NVIDIA's driver writes to the kernel log. `muster xid 95` tells one of them,
 `dmesg | muster xid` reads a log. Who has the last word, in this order: the recovery action that the driver itself asks
 for (NVML, since R565 also an XID 154 in the log), the error's own words (NVLink registers of an XID 74, unit and status
-of 144 to 150), the row below. NVML tells of an error without its words: where NVML and the log tell of one, the worse
-stands. A code that nobody knows is watched and shown; it never resets or reboots anything.
+of 144 to 150), the row below. NVML tells of an error without its words: of an
+NVLink's it waits ten seconds for those of the log, which decide if they come; else, where both tell of one, the worse
+stands. The driver's word decides upwards by itself: what it asks for is a fault that stands. Downwards only a drain
+does, for an XID whose row asks for a reset or reboot: where NVML or an XID 154 first asks for it with the XID or within
+seconds after it, the XID is kept and weighs nothing, and says whose word decided. It never does for what may have made
+data wrong, what a reading shows too, or what is a link's; "none" never does, since a driver says it that has not
+noticed, nor does what the driver had already asked for before. A GPU that was quarantined before the word came
+stays so until it has proved itself. A code that nobody knows is watched and shown; it never resets or reboots anything.
 
 What a severity does: *condemning* quarantines the GPU, *degraded* keeps new jobs away while what runs may end,
 *warning* weighs on its score, *info* is kept and weighs nothing, since a program can bring it about by itself.

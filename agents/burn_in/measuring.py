@@ -1,20 +1,25 @@
 """Burn-ins of a host's GPUs: counters before, the bench, counters after."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import UNSET
+
 from agents import host_facts
 from agents.burn_in.bench_process import Bench, Measured
 from agents.burn_in.devices import ComputeDevice
+from agents.dcgm.diagnosing import DcgmDiag, Diagnosed, DiagnosingError
 from agents.probes.interface import GpuCheck, GpuIdentity, HostInventory, Probe, ProbeError
 from muster.domain.ids import GpuUuid
 from muster.domain.metrics import METRICS, Values, value_of
-from muster.wire.burn_in import ExactSum, Figures
+from muster.wire.burn_in import ExactSum, Figures, VendorTests
 
 COUNTERS: Final = tuple(metric.name for metric in METRICS if metric.kind == "counter" and metric.name != "energy_j")
 WORDS_MAX: Final = 1000
+FAILURES_MAX: Final = 64
 Take = Callable[[GpuUuid, "Figures | str"], None]
 """Hears of each GPU: its figures, or why there are none."""
 
@@ -31,9 +36,12 @@ class _Before:
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
+    """``diag``: the vendor's tests, on real GPUs, within what the bench left of the deadline."""
+
     probe: Probe
     bench: Bench
     wall_ms: Callable[[], int] = host_facts.wall_ms
+    diag: DcgmDiag | None = None
 
     def run(self, gpus: Mapping[GpuUuid, float], stop: threading.Event, take: Take) -> None:
         """``gpus``: each with its deadline in seconds. Simulated ones share a process, real ones come one by one."""
@@ -76,7 +84,13 @@ class Measuring:
 
     def _measure(self, batch: Mapping[GpuUuid, _Before], deadline_s: float, stop: threading.Event, take: Take) -> None:
         measured: list[Measured] = []
+        until_s = time.monotonic() + deadline_s
         self.bench.run({uuid: before.device for uuid, before in batch.items()}, deadline_s, stop, measured.append)
+        diagnosed = {
+            uuid: self._diagnosed(before.identity, until_s - time.monotonic(), stop)
+            for uuid, before in batch.items()
+            if self.diag is not None and not before.device.is_simulated
+        }
         try:
             after = self._checks()
         except ProbeError as error:
@@ -85,15 +99,25 @@ class Measuring:
             return
         for found in measured:
             uuid = GpuUuid(found.gpu)
-            take(uuid, _told(found, batch[uuid], after.get(uuid)))
+            take(uuid, _told(found, batch[uuid], after.get(uuid), diagnosed.get(uuid)))
+
+    def _diagnosed(self, gpu: GpuIdentity, left_s: float, stop: threading.Event) -> Diagnosed | str | None:
+        if self.diag is None:
+            return None
+        try:
+            return self.diag.run(gpu.index, gpu.serial, max(0.0, left_s), stop)
+        except DiagnosingError as error:
+            return str(error)
 
     def _checks(self) -> dict[GpuUuid, GpuCheck]:
         return {check.gpu_uuid: check for check in self.probe.check(self.wall_ms())}
 
 
-def _told(found: Measured, before: _Before, after: GpuCheck | None) -> Figures | str:
+def _told(found: Measured, before: _Before, after: GpuCheck | None, diagnosed: Diagnosed | str | None) -> Figures | str:
     if found.fault is not None:
         return _printable(found.fault)
+    if isinstance(diagnosed, str):
+        return _printable(diagnosed)
     if after is None or after.is_lost or after.is_late:
         return "the GPU does not answer after its burn-in"
     is_simulated = before.device.is_simulated
@@ -111,6 +135,16 @@ def _told(found: Measured, before: _Before, after: GpuCheck | None) -> Figures |
         memory_bytes=found.memory_bytes,
         took_s=found.took_s,
         is_simulated=is_simulated,
+        vendor_tests=UNSET if diagnosed is None else _vendor_tests(diagnosed),
+    )
+
+
+def _vendor_tests(found: Diagnosed) -> VendorTests:
+    return VendorTests(
+        tool=_printable(found.tool)[:128],
+        level=found.level,
+        num_passed=found.num_passed,
+        failures=tuple(map(_printable, found.failures[:FAILURES_MAX])),
     )
 
 

@@ -26,19 +26,35 @@ _log = structlog.get_logger(__name__)
 
 
 class BurnInWorker:
-    def __init__(self, server: BurnInServer, measuring: Measuring, boot_id: str, chance: random.Random) -> None:
+    def __init__(
+        self,
+        server: BurnInServer,
+        measuring: Measuring,
+        boot_id: str,
+        chance: random.Random,
+        turn_taking: "threading.Lock | None" = None,
+    ) -> None:
         self._server = server
         self._measuring = measuring
         self._boot_id = boot_id
         self._chance = chance
         self._max_orders: int | None = None
+        self._turn_taking = turn_taking or threading.Lock()
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             stop.wait(self.turn(stop) * self._chance.uniform(1 - JITTER, 1 + JITTER))
 
     def turn(self, stop: threading.Event) -> float:
-        """One question and what it gives to do. Returns after how many seconds to ask again."""
+        """One question and what it gives to do, while no repair is under way. Seconds until the next question."""
+        if not self._turn_taking.acquire(timeout=1.0):
+            return 0.0
+        try:
+            return self._turn(stop)
+        finally:
+            self._turn_taking.release()
+
+    def _turn(self, stop: threading.Event) -> float:
         try:
             answer = self._server.ask(
                 AskRequest(protocol=BURN_IN_PROTOCOL, boot_id=self._boot_id, max_orders=self._at_once())

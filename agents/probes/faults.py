@@ -8,15 +8,16 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from muster.domain.ids import GpuUuid
+from muster.domain.state_readings import GPU_STATE
 
 Kind = Literal[
     "xid",
@@ -31,7 +32,24 @@ Kind = Literal[
     "nvlink_down",
     "wrong_result",
     "slow",
+    "state",
+    "rate",
 ]
+
+
+LINK_COUNTERS: Final = ("crc_errors", "replays", "recoveries", "symbol_errors")
+GPU_COUNTERS: Final = (
+    "pcie_replays",
+    "pcie_correctable_errors",
+    "ecc_corrected_sram",
+    "ecc_corrected_dram",
+    "sw_thermal_s",
+    "hw_thermal_s",
+    "power_brake_s",
+)
+"""Those of ``GPU_RATES`` that count: of a link, and of the whole GPU."""
+PLANTED: Final[Mapping[str, Collection[str]]] = {"state": GPU_STATE, "rate": GPU_COUNTERS}
+"""Kind of fault → the names that its ``values`` may have, where it is not about a link."""
 
 
 class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -39,6 +57,8 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
     ``code`` is the XID. ``count``: errors, or links that are down. ``bits``: clock event reasons, NVML's.
     ``wrong_result`` and ``slow`` show in a burn-in alone: it computes wrong, at the right speed, or right, too slowly.
+    ``state`` plants ``values`` in place of what a healthy GPU says, by the names of ``state_readings.GPU_STATE``;
+    ``rate`` lets its counters, or those of ``link``, rise by ``values`` a minute, by the names of ``GPU_RATES``.
     ``is_in_kernel_log``: the XID is told a second time, by the kernel log, as real ones are.
     """
 
@@ -50,11 +70,21 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     count: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
     bits: Annotated[int, Meta(ge=0)] = 0x8
     temperature_c: Annotated[float, Meta(ge=0, le=200)] = 95.0
+    link: Annotated[int, Meta(ge=0, lt=64)] | None = None
+    values: dict[str, Annotated[float, Meta(ge=0, le=1e12)]] = msgspec.field(default_factory=dict)
     is_in_kernel_log: bool = False
 
     def __post_init__(self) -> None:
         if self.kind == "xid" and self.code is None:
             raise ValueError("an xid needs its code")
+        if self.kind in PLANTED:
+            self._require_values(PLANTED[self.kind] if self.link is None else LINK_COUNTERS)
+
+    def _require_values(self, names: Collection[str]) -> None:
+        unknown = sorted(set(self.values) - set(names))
+        if unknown or not self.values:
+            fault = f"there is no {', '.join(unknown)}" if unknown else "it needs some"
+            raise ValueError(f"values of a {self.kind}: {fault}; there are: {', '.join(sorted(names))}")
 
     @property
     def key(self) -> str:
@@ -95,6 +125,16 @@ def clear_faults(path: Path, gpu: GpuUuid | None = None) -> int:
     with _turn(path):
         before = read_faults(path)
         left = tuple(fault for fault in before if gpu is not None and fault.gpu != gpu)
+        if len(left) < len(before):
+            _replace(path, left)
+    return len(before) - len(left)
+
+
+def clear_those(path: Path, is_over: Callable[[Fault], bool]) -> int:
+    """Takes away the faults of which it is true; how many there were. Raises FaultFileError."""
+    with _turn(path):
+        before = read_faults(path)
+        left = tuple(fault for fault in before if not is_over(fault))
         if len(left) < len(before):
             _replace(path, left)
     return len(before) - len(left)

@@ -46,6 +46,8 @@ class GpuIdentity:
     pci_bus_id: str | None = None
     module_id: int | None = None
     num_nvlinks: int | None = None
+    nvlink_ends: Mapping[int, str] | None = None
+    """Link that is up → what is at its other end: ``switch 00000000:05:00.0``, ``gpu …``, or ``nothing``."""
     is_mig_enabled: bool | None = None
     is_ecc_enabled: bool | None = None
     power_limit_w: float | None = None
@@ -97,6 +99,28 @@ class GpuCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuInspection:
+    """One slow look at one GPU: what seldom moves, and its counters so far.
+
+    ``state``: by the names of ``state_readings.GPU_STATE``, ``words``: of ``GPU_WORDS``. ``counters`` and, of each
+    link, ``link_counters``: by the names of ``GPU_RATES``. ``beside``: what is told with a rise and is none. Lost and
+    late as in ``GpuCheck``; what is missing is unknown, and ``unsupported`` and ``faults`` say of what and why.
+    """
+
+    gpu_uuid: GpuUuid
+    index: int
+    state: Mapping[str, float] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
+    link_counters: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    beside: Mapping[str, float] = field(default_factory=dict)
+    unsupported: frozenset[str] = frozenset()
+    faults: Mapping[str, str] = field(default_factory=dict)
+    is_lost: bool = False
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeEvent:
     """One event, before the agent gives it the host's identity.
 
@@ -125,6 +149,9 @@ class Probe(Protocol):
 
         ``now_ms`` is the wall clock, milliseconds since 1970. Raises ProbeError where the driver as a whole is away.
         """
+
+    def inspect(self, now_ms: int) -> tuple[GpuInspection, ...]:
+        """The slow look at every known GPU, in slot order, within the same deadline as ``check``. Raises ProbeError."""
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
         """Waits up to ``timeout_s`` for the first event, then gives all that are there. Each is given once."""

@@ -4,7 +4,8 @@ Each GPU is asked in a thread of its own with a deadline, so that one that is lo
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -14,11 +15,20 @@ from typing import Any, Final
 from agents.burn_in.devices import ComputeDevice
 from agents.probes import nvml_library
 from agents.probes.deadline import NoAnswerError
-from agents.probes.interface import WHOLE_GPU, GpuCheck, GpuIdentity, HostInventory, ProbeError, ProbeEvent
+from agents.probes.interface import (
+    WHOLE_GPU,
+    GpuCheck,
+    GpuIdentity,
+    GpuInspection,
+    HostInventory,
+    ProbeError,
+    ProbeEvent,
+)
 from agents.probes.nvml_devices import Device, DeviceList
 from agents.probes.nvml_driver import Driver
 from agents.probes.nvml_events import XidWatcher
 from agents.probes.nvml_identity import cuda_version, read_identity
+from agents.probes.nvml_inspection import Inspected, inspect
 from agents.probes.nvml_readings import Polled, poll
 from agents.probes.nvml_sheet import GpuLostError
 from agents.probes.presence import Presence
@@ -42,8 +52,9 @@ class NvmlProbe:
         self._driver = Driver(nvml, deadline_s)
         self._lock = Lock()
         self._events: SimpleQueue[ProbeEvent] = SimpleQueue()
+        self._wall_ms = wall_ms
         self._watcher = XidWatcher(nvml, self._events.put, wall_ms)
-        self._devices = DeviceList(self._driver, self._watcher.register)
+        self._devices = DeviceList(self._driver, self._listen)
         self._presence = Presence(session=str(time.monotonic_ns()))
         self._identities: dict[GpuUuid, GpuIdentity] = {}
 
@@ -90,6 +101,19 @@ class NvmlProbe:
                 self._notice(found)
             return tuple(sorted(checks, key=lambda found: found.index))
 
+    def inspect(self, now_ms: int) -> tuple[GpuInspection, ...]:  # noqa: ARG002  # of the interface; counters have no date
+        with self._lock:
+            devices = self._devices.listed
+            now_s = time.monotonic()
+            answers = self._driver.each(
+                {
+                    uuid: partial(inspect, self._nvml, device.handle, device.links, device.inforom, now_s)
+                    for uuid, device in devices.items()
+                }
+            )
+            found = [_inspection_of(uuid, device.index, answers[uuid]) for uuid, device in devices.items()]
+        return tuple(sorted(found, key=lambda inspection: inspection.index))
+
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
         found: list[ProbeEvent] = []
         try:
@@ -109,6 +133,26 @@ class NvmlProbe:
         # Under a call that hangs, a shutdown would hang or crash too.
         if self._watcher.close() and self._driver.is_idle:
             self._driver.stop()
+
+    def _listen(self, uuid: GpuUuid, handle: Any) -> None:
+        """By the watcher of now: ``released`` makes a new one."""
+        self._watcher.register(uuid, handle)
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """The driver let go of, for a reset or a reload: whoever asks meanwhile waits. Raises ProbeError."""
+        with self._lock:
+            if not (self._driver.is_idle and self._watcher.close()):
+                raise ProbeError("a call hangs in the driver, so the agent cannot let go of it")
+            self._driver.stop()
+            try:
+                yield
+            finally:
+                self._watcher = XidWatcher(self._nvml, self._events.put, self._wall_ms)
+                self._devices.forget()
+                self._driver.start()
+                self._watcher.start()
+                self._devices.refresh(self._devices.count())
 
     def _identity_of(self, device: Device, answer: GpuIdentity | BaseException) -> GpuIdentity:
         if isinstance(answer, BaseException):
@@ -151,3 +195,25 @@ def _check_of(uuid: GpuUuid, index: int, now_ms: int, answer: Polled | BaseExcep
     if isinstance(answer, GpuLostError):
         return replace(found, is_lost=True, faults=faults)
     return replace(found, is_late=isinstance(answer, NoAnswerError), faults=faults)
+
+
+def _inspection_of(uuid: GpuUuid, index: int, answer: Inspected | BaseException) -> GpuInspection:
+    if isinstance(answer, BaseException):
+        return GpuInspection(
+            gpu_uuid=uuid,
+            index=index,
+            faults={WHOLE_GPU: str(answer) or type(answer).__name__},
+            is_lost=isinstance(answer, GpuLostError),
+            is_late=isinstance(answer, NoAnswerError),
+        )
+    return GpuInspection(
+        gpu_uuid=uuid,
+        index=index,
+        state=answer.state,
+        words=answer.words,
+        counters=answer.counters,
+        link_counters=answer.link_counters,
+        beside=answer.beside,
+        unsupported=answer.unsupported,
+        faults=answer.faults,
+    )

@@ -1,24 +1,26 @@
 """Which GPUs the driver lists: by slot, by UUID, and those that do not tell who they are."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from agents.probes.interface import NamelessGpu
 from agents.probes.nvml_driver import Driver
 from agents.probes.nvml_links import LinkMemory
+from agents.probes.nvml_states import InforomMemory
 from muster.domain.ids import GpuUuid
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU that the driver lists, with what its NVLinks counted so far."""
+    """A GPU that the driver lists, with what its NVLinks counted so far and what its InfoROM was found to be."""
 
     uuid: GpuUuid
     index: int
     handle: Any
     links: LinkMemory = field(default_factory=LinkMemory)
+    inforom: InforomMemory = field(default_factory=InforomMemory)
 
 
 class DeviceList:
@@ -37,6 +39,10 @@ class DeviceList:
     def count(self) -> int:
         """Raises ProbeError."""
         return int(self._driver.ask(self._driver.nvml.nvmlDeviceGetCount))
+
+    def forget(self) -> None:
+        """The handles of a driver that was let go of: the next ``refresh`` opens each GPU anew."""
+        self.listed = {}
 
     def refresh(self, count: int) -> None:
         """Lists ``count`` slots anew."""
@@ -65,7 +71,7 @@ class DeviceList:
 
     def _with_memory(self, device: Device) -> Device:
         before = self.listed.get(device.uuid)
-        return Device(device.uuid, device.index, device.handle, before.links) if before else device
+        return replace(device, links=before.links, inforom=before.inforom) if before else device
 
     def _listen_to(self, devices: Mapping[GpuUuid, Device]) -> None:
         answers = self._driver.each(

@@ -16,6 +16,7 @@ from agents.probes.interface import ProbeEvent
 from agents.probes.nvml_library import NOT_SUPPORTED, TIMEOUT, words_of
 from muster.domain.evidence import EventKind, Source
 from muster.domain.ids import GpuUuid
+from muster.domain.state_readings import SINCE_BOOT_S
 
 XID_EVENT: Final = 0x8
 """nvmlEventTypeXidCriticalError."""
@@ -100,6 +101,7 @@ class XidWatcher:
             gpu_uuid=uuid,
             code=code,
             text=f"XID {code}{fault}",
+            values={SINCE_BOOT_S: time.clock_gettime(time.CLOCK_BOOTTIME)},
         )
 
     def _uuid_of(self, handle: Any) -> tuple[GpuUuid | None, str]:

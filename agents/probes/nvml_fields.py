@@ -7,10 +7,19 @@ from agents.probes.nvml_library import INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS
 
 MEMORY_TEMPERATURE: Final = 82
 """NVML_FI_DEV_MEMORY_TEMP, °C."""
+NVLINK_SPEED: Final = 90
+"""NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: MB/s of an active link."""
 RECOVERY_ACTION: Final = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
+PCIE_CORRECTABLE_ERRORS: Final = 173
+"""NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS (AER)."""
+SW_THERMAL_SLOWDOWN: Final = 269
+HW_THERMAL_SLOWDOWN: Final = 270
+POWER_BRAKE_SLOWDOWN: Final = 271
+"""NVML_FI_DEV_CLOCKS_EVENT_REASON_*: ns for which clocks were held down."""
 NVLINK_RECEIVE_ERRORS: Final = 208
 NVLINK_RECOVERY_EVENTS: Final = 215
+NVLINK_SYMBOL_ERRORS: Final = 221
 NVLINK_RETRY_BLOCKS: Final = 295
 """Counters of NVLink 5 (Blackwell), scoped by link; the older functions have no answer there."""
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from agents.probes.interface import GpuIdentity
 from agents.probes.nvml_library import SUCCESS
-from agents.probes.nvml_links import link_states
+from agents.probes.nvml_links import link_ends, link_states
 from agents.probes.nvml_readings import memory_of
 from agents.probes.nvml_sheet import Sheet
 from muster.domain.ids import GpuUuid
@@ -41,6 +41,7 @@ _FIELDS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "pci_bus_id": lambda nvml, gpu: nvml.nvmlDeviceGetPciInfo(gpu).busId,
     "module_id": _module_id,
     "num_nvlinks": lambda nvml, gpu: len(link_states(nvml, gpu)),
+    "nvlink_ends": link_ends,
     "is_mig_enabled": lambda nvml, gpu: nvml.nvmlDeviceGetMigMode(gpu)[0] == 1,
     "is_ecc_enabled": lambda nvml, gpu: nvml.nvmlDeviceGetEccMode(gpu)[0] == 1,
     "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,

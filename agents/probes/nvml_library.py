@@ -13,9 +13,12 @@ NOT_SUPPORTED: Final = 3
 TIMEOUT: Final = 10
 FUNCTION_NOT_FOUND: Final = 13
 INVALID_ARGUMENT: Final = 2
+CORRUPTED_INFOROM: Final = 14
 GPU_IS_LOST: Final = 15
+UNKNOWN_VERSION: Final = 25
+"""Of a struct: this driver is older than it."""
 
-UNSUPPORTED_CODES: Final = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, 22, 25, 26})
+UNSUPPORTED_CODES: Final = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, 22, UNKNOWN_VERSION, 26})
 """Also: vGPU without ECC (22), a struct version that this driver does not know (25), deprecated away (26)."""
 
 _ADVICE: Final = {

@@ -28,16 +28,32 @@ _FIELDS: Final = {
 """What stands for them from NVLink 5 on (the choice of NVIDIA's resiliency extension, gpu-health §2.8)."""
 
 
+NOTHING: Final = 255
+"""NVML_NVLINK_DEVICE_TYPE_UNKNOWN, at the other end of a link."""
+_ENDS: Final = {0: "gpu", 1: "cpu", 2: "switch"}
+"""NVML_NVLINK_DEVICE_TYPE_*."""
+
+
 @dataclass(slots=True)
 class LinkMemory:
     """The newest count of each link, so that a sum does not fall when a link stops answering."""
 
     counts: dict[tuple[str, int, int], float] = field(default_factory=dict)
     """(metric, counter or field, link) → count."""
+    was_up: bool = False
+    """Whether any link was up since the agent began."""
 
     def total(self, metric: str) -> float | None:
         found = [count for (name, _, _), count in self.counts.items() if name == metric]
         return sum(found) if found else None
+
+    def by_link(self) -> dict[int, dict[str, float]]:
+        """Link → metric → its newest count."""
+        found: dict[int, dict[str, float]] = {}
+        for (metric, _, link), count in tuple(self.counts.items()):
+            of_link = found.setdefault(link, {})
+            of_link[metric] = of_link.get(metric, 0.0) + count
+        return found
 
 
 def link_states(nvml: Any, handle: Any) -> dict[int, bool]:
@@ -54,6 +70,25 @@ def link_states(nvml: Any, handle: Any) -> dict[int, bool]:
     if not states:
         raise nvml.NVMLError(NOT_SUPPORTED)
     return states
+
+
+def link_ends(nvml: Any, handle: Any) -> dict[int, str]:
+    """Link that is up → what is at its other end. Raises NVMLError."""
+    up = [link for link, is_up in link_states(nvml, handle).items() if is_up]
+    return {link: _end_of(nvml, handle, link) for link in up}
+
+
+def _end_of(nvml: Any, handle: Any, link: int) -> str:
+    kind = int(nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link))
+    if kind == NOTHING:
+        return "nothing"
+    named = _ENDS.get(kind, f"kind {kind}")
+    try:
+        return f"{named} {nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId}"
+    except nvml.NVMLError as error:
+        if error.value not in UNSUPPORTED_CODES:
+            raise
+        return named
 
 
 def read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:

@@ -26,6 +26,7 @@ class HardwareProfile:
     board_part_number: str
     inforom_version: str
     num_nvlinks: int
+    nvlink_mb_per_s: float
     pcie_generation: int
     power_limit_w: float
     min_power_limit_w: float
@@ -37,6 +38,10 @@ class HardwareProfile:
     idle_sm_clock_mhz: float
     busy_sm_clock_mhz: float
     memory_clock_mhz: float
+    remap_banks: int
+    """Memory banks that keep spare rows of their own, all of them unused."""
+    has_fabric_info: bool = True
+    """Hopper and later register with their fabric and say so."""
     unsupported: frozenset[str] = frozenset()
 
 
@@ -49,6 +54,7 @@ H100: Final = HardwareProfile(
     board_part_number="SIM-2G520-0200-000",
     inforom_version="G520.0200.00.SIM",
     num_nvlinks=18,
+    nvlink_mb_per_s=26_562,
     pcie_generation=5,
     power_limit_w=700,
     min_power_limit_w=200,
@@ -60,6 +66,7 @@ H100: Final = HardwareProfile(
     idle_sm_clock_mhz=345,
     busy_sm_clock_mhz=1_980,
     memory_clock_mhz=2_619,
+    remap_banks=640,
 )
 H200: Final = HardwareProfile(
     key="h200",
@@ -70,6 +77,7 @@ H200: Final = HardwareProfile(
     board_part_number="SIM-2G520-0280-000",
     inforom_version="G520.0280.00.SIM",
     num_nvlinks=18,
+    nvlink_mb_per_s=26_562,
     pcie_generation=5,
     power_limit_w=700,
     min_power_limit_w=200,
@@ -81,6 +89,7 @@ H200: Final = HardwareProfile(
     idle_sm_clock_mhz=345,
     busy_sm_clock_mhz=1_980,
     memory_clock_mhz=3_201,
+    remap_banks=768,
 )
 A100: Final = HardwareProfile(
     key="a100",
@@ -91,6 +100,7 @@ A100: Final = HardwareProfile(
     board_part_number="SIM-2G506-0210-320",
     inforom_version="G506.0210.00.SIM",
     num_nvlinks=12,
+    nvlink_mb_per_s=25_781,
     pcie_generation=4,
     power_limit_w=400,
     min_power_limit_w=100,
@@ -102,6 +112,8 @@ A100: Final = HardwareProfile(
     idle_sm_clock_mhz=210,
     busy_sm_clock_mhz=1_410,
     memory_clock_mhz=1_593,
+    remap_banks=640,
+    has_fabric_info=False,
     unsupported=_NO_MARGIN_NO_RECOVERY,
 )
 

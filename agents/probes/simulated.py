@@ -15,9 +15,18 @@ import structlog
 
 from agents.burn_in.devices import ComputeDevice
 from agents.probes.faults import Fault, FaultFile
-from agents.probes.interface import WHOLE_GPU, GpuCheck, GpuIdentity, HostInventory, ProbeError, ProbeEvent
+from agents.probes.interface import (
+    WHOLE_GPU,
+    GpuCheck,
+    GpuIdentity,
+    GpuInspection,
+    HostInventory,
+    ProbeError,
+    ProbeEvent,
+)
 from agents.probes.presence import Presence
 from agents.probes.profiles import SIMULATED_CUDA, SIMULATED_DRIVER, HardwareProfile
+from agents.probes.simulated_inspection import simulated_inspection
 from agents.probes.simulated_rates import simulated_rates
 from agents.probes.simulated_readings import (
     Load,
@@ -106,6 +115,20 @@ class SimulatedProbe:
             faults = self._faults_by_gpu(now_ms)
             self._notice(faults, now_ms)
             return tuple(self._check_of(uuid, index, now_ms, faults[uuid]) for uuid, index in self._slots.items())
+
+    def inspect(self, now_ms: int) -> tuple[GpuInspection, ...]:
+        with self._lock:
+            faults = self._faults_by_gpu(now_ms)
+            self._notice(faults, now_ms)  # the file counts as read: what is new in it must still be told
+            words = {
+                "vbios_version": self._profile.vbios_version,
+                "gsp_firmware_version": SIMULATED_DRIVER,
+                "cuda_version": SIMULATED_CUDA,
+            }
+            return tuple(
+                simulated_inspection(self._profile, uuid, index, faults[uuid], now_ms, words)
+                for uuid, index in self._slots.items()
+            )
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
         until_s = time.monotonic() + timeout_s
@@ -227,6 +250,7 @@ class SimulatedProbe:
             pci_bus_id=self._pci_bus_id(index),
             module_id=index + 1,
             num_nvlinks=profile.num_nvlinks,
+            nvlink_ends=dict.fromkeys(range(profile.num_nvlinks), "switch"),
             is_mig_enabled=False,
             is_ecc_enabled=True,
             power_limit_w=profile.power_limit_w,

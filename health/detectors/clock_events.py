@@ -8,7 +8,7 @@ sync boost are no faults. The power brake is pulled by the rack's supply: a warn
 from dataclasses import dataclass
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, Findings, Reading
+from health.detectors.detector import NO_FINDINGS, About, Findings, Reading
 from muster.domain.evidence import Finding, Severity
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.metrics import INDEX
@@ -31,6 +31,11 @@ class ClockRule:
     severity: Severity
 
 
+ABOUT: Final = About(
+    "clocks are held down by heat, power or hardware in 6 of 10 samples",
+    "NVML clock event reasons; gpud",
+    Severity.DEGRADED,
+)
 RULES: Final = (
     ClockRule(HW_SLOWDOWN, "hw_slowdown", "hardware slowdown", Severity.DEGRADED),
     ClockRule(SW_THERMAL, "sw_thermal", "thermal slowdown by software", Severity.WARNING),

@@ -1,9 +1,11 @@
 """What a detector is: a named, versioned, pure rule from a GPU's readings, or from an event, to findings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
 
-from muster.domain.evidence import Finding, GpuSample, GpuSignal, Severity, Source, Trust
+from muster.domain.evidence import EventKind, Finding, GpuSample, GpuSignal, Severity, Source, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, NodeId
 
@@ -12,16 +14,35 @@ NO_FINDINGS: Findings = ()
 
 
 @dataclass(frozen=True, slots=True)
+class OwnHeat:
+    """°C: the maxima that a GPU tells of itself (NVML's thresholds GPU_MAX and MEM_MAX); None where it tells none."""
+
+    gpu_max_c: float | None = None
+    memory_max_c: float | None = None
+
+
+NO_OWN_HEAT: Final = OwnHeat()
+
+
+def own_heat_in(state: Mapping[str, float]) -> OwnHeat:
+    """``state``: the values of a ``gpu_state`` event."""
+    return OwnHeat(state.get("temperature_max_c"), state.get("memory_temperature_max_c"))
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """One sample with what a rule needs beside it.
 
     ``previous`` is the last sample that answered: its counters are carried over polls that failed, so a rise is seen
-    once, whatever lies between. None on first sight.
+    once, whatever lies between. None on first sight. ``model``: of the GPU, empty where nobody knows it. ``own_heat``:
+    what the GPU tells of itself.
     """
 
     node_id: NodeId
     previous: GpuSample | None
     sample: GpuSample
+    model: str = ""
+    own_heat: OwnHeat = NO_OWN_HEAT
 
     def finding(
         self,
@@ -53,6 +74,30 @@ class Reading:
         )
 
 
+class Tells(StrEnum):
+    """What a rule tells of, and so how long its statements are one fault."""
+
+    MOMENT = "moment"
+    """Something that happened. It is not over, it decays."""
+    STANDING = "standing"
+    """What every sample shows as long as it stands."""
+    STATE = "state"
+    """What is told when it changes and each hour, until it is told to be otherwise."""
+    RATE = "rate"
+    """Too much within a window; told again as long as it lasts."""
+    REPEAT = "repeat"
+    """Evidence that is there, once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """A rule in words, for its page: what it finds, by whose word, and how bad that is at worst."""
+
+    words: str
+    source: str
+    worst: Severity
+
+
 @dataclass(frozen=True, slots=True)
 class SampleDetector:
     """``judge`` is asked at every sample. ``is_standing``: it states its fault as long as it stands, not its rise."""
@@ -61,15 +106,32 @@ class SampleDetector:
     version: int
     judge: Callable[[Reading, HealthPolicy], Findings]
     is_standing: bool
+    about: About
+
+    @property
+    def tells(self) -> Tells:
+        return Tells.STANDING if self.is_standing else Tells.MOMENT
+
+
+def _of_nothing(_signal: GpuSignal) -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
 class SignalDetector:
-    """``judge`` is asked of every event."""
+    """``judge`` is asked of every event of ``kinds``.
+
+    ``tells_of``: the keys of the faults that an event of a state says something of: those that ``judge`` does not find
+    in it are over.
+    """
 
     name: str
     version: int
     judge: Callable[[GpuSignal, HealthPolicy], Findings]
+    kinds: tuple[EventKind, ...]
+    about: About
+    tells: Tells = Tells.MOMENT
+    tells_of: Callable[[GpuSignal], tuple[str, ...]] = _of_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +163,14 @@ def signal_finding(
     version: int = 1,
     threatens_correctness: bool = False,
     values: dict[str, float] | None = None,
+    is_of_node: bool = False,
 ) -> Finding:
-    """A finding about the event's GPU, or its node, with the event's source and time."""
+    """A finding about the event's GPU (or its node, where it names none, or ``is_of_node``), by its source and time."""
     return Finding(
         detector=detector,
         version=version,
         fault_key=fault,
-        gpu_uuid=signal.gpu_uuid,
+        gpu_uuid=None if is_of_node else signal.gpu_uuid,
         node_id=signal.node_id,
         severity=severity,
         trust=Trust.REPORTED if signal.source is Source.JOB else Trust.MEASURED,

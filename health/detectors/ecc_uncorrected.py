@@ -5,7 +5,7 @@ Volatile counters begin anew when the driver is loaded, aggregate ones with anot
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, Findings, Reading, SampleDetector
+from health.detectors.detector import NO_FINDINGS, About, Findings, Reading, SampleDetector
 from muster.domain.evidence import Severity
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.metrics import INDEX
@@ -39,4 +39,5 @@ def rise_of(before: float | None, now: float | None) -> float:
     return 0.0 if before is None or now is None else max(0.0, now - before)
 
 
-DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=False)
+ABOUT: Final = About("uncorrected ECC errors rose", "DCGM; NVIDIA GPU memory error guide", Severity.CONDEMNING)
+DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=False, about=ABOUT)

@@ -7,6 +7,7 @@ from typing import Final
 
 from health.detectors.detector import (
     NO_FINDINGS,
+    About,
     Findings,
     Reading,
     SampleDetector,
@@ -32,5 +33,6 @@ def judge_signal(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     return (signal_finding(NAME, signal, NAME, Severity.CONDEMNING, policy, _WORDS),)
 
 
-DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=True)
-SIGNAL_DETECTOR: Final = SignalDetector(NAME, 1, judge_signal)
+ABOUT: Final = About("the driver no longer answers for a GPU", "NVML: GPU is lost; XID 79", Severity.CONDEMNING)
+DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=True, about=ABOUT)
+SIGNAL_DETECTOR: Final = SignalDetector(NAME, 1, judge_signal, (EventKind.GPU_LOST,), ABOUT)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
-from health.detectors import clock_events, row_remap
-from health.detectors.detector import Closing
+from health.detectors import clock_events, heat, row_remap
+from health.detectors.detector import NO_OWN_HEAT, Closing, OwnHeat
 from health.detectors.registry import WATCHED, GpuMemory, closings_between, judge_sample
 from muster.domain.evidence import Finding, GpuSample
 from muster.domain.health_policy import HealthPolicy
@@ -45,10 +45,24 @@ def watched_in(values: Sequence[float | None]) -> Watched:
 readings_that_tell: Final = itemgetter(
     _FIRST, _SECOND, _THIRD, _ACTION, row_remap.PENDING_READING, row_remap.FAILURE_READING, _REASONS
 )
-"""All of a sample that ``is_quiet`` looks at. Of a GPU that was quiet, one whose are the same is quiet again."""
+"""All of a sample that ``is_quiet`` looks at but heat. Of a GPU that was quiet, one whose are the same, and that is not
+hot, is quiet again.
+"""
 
 
-def is_quiet(watched: Watched, values: Sequence[float | None], policy: HealthPolicy) -> bool:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What of a policy a quick look needs: reckoned once for each policy, asked of every sample."""
+
+    rows_max: float
+    heat: heat.Limits
+
+
+def look_of(policy: HealthPolicy) -> Look:
+    return Look(policy.row_remap.uncorrected_rows_max, heat.strictest(policy))
+
+
+def is_quiet(watched: Watched, values: Sequence[float | None], look: Look) -> bool:
     """Whether these values say nothing of a GPU of which only counters are remembered, and leave those as they are.
 
     Much quicker than ``judged``, and never true where ``judged`` would find anything.
@@ -60,18 +74,27 @@ def is_quiet(watched: Watched, values: Sequence[float | None], policy: HealthPol
         and not values[row_remap.PENDING_READING]
         and not values[row_remap.FAILURE_READING]
         and not int(values[_REASONS] or 0) & clock_events.HARMFUL
-        and (rows is None or rows < policy.row_remap.uncorrected_rows_max)
+        and (rows is None or rows < look.rows_max)
+        and not heat.is_hot(values, look.heat)
     )
 
 
 def judged(
-    past: Past, node_id: NodeId, sample: GpuSample, policy: HealthPolicy, now_ms: int
+    past: Past,
+    node_id: NodeId,
+    sample: GpuSample,
+    policy: HealthPolicy,
+    now_ms: int,
+    model: str = "",
+    own_heat: OwnHeat = NO_OWN_HEAT,
 ) -> tuple[Past, tuple[Finding | Closing, ...]]:
     """What a sample says, with the faults that it shows to be over, and what is remembered after it.
 
-    The caller gives each GPU's samples once, in the order in which they were taken.
+    The caller gives each GPU's samples once, in the order in which they were taken. ``model``, ``own_heat``: where
+    they are known.
     """
-    before = GpuMemory(node_id, _sample_with(past.watched, sample.gpu_uuid), past.clock_windows, past.stated_ms)
+    previous = _sample_with(past.watched, sample.gpu_uuid)
+    before = GpuMemory(node_id, previous, past.clock_windows, past.stated_ms, model=model, own_heat=own_heat)
     after, findings = judge_sample(before, sample, policy, now_ms)
     watched = past.watched if after.previous is None else watched_in(after.previous.values)
     return (

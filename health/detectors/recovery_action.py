@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, Findings, Reading, SampleDetector
+from health.detectors.detector import NO_FINDINGS, About, Findings, Reading, SampleDetector
 from health.xid.recovery import SEVERITY_OF, action_of_nvml
+from muster.domain.evidence import Severity
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.metrics import INDEX
 
@@ -21,4 +22,5 @@ def judge(reading: Reading, policy: HealthPolicy) -> Findings:
     return (reading.finding(NAME, f"{NAME}:{action}", SEVERITY_OF[action], policy, words, values={"action": value}),)
 
 
-DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=True)
+ABOUT: Final = About("the driver asks for a reset, a reboot or a drain", "NVML field 230", Severity.CONDEMNING)
+DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=True, about=ABOUT)

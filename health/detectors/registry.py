@@ -1,26 +1,90 @@
-"""All detectors, and the two entry points: ``judge_sample`` for readings, ``judge_signal`` for events."""
+"""All detectors, and the entry points: ``judge_sample`` for readings, ``judge_signal`` for events, ``check_once`` for
+one look at a host without a past.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from health.detectors import clock_events, ecc_uncorrected, gpu_count, gpu_lost, recovery_action, row_remap, xid
-from health.detectors.detector import NO_FINDINGS, Closing, Findings, Reading, SampleDetector, SignalDetector
+from health.detectors import clock_events, ecc_uncorrected, gpu_count, gpu_lost, heat, recovery_action, row_remap
+from health.detectors.detector import (
+    NO_FINDINGS,
+    NO_OWN_HEAT,
+    About,
+    Closing,
+    Findings,
+    OwnHeat,
+    Reading,
+    SampleDetector,
+    Tells,
+    own_heat_in,
+)
+from health.detectors.modes import in_mode
+from health.detectors.repeats import REPAIRS, REPAIRS_ABOUT, VERSION
+from health.detectors.repeats import RULES as REPEATS
+from health.detectors.signals import SIGNAL_DETECTORS, alarms, closings_of, judge_signal
 from muster.domain.evidence import EventKind, Finding, GpuSample, GpuSignal
 from muster.domain.health_policy import HealthPolicy
-from muster.domain.ids import NodeId
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, METRICS
 
-RISE_DETECTORS: Final[tuple[SampleDetector, ...]] = (ecc_uncorrected.DETECTOR, row_remap.RISE_DETECTOR)
-STANDING_DETECTORS: Final[tuple[SampleDetector, ...]] = (row_remap.DETECTOR, recovery_action.DETECTOR)
-SIGNAL_DETECTORS: Final[tuple[SignalDetector, ...]] = (xid.DETECTOR, gpu_lost.SIGNAL_DETECTOR, gpu_count.DETECTOR)
+__all__ = [
+    "DETECTORS",
+    "RULES",
+    "TELLS",
+    "GpuMemory",
+    "alarms",
+    "check_once",
+    "closings_between",
+    "closings_of",
+    "judge_sample",
+    "judge_signal",
+]
 
-DETECTORS: Final[Mapping[str, int]] = {
-    **{each.name: each.version for each in (*RISE_DETECTORS, *STANDING_DETECTORS)},
-    **{each.name: each.version for each in SIGNAL_DETECTORS},
-    clock_events.NAME: clock_events.VERSION,
-}
+RISE_DETECTORS: Final[tuple[SampleDetector, ...]] = (ecc_uncorrected.DETECTOR, row_remap.RISE_DETECTOR)
+STANDING_DETECTORS: Final[tuple[SampleDetector, ...]] = (
+    row_remap.DETECTOR,
+    recovery_action.DETECTOR,
+    heat.TEMPERATURE_DETECTOR,
+    heat.MARGIN_DETECTOR,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the page of detectors. ``reads``: samples, the kinds of events, or evidence."""
+
+    name: str
+    version: int
+    tells: Tells
+    reads: str
+    about: About
+
+
+def _rules() -> tuple[Rule, ...]:
+    samples = [
+        Rule(each.name, each.version, each.tells, "samples", each.about)
+        for each in (*RISE_DETECTORS, *STANDING_DETECTORS, gpu_lost.DETECTOR)
+    ]
+    clocks = Rule(clock_events.NAME, clock_events.VERSION, Tells.STANDING, "samples", clock_events.ABOUT)
+    events = [Rule(each.name, each.version, each.tells, ", ".join(each.kinds), each.about) for each in SIGNAL_DETECTORS]
+    again = [Rule(each.name, each.version, Tells.REPEAT, "evidence", each.about) for each in REPEATS]
+    repairs = Rule(REPAIRS, VERSION, Tells.MOMENT, "repairs", REPAIRS_ABOUT)
+    found: dict[str, Rule] = {}
+    for rule in (*samples, clocks, *events, *again, repairs):
+        known = found.get(rule.name)
+        found[rule.name] = rule if known is None else replace(known, reads=f"{known.reads}, {rule.reads}")
+    return tuple(found[name] for name in sorted(found))
+
+
+RULES: Final = _rules()
+DETECTORS: Final[Mapping[str, int]] = {rule.name: rule.version for rule in RULES}
 """Name → version of every rule."""
+TELLS: Final[Mapping[str, Tells]] = {
+    **{rule.name: rule.tells for rule in RULES},
+    gpu_count.NAME: Tells.STANDING,
+}
+"""Name → how long its statements are one fault. A lost GPU's count is told while it is open, and as a state."""
 
 _COUNTERS: Final = tuple(INDEX[metric.name] for metric in METRICS if metric.kind == "counter")
 WATCHED: Final[tuple[int, int, int]] = (ecc_uncorrected.VOLATILE, ecc_uncorrected.AGGREGATE, row_remap.UNCORRECTED)
@@ -49,6 +113,8 @@ class GpuMemory:
     clock_windows: clock_events.Windows = clock_events.NO_WINDOWS
     stated_ms: Mapping[str, int] = field(default_factory=dict)
     latest_ms: int = -1
+    model: str = ""
+    own_heat: OwnHeat = NO_OWN_HEAT
 
 
 def judge_sample(memory: GpuMemory, sample: GpuSample, policy: HealthPolicy, now_ms: int) -> tuple[GpuMemory, Findings]:
@@ -59,11 +125,11 @@ def judge_sample(memory: GpuMemory, sample: GpuSample, policy: HealthPolicy, now
     """
     if sample.at_ms <= memory.latest_ms:
         return memory, NO_FINDINGS
-    reading = Reading(memory.node_id, memory.previous, sample)
+    reading = Reading(memory.node_id, memory.previous, sample, memory.model, memory.own_heat)
     if sample.is_lost:
         found = gpu_lost.judge(reading, policy)
         stated_ms, findings = _state(memory.stated_ms, found, sample, policy)
-        return replace(memory, stated_ms=stated_ms, latest_ms=sample.at_ms), _not_after(findings, now_ms)
+        return replace(memory, stated_ms=stated_ms, latest_ms=sample.at_ms), _told(findings, policy, now_ms)
     rises: Findings = NO_FINDINGS
     for detector in RISE_DETECTORS:
         rises += detector.judge(reading, policy)
@@ -73,25 +139,34 @@ def judge_sample(memory: GpuMemory, sample: GpuSample, policy: HealthPolicy, now
     stated_ms, stated = memory.stated_ms, NO_FINDINGS
     if standing or stated_ms:
         stated_ms, stated = _state(stated_ms, standing, sample, policy)
-    onward = GpuMemory(memory.node_id, _carried(memory.previous, sample), windows, stated_ms, sample.at_ms)
-    return onward, _not_after(rises + stated, now_ms)
+    carried = _carried(memory.previous, sample)
+    onward = GpuMemory(memory.node_id, carried, windows, stated_ms, sample.at_ms, memory.model, memory.own_heat)
+    return onward, _told(rises + stated, policy, now_ms)
 
 
-def judge_signal(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    """What one event says. The same event sent twice says the same twice: callers drop known ``signal_id``s."""
-    found = NO_FINDINGS
-    for detector in SIGNAL_DETECTORS:
-        found += detector.judge(signal, policy)
-    return found
+def check_once(
+    node_id: NodeId,
+    samples: Iterable[GpuSample],
+    signals: Iterable[GpuSignal],
+    policy: HealthPolicy,
+    now_ms: int,
+    models: Mapping[GpuUuid, str] | None = None,
+) -> Findings:
+    """What one look at a host says, without any past: every rule that needs none, each finding as it would be kept.
 
-
-def closings_of(signal: GpuSignal) -> tuple[Closing, ...]:
-    """The standing faults that this event shows to be over, for ``health.evidence.close``."""
-    if signal.kind is EventKind.GPU_FOUND:
-        return (Closing(gpu_lost.NAME, signal.node_id, signal.gpu_uuid, signal.at_ms),)
-    if signal.kind is EventKind.GPU_COUNT and signal.values.get("now", 0) > signal.values.get("before", 0):
-        return (Closing(gpu_count.NAME, signal.node_id, None, signal.at_ms, signal.values["now"]),)
-    return ()
+    ``models``: of GPUs, where they are known; limits that hang on the model are the model's then. Rises need a second
+    look, rates over samples several; what only weighs if it lasts is told at once.
+    """
+    found = list[Finding]()
+    events = tuple(signals)
+    own = {each.gpu_uuid: own_heat_in(each.values) for each in events if each.kind is EventKind.GPU_STATE}
+    for sample in samples:
+        own_heat = own.get(sample.gpu_uuid, NO_OWN_HEAT)
+        memory = GpuMemory(node_id, model=(models or {}).get(sample.gpu_uuid, ""), own_heat=own_heat)
+        found += judge_sample(memory, sample, policy, now_ms)[1]
+    for event in events:
+        found += judge_signal(event, policy)
+    return tuple(found)
 
 
 def closings_between(before: GpuMemory, after: GpuMemory, sample: GpuSample) -> tuple[Closing, ...]:
@@ -122,6 +197,8 @@ def _state(
 def _says_nothing_of(fault_key: str, sample: GpuSample) -> bool:
     """Whether ``sample`` lacks the reading that would show if the fault still stands."""
     detector = fault_key.partition(":")[0]
+    if detector in {heat.TEMPERATURE, heat.MARGIN}:
+        return heat.says_nothing(fault_key, sample.values)
     if detector == gpu_lost.NAME:
         return all(value is None for value in sample.values)
     at = _READING_OF.get(fault_key, _READING_OF.get(detector))
@@ -141,7 +218,10 @@ def _carried(previous: GpuSample | None, sample: GpuSample) -> GpuSample:
     return replace(sample, values=tuple(merged))
 
 
-def _not_after(findings: Findings, now_ms: int) -> Findings:
+def _told(findings: Findings, policy: HealthPolicy, now_ms: int) -> Findings:
+    """By each rule's mode, and with no onset in the future."""
     if not findings:
         return findings
-    return tuple(each if each.onset_ms <= now_ms else replace(each, onset_ms=now_ms) for each in findings)
+    return tuple(
+        each if each.onset_ms <= now_ms else replace(each, onset_ms=now_ms) for each in in_mode(findings, policy)
+    )

@@ -5,7 +5,7 @@ A remap that waits needs a reset (what runs may end first). One that failed, or 
 
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, Findings, Reading, SampleDetector
+from health.detectors.detector import NO_FINDINGS, About, Findings, Reading, SampleDetector
 from health.detectors.ecc_uncorrected import rise_of
 from muster.domain.evidence import Finding, Severity
 from muster.domain.health_policy import HealthPolicy
@@ -54,5 +54,9 @@ def judge_rise(reading: Reading, policy: HealthPolicy) -> Findings:
     return (reading.finding(RISE, REMAPPED, Severity.WARNING, policy, words, values={"rows": rise}),)
 
 
-DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=True)
-RISE_DETECTOR: Final = SampleDetector(RISE, 1, judge_rise, is_standing=False)
+ABOUT: Final = About(
+    "a row remap waits for a reset (degraded), failed, or used the board up", "DCGM; NVIDIA guide", Severity.CONDEMNING
+)
+RISE_ABOUT: Final = About("rows were newly remapped after uncorrectable errors", "NVIDIA guide", Severity.WARNING)
+DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=True, about=ABOUT)
+RISE_DETECTOR: Final = SampleDetector(RISE, 1, judge_rise, is_standing=False, about=RISE_ABOUT)

@@ -1,16 +1,32 @@
-"""XIDs, by their own words and the catalogue. Source: ``health/xid/knowledge.json``."""
+"""XIDs, by their own words and the catalogue. Source: ``health/xid/knowledge.json``.
 
+NVML tells of an NVLink's error (74, 144 to 150) without its words, the kernel log with them a moment later: what NVML
+alone tells weighs only after ``health.warm_up.words_wait_s``, and never if the words come before
+(``health.evidence.superseded_by``). Links train when hosts boot: their XIDs of that time are kept and weigh nothing.
+"""
+
+from collections.abc import Mapping
 from typing import Final
 
-from health.detectors.detector import NO_FINDINGS, Findings, SignalDetector, signal_finding
+from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
+from health.weightless import WARM_UP, pending_until
 from health.xid.catalogue import entry_of
-from health.xid.nvlink import LinkReading
-from health.xid.reading import RECOVERY_ACTION_CHANGED, read_xid
+from health.xid.nvlink import NVLINK5_CODES, NVLINK_ERROR, LinkReading
+from health.xid.reading import RECOVERY_ACTION_CHANGED, ErrorReading, read_xid
 from health.xid.recovery import SEVERITY_OF, Action, action_of_xid_154
-from muster.domain.evidence import EventKind, GpuSignal, Severity
+from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
 from muster.domain.health_policy import HealthPolicy
+from muster.domain.state_readings import SINCE_BOOT_S
 
 NAME: Final = "xid"
+ABOUT: Final = About("an XID, as bad as docs/xid.md says", "NVIDIA XID catalogue", Severity.CONDEMNING)
+CODE: Final = "code"
+"""Key in ``values``: the XID."""
+HAS_WORDS: Final = "has_words"
+"""Key in ``values`` of an NVLink's error that was told in its own words."""
+_TOLD_WITHOUT_WORDS: Final = frozenset({NVLINK_ERROR, *NVLINK5_CODES})
+_OF_LINKS: Final = _TOLD_WITHOUT_WORDS | {136}
+"""NVIDIA's catalogue: a link's error, or one that did not train."""
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
@@ -18,13 +34,13 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
 
     Of an NVLink error its registers or unit decide, where the text has them (the driver's log; NVML's event has none).
     """
-    if signal.kind is not EventKind.XID or signal.code is None:
+    if signal.code is None:
         return NO_FINDINGS
     entry = entry_of(signal.code)
     fault, severity, summary = f"xid:{entry.code}", entry.severity, f"XID {entry.code}: {entry.name}"
-    link = read_xid(entry.code, signal.text).link
-    if link is not None:
-        severity, summary = _severity_of(link), f"{summary}: {_words_of(link)}"
+    read = read_xid(entry.code, signal.text)
+    if read.link is not None:
+        severity, summary = _severity_of(read.link), f"{summary}: {_words_of(read.link)}"
     asked = action_of_xid_154(signal.text) if entry.code == RECOVERY_ACTION_CHANGED else None
     if asked is not None:
         fault, severity, summary = f"{fault}:{asked}", SEVERITY_OF[asked], f"{summary}, to {asked}"
@@ -37,9 +53,43 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
             policy,
             summary,
             threatens_correctness=entry.threatens_correctness,
-            values={"code": float(entry.code)},
+            values={CODE: float(entry.code), **_place_of(read), **_waits(signal, entry.code, read, policy)},
         ),
     )
+
+
+def is_of_links(values: Mapping[str, float]) -> bool:
+    """Whether these are values of an XID of an NVLink: one that broke, or one that did not train."""
+    return values.get("code") in _OF_LINKS
+
+
+def awaits_words(values: Mapping[str, float]) -> bool:
+    """Whether these are values of an NVLink's error that nobody has told in its own words."""
+    return values.get(CODE) in _TOLD_WITHOUT_WORDS and HAS_WORDS not in values
+
+
+def bit_key(register: int, bit: int) -> str:
+    """Key in ``values`` of a bit of an XID 74 that counts by how often it comes on one link."""
+    return f"bit_{register}_{bit}"
+
+
+def _place_of(read: ErrorReading) -> dict[str, float]:
+    """Where in the GPU: what rules about repetitions compare."""
+    found = {name: float(value) for name in ("gpc", "tpc", "link") if isinstance(value := read.decoded.get(name), int)}
+    if read.link is None:
+        return found
+    bits = {bit_key(each.register, each.bit): 1.0 for each in read.link.bits if each.repeated is not None}
+    return {**found, **bits, HAS_WORDS: 1.0}
+
+
+def _waits(signal: GpuSignal, code: int, read: ErrorReading, policy: HealthPolicy) -> dict[str, float]:
+    """What keeps an NVLink's error from weighing at once."""
+    since_boot_s = signal.values.get(SINCE_BOOT_S)
+    if code in _OF_LINKS and since_boot_s is not None and since_boot_s < policy.warm_up.after_boot_s:
+        return {WARM_UP: 1.0}
+    if code in _TOLD_WITHOUT_WORDS and read.link is None and signal.source is Source.NVML:
+        return pending_until(signal.at_ms, policy.warm_up.words_wait_s)
+    return {}
 
 
 def _severity_of(link: LinkReading) -> Severity:
@@ -55,4 +105,4 @@ def _words_of(link: LinkReading) -> str:
     return f"{link.unit}, {link.action}" + (f" ({link.follow_up})" if link.follow_up else "")
 
 
-DETECTOR: Final = SignalDetector(NAME, 1, judge)
+DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.XID,), ABOUT)

@@ -95,7 +95,9 @@ def entry_of(code: int) -> XidEntry:
 
 
 def action_of(code: int, *, nvml: Action | None = None, xid_154: Action | None = None) -> Action:
-    """What to do about ``code``: the driver's own word by NVML, else by XID 154's text, else the catalogue's."""
-    if nvml is not None:
-        return nvml
-    return xid_154 if xid_154 is not None else entry_of(code).action
+    """What to do about ``code``: the driver's own word by NVML, else by XID 154's text, else the catalogue's.
+
+    ``NONE`` is what a driver says that has not noticed, ``MONITOR`` is a number that we do not know: neither decides.
+    """
+    told = (word for word in (nvml, xid_154) if word not in {None, Action.NONE, Action.MONITOR})
+    return next(told, None) or entry_of(code).action

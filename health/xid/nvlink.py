@@ -96,6 +96,8 @@ _UNITS_BY_OTHER_NAMES: Final = {
     "MSE": "MSE_WATCHDOG",
 }
 """Drivers before R575 have other words for some units, and one where later ones have two that act alike."""
+_PASSED_OVER: Final = frozenset({"TREX", "NVLPW_CTRL", "NETIR_BER_EVENT"})
+"""Units of which every status asks for nothing, also one that no row names."""
 _COUNTED_UNITS: Final = frozenset({"NETIR_BER_EVENT", "NETIR_MFDE_EVENT"})
 """Units whose status is a number; all others' is a set of bits."""
 
@@ -143,8 +145,9 @@ def read_nvlink5(
         and row.sub_code == (sub_code if unit == "NETIR_LINK_DOWN" else 0)
         and _fits(row, status)
     ]
-    if not fitting:
+    if not fitting and unit not in _PASSED_OVER:
         return None
+    fitting = fitting or rows
     row = max(fitting, key=lambda each: _STRENGTH[each.action])
     return LinkReading(row.action, row.follow_up, unit, sub_code)
 

@@ -59,7 +59,7 @@ class ErrorReading:
 def read_fault(fault: LogFault, *, driver_branch: int | None = None) -> ErrorReading:
     """Never raises: what the words do not tell, the catalogue does, and what it does not know is watched."""
     if fault.kind is LogKind.SXID:
-        return _read_sxid(fault.text)
+        return read_sxid(fault.text)
     return read_xid(fault.code, fault.text, driver_branch=driver_branch)
 
 
@@ -129,7 +129,7 @@ def _read_144_to_150(code: int, text: str, driver_branch: int | None) -> tuple[d
     return decoded, link
 
 
-def _read_sxid(text: str) -> ErrorReading:
+def read_sxid(text: str) -> ErrorReading:
     """An NVSwitch's error: the line's own word for how bad it is. A fatal one stops the fabric of all its GPUs."""
     if _SXID_DETAIL.match(text):
         name = "more of an NVSwitch's error that another line tells"

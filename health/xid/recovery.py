@@ -28,8 +28,15 @@ _BY_NVML: Final[Mapping[int, Action]] = {
     2: Action.REBOOT_NODE,
     3: Action.DRAIN_P2P,
     4: Action.DRAIN_AND_RESET,
+    5: Action.MONITOR,
+    6: Action.RESET_GPU,
+    7: Action.REBOOT_NODE,
 }
-"""``nvmlDeviceGpuRecoveryAction_t``; XID 154 tells the same numbers in its text."""
+"""``nvmlDeviceGpuRecoveryAction_t`` as of nvidia-ml-py 13.615; XID 154 tells the same numbers in its text.
+
+5 asks for IMEX, a service beside the GPUs, to be recovered: no GPU is out for that. 6 is a reset of the GPU's bus, 7 a
+reboot of the system.
+"""
 
 _BY_WORDS: Final[Mapping[str, Action]] = {
     "none": Action.NONE,

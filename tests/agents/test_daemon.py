@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,8 +15,10 @@ import msgspec
 import psutil
 import pytest
 
+from agents.pair_probes.prober import Measured, probe
 from agents.probes.faults import Fault
 from agents.spool_records import Found, scan
+from muster.wire.pair_probes import PairProbeAsk
 from muster.wire.telemetry import Report
 from tests.agents.test_uplink import ACCEPTED, read
 from tests.recorded_server import Answer, Asked, problem, serving
@@ -44,8 +47,12 @@ class Server:
     url: str = ""
     answer: Callable[[Report], Answer] = lambda _report: ACCEPTED
     taken: list[tuple[float, Report]] = field(default_factory=list)
+    probing: list[PairProbeAsk] = field(default_factory=list)
 
     def take(self, asked: Asked, _num: int) -> Answer:
+        if asked.path == "/v1/hosts/self/pair-probes/ask":
+            self.probing.append(msgspec.json.decode(asked.body, type=PairProbeAsk))
+            return Answer(document={"address": "127.0.0.1", "keys": ["ab" * 32]})
         if asked.path != "/v1/telemetry":
             return problem(404, "not_found")
         report = read(asked)
@@ -77,7 +84,7 @@ def server() -> Iterator[Server]:
         yield made
 
 
-def _start(server: Server, folder: Path, state_dir: Path | None = None) -> subprocess.Popen[str]:
+def _start(server: Server, folder: Path, state_dir: Path | None = None, **more: str) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
     key_file = folder / "node.key"
     key_file.write_text("mst_test\n", encoding="ascii")
@@ -88,14 +95,15 @@ def _start(server: Server, folder: Path, state_dir: Path | None = None) -> subpr
         "MUSTER_API_KEY_FILE": str(key_file),
         "MUSTER_STATE_DIR": str(state_dir or folder / "state"),
         "MUSTER_SIMULATED_BOOT_ID": "boot-1",
+        **more,
     }
     command = [sys.executable, "-c", DAEMON, str(folder / "faults.json")]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 @contextmanager
-def agent(server: Server, folder: Path, state_dir: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    with _start(server, folder, state_dir) as process:
+def agent(server: Server, folder: Path, state_dir: Path | None = None, **more: str) -> Iterator[subprocess.Popen[str]]:
+    with _start(server, folder, state_dir, **more) as process:
         try:
             yield process
         finally:
@@ -109,10 +117,11 @@ def _break(folder: Path, *faults: Fault) -> None:
     draft.replace(folder / "faults.json")
 
 
-def _num_kept(folder: Path, pattern: str) -> int:
-    """Whole records in the spool's files of that name."""
-    found = (folder / "state").glob(f"agent/spool/{pattern}")
-    return sum(isinstance(item, Found) for path in found for item in scan(path.read_bytes()))
+def _num_kept(folder: Path, pattern: str, holding: bytes = b"") -> int:
+    """Whole records in the spool's files of that name, of those that hold that."""
+    files = (folder / "state").glob(f"agent/spool/{pattern}")
+    kept = (item for path in files for item in scan(path.read_bytes()) if isinstance(item, Found))
+    return sum(holding in item.record.content for item in kept)
 
 
 def _has_gpus(report: Report) -> bool:
@@ -172,7 +181,7 @@ def test_killed_and_started_again_it_sends_what_waited_under_growing_numbers(ser
     with agent(server, folder) as process:
         wait_until(lambda: _num_kept(folder, "*.seg") > 0)
         _break(folder, Fault(gpu=GPU, kind="xid", code=79))
-        wait_until(lambda: _num_kept(folder, "*.events.seg") > 0)
+        wait_until(lambda: _num_kept(folder, "*.events.seg", b'"xid"') > 0)
         process.send_signal(signal.SIGKILL)
         process.wait(60)
     _break(folder)
@@ -184,6 +193,17 @@ def test_killed_and_started_again_it_sends_what_waited_under_growing_numbers(ser
             _, kept = again.wait_for(lambda report: any(event.code == 79 for event in report.events))
     assert kept.is_history
     assert kept.seq < fresh.seq
+
+
+def test_states_of_gpus_and_of_the_host_come_as_events_of_their_own(server: Server, tmp_path: Path) -> None:
+    with agent(server, tmp_path / "a"):
+        server.wait_for(lambda report: {event.kind for event in report.events} >= {"gpu_state", "host_state"})
+    told = [event for _, report in server.taken for event in report.events]
+    assert [event.gpu_uuid for event in told if event.kind == "gpu_state"] == [GPU, GPU[:-1] + "1"]
+    (host,) = [event for event in told if event.kind == "host_state"]
+    assert (host.source, host.values) == ("host", {"found_gpus": 2}), "GPUs that are simulated have no host beneath"
+    assert not any(event.is_open for event in told)
+    assert {event.kind for event in told} == {"gpu_state", "host_state"}
 
 
 def test_without_a_disk_it_serves_all_the_same_and_says_so(server: Server, tmp_path: Path) -> None:
@@ -218,3 +238,24 @@ def test_an_idle_agent_costs_little(server: Server, tmp_path: Path) -> None:
         shares = [_share_of_a_core(watched) for _ in range(3)]
         assert min(shares) < 0.03, shares  # not each: other processes share this machine
         assert watched.memory_info().rss < 150 << 20
+
+
+def test_an_agent_answers_probes_where_its_settings_name_a_port_and_asks_for_none_without(
+    server: Server, tmp_path: Path
+) -> None:
+    with agent(server, tmp_path / "a"):
+        server.wait_for(_has_gpus)
+    assert server.probing == []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        line.bind(("127.0.0.1", 0))
+        port = line.getsockname()[1]
+    with agent(server, tmp_path / "b", MUSTER_PAIR_PROBE_PORT=str(port)) as process:
+        until = time.monotonic() + 60
+        while len(server.probing) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert [each.port for each in server.probing] == [None, port]
+        measured = Measured(began_s=0.0)
+        probe("127.0.0.1", port, bytes.fromhex("ab" * 32), measured, count=5)
+        assert len(measured.round_trips_us) == 5
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0

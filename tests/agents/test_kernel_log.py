@@ -7,18 +7,27 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agents.daemon import LogReading
 from agents.kernel_log import KMSG, MAX_EVENTS, GpuAddresses, KernelLog, logged_until_now, open_kernel_log
+from agents.log_reading import LogReading, LogSource
 from agents.probes.interface import GpuIdentity, HostInventory, ProbeError, ProbeEvent
 from agents.probes.profiles import PROFILES
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
-from muster.domain.evidence import EventKind, Source
-from muster.domain.ids import GpuUuid
+from agents.reports import event_report
+from health.detectors.registry import judge_signal
+from health.gpu_case import Move
+from health.noting import Place, note
+from health.standing import decide
+from health.weightless import outlasted
+from muster.domain.evidence import EventKind, Evidence, GpuSignal, Source
+from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.states import Standing
+from tests.health.case_factory import HOUR, NODE, POLICY, case
 
 GPU = GpuUuid("GPU-0e7b1c2d-3f4a-5b6c-7d8e-9f0a1b2c3d4e")
 INVENTORY = HostInventory(gpus=(GpuIdentity(uuid=GPU, index=0, pci_bus_id="00000000:05:00.0"),))
@@ -86,6 +95,22 @@ def test_an_xid_of_a_gpu_that_the_driver_does_not_name_tells_its_address(kernel:
     assert "0000:06:00" in event.text
 
 
+def test_an_sxid_is_an_event_of_the_host_about_no_gpu_and_told_once_in_a_boot(kernel: Kernel, tmp_path: Path) -> None:
+    position = tmp_path / "kernel_log.json"
+    line = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+    with following(kernel, position_file=position) as log:
+        kernel.log(line)
+        (event,) = log.events(5)
+        log.keep_position()
+    assert (event.kind, event.source, event.code) == (EventKind.SXID, Source.KERNEL_LOG, 20034)
+    assert event.gpu_uuid is None, "though a GPU has the switch's address"
+    assert event.text == "Fatal, Link 30 LTSSM Fault Up"
+    assert event.origin == "kmsg:1:0000:05:00.0:sxid:20034:5000000000"
+    with following(kernel, position_file=position) as log:
+        kernel.log(line, sequence=1)
+        assert log.events(0) == ()
+
+
 def test_a_life_goes_on_where_the_last_one_has_kept_what_it_read(kernel: Kernel, tmp_path: Path) -> None:
     position = tmp_path / "kernel_log.json"
     words = "NVRM: Xid (PCI:0000:05:00): {}, x"
@@ -137,7 +162,7 @@ def test_a_storm_is_given_in_parts_and_whole(kernel: Kernel) -> None:
 def test_rubbish_in_the_log_is_passed_over(kernel: Kernel) -> None:
     with following(kernel) as log:
         kernel.write(b"\x00\xff\xfe NVRM: Xid (PCI:0000:05:00): 31, no record\n")
-        kernel.log("nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, Fatal, Link 30")
+        kernel.log("nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): xyz, Fatal, Link 30")
         kernel.log("NVRM: Xid (PCI:0000:05:00): 48, \x1b[31m\x07x")
         assert [event.code for event in log.events(5)] == [48]
 
@@ -234,9 +259,8 @@ def test_a_turn_after_a_fault_reads_what_was_not_kept(kernel: Kernel, tmp_path: 
     """Each turn has a descriptor of its own, and begins where the last one had kept what it read."""
     stop = threading.Event()
     spooled: Any = Spooled(stop, last=43)
-    reading = LogReading(
-        SimulatedProbe(PROFILES["h100"], simulated_uuids(1)), tmp_path / "p.json", "boot-1", kernel.path
-    )
+    probe = SimulatedProbe(PROFILES["h100"], simulated_uuids(1))
+    reading = LogReading(probe, tmp_path, "boot-1", LogSource(kmsg=kernel.path))
     kernel.log("NVRM: Xid (PCI:0000:05:00): 31, x")
     with pytest.raises(OSError, match="the disk is full"):
         reading.run(spooled, stop)
@@ -249,7 +273,7 @@ def test_a_turn_after_a_fault_reads_what_was_not_kept(kernel: Kernel, tmp_path: 
 def test_a_log_that_cannot_be_opened_leaves_the_loop_at_rest(tmp_path: Path) -> None:
     stop = threading.Event()
     probe = SimulatedProbe(PROFILES["h100"], simulated_uuids(1))
-    reading = LogReading(probe, tmp_path / "p.json", "boot-1", tmp_path / "nowhere")
+    reading = LogReading(probe, tmp_path, "boot-1", LogSource(kmsg=tmp_path / "nowhere"))
     spooled: Any = Spooled(stop, last=0)
     thread = threading.Thread(target=reading.run, args=(spooled, stop))
     thread.start()
@@ -283,3 +307,41 @@ def test_the_kernels_own_log_is_read_and_what_a_program_writes_there_is_no_xid()
     assert log is not None
     with log:
         assert not [event for event in log.events(0) if pci in event.origin]
+
+
+def test_a_storm_of_links_that_train_at_boot_quarantines_none_of_their_gpus() -> None:
+    """NVSentinel issue 1701: 214 of 288 healthy hosts. As the kernel wrote it, to the judge's word."""
+    moved, numbers = list[Move | None](), count()
+    for host in range(288):
+        known: dict[EvidenceId, Evidence] = {}
+        kernel = Kernel()
+        with following(kernel, boot_id=f"boot-{host}") as log:
+            if host < 214:
+                kernel.log("NVRM: Xid (PCI:0000:05:00): 136, pid='<unknown>', NVLink: training failed", at_s=20.0)
+                kernel.log("NVRM: Xid (PCI:0000:05:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08", at_s=21.5)
+            events = log.events(0)
+        kernel.close()
+        assert len(events) == (2 if host < 214 else 0)
+        for event in events:
+            for finding in judge_signal(signal_of(event, f"boot-{host}"), POLICY):
+                list(note(finding, Place(known), POLICY, NOW_MS, lambda: EvidenceId(f"ev_{next(numbers)}")))
+        for at_ms in (NOW_MS, NOW_MS + HOUR):
+            settled = [outlasted(each, at_ms) for each in known.values()]
+            moved += [decide(case(Standing.HEALTHY, *settled), at_ms, POLICY)]
+    assert moved == [None] * 2 * 288
+
+
+def signal_of(event: ProbeEvent, boot_id: str) -> GpuSignal:
+    """As the server stores what the agent sent."""
+    told = event_report(event, boot_id, is_open=False)
+    return GpuSignal(
+        told.event_id,
+        EventKind(told.kind),
+        Source(told.source),
+        told.at_ms,
+        NODE,
+        GPU,
+        told.code,
+        told.text,
+        told.values,
+    )

@@ -5,11 +5,22 @@ from dataclasses import replace
 import pytest
 
 from health.admission import AdmissionFacts, Refusal, refusal_of
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy import DEFAULT_POLICY, TierPolicy
 from muster.domain.states import Contact, Standing
 
 ON_DEMAND = DEFAULT_POLICY.tier("on_demand")
 FIT = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
+
+
+def test_the_first_part_of_a_probation_is_for_tiers_that_can_be_reclaimed() -> None:
+    young = replace(FIT, standing=Standing.PROBATION, is_reclaimable_only=True)
+    standings = ("HEALTHY", "PROBATION")
+    kept = TierPolicy(priority=500, standings=standings)
+    reclaimable = TierPolicy(priority=100, notice_s=120.0, standings=standings)
+    assert refusal_of(young, kept) is Refusal.RECLAIMABLE_ONLY
+    assert refusal_of(young, reclaimable) is None
+    assert refusal_of(replace(young, is_reclaimable_only=False), kept) is None
+    assert refusal_of(replace(young, override=Standing.HEALTHY), kept) is None, "a person knows better"
 
 
 def test_a_healthy_free_gpu_on_a_live_host_is_admitted() -> None:
@@ -26,6 +37,7 @@ def test_a_healthy_free_gpu_on_a_live_host_is_admitted() -> None:
         (replace(FIT, contact=Contact.SILENT), Refusal.NODE_CONTACT),
         (replace(FIT, contact=Contact.LOST), Refusal.NODE_CONTACT),
         (replace(FIT, is_burning_in=True), Refusal.BURN_IN),
+        (replace(FIT, is_reported=True), Refusal.REPORTED),
         (replace(FIT, is_held=True), Refusal.HELD),
     ],
 )

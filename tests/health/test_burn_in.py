@@ -90,6 +90,12 @@ def test_a_gpu_far_slower_than_its_peers_fails(rate: float, outcome: BurnInOutco
     assert verdict_of(figures(rates={"gemm_tflops": rate}), PEERS, POLICY.burn_in).outcome is outcome
 
 
+def test_what_fails_in_the_vendors_tests_fails_without_being_a_wrong_result() -> None:
+    said = "diagnostic failed on GPU 3: row remap failure (DCGM 80)"
+    verdict = verdict_of(figures(vendor_failures=(said,)), [], POLICY.burn_in)
+    assert (verdict.outcome, verdict.reasons, verdict.is_wrong) == (BurnInOutcome.FAILED, (said,), False)
+
+
 def test_a_wrong_result_condemns_and_threatens_correctness() -> None:
     verdict = verdict_of(figures(bands={"1e0": "bbbb"}), PEERS, POLICY.burn_in)
     found = finding_of(verdict, NODE, NOW_MS, POLICY)

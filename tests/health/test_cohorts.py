@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.cohorts import Attribute, cohort_key, cohorts_of, outliers_of
+from health.cohorts import Attribute, agreed_of, cohort_key, cohorts_of, outliers_of, presumed
 from muster.domain.health_policy import CohortPolicy
 from muster.domain.ids import GpuUuid
 
@@ -45,3 +45,17 @@ def test_a_gpu_far_from_its_cohorts_median_is_an_outlier() -> None:
         GpuUuid("slow"): {"gemm_tflops": 700.0, "hbm_gbps": 2905.0},
     }
     assert outliers_of(fingerprints, POLICY) == {"slow": ("gemm_tflops",)}
+
+
+def test_what_one_does_not_tell_is_presumed_only_where_all_others_of_its_model_agree() -> None:
+    told: list[tuple[str, dict[str, Attribute]]] = [
+        ("H100", {"vbios_version": "96.01", "cuda_version": "12.8"}),
+        ("H100", {"vbios_version": "96.02", "cuda_version": "12.8", "network": None}),
+        ("A100", {"vbios_version": "92.00"}),
+        ("L40", {}),
+    ]
+    agreed = agreed_of(told)
+    assert agreed == {"H100": {"cuda_version": "12.8"}, "A100": {"vbios_version": "92.00"}, "L40": {}}
+    silent: dict[str, Attribute] = {"model": "H100", "cuda_version": None}
+    assert presumed(silent, agreed["H100"]) == {"model": "H100", "cuda_version": "12.8"}
+    assert presumed({"cuda_version": "13.0"}, agreed["H100"]) == {"cuda_version": "13.0"}, "its own word comes first"

@@ -95,7 +95,7 @@ def test_eight_seven_eight_seven_is_two_evidences() -> None:
     again = signal(EventKind.GPU_COUNT, gpu=None, at_ms=NOW_MS + 2 * MINUTE, before=8.0, now=7.0)
     (first,) = joined(judge_signal(gone, POLICY))
     assert is_open(first)
-    (closing,) = closings_of(back)
+    (closing,) = closings_of(back, POLICY)
     closed = close(first, closing)
     assert not is_open(closed)
     assert closed.last_seen_ms == NOW_MS + MINUTE
@@ -106,7 +106,7 @@ def test_eight_seven_eight_seven_is_two_evidences() -> None:
 def test_a_host_that_is_still_short_of_gpus_stays_open() -> None:
     (first,) = joined(judge_signal(signal(EventKind.GPU_COUNT, gpu=None, before=8.0, now=6.0), POLICY))
     one_back = signal(EventKind.GPU_COUNT, gpu=None, at_ms=NOW_MS + MINUTE, before=6.0, now=7.0)
-    assert is_open(close(first, closings_of(one_back)[0]))
+    assert is_open(close(first, closings_of(one_back, POLICY)[0]))
 
 
 def test_a_closing_touches_nothing_but_its_own_fault() -> None:
@@ -124,6 +124,17 @@ def test_history_that_comes_late_weighs_nothing() -> None:
     assert late.evidence.counts_for_ms == 0
     in_time = join(finding(at_ms=NOW_MS), (), POLICY, NOW_MS + 10 * MINUTE, EvidenceId("ev_in_time"))
     assert in_time.evidence.counts_for_ms > 0
+
+
+def test_a_state_first_told_too_late_weighs_once_it_is_told_again_in_time() -> None:
+    told = finding("sram_threshold", detector="sram_threshold", severity=Severity.DEGRADED)
+    late = join(told, (), POLICY, NOW_MS + HOUR, EvidenceId("ev_late")).evidence
+    restated = replace(told, onset_ms=NOW_MS + HOUR)
+    fresh = join(restated, [late], POLICY, NOW_MS + HOUR, EvidenceId("ev_fresh"))
+    assert not fresh.is_new
+    assert fresh.evidence.counts_for_ms == told.counts_for_ms
+    as_late = join(replace(told, onset_ms=NOW_MS + 1), [late], POLICY, NOW_MS + HOUR, EvidenceId("ev_more"))
+    assert as_late.evidence.counts_for_ms == 0
 
 
 def test_a_condemning_finding_acts_at_any_age() -> None:

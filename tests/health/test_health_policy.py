@@ -1,5 +1,6 @@
 """The policy's settled numbers, and what it refuses."""
 
+import json
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from muster.domain.health_policy import (
     ScorePolicy,
     StandingPolicy,
 )
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy import DEFAULT_POLICY, Policy
+from muster.services.policies import stored_policy
 
 DAY_S = 86_400
 
@@ -58,3 +60,29 @@ def test_numbers_that_contradict_each_other_are_refused(model: type[Any], docume
 def test_a_policy_survives_json() -> None:
     document = DEFAULT_POLICY.health.model_dump_json()
     assert HealthPolicy.model_validate_json(document) == DEFAULT_POLICY.health
+
+
+@pytest.mark.parametrize("section", [{"evidence": {"state_window_s": 3600}}, {"node_hold": {"state_holds_s": 3600}}])
+def test_a_state_lasts_longer_than_until_agents_tell_it_again(section: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="3600"):
+        HealthPolicy.model_validate(section)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"fleet_share": 0.01}, "fleet_window_share must not exceed fleet_share"),
+        ({"fleet_window_floor": 3}, "fleet_window_floor must not exceed fleet_floor"),
+        (
+            {"fleet_share": 0.01, "fleet_window_floor": 3},
+            "fleet_window_share must not exceed fleet_share; fleet_window_floor must not exceed fleet_floor",
+        ),
+    ],
+)
+def test_caps_that_contradict_each_other_are_refused_together_but_not_of_a_version_that_stands(
+    given: dict[str, float], words: str
+) -> None:
+    document = json.dumps({"health": {"breaker": given}})
+    with pytest.raises(ValidationError, match=words):
+        Policy.model_validate_json(document)
+    assert stored_policy(1, document).health.breaker == DEFAULT_POLICY.health.breaker.model_copy(update=given)

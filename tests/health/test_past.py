@@ -4,11 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from health.detectors.detector import Closing
-from health.detectors.past import Past, Watched, is_quiet, judged, readings_that_tell, watched_in
+from health.detectors.past import Past, Watched, is_quiet, judged, look_of, readings_that_tell, watched_in
 from muster.domain.evidence import Finding, GpuSample
 from muster.domain.metrics import INDEX, METRICS
 from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, SECOND, lost_sample, sample
 
+LOOK = look_of(POLICY)
 COUNTER = st.one_of(st.none(), st.sampled_from([0.0, 1.0, 2.0, 511.0, 512.0]))
 FLAG = st.sampled_from([None, 0.0, 1.0])
 READINGS = st.fixed_dictionaries(
@@ -30,7 +31,7 @@ def test_a_quiet_sample_says_nothing_and_leaves_what_is_remembered(
 ) -> None:
     seen = sample(NOW_MS, **readings)
     after, said = judged(Past(watched), NODE, seen, POLICY, NOW_MS)
-    if is_quiet(watched, seen.values, POLICY):
+    if is_quiet(watched, seen.values, LOOK):
         assert said == ()
         assert after == Past(watched)
     elif not said:
@@ -44,13 +45,13 @@ def test_whether_a_sample_is_quiet_hangs_on_the_readings_that_tell_alone(
     rest = {metric.name: other for metric in METRICS if metric.name not in readings}
     plain, changed = sample(NOW_MS, **readings).values, sample(NOW_MS, **readings, **rest).values
     assert readings_that_tell(plain) == readings_that_tell(changed)
-    assert is_quiet(watched, plain, POLICY) == is_quiet(watched, changed, POLICY)
+    assert is_quiet(watched, plain, LOOK) == is_quiet(watched, changed, LOOK)
 
 
 def test_a_healthy_sample_is_quiet_whatever_else_it_reads() -> None:
     idle = sample(NOW_MS)
     busy = sample(NOW_MS, power_w=700.0, clock_event_reasons=4.0, ecc_corrected_volatile=9.0, temperature_c=80.0)
-    assert is_quiet(watched_in(idle.values), busy.values, POLICY)
+    assert is_quiet(watched_in(idle.values), busy.values, LOOK)
 
 
 def said_in_turn(*samples: GpuSample) -> list[tuple[str, str]]:

@@ -4,9 +4,22 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from health.gpu_case import BurnInResult, MoveReason
-from health.replay import Burned, Input, Moved, Opened, Output, Passed, Placed, Replay, Sampled, Scored, Told
+from health.replay import (
+    Burned,
+    Input,
+    Maintained,
+    Moved,
+    Opened,
+    Output,
+    Passed,
+    Placed,
+    Replay,
+    Sampled,
+    Scored,
+    Told,
+)
 from muster.domain.evidence import EventKind, Source
-from muster.domain.ids import GpuUuid
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.states import Standing
 from tests.health.case_factory import DAY, GPU, MINUTE, NODE, NOW_MS, POLICY, SECOND, sample, signal
 
@@ -75,6 +88,21 @@ def test_a_gpu_stands_where_a_record_places_it() -> None:
     ]
 
 
+def test_a_gpu_is_judged_by_the_maximum_that_it_tells_itself() -> None:
+    state = signal(EventKind.GPU_STATE, at_ms=NOW_MS, temperature_max_c=88.0)
+    hot = Sampled(NODE, sample(NOW_MS + SECOND, temperature_c=90.0))
+    placed = Placed(NOW_MS, GPU, NODE, Standing.HEALTHY, "NVIDIA H100 80GB HBM3")
+    found = [played(*given) for given in ((placed, hot), (placed, state, hot), (state, placed, hot))]
+    assert [[key for _, key, _ in told(each)] for each in found] == [[], ["temperature:gpu"], ["temperature:gpu"]]
+
+
+def test_a_gpu_is_judged_by_its_models_limits() -> None:
+    limits = POLICY.detectors.temperature
+    hot = Sampled(NODE, sample(NOW_MS + MINUTE, temperature_c=limits.gpu_max_c_of["A100"] + 1))
+    found = [played(Placed(NOW_MS, GPU, NODE, Standing.HEALTHY, model), hot) for model in ("", "NVIDIA A100-SXM4-80GB")]
+    assert [[key for _, key, _ in told(each)] for each in found] == [[], ["temperature:gpu"]]
+
+
 def test_the_breaker_holds_back_what_is_beyond_its_cap_and_proposes_each_once() -> None:
     world = Replay(POLICY)
     uuids = [GpuUuid(f"GPU-{number:03}") for number in range(100)]
@@ -100,3 +128,21 @@ def test_a_fault_of_a_node_is_kept_and_moves_no_gpu() -> None:
 def test_the_same_records_give_the_same_answer() -> None:
     given = [signal(code=code, at_ms=NOW_MS + code * SECOND) for code in (31, 63, 94, 48)]
     assert played(*given, until_ms=NOW_MS + 60 * DAY) == played(*given, until_ms=NOW_MS + 60 * DAY)
+
+
+def test_what_is_found_in_a_maintenance_window_moves_nothing_and_weighs_after_it_only_where_it_still_stands() -> None:
+    window = Maintained(NOW_MS, NODE, NOW_MS + 10 * MINUTE)
+    moment = signal(code=95, at_ms=NOW_MS + MINUTE)
+    assert moves(played(window, moment, until_ms=NOW_MS + DAY)) == []
+    state = signal(EventKind.GPU_STATE, at_ms=NOW_MS + MINUTE, sram_threshold_exceeded=1.0)
+    assert moves(played(state, until_ms=NOW_MS + 2 * MINUTE)) != [], "else it moves the GPU at once"
+    longer = Maintained(NOW_MS + 5 * MINUTE, NODE, NOW_MS + 20 * MINUTE)
+    found = moves(played(window, state, longer, until_ms=NOW_MS + DAY))
+    assert found[0][0] == NOW_MS + 20 * MINUTE, "at the end of the last of them"
+    over = signal(EventKind.GPU_STATE, at_ms=NOW_MS + 2 * MINUTE, sram_threshold_exceeded=0.0)
+    assert moves(played(window, state, over, until_ms=NOW_MS + DAY)) == []
+
+
+def test_a_window_of_another_node_changes_nothing() -> None:
+    window = Maintained(NOW_MS, NodeId("node_other"), NOW_MS + DAY)
+    assert moves(played(window, signal(code=95, at_ms=NOW_MS + MINUTE))) != []

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from health.score import Band, band_of, score
 from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.health_policy import ScorePolicy
+from muster.domain.ids import EvidenceId
 from tests.health.case_factory import DAY, HOUR, NOW_MS, POLICY, condemning, degraded, evidence
 from tests.health.strategies import any_evidence, many_evidences
 
@@ -27,6 +28,14 @@ def test_a_gpu_without_evidence_has_a_whole_score_for_ever() -> None:
 )
 def test_evidence_weighs_by_its_severity(severity: Severity, value: float) -> None:
     assert score([evidence("one", severity)], POLICY, NOW_MS).value == value
+
+
+def test_what_is_only_to_be_watched_weighs_once_however_often_it_is_logged() -> None:
+    logged = [evidence(str(number), at_ms=NOW_MS - number * 10_000) for number in range(50)]
+    assert score(logged, POLICY, NOW_MS).value == 92.0
+    of_two_faults = [*logged, *(replace(each, id=EvidenceId(f"{each.id}-92"), fault_key="xid:92") for each in logged)]
+    assert score(of_two_faults, POLICY, NOW_MS).value == 84.0
+    assert score([degraded("one"), degraded("two")], POLICY, NOW_MS).value == 30.0, "what is worse weighs each time"
 
 
 def test_evidence_weighs_half_after_its_half_life_and_nothing_at_its_end() -> None:

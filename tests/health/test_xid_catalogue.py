@@ -3,7 +3,7 @@
 import pytest
 
 from health.xid.catalogue import CATALOGUE, XidClass, action_of, entry_of
-from health.xid.recovery import Action, action_of_nvml, action_of_xid_154
+from health.xid.recovery import SEVERITY_OF, Action, action_of_nvml, action_of_xid_154
 from muster.domain.evidence import Severity
 
 LOG_154 = "NVRM: Xid (PCI:0000:b3:00): 154, GPU recovery action changed from 0x0 (None) to {}"
@@ -86,7 +86,9 @@ def test_only_what_condemns_asks_for_a_reset_or_reboot() -> None:
 def test_nvml_has_the_last_word_then_xid_154_then_the_catalogue() -> None:
     assert action_of(95) is Action.RESET_GPU
     assert action_of(95, xid_154=Action.REBOOT_NODE) is Action.REBOOT_NODE
-    assert action_of(95, xid_154=Action.REBOOT_NODE, nvml=Action.NONE) is Action.NONE
+    assert action_of(95, xid_154=Action.REBOOT_NODE, nvml=Action.DRAIN_P2P) is Action.DRAIN_P2P
+    assert action_of(95, xid_154=Action.REBOOT_NODE, nvml=Action.NONE) is Action.REBOOT_NODE
+    assert action_of(95, nvml=Action.MONITOR) is Action.RESET_GPU
     assert action_of(999) is Action.MONITOR
 
 
@@ -111,10 +113,23 @@ def test_a_bare_xid_154_says_nothing() -> None:
     assert action_of_xid_154("XID 154") is None
 
 
+@pytest.mark.parametrize(
+    ("value", "action", "severity"),
+    [
+        (0.0, Action.NONE, Severity.INFO),
+        (1.0, Action.RESET_GPU, Severity.CONDEMNING),
+        (2.0, Action.REBOOT_NODE, Severity.CONDEMNING),
+        (3.0, Action.DRAIN_P2P, Severity.DEGRADED),
+        (4.0, Action.DRAIN_AND_RESET, Severity.DEGRADED),
+        (5.0, Action.MONITOR, Severity.WARNING),
+        (6.0, Action.RESET_GPU, Severity.CONDEMNING),
+        (7.0, Action.REBOOT_NODE, Severity.CONDEMNING),
+    ],
+)
+def test_each_recovery_action_of_nvml(value: float, action: Action, severity: Severity) -> None:
+    assert action_of_nvml(value) is action
+    assert SEVERITY_OF[action] is severity
+
+
 def test_an_unknown_recovery_action_of_nvml_is_watched() -> None:
-    assert [action_of_nvml(value) for value in (0.0, 1.0, 2.0, 7.0)] == [
-        Action.NONE,
-        Action.RESET_GPU,
-        Action.REBOOT_NODE,
-        Action.MONITOR,
-    ]
+    assert action_of_nvml(8.0) is Action.MONITOR

@@ -100,6 +100,14 @@ def test_several_bits_ask_for_the_strongest_action() -> None:
     assert found.action is RESET
 
 
+@pytest.mark.parametrize(("unit", "old", "status"), [("TREX", 12, 0x4), ("NVLPW", 0, 0x40), ("NETIR_BER_EVENT", 17, 9)])
+def test_of_a_unit_that_is_passed_over_so_is_every_status(unit: str, old: int, status: int) -> None:
+    code = code_of("NVLPW_CTRL" if unit == "NVLPW" else unit)
+    found = read_nvlink5(code, unit, (code - 143) | old << 5, status)
+    assert found is not None
+    assert found.action is NONE
+
+
 @pytest.mark.parametrize(("unit", "status"), [("SAW_EGR", 1), ("SAW_MVB", 0x40), ("SAW_MVB", 0)])
 def test_what_no_row_knows_is_left_to_the_catalogue(unit: str, status: int) -> None:
     assert read_nvlink5(144, unit, 1, status) is None

@@ -6,13 +6,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from agents.burn_in.bench_process import Bench, Measured
 from agents.burn_in.devices import ComputeDevice
 from agents.burn_in.measuring import Measuring
 from agents.burn_in.worker import AWAY_S, BurnInWorker
-from agents.probes.interface import GpuCheck, GpuIdentity, HostInventory, ProbeError, ProbeEvent
+from agents.dcgm.diagnosing import DcgmDiag, Diagnosed, DiagnosingError
+from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostInventory, ProbeError, ProbeEvent
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import GpuUuid
 from muster.domain.metrics import INDEX, NUM_METRICS
@@ -49,6 +52,9 @@ class PlayedProbe:
         if self.is_away:
             raise ProbeError("the driver is gone\x00")
         return tuple(checks.pop(0) if len(checks) > 1 else checks[0] for checks in self.readings.values())
+
+    def inspect(self, _now_ms: int) -> tuple[GpuInspection, ...]:
+        return ()
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         if gpu_uuid not in self.readings:
@@ -94,6 +100,53 @@ def measure(probe: PlayedProbe, *uuids: GpuUuid) -> tuple[dict[GpuUuid, Figures 
     measuring = Measuring(probe, bench, wall_ms=lambda: 0)
     measuring.run(dict.fromkeys(uuids or (ONE,), 60.0), threading.Event(), found.__setitem__)
     return found, bench
+
+
+class PlayedDiag(DcgmDiag):
+    """DCGM as a test says; ``asked``: slot, serial and whether time was left."""
+
+    def __init__(self, outcome: Diagnosed | str) -> None:
+        super().__init__(3)
+        object.__setattr__(self, "outcome", outcome)
+        object.__setattr__(self, "asked", [])
+
+    outcome: Diagnosed | str
+    asked: list[tuple[int, str | None, bool]]
+
+    def run(self, index: int, serial: str | None, deadline_s: float, stop: threading.Event) -> Diagnosed:
+        del stop
+        self.asked.append((index, serial, 0 < deadline_s <= 60))
+        if isinstance(self.outcome, str):
+            raise DiagnosingError(self.outcome)
+        return self.outcome
+
+
+def diagnosed(outcome: Diagnosed | str, kind: str = "cuda") -> tuple[Figures | str, PlayedDiag]:
+    diag, found = PlayedDiag(outcome), dict[GpuUuid, Figures | str]()
+    probe = PlayedProbe({ONE: [check(ONE)]}, kind=kind)
+    measuring = Measuring(probe, PlayedBench(), wall_ms=lambda: 0, diag=diag)
+    measuring.run({ONE: 60.0}, threading.Event(), found.__setitem__)
+    return found[ONE], diag
+
+
+def test_the_vendors_tests_are_part_of_the_figures_where_the_host_runs_them() -> None:
+    figures, diag = diagnosed(Diagnosed("DCGM 4.2.3", 3, 11, ("memory failed on GPU 0: row remap failure",)))
+    assert isinstance(figures, Figures)
+    assert figures.vendor_tests is not UNSET
+    assert (figures.vendor_tests.level, figures.vendor_tests.num_passed) == (3, 11)
+    assert figures.vendor_tests.failures == ("memory failed on GPU 0: row remap failure",)
+    assert diag.asked == [(0, None, True)]
+
+
+def test_vendors_tests_that_gave_no_result_make_a_burn_in_that_could_not_run() -> None:
+    assert diagnosed("dcgmi is not on this host")[0] == "dcgmi is not on this host"
+
+
+def test_simulated_gpus_have_no_vendors_tests_and_what_is_not_run_is_not_sent() -> None:
+    figures, diag = diagnosed("never asked", kind="cpu")
+    assert isinstance(figures, Figures)
+    assert diag.asked == []
+    assert b"vendor_tests" not in msgspec.json.encode(figures), "servers that do not know it take the rest"
 
 
 def test_counters_are_told_by_their_growth_and_what_a_gpu_has_not_is_null() -> None:

@@ -21,6 +21,9 @@ enum {
     SERIAL = 1 << 0, TEMPERATURE = 1 << 1, MARGIN = 1 << 2, POWER = 1 << 3, ENERGY = 1 << 4, ECC = 1 << 5,
     REMAP = 1 << 6, MIG = 1 << 7, MEMORY_TEMPERATURE = 1 << 8, RECOVERY = 1 << 9, LINK_COUNTERS = 1 << 10,
     EVENTS = 1 << 11, PROCESSES = 1 << 12, REGISTRATION = 1 << 13, MODULE = 1 << 14, UTILISATION = 1 << 15,
+    SRAM = 1 << 16, HISTOGRAM = 1 << 17, RETIRED = 1 << 18, UNREPAIRABLE = 1 << 19, INFOROM = 1 << 20,
+    PERSISTENCE = 1 << 21, THRESHOLDS = 1 << 22, REMOTE = 1 << 23, FABRIC = 1 << 24, PLACES = 1 << 25,
+    DURATIONS = 1 << 26, SYMBOLS = 1 << 27, AER = 1 << 28,
 };
 
 typedef struct {
@@ -28,12 +31,19 @@ typedef struct {
     uint64_t memory_total, memory_used, energy_mj, clock_reasons;
     uint64_t ecc[4]; /* [error type * 2 + counter type] */
     uint64_t link_counters[5];
+    uint64_t ecc_corrected[4]; /* [counter type * 2 + is DRAM] */
+    uint64_t held_down_ns[3], correctable_errors, symbol_errors;
+    uint64_t ill_link_errors; /* more of each counter, on ill_link alone */
     int32_t temperature, margin, memory_temperature;
     uint32_t power_mw, sm_clock, memory_clock, gpu_util, memory_util, num_processes;
     uint32_t remap[4], recovery_action, pcie_generation, pcie_width, pcie_replays;
     uint32_t num_links, links_up, mig_mode, ecc_mode, field_type;
     uint32_t is_lost, hang_ms, unsupported, failing, failure_code;
     uint32_t pending_xid, is_watched;
+    uint32_t ill_link, sram_exceeded, remap_banks[5], retired[2], retired_pending, unrepairable, inforom_code;
+    uint32_t num_validations, persistence, set_limit_mw, thresholds[4], pcie_max_generation, pcie_max_width;
+    uint32_t links_to_nothing, fabric_state, fabric_status, fabric_health, fabric_clique, fabric_version;
+    uint32_t fabric_cluster, link_mb_per_s, vbios_build;
 } Gpu;
 
 typedef struct {
@@ -104,7 +114,10 @@ EXPORT int nvmlDeviceGetUUID(Gpu *gpu, char *to, unsigned size) { ENTER(0); retu
 EXPORT int nvmlDeviceGetName(Gpu *gpu, char *to, unsigned size) { ENTER(0); return text(to, size, gpu->name); }
 EXPORT int nvmlDeviceGetSerial(Gpu *gpu, char *to, unsigned size) { ENTER(SERIAL); return text(to, size, gpu->serial); }
 EXPORT int nvmlDeviceGetVbiosVersion(Gpu *gpu, char *to, unsigned size) {
-    ENTER(0); return text(to, size, "96.00.A5.00.01");
+    ENTER(0);
+    char version[32];
+    snprintf(version, sizeof version, "96.00.A5.00.%02u", gpu->vbios_build);
+    return text(to, size, version);
 }
 EXPORT int nvmlDeviceGetGspFirmwareVersion(Gpu *gpu, char *to) { ENTER(0); return text(to, 64, "580.95.05"); }
 EXPORT int nvmlDeviceGetInforomImageVersion(Gpu *gpu, char *to, unsigned size) {
@@ -231,7 +244,86 @@ EXPORT int nvmlDeviceGetNvLinkErrorCounter(Gpu *gpu, unsigned link, unsigned cou
     ENTER(LINK_COUNTERS);
     if (link >= gpu->num_links || counter > 4) return INVALID;
     if (link >= gpu->links_up) return UNSUPPORTED;
-    *count = gpu->link_counters[counter];
+    *count = gpu->link_counters[counter] + (link == gpu->ill_link ? gpu->ill_link_errors : 0);
+    return OK;
+}
+
+EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(Gpu *gpu, unsigned link, unsigned *type) {
+    ENTER(REMOTE);
+    if (link >= gpu->links_up) return INVALID;
+    *type = link < gpu->links_to_nothing ? 255 : 2;
+    return OK;
+}
+
+EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(Gpu *gpu, unsigned link, Pci *pci) {
+    ENTER(REMOTE);
+    if (link >= gpu->links_up) return INVALID;
+    memset(pci, 0, sizeof *pci);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", 4 + link % 4);
+    return OK;
+}
+
+/* What seldom moves. */
+#ifndef WITHOUT_NEW
+typedef struct { unsigned version; unsigned long long counts[11]; unsigned is_exceeded; } Sram;
+EXPORT int nvmlDeviceGetSramEccErrorStatus(Gpu *gpu, Sram *status) {
+    ENTER(SRAM);
+    if (status->version != 0x1000068) return 25;
+    status->is_exceeded = gpu->sram_exceeded;
+    return OK;
+}
+typedef struct { unsigned version, is_unrepairable; } Unrepairable;
+EXPORT int nvmlDeviceGetUnrepairableMemoryFlag_v1(Gpu *gpu, Unrepairable *flag) {
+    ENTER(UNREPAIRABLE);
+    if (flag->version != 0x1000008) return 25;
+    flag->is_unrepairable = gpu->unrepairable;
+    return OK;
+}
+#endif
+EXPORT int nvmlDeviceGetRowRemapperHistogram(Gpu *gpu, uint32_t *banks) {
+    ENTER(HISTOGRAM); memcpy(banks, gpu->remap_banks, sizeof gpu->remap_banks); return OK;
+}
+EXPORT int nvmlDeviceGetRetiredPages(Gpu *gpu, unsigned cause, unsigned *count, unsigned long long *pages) {
+    ENTER(RETIRED);
+    if (cause > 1) return INVALID;
+    unsigned room = *count;
+    *count = gpu->retired[cause];
+    if (*count && (!pages || room < *count)) return TOO_SMALL;
+    for (unsigned i = 0; i < *count; i++) pages[i] = 0x1000 * i;
+    return OK;
+}
+EXPORT int nvmlDeviceGetRetiredPagesPendingStatus(Gpu *gpu, unsigned *is) { ENTER(RETIRED); *is = gpu->retired_pending; return OK; }
+EXPORT int nvmlDeviceValidateInforom(Gpu *gpu) { ENTER(INFOROM); gpu->num_validations++; return (int)gpu->inforom_code; }
+EXPORT int nvmlDeviceGetPersistenceMode(Gpu *gpu, unsigned *is) { ENTER(PERSISTENCE); *is = gpu->persistence; return OK; }
+EXPORT int nvmlDeviceGetPowerManagementLimit(Gpu *gpu, unsigned *mw) { ENTER(POWER); *mw = gpu->set_limit_mw; return OK; }
+EXPORT int nvmlDeviceGetTemperatureThreshold(Gpu *gpu, unsigned which, unsigned *degrees) {
+    ENTER(THRESHOLDS); if (which > 3) return INVALID; *degrees = gpu->thresholds[which]; return OK;
+}
+EXPORT int nvmlDeviceGetMaxPcieLinkGeneration(Gpu *gpu, unsigned *at) { ENTER(0); *at = gpu->pcie_max_generation; return OK; }
+EXPORT int nvmlDeviceGetMaxPcieLinkWidth(Gpu *gpu, unsigned *at) { ENTER(0); *at = gpu->pcie_max_width; return OK; }
+EXPORT int nvmlDeviceGetMemoryErrorCounter(Gpu *gpu, unsigned error, unsigned counter, unsigned place,
+                                           unsigned long long *count) {
+    ENTER(PLACES);
+    if (error || counter > 1 || (place != 2 && place != 7)) return INVALID;
+    *count = gpu->ecc_corrected[counter * 2 + (place == 2)];
+    return OK;
+}
+typedef struct {
+    unsigned version;
+    unsigned char cluster[16];
+    unsigned status, clique;
+    unsigned char state; /* as in nvml.h; what follows begins at a multiple of four */
+    unsigned health;
+    unsigned char summary;
+} Fabric;
+EXPORT int nvmlDeviceGetGpuFabricInfoV(Gpu *gpu, Fabric *info) {
+    ENTER(FABRIC);
+    if (info->version >> 24 > gpu->fabric_version || (info->version & 0xFFFFFF) != (info->version >> 24 == 3 ? 40 : 36)) return 25;
+    info->status = gpu->fabric_status;
+    info->clique = gpu->fabric_clique;
+    for (int i = 0; i < 4; i++) info->cluster[12 + i] = (unsigned char)(gpu->fabric_cluster >> (24 - 8 * i));
+    info->state = (unsigned char)gpu->fabric_state;
+    info->health = gpu->fabric_health;
     return OK;
 }
 
@@ -242,18 +334,24 @@ typedef struct {
     union { double d; unsigned ui; unsigned long ul; unsigned long long ull; long long sll; int si; unsigned short us; } value;
 } Field;
 static void field_value(Gpu *gpu, Field *field) {
-    uint32_t group = field->id == 82 ? MEMORY_TEMPERATURE : field->id == 230 ? RECOVERY : 0;
+    uint32_t group = field->id == 82 ? MEMORY_TEMPERATURE : field->id == 230 ? RECOVERY : field->id == 221 ? SYMBOLS
+        : field->id == 173 ? AER : field->id >= 269 && field->id <= 271 ? DURATIONS : 0;
     field->code = gpu->unsupported & group ? UNSUPPORTED : gpu->failing & group ? gpu->failure_code : OK;
     field->type = gpu->field_type;
     field->value.ull = 0;
     unsigned long long number = 0;
     if (field->id == 82) number = (unsigned long long)gpu->memory_temperature;
+    else if (field->id == 90) number = gpu->link_mb_per_s;
     else if (field->id == 230) number = gpu->recovery_action;
     else if (field->id == 208) number = gpu->link_counters[2];
     else if (field->id == 295) number = gpu->link_counters[0];
     else if (field->id == 215) number = gpu->link_counters[1];
+    else if (field->id == 221) number = gpu->symbol_errors;
+    else if (field->id == 173) number = gpu->correctable_errors;
+    else if (field->id >= 269 && field->id <= 271) number = gpu->held_down_ns[field->id - 269];
     else field->code = INVALID;
-    if (field->id > 200 && field->id != 230 && !(gpu->unsupported & LINK_COUNTERS)) field->code = UNSUPPORTED;
+    int is_link_5 = field->id == 208 || field->id == 215 || field->id == 295;
+    if (is_link_5 && !(gpu->unsupported & LINK_COUNTERS)) field->code = UNSUPPORTED;
     if (field->type == 0) field->value.d = (double)number;
     else if (field->type == 6) field->value.us = (unsigned short)number;
     else field->value.ull = number;

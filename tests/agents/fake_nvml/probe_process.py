@@ -42,10 +42,15 @@ def _answer(probe: NvmlProbe, asked: set[str], command: dict[str, Any]) -> objec
             return dataclasses.asdict(probe.identify())
         case "check":
             return [dataclasses.asdict(found) for found in probe.check(NOW_MS)]
+        case "inspect":
+            return [dataclasses.asdict(found) for found in probe.inspect(NOW_MS)]
         case "events":
             return [dataclasses.asdict(event) for event in probe.events(command["timeout_s"])]
         case "compute_device":
             return dataclasses.asdict(probe.compute_device(command["gpu"]))
+        case "release":
+            with probe.released():
+                return None
         case "close":
             probe.close()
             return None

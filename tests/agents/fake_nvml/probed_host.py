@@ -50,6 +50,10 @@ class ProbedHost:
         answer: list[dict[str, Any]] = self.ask("check")
         return answer
 
+    def inspect(self) -> list[dict[str, Any]]:
+        answer: list[dict[str, Any]] = self.ask("inspect")
+        return answer
+
     def timed_check(self) -> tuple[list[dict[str, Any]], float]:
         """The checks, and the seconds that they took."""
         begun = time.monotonic()

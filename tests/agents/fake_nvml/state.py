@@ -28,6 +28,19 @@ class Group(IntFlag):
     REGISTRATION = 1 << 13
     MODULE = 1 << 14
     UTILISATION = 1 << 15
+    SRAM = 1 << 16
+    HISTOGRAM = 1 << 17
+    RETIRED = 1 << 18
+    UNREPAIRABLE = 1 << 19
+    INFOROM = 1 << 20
+    PERSISTENCE = 1 << 21
+    THRESHOLDS = 1 << 22
+    REMOTE = 1 << 23
+    FABRIC = 1 << 24
+    PLACES = 1 << 25
+    DURATIONS = 1 << 26
+    SYMBOLS = 1 << 27
+    AER = 1 << 28
 
 
 class FakeGpu(ctypes.Structure):
@@ -41,6 +54,11 @@ class FakeGpu(ctypes.Structure):
         ("clock_reasons", ctypes.c_uint64),
         ("ecc", ctypes.c_uint64 * 4),
         ("link_counters", ctypes.c_uint64 * 5),
+        ("ecc_corrected", ctypes.c_uint64 * 4),
+        ("held_down_ns", ctypes.c_uint64 * 3),
+        ("correctable_errors", ctypes.c_uint64),
+        ("symbol_errors", ctypes.c_uint64),
+        ("ill_link_errors", ctypes.c_uint64),
         ("temperature", ctypes.c_int32),
         ("margin", ctypes.c_int32),
         ("memory_temperature", ctypes.c_int32),
@@ -67,6 +85,28 @@ class FakeGpu(ctypes.Structure):
         ("failure_code", ctypes.c_uint32),
         ("pending_xid", ctypes.c_uint32),
         ("is_watched", ctypes.c_uint32),
+        ("ill_link", ctypes.c_uint32),
+        ("sram_exceeded", ctypes.c_uint32),
+        ("remap_banks", ctypes.c_uint32 * 5),
+        ("retired", ctypes.c_uint32 * 2),
+        ("retired_pending", ctypes.c_uint32),
+        ("unrepairable", ctypes.c_uint32),
+        ("inforom_code", ctypes.c_uint32),
+        ("num_validations", ctypes.c_uint32),
+        ("persistence", ctypes.c_uint32),
+        ("set_limit_mw", ctypes.c_uint32),
+        ("thresholds", ctypes.c_uint32 * 4),
+        ("pcie_max_generation", ctypes.c_uint32),
+        ("pcie_max_width", ctypes.c_uint32),
+        ("links_to_nothing", ctypes.c_uint32),
+        ("fabric_state", ctypes.c_uint32),
+        ("fabric_status", ctypes.c_uint32),
+        ("fabric_health", ctypes.c_uint32),
+        ("fabric_clique", ctypes.c_uint32),
+        ("fabric_version", ctypes.c_uint32),
+        ("fabric_cluster", ctypes.c_uint32),
+        ("link_mb_per_s", ctypes.c_uint32),
+        ("vbios_build", ctypes.c_uint32),
     )
 
 
@@ -123,6 +163,17 @@ def _make_healthy(gpu: FakeGpu, index: int) -> None:
         "links_up": 18,
         "ecc_mode": 1,
         "field_type": 1,
+        "remap_banks": (640, 0, 0, 0, 0),
+        "persistence": 1,
+        "set_limit_mw": 700_000,
+        "thresholds": (92, 89, 95, 87),
+        "pcie_max_generation": 5,
+        "pcie_max_width": 16,
+        "fabric_state": 3,
+        "fabric_clique": 7,
+        "fabric_version": 3,
+        "link_mb_per_s": 26_562,
+        "vbios_build": 1,
     }
     for name, value in readings.items():
         setattr(gpu, name, value)

@@ -1,6 +1,7 @@
 """The NVML probe against a driver whose every answer a test can change while the probe runs."""
 
 import subprocess
+import time
 
 import pytest
 
@@ -54,6 +55,19 @@ def test_values_come_in_the_units_of_their_metrics(hosts: Hosts) -> None:
     assert {name: value(found, name) for name in expected} == expected
 
 
+def test_a_driver_that_was_let_go_of_is_taken_up_again_with_its_events(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=2)
+    before = [found["gpu_uuid"] for found in host.check()]
+    assert host.ask("release") is None
+    checks = host.check()
+    assert [(found["gpu_uuid"], found["is_lost"], found["faults"]) for found in checks] == [
+        (uuid, False, {}) for uuid in before
+    ]
+    assert host.events(0.2) == [], "nothing was lost or found meanwhile"
+    host.state.gpus[1].pending_xid = 48
+    assert [(event["gpu_uuid"], event["code"]) for event in host.events()] == [(before[1], 48)]
+
+
 def test_the_inventory_tells_what_each_gpu_is(hosts: Hosts) -> None:
     inventory = hosts.healthy(num_gpus=2).ask("identify")
     assert inventory["driver_version"] == "580.95.05"
@@ -92,6 +106,7 @@ def test_an_xid_arrives_once_and_names_its_gpu(hosts: Hosts) -> None:
     (event,) = host.events()
     assert (event["kind"], event["source"], event["code"]) == ("xid", "nvml", 95)
     assert event["gpu_uuid"] == uuid_of(1)
+    assert 0 < event["values"]["since_boot_s"] <= time.clock_gettime(time.CLOCK_BOOTTIME)
     assert host.events(timeout_s=0.2) == []
 
 
@@ -359,7 +374,7 @@ def test_the_fake_exports_just_what_the_probe_asks_for(hosts: Hosts, libraries: 
     asked = {"nvmlErrorString"}  # for codes that pynvml has no words for
     for library in ("today", "older"):
         host = hosts.open(hosts.state(2), library=library)
-        for command in ("identify", "check", "close"):
+        for command in ("identify", "check", "inspect", "close"):
             host.ask(command)
         asked |= set(host.ask("asked"))
     listing = subprocess.run(

@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
+from agents.host.telling import HostPlaces, HostTeller
+from agents.host_facts import wall_ms
 from agents.probes.faults import Fault, write_fault
 from agents.probes.profiles import PROFILES
-from agents.probes.simulated import simulated_uuids
+from agents.probes.simulated import SimulatedProbe, simulated_uuids
+from agents.scan import scan as look
+from agents.telling.naming import Naming
 from muster.cli.agent import SimulatedModel
 from muster.cli.exits import Exit
 from tests.agents.fake_nvml.probed_host import Hosts, Libraries
 from tests.agents.fake_nvml.state import Group, uuid_of
+from tests.agents.host.trees import HostTree
 
 UUID = simulated_uuids(1)[0]
 SERVER_PACKAGES = ("sqlalchemy", "psycopg", "alembic", "fastapi", "uvicorn", "celery", "redis", "numpy", "torch")
@@ -85,6 +90,7 @@ def test_what_is_unsupported_is_listed() -> None:
         (Fault(gpu=UUID, kind="row_remap_failure"), "to be replaced"),
         (Fault(gpu=UUID, kind="clock_event", bits=0x80), "power brake"),
         (Fault(gpu=UUID, kind="heat", temperature_c=95), "8 degrees past its slowdown temperature"),
+        (Fault(gpu=UUID, kind="heat", temperature_c=90), "core at 90 °C, 85 °C at most"),
         (Fault(gpu=UUID, kind="nvlink_down", count=1), "1 of 18 NVLinks"),
         (Fault(gpu=UUID, kind="lost"), "GPU is lost"),
         (Fault(gpu=UUID, kind="late"), "no answer"),
@@ -125,13 +131,64 @@ def test_a_real_driver_is_scanned(hosts: Hosts, libraries: Libraries, tmp_path: 
     state = hosts.state(8)
     state.gpus[3].unsupported = Group.SERIAL
     state.gpus[5].mig_mode = 1
-    answer = scan("--json", LD_LIBRARY_PATH=str(libraries.today), FAKE_NVML_STATE=str(tmp_path / "nvml.state"))
+    # The machine beneath may be as busy as it likes.
+    quiet = HostTree(tmp_path / "host")
+    quiet.pressure()
+    environment = {"LD_LIBRARY_PATH": str(libraries.today), "FAKE_NVML_STATE": str(tmp_path / "nvml.state")}
+    answer = scan("--json", "--host-root", str(quiet.root), **environment)
     report = json.loads(answer.stdout)
-    assert answer.returncode == Exit.OK
+    assert answer.returncode == Exit.OK, report["host"]
     assert [gpu["uuid"] for gpu in report["gpus"]] == [uuid_of(index) for index in range(8)]
     assert report["gpus"][3]["identity"]["unsupported"] == ["serial"]
     assert report["gpus"][5]["state"] == "MIG"
     assert report["gpus"][0]["values"]["power_w"] == 312.5
+
+
+def test_what_seldom_moves_and_the_host_are_shown(hosts: Hosts, libraries: Libraries, tmp_path: Path) -> None:
+    hosts.state(2).gpus[1].inforom_code = 999
+    environment = {"LD_LIBRARY_PATH": str(libraries.today), "FAKE_NVML_STATE": str(tmp_path / "nvml.state")}
+    report = json.loads(scan("--json", **environment).stdout)
+    slow = report["gpus"][0]["slow"]
+    assert (slow["values"]["remap_banks_max"], slow["values"]["pcie_max_width"]) == (640, 16)
+    assert slow["counters"]["ecc_corrected_dram_total"] == 0
+    assert slow["links"]["17"]["crc_errors"] == 0
+    assert report["host"]["values"]["found_gpus"] == 2
+    assert report["host"]["values"]["disk_free_bytes"] > 0
+    table = scan(**environment).stdout
+    assert "unread in slot 1: inforom_valid: " in table
+    assert "of its disk free" in table
+
+
+def test_simulated_gpus_have_no_host_beneath() -> None:
+    report = json.loads(scan("--simulated", "h100", "--gpus", "1", "--json").stdout)
+    assert report["host"] is None
+    assert report["gpus"][0]["slow"]["values"]["nvlink_links"] == 18
+
+
+def test_what_the_detectors_say_of_states_is_said_here(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.json"
+    write_fault(faults, Fault(gpu=UUID, kind="state", values={"remap_banks_none": 3}))
+    HostTree(tmp_path).pressure(memory=60)
+    places = HostPlaces(root=tmp_path, folders=(tmp_path,))
+    report = look(
+        SimulatedProbe(PROFILES["h100"], simulated_uuids(2), faults_path=faults),
+        now_ms=wall_ms(),
+        listen_s=0,
+        host_of=lambda _: HostTeller(Naming("scan"), places),
+    )
+    assert [gpu.findings for gpu in report.gpus] == [("3 memory banks have no spare row left",), ()]
+    assert report.host is not None
+    (finding,) = report.host.findings
+    assert "memory" in finding
+    assert "60%" in finding
+    assert not report.is_healthy
+
+
+@pytest.mark.parametrize("url", ["localhost:9400", "ftp://127.0.0.1/metrics", "http://", "http://h:port/"])
+def test_an_exporter_that_has_no_address_is_a_usage_error(url: str) -> None:
+    answer = scan("--simulated", "h100", "--dcgm-exporter", url)
+    assert answer.returncode == Exit.USAGE
+    assert "--dcgm-exporter" in answer.stderr
 
 
 def test_a_gpu_lost_before_the_scan_is_a_fault(hosts: Hosts, libraries: Libraries, tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""A dcgm-exporter beside the driver: its readings fill what NVML does not tell, and never stand beside NVML's own.
+
+Off unless it is named. Where it does not answer, is slow, or sends what is no scrape, the GPUs are told by NVML alone;
+that is said once until it changes. Its XID gauge is the last XID, whenever it was: never an event.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import httpx
+import structlog
+
+from agents.burn_in.devices import ComputeDevice
+from agents.dcgm.metrics import DcgmGpu, merged, parse_metrics
+from agents.probes.deadline import Callers, NoAnswerError
+from agents.probes.interface import GpuCheck, GpuInspection, HostInventory, Probe, ProbeEvent
+from muster.domain.ids import GpuUuid
+from muster.domain.metrics import METRICS, NUM_METRICS
+
+DEADLINE_S: Final = 2.0
+BYTES_MAX: Final = 8 << 20
+"""A host of 72 GPUs with every field of the exporter's list has 1 MiB."""
+_log = structlog.get_logger(__name__)
+
+
+class ExporterError(Exception):
+    """There is no scrape, and why."""
+
+
+class Exporter:
+    """``url``: of its metrics, such as http://127.0.0.1:9400/metrics."""
+
+    def __init__(self, url: str, *, deadline_s: float = DEADLINE_S) -> None:
+        self._url = url
+        self._deadline_s = deadline_s
+        self._http = httpx.Client(timeout=deadline_s, trust_env=False)
+        self._callers = Callers()
+        self._fault: str | None = None
+
+    def gpus(self) -> Mapping[str, DcgmGpu]:
+        """UUID → what the exporter says of it now; empty where it says nothing."""
+        try:
+            found = self.scrape()
+        except ExporterError as error:
+            if self._fault is None:
+                _log.warning("dcgm_exporter_says_nothing", url=self._url, fault=str(error))
+            self._fault = str(error)
+            return {}
+        if self._fault is not None:
+            _log.info("dcgm_exporter_answers_again", url=self._url, num_gpus=len(found))
+        self._fault = None
+        return found
+
+    def scrape(self) -> Mapping[str, DcgmGpu]:
+        """Raises ExporterError. One that hangs is not asked again until it has let go."""
+        try:
+            text = self._callers.within(self._deadline_s, "exporter", self._fetch)
+        except NoAnswerError as error:
+            raise ExporterError(str(error)) from None
+        except httpx.HTTPError as error:
+            raise ExporterError(f"no answer: {str(error) or type(error).__name__}") from None
+        gpus = parse_metrics(text.splitlines()).gpus
+        if not gpus:
+            raise ExporterError("its answer holds no sample of any GPU")
+        return {gpu.uuid: gpu for gpu in gpus}
+
+    def close(self) -> None:
+        """A request that hangs is left to its thread, which does not keep the process."""
+        if self._callers.is_idle:
+            self._http.close()
+
+    def _fetch(self) -> str:
+        content = bytearray()
+        with self._http.stream("GET", self._url) as answer:
+            if answer.status_code != httpx.codes.OK:
+                raise ExporterError(f"it answers {answer.status_code}")
+            for piece in answer.iter_bytes():
+                content += piece
+                if len(content) > BYTES_MAX:
+                    raise ExporterError(f"its answer is larger than {BYTES_MAX >> 20} MiB")
+        return content.decode("utf-8", "replace")
+
+
+class ProbeWithDcgm:
+    """A probe whose checks are filled by an exporter; all else is the probe's own."""
+
+    def __init__(self, probe: Probe, exporter: Exporter) -> None:
+        self._probe = probe
+        self._exporter = exporter
+
+    def identify(self) -> HostInventory:
+        return self._probe.identify()
+
+    def check(self, now_ms: int) -> tuple[GpuCheck, ...]:
+        checks = self._probe.check(now_ms)
+        if not any(None in check.values for check in checks if _answers(check)):
+            return checks
+        return tuple(map(partial(filled, self._exporter.gpus()), checks))
+
+    def inspect(self, now_ms: int) -> tuple[GpuInspection, ...]:
+        return self._probe.inspect(now_ms)
+
+    def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
+        return self._probe.events(timeout_s)
+
+    def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
+        return self._probe.compute_device(gpu_uuid)
+
+    def close(self) -> None:
+        self._exporter.close()
+        self._probe.close()
+
+
+def filled(exported: Mapping[str, DcgmGpu], check: GpuCheck) -> GpuCheck:
+    """Only what NVML does not have on this GPU: of a GPU that it cannot reach, and of a reading that failed once, the
+    exporter may still show what it read before, and a counter that goes back and forth looks like errors that rise.
+    """
+    gpu = exported.get(check.gpu_uuid)
+    if gpu is None or not _answers(check):
+        return check
+    told = zip(METRICS, gpu.row(), strict=True)
+    offered = tuple(value if metric.name in check.unsupported else None for metric, value in told)
+    values = merged(check.values, offered)
+    known = {METRICS[at].name for at in range(NUM_METRICS) if values[at] is not None}
+    return replace(check, values=values, unsupported=check.unsupported - known)
+
+
+def _answers(check: GpuCheck) -> bool:
+    return not check.is_lost and not check.is_late

@@ -1,0 +1,51 @@
+"""The kernel's files as they may be: missing, unreadable, rubbish, huge, or never ending. None stands for each."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+BYTES_MAX: Final = 64 << 10
+ENTRIES_MAX: Final = 512
+_MOST_DIGITS: Final = 24
+
+
+def read_text(path: Path, bytes_max: int = BYTES_MAX) -> str | None:
+    """Its first ``bytes_max`` bytes; what is no ASCII is replaced."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            content = b""
+            # Each read of /proc gives a page at most.
+            while len(content) < bytes_max and (piece := file.read(bytes_max - len(content))):
+                content += piece
+            return content.decode("ascii", "replace")
+    except (OSError, ValueError):
+        return None
+
+
+def read_number(path: Path) -> float | None:
+    """A whole number that is alone in its file, such as a counter."""
+    return whole(read_text(path, 64))
+
+
+def whole(text: str | None) -> float | None:
+    """A number such as the kernel writes it: digits alone, with a sign at most."""
+    stripped = (text or "").strip()
+    digits = stripped.removeprefix("-")
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > _MOST_DIGITS:
+        return None
+    return float(stripped)
+
+
+def folders_in(path: Path) -> Iterator[Path]:
+    """In the order of their names; links to folders are such. Nothing where it cannot be listed."""
+    found: list[Path] = []
+    with suppress(OSError):
+        for entry in path.iterdir():
+            found.append(entry)
+            if len(found) >= ENTRIES_MAX:
+                break
+    for entry in sorted(found):
+        with suppress(OSError):
+            if entry.is_dir():
+                yield entry

@@ -1,0 +1,96 @@
+"""The slow loop beside the sampler: GPUs about once a minute, ports six times; what they said becomes events."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from agents.host.telling import HostPlaces, HostTeller
+from agents.observer import Clocks, Observer
+from agents.probes.interface import Probe, ProbeError, ProbeEvent
+from agents.telemetry_client import TelemetryClient
+from agents.telling.gpus import GpuTeller
+from agents.telling.naming import Naming
+
+WINDOW_S: Final = 60.0
+LOOK_S: Final = 10.0
+"""How often ports are looked at: one that is down for 25 s is seen to be."""
+JITTER: Final = 0.1
+_FIRST_LOOK_S: Final = 0.5
+
+
+class Inspector:
+    """``keep`` takes events durably. ``window_s``: about how far two inspections lie apart."""
+
+    def __init__(
+        self,
+        probe: Probe,
+        gpus: GpuTeller,
+        host: HostTeller,
+        *,
+        clocks: Clocks,
+        keep: Callable[[tuple[ProbeEvent, ...]], object],
+        chance: random.Random,
+        window_s: float = WINDOW_S,
+    ) -> None:
+        self._probe = probe
+        self._gpus = gpus
+        self._host = host
+        self._clocks = clocks
+        self._keep = keep
+        self._chance = chance
+        self._window_s = window_s
+        self._next_s = 0.0
+
+    def run(self, has_sampled: threading.Event, stop: threading.Event) -> None:
+        """After the first sample: what links count, and who is there, is known by then."""
+        while not stop.is_set() and not has_sampled.wait(_FIRST_LOOK_S):
+            pass
+        while not stop.is_set():
+            self.turn()
+            stop.wait(min(LOOK_S, self._window_s) * self._jitter())
+
+    def turn(self) -> None:
+        """Looks at the ports, and at all else where it is time."""
+        at_ms, now_s = self._clocks.wall_ms(), self._clocks.boottime_ms() / 1000
+        events = self._host.look_at_ports(at_ms, now_s)
+        if now_s >= self._next_s:
+            self._next_s = now_s + self._window_s * self._jitter()
+            events += self._host.tell(at_ms, now_s) + self._inspected()
+        self._keep(events)
+
+    def _inspected(self) -> tuple[ProbeEvent, ...]:
+        """None where the driver as a whole is away: the sampler says so."""
+        at_ms = self._clocks.wall_ms()
+        try:
+            inspections = self._probe.inspect(at_ms)
+        except ProbeError:
+            return ()
+        return self._gpus.tell(inspections, at_ms, self._clocks.boottime_ms() / 1000)
+
+    def _jitter(self) -> float:
+        return self._chance.uniform(1 - JITTER, 1 + JITTER)
+
+
+def inspector_of(
+    observer: Observer,
+    probe: Probe,
+    client: TelemetryClient,
+    *,
+    clocks: Clocks,
+    chance: random.Random,
+    places: HostPlaces | None,
+    expected_gpus: int | None,
+) -> Inspector:
+    """``expected_gpus``: of the enrolled inventory, None where this host does not know it."""
+    naming = Naming(session=str(time.monotonic_ns()))
+    gpus = GpuTeller(naming)
+    observer.on_checks = gpus.pcie.saw
+
+    def counts() -> dict[str, float]:
+        found = {"expected_gpus": expected_gpus, "found_gpus": observer.num_gpus}
+        return {name: float(number) for name, number in found.items() if number is not None}
+
+    host = HostTeller(naming, places, server_clock=client.server_clock, gpus=counts)
+    return Inspector(probe, gpus, host, clocks=clocks, keep=observer.keep, chance=chance)

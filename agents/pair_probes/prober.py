@@ -1,0 +1,108 @@
+"""A burst of questions to one peer: which came back, and how long each took."""
+
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from agents.pair_probes.datagrams import ANSWER, NONCE_BYTES, NUM_BYTES, QUESTION, Datagram, opened
+from health.pair_probes import nearest_rank
+
+SPACING_S: Final = 0.01
+"""Between two questions of a burst: no queue of ours is measured."""
+WAIT_S: Final = 1.0
+"""For the answers, after the last question. What comes later is lost."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """Of one peer, over the bursts of a round. Round trips in µs."""
+
+    began_s: float
+    sent: int = 0
+    round_trips_us: list[float] = field(default_factory=list)
+
+    def values(self, now_s: float) -> dict[str, float]:
+        """By the names of ``state_readings.PAIR_PROBE``; without round trips where nothing came back."""
+        ascending = sorted(self.round_trips_us)
+        found = {
+            "window_s": round(now_s - self.began_s, 3),
+            "sent": float(self.sent),
+            "lost": float(self.sent - len(ascending)),
+        }
+        if ascending:
+            found["round_trip_p50_us"] = nearest_rank(ascending, 0.5)
+            found["round_trip_p99_us"] = nearest_rank(ascending, 0.99)
+        return found
+
+
+def probe(
+    address: str,
+    port: int,
+    key: bytes,
+    into: Measured,
+    *,
+    count: int,
+    spacing_s: float = SPACING_S,
+    wait_s: float = WAIT_S,
+    clock_ns: Callable[[], int] = time.perf_counter_ns,
+) -> None:
+    """Asks ``count`` times and notes into ``into`` what came back.
+
+    Raises:
+        OSError: this host has no way to that address at all; nothing is noted then.
+    """
+    family, kind, protocol, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as line:
+        line.setblocking(False)
+        line.connect(place)
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        asked_ns: dict[int, int] = {}
+        for number in range(count):
+            question = Datagram(QUESTION, nonce, number).sealed(key)
+            asked_ns[number] = clock_ns()
+            _send(line, question)
+            into.sent += 1
+            _hear(line, key, nonce, asked_ns, into, clock_ns() + int(spacing_s * 1e9), clock_ns)
+        if asked_ns:
+            _hear(line, key, nonce, asked_ns, into, clock_ns() + int(wait_s * 1e9), clock_ns, is_last=True)
+
+
+def _send(line: socket.socket, question: bytes) -> None:
+    """What cannot be sent is lost: the peer's host refuses it, or our queue is full."""
+    try:
+        line.send(question)
+    except OSError:
+        return
+
+
+def _hear(
+    line: socket.socket,
+    key: bytes,
+    nonce: bytes,
+    asked_ns: dict[int, int],
+    into: Measured,
+    until_ns: int,
+    clock_ns: Callable[[], int],
+    *,
+    is_last: bool = False,
+) -> None:
+    """Answers until then; of the last question no longer than until all have come."""
+    while (rest_ns := until_ns - clock_ns()) > 0 and (asked_ns or not is_last):
+        ready, _, _ = select.select([line], [], [], rest_ns / 1e9)
+        if not ready:
+            return
+        try:
+            content = line.recv(NUM_BYTES + 1)
+        except OSError:  # the peer's host refuses: no answer
+            continue
+        came_ns = clock_ns()
+        found = opened(content, (key,), ANSWER)
+        if found is None or found[0].nonce != nonce:
+            continue
+        began_ns = asked_ns.pop(found[0].number, None)
+        if began_ns is not None:
+            into.round_trips_us.append((came_ns - began_ns) / 1000)

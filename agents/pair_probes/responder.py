@@ -1,0 +1,84 @@
+"""What answers other hosts' probes: signed questions alone, with as many bytes as they had, at a bounded rate."""
+
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from agents.kernel_log import monotonic_s
+from agents.pair_probes.datagrams import ANSWER, NUM_BYTES, QUESTION, Datagram, is_shaped, opened
+
+QUESTIONS_PER_S: Final = 500.0
+"""Of the right size and begin. Peers ask two hundred a minute; what comes beyond is dropped unread."""
+QUESTIONS_AT_ONCE: Final = 1_000.0
+_LOOK_UP_S: Final = 0.5
+
+
+@dataclass(slots=True)
+class Allowance:
+    """A bucket of questions that fills with time."""
+
+    per_s: float = QUESTIONS_PER_S
+    at_once: float = QUESTIONS_AT_ONCE
+    clock_s: Callable[[], float] = monotonic_s
+    _left: float | None = None
+    _seen_s: float = 0.0
+
+    def take(self) -> bool:
+        now_s = self.clock_s()
+        left = self.at_once if self._left is None else self._left + (now_s - self._seen_s) * self.per_s
+        self._seen_s = now_s
+        left = min(left, self.at_once)
+        self._left = left - 1 if left >= 1 else left
+        return left >= 1
+
+
+class Responder:
+    """Bound to ``address``, this host's own. Raises OSError where that is none of this host's, or the port is taken."""
+
+    def __init__(self, address: str, port: int, *, allowance: Allowance | None = None) -> None:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
+        )[0]
+        self._socket = socket.socket(family, kind, protocol)
+        try:
+            self._socket.bind(place)
+        except OSError:
+            self._socket.close()
+            raise
+        self._socket.settimeout(_LOOK_UP_S)
+        self.port: int = self._socket.getsockname()[1]
+        self.keys: tuple[bytes, ...] = ()
+        """With which questions may be signed; exchanged as the control plane says."""
+        self._allowance = allowance or Allowance()
+        self._is_closed = False
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._socket.close()
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop`` or ``close``."""
+        while not stop.is_set() and not self._is_closed:
+            try:
+                self.turn()
+            except OSError:  # the network is away, or the socket was closed
+                stop.wait(_LOOK_UP_S)
+
+    def turn(self) -> None:
+        """Waits a moment for a question, and answers it if it is one."""
+        try:
+            content, asker = self._socket.recvfrom(NUM_BYTES + 1)
+        except (TimeoutError, ConnectionError):
+            return
+        if not is_shaped(content) or not self._allowance.take():
+            return
+        found = opened(content, self.keys, QUESTION)
+        if found is None:
+            return
+        question, key = found
+        try:
+            self._socket.sendto(Datagram(ANSWER, question.nonce, question.number).sealed(key), asker)
+        except OSError:  # its network is full or gone: to the asker that is a loss, which it is
+            return

@@ -1,0 +1,179 @@
+"""The loop of probes between hosts: asks whom to probe, probes each once a minute, tells when the round is over.
+
+A host tells of a peer only after the control plane has said that the peer's agent was there all the while: a host that
+reboots, or an agent that is upgraded, is no fault of the network.
+"""
+
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+
+from agents.exchange import Post, exchanged
+from agents.observer import Clocks
+from agents.pair_probes.prober import Measured, probe
+from agents.pair_probes.responder import Responder
+from agents.probes.interface import ProbeEvent
+from agents.telling.naming import Naming
+from health.pair_probes import BURST_EVERY_S, ROUND_S
+from muster.client.transport import Problem, UnreachableError
+from muster.domain.evidence import EventKind, Source
+from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairProbeAsk, PairProbePeer, ProbedPeer
+
+PATH: Final = "/v1/hosts/self/pair-probes/ask"
+JITTER: Final = 0.2
+AWAY_S: Final = 30.0
+BURST_MAX: Final = 100
+BURST_EVERY_S_MIN: Final = 5.0
+ASK_S_MIN: Final = 5.0
+_log = structlog.get_logger(__name__)
+
+
+class PairProbeServer(Protocol):
+    """Raises ``UnreachableError`` or ``Problem``."""
+
+    def ask(self, request: PairProbeAsk) -> PairProbeAnswer: ...
+
+
+class HttpPairProbeServer:
+    def __init__(self, post: Post) -> None:
+        self._post = post
+
+    def ask(self, request: PairProbeAsk) -> PairProbeAnswer:
+        return exchanged(self._post, PATH, request, PairProbeAnswer)
+
+
+@dataclass(slots=True)
+class _Probed:
+    peer: PairProbePeer
+    measured: Measured
+
+
+@dataclass(slots=True)
+class PairProbeWorker:
+    """``port``: where to answer. ``keep`` takes events durably. ``probing``: one burst, as ``prober.probe``."""
+
+    server: PairProbeServer
+    port: int
+    boot_id: str
+    clocks: Clocks
+    chance: random.Random
+    keep: Callable[[tuple[ProbeEvent, ...]], object]
+    session: str = field(default_factory=lambda: secrets.token_hex(16))
+    responder: Responder | None = None
+    _burst: int = 0
+    _every_s: float = BURST_EVERY_S
+    _probed: list[_Probed] = field(default_factory=list)
+    _ask_at_s: float = 0.0
+    _given_s: float = 0.0
+    _faults_said: set[str] = field(default_factory=set)
+    _answering: threading.Thread | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set():
+                self.turn(stop)
+                stop.wait(min(self._every_s, max(self._ask_at_s - self._now_s(), 0.0)) * self._jitter())
+        finally:
+            if self.responder is not None:
+                self.responder.close()
+                self.responder = None
+
+    def turn(self, stop: threading.Event) -> None:
+        """Asks where it is time, then probes each peer once."""
+        if self._now_s() >= self._ask_at_s:
+            self._ask(stop)
+        if self._now_s() - self._given_s > 2 * ROUND_S:
+            self._probed = []  # the control plane is away: nobody knows whether they are still there
+        for each in self._probed:
+            if stop.is_set():
+                return
+            self._probe(each)
+
+    def _ask(self, stop: threading.Event) -> None:
+        try:
+            if self.responder is None:
+                self._answer_at(self._asked(with_port=False), stop)
+            answer = self._asked(with_port=self.responder is not None)
+        except (UnreachableError, Problem) as fault:
+            self._say("pair_probes_not_asked", str(fault))
+            self._ask_at_s = self._now_s() + AWAY_S * self._jitter()
+            return
+        self._tell(answer)
+        self._take(answer)
+
+    def _asked(self, *, with_port: bool) -> PairProbeAnswer:
+        """What was probed is named where the answer is the one that its telling waits for."""
+        whom = [each.peer for each in self._probed] if with_port else []
+        request = PairProbeAsk(
+            protocol=PAIR_PROBE_PROTOCOL,
+            boot_id=self.boot_id,
+            session=self.session,
+            port=self.responder.port if with_port and self.responder is not None else None,
+            probed=tuple(ProbedPeer(node_id=peer.node_id, session=peer.session) for peer in whom),
+        )
+        return self.server.ask(request)
+
+    def _answer_at(self, answer: PairProbeAnswer, stop: threading.Event) -> None:
+        try:
+            responder = Responder(answer.address, self.port)
+        except OSError as error:
+            advice = (
+                "pair_probe_port must be free, and the node's address one of this host's (`muster node list --wide`)"
+            )
+            self._say("pair_probes_not_answered", f"{answer.address}:{self.port}: {error.strerror}", advice)
+            return
+        self.responder = responder
+        responder.keys = _keys(answer)
+        self._answering = threading.Thread(target=responder.run, args=(stop,), name="pair_probe_answers", daemon=True)
+        self._answering.start()
+        _log.info("pair_probes_answered", address=answer.address, port=responder.port)
+
+    def _take(self, answer: PairProbeAnswer) -> None:
+        if self.responder is not None:
+            self.responder.keys = _keys(answer)
+        now_s = self._now_s()
+        self._probed = [_Probed(peer, Measured(now_s)) for peer in answer.peers]
+        self._burst = min(max(answer.burst, 1), BURST_MAX)
+        self._every_s = max(answer.burst_every_s, BURST_EVERY_S_MIN)
+        self._given_s = now_s
+        # A little after the round has begun, and no two hosts of a fleet at once.
+        self._ask_at_s = now_s + max(answer.ask_again_s, ASK_S_MIN) + self.chance.uniform(0, self._every_s)
+        self._faults_said.clear()
+
+    def _probe(self, each: _Probed) -> None:
+        peer = each.peer
+        try:
+            probe(peer.address, peer.port, bytes.fromhex(peer.key), each.measured, count=self._burst)
+        except (OSError, ValueError) as error:
+            self._say("pair_probe_not_sent", f"{peer.address}:{peer.port}: {error}")
+
+    def _tell(self, answer: PairProbeAnswer) -> None:
+        at_ms, now_s = self.clocks.wall_ms(), self._now_s()
+        naming = Naming(f"{self.session}:{int(now_s * 1000)}")
+        events = tuple(
+            naming.event(EventKind.PAIR_PROBE, Source.AGENT, at_ms, each.measured.values(now_s), text=each.peer.node_id)
+            for each in self._probed
+            if each.measured.sent and each.peer.node_id not in answer.withheld
+        )
+        self.keep(events)
+
+    def _say(self, event: str, fault: str, suggestion: str = "") -> None:
+        """Once, until an answer comes again."""
+        if event not in self._faults_said:
+            self._faults_said.add(event)
+            _log.warning(event, fault=fault, **({"suggestion": suggestion} if suggestion else {}))
+
+    def _now_s(self) -> float:
+        return self.clocks.boottime_ms() / 1000
+
+    def _jitter(self) -> float:
+        return self.chance.uniform(1 - JITTER, 1 + JITTER)
+
+
+def _keys(answer: PairProbeAnswer) -> tuple[bytes, ...]:
+    return tuple(bytes.fromhex(key) for key in answer.keys)

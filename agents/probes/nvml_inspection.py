@@ -1,0 +1,44 @@
+"""The slow look at one GPU: its states, its counters and those of its links, within one call to the driver's thread."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from agents.probes.nvml_counters import BESIDE, read_counters, read_link_counters
+from agents.probes.nvml_links import LinkMemory
+from agents.probes.nvml_sheet import Sheet
+from agents.probes.nvml_states import InforomMemory, read_states
+from agents.probes.nvml_words import read_words
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """As ``interface.GpuInspection`` says of each."""
+
+    state: dict[str, float]
+    words: dict[str, str]
+    counters: dict[str, float]
+    link_counters: dict[int, dict[str, float]]
+    beside: dict[str, float]
+    unsupported: frozenset[str]
+    faults: dict[str, str]
+
+
+def inspect(nvml: Any, handle: Any, links: LinkMemory, inforom: InforomMemory, now_s: float) -> Inspected:
+    """``now_s``: monotonic seconds. Raises GpuLostError at the first call that says so."""
+    states, counts, of_links = Sheet(nvml), Sheet(nvml), Sheet(nvml)
+    read_states(states, handle, links, inforom, now_s)
+    read_counters(counts, handle)
+    of_links.take_one("link_counters", lambda: read_link_counters(nvml, handle, links))
+    return Inspected(
+        state=_numbers(states.values),
+        words=read_words(nvml, handle),
+        counters=_numbers({name: value for name, value in counts.values.items() if name not in BESIDE}),
+        link_counters=of_links.values.get("link_counters", {}),
+        beside=_numbers({name: value for name, value in counts.values.items() if name in BESIDE}),
+        unsupported=frozenset(states.unsupported | counts.unsupported | of_links.unsupported),
+        faults={**states.faults, **counts.faults, **of_links.faults},
+    )
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}

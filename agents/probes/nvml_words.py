@@ -1,0 +1,35 @@
+"""What is told of a GPU in words and may change while its host runs: by the names of ``state_readings.GPU_WORDS``."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from agents.probes.nvml_identity import cuda_version
+from agents.probes.nvml_sheet import Sheet
+from agents.probes.nvml_states import fabric_of, is_registered
+
+
+def _cluster(nvml: Any, handle: Any) -> str:
+    """Empty where the GPU is in no NVLink domain that goes past its host: its UUID is then all zeros."""
+    found = fabric_of(nvml, handle)
+    uuid = bytes(found.clusterUuid)
+    return uuid.hex() if is_registered(found) and any(uuid) else ""
+
+
+_WORDS: Final[dict[str, Callable[[Any, Any], str]]] = {
+    "vbios_version": lambda nvml, gpu: nvml.nvmlDeviceGetVbiosVersion(gpu),
+    "gsp_firmware_version": lambda nvml, gpu: nvml.nvmlDeviceGetGspFirmwareVersion(gpu).decode(),
+    "cuda_version": lambda nvml, _gpu: cuda_version(nvml.nvmlSystemGetCudaDriverVersion_v2()),
+    "fabric_cluster": _cluster,
+}
+
+
+def read_words(nvml: Any, handle: Any) -> dict[str, str]:
+    """Those that the GPU tells; that one is not supported, or why it failed, stands in its identity.
+
+    Raises GpuLostError.
+    """
+    sheet = Sheet(nvml)
+    for name, read in _WORDS.items():
+        sheet.take_one(name, partial(read, nvml, handle))
+    return {name: str(word) for name, word in sheet.values.items() if word}

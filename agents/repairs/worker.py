@@ -1,0 +1,168 @@
+"""The agent's repair loop: asks for an order, does it if this host allows it, reports until the server has it."""
+
+import random
+import threading
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from agents import host_facts
+from agents.probes.interface import GpuIdentity, Probe, ProbeError
+from agents.repairs.hands import Hands, HandsError
+from agents.repairs.journal import Given, Journal
+from muster.client.transport import Problem, UnreachableError
+from muster.domain.ids import GpuUuid
+from muster.domain.metrics import value_of
+from muster.domain.repairs import HOST_SCOPE, RepairVerb
+from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairAskAnswer, RepairOrder, RepairReport
+
+AWAY_S: Final = 10.0
+JITTER: Final = 0.1
+REPORTS_S: Final = 30.0
+"""Of a verb's time, what is left for its report."""
+GOES_DOWN_S: Final = 300.0
+"""How long a host may take to go down for a reboot."""
+_WORDS_MAX: Final = 1000
+_REPEATED: Final = frozenset({401, 403, 408, 425, 429})
+_log = structlog.get_logger(__name__)
+
+
+class RepairServer(Protocol):
+    """Each call raises ``UnreachableError`` or ``Problem``."""
+
+    def ask(self, request: RepairAsk) -> RepairAskAnswer: ...
+
+    def report(self, repair_id: str, report: RepairReport) -> RepairAnswer: ...
+
+
+class RepairWorker:
+    """``allowed``: the verbs that this host's settings name. ``turn_taking``: held while a verb or a burn-in runs."""
+
+    def __init__(
+        self,
+        server: RepairServer,
+        probe: Probe,
+        hands: Hands,
+        journal: Journal,
+        boot_id: str,
+        *,
+        allowed: Collection[RepairVerb],
+        chance: random.Random,
+        turn_taking: "threading.Lock | None" = None,
+        wall_ms: Callable[[], int] = host_facts.wall_ms,
+    ) -> None:
+        self._server = server
+        self._probe = probe
+        self._hands = hands
+        self._journal = journal
+        self._boot_id = boot_id
+        self._allowed = frozenset(allowed)
+        self._chance = chance
+        self._turn_taking = turn_taking or threading.Lock()
+        self._wall_ms = wall_ms
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            stop.wait(self.turn(stop) * self._chance.uniform(1 - JITTER, 1 + JITTER))
+
+    def turn(self, stop: threading.Event) -> float:
+        """What is still to be reported, else one question and what it gives to do. Seconds until the next turn."""
+        try:
+            before = self._journal.read()
+            if before is not None:
+                return self._report(before.settled(self._boot_id))
+            if not self._turn_taking.acquire(timeout=1.0):
+                return 0.0  # a burn-in runs
+            try:
+                return self._ask(stop)
+            finally:
+                self._turn_taking.release()
+        except (OSError, ProbeError, UnreachableError, Problem) as fault:
+            _log.debug("repair_waits", fault=str(fault))
+            return AWAY_S
+
+    def _ask(self, stop: threading.Event) -> float:
+        answer = self._server.ask(RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=self._boot_id))
+        order = answer.order
+        if order is None:
+            return answer.ask_again_s
+        given = Given(repair_id=order.repair_id, gpu_uuid=order.gpu_uuid, verb=order.verb, boot_id=self._boot_id)
+        self._journal.write(given)
+        _log.warning("repair_began", gpu_uuid=order.gpu_uuid, repair_id=order.repair_id, verb=order.verb)
+        try:
+            words = self._do(order, stop)
+        except (HandsError, ProbeError) as fault:
+            if stop.is_set():
+                return 0.0  # the next life tells: after a reboot it is another boot's
+            given = msgspec.structs.replace(given, outcome="failed", words=str(fault))
+        else:
+            if order.verb == RepairVerb.REBOOT and not self._hands.is_simulated:
+                stop.wait(GOES_DOWN_S)
+                if stop.is_set():
+                    return 0.0  # the next boot tells
+                given = msgspec.structs.replace(given, outcome="failed", words=f"{words}; the host did not go down")
+            else:
+                given = msgspec.structs.replace(given, outcome="done", words=words)
+        self._journal.write(given)
+        return 0.0
+
+    def _do(self, order: RepairOrder, stop: threading.Event) -> str:
+        """Raises HandsError: this host does not do it, or it failed."""
+        verb = next((each for each in RepairVerb if each == order.verb), None)
+        if verb is None or verb not in self._allowed:
+            allowed = ", ".join(sorted(self._allowed)) or "none"
+            raise HandsError(f"this host does not allow {order.verb}; its MUSTER_REPAIR_VERBS: {allowed}")
+        inventory = self._probe.identify()
+        gpu = next((each for each in inventory.gpus if each.uuid == order.gpu_uuid), None)
+        if gpu is None:
+            gpu = self._silent(order)
+        self._require_idle(verb, gpu)
+        return self._hands.do(verb, gpu, max(1.0, order.deadline_s - REPORTS_S), stop)
+
+    def _silent(self, order: RepairOrder) -> GpuIdentity:
+        """A GPU that the driver lists no more: what the whole host feels may bring it back."""
+        if order.verb not in HOST_SCOPE:
+            raise HandsError(f"the driver does not list {order.gpu_uuid}")
+        return GpuIdentity(uuid=GpuUuid(order.gpu_uuid), index=0)
+
+    def _require_idle(self, verb: RepairVerb, gpu: GpuIdentity) -> None:
+        """That no program computes on what the verb touches. Of simulated GPUs none does."""
+        if self._hands.is_simulated:
+            return
+        for check in self._probe.check(self._wall_ms()):
+            if verb in HOST_SCOPE or check.gpu_uuid == gpu.uuid:
+                num_processes = value_of(check.values, "num_processes") if check.values else None
+                if num_processes is None and check.gpu_uuid != gpu.uuid:
+                    raise HandsError(f"whether a program computes on {check.gpu_uuid} cannot be told")
+                if num_processes:
+                    raise HandsError(f"{num_processes:.0f} processes compute on {check.gpu_uuid}")
+
+    def _report(self, given: Given) -> float:
+        """Until the server has it, or has no use for it."""
+        report = RepairReport(
+            protocol=REPAIR_PROTOCOL,
+            boot_id=self._boot_id,
+            outcome=given.outcome or "failed",
+            words=_printable(given.words),
+            is_simulated=self._hands.is_simulated,
+        )
+        try:
+            answer = self._server.report(given.repair_id, report)
+        except Problem as problem:
+            if problem.status >= 500 or problem.status in _REPEATED:
+                raise
+            _log.error("repair_report_refused", repair_id=given.repair_id, fault=str(problem))
+            self._journal.clear()
+            return 0.0
+        if answer.again_s is not None:
+            self._journal.write(given)
+            return answer.again_s
+        self._journal.clear()
+        _log.info("repair_reported", repair_id=given.repair_id, outcome=given.outcome, is_taken=answer.is_taken)
+        return 0.0
+
+
+def _printable(words: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in words)[:_WORDS_MAX].strip() or "it gave no reason"

@@ -1,0 +1,113 @@
+"""The detectors: CPU of judging, events a second, and how well a fleet of 12,500 nodes is judged in 30 days.
+
+``make bench-health``. MUSTER_HEALTH_SEEDS and MUSTER_HEALTH_NODES make the fleet smaller for a quick look; the figures
+say what they were made of.
+"""
+
+import importlib.util
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count
+from statistics import median
+from typing import Final
+
+from benchmarks import judgement
+from benchmarks.figures import Figure
+from health.detectors.registry import judge_signal
+from health.gpu_case import GpuCase
+from health.noting import Place, note
+from health.standing import decide
+from muster.domain.evidence import EventKind, Evidence, GpuSignal, Source
+from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.states import Standing
+from simulator.health_quality import Quality, quality_of
+
+NUM_NODES: Final = int(os.environ.get("MUSTER_HEALTH_NODES", "12500"))
+NUM_SEEDS: Final = int(os.environ.get("MUSTER_HEALTH_SEEDS", "10"))
+NUM_DAYS: Final = 30.0
+NUM_EVENTS: Final = 20_000
+NVSENTINEL_EVENTS_PER_S: Final = 57.0
+"""NVSentinel's analyzer, PR 1789."""
+REPORT_S: Final = 10.0
+START_MS: Final = 1_790_000_000_000
+_POLICY: Final = DEFAULT_POLICY.health
+
+
+def measure() -> list[Figure]:
+    return [*judgement.measure(), _events_per_s(), *_agent(), *_quality()]
+
+
+def _events_per_s() -> Figure:
+    """From event to decision (detector, evidence, repetitions, score, standing) on one core, one GPU after another."""
+    events = list(map(_event, range(NUM_EVENTS)))
+    known: dict[GpuUuid | None, dict[EvidenceId, Evidence]] = {}
+    numbers, moves = count(), 0
+    before = time.process_time_ns()
+    for event in events:
+        mine = known.setdefault(event.gpu_uuid, {})
+        for finding in judge_signal(event, _POLICY):
+            for _ in note(finding, Place(mine), _POLICY, event.at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")):
+                pass
+        if event.gpu_uuid is not None:
+            case = GpuCase(event.gpu_uuid, Standing.HEALTHY, 0, tuple(mine.values()))
+            moves += decide(case, event.at_ms, _POLICY) is not None
+    seconds = (time.process_time_ns() - before) / 1e9
+    if not moves:
+        raise AssertionError("no event moved a GPU: nothing was judged")
+    peers = {"NVSentinel's analyzer": NVSENTINEL_EVENTS_PER_S}
+    return Figure("health: events judged by one core", NUM_EVENTS / seconds, "events/s", 5_000.0, "higher", peers)
+
+
+_EVENTS: Final[tuple[tuple[EventKind, int | None, dict[str, float]], ...]] = (
+    (EventKind.XID, 79, {}),
+    (EventKind.XID, 31, {}),
+    (EventKind.XID, 95, {}),
+    (EventKind.GPU_STATE, None, {"nvlink_links_down": 1.0, "inforom_valid": 1.0, "fabric_state": 3.0}),
+    (EventKind.GPU_RATES, None, {"pcie_replays": 40.0, "pcie_generation": 5.0, "pcie_width": 16.0, "window_s": 60.0}),
+)
+
+
+def _event(number: int) -> GpuSignal:
+    kind, code, values = _EVENTS[number % len(_EVENTS)]
+    node, at_ms = number // 8, START_MS + number * 10
+    gpu = GpuUuid(f"GPU-{number % 5_000}")
+    source = Source.KERNEL_LOG
+    return GpuSignal(f"{number}", kind, source, at_ms, NodeId(f"node_{node}"), gpu, code=code, values=values)
+
+
+def _agent() -> list[Figure]:
+    """What the agent's side measures, where it is there."""
+    if importlib.util.find_spec("benchmarks.health_agent") is None:
+        return []
+    figures: list[Figure] = importlib.import_module("benchmarks.health_agent").measure()
+    return figures
+
+
+def _judged(seed: int) -> Quality:
+    return quality_of(seed, NUM_NODES, NUM_DAYS, _POLICY)
+
+
+def _quality() -> list[Figure]:
+    with ProcessPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
+        found = list(pool.map(_judged, range(1, NUM_SEEDS + 1)))
+    injected = sum(len(each.found_s) + len(each.missed) for each in found)
+    made_of = {
+        "nodes": float(NUM_NODES),
+        "days": NUM_DAYS,
+        "seeds": float(NUM_SEEDS),
+        "faults": float(injected),
+        "inputs": float(sum(each.num_inputs for each in found)),
+    }
+    seconds = sorted(value for each in found for value in each.found_s)
+    missed = sum(len(each.missed) for each in found)
+    latency = {"p99 s": seconds[int(0.99 * len(seconds))]}
+    suspect = {"made SUSPECT": float(sum(len(each.wrongly_suspect) for each in found))}
+    return [
+        Figure("health: faults of the simulated fleet missed", missed, "faults", 0.0, peers=made_of),
+        Figure("health: median from fault to evidence", median(seconds), "s", REPORT_S, peers=latency),
+        Figure(
+            "health: healthy GPUs quarantined", sum(len(each.wrongly_out) for each in found), "GPUs", 0.0, peers=suspect
+        ),
+    ]

@@ -1,0 +1,177 @@
+"""What ``muster agent run`` costs on a host of 8 GPUs at 10 s: its own process, NVML's stand-in, a server beside it.
+
+The stand-in answers at once, so this is the agent's own work; a real driver's calls come on top of it, in the driver.
+"""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.figures import Figure
+from tests.agents.fake_nvml.probed_host import build
+from tests.agents.fake_nvml.state import FakeState, map_state
+
+GPUS = 8
+INTERVAL_S = 10.0
+CPU_BAR_MILLICORES = 20.0
+MEMORY_BAR_MIB = 100.0
+PATIENCE_S = 120.0
+SETTLE_S = 15.0
+WATCHED_S = 150.0
+"""Two windows and more, so that the slow looks are in it."""
+
+
+class NoCompilerError(RuntimeError):
+    """The stand-in cannot be built."""
+
+
+def health_agent() -> list[dict[str, Any]]:
+    """Rows of name, value, unit, bar, better, peers and whether it holds."""
+    return [{**asdict(figure), "holds": figure.holds} for figure in measure()]
+
+
+def measure(watched_s: float = WATCHED_S) -> list[Figure]:
+    """Raises NoCompilerError; RuntimeError where it ran too short for a slow look to be in it."""
+    with tempfile.TemporaryDirectory(prefix="muster-agent-") as name:
+        folder = Path(name)
+        library = _library(folder)
+        state = map_state(folder / "nvml.state", GPUS)
+        with _server() as server, _agent(folder, library, server.url) as process:
+            server.wait_for_samples(1)
+            time.sleep(SETTLE_S)
+            millicores, peak_mib = _watch(process, state, watched_s)
+            reports, sent_bytes, told = server.num_reports, server.num_bytes, dict(server.kinds)
+    if not told.get("gpu_state") or not told.get("gpu_rates"):
+        raise RuntimeError(f"the slow looks were not in what was measured: {told}")
+    per_minute = 60 / (SETTLE_S + watched_s)
+    return [
+        Figure("agent of 8 GPUs at 10 s: CPU", millicores, "millicores", CPU_BAR_MILLICORES),
+        Figure("agent of 8 GPUs at 10 s: memory, peak RSS", peak_mib, "MiB", MEMORY_BAR_MIB),
+        Figure(
+            "agent of 8 GPUs at 10 s: sent",
+            sent_bytes * per_minute / 1024,
+            "KiB/min",
+            None,
+            peers={"reports/min": reports * per_minute, **{kind: float(count) for kind, count in told.items()}},
+        ),
+    ]
+
+
+def _library(folder: Path) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise NoCompilerError("no C compiler is here: NVML's stand-in cannot be built; install gcc")
+    build(compiler, folder / "libnvidia-ml.so.1", [])
+    return folder
+
+
+def _watch(process: psutil.Process, state: FakeState, watched_s: float) -> tuple[float, float]:
+    """Millicores and the peak in MiB. A busy host: energy, errors of a link and replays grow meanwhile."""
+    cpu, began_s = sum(process.cpu_times()[:2]), time.monotonic()
+    held = [process.memory_info().rss]
+    while time.monotonic() - began_s < watched_s:
+        time.sleep(1)
+        held.append(process.memory_info().rss)
+        for gpu in state.gpus[:GPUS]:
+            gpu.energy_mj += 500_000
+            gpu.pcie_replays += 1
+            gpu.ill_link_errors += 1
+    spent_s = sum(process.cpu_times()[:2]) - cpu
+    return 1_000 * spent_s / (time.monotonic() - began_s), max(held) / (1 << 20)
+
+
+@contextmanager
+def _agent(folder: Path, library: Path, url: str) -> Iterator[psutil.Process]:
+    key_file = folder / "node.key"
+    key_file.write_text("mst_bench\n", encoding="ascii")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")},
+        "MUSTER_API_URL": url,
+        "MUSTER_API_KEY_FILE": str(key_file),
+        "MUSTER_STATE_DIR": str(folder / "state"),
+        "LD_LIBRARY_PATH": str(library),
+        "FAKE_NVML_STATE": str(folder / "nvml.state"),
+    }
+    command = [sys.executable, "-m", "muster", "agent", "run"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)  # noqa: S603  # our own module
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class _Server:
+    """Takes every report, and asks for samples every ten seconds."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.num_reports = 0
+        self.num_bytes = 0
+        self.kinds: Counter[str] = Counter()
+
+    def take(self, path: str, body: bytes, encoding: str) -> tuple[int, dict[str, Any]]:
+        if path != "/v1/telemetry":
+            return 404, {}
+        report = json.loads(gzip.decompress(body) if encoding == "gzip" else body)
+        self.num_reports += 1
+        self.num_bytes += len(body)
+        self.kinds.update(event["kind"] for event in report.get("events", ()))
+        return 200, {"boot_id": report["boot_id"], "seq": report["seq"], "interval_s": INTERVAL_S}
+
+    def wait_for_samples(self, count: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while self.num_reports < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the agent sent no report")
+            time.sleep(0.05)
+
+
+@contextmanager
+def _server() -> Iterator[_Server]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, document = made.take(self.path, body, self.headers.get("Content-Encoding", ""))
+            content = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the library's signature
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made = _Server(f"http://127.0.0.1:{server.server_address[1]}")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

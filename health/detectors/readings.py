@@ -1,0 +1,36 @@
+"""What an event's values say, and what of them is to be believed."""
+
+import re
+from typing import Final
+
+from muster.domain.evidence import GpuSignal
+
+_PLAIN: Final = re.compile(r"[^A-Za-z0-9_.:/-]+")
+_NAME_LENGTH_MAX: Final = 64
+
+
+def has(signal: GpuSignal, *names: str) -> bool:
+    """Whether all of these values were told; one that is not there is unknown, never zero."""
+    return all(name in signal.values for name in names)
+
+
+def rate_of(signal: GpuSignal, name: str, span_s: float) -> float | None:
+    """How much ``name`` rose in ``span_s`` seconds at this window's pace; None where it did not rise, or nobody knows.
+
+    A window under a second is taken as one: two reports that came together make no storm.
+    """
+    rise, window_s = signal.values.get(name), signal.values.get("window_s")
+    if rise is None or window_s is None or not rise > 0 or not window_s > 0:
+        return None
+    return rise * span_s / max(1.0, window_s)
+
+
+def name_in(signal: GpuSignal) -> str:
+    """The port or peer that the text names, fit for a fault's key."""
+    return _PLAIN.sub("_", signal.text.strip())[:_NAME_LENGTH_MAX] or "unnamed"
+
+
+def link_of(signal: GpuSignal) -> str:
+    """``:link7`` where the rise is of one NVLink, else nothing."""
+    link = signal.values.get("link")
+    return "" if link is None else f":link{link:.0f}"

@@ -1,0 +1,121 @@
+"""Events: which rules are asked of one, what they find, and which faults it shows to be over."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from health.detectors import (
+    corrected_errors,
+    fabric_health,
+    fabric_state,
+    gpu_count,
+    gpu_lost,
+    gpu_settings,
+    host_clock,
+    host_network,
+    host_state,
+    inforom,
+    nvlink_down,
+    nvlink_errors,
+    pair_probe,
+    pcie_errors,
+    pcie_link,
+    pcie_replays,
+    ports,
+    power_limit,
+    remap_banks,
+    retired_pages,
+    sram_threshold,
+    sxid,
+    throttle_seconds,
+    unrepairable_memory,
+    xid,
+)
+from health.detectors.detector import NO_FINDINGS, Closing, Findings, SignalDetector, Tells
+from health.detectors.modes import in_mode
+from health.weightless import is_weightless
+from muster.domain.evidence import EventKind, GpuSignal, Severity
+from muster.domain.health_policy import HealthPolicy
+
+SIGNAL_DETECTORS: Final[tuple[SignalDetector, ...]] = (
+    xid.DETECTOR,
+    sxid.DETECTOR,
+    gpu_lost.SIGNAL_DETECTOR,
+    gpu_count.DETECTOR,
+    gpu_count.STATE_DETECTOR,
+    sram_threshold.DETECTOR,
+    remap_banks.DETECTOR,
+    retired_pages.DETECTOR,
+    inforom.DETECTOR,
+    unrepairable_memory.DETECTOR,
+    gpu_settings.DETECTOR,
+    power_limit.DETECTOR,
+    pcie_link.DETECTOR,
+    nvlink_down.DETECTOR,
+    nvlink_down.TO_NOTHING_DETECTOR,
+    fabric_state.DETECTOR,
+    fabric_health.DETECTOR,
+    throttle_seconds.DETECTOR,
+    corrected_errors.DETECTOR,
+    pcie_replays.DETECTOR,
+    pcie_errors.DETECTOR,
+    nvlink_errors.CRC_DETECTOR,
+    nvlink_errors.WINDOWS_DETECTOR,
+    nvlink_errors.RISES_DETECTOR,
+    host_state.PRESSURE_DETECTOR,
+    host_state.DISK_DETECTOR,
+    host_state.DRIVERS_DETECTOR,
+    host_clock.STATE_DETECTOR,
+    host_clock.RATE_DETECTOR,
+    host_network.DETECTOR,
+    ports.DOWN_DETECTOR,
+    ports.FLAP_DETECTOR,
+    ports.FATAL_DETECTOR,
+    ports.DEGRADED_DETECTOR,
+    pair_probe.DETECTOR,
+)
+_OF_A_GPU: Final = frozenset({EventKind.GPU_STATE, EventKind.GPU_RATES})
+
+
+def _by_kind() -> Mapping[EventKind, tuple[SignalDetector, ...]]:
+    found: dict[EventKind, list[SignalDetector]] = defaultdict(list)
+    for detector in SIGNAL_DETECTORS:
+        for kind in detector.kinds:
+            found[kind].append(detector)
+    return {kind: tuple(detectors) for kind, detectors in found.items()}
+
+
+_BY_KIND: Final = _by_kind()
+
+
+def judge_signal(signal: GpuSignal, policy: HealthPolicy) -> Findings:
+    """What one event says. The same event sent twice says the same twice: callers drop known ``signal_id``s."""
+    if signal.gpu_uuid is None and signal.kind in _OF_A_GPU:
+        return NO_FINDINGS
+    found = NO_FINDINGS
+    for detector in _BY_KIND.get(signal.kind, ()):
+        found += detector.judge(signal, policy)
+    return in_mode(found, policy)
+
+
+def alarms(findings: Findings) -> bool:
+    """Whether any of them condemns by itself and now: nothing is placed on what it is about until it is judged."""
+    return any(each.severity is Severity.CONDEMNING and not is_weightless(each.values) for each in findings)
+
+
+def closings_of(signal: GpuSignal, policy: HealthPolicy) -> tuple[Closing, ...]:
+    """The standing faults that this event shows to be over, for ``health.evidence.close``."""
+    if signal.kind is EventKind.GPU_FOUND:
+        return (Closing(gpu_lost.NAME, signal.node_id, signal.gpu_uuid, signal.at_ms),)
+    if signal.kind is EventKind.GPU_COUNT and signal.values.get("now", 0) > signal.values.get("before", 0):
+        return (Closing(gpu_count.NAME, signal.node_id, None, signal.at_ms, signal.values["now"]),)
+    closed = list[Closing]()
+    for detector in _BY_KIND.get(signal.kind, ()):
+        if detector.tells is not Tells.STATE:
+            continue
+        standing = {finding.fault_key for finding in detector.judge(signal, policy)}
+        over = (key for key in detector.tells_of(signal) if key not in standing)
+        # Of GPUs that are back: all that were there before are meant, not all of those that the host enrolled with.
+        found = signal.values.get("found_gpus") if detector.name == gpu_count.NAME else None
+        closed += (Closing(key, signal.node_id, signal.gpu_uuid, signal.at_ms, found) for key in over)
+    return tuple(closed)

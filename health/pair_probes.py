@@ -1,0 +1,66 @@
+"""Which hosts probe which: a few peers each, and with time every rack from every rack. Numbers of ours.
+
+Time is cut into rounds. Within one, hosts that stand at different places of their rack go to different racks, so that
+a rack of eight reaches nine at once; the next round goes on from there. Whoever asks twice in a round is told the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from muster.domain.ids import NodeId
+
+ROUND_S: Final = 900
+"""s. Of two peers, 20 messages a minute each: 40 datagrams a minute and host, and two events a round."""
+PEERS: Final = 2
+BURST: Final = 20
+"""Messages at once to each peer."""
+BURST_EVERY_S: Final = 60.0
+NO_RACK: Final = ""
+"""Where hosts are counted whose rack is not known."""
+
+Racks = Mapping[str, Sequence[NodeId]]
+"""Rack → its hosts that answer probes, in the order of their ids."""
+
+
+def round_at(at_s: float) -> int:
+    """``at_s``: s since 1970."""
+    return int(at_s) // ROUND_S
+
+
+def peers_of(node_id: NodeId, racks: Racks, round_number: int, num_peers: int = PEERS) -> tuple[NodeId, ...]:
+    """Whom this host probes in this round: at most so many, none twice, never itself.
+
+    None where it does not stand in ``racks``. A pair comes again after ``number of racks × the target rack's hosts``
+    turns, of which a round has ``num_peers``.
+    """
+    names = sorted(rack for rack, hosts in racks.items() if hosts)
+    home = next((at for at, name in enumerate(names) if node_id in racks[name]), None)
+    if home is None:
+        return ()
+    place = racks[names[home]].index(node_id)
+    found: list[NodeId] = []
+    for nth in range(num_peers):
+        peer = _peer_at(racks, names, home, place, round_number * num_peers + nth)
+        if peer is not None and peer not in found:
+            found.append(peer)
+    return tuple(found)
+
+
+def _peer_at(racks: Racks, names: Sequence[str], home: int, place: int, turn: int) -> NodeId | None:
+    """The peer of one turn; the next rack's where this host is alone in its own."""
+    lap, step = divmod(turn, len(names))
+    away = (step + place) % len(names)
+    if away == 0 and len(racks[names[home]]) == 1:
+        away = 1 % len(names)
+    hosts = racks[names[(home + away) % len(names)]]
+    if away:
+        return hosts[(place + lap) % len(hosts)]
+    if len(hosts) == 1:
+        return None
+    return hosts[(place + 1 + lap % (len(hosts) - 1)) % len(hosts)]
+
+
+def nearest_rank(ascending: Sequence[float], share: float) -> float:
+    """The least value that ``share`` of them do not exceed: the nearest-rank percentile. Of at least one value."""
+    rank = -(-len(ascending) * round(share * 1000) // 1000)
+    return ascending[min(max(rank, 1), len(ascending)) - 1]

@@ -1,0 +1,407 @@
+"""A host and its ports, on trees that a test writes: what is told, when, and what bad files do to it."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agents.host import ports
+from agents.host.clock import ServerClock
+from agents.host.files import read_text
+from agents.host.ports import ports_under
+from agents.host.telling import HostPlaces, HostTeller
+from agents.probes.interface import ProbeEvent
+from agents.telling.naming import Naming
+from muster.domain.evidence import EventKind, Source
+from muster.domain.state_readings import HOST_RATES, HOST_STATE, PORT_COUNTERS, PORT_RATES, PORT_STATE
+from tests.agents.host.trees import HostTree
+from tests.waiting import wait_until
+
+WALL_MS = 1_790_000_000_000
+
+
+class Host:
+    """One host that is looked at when a test says so; its wall clock may be stepped."""
+
+    def __init__(self, root: Path) -> None:
+        self.tree = HostTree(root)
+        self.clock = ServerClock()
+        self.counts = {"expected_gpus": 8.0, "found_gpus": 8.0}
+        self.stepped_ms = 0
+        self._now_s = 1_000.0
+        places = HostPlaces(root=root, folders=(root,))
+        self.teller = HostTeller(Naming("1"), places, server_clock=self.clock, gpus=lambda: self.counts)
+
+    @property
+    def _at_ms(self) -> int:
+        return WALL_MS + round(self._now_s * 1000) + self.stepped_ms
+
+    def ports(self, after_s: float = 10) -> list[ProbeEvent]:
+        self._now_s += after_s
+        return list(self.teller.look_at_ports(self._at_ms, self._now_s))
+
+    def minute(self, after_s: float = 60) -> list[ProbeEvent]:
+        return [*self.ports(after_s), *self.teller.tell(self._at_ms, self._now_s)]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    made = Host(tmp_path)
+    made.tree.network()
+    made.tree.pressure()
+    made.tree.infiniband()
+    made.tree.ethernet()
+    return made
+
+
+def of(kind: EventKind, events: list[ProbeEvent]) -> list[ProbeEvent]:
+    return [event for event in events if event.kind is kind]
+
+
+def test_a_quiet_host_tells_itself_and_its_ports_once(host: Host) -> None:
+    events = host.minute()
+    assert [(event.kind, event.text) for event in events] == [
+        (EventKind.PORT_STATE, "mlx5_0/1"),
+        (EventKind.PORT_STATE, "eth0"),
+        (EventKind.HOST_STATE, ""),
+    ]
+    assert {event.source for event in events} == {Source.HOST}
+    assert events[0].values == {"state": 4, "physical_state": 5, "rate_gbps": 400, "is_ethernet": 0, "was_active": 1}
+    assert events[1].values == {"state": 4, "physical_state": 5, "rate_gbps": 100, "is_ethernet": 1, "was_active": 1}
+    assert set(events[2].values) == set(HOST_STATE) - {"drivers", "clock_offset_s"}
+    assert [host.minute() for _ in range(20)] == [[]] * 20
+
+
+def test_a_port_that_went_down_and_came_back_says_for_how_long(host: Host) -> None:
+    host.minute()
+    host.tree.infiniband("1: DOWN")
+    (down,) = host.ports()
+    assert (down.text, down.values["state"], down.values["physical_state"]) == ("mlx5_0/1", 1, 2)
+    assert host.ports() == []
+    host.tree.infiniband()
+    (up,) = host.ports(15)
+    assert (up.values["state"], up.values["was_down_s"]) == (4, 25)
+    (again,) = host.ports(3_600)[:1]
+    assert "was_down_s" not in again.values
+
+
+def test_a_port_whose_state_cannot_be_read_for_once_neither_fell_nor_rose(host: Host) -> None:
+    host.minute()
+    host.tree.infiniband("1: DOWN")
+    host.ports()
+    host.tree.write("sys/class/infiniband/mlx5_0/ports/1/state", "gremlins")
+    assert host.ports() == []
+    host.tree.infiniband()
+    (up,) = host.ports()
+    assert up.values["was_down_s"] == 20
+
+
+def test_a_card_that_is_gone_is_a_port_that_is_down(host: Host) -> None:
+    host.minute()
+    (host.tree.root / "sys/class/infiniband/mlx5_0").rename(host.tree.root / "gone")
+    (gone,) = host.ports()
+    assert (gone.text, gone.values["state"]) == ("mlx5_0/1", 1)
+    (host.tree.root / "sys").rename(host.tree.root / "no-sysfs")
+    assert host.ports() == []
+
+
+def test_an_interface_without_hardware_is_no_port(host: Host) -> None:
+    host.tree.write("sys/class/net/docker0/carrier", "0\n")
+    assert set(ports_under(host.tree.root / "sys")) == {"mlx5_0", "eth0"}
+
+
+def test_a_roce_port_says_that_it_is_ethernet(host: Host) -> None:
+    host.tree.write("sys/class/infiniband/mlx5_0/ports/1/link_layer", "Ethernet\n")
+    assert host.ports()[0].values["is_ethernet"] == 1
+
+
+def test_an_interface_taken_down_by_a_person_is_down(host: Host) -> None:
+    """The kernel then answers EINVAL for its carrier."""
+    (host.tree.root / "sys/class/net/eth0/carrier").unlink()
+    host.tree.write("sys/class/net/eth0/operstate", "down\n")
+    (event,) = [event for event in host.ports() if event.text == "eth0"]
+    assert (event.values["state"], event.values["physical_state"]) == (1, 3)
+
+
+def test_a_cable_that_is_pulled_is_no_persons_doing(host: Host) -> None:
+    host.minute()
+    host.tree.write("sys/class/net/eth0/carrier", "0\n")
+    (event,) = host.ports()
+    assert (event.values["state"], event.values["physical_state"], event.values["was_active"]) == (1, 2, 1)
+
+
+def test_a_port_that_never_had_a_cable_says_so_and_one_that_was_up_before_the_agent_began_too(host: Host) -> None:
+    host.tree.infiniband("1: DOWN")
+    host.tree.port_counter("link_downed", 0)
+    host.tree.write("sys/class/net/eth0/carrier", "0\n")
+    host.tree.write("sys/class/net/eth0/carrier_up_count", "1\n")
+    told = {event.text: event.values["was_active"] for event in host.ports()}
+    assert told == {"mlx5_0/1": 0, "eth0": 1}
+
+
+def test_a_port_whose_state_could_not_be_read_was_not_seen_up(host: Host) -> None:
+    host.tree.write("sys/class/infiniband/mlx5_0/ports/1/state", "gremlins")
+    host.ports()
+    host.tree.infiniband("1: DOWN")
+    (event,) = host.ports()
+    assert (event.values["state"], event.values["was_active"]) == (1, 0)
+
+
+def test_a_card_that_hangs_when_asked_whether_it_was_up_holds_up_itself_alone_and_tells_it_later(host: Host) -> None:
+    host.tree.infiniband("1: DOWN")
+    pipe = host.tree.root / "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    told: list[ProbeEvent] = []
+    look = threading.Thread(target=lambda: told.extend(host.ports()), daemon=True)
+    look.start()
+    look.join(60)
+    has_returned = not look.is_alive()
+    pipe.write_text("3\n", encoding="ascii")  # which lets it go
+    look.join(60)
+    assert has_returned
+    assert {event.text: event.values["was_active"] for event in told} == {"mlx5_0/1": 0, "eth0": 1}
+    pipe.unlink()
+    host.tree.port_counter("link_downed", 3)
+    later: list[ProbeEvent] = []
+
+    def is_told() -> bool:
+        later.extend(host.ports())
+        return bool(later)
+
+    wait_until(is_told)
+    (event,) = later
+    assert (event.text, event.values["state"], event.values["was_active"]) == ("mlx5_0/1", 1, 1)
+
+
+def test_a_file_of_proc_is_read_to_its_end_and_not_to_the_end_of_a_page() -> None:
+    whole = len(Path("/proc/self/maps").read_bytes())
+    assert whole > 8_192
+    assert len(read_text(Path("/proc/self/maps"), 1 << 20) or "") > whole // 2
+    assert len(read_text(Path("/proc/self/maps"), 5_000) or "") == 5_000
+
+
+@pytest.mark.parametrize("name", PORT_COUNTERS)
+def test_each_counter_of_a_port_is_told_when_it_rose_and_only_then(host: Host, name: str) -> None:
+    host.tree.port_counter(name, 5, "hw_counters")
+    host.tree.port_counter("port_rcv_errors" if name != "port_rcv_errors" else "symbol_error", 2)
+    host.minute()
+    host.tree.port_counter(name, 12, "hw_counters")
+    (event,) = host.minute()
+    assert (event.kind, event.text, event.values) == (EventKind.PORT_RATES, "mlx5_0/1", {"window_s": 60, name: 7})
+    host.tree.port_counter(name, 1, "hw_counters")
+    assert host.minute() == [], "it fell: a reset"
+
+
+def test_an_interfaces_own_counters_are_read_where_the_kernel_has_them(host: Host) -> None:
+    host.tree.write("sys/class/net/eth0/carrier_changes", "2\n")
+    host.tree.write("sys/class/net/eth0/statistics/rx_errors", "0\n")
+    host.minute()
+    host.tree.write("sys/class/net/eth0/carrier_changes", "4\n")
+    host.tree.write("sys/class/net/eth0/statistics/rx_errors", "9\n")
+    (event,) = host.minute()
+    assert (event.text, event.values) == ("eth0", {"window_s": 60, "carrier_changes": 2, "rx_errors": 9})
+
+
+def test_what_the_network_lost_is_told_beside_what_was_sent(host: Host) -> None:
+    host.minute()
+    host.tree.network(segments=5_001, retransmits=40, full=3, damaged=2, dropped=0x10)
+    (event,) = host.minute()
+    assert event.kind is EventKind.HOST_RATES
+    assert event.values == {
+        "window_s": 60,
+        "tcp_segments": 5_000,
+        "tcp_retransmits": 40,
+        "udp_receive_errors": 5,
+        "softnet_dropped": 16,
+    }
+    host.tree.network(segments=9_000, retransmits=40, full=3, damaged=2, dropped=0x10)
+    assert host.minute() == [], "to send is no fault"
+
+
+def test_datagrams_lost_over_ipv6_count_too(host: Host) -> None:
+    host.minute()
+    host.tree.write("proc/net/snmp6", "Udp6RcvbufErrors 4\nUdp6InCsumErrors 0\n")
+    (event,) = host.minute()
+    assert event.values["udp_receive_errors"] == 4
+
+
+def test_a_stepped_clock_is_counted(host: Host) -> None:
+    host.minute()
+    host.stepped_ms = 900
+    assert host.minute() == [], "a clock may be slewed"
+    host.stepped_ms = -2_500
+    (event,) = host.minute()
+    assert event.values == {"window_s": 60, "clock_steps": 1}
+
+
+def test_pressure_is_told_when_it_moved(host: Host) -> None:
+    (state,) = of(EventKind.HOST_STATE, host.minute())
+    assert (state.values["cpu_pressure"], state.values["memory_pressure"]) == (0, 0)
+    host.tree.pressure(cpu=4, memory=4.5, io=2)
+    assert host.minute() == []
+    for percent in (35.5, 28, 19):
+        host.tree.pressure(cpu=4, memory=percent, io=2)
+        (state,) = host.minute()
+        assert state.values["memory_pressure"] == pytest.approx(percent / 100)
+
+
+def test_a_gpu_that_is_missing_of_the_enrolled_ones_is_told(host: Host) -> None:
+    host.minute()
+    host.counts = {"expected_gpus": 8.0, "found_gpus": 7.0}
+    (state,) = host.minute()
+    assert (state.values["expected_gpus"], state.values["found_gpus"]) == (8, 7)
+
+
+def test_the_clocks_offset_is_told_once_the_server_answered(host: Host) -> None:
+    host.minute()
+    host.clock.saw("Mon, 21 Sep 2026 14:13:20 GMT", WALL_MS + 5_000, WALL_MS + 5_200)
+    (state,) = host.minute()
+    assert state.values["clock_offset_s"] == 3.0
+
+
+def test_the_fullest_disk_counts(host: Host) -> None:
+    (state,) = of(EventKind.HOST_STATE, host.minute())
+    status = os.statvfs(host.tree.root)
+    assert state.values["disk_free_fraction"] == pytest.approx(status.f_bavail / status.f_blocks, abs=0.05)
+    assert state.values["disk_free_bytes"] > 0
+
+
+def test_a_card_that_does_not_answer_holds_up_itself_alone_and_is_named_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.minute()
+    answered = threading.Event()
+    read = ports._infiniband
+
+    def hanging(port: Path) -> dict[str, float]:
+        answered.wait(120)
+        return read(port)
+
+    monkeypatch.setattr(ports, "_infiniband", hanging)
+    host.tree.write("sys/class/net/eth0/carrier", "0\n")
+    try:
+        told = {event.text: event.values["state"] for event in host.ports()}
+        host.ports()
+    finally:
+        answered.set()
+    assert told == {"eth0": 1}, "of the other nothing is known, so it neither fell nor is it gone"
+    said = ""
+
+    def answers_again() -> bool:
+        nonlocal said
+        host.ports()
+        said += "".join(capsys.readouterr())
+        return "ports_answer_again" in said
+
+    wait_until(answers_again)
+    (line,) = [line for line in said.splitlines() if "ports_do_not_answer" in line]
+    assert "mlx5_0" in line
+
+
+def test_a_file_server_that_does_not_answer_holds_up_nothing_else_and_ends_no_finding_of_a_full_disk(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    statvfs = os.statvfs
+
+    def hanging(folder: Path) -> os.statvfs_result:
+        if folder.name == "share":
+            answered.wait(120)
+        return statvfs(folder)
+
+    monkeypatch.setattr(os, "statvfs", hanging)
+    share = host.tree.root / "share"
+    share.mkdir()
+    host.teller = HostTeller(Naming("2"), HostPlaces(root=host.tree.root, folders=(share, host.tree.root)))
+    try:
+        (state,) = of(EventKind.HOST_STATE, host.minute())
+    finally:
+        answered.set()
+    assert "memory_pressure" in state.values
+    assert not {"disk_free_bytes", "disk_free_fraction"} & state.values.keys(), "the silent one may be the fullest"
+
+
+def _driver(host: Host, *, module: str, library: str) -> float | None:
+    folder = host.tree.root / "lib"
+    host.tree.write(f"lib/libnvidia-ml.so.{library}", "")
+    link = folder / "libnvidia-ml.so.1"
+    link.unlink(missing_ok=True)
+    link.symlink_to(f"libnvidia-ml.so.{library}")
+    host.tree.write("sys/module/nvidia/version", f"{module}\n")
+    host.tree.write("proc/self/maps", f"7f00-7f01 r-xp 00000000 fe:01 77  {folder}/libnvidia-ml.so.570.10\n")
+    (state,) = of(EventKind.HOST_STATE, host.minute(3_600))
+    return state.values.get("drivers")
+
+
+def test_a_driver_that_was_upgraded_under_a_running_module_is_told(host: Host) -> None:
+    assert _driver(host, module="580.95.05", library="580.95.05") == 0
+    assert _driver(host, module="580.95.05", library="590.1.2") == 1
+    assert _driver(host, module="rubbish", library="590.1.2") is None
+
+
+Spoil = Callable[[Path], object]
+
+
+def _huge(path: Path) -> None:
+    path.write_bytes(b"9" * (8 << 20))
+
+
+def _unreadable(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _a_pipe(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
+
+
+SPOILT: dict[str, Spoil] = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "rubbish": lambda path: path.write_bytes(bytes(range(256)) * 8),
+    "not a number": lambda path: path.write_text("١٢٣ nan -1 0x\n", encoding="utf-8"),
+    "huge": _huge,
+    "no file": _unreadable,
+    "a file that fails at read": _a_pipe,
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_no_file_whatever_is_in_it_stops_the_rest_or_makes_up_a_number(host: Host, spoil: Spoil) -> None:
+    host.tree.port_counter("symbol_error", 3)
+    host.tree.write("proc/net/snmp6", "Udp6RcvbufErrors 4\n")
+    host.tree.write("sys/module/nvidia/version", "580.95.05\n")
+    host.tree.write("proc/self/maps", "7f00-7f01 r-xp 0 fe:01 77  /lib/libnvidia-ml.so.1\n")
+    host.minute()
+    files = sorted(path for path in host.tree.root.rglob("*") if path.is_file())
+    assert len(files) > 15
+    for path in files:
+        spoil(path)
+    events = host.minute(3_600)
+    known = {
+        EventKind.HOST_STATE: HOST_STATE,
+        EventKind.HOST_RATES: HOST_RATES,
+        EventKind.PORT_STATE: PORT_STATE,
+        EventKind.PORT_RATES: PORT_RATES,
+    }
+    assert of(EventKind.HOST_STATE, events), "the disk and the GPUs are told all the same"
+    for event in events:
+        assert set(event.values) <= set(known[event.kind])
+        assert all(0 <= value < 1e15 for value in event.values.values())
+    assert of(EventKind.PORT_RATES, events) == []
+
+
+def test_a_host_without_any_of_it_tells_its_disk_and_gpus(tmp_path: Path) -> None:
+    (state,) = Host(tmp_path).minute()
+    assert set(state.values) == {"disk_free_bytes", "disk_free_fraction", "expected_gpus", "found_gpus"}
+
+
+def test_where_no_place_is_named_nothing_of_the_host_is_read() -> None:
+    teller = HostTeller(Naming("1"), None, gpus=lambda: {"expected_gpus": 2.0, "found_gpus": 2.0})
+    assert teller.look_at_ports(0, 0) == ()
+    (event,) = teller.tell(0, 0)
+    assert event.values == {"expected_gpus": 2, "found_gpus": 2}

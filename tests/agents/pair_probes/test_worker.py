@@ -1,0 +1,180 @@
+"""The loop on real sockets, the control plane played: who is probed, what is told of it, and what is not."""
+
+import random
+import threading
+from dataclasses import dataclass, field
+
+import msgspec
+
+from agents.observer import Clocks
+from agents.pair_probes.worker import AWAY_S, PairProbeWorker
+from agents.probes.interface import ProbeEvent
+from agents.reports import event_report
+from health.detectors.registry import judge_signal
+from health.pair_probes import ROUND_S
+from muster.client.transport import UnreachableError
+from muster.domain.evidence import EventKind, GpuSignal, Source
+from muster.domain.ids import NodeId
+from muster.domain.state_readings import PAIR_PROBE
+from muster.wire.pair_probes import PairProbeAnswer, PairProbeAsk, PairProbePeer
+from tests.health.case_factory import POLICY
+
+KEY = "ab" * 32
+
+
+@dataclass
+class Played:
+    """The control plane: names the peers it is given."""
+
+    address: str = "127.0.0.1"
+    peers: tuple[PairProbePeer, ...] = ()
+    withheld: tuple[str, ...] = ()
+    asked: list[PairProbeAsk] = field(default_factory=list)
+    is_away: bool = False
+
+    def ask(self, request: PairProbeAsk) -> PairProbeAnswer:
+        if self.is_away:
+            raise UnreachableError("it is away")
+        self.asked.append(request)
+        peers = self.peers if request.port is not None else ()
+        return PairProbeAnswer(
+            address=self.address, keys=(KEY,), peers=peers, withheld=self.withheld, burst=10, ask_again_s=900.0
+        )
+
+
+class Host:
+    """A worker with a time that the test sets."""
+
+    def __init__(self, server: Played) -> None:
+        self.now_s = 1000.0
+        self.told: list[ProbeEvent] = []
+        self.stop = threading.Event()
+        clocks = Clocks(boottime_ms=lambda: round(self.now_s * 1000), wall_ms=lambda: 1_790_000_000_000)
+        self.server = server
+        chance = random.Random(7)  # noqa: S311  # jitter, no secret
+        self.worker = PairProbeWorker(server, 0, "boot-1", clocks, chance, self.told.extend)
+
+    def turn(self, *, after_s: float = 0.0) -> None:
+        self.now_s += after_s
+        self.worker.turn(self.stop)
+
+    def as_peer(self, node_id: str) -> PairProbePeer:
+        assert self.worker.responder is not None
+        port = self.worker.responder.port
+        return PairProbePeer(node_id=node_id, session=self.worker.session, address="127.0.0.1", port=port, key=KEY)
+
+    def end(self) -> None:
+        self.stop.set()
+        if self.worker.responder is not None:
+            self.worker.responder.close()
+
+
+def pair() -> tuple[Host, Host]:
+    """Alpha, which probes, and beta, which answers."""
+    alpha, beta = Host(Played()), Host(Played())
+    beta.turn()
+    alpha.server.peers = (beta.as_peer("beta"),)
+    return alpha, beta
+
+
+def signal_of(event: ProbeEvent) -> GpuSignal:
+    told = event_report(event, "boot-1", is_open=False)
+    values = msgspec.json.decode(msgspec.json.encode(told.values), type=dict[str, float])
+    return GpuSignal(
+        signal_id=told.event_id,
+        node_id=NodeId("alpha"),
+        gpu_uuid=None,
+        kind=EventKind(told.kind),
+        source=Source(told.source),
+        at_ms=told.at_ms,
+        text=told.text,
+        values=values,
+    )
+
+
+def test_a_round_of_bursts_becomes_one_event_that_the_detector_reads() -> None:
+    alpha, beta = pair()
+    for _ in range(12):
+        alpha.turn(after_s=60)
+    assert alpha.told == [], "the round is not over"
+    alpha.turn(after_s=ROUND_S)
+    (event,) = alpha.told
+    assert (event.kind, event.source, event.text, event.gpu_uuid) == (EventKind.PAIR_PROBE, Source.AGENT, "beta", None)
+    assert event.values.keys() == PAIR_PROBE.keys()
+    assert (event.values["sent"], event.values["lost"]) == (120, 0)
+    assert alpha.server.asked[-1].probed[0].node_id == "beta"
+    assert alpha.server.asked[-1].probed[0].session == beta.worker.session
+    assert not [one for one in judge_signal(signal_of(event), POLICY) if "loss" in one.fault_key]
+    alpha.end()
+    beta.end()
+
+
+def test_what_is_lost_is_a_finding_about_the_peer() -> None:
+    alpha, beta = pair()
+    alpha.turn()
+    assert beta.worker.responder is not None
+    beta.worker.responder.keys = ()
+    for _ in range(10):
+        alpha.turn(after_s=60)
+    alpha.turn(after_s=ROUND_S)
+    (event,) = alpha.told
+    assert (event.values["sent"], event.values["lost"]) == (110, 100)
+    assert "pair_probe:loss:beta" in {one.fault_key for one in judge_signal(signal_of(event), POLICY)}
+    alpha.end()
+    beta.end()
+
+
+def test_nothing_is_told_of_a_peer_whose_agent_was_away() -> None:
+    alpha, beta = pair()
+    alpha.turn()
+    beta.end()
+    alpha.turn(after_s=60)
+    alpha.server.withheld = ("beta",)
+    alpha.turn(after_s=2 * ROUND_S)
+    assert alpha.told == []
+    alpha.end()
+
+
+def test_the_control_plane_away_loses_no_round_and_ends_the_probing_with_time() -> None:
+    alpha, beta = pair()
+    alpha.turn()
+    alpha.server.is_away = True
+    alpha.turn(after_s=ROUND_S + 100)
+    alpha.server.is_away = False
+    alpha.turn(after_s=2 * AWAY_S)
+    (event,) = alpha.told
+    assert event.values["sent"] == 20, "what was probed while it was away is told too"
+    alpha.server.is_away = True
+    alpha.turn(after_s=3 * ROUND_S)
+    alpha.server.is_away = False
+    alpha.turn(after_s=2 * AWAY_S)
+    assert len(alpha.told) == 1
+    assert alpha.server.asked[-1].probed == ()
+    alpha.end()
+    beta.end()
+
+
+def test_an_address_that_is_not_this_hosts_is_said_and_no_peers_are_asked_for() -> None:
+    """192.0.2.1 is nobody's (RFC 5737)."""
+    alpha = Host(Played(address="192.0.2.1"))
+    alpha.turn()
+    assert alpha.worker.responder is None
+    assert [each.port for each in alpha.server.asked] == [None, None]
+    alpha.server.address = "127.0.0.1"
+    alpha.turn(after_s=ROUND_S + 100)
+    assert alpha.server.asked[-1].port is not None
+    alpha.end()
+
+
+def test_the_loop_ends_when_it_is_told_and_frees_its_port() -> None:
+    alpha = Host(Played())
+    thread = threading.Thread(target=alpha.worker.run, args=(alpha.stop,))
+    thread.start()
+    for _ in range(100):
+        if alpha.server.asked:
+            break
+        alpha.stop.wait(0.05)
+    alpha.stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert alpha.worker.responder is None
