@@ -23,6 +23,7 @@ from muster.train.fences import StaleFenceError
 
 if TYPE_CHECKING:
     from muster.train.dataset_manifest import DatasetError
+    from muster.train.dataset_paths import dataset_path
     from muster.train.datasets import Dataset, dataset
     from muster.train.flops import Attention, ModelShape, Recompute, Work
     from muster.train.meshes import mesh
@@ -43,6 +44,7 @@ __all__ = [
     "UnfitSurroundingsError",
     "Work",
     "dataset",
+    "dataset_path",
     "mesh",
     "start",
 ]
@@ -55,6 +57,7 @@ _ROOMS = {
     "DatasetError": "dataset_manifest",
     "MissingKeyError": "keys",
     "dataset": "datasets",
+    "dataset_path": "dataset_paths",
     "ModelShape": "flops",
     "Recompute": "flops",
     "Run": "run",

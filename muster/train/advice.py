@@ -4,6 +4,7 @@
 |---|---|
 | ``batch_norm`` | BatchNorm under data parallelism: each rank has statistics of its own few samples |
 | ``learning_rate`` | resumed on another number of ranks with the learning rate of before: the batch may be another |
+| ``random_numbers`` | resumed on more ranks than saved: those that are new have random numbers of their own |
 | ``same_samples`` | ranks that should read different samples began with the very same ones: one seed on all of them |
 | ``tensor_across_nodes`` | ranks that share one sample's work are on several hosts: each layer waits for the network |
 """
@@ -48,6 +49,7 @@ class Adviser:
         self._say("batch_norm", _of_batch_norm(model) if self._num_readers > 1 else "")
         if ranks_before not in (0, self._ranks.world_size) and self._num_readers == self._ranks.world_size:
             self._say("learning_rate", _of_learning_rate(ranks_before, self._ranks.world_size, optimizer))
+        self._say("random_numbers", _of_random_numbers(ranks_before, self._ranks.world_size))
         places = self._ranks.gather((self._number, os.environ.get("GROUP_RANK", "0")))
         self._say("tensor_across_nodes", _of_nodes(places))
         if self._num_readers > 1:
@@ -115,6 +117,13 @@ def _of_learning_rate(before: int, now: int, optimizer: torch.optim.Optimizer | 
         f"resumed on {now} ranks from a checkpoint of {before}: with as many samples a rank as before the batch is "
         f"{now / before:g} times as large, and the learning rate still {', '.join(sorted(set(rates)))}"
     )
+
+
+def _of_random_numbers(before: int, now: int) -> str:
+    if not 0 < before < now:
+        return ""
+    ranks = f"rank {before} has" if before + 1 == now else f"ranks {before} to {now - 1} have"
+    return f"resumed on {now} ranks from a checkpoint of {before}: {ranks} no random numbers there, new ones are drawn"
 
 
 def _of_nodes(places: Sequence[tuple[int, str]]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from muster.train import keeping, lineage, sealing, state
+from muster.train import chance, extras, keeping, lineage, sealing, state
 from muster.train.continuity import Continuity
 from muster.train.failpoints import failpoint
 from muster.train.fences import StaleFenceError
@@ -138,10 +138,14 @@ class Checkpoints:
         return saving.result()
 
     def _part(self, trained: Trained) -> dict[str, Any] | CoverageError:
+        """With ``rng_sha256``, taken of the rank itself and not of the part: what is written is held against it."""
+        rng = chance.random_state()
+        sha256 = chance.digest_of(rng)
         try:
-            return state.part_of(trained, rank=self._ranks.rank, world_size=self._ranks.world_size)
+            part = state.part_of(trained, rng, rank=self._ranks.rank, world_size=self._ranks.world_size)
         except CoverageError as fault:
             return fault
+        return {**part, "rng_sha256": sha256}
 
     def _staged(self, part: dict[str, Any] | CoverageError) -> Part:
         if isinstance(part, CoverageError):
@@ -167,7 +171,8 @@ class Checkpoints:
             finally:
                 if self._ranks.rank == 0:  # where it was committed there is nothing to abandon
                     self._store.abandon(generation)
-        self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
+        if not faults:  # one that failed, on storage that hung perhaps, says nothing of how long a save takes
+            self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
         self.save_s = self.save_s if faults else time.monotonic() - began
         if faults and self._ranks.rank == 0:
             self._tell_failed(generation, faults)
@@ -190,6 +195,10 @@ class Checkpoints:
         fault: SaveFault | None = together.from_first(self._prepare(generation) if self._ranks.rank == 0 else None)
         if fault is not None:
             return [fault]
+        if self._ranks.rank == 0:
+            self._channel.say("checkpoint", step=generation.step, generation=generation.name, status="writing")
+        divided = extras.divided(part if isinstance(part, dict) else {}, together)
+        part = divided if isinstance(part, dict) else part
         failpoint("save.before_files")
         files: list[FileRecord] = []
         faults: list[SaveFault] = []
@@ -229,8 +238,10 @@ class Checkpoints:
         rank = self._ranks.rank
         try:
             failpoint("save.write")
+            chance.require_own(part["rng"], part["rng_sha256"], rank)
             state.require_loadable(part)
-            return self._store.write_part(generation, rank, self._dump_of(part, generation))
+            record = self._store.write_part(generation, rank, self._dump_of(part, generation))
+            return replace(record, rng_sha256=part["rng_sha256"])
         except FileNotFoundError as fault:
             return self._own_fault(f"{fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)")
         except OSError as fault:
@@ -319,7 +330,7 @@ class Checkpoints:
         about = loading.load(trained)
         self.read_bytes = loading.read_bytes
         if self._ranks.rank == 0:
-            self._upkeep.begin()
+            self._upkeep.begin(None if about is None else Generation(about.step, about.fence))
         if about is not None:
             self.longest_save_s = about.longest_save_s
             self._parent = Generation(about.step, about.fence).name

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from muster.train.disk import sync_folder, write_durably
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SCHEMA = 1
 DATASET = "muster-dataset.json"
@@ -109,19 +110,28 @@ def dump(manifest: DatasetManifest) -> bytes:
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
-def read(folder: Path, source: Path | None = None) -> DatasetManifest:
-    """The manifest in ``folder``, or at ``source``.
+def read(folder: Path, source: Path | None = None, *, most_bytes: int | None = None) -> DatasetManifest:
+    """The manifest in ``folder``, or at ``source``. ``most_bytes``: of its file; None: any number.
 
     Raises:
-        DatasetError: there is none, or it is none of ours.
+        DatasetError: there is none, it is none of ours, or it is larger.
     """
     source = folder / DATASET if source is None else source
     try:
-        content = source.read_bytes()
+        found = source.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise DatasetError(f"{source} is no regular file: name the one that `muster data manifest` wrote")
+        with source.open("rb") as file:
+            content = file.read(-1 if most_bytes is None else most_bytes + 1)
     except FileNotFoundError:
         raise DatasetError(f"{source} is not there: `muster data manifest {folder}` writes it") from None
     except OSError as fault:
         raise DatasetError(f"{source} cannot be read: {fault.strerror}") from None
+    if most_bytes is not None and len(content) > most_bytes:
+        raise DatasetError(
+            f"{source} holds more than {most_bytes >> 20} MiB, which is all that is read of a manifest here: pack the"
+            " dataset into fewer files"
+        )
     try:
         return parse(content)
     except DatasetError as fault:
@@ -161,14 +171,28 @@ def differences(folder: Path, manifest: DatasetManifest) -> list[Difference]:
     return sorted([*extra, *(each for each in found if each is not None)], key=lambda each: each.path)
 
 
-def difference(folder: Path, file: DataFile) -> Difference | None:
-    """How one file is not what its entry says; None where it is."""
+def size_difference(folder: Path, file: DataFile) -> Difference | None:
+    """How one file is not there with its size; None where it is. Nothing of it is read."""
     try:
-        size = (folder / file.path).stat().st_size
-        if size != file.size:
-            return Difference(file.path, "damaged", f"it holds {size:,} bytes instead of {file.size:,}")
-        sha256, _ = _digest(folder, file.path, counts_lines=False)
+        there = (folder / file.path).stat()
     except (FileNotFoundError, NotADirectoryError):
+        return Difference(file.path, "missing", "it is not there")
+    except OSError as fault:
+        return Difference(file.path, "unreadable", fault.strerror or str(fault))
+    if not stat.S_ISREG(there.st_mode):
+        return Difference(file.path, "unreadable", "it is no regular file")
+    if there.st_size == file.size:
+        return None
+    return Difference(file.path, "damaged", f"it holds {there.st_size:,} bytes instead of {file.size:,}")
+
+
+def difference(folder: Path, file: DataFile, on_block: Callable[[], None] | None = None) -> Difference | None:
+    """How one file is not what its entry says; None where it is. ``on_block``: called after each part that is read."""
+    if (found := size_difference(folder, file)) is not None:
+        return found
+    try:
+        sha256, _ = _digest(folder, file.path, counts_lines=False, on_block=on_block)
+    except FileNotFoundError:
         return Difference(file.path, "missing", "it is not there")
     except OSError as fault:
         return Difference(file.path, "unreadable", fault.strerror or str(fault))
@@ -218,13 +242,17 @@ def _described(folder: Path, path: str, lines: str | None) -> DataFile:
     return DataFile(path, size, sha256, num_lines if has_lines else None)
 
 
-def _digest(folder: Path, path: str, *, counts_lines: bool) -> tuple[str, int]:
+def _digest(
+    folder: Path, path: str, *, counts_lines: bool, on_block: Callable[[], None] | None = None
+) -> tuple[str, int]:
     """(SHA-256, lines; a last one without its end counts). Raises OSError, DatasetError when it changes meanwhile."""
     sha256, num_lines, last = hashlib.sha256(), 0, b"\n"
     with (folder / path).open("rb", buffering=0) as file:
         before = os.fstat(file.fileno())
         while block := file.read(_BLOCK_BYTES):
             sha256.update(block)
+            if on_block is not None:
+                on_block()
             if counts_lines:
                 num_lines += block.count(b"\n")
                 last = block[-1:]

@@ -7,6 +7,8 @@ import hashlib
 import os
 from typing import TYPE_CHECKING, Protocol
 
+from muster.train.failpoints import failpoint
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -28,6 +30,7 @@ class HashingFile:
         self._sha256 = hashlib.sha256()
 
     def write(self, content: bytes | memoryview) -> int:
+        failpoint("disk.write")
         self._sha256.update(content)
         self.size += len(content)
         try:
@@ -51,7 +54,9 @@ def writing_durably(path: Path) -> Iterator[HashingFile]:
     with draft.open("wb") as file:
         yield HashingFile(file)
         file.flush()
+        failpoint("disk.before_sync")
         os.fsync(file.fileno())
+    failpoint("disk.before_rename")
     draft.replace(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from muster.train import fences, generations, retention
+from muster.train.late_files import LATE_ELSEWHERE_S, LATE_ON_SHARED_S
 from muster.train.save_faults import place_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class DiskStore:
     def place(self) -> Place:
         """Looked at anew: what is not mounted now is another place."""
         return place_of(self.folder)
+
+    @property
+    def late_s(self) -> float:
+        return LATE_ON_SHARED_S if self.place.is_shared else LATE_ELSEWHERE_S
 
     def begin(self, fence: int | None) -> int:
         begun = fences.begin(self.folder, fence)
@@ -83,6 +88,12 @@ class DiskStore:
 
     def pinned_ones(self, mark: str) -> frozenset[str]:
         return retention.marked_ones(self.folder, mark)
+
+    def mark_read(self, generation: Generation) -> None:
+        retention.mark(self.folder, generation, retention.READ)
+
+    def read_ones(self) -> dict[str, float]:
+        return retention.read_ones(self.folder)
 
     def aged_ones(self, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
         return retention.aged_ones(self.folder, verified, hold_s, now_unix_s)

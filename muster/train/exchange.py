@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from muster.train import shards
+from muster.train import extras, shards
 from muster.train.shards import CoverageError
 from muster.train.staging import is_plain
 
@@ -145,21 +145,26 @@ def _wish(entry: _Entry, template: Any) -> _Region | None:
 def _frames(parts: Mapping[int, Part], num_files: int, ranks: Agreement) -> list[Part]:
     """The parts without their tensors: what is no tensor is small, and goes to all."""
     told: dict[int, Part] = {}
-    for found in ranks.gather({file: _frame(part) for file, part in parts.items()}):
+    is_resized = ranks.world_size != num_files
+    for found in ranks.gather({file: _frame(part, is_resized=is_resized) for file, part in parts.items()}):
         told.update(found)
     is_grown = ranks.world_size > num_files
     first = parts.get(0, {})
-    kept = ("stateful", *(("own", "rng") if is_grown else ()))
+    kept = (extras.ALIKE, *(("own", "rng") if is_grown else ()))
     for_all = ranks.from_first({name: first[name] for name in kept if name in first} if ranks.rank == 0 else None)
     made = []
     for file in range(num_files):
-        own = {name: parts[file][name] for name in ("own", "rng")} if file in parts else {}
+        read = parts.get(file, {})
+        own = {name: read[name] for name in ("own", "rng", extras.OWN) if name in read}
         made.append({**told[file], **(for_all if file == 0 else {}), **own})
     return made
 
 
-def _frame(part: Part) -> Part:
+def _frame(part: Part, *, is_resized: bool) -> Part:
+    """Of a rank's own extras the names, and the states too where no rank is any more who saved them."""
     frame: Part = {"model": {}, "model_pieces": {}}
+    if extras.OWN in part:
+        frame[extras.OWN] = part[extras.OWN] if is_resized else dict.fromkeys(part[extras.OWN])
     if "optimizer" in part:
         optimizer = part["optimizer"]
         state = {

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from muster.train import fences, manifest
 from muster.train.disk import HashingFile, sync_folder, write_durably, writing_durably
+from muster.train.failpoints import failpoint
 from muster.train.manifest import MANIFEST, FileRecord, Manifest, UnusableError
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def prepare(folder: Path, generation: Generation) -> None:
     place = partial_of(folder, generation)
     if place.exists():
         shutil.rmtree(place)
+    failpoint("save.prepare")
     place.mkdir(parents=True)
 
 
@@ -125,7 +127,9 @@ def commit(folder: Path, about: Manifest) -> str:
             raise fences.StaleFenceError(f"fence {highest} has begun, {about.fence} may commit nothing any more")
         if final.exists():
             raise FileExistsError(errno.EEXIST, "exists already", str(final))
+        failpoint("commit.before_rename")
         partial.rename(final)
+        failpoint("commit.renamed")
     sync_folder(final.parent)
     sync_folder(folder)
     return hashlib.sha256(content).hexdigest()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from muster.train import exchange, sealing, state
+from muster.train import chance, exchange, sealing, state
 from muster.train.generations import Generation
 from muster.train.keys import MissingKeyError
+from muster.train.late_files import LateFiles
 from muster.train.manifest import Manifest, UnusableError
 from muster.train.shards import CoverageError
 
@@ -41,6 +43,7 @@ class Loading:
         self._channel = channel
         self._resume = resume
         self._upkeep = upkeep
+        self._late = LateFiles(store.late_s)
         self.read_bytes = 0
 
     def load(self, trained: Trained) -> Manifest | None:
@@ -60,9 +63,9 @@ class Loading:
             if read is None:
                 continue
             about, contents = read
-            parts = exchange.shared_out(self._unpacked(contents), about.world_size, trained, self._ranks)
-            if not state.restore(parts, trained, rank=self._ranks.rank):
-                state.seed_rank(about.step, self._ranks.rank)
+            parts = exchange.shared_out(self._unpacked(about, contents), about.world_size, trained, self._ranks)
+            if not state.restore(parts, trained, rank=self._ranks.rank, world_size=self._ranks.world_size):
+                chance.seed_rank(about.step, self._ranks.rank)
             return about
         if self._ranks.rank == 0 and (found or self._resume.generation is not None):
             _print("no generation could be used: training begins at step 0")
@@ -115,7 +118,10 @@ class Loading:
 
     def _content(self, about: Manifest, file: FileRecord) -> bytes | bytearray:
         """Decrypted, once it was found to be what was saved. Raises UnusableError, or a store's OSError."""
-        content = self._store.verified_part(about, file)
+        return self._decrypted(about, file, self._late.read(partial(self._store.verified_part, about, file)))
+
+    def _decrypted(self, about: Manifest, file: FileRecord, content: bytes) -> bytes | bytearray:
+        """Raises UnusableError."""
         if about.key_id is None or self._keyring is None:
             return content
         place = f"{Generation(about.step, about.fence).name}/{file.name}"
@@ -128,12 +134,13 @@ class Loading:
         ranks = self._ranks
         return [file for file in about.files if exchange.holder_of(file.rank, ranks.world_size) == ranks.rank]
 
-    def _unpacked(self, contents: dict[int, bytes | bytearray]) -> dict[int, dict[str, Any]]:
-        """Raises CoverageError, on every rank, where a file holds what may not be unpickled."""
+    def _unpacked(self, about: Manifest, contents: dict[int, bytes | bytearray]) -> dict[int, dict[str, Any]]:
+        """Raises CoverageError, on every rank, where a file holds what may not be unpickled, or another rank's own."""
         fault, parts = "", {}
         try:
-            for file in list(contents):
-                parts[file] = state.unpacked(contents.pop(file))
+            for rank in list(contents):
+                parts[rank] = state.unpacked(contents.pop(rank))
+                chance.require_own(parts[rank]["rng"], about.files[rank].rng_sha256, rank)
         except CoverageError as refused:
             fault = str(refused)
         for refused_there in self._ranks.gather(fault):
@@ -152,7 +159,7 @@ class Loading:
         """The third: why the store could not be asked."""
         limit = self._resume.not_after_unix_ms
         try:
-            about = self._store.read_manifest(generation)
+            about = self._late.read(partial(self._store.read_manifest, generation))
         except UnusableError as fault:
             return None, fault, ""
         except OSError as trouble:
@@ -178,9 +185,9 @@ class Loading:
         _print(f"{generation.name} is not used: {why}")
 
     def _own_judgement(self, about: Manifest, file: FileRecord) -> tuple[str, bool] | None:
-        """None where it finds no fault with it, or cannot ask."""
+        """None where it finds no fault with it, or cannot ask. A file that is missing was waited for by then."""
         try:
-            self._content(about, file)
+            self._decrypted(about, file, self._store.verified_part(about, file))
         except UnusableError as fault:
             return str(fault), fault.is_damage
         except OSError:

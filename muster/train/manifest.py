@@ -28,12 +28,16 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One file as it was staged: hashed before it was written, so that damage on the way shows too."""
+    """One file as it was staged: hashed before it was written, so that damage on the way shows too.
+
+    ``rng_sha256``: of the rank's own random numbers in it (``chance``); None where an older runtime wrote it.
+    """
 
     name: str
     rank: int
     size: int
     sha256: str
+    rng_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def parse(content: bytes) -> Manifest:
 def _of(document: dict[str, Any]) -> Manifest:
     try:
         files = tuple(
-            FileRecord(name=file["name"], rank=file["rank"], size=file["size"], sha256=file["sha256"])
+            FileRecord(file["name"], file["rank"], file["size"], file["sha256"], file.get("rng_sha256"))
             for file in document["files"]
         )
         known = {

@@ -19,8 +19,9 @@ from muster.train import generations, manifest
 from muster.train.disk import HashingFile
 from muster.train.fences import FENCE, StaleFenceError
 from muster.train.generations import Generation
+from muster.train.late_files import LATE_ELSEWHERE_S
 from muster.train.manifest import MANIFEST, FileRecord, Manifest, UnusableError
-from muster.train.retention import GOOD
+from muster.train.retention import GOOD, READ
 from muster.train.save_faults import Place
 from muster.train.uploads import Upload
 
@@ -46,6 +47,10 @@ class ObjectStore:
     @property
     def place(self) -> Place:
         return Place(f"s3://{self._bucket.place.bucket}", is_shared=True)
+
+    @property
+    def late_s(self) -> float:
+        return LATE_ELSEWHERE_S
 
     def begin(self, fence: int | None) -> int:
         chosen = fence
@@ -175,7 +180,7 @@ class ObjectStore:
         for file in about.files:
             size = sizes.get(file.name)
             if size is None:
-                raise UnusableError(f"{file.name} cannot be read: there is no such object")
+                raise UnusableError(f"{file.name} cannot be read: there is no such object", is_missing=True)
             generations.compare(file, size, file.sha256)
         return about
 
@@ -220,6 +225,16 @@ class ObjectStore:
         return frozenset(
             generation.name for generation, names in self._found().items() if {MANIFEST, mark} <= names.keys()
         )
+
+    def mark_read(self, generation: Generation) -> None:
+        self._bucket.put(f"{generation.name}/{READ}", b"")
+
+    def read_ones(self) -> dict[str, float]:
+        return {
+            generation.name: names[READ]
+            for generation, names in self._found().items()
+            if {MANIFEST, READ} <= names.keys()
+        }
 
     def aged_ones(self, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
         found = self._found()

@@ -31,7 +31,7 @@ class Orders:
     def watch_signals(self) -> None:
         """From here on SIGTERM is heard. Only the main thread of a program can ask for that."""
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._note_signal)
+            signal.signal(signal.SIGTERM, self.note_signal)
 
     @property
     def deadline_ms(self) -> int:
@@ -57,7 +57,7 @@ class Orders:
             before = NO_DEADLINE_MS if self._told_deadline_ms is None else self._told_deadline_ms
             self._told_deadline_ms = max(0, min(before, deadline_ms))
 
-    def _note_signal(self, *_: object) -> None:
+    def note_signal(self, *_: object) -> None:
         """No work in a handler: the next agreement sees it."""
         self.stop_reason = self.stop_reason or "SIGTERM"
         self._signalled_at_ms = self._signalled_at_ms or time.time_ns() // 1_000_000

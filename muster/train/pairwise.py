@@ -14,7 +14,8 @@ A process of its own: ``python -m muster.train.pairwise``, which takes one JSON 
 | ``timeout_s`` | how long a host waits for the others |
 
 Answer: ``{"rate_bytes_per_s": …}``, what this host received from the others by second in the median gather, or
-``{"why": …}``. Failpoint of each gather: ``pairwise.gather``.
+``{"why": …}``; that begins with ``cannot take part`` where this host cannot meet anybody. Failpoint of each gather:
+``pairwise.gather``.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class WrongBytesError(RuntimeError):
     """What arrived is not what was sent."""
 
 
+class CannotError(RuntimeError):
+    """This host cannot meet anybody as it is asked to: nothing is said of it."""
+
+
 def main() -> None:
     """A library that prints must not spoil the answer: what it says goes to stderr."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -47,6 +52,8 @@ def main() -> None:
     order = json.load(sys.stdin)
     try:
         answer: dict[str, Any] = {"rate_bytes_per_s": gather(order)}
+    except CannotError as fault:
+        answer = {"why": f"cannot take part: {fault}"[:500]}
     except (RuntimeError, ValueError, OSError) as fault:  # torch.distributed's own are RuntimeErrors
         answer = {"why": f"{type(fault).__name__}: {fault}".split("\n", 1)[0][:500]}
     with answers:
@@ -87,7 +94,7 @@ def _place(name: str) -> tuple[torch.device, str]:
     if name != "cuda":
         return torch.device("cpu"), "gloo"
     if not torch.cuda.is_available():
-        raise RuntimeError(f"torch {torch.__version__} sees no CUDA device here")
+        raise CannotError(f"torch {torch.__version__} sees no CUDA device here")
     torch.cuda.set_device(0)
     return torch.device("cuda", 0), "nccl"
 

@@ -8,6 +8,7 @@ import contextlib
 import shutil
 from typing import TYPE_CHECKING
 
+from muster.train.failpoints import failpoint
 from muster.train.generations import Generation, list_generations
 from muster.train.manifest import MANIFEST
 
@@ -23,6 +24,8 @@ PINNED_BY_CONTROL_PLANE = "PINNED_BY_CONTROL_PLANE"
 that what a person pinned on the disk is not unpinned by a server that never heard of it.
 """
 PINS = (PINNED, PINNED_BY_CONTROL_PLANE)
+READ = "READ"
+"""Beside the manifest: it was read again and found as it was saved, at the time of this file."""
 
 
 def to_remove(
@@ -67,7 +70,9 @@ def remove(folder: Path, gone: Iterable[Generation]) -> None:
     """The manifest goes first: what a crash leaves half removed does not verify. Raises OSError."""
     for generation in gone:
         place = folder / generation.name
+        failpoint("retention.before")
         (place / MANIFEST).unlink(missing_ok=True)
+        failpoint("retention.half")
         shutil.rmtree(place, ignore_errors=True)
         with contextlib.suppress(OSError):  # another generation of that step is still there
             place.parent.rmdir()
@@ -92,11 +97,20 @@ def aged_ones(folder: Path, verified: Iterable[Generation], hold_s: float, now_u
     )
 
 
-def _written_unix_s(folder: Path, generation: Generation, otherwise: float) -> float:
+def _written_unix_s(folder: Path, generation: Generation, otherwise: float, name: str = MANIFEST) -> float:
     try:
-        return (folder / generation.name / MANIFEST).stat().st_mtime
+        return (folder / generation.name / name).stat().st_mtime
     except OSError:
         return otherwise
+
+
+def read_ones(folder: Path) -> dict[str, float]:
+    """By name, of those marked as ``READ`` when that was last, in Unix seconds."""
+    return {
+        generation.name: read_unix_s
+        for generation in list_generations(folder)
+        if (read_unix_s := _written_unix_s(folder, generation, 0.0, READ)) > 0
+    }
 
 
 def marked_ones(folder: Path, name: str) -> frozenset[str]:

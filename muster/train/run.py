@@ -15,6 +15,7 @@ import torch
 from muster.train.advice import Adviser
 from muster.train.cadence import Cadence
 from muster.train.checkpoints import Checkpoints
+from muster.train.dataset_paths import dataset_path
 from muster.train.determinism import average_in_rank_order
 from muster.train.faults import Faults
 from muster.train.fences import StaleFenceError
@@ -34,6 +35,7 @@ from muster.train.surroundings import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from types import TracebackType
 
     from torch.distributed.device_mesh import DeviceMesh
@@ -178,6 +180,14 @@ class Run:
         comes back. A number that the job does not take is said in its log and events, and training goes on.
         """
         self._sizes.ask(num_nodes)
+
+    def dataset(self, name: str) -> Path:
+        """Where a dataset that the job names lies on this host; its files were looked at before the start.
+
+        Raises:
+            ValueError: the job names no such dataset.
+        """
+        return dataset_path(name)
 
     def clip_grad_norm(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scale the gradients to a norm over all ranks of at most ``max_norm``, in whatever layout. The norm before."""

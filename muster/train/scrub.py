@@ -77,9 +77,9 @@ class Throttle:
 
 
 class Scrub:
-    """Which generation is due, and what a reading of it says. The times are this attempt's own.
+    """Which generation is due, and what a reading of it says.
 
-    One that an earlier attempt read is due by the time at which it was written: it is read once more than it need be.
+    When an earlier attempt read it last is marked in the store; without a mark it is due by when it was written.
     """
 
     def __init__(
@@ -109,18 +109,22 @@ class Scrub:
         if not self._is_on:
             return None
         found = [each for each in self._store.list_generations() if each.name not in passed_over]
-        oldest = min(found, key=self._last_unix_s, default=None)
-        is_due = oldest is not None and self._last_unix_s(oldest) + self._rule.interval_s <= time.time()
+        self._learn(found)
+        oldest = min(found, key=self._read_unix_s.__getitem__, default=None)
+        is_due = oldest is not None and self._read_unix_s[oldest] + self._rule.interval_s <= time.time()
         return oldest if is_due else None
 
-    def _last_unix_s(self, generation: Generation) -> float:
-        if generation not in self._read_unix_s:
+    def _learn(self, found: list[Generation]) -> None:
+        """Of those that this attempt has not read itself. Raises OSError."""
+        unknown = [generation for generation in found if generation not in self._read_unix_s]
+        marked = self._store.read_ones() if unknown else {}
+        for generation in unknown:
             try:
                 written = self._store.read_manifest(generation).committed_at_unix_ms / 1000
             except (UnusableError, OSError):
-                written = 0.0  # to be read now, which says what is wrong with it
-            self._read_unix_s[generation] = written
-        return self._read_unix_s[generation]
+                self._read_unix_s[generation] = 0.0  # to be read now, which says what is wrong with it
+                continue
+            self._read_unix_s[generation] = max(written, min(marked.get(generation.name, 0.0), time.time()))
 
     def fault_of(self, generation: Generation) -> UnusableError | OSError | None:
         """None: it is as it was saved. Damage counts once a second reading, some seconds later, finds it too.

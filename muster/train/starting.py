@@ -2,7 +2,7 @@
 
 | argument of ``start`` | |
 |---|---|
-| ``extras`` | whatever else has a state, such as a gradient scaler |
+| ``extras`` | whatever else has a state, such as a gradient scaler; where it differs from rank to rank each saves its own |
 | ``checkpoint_every`` | counts steps; 0: only when the job stops; ``"auto"``: as often as costs the least (``interval``), by the stall that is measured and how often the job's GPUs fail |
 | ``asynchronous`` | training waits for a copy of the state in host memory, which is written, hashed and committed beside it; without, until it is committed. The last one is always waited for |
 | ``keep`` | so many generations stay |
@@ -19,23 +19,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from muster.train import state
+from muster.train import chance
 from muster.train.cadence import require_cadence
 from muster.train.datasets import Dataset
 from muster.train.determinism import ask_for_determinism
 from muster.train.devices import Gpu, Host
+from muster.train.joining import joining
+from muster.train.leaving import leave_at_once
 from muster.train.lineage import Lineage, require_config
+from muster.train.loaders import keep_loaders
 from muster.train.orders import Orders
 from muster.train.outlets import Outlets, require_outlets
 from muster.train.pace import Pace
 from muster.train.ranks import Ranks
 from muster.train.run import Run
-from muster.train.state import Stateful, Trained
-from muster.train.surroundings import Surroundings
+from muster.train.state import Trained
+from muster.train.surroundings import EXIT_STOPPED_WITHOUT, Surroundings
 from muster.train.wire import Channel
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from muster.train.devices import Device
+    from muster.train.extras import Stateful
     from muster.train.flops import Work
 
 
@@ -125,6 +130,13 @@ def _tell_of_data(channel: Channel, datasets: Sequence[Dataset]) -> None:
             channel.say("warning", code="data_not_staged", message=words)
 
 
+def _leave_alone(channel: Channel, why: str) -> None:
+    """Told to stop before it met the other ranks."""
+    channel.say("outcome", exit="stopped_without", step=0, message=why, dropped_lines=channel.dropped_lines)
+    channel.close()
+    leave_at_once(EXIT_STOPPED_WITHOUT)
+
+
 def _joined(
     model: torch.nn.Module, *, seed: int, deterministic: bool, patience_s: float
 ) -> tuple[tuple[Surroundings, Ranks, Channel, Orders], Device]:
@@ -134,12 +146,15 @@ def _joined(
     channel.say("hello", rank=around.rank, world_size=around.world_size, pid=os.getpid())
     orders = Orders(channel, around.stop_notice_s)
     orders.watch_signals()
+    keep_loaders()
     gpu = next((parameter.device for parameter in model.parameters() if parameter.is_cuda), None)
     has_gpu = gpu is not None
     if deterministic:
         ask_for_determinism(has_gpu=has_gpu)
-    ranks = Ranks(
-        around.rank, around.world_size, is_launched=around.is_launched, has_gpu=has_gpu, patience_s=patience_s
-    )
-    state.seed_rank(seed, ranks.rank)
+    meeting = joining(orders, partial(_leave_alone, channel)) if around.world_size > 1 else contextlib.nullcontext()
+    with meeting:
+        ranks = Ranks(
+            around.rank, around.world_size, is_launched=around.is_launched, has_gpu=has_gpu, patience_s=patience_s
+        )
+    chance.seed_rank(seed, ranks.rank)
     return (around, ranks, channel, orders), Host() if gpu is None else Gpu(gpu)

@@ -2,28 +2,27 @@
 
 What all ranks have alike (parameters, the optimizer's state) is cut into one part a rank, so that all write at once.
 What is sharded over them is written piece by piece, each once, and read into any other layout (see ``shards``).
-What is each rank's own (random numbers; buffers, such as the running means of a batch norm) is written by each: one
-name for all would silently restore one rank's everywhere.
+What is each rank's own (random numbers; buffers, such as the running means of a batch norm; schedulers and extras that
+differ, see ``extras``) is written by each: one name for all would silently restore one rank's everywhere.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-import random
-import sys
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import torch
 
-from muster.train import shards
+from muster.train import chance, extras, shards
 from muster.train.shards import CoverageError
 from muster.train.staging import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from muster.train.extras import Stateful
     from muster.train.sealing import Sink
     from muster.train.shards import Piece
 
@@ -31,17 +30,9 @@ if TYPE_CHECKING:
 ONLY_PLAIN = "a state_dict holds more than tensors and plain values"
 
 
-class Stateful(Protocol):
-    """What a scheduler is to us."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any], /) -> object: ...
-
-
 @dataclass
 class Trained:
-    """What is saved and restored as one. ``extras``: anything else with a state, such as a gradient scaler."""
+    """What is saved and restored as one. ``extras``: anything else with a state (``muster.train.extras``)."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer | None
@@ -49,8 +40,12 @@ class Trained:
     extras: Mapping[str, Stateful]
 
 
-def part_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
+def part_of(trained: Trained, rng: dict[str, Any], *, rank: int, world_size: int) -> dict[str, Any]:
     """This rank's part: the tensors are those of training itself, to be written before it goes on.
+
+    With all of its schedulers and extras: ``extras.divided`` leaves what it is to write of them.
+
+    ``rng``: the rank's random numbers, taken before: a ``state_dict``, or a thread beside, may draw some meanwhile.
 
     Raises:
         CoverageError: it holds something that cannot be saved.
@@ -61,7 +56,7 @@ def part_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
         "model": _share(plain, rank, world_size),
         "model_pieces": pieces,
         "own": own,
-        "rng": random_state(),
+        "rng": rng,
     }
     if trained.optimizer is not None:
         state = trained.optimizer.state_dict()
@@ -70,8 +65,7 @@ def part_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
         part["optimizer"] = {"state": shared, "pieces": {key: pieces for key, (_, pieces) in apart.items() if pieces}}
         if rank == 0:
             part["optimizer"]["param_groups"] = state["param_groups"]
-    if rank == 0:
-        part["stateful"] = {name: stateful.state_dict() for name, stateful in _stateful(trained).items()}
+    part[extras.ALIKE] = extras.states_of(extras.named(trained.scheduler, trained.extras))
     return part
 
 
@@ -143,11 +137,6 @@ def _apart(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Piece]]
     return plain, {name: piece for name, piece in pieces.items() if piece is not None}
 
 
-def _stateful(trained: Trained) -> dict[str, Stateful]:
-    scheduler = {} if trained.scheduler is None else {"scheduler": trained.scheduler}
-    return {**scheduler, **{f"extra {name}": stateful for name, stateful in trained.extras.items()}}
-
-
 def _share(whole: Mapping[Any, Any], rank: int, world_size: int) -> dict[Any, Any]:
     """This rank's entries, so that all ranks have about as much to write; the same cut on each rank."""
     loads = [0] * world_size
@@ -166,7 +155,7 @@ def _size_of(value: Any) -> int:
     return sum(_size_of(inner) for inner in value.values()) if isinstance(value, dict) else 0
 
 
-def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int) -> bool:
+def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int, world_size: int) -> bool:
     """Put all ranks' parts back. Returns whether this rank found its own random numbers there.
 
     Raises:
@@ -181,12 +170,9 @@ def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int) -> boo
         raise CoverageError(f"the model differs from the one that was saved: {fault}") from fault
     if trained.optimizer is not None:
         _restore_optimizer(loaded, trained.optimizer)
-    for name, stateful in _stateful(trained).items():
-        if name not in loaded[0]["stateful"]:
-            raise CoverageError(f"no {name} was saved")
-        stateful.load_state_dict(loaded[0]["stateful"][name])
+    extras.restore(loaded, extras.named(trained.scheduler, trained.extras), rank=rank, world_size=world_size)
     if is_known:
-        set_random_state(own["rng"])
+        chance.set_random_state(own["rng"])
     return is_known
 
 
@@ -240,42 +226,3 @@ def _state_of(
         template = parameter if is_alike else pieces[0]["values"]
         found[name] = shards.like(template, pieces, f"{name} of parameter {key}")
     return found
-
-
-def random_state() -> dict[str, Any]:
-    """Python's, torch's, this rank's GPU's, and numpy's where the program uses it."""
-    version, numbers, gauss = random.getstate()
-    state: dict[str, Any] = {"python": [version, list(numbers), gauss], "torch": torch.get_rng_state()}
-    if _uses_gpu():  # asking for the other GPUs' would open each of them
-        state["cuda"] = torch.cuda.get_rng_state()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        name, keys, position, has_gauss, cached = numpy.random.get_state()
-        state["numpy"] = [str(name), [int(key) for key in keys], int(position), int(has_gauss), float(cached)]
-    return state
-
-
-def set_random_state(state: dict[str, Any]) -> None:
-    version, numbers, gauss = state["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    torch.set_rng_state(state["torch"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and "numpy" in state:
-        name, keys, position, has_gauss, cached = state["numpy"]
-        numpy.random.set_state((name, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
-
-
-def _uses_gpu() -> bool:
-    is_initialized: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's own gap
-    return is_initialized
-
-
-def seed_rank(seed: int, rank: int) -> None:
-    """Each rank its own numbers, the same in every run."""
-    random.seed(seed * 1_000_003 + rank)
-    torch.manual_seed(seed * 1_000_003 + rank)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed((seed * 1_000_003 + rank) % 2**32)

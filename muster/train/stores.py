@@ -27,6 +27,10 @@ class Store(Protocol):
     @property
     def place(self) -> Place: ...
 
+    @property
+    def late_s(self) -> float:
+        """For how long a file that was written may not be seen: one that is missing for longer is not there."""
+
     def begin(self, fence: int | None) -> int:
         """Begin under ``fence``, None being the next, and clear away what older attempts left half written.
 
@@ -83,6 +87,12 @@ class Store(Protocol):
 
     def pinned_ones(self, mark: str) -> frozenset[str]:
         """The names of those with that mark."""
+
+    def mark_read(self, generation: Generation) -> None:
+        """It was read again just now and is as it was saved: whoever comes next need not read it at once."""
+
+    def read_ones(self) -> dict[str, float]:
+        """By name, of those so marked when that was last: Unix seconds, by the store's clock."""
 
     def aged_ones(self, verified: Iterable[Generation], hold_s: float, now_unix_s: float) -> frozenset[str]:
         """Names of those committed ``hold_s`` ago or earlier, by the store's clock."""

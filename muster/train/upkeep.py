@@ -8,10 +8,12 @@ import contextlib
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from muster.train import generations, retention
 from muster.train.beside import Beside
+from muster.train.late_files import GivenUpError, LateFiles
 from muster.train.manifest import UnusableError
 from muster.train.pins import Pins
 from muster.train.scrub import Scrub, Stopped, Throttle
@@ -47,6 +49,7 @@ class Upkeep:
         self._passed_over: set[Generation] = set()
         self._verifying: Beside[None] | None = None
         self._gone: set[Generation] = set()
+        self._marking = threading.Lock()
         self._num_saving = 0
         self._stop = threading.Event()
         self._is_wished = threading.Event()
@@ -85,9 +88,12 @@ class Upkeep:
         verifying = self._verifying
         return self._num_saving > 0 or (verifying is not None and verifying.is_busy)
 
-    def begin(self) -> None:
-        """From here on pins are carried out, and what is kept is read again when it is due."""
-        self._caring = Beside(self._care, "checkpoint-scrub")
+    def begin(self, resumed: Generation | None = None) -> None:
+        """From here on pins are carried out, and what is kept is read again when it is due.
+
+        ``resumed``: all ranks together have just read all of it.
+        """
+        self._caring = Beside(partial(self._care, resumed), "checkpoint-scrub")
 
     def close(self) -> None:
         """The program ends: what is being scrubbed is left."""
@@ -96,8 +102,10 @@ class Upkeep:
         if self._caring is not None:
             self._caring.wait(_LAST_PIECE_S)
 
-    def _care(self) -> None:
+    def _care(self, resumed: Generation | None) -> None:
         self._is_wished.set()
+        if resumed is not None:
+            self._mark_read(resumed)
         while not self._stop.is_set():
             is_wished = self._is_wished.wait(min(self._scrub.pause_s, self._carry_in_s))
             self._carry_wishes()
@@ -146,9 +154,16 @@ class Upkeep:
             return
         if fault is None:
             self._verified.add(generation)
+            self._mark_read(generation)
             self._channel.say("checkpoint_scrubbed", generation=generation.name)
         elif self._scrub.is_there(generation):  # else removed by somebody else, or the store is out of sight
             self._tell_fault(generation, fault)
+
+    def _mark_read(self, generation: Generation) -> None:
+        """Never in a folder that is being removed. Where it cannot be marked it is read once more than it need be."""
+        with self._marking, contextlib.suppress(OSError):
+            if generation not in self._gone:
+                self._store.mark_read(generation)
 
     def _tell_fault(self, generation: Generation, fault: UnusableError | OSError) -> None:
         """Damage condemns it. What could not be read now may be whole, and what was known of it stays known."""
@@ -182,7 +197,9 @@ class Upkeep:
 
     def _verify(self, generation: Generation) -> None:
         try:
-            self._store.verify(generation)
+            self._verify_patiently(generation)
+        except GivenUpError:  # the program ends, and nobody knows yet
+            return
         except (UnusableError, OSError) as fault:
             self._passed_over.add(generation)
             self._tell_fault(generation, fault)
@@ -191,6 +208,16 @@ class Upkeep:
         self._channel.say("checkpoint", step=generation.step, generation=generation.name, status="verified")
         with contextlib.suppress(OSError):  # what cannot be removed now is removed after the next save
             self._tidy(generation.step)
+
+    def _verify_patiently(self, generation: Generation) -> None:
+        """A file that is missing may be on its way here: all is read again only once none is missing any more."""
+        try:
+            self._store.verify(generation)
+        except UnusableError as fault:
+            if not fault.is_missing:
+                raise
+            LateFiles(self._store.late_s, self._stop.wait).read(partial(self._store.measured, generation))
+            self._store.verify(generation)
 
     def _tidy(self, step: int) -> None:
         pinned = self._pins.held()
@@ -209,7 +236,8 @@ class Upkeep:
             passed_over=frozenset(generation.name for generation in self._passed_over),
             pinned=pinned,
         )
-        self._gone.update(gone)
+        with self._marking:
+            self._gone.update(gone)
         self._store.remove(gone)
         self._verified.difference_update(gone)
         for generation in gone:

@@ -1,12 +1,14 @@
 """A tenant's program that trains alike on any number of hosts: its batch is that of all ranks together.
 
 One that began anew waits at ``--hang-at`` for its death; one alone waits from ``--alone-until`` on to be told to leave.
+With ``--waits-for`` each waits behind its first checkpoint until that file is there.
 One of several asks from ``--ask-at`` on for one host and for more than there may be, and waits for what comes of it.
 """
 
 import argparse
 import os
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -14,6 +16,7 @@ from torch.nn import functional
 
 from muster import train
 
+CHECKPOINT_EVERY = 4
 NUM_SAMPLES = 64
 GLOBAL_BATCH = 8
 SEED = 5
@@ -36,13 +39,20 @@ def main() -> None:
     parser.add_argument("--hang-at", type=int)
     parser.add_argument("--alone-until", type=int)
     parser.add_argument("--ask-at", type=int)
+    parser.add_argument("--waits-for", type=Path)
     options = parser.parse_args()
     model, optimizer, data = made()
-    run = train.start(model=model, optimizer=optimizer, checkpoint_every=4, asynchronous=False, seed=SEED)
+    run = train.start(
+        model=model, optimizer=optimizer, checkpoint_every=CHECKPOINT_EVERY, asynchronous=False, seed=SEED
+    )
     began_at = run.step
     for step in run.steps(total=options.steps):
         if began_at == 0 and step == options.hang_at:
             time.sleep(3600)
+        if options.waits_for and step == began_at + CHECKPOINT_EVERY:
+            print("waits", os.environ["MUSTER_FENCE"], run.rank, began_at, flush=True)  # noqa: T201  # as below
+            while not options.waits_for.exists():
+                time.sleep(0.02)
         while run.world_size > 1 and step == options.ask_at and not run.stop_requested:
             run.request_resize(7)
             time.sleep(0.5)

@@ -73,6 +73,13 @@ def test_a_learning_rate_that_is_none_is_not_spoken_of() -> None:
     assert advice._of_learning_rate(2, 4, optimizer) == ""
 
 
+def test_ranks_that_the_checkpoint_does_not_know_are_named() -> None:
+    words = "resumed on 4 ranks from a checkpoint of 2: ranks 2 to 3 have no random numbers there, new ones are drawn"
+    assert advice._of_random_numbers(2, 4) == words
+    assert "rank 2 has no" in advice._of_random_numbers(2, 3)
+    assert advice._of_random_numbers(0, 4) == advice._of_random_numbers(4, 2) == advice._of_random_numbers(2, 2) == ""
+
+
 def test_what_has_no_values_to_compare_and_what_only_looks_is_passed_over() -> None:
     module = torch.nn.Linear(2, 2)
     first = advice.FirstBatch()

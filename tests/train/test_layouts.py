@@ -1,5 +1,6 @@
 """Every layout trains as one process does, and a checkpoint of one goes on in any other."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ LAYOUTS = {
     "fsdp and tensor": (4, ("--layout", "fsdp", "--tensor", "2")),
 }
 EXACT = 1e-5
+EVEN = ("--batch-size", "24")
+"""What 1, 2, 3, 4 and 8 ranks share evenly."""
 
 
 def losses(training: Training, num_ranks: int, *words: str, steps: int = STEPS) -> dict[int, float]:
@@ -87,6 +90,29 @@ def test_a_checkpoint_of_one_layout_goes_on_in_another(
     found = losses(training, LAYOUTS[after][0], *LAYOUTS[after][1])
     assert list(found) == list(range(11, STEPS + 1))
     assert max(abs(found[step] - alone[step]) for step in found) <= EXACT
+
+
+@pytest.fixture(scope="module")
+def saved_by_four(zygote: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    training = Training(zygote, tmp_path_factory.mktemp("four"))  # type: ignore[arg-type]  # as above
+    losses(training, 4, "--layout", "fsdp", *EVEN, steps=4)
+    return training.checkpoints
+
+
+@pytest.fixture(scope="module")
+def alone_evenly(zygote: object, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    return losses(Training(zygote, tmp_path_factory.mktemp("even")), 1, *EVEN, steps=8)  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 8])
+def test_what_four_ranks_saved_goes_on_on_any_number_of_them(
+    training: Training, saved_by_four: Path, alone_evenly: dict[int, float], num_ranks: int
+) -> None:
+    """Sharded over four before, over so many behind it; three do not even divide what four have."""
+    shutil.copytree(saved_by_four, training.checkpoints)
+    found = losses(training, num_ranks, "--layout", "fsdp", *EVEN, steps=8)
+    assert list(found) == [5, 6, 7, 8], "the next step"
+    assert max(abs(found[step] - alone_evenly[step]) for step in found) <= EXACT
 
 
 def test_each_value_is_saved_once(training: Training) -> None:

@@ -4,12 +4,17 @@ import json
 import os
 import shutil
 import signal
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from muster.train.disk_store import DiskStore
+from muster.train.generations import Generation
 from muster.train.manifest import MANIFEST
+from muster.train.samples import sample_at
 
 from .marks import TRAINS
 from .train_case import Attempt, Listening, Training, until
@@ -59,15 +64,6 @@ def test_four_ranks_add_up_in_one_order_before_and_after_a_resume(training: Trai
     assert resumed == between(whole, 11, 40)
 
 
-@pytest.mark.parametrize("place", ["save.before_files", "save.write", "save.before_commit", "save.commit"])
-def test_no_death_in_a_save_leaves_a_torn_generation(training: Training, place: str) -> None:
-    attempt = training.start("--every", "3", MUSTER_TRAIN_FAILPOINT=f"{place}@2")
-    assert attempt.ended() == [-9]
-    whole = [name for name in training.generations() if "partial" not in name]
-    assert whole == ["step-00000003/gen-1"]
-    assert list(training.run("--every", "3").steps[0]) == list(range(4, 13))
-
-
 def test_random_numbers_and_running_means_are_each_ranks_own(undisturbed: list[Steps]) -> None:
     for step in range(1, 13):
         for first, second in zip(*(rank[step][:3] for rank in undisturbed), strict=True):
@@ -75,12 +71,32 @@ def test_random_numbers_and_running_means_are_each_ranks_own(undisturbed: list[S
 
 
 def test_each_epoch_holds_every_sample_once_across_changing_numbers_of_ranks(training: Training) -> None:
-    """64 samples, 4 a rank and step: two ranks see them in 8 steps, one in 16."""
-    two = training.run("--steps", "4", num_ranks=2).steps
-    one = training.run("--steps", "12", num_ranks=1).steps
-    seen = [int(sample) for steps in (*two, *one) for words in steps.values() for sample in words[5:]]
-    assert list(one[0]) == list(range(5, 13))
-    assert sorted(seen) == list(range(64))
+    """64 samples, 4 a rank and step: told to stop on 4 ranks, on 2 and on 3, wherever that is, it ends on one."""
+    seen: list[int] = []
+    for num_ranks in (4, 2, 3):
+        attempt = training.start("--steps", "40", "--every", "0", "--sleep", "0.3", num_ranks=num_ranks)
+        until(lambda ranks=attempt.ranks: bool(ranks[-1].steps), "a step")  # type: ignore[misc]  # bound at once
+        attempt.ranks[-1].kill(signal.SIGTERM)
+        assert attempt.ended() == [75] * num_ranks, attempt.ranks[0].errors
+        seen += samples_of(attempt)
+    seen += samples_of(training.run("--steps", "40"))
+    assert len(seen) > 2 * 64
+    assert Counter(seen) == Counter(sample_at(number, 64, seed=5) for number in range(len(seen)))
+
+
+def samples_of(attempt: Attempt) -> list[int]:
+    return [int(sample) for steps in attempt.steps for words in steps.values() for sample in words[5:]]
+
+
+def test_a_step_that_is_saved_again_is_another_generation_and_the_first_stays_as_it_was(training: Training) -> None:
+    whole = training.run("--steps", "12").steps[0]
+    store = DiskStore(training.checkpoints)
+    first = store.read_manifest(Generation(8, 1))
+    training.run("--steps", "8", MUSTER_RESUME=json.dumps({"generation": "step-00000004/gen-1"}))
+    assert {"step-00000008/gen-1", "step-00000008/gen-2"} < set(training.generations())
+    assert store.verify(Generation(8, 1)) == first
+    again = training.run(MUSTER_RESUME=json.dumps({"generation": "step-00000008/gen-1"})).steps[0]
+    assert again == {step: whole[step] for step in range(9, 13)}
 
 
 def flip(place: Path, name: str) -> None:
@@ -117,6 +133,22 @@ def test_damage_is_refused_and_said_and_the_generation_before_is_used(
     assert rejected["why"].startswith(why)
     assert why in again.ranks[0].errors
     assert len(supervisor.heard("resumed", step=4, generation="step-00000004/gen-1")) == 2
+
+
+@pytest.mark.parametrize("name", ["rank-00000.pt", "rank-00001.pt", MANIFEST])
+def test_a_file_that_shows_late_is_waited_for(training: Training, undisturbed: list[Steps], name: str) -> None:
+    """As on a file system that another host has just written to."""
+    training.run("--steps", "8", num_ranks=2)
+    path = training.checkpoints / "step-00000008/gen-1" / name
+    aside = path.rename(path.with_name(".aside"))
+    with Listening(training.checkpoints.parent / "s") as supervisor:
+        attempt = training.start(num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
+        supervisor.wait_for("hello", rank=1)
+        time.sleep(0.5)
+        aside.rename(path)
+        assert attempt.ended() == [0, 0]
+    assert attempt.steps == between(undisturbed, 9, 12)
+    assert supervisor.heard("checkpoint_rejected") == supervisor.heard("checkpoint_unreadable") == []
 
 
 def test_what_one_host_alone_cannot_read_is_skipped_and_not_condemned(training: Training, tmp_path: Path) -> None:

@@ -106,9 +106,8 @@ def test_what_a_program_that_ends_without_finish_has_begun_to_save_is_kept_and_r
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **told}
         ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=180)
     assert ended.returncode == 0, ended.stderr
-    assert [said["status"] for said in supervisor.heard("checkpoint", step=4)] == ["committed", "verified"], (
-        ended.stderr
-    )
+    statuses = [said["status"] for said in supervisor.heard("checkpoint", step=4)]
+    assert statuses == ["writing", "committed", "verified"], ended.stderr
     (file,) = prefix.store().measured(Generation(4, 1)).files
     assert file.size > 2 * PART_BYTES, "of several parts"
 

@@ -60,6 +60,38 @@ def test_the_one_that_was_read_the_longest_ago_is_due_and_damage_is_found_there(
     assert Scrub(store, ScrubRule(interval_s=0.0), unhurried()).due(frozenset()) is None, "0 turns it off"
 
 
+@pytest.mark.parametrize("kind", ["disk", "object store"])
+def test_what_an_earlier_attempt_read_is_not_read_again_at_once(kind: str, tmp_path: Path, prefix: Prefix) -> None:
+    """Both were written long ago, and the attempt that read one of them has ended."""
+    store: Store = DiskStore(tmp_path) if kind == "disk" else prefix.store()
+    for step in (1, 2):
+        _ = commit(tmp_path, step) if kind == "disk" else commit_there(prefix.store(), step)
+    rank = Rank(store, ScrubRule(interval_s=3600.0, bytes_per_s=1e9))
+    rank.upkeep.note_verified(Generation(2, 1))
+    before_s = time.time()
+    rank.upkeep._scrub_one()
+    assert rank.heard("checkpoint_scrubbed") == ["step-00000001/gen-1"]
+    (name, read_s), *others = store.read_ones().items()
+    assert (name, others) == ("step-00000001/gen-1", [])
+    assert read_s == pytest.approx(before_s, abs=60.0)
+    assert Scrub(store, ScrubRule(interval_s=3600.0), unhurried()).due(frozenset()) == Generation(2, 1)
+    store.mark_read(Generation(2, 1))
+    assert Scrub(store, ScrubRule(interval_s=3600.0), unhurried()).due(frozenset()) is None
+    assert Scrub(store, ScrubRule(interval_s=0.001), unhurried()).due(frozenset()) is not None, "its time comes again"
+
+
+def test_the_one_that_training_went_on_from_counts_as_read_and_what_goes_is_not_marked(tmp_path: Path) -> None:
+    first, second = commit(tmp_path, 1), commit(tmp_path, 2)
+    store = DiskStore(tmp_path)
+    rank = Rank(store, ScrubRule(interval_s=0.0))
+    rank.upkeep.begin(second)
+    until(lambda: set(store.read_ones()) == {second.name}, "its mark")
+    rank.upkeep.close()
+    rank.upkeep._gone.add(first)
+    rank.upkeep._mark_read(first)
+    assert set(store.read_ones()) == {second.name}
+
+
 def test_a_manifest_that_cannot_be_read_makes_its_generation_the_first_to_be_looked_at(tmp_path: Path) -> None:
     commit(tmp_path, 1)
     commit(tmp_path, 2)

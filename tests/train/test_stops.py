@@ -1,13 +1,14 @@
 """All ranks stop at one step, whoever was told, with a checkpoint where the notice allows; nothing holds up a step."""
 
 import signal
+import socket
 import time
 from pathlib import Path
 
 import pytest
 
 from .marks import TRAINS
-from .train_case import Listening, Training, until
+from .train_case import Listening, Training, free_port, until
 
 pytestmark = TRAINS
 LONG = ("--steps", "20000", "--every", "0", "--sleep", "0.01")
@@ -33,6 +34,25 @@ def test_a_signal_to_one_rank_stops_all_at_one_step_with_a_checkpoint(
     whole = [{**before, **rank} for before, rank in zip(attempt.steps, after, strict=True)]
     assert whole == undisturbed
     assert min(after[0]) == stopped_at[0] + 1
+
+
+@pytest.mark.parametrize("told", [0, 1])
+@pytest.mark.parametrize(
+    ("where", "word", "step"), [("--linger-at", "lingering", 0), ("--evaluate-at", "evaluating", 3)]
+)
+def test_a_signal_in_the_first_batch_or_an_evaluation_stops_all_behind_that_step(
+    training: Training, undisturbed: list[Steps], where: str, word: str, step: int, told: int
+) -> None:
+    """The evaluation is of all ranks together: none may leave it early."""
+    meanwhile = training.checkpoints.parent / "meanwhile"
+    attempt = training.start("--every", "0", where, str(step), "--meanwhile", str(meanwhile), num_ranks=2)
+    until(lambda: word in attempt.ranks[told].output, word)
+    attempt.ranks[told].kill(signal.SIGTERM)
+    meanwhile.touch()
+    assert attempt.ended() == [75, 75], attempt.ranks[told].errors
+    assert training.generations() == [f"step-{step + 1:08d}/gen-1"]
+    after = training.run("--every", "0", num_ranks=2).steps
+    assert [{**before, **rank} for before, rank in zip(attempt.steps, after, strict=True)] == undisturbed
 
 
 @pytest.mark.parametrize(("notice_s", "code", "word"), [(0.0, 76, "without"), (600.0, 75, "with_checkpoint")])
@@ -71,6 +91,33 @@ def test_a_stop_before_the_first_step_costs_nothing(training: Training) -> None:
         assert supervisor.said[0]["type"] == "hello"
         assert supervisor.said[-1]["type"] == "outcome"
     assert training.generations() == ["step-00000004/gen-2"]
+
+
+@pytest.mark.parametrize("by", ["signal", "socket"])
+def test_a_stop_while_the_other_ranks_have_not_come_is_heard_inside_the_meeting(training: Training, by: str) -> None:
+    port = free_port()
+    with Listening(training.checkpoints.parent / "s") as supervisor:
+        attempt = training.start(
+            *LONG,
+            WORLD_SIZE="2",
+            MASTER_PORT=str(port),
+            MUSTER_TRAIN_SOCKET=str(supervisor.path),
+            MUSTER_STOP_NOTICE_S="0.5",
+        )
+        until(lambda: is_listening(port), "meeting of the ranks")
+        if by == "signal":
+            attempt.ranks[0].kill(signal.SIGTERM)
+        else:
+            supervisor.tell({"type": "stop", "reason": "reclaim", "deadline_unix_ms": in_ms(0.5)})
+        assert attempt.ended() == [76], attempt.ranks[0].errors
+    (outcome,) = supervisor.heard("outcome")
+    assert (outcome["exit"], outcome["step"]) == ("stopped_without", 0)
+    assert outcome["message"] == ("SIGTERM" if by == "signal" else "reclaim")
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_checkpoint_is_made_when_asked_for(training: Training) -> None:

@@ -4,8 +4,11 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
+import pytest
+
 from .marks import TRAINS
-from .train_case import ROOT, Training, under_torchrun
+from .train_case import HERE, ROOT, Training, under_torchrun
 
 pytestmark = TRAINS
 EXAMPLE = ROOT / "examples" / "train_transformer.py"
@@ -35,3 +38,29 @@ def test_the_example_learns_stops_and_goes_on_bit_for_bit(training: Training) ->
     undisturbed = {step: words[1] for step, words in whole.steps[0].items()}
     assert {**before, **after} == undisturbed
     assert float(undisturbed[20]) < float(undisturbed[1]) - 0.5, "it learns"
+
+
+@pytest.mark.parametrize("told", ["torchrun", "everybody"])
+def test_loader_workers_outlive_the_signal_that_stops_their_rank(training: Training, told: str) -> None:
+    """A launcher passes SIGTERM on to the whole group of each rank, a service manager to all that it started."""
+    program = HERE / "loading_program.py"
+    process = under_torchrun(program, folder=training.checkpoints)
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    assert first.startswith("step")
+    below = psutil.Process(process.pid).children(recursive=True)
+    ranks = [each for each in below if each.ppid() == process.pid]
+    loaders = [each for each in below if each.ppid() in {rank.pid for rank in ranks} and str(program) in each.cmdline()]
+    assert (len(ranks), len(loaders)) == (2, 4)
+    for each in loaders if told == "everybody" else ():
+        each.send_signal(signal.SIGTERM)
+    for each in ranks if told == "everybody" else ():
+        each.send_signal(signal.SIGTERM)
+    if told == "torchrun":
+        process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=180)
+    assert "exited unexpectedly" not in errors
+    last = max(int(line.split()[1]) for line in (first + output).splitlines() if line.startswith("step"))
+    assert training.generations() == [f"step-{last:08d}/gen-1"], errors
+    _, alive = psutil.wait_procs(below, timeout=60)
+    assert not alive

@@ -4,8 +4,10 @@ import argparse
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
@@ -22,9 +24,38 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--leave-at", type=int, default=-1, help="a step at which it ends, and says nothing of it")
     parser.add_argument("--keep-object", action="store_true", help="a state_dict that cannot be loaded again")
     parser.add_argument("--hang-at", type=int, default=-1, help="a step at which an attempt that began anew waits")
+    parser.add_argument("--drawing-state", action="store_true", help="a state_dict that draws random numbers")
     parser.add_argument("--synchronous", action="store_true")
     parser.add_argument("--after", type=Path, help="a file to wait for before the first step")
+    parser.add_argument("--linger-at", type=int, default=-1, help="a step within which it says so and waits")
+    parser.add_argument("--evaluate-at", type=int, default=-1, help="a step behind which it evaluates, and waits there")
+    parser.add_argument("--meanwhile", type=Path, help="the file that those two wait for")
     return parser.parse_args()
+
+
+class Drawing(torch.optim.lr_scheduler.StepLR):
+    def state_dict(self) -> dict[str, Any]:
+        torch.rand(1)
+        return super().state_dict()
+
+
+def wait_for(file: Path | None, word: str) -> None:
+    print(word, flush=True)  # noqa: T201
+    while file is not None and not file.exists():
+        time.sleep(0.01)
+
+
+def evaluate(model: nn.Module, data: torch.Tensor, meanwhile: Path | None) -> None:
+    """All ranks together, over and over, as a program does that sums up its losses."""
+    model.eval()
+    with torch.no_grad():
+        for number in range(10):
+            if number == 5:
+                wait_for(meanwhile, "evaluating")
+            total = model(data).sum()
+            if dist.is_initialized():
+                dist.all_reduce(total)
+    model.train()
 
 
 def of_width(width: int) -> nn.Sequential:
@@ -43,7 +74,7 @@ def main() -> None:
     model = of_width(options.width)
     average = torch.optim.swa_utils.AveragedModel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.9)
+    scheduler = (Drawing if options.drawing_state else torch.optim.lr_scheduler.StepLR)(optimizer, 3, gamma=0.9)
     if options.keep_object:
         scheduler.load_state_dict({**scheduler.state_dict(), "mine": options})
     data = torch.randn(64, 4, generator=torch.Generator().manual_seed(3))
@@ -68,6 +99,8 @@ def main() -> None:
         began_at = step if began_at is None else began_at
         if step == options.hang_at and began_at == 0:
             time.sleep(3600)
+        if step == options.linger_at:
+            wait_for(options.meanwhile, "lingering")
         indices = run.sample_indices(len(data), 4)
         batch = data[indices]
         loss = functional.mse_loss(run.model(batch), batch.sum(1, keepdim=True))
@@ -76,6 +109,8 @@ def main() -> None:
         optimizer.step()
         scheduler.step()
         average.update_parameters(model)
+        if step == options.evaluate_at:
+            evaluate(model, data, options.meanwhile)
         run.report(loss=loss)
         own = [random.random(), torch.rand(1).item(), float(model.state_dict()["1.running_mean"].sum())]  # noqa: S311
         alike = [loss.item(), float(average.state_dict()["module.0.weight"].sum())]

@@ -77,9 +77,13 @@ class Rank:
         return (self._place / "errors").read_text(encoding="utf-8")
 
     @property
+    def output(self) -> str:
+        return (self._place / "output").read_text(encoding="utf-8")
+
+    @property
     def steps(self) -> dict[int, list[str]]:
         """What each step printed: two random numbers, a running mean, the loss, an averaged weight, the samples."""
-        lines = (self._place / "output").read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = self.output.splitlines(keepends=True)
         words = [line.split() for line in lines if line.endswith("\n")]
         return {int(line[1]): line[2:] for line in words if line[0] == "step"}
 

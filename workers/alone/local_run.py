@@ -146,7 +146,8 @@ class LocalRun:
             self._life = _failed(self._life, f"unclean: {verdict.proof}; see {attempt.path / 'clean.json'}")
         self._ended.append(_document(self.folder.num_attempts, attempt, verdict, heard))
         if self._life.state is JobState.ACTIVE:
-            self._step(jobs.AttemptEnded(_counted(verdict), has_progressed=self._has_progressed(heard)))
+            progressed = self._has_progressed(heard)
+            self._step(jobs.AttemptEnded(_counted(verdict), has_progressed=progressed, is_final=verdict.is_final))
         words = f"attempt {self.folder.num_attempts} ended: {verdict.cause}: {verdict.proof}"
         self.say(words if heard.saved_step is None else f"{words}; saved up to step {heard.saved_step}")
         self._note()

@@ -14,15 +14,20 @@ from muster.db.engine import make_engine
 from muster.db.listening import Wakeups
 from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
+from muster.services.attribute_upkeep import BATCH as ATTRIBUTES_BATCH
+from muster.services.attribute_upkeep import refresh_attributes_once
 from muster.services.burn_ins.hosts import expire_once
 from muster.services.burn_ins.orders import order_intake_once
 from muster.services.burn_ins.verdicts import judge_burn_ins_once
+from muster.services.driver_upkeep import refresh_drivers_once
 from muster.services.energy_keeping import keep_energy_once
 from muster.services.expiry import expire
 from muster.services.failure_rates import count_once
 from muster.services.judgement.evacuation import evacuate_once
 from muster.services.judgement.judge import BATCH, judge_once
+from muster.services.judgement.node_holds import hold_nodes_once
 from muster.services.judgement.suspicion import hold_suspects_once
+from muster.services.peers import PeerRounds
 from muster.services.reconcile import reconcile
 from muster.services.relay import RING_TOPIC, relay_once
 from muster.services.retention import sweep_once
@@ -42,6 +47,7 @@ SWEEP_S: Final = 60.0
 TELEMETRY_S: Final = 15.0
 FAILURES_S: Final = 60.0
 ENERGY_S: Final = 10.0
+PEERS_S: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
@@ -63,12 +69,14 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("relay", _relaying(units, broker_url)),
         Loop("judge", _paced(JUDGE_S, lambda: judge_and_evacuate(units))),
         Loop("suspects", _paced(RECONCILE_S, lambda: hold_suspects_once(units, system_principal("judge")))),
+        Loop("node_holds", _paced(RECONCILE_S, lambda: hold_nodes_once(units, system_principal("judge")))),
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
         Loop("expiry", _paced(RECONCILE_S, lambda: expire(units, principal))),
         Loop("retention", _paced(SWEEP_S, lambda: sweep(units))),
         Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),
         Loop("energy", _paced(ENERGY_S, lambda: keep_energy_once(units))),
+        Loop("peers", _paced(PEERS_S, PeerRounds(units, system_principal("judge")).once)),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
     ]
 
@@ -82,8 +90,11 @@ def judge_and_evacuate(units: UnitOfWorkFactory) -> None:
 
 
 def sweep(units: UnitOfWorkFactory) -> None:
-    """What stands for nothing any more is closed, then what is past its time goes."""
+    """What stands for nothing any more is closed, rows follow what hosts became, then what is past its time goes."""
     settle_once(units)
+    refresh_drivers_once(units, system_principal("reconciler"))
+    while refresh_attributes_once(units, system_principal("reconciler")) >= ATTRIBUTES_BATCH:
+        pass
     sweep_once(units)
 
 

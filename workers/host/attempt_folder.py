@@ -83,6 +83,14 @@ class AttemptFolder:
         if not self.has_go():
             self._write("go.json", {})
 
+    def write_meet(self, document: dict[str, Any]) -> None:
+        """Whom its supervisor meets now: a ``wire.meeting.Meet``; ``is_called_off``: nobody, of that round."""
+        self._write("meet.json", document)
+
+    def write_killed(self, at_ms: int) -> None:
+        """A look that did not end in its time. ``at_ms``: of the boot-time clock."""
+        self._write("killed.json", {"boottime_ms": at_ms})
+
     def has_go(self) -> bool:
         return (self.path / "go.json").exists()
 
@@ -116,6 +124,7 @@ def _preparation_of(order: Order, python: str) -> dict[str, Any] | None:
         "python": python,
         "is_simulated": asked.is_simulated,
         "only_look": asked.only_look,
+        "meets": asked.meets,
     }
 
 
@@ -146,5 +155,7 @@ def _program_of(order: Order, python: str) -> dict[str, Any]:
         "kill_grace_s": order.kill_grace_s,
         "log_limit_bytes_per_stream": order.log_limit_bytes_per_stream,
         "limits": order.limits,
+        "datasets": order.datasets,
+        "dataset_look_s": order.dataset_look_s,
         "preparation": _preparation_of(order, python),
     }

@@ -24,6 +24,7 @@ from muster.wire.host import (
     HOST_WORDS,
     PROTOCOL_VERSION,
     TAKEN_IN_BEATS,
+    TELLS_MEETINGS,
     ClaimRequest,
     HeartbeatAnswer,
     HeartbeatRequest,
@@ -40,6 +41,7 @@ from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
 from workers.host.looks import Looks
+from workers.host.meetings import Meetings
 from workers.host.proof_tries import ProofTries
 from workers.host.starting import Starter
 
@@ -89,6 +91,7 @@ class Launcher:
         self._ledger: HostLedger = ledger_file.load(config.boot_id)
         self._starter = Starter(config.state_dir, config.python, is_warm=config.is_warm)
         self._looks = Looks(config.state_dir, config.checkpoints_dir, self._write_order)
+        self._meetings = Meetings(self._folder)
         self._seq = 0
         self._next_heartbeat_ms = 0
         self._last_beat_ms = 0
@@ -140,8 +143,16 @@ class Launcher:
 
     def _next_beat_at_ms(self) -> int:
         """A host that is ready asks more often than usual for its go: a ring may be lost."""
-        is_waiting = any(record.is_ready and not record.has_go for record in self._ledger.records.values())
-        return min(self._next_heartbeat_ms, self._last_beat_ms + GO_BEAT_MS) if is_waiting else self._next_heartbeat_ms
+        often_ms = self._last_beat_ms + GO_BEAT_MS
+        return min(self._next_heartbeat_ms, often_ms) if self._waiting() else self._next_heartbeat_ms
+
+    def _waiting(self) -> list[AttemptId]:
+        """Parts that are ready and have no go."""
+        return [
+            record.attempt_id
+            for record in self._ledger.records.values()
+            if record.phase is Phase.CLAIMED and record.is_ready and not record.has_go
+        ]
 
     def adopt(self) -> None:
         """Go on where the last launcher stopped."""
@@ -225,6 +236,8 @@ class Launcher:
                 go=tuple(AttemptId(attempt_id) for attempt_id in answer.go),
             )
         )
+        if answer.lease_s > 0 and TELLS_MEETINGS in answer.takes:  # a stale beat's answer says nothing of them either
+            self._meetings.hear(self._waiting(), answer.meets)
 
     def _ask(self, question: Callable[[], Any]) -> Any:
         """The answer, or None when the control plane does not answer or refuses: said once, not each second."""
@@ -359,6 +372,8 @@ class Launcher:
             self._apply(host.ProgramStarted(record.attempt_id))
         elif not record.is_ready and folder.read("ready.json") is not None:
             self._apply(host.HostReady(record.attempt_id))
+        elif record.is_ready and self._meetings.is_news(record.attempt_id):
+            self._note_report(host.Report(record.attempt_id))
 
     def _note_report(self, command: host.Report) -> None:
         self._unreported.add(command.attempt_id)
@@ -382,6 +397,8 @@ class Launcher:
             self._unreported.discard(attempt_id)
             if answer.go:
                 self._apply(host.GoHeard(attempt_id))
+            elif TELLS_MEETINGS in answer.takes and attempt_id in self._waiting():
+                self._meetings.hear([attempt_id], answer.meets)
             if record.phase is Phase.CLEAN:
                 self._next_heartbeat_ms = 0  # the answer says to forget it
 
@@ -393,6 +410,8 @@ class Launcher:
             kinds.append(("ready", folder.read("ready.json") or {}))
         if record.has_started:
             kinds.append(("started", {}))
+        elif (met := self._meetings.fact(record.attempt_id)) is not None:
+            kinds.append(("met", met))
         if record.phase in {Phase.EXITED, Phase.CLEAN}:
             kinds.append(
                 ("exited", folder.read("exit.json") or {"spawn_error": "its lease had ended before it started"})
@@ -410,6 +429,7 @@ class Launcher:
         folder = self._folder(command.attempt_id)
         self._unreported.discard(command.attempt_id)
         self._proofs.pop(command.attempt_id, None)
+        self._meetings.forget(command.attempt_id)
         if folder.path.is_dir():
             folder.mark_forgotten()
             self._relay.drain(folder.path)

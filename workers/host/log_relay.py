@@ -3,6 +3,7 @@
 Offsets are kept beside the logs; a chunk sent twice has effect once, because the server keys it by its offset.
 """
 
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -18,14 +19,14 @@ from muster.durable import write_durably
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from workers.host.attempt_folder import FORGOTTEN
-from workers.host.supervisor.files import PINS, TRAIN
+from workers.host.supervisor.files import PINS, RELAYED, RELAYED_TRAINING, TRAIN
 
 CHUNK_BYTES: Final = 128 << 10
 BATCH_CHUNKS: Final = 16
 BATCH_LINES: Final = 1_000
 BATCH_BYTES: Final = 512 << 10
-_OFFSETS: Final = "logs_sent.json"
-_TRAINING: Final = "training"
+MOST_BATCHES: Final = 64
+"""Of an attempt's logs, and of its training, in one turn: a program that writes without end keeps no other waiting."""
 _REFUSED: Final = "training_refused"
 _LINE: Final = msgspec.json.Decoder(TrainLine)
 _log = structlog.get_logger(__name__)
@@ -49,7 +50,7 @@ class LogRelay:
         return sent
 
     def drain(self, folder: Path) -> int:
-        """Send one attempt's unsent bytes, in batches, until none is left or the server does not take them."""
+        """Send one attempt's unsent bytes, in a bounded number of batches, or until the server does not take them."""
         with self._lock:
             sent, is_delivered = self._drain_locked(folder)
             if is_delivered and (folder / FORGOTTEN).exists():
@@ -60,21 +61,24 @@ class LogRelay:
         order = _read(folder / "order.json")
         if order is None or not (folder / "logs").is_dir():  # nothing was started
             return 0, True
-        offsets: dict[str, int] = _read(folder / _OFFSETS) or {}
+        offsets: dict[str, int] = _read(folder / RELAYED) or {}
         total = 0
-        while chunks := _next_chunks(folder / "logs", offsets):
+        for _ in range(MOST_BATCHES):
+            if not (chunks := _next_chunks(folder / "logs", offsets)):
+                break
             if not self._send(AttemptId(folder.name), int(order["fence"]), chunks):
                 return total, False
             for chunk in chunks:
                 offsets[chunk.stream] = chunk.offset + len(chunk.content)
                 total += len(chunk.content)
-            write_durably(folder / _OFFSETS, msgspec.json.encode(offsets))
-        return total, self._drain_training(folder, int(order["fence"]), offsets)
+            write_durably(folder / RELAYED, msgspec.json.encode(offsets))
+        has_all = self._drain_training(folder, int(order["fence"]), offsets)
+        return total, has_all and not _next_chunks(folder / "logs", offsets)
 
     def _drain_training(self, folder: Path, fence: int, offsets: dict[str, int]) -> bool:
         """Whether the server has every whole line. It says itself where it stands, so nothing is lost or doubled."""
-        while True:
-            offset = offsets.get(_TRAINING, 0)
+        for _ in range(MOST_BATCHES):
+            offset = offsets.get(RELAYED_TRAINING, 0)
             lines, next_offset = next_lines(folder / TRAIN, offset)
             if next_offset == offset or _REFUSED in offsets:
                 return True
@@ -83,7 +87,7 @@ class LogRelay:
             )
             try:
                 answer = self._client.send_training(AttemptId(folder.name), batch)
-                offsets[_TRAINING] = answer.offset
+                offsets[RELAYED_TRAINING] = answer.offset
                 _note_pins(folder, answer.pinned)
             except UnreachableError:
                 return False
@@ -93,7 +97,8 @@ class LogRelay:
                 # The server stands where it stood, so whatever came later would be refused too.
                 _log.warning("training_refused", attempt_id=folder.name, code=problem.code, detail=problem.detail)
                 offsets[_REFUSED] = offset
-            write_durably(folder / _OFFSETS, msgspec.json.encode(offsets))
+            write_durably(folder / RELAYED, msgspec.json.encode(offsets))
+        return False
 
     def _send(self, attempt_id: AttemptId, fence: int, chunks: tuple[LogChunk, ...]) -> bool:
         batch = LogBatch(protocol=PROTOCOL_VERSION, fence=fence, chunks=chunks)
@@ -116,11 +121,18 @@ def _note_pins(folder: Path, pinned: tuple[str, ...] | None) -> None:
 
 
 def next_lines(path: Path, offset: int) -> tuple[tuple[TrainLine, ...], int]:
-    """Whole lines from ``offset`` on, a bounded number, and where the next begins. A torn last line waits."""
+    """Whole lines from ``offset`` on, a bounded number, and where the next begins. A torn last line waits.
+
+    What the supervisor let go of, as relayed already, is passed over: a server that was restored asks for it again.
+    """
     try:
         with path.open("rb") as file:
             file.seek(offset)
             content = file.read(BATCH_BYTES)
+            if content.startswith(b"\0"):
+                offset = _behind_hole(file.fileno(), offset)
+                file.seek(offset)
+                content = file.read(BATCH_BYTES)
     except FileNotFoundError:
         return (), offset
     lines: list[TrainLine] = []
@@ -129,12 +141,19 @@ def next_lines(path: Path, offset: int) -> tuple[tuple[TrainLine, ...], int]:
             break
         offset += len(raw)
         try:
-            line = _LINE.decode(raw)
+            line = _LINE.decode(raw.lstrip(b"\0"))
             msgspec.json.encode(line)
         except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError):
             continue  # some JSON is no message: a surrogate, a number beyond every number
         lines.append(line)
     return tuple(lines), offset
+
+
+def _behind_hole(descriptor: int, offset: int) -> int:
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError:  # nothing but the hole
+        return os.lseek(descriptor, 0, os.SEEK_END)
 
 
 def _next_chunks(logs: Path, offsets: dict[str, int]) -> tuple[LogChunk, ...]:

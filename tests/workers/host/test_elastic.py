@@ -1,11 +1,8 @@
 """An elastic job loses a host, goes on with the one that is left, and grows back: the same training all the while."""
 
-import os
-import signal
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,12 +13,12 @@ from muster.domain.policy import DispatchPolicy, ElasticPolicy, Policy
 from muster.domain.states import AttemptState, Cause, JobState
 from muster.services.policies import ACTIVATE, store_policy
 from muster.train.samples import sample_at
-from tests.fleet_factory import OPERATOR, enrol_host
+from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.train import elastic_program
 from tests.train.elastic_program import GLOBAL_BATCH, NUM_SAMPLES, SEED
 from tests.train.marks import TRAINS
-from workers.host import supervisor
+from tests.workers.host.several_hosts import Hosts, kill_part
 
 pytestmark = [*TRAINS, pytest.mark.timeout(900)]
 QUICK = Policy(
@@ -42,33 +39,6 @@ class Step:
     samples: list[int]
 
 
-class Hosts:
-    """Several hosts that turn together with the control plane."""
-
-    def __init__(self, first: HostCase, folder: Path) -> None:
-        self.cases, self._folder = [first], folder
-        self.fleet = first.fleet
-
-    def add(self, name: str) -> HostCase:
-        fleet = replace(self.fleet, node_id=enrol_host(self.fleet.units, name))
-        self.cases.append(HostCase(fleet, self._folder / name))
-        return self.cases[-1]
-
-    def turn_until(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 300
-        while not is_so():
-            assert time.monotonic() < deadline, "did not come about in time"
-            for case in self.cases:
-                case.launcher.turn(rung=True)
-                case.relay.drain_all()
-            self.fleet.reconcile()
-            self.fleet.cycle()
-            time.sleep(0.02)
-
-    def causes(self, job_id: JobId) -> list[Cause | None]:
-        return [view.attempt.cause for view in self.fleet.attempts(job_id)]
-
-
 @pytest.fixture
 def hosts(host: HostCase, tmp_path: Path) -> Iterator[Hosts]:
     with host.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
@@ -78,14 +48,6 @@ def hosts(host: HostCase, tmp_path: Path) -> Iterator[Hosts]:
     yield hosts
     for case in hosts.cases[1:]:
         case.close()
-
-
-def kill_part(case: HostCase) -> None:
-    """As a host that dies with all that runs on it."""
-    (folder,) = (case.state_dir / "attempts").iterdir()
-    pid = supervisor.adopt(folder).pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
 
 
 def steps_of(host: HostCase, job_id: JobId) -> dict[int, list[Step]]:
@@ -105,10 +67,10 @@ def steps_of(host: HostCase, job_id: JobId) -> dict[int, list[Step]]:
     return kept
 
 
-def losses_of_one_process() -> list[float]:
+def losses_of_one_process(num_steps: int = NUM_STEPS) -> list[float]:
     model, optimizer, data = elastic_program.made()
     losses = []
-    for step in range(NUM_STEPS):
+    for step in range(num_steps):
         numbers = range(step * GLOBAL_BATCH, (step + 1) * GLOBAL_BATCH)
         loss = elastic_program.loss_of(model, data[[sample_at(each, NUM_SAMPLES, SEED) for each in numbers]])
         optimizer.zero_grad()

@@ -18,8 +18,10 @@ from muster.domain.ids import JobId
 from muster.domain.looks import LookState
 from muster.domain.policy import DispatchPolicy, Policy
 from muster.domain.states import JobState
+from muster.services import jobs
 from muster.services.policies import ACTIVATE, store_policy
 from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.train import dataset_manifest as manifests
 from tests.fleet_factory import OPERATOR, enrol_host, make_fleet
 from tests.host_case import HostCase
 from tests.waiting import wait_until
@@ -111,6 +113,31 @@ def test_a_missing_script_holds_the_job_before_any_gpu_is_taken(looking: Looking
     looking.turn_until(lambda: not looking.folders())
 
 
+def test_a_dataset_with_a_missing_file_holds_the_job_until_it_is_mended(looking: Looking, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for name in ("a.bin", "b.bin"):
+        (corpus / name).write_bytes(b"x" * 10)
+    manifests.write(corpus, manifests.describe(corpus))
+    (corpus / "b.bin").unlink()
+    found = "import os, pathlib; assert (pathlib.Path(os.environ['MUSTER_DATASET_CORPUS']) / 'b.bin').exists()"
+    program = {"launcher": "command", "argv": [sys.executable, "-c", found]}
+    job_id = looking.submit(program=program, datasets=[{"name": "corpus", "path": str(corpus)}])
+    looking.turn_until(lambda: looking.fleet.job(job_id).state is JobState.HELD)
+    assert (
+        f"the dataset corpus: {corpus} is not as its manifest says: b.bin is missing"
+        in looking.fleet.job(job_id).state_reason
+    )
+    assert looking.fleet.attempts(job_id) == []
+    (corpus / "b.bin").write_bytes(b"x" * 10)
+    with looking.fleet.units.begin(looking.fleet.tenant, jobs.RELEASE) as unit:
+        jobs.release(unit, job_id, reason="mended")
+    looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
+    assert looking.fleet.job(job_id).state is JobState.SUCCEEDED, looking.fleet.job(job_id).state_reason
+    assert looking.events("job.looked_at")[-1].payload["looked_at"] == ["working folder", "datasets", "disk"]
+    looking.turn_until(lambda: not looking.folders())
+
+
 def test_a_secret_that_a_host_keeps_open_sends_the_look_to_the_next(looking: Looking) -> None:
     job_id = looking.submit(secrets=["token"])
     looking.fleet.cycle()
@@ -140,15 +167,39 @@ def test_a_launcher_that_dies_before_it_has_told_is_followed_by_one_that_does(lo
     looking.turn_until(lambda: not looking.folders())
 
 
-def test_a_supervisor_that_is_killed_as_it_looks_leaves_it_to_the_next_host(looking: Looking, tmp_path: Path) -> None:
-    """The environment's interpreter blocks on the first host alone, as on a file system that does not answer."""
-    venv, first_look = tmp_path / "venv", tmp_path / "first"
+def blocking_once(folder: Path) -> tuple[dict[str, object], Path]:
+    """A program whose interpreter blocks on the first host alone, as on a file system that does not answer, and what
+    exists once it does.
+    """
+    venv, first_look = folder / "venv", folder / "first"
     python = venv / "bin" / "python"
     python.parent.mkdir(parents=True)
     (venv / "pyvenv.cfg").touch()
     python.write_text(f'#!/bin/sh\nif mkdir {first_look}; then exec sleep 600; fi\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    job_id = looking.submit(program={"launcher": "command", "argv": [sys.executable, "-c", ""], "venv": str(venv)})
+    return {"launcher": "command", "argv": [sys.executable, "-c", ""], "venv": str(venv)}, first_look
+
+
+def test_a_supervisor_that_is_killed_as_it_looks_leaves_it_to_the_next_host(looking: Looking, tmp_path: Path) -> None:
+    program, first_look = blocking_once(tmp_path)
+    job_id = looking.submit(program=program)
+    case, _, pid = begun(looking, job_id, first_look)
+    os.kill(pid, signal.SIGKILL)
+    looking.turn_until(lambda: (row := looking.row(job_id)) is not None and row.state is not LookState.ASKED)
+    said = [(event.payload["found"], event.payload["node_id"]) for event in looking.events("job.looked_at")]
+    assert said[0] == ("unable", case.fleet.node_id)
+    assert said[1][1] != case.fleet.node_id
+    looking.turn_until(lambda: not looking.folders())
+
+
+def within(looking: Looking, seconds: float) -> None:
+    shorter = Policy(dispatch=DispatchPolicy(look_from_nodes=2, look_within_s=seconds))
+    with looking.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, shorter, reason="a test")
+
+
+def begun(looking: Looking, job_id: JobId, first_look: Path) -> tuple[HostCase, Path, int]:
+    """A look of ``blocking_once`` that blocks: its host, its folder and its supervisor."""
     looking.fleet.cycle()
     case = looking.asked(job_id)
     case.launcher.turn(rung=True)
@@ -156,12 +207,65 @@ def test_a_supervisor_that_is_killed_as_it_looks_leaves_it_to_the_next_host(look
     case.turn_until(first_look.exists)
     pid = supervisor.adopt(folder).pid
     assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    looking.turn_until(lambda: (row := looking.row(job_id)) is not None and row.state is not LookState.ASKED)
-    said = [(event.payload["found"], event.payload["node_id"]) for event in looking.events("job.looked_at")]
-    assert said[0] == ("unable", case.fleet.node_id)
-    assert said[1][1] != case.fleet.node_id
+    return case, folder, pid
+
+
+def test_a_look_that_hangs_is_killed_in_time_and_another_host_is_asked(looking: Looking, tmp_path: Path) -> None:
+    within(looking, 8.0)
+    program, first_look = blocking_once(tmp_path)
+    job_id = looking.submit(program=program, secrets=["token"])
+    looking.lay_secret(0o600, *looking.cases)
+    case, _, pid = begun(looking, job_id, first_look)
+    os.kill(pid, signal.SIGSTOP)  # as one that itself hangs on a mount that is dead, it hears nothing
+    looking.turn_until(lambda: looking.events("job.looked_at"))
+    event = looking.events("job.looked_at")[0]
+    assert (event.payload["found"], event.payload["node_id"]) == ("unable", case.fleet.node_id)
+    assert "was killed: something that it looks at does not answer" in event.payload["reason"]
+    looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
+    assert looking.fleet.job(job_id).state is JobState.SUCCEEDED
     looking.turn_until(lambda: not looking.folders())
+
+
+def test_a_look_that_cannot_be_killed_is_left_and_told_and_goes_once_it_can(
+    looking: Looking, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    within(looking, 8.0)
+    program, first_look = blocking_once(tmp_path)
+    job_id = looking.submit(program=program)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", lambda _pid, _number: None)  # as SIGKILL to a process in a wait that none ends
+        case, folder, pid = begun(looking, job_id, first_look)
+        os.kill(pid, signal.SIGSTOP)
+        looking.turn_until(lambda: looking.events("job.looked_at"))
+        event = looking.events("job.looked_at")[0]
+        assert (event.payload["found"], event.payload["node_id"]) == ("unable", case.fleet.node_id)
+        assert f"it hangs in the kernel and cannot be ended: process {pid}" in event.payload["reason"]
+        looking.turn_until(lambda: looking.fleet.attempts(job_id))
+        assert folder.exists()
+    os.kill(pid, signal.SIGKILL)
+    looking.turn_until(lambda: not folder.exists())
+
+
+def test_an_ended_look_of_which_something_hangs_is_told_with_its_own_reason(looking: Looking) -> None:
+    within(looking, 8.0)
+    job_id = looking.submit(secrets=["token"])
+    looking.lay_secret(0o644, *looking.cases)
+    looking.fleet.cycle()
+    case = looking.asked(job_id)
+    case.launcher.turn(rung=True)
+    (folder,) = looking.folders()
+    wait_until(lambda: supervisor.adopt(folder).state == "exited" and not is_locked(folder / LOCK))
+    (folder / "clean.json").write_text('{"clean": false}')
+    lock = take_lock(folder / LOCK)  # nobody can prove it clean, as while a child of it hangs on a mount
+    assert lock is not None
+    looking.turn_until(lambda: looking.events("job.looked_at"))
+    event = looking.events("job.looked_at")[0]
+    assert (event.payload["found"], event.payload["node_id"]) == ("unable", case.fleet.node_id)
+    assert "0600" in event.payload["reason"]
+    assert folder.exists()
+    os.close(lock)
+    case.restart()
+    looking.turn_until(lambda: not folder.exists())
 
 
 def test_a_look_that_was_never_started_and_is_listed_no_more_goes(

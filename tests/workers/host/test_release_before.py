@@ -4,13 +4,14 @@ from datetime import datetime
 
 import msgspec
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from muster.client.transport import Problem
 from muster.db.models import Node
 from muster.domain.states import AttemptState
 from muster.wire.host import HOST_WORDS, HeartbeatAnswer, HeartbeatRequest, HeldAttempt, StopOrder, UnclaimedAttempt
 from tests.host_case import HostCase
+from workers.host.meetings import Meetings
 
 
 class OldRequest(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -108,3 +109,18 @@ def test_a_server_that_takes_it_and_yet_refuses_is_asked_twice_and_no_more(
     host.launcher.turn(rung=True)
     assert len(refused) == 1
     assert _lease(host) > before
+
+
+def test_a_server_that_knows_of_no_meetings_and_a_stale_beats_answer_call_none_off(
+    host: HostCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[object] = []
+    monkeypatch.setattr(Meetings, "hear", lambda _self, *told: heard.append(told))
+    host.launcher.turn(rung=True)
+    assert len(heard) == 1, "today's server tells of them"
+    heartbeat = host.client.heartbeat
+    monkeypatch.setattr(host.client, "heartbeat", lambda asked: structs.replace(heartbeat(asked), lease_s=0.0))
+    host.launcher.turn(rung=True)
+    monkeypatch.setattr(host.client, "heartbeat", OldServer(host).heartbeat)
+    host.launcher.turn(rung=True)
+    assert len(heard) == 1

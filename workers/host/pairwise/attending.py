@@ -10,7 +10,8 @@ from typing import Final, Self
 
 import msgspec
 
-from muster.wire.pairwise import LINE_BYTES_MAX, PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello, Meet, Met
+from muster.wire.meeting import Meet, Met
+from muster.wire.pairwise import LINE_BYTES_MAX, PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello
 from workers.host.pairwise.meeting import meet
 
 _RETRY_S: Final = 0.5

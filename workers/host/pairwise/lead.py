@@ -15,17 +15,8 @@ import msgspec
 
 from health.pairwise import Assessment, GroupResult, PairwiseLimits, Round, assess
 from health.pairwise_proof import Group
-from muster.wire.pairwise import (
-    CALLED_OFF,
-    LINE_BYTES_MAX,
-    PAIRWISE_PROTOCOL,
-    CallOff,
-    Ended,
-    FromLead,
-    Hello,
-    Meet,
-    Met,
-)
+from muster.wire.meeting import CALLED_OFF, Meet, Met
+from muster.wire.pairwise import LINE_BYTES_MAX, PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello
 from workers.host.pairwise.attending import keep_alive
 
 _HELLO_S: Final = 10.0

@@ -176,6 +176,8 @@ def _proof_of_nothing(*, is_clean: bool) -> dict[str, Any]:
         "ports_left": [],
         "scratch_removed": is_clean,
         "secrets_removed": is_clean,
+        "gpu_processes": {} if is_clean else None,
+        "gpu_processes_unknown": None if is_clean else "not asked: there is no proof yet",
         "checked_at_ms": files.wall_ms(),
     }
 

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from workers.host.supervisor import container_end, files
+from workers.host.supervisor import container_end, files, gpu_release
 from workers.host.supervisor.processes import attempt_processes, kill_all, listening_ports
 
 TYPE_CHECKING = False
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 KILL_PATIENCE_S = 10.0
 _REMOVAL_S = 5.0
 _LAUNCHERS_REMOVAL_S = 2.0
-"""For a container's engine: of the supervisor's time, well below what its lease has to spare, and of the launcher's."""
+"""For a container's engine, and for the GPUs' driver: of the supervisor's time, well below what its lease has to spare,
+and of the launcher's.
+"""
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 
@@ -83,7 +85,7 @@ def prove_in_time(
 
 def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | None) -> dict[str, Any]:
     """Look, write ``clean.json`` and return it: clean only with nothing left: no process, container, group,
-    port, secret or scratch.
+    port, secret or scratch, and nothing that computes on its GPUs as far as their driver can tell.
     """
     import shutil  # noqa: PLC0415  # it loads three compressors, and the start of the program would wait for them
 
@@ -99,10 +101,13 @@ def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | Non
     ports = listening_ports(left) if left else set()
     if order.node_rank == 0 and order.rendezvous_port in listening_ports():
         ports.add(order.rendezvous_port)
+    is_clean = all((not left, is_container_gone, is_group_gone, not ports, not scratch.exists(), are_secrets_removed))
+    if is_clean:
+        gpus = gpu_release.look(order, patience_s=removal_s)
+    else:
+        gpus = gpu_release.GpuRelease(None, "not asked: something else is left")
     proof = {
-        "clean": all(
-            (not left, is_container_gone, is_group_gone, not ports, not scratch.exists(), are_secrets_removed)
-        ),
+        "clean": is_clean and not gpus.is_held,
         "processes_left": len(left),
         "container_removed": is_container_gone,
         "uid": order.user.uid,
@@ -111,6 +116,8 @@ def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | Non
         "ports_left": sorted(ports),
         "scratch_removed": not scratch.exists(),
         "secrets_removed": are_secrets_removed,
+        "gpu_processes": gpus.processes,
+        "gpu_processes_unknown": gpus.unknown,
         "checked_at_ms": files.wall_ms(),
     }
     files.write_json(folder / files.CLEAN, proof)

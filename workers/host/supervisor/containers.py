@@ -186,7 +186,8 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
         environment = {**environment, "MUSTER_SCRATCH_DIR": ""}
     if order.secrets.names:
         ours.append(Mount(str(order.secrets.place(folder))))
-    require_there(container.mounts, order.user)
+    mounts = [*container.mounts, *_dataset_mounts(order, container)]
+    require_there(mounts, order.user)
     if user != own and order.user.uid is None:
         hand_over(folder, scratch, Path(checkpoints) if checkpoints else None, user)
     words = engine_command(
@@ -198,7 +199,7 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
         id_file=folder / CONTAINER_ID,
         variables=sorted(environment),
         working_dir=str(order.working_dir),
-        mounts=[*ours, *container.mounts],
+        mounts=[*ours, *mounts],
         gpus=order.gpus if has_nvidia() else (),
         devices=rdma_devices() if order.gpus else (),
         limits=order.limits,
@@ -218,7 +219,13 @@ def look_at_container(order: Order, container: Container) -> None:
     """
     find_engine(container)
     _user_of(order, container)
-    require_there(container.mounts, order.user)
+    require_there([*container.mounts, *_dataset_mounts(order, container)], order.user)
+
+
+def _dataset_mounts(order: Order, container: Container) -> list[Mount]:
+    """Each to be read at its own path, but where the job itself says what is seen there."""
+    taken = {mount.target for mount in container.mounts}
+    return [Mount(dataset["path"]) for dataset in order.datasets if dataset["path"] not in taken]
 
 
 def _make_checkpoints(order: Order, path: str) -> None:

@@ -24,6 +24,8 @@ PREFLIGHT = "preflight"
 """Who is at fault where the program never ran: the tenant's order, our side, nobody (it was not to start), or this
 host, which was not ready while the others of its gang waited.
 """
+DATASET = "dataset"
+"""What it lacked, where the tenant's order says that it is there: another host may have it."""
 
 
 def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:
@@ -44,6 +46,7 @@ def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:
         "wall_time_exceeded": False,
         "spawn_error": None,
         "spawn_fault": None,
+        "lacks": None,
         "oom_killed": False,
         "uid": None,
         "uid_reason": None,

@@ -1,4 +1,5 @@
-"""Whether GPUs are there and free, by NVML: ``python -I -S gpu_look.py UUID...`` prints what is wrong, or nothing.
+"""Whether GPUs are there and free, by NVML: ``python -I -S gpu_look.py UUID...`` prints what is wrong, or nothing;
+after ``--who-computes`` it looks once and prints as JSON which processes compute on those that are not free.
 
 A program of its own, because a call into a driver that hangs must not hang the supervisor. Functions and structures:
 docs.nvidia.com/deploy/nvml-api, "Device Queries" (nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t).
@@ -7,6 +8,7 @@ docs.nvidia.com/deploy/nvml-api, "Device Queries" (nvmlDeviceGetComputeRunningPr
 from __future__ import annotations
 
 import ctypes
+import json
 import sys
 import time
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_LIBRARY = 3
+WHO_COMPUTES = "--who-computes"
 _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
 _MOST_PROCESSES = 64
 _LOOKS, _PAUSE_S = 5, 1.0
@@ -64,6 +67,11 @@ class Nvml:
             raise NvmlError(f"{what}: {words.decode(errors='replace') if words else code}")
 
 
+def who_computes(nvml: Nvml, uuids: Sequence[str]) -> dict[str, list[int]]:
+    """GPU → the pids that compute on it, of those that are not free. Raises NvmlError: one is not there."""
+    return {uuid: pids for uuid in uuids if (pids := nvml.processes(uuid))}
+
+
 def what_is_wrong(nvml: Nvml, uuids: Sequence[str], *, looks: int = _LOOKS, pause_s: float = _PAUSE_S) -> str | None:
     """The first GPU that is missing or not free, in words; None where all are there and nothing computes on them."""
     busy: tuple[str, list[int]] | None = None
@@ -71,7 +79,7 @@ def what_is_wrong(nvml: Nvml, uuids: Sequence[str], *, looks: int = _LOOKS, paus
         if look:
             time.sleep(pause_s)
         try:
-            running = {uuid: pids for uuid in uuids if (pids := nvml.processes(uuid))}
+            running = who_computes(nvml, uuids)
         except NvmlError as fault:
             return str(fault)
         busy = next(iter(running.items()), None)
@@ -83,7 +91,8 @@ def what_is_wrong(nvml: Nvml, uuids: Sequence[str], *, looks: int = _LOOKS, paus
     return f"{uuid} is not free: process {', '.join(map(str, sorted(pids)))} computes on it"
 
 
-def main(uuids: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
+    is_after_the_end = arguments[:1] == [WHO_COMPUTES]
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError:
@@ -94,13 +103,27 @@ def main(uuids: Sequence[str]) -> int:
         print(fault)  # noqa: T201  # what this program is for
         return 1
     try:
-        wrong = what_is_wrong(nvml, uuids)
+        return _tell_who_computes(nvml, arguments[1:]) if is_after_the_end else _tell_what_is_wrong(nvml, arguments)
     finally:
         nvml.close()
+
+
+def _tell_what_is_wrong(nvml: Nvml, uuids: Sequence[str]) -> int:
+    wrong = what_is_wrong(nvml, uuids)
     if wrong is None:
         return 0
     print(wrong)  # noqa: T201  # as above
     return 1
+
+
+def _tell_who_computes(nvml: Nvml, uuids: Sequence[str]) -> int:
+    try:
+        running = who_computes(nvml, uuids)
+    except NvmlError as fault:
+        print(fault)  # noqa: T201  # as above
+        return 1
+    print(json.dumps(running))  # noqa: T201  # as above
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
 _SET_NO_NEW_PRIVILEGES = 38
 _REMOVE_SEGMENT = 0
+_PUNCH_HOLE = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE, which asks for FALLOC_FL_KEEP_SIZE
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -48,6 +49,11 @@ def remove_segments_of(uid: int) -> None:
         segment = dict(zip(names, line.split(), strict=False))
         if segment.get("uid") == str(uid):
             _libc.shmctl(int(segment["shmid"]), _REMOVE_SEGMENT, None)
+
+
+def let_go(descriptor: int, end: int) -> bool:
+    """Whether the file's bytes before ``end`` became a hole, which reads as zeros and takes no room on the disk."""
+    return bool(_libc.fallocate(descriptor, _PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(end)) == 0)
 
 
 def prefer_to_kill(score: int) -> None:

@@ -1,7 +1,8 @@
 """One program's output: read always, kept up to a cap, never more than a few kilobytes in memory.
 
 The head of a stream goes to disk, since that is where configuration and first errors stand; what comes after the cap
-is counted and dropped, but its tail is kept in memory, since that is where the traceback stands.
+is counted and dropped, but its tail is kept in memory, since that is where the traceback stands. When the stream ends
+its tail goes to disk too, behind a line that says how much was left out between.
 """
 
 from __future__ import annotations
@@ -17,8 +18,18 @@ READS_A_TURN = 16
 TAIL_BYTES = 16 << 10
 EXCERPT_BYTES = 4 << 10
 _SIGN_BYTES = 512
-_SIGNS = (b"CUDA out of memory", b"OutOfMemoryError", b"Watchdog caught collective operation timeout")
-_LONGEST_SIGN = max(len(sign) for sign in _SIGNS)
+SIGNS = (
+    b"CUDA out of memory",
+    b"OutOfMemoryError",
+    b"uncorrectable ECC error encountered",
+    b"uncorrectable NVLink error detected",
+    b"with status=12 ",
+    b"(12) opcode",
+    b"Watchdog caught collective operation timeout",
+    b"watchdog got stuck for",
+)
+"""What ``muster.domain.exit_signs`` reads and a log may say long before its last lines."""
+_LONGEST_SIGN = max(len(sign) for sign in SIGNS)
 
 
 class LogStream:
@@ -32,7 +43,7 @@ class LogStream:
         self.dropped_bytes = 0
         self.is_open = True
         self._folder = folder
-        self._room = limit_bytes
+        self._limit = self._room = limit_bytes
         self._redactor = StreamRedactor(redactor or Redactor())
         self._tail = b""
         self._sign = b""
@@ -63,6 +74,7 @@ class LogStream:
         if self.is_open:
             self.is_open = False
             self._keep(self._redactor.rest())
+            self._keep_end()
             os.close(self.descriptor)
             os.close(self._file)
             document = {"stream": self.name, "dropped_bytes": self.dropped_bytes}
@@ -79,6 +91,15 @@ class LogStream:
             self._sign = sign_in(self._tail[-_LONGEST_SIGN:] + content)
         self._tail = (self._tail + content)[-TAIL_BYTES:] if len(content) < TAIL_BYTES else content[-TAIL_BYTES:]
 
+    def _keep_end(self) -> None:
+        """Whole lines of what came last, where that is more than the cap let through."""
+        end = self._tail[-self.dropped_bytes :] if self.dropped_bytes else b""
+        if len(end) < self.dropped_bytes:
+            end = end.partition(b"\n")[2] or end
+        if num_left_out := self.dropped_bytes - len(end):
+            self._write(f"\n[muster: {num_left_out} bytes were left out here, past the first {self._limit}]\n".encode())
+        self.dropped_bytes -= self._write(end)
+
     def _write(self, content: bytes) -> int:
         """How many bytes went to disk: a full disk loses log lines, never the program."""
         written = 0
@@ -92,7 +113,7 @@ class LogStream:
 
 def sign_in(content: bytes) -> bytes:
     """The line that names a known fault: what follows it may be longer than any tail."""
-    for sign in _SIGNS:
+    for sign in SIGNS:
         position = content.find(sign)
         if position >= 0:
             start = max(content.rfind(b"\n", 0, position) + 1, position - _SIGN_BYTES // 2)

@@ -18,6 +18,7 @@ _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNA
 _PASSED_ON_PREFIX = "NCCL_"
 
 
+_OF_A_DATASET = ("name", "path", "manifest", "verify")
 IMAGE_PYTHON = "python3"
 """In a container, where the job names none."""
 _OF_THE_HOST = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME"})
@@ -88,9 +89,10 @@ class Preparation:
 
     ``quick_check_s``: for how long the GPUs compute known sums first, by ``python``; 0: not at all.
     ``is_simulated``: no driver knows the GPUs. ``only_look``: before any placement; the program never starts.
+    ``meets``: it meets other hosts as it waits.
     """
 
-    __slots__ = ("disk_free_bytes", "is_simulated", "only_look", "python", "quick_check_s")
+    __slots__ = ("disk_free_bytes", "is_simulated", "meets", "only_look", "python", "quick_check_s")
 
     def __init__(
         self,
@@ -100,12 +102,14 @@ class Preparation:
         *,
         is_simulated: bool = False,
         only_look: bool = False,
+        meets: bool = False,
     ) -> None:
         self.disk_free_bytes = int(disk_free_bytes)
         self.quick_check_s = float(quick_check_s)
         self.python = str(python)
         self.is_simulated = bool(is_simulated)
         self.only_look = bool(only_look)
+        self.meets = bool(meets)
 
 
 class Order:
@@ -148,6 +152,8 @@ class Order:
         self.limits = HostLimits(**document.get("limits", {}))  # an older launcher says nothing of them
         self.secrets = JobSecrets.read(document.get("secrets", {}))
         self.user = JobUser.read(document.get("user", {}))
+        self.datasets = [{name: dataset[name] for name in _OF_A_DATASET} for dataset in document.get("datasets") or ()]
+        self.dataset_look_s = float(document.get("dataset_look_s", 0.0))
         checkpoints = document.get("checkpoints")
         self.checkpoints = None if checkpoints is None else Path(checkpoints)
         """The job's folder in the host's own for them; None where the job names another, which is not ours to make."""

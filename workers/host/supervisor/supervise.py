@@ -19,8 +19,10 @@ from workers.host.supervisor.children import StartError
 from workers.host.supervisor.cleaning import kill_leftovers, prove_in_time
 from workers.host.supervisor.container_end import has_own_group
 from workers.host.supervisor.control_files import StopOrder, WatchedFile, lease_end_ns
+from workers.host.supervisor.datasets import DatasetLook, UnfitDatasetError
 from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
+from workers.host.supervisor.meetings import Meetings
 from workers.host.supervisor.memory_kills import MemoryKills
 from workers.host.supervisor.order import OrderError, read_order
 from workers.host.supervisor.preparation import UnfitFolderError, UnreadyError, look_at_host, write_and_read
@@ -65,6 +67,7 @@ class Supervisor:
         self._lease_until_ns = order.lease_until_ns
         self._wall_time_ends_ns: int | None = None
         self._is_host_stopping = False
+        self._meetings: Meetings | None = None
         self._record = exit_record.blank_record(order.attempt_id, order.fence, order.boot_id)
         self._wakeup, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -109,15 +112,14 @@ class Supervisor:
         """Who waits for its go says that it is ready; who waits for nobody goes on at once."""
         preparation = self._order.preparation
         try:
-            looked_at = self._program.prepare()
+            looked_at = self._looked_at(preparation)
+            if looked_at is None:
+                return False
             if preparation is not None:
-                looked_at += look_at_host(self._order, self._folder, preparation)
-            if preparation is not None and preparation.quick_check_s > 0:
-                looked_at += write_and_read(self._order)
-                if not self._check_gpus(preparation):
-                    return False
-                looked_at.append("GPUs computed right")
-        except (MissingProgramError, UnfitFolderError) as fault:
+                self._say_ready(preparation, looked_at)
+        except (MissingProgramError, UnfitFolderError, UnfitDatasetError) as fault:
+            if isinstance(fault, UnfitDatasetError):
+                self._record["lacks"] = exit_record.DATASET
             self._refuse(str(fault), exit_record.PROGRAM)
             return False
         except UnreadyError as fault:
@@ -128,9 +130,37 @@ class Supervisor:
         except (StartError, OSError) as fault:
             self._refuse(str(fault), exit_record.HOST if preparation is None else exit_record.PREFLIGHT)
             return False
-        if preparation is not None:
-            files.write_json(self._folder / files.READY, {"looked_at": looked_at})
         return True
+
+    def _looked_at(self, preparation: Preparation | None) -> list[str] | None:
+        """In words; None where it was told to stop meanwhile. Raises what keeps the program from its start."""
+        looked_at = self._program.prepare()
+        if self._order.datasets:
+            if not self._check_datasets():
+                return None
+            looked_at.append("datasets")
+        if preparation is None:
+            return looked_at
+        looked_at += look_at_host(self._order, self._folder, preparation)
+        if preparation.quick_check_s > 0:
+            looked_at += write_and_read(self._order)
+            if not self._check_gpus(preparation):
+                return None
+            looked_at.append("GPUs computed right")
+        return looked_at
+
+    def _say_ready(self, preparation: Preparation, looked_at: list[str]) -> None:
+        if preparation.meets:
+            self._meetings = Meetings(self._folder, self._order, preparation)
+        where = {} if self._meetings is None else self._meetings.facts()
+        files.write_json(self._folder / files.READY, {"looked_at": looked_at, **where})
+
+    def _check_datasets(self) -> bool:
+        look = DatasetLook(self._order)
+        try:
+            return self._wait_until(look.is_over)
+        finally:
+            look.kill()
 
     def _check_gpus(self, preparation: Preparation) -> bool:
         check = QuickCheck(self._folder, preparation, self._order.gpus)
@@ -144,7 +174,18 @@ class Supervisor:
         preparation = self._order.preparation
         if preparation is not None and preparation.only_look:
             return False
-        return preparation is None or self._wait_until((self._folder / files.GO).exists)
+        if preparation is None:
+            return True
+        try:
+            return self._wait_until(self._is_told_to_go)
+        finally:
+            if self._meetings is not None:
+                self._meetings.close()
+
+    def _is_told_to_go(self) -> bool:
+        if self._meetings is not None:
+            self._meetings.turn()
+        return (self._folder / files.GO).exists()
 
     def _wait_until(self, is_so: Callable[[], bool]) -> bool:
         """Unless a stop or the end of the lease comes first. The launcher knocks once there is news."""

@@ -2,7 +2,8 @@
 
 Each line goes into ``train.jsonl`` with the time at which it was read and the rank that its connection's hello named.
 A rank that floods loses lines beyond the cap, counted; no rank is ever blocked for longer than one turn of ours, and
-none can stop us.
+none can stop us. What the control plane has is let go of, so the cap bounds what waits, and not how long a job may run:
+the file's beginning becomes a hole, which costs no disk, and offsets stay what they were.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import json
 import os
 import select
 import socket
+import time
 from pathlib import Path
 
-from workers.host.supervisor import files
+from workers.host.supervisor import files, kernel
 from workers.host.supervisor.redaction import Redactor
 
 TYPE_CHECKING = False
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS = 1_024
 LONGEST_LINE = 64 << 10
 MOST_BYTES = 64 << 20
+"""What may wait for the control plane."""
+REGAIN_PAUSE_NS = 1_000_000_000
 KEPT_BYTES = 16 << 20
 """Of it, for what is told seldom: a long run's steps must not keep out the word of a checkpoint."""
 _TOLD_OFTEN = ("step", "pace")
@@ -61,7 +65,10 @@ class TrainSocket:
         self._listener.listen(MOST_CONNECTIONS)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(folder / files.TRAIN, flags, 0o600)
-        self._room = MOST_BYTES
+        self._folder = folder
+        self._size = os.fstat(self._file).st_size
+        self._let_go = 0
+        self._regained_ns = 0
         self._ranks: dict[int, _Connection] = {}
         self._poll = select.epoll(flags=select.EPOLL_CLOEXEC)
         self._poll.register(self._listener, select.EPOLLIN)
@@ -157,13 +164,28 @@ class TrainSocket:
             connection.rank = int(message["rank"])
         said = self._redactor.document(message)
         content = json.dumps({"at_ms": files.wall_ms(), "rank": connection.rank, "message": said}).encode() + b"\n"
-        is_often = message.get("type") in _TOLD_OFTEN
-        if len(content) > self._room - (KEPT_BYTES if is_often else 0):
+        kept_bytes = KEPT_BYTES if message.get("type") in _TOLD_OFTEN else 0
+        if len(content) + kept_bytes > self._room() or self._room() < MOST_BYTES // 2:
+            self._regain()
+        if len(content) + kept_bytes > self._room():
             self.dropped_lines += 1
             return
         try:
             written = os.write(self._file, content)
         except OSError:
             written = 0
-        self._room -= len(content)
+        self._size += written
         self.dropped_lines += written != len(content)
+
+    def _room(self) -> int:
+        return MOST_BYTES - (self._size - self._let_go)
+
+    def _regain(self) -> None:
+        """Let go of what the control plane has. Where no hole can be made the file stays as it is, and bounded."""
+        if time.monotonic_ns() - self._regained_ns < REGAIN_PAUSE_NS:
+            return
+        self._regained_ns = time.monotonic_ns()
+        told = files.read_json(self._folder / files.RELAYED) or {}
+        relayed = told.get(files.RELAYED_TRAINING)
+        if isinstance(relayed, int) and self._let_go < relayed <= self._size and kernel.let_go(self._file, relayed):
+            self._let_go = relayed

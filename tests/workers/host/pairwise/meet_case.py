@@ -1,6 +1,6 @@
 """A meeting of two hosts, as their lead asks for it."""
 
-from muster.wire.pairwise import Meet
+from muster.wire.meeting import Meet
 
 
 def meeting(*, rank: int = 0, timeout_s: float = 100.0) -> Meet:

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from muster.wire.pairwise import PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello, Met
+from muster.wire.meeting import Met
+from muster.wire.pairwise import PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello
 from workers.host.pairwise.attending import Attendance, LeadGoneError, attend
 
 from .meet_case import meeting

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from muster.wire.pairwise import PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello, Meet, Met
+from muster.wire.meeting import Meet, Met
+from muster.wire.pairwise import PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello
 from tests.workers.host.pairwise.gang import check_of
 from workers.host.pairwise.lead import Lead, Outcome
 

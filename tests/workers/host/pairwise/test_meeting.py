@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.wire.meeting import CANNOT
 from tests.train.marks import TRAINS
 from tests.waiting import wait_until
 from workers.host.pairwise.meeting import Found, meet
@@ -52,7 +53,9 @@ def test_an_interpreter_without_torch_is_said(tmp_path: Path) -> None:
     path = tmp_path / "python"
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     path.chmod(0o755)
-    assert "No module named 'torch'" in met(str(path)).why
+    why = met(str(path)).why
+    assert why.startswith(CANNOT)
+    assert "No module named 'torch'" in why
 
 
 def test_a_crash_is_said_with_its_last_line(interpreter: Callable[[str], str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.workers.host.supervisor.attempt_case import Attempt, until
 from workers.host import supervisor
 from workers.host.supervisor import files, preparation
-from workers.host.supervisor.gpu_look import Nvml, NvmlError, what_is_wrong
+from workers.host.supervisor.gpu_look import Nvml, NvmlError, what_is_wrong, who_computes
 from workers.host.supervisor.order import Order
 from workers.host.supervisor.preparation import UnreadyError, require_room
 
@@ -147,6 +147,11 @@ def test_a_process_that_is_on_its_way_out_is_waited_for() -> None:
 
 def test_a_gpu_that_is_missing_is_named() -> None:
     assert what_is_wrong(nvml({"GPU-1": []}), ["GPU-9"]) == "GPU-9 is not there: Not Found"
+
+
+def test_who_computes_is_told_of_each_gpu_that_is_held() -> None:
+    found = who_computes(nvml({"GPU-1": [], "GPU-2": [12, 7]}), ["GPU-1", "GPU-2"])
+    assert found == {"GPU-2": [12, 7]}
 
 
 def test_a_driver_that_cannot_be_asked_says_why() -> None:

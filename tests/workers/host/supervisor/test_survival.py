@@ -66,7 +66,7 @@ def test_nothing_starts_twice_after_the_end(attempt: Attempt) -> None:
 
 def test_many_spawns_at_once_start_one_program(attempt: Attempt) -> None:
     attempt.order(command=[sys.executable, "-uc", "import time; print('up'); time.sleep(1)"])
-    threads = [threading.Thread(target=supervisor.spawn_supervisor, args=(attempt.folder,)) for _ in range(8)]
+    threads = [threading.Thread(target=supervisor.spawn_supervisor, args=(attempt.folder,)) for _ in range(50)]
     for thread in threads:
         thread.start()
     for thread in threads:

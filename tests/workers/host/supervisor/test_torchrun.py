@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from muster.domain.exits import classify, parse_exit_record
+from muster.domain.states import Cause
 from workers.host import supervisor
 
 from .attempt_case import Attempt, until
@@ -121,6 +123,17 @@ def test_a_stop_while_torchrun_still_starts_ends_it(attempt: Attempt, script: Pa
     record = attempt.ended(180)
     assert record["stop_reason"] == "cancel"
     assert record["spawn_error"] is None
+
+
+def test_a_stop_while_ranks_still_import_ends_them_at_once_and_as_stopped(attempt: Attempt, script: Path) -> None:
+    """Nobody listens there yet, so the signal ends them: nothing is waited for, and there is nothing to be saved."""
+    start(attempt, script, "print('imports', flush=True)\nimport time; time.sleep(600)\nfrom muster import train\n")
+    for rank in "01":
+        attempt.wait_for_log("imports", rank, 180)
+    attempt.stop("reclaim", after_s=120)
+    record = attempt.ended(180)
+    assert [record["ranks"][rank]["signal"] for rank in "01"] == [signal.SIGTERM, signal.SIGTERM]
+    assert classify(parse_exit_record(record), None).cause is Cause.RECLAIMED
 
 
 def test_ranks_that_ignore_sigterm_die_at_the_deadline(attempt: Attempt, script: Path) -> None:

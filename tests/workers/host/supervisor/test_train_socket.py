@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from workers.host import supervisor
+from workers.host.log_relay import next_lines
 from workers.host.supervisor import files, train_socket
 
 from .attempt_case import Attempt
@@ -82,6 +83,37 @@ def test_a_long_runs_steps_leave_room_for_the_word_of_a_checkpoint(
     assert kinds[-2:] == ["checkpoint", "outcome"]
     assert 20 < len(kinds) < 30
     assert listening.dropped_lines == 102 - len(kinds)
+
+
+def test_what_the_control_plane_has_makes_room_and_the_rest_stays_where_it_was(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_socket, "MOST_BYTES", 400_000)
+    monkeypatch.setattr(train_socket, "KEPT_BYTES", 10_000)
+    monkeypatch.setattr(train_socket, "REGAIN_PAUSE_NS", 0)
+    path = short_folder / files.TRAIN
+    listening = train_socket.TrainSocket(short_folder, short_folder / "s", {0})
+    seen: list[int] = []
+    offset = 0
+    with socket.socket(socket.AF_UNIX) as rank:
+        rank.connect(str(short_folder / "s"))
+        for step in range(3_000):
+            rank.sendall(json.dumps({"type": "step", "step": step, "text": "x" * 1_000}).encode() + b"\n")
+            listening.pump()
+            if step % 50 == 0:  # as the host worker does, which writes down how far the server has it
+                lines, offset = next_lines(path, offset)
+                seen += [line.message["step"] for line in lines]
+                files.write_json(short_folder / files.RELAYED, {files.RELAYED_TRAINING: offset})
+        listening.close()
+    while (found := next_lines(path, offset))[0]:
+        seen += [line.message["step"] for line in found[0]]
+        offset = found[1]
+    assert listening.dropped_lines == 0
+    assert seen == list(range(3_000))
+    assert path.stat().st_size > 3_000_000
+    assert path.stat().st_blocks * 512 < 500_000, "what was relayed takes no room"
+    first = next_lines(path, 0)[0][0].message["step"]
+    assert 0 < first < 3_000, "a server that was restored has it from there on where the file still holds it"
 
 
 def test_nothing_of_the_socket_is_left(attempt: Attempt) -> None:

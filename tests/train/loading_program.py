@@ -1,0 +1,38 @@
+"""A tenant's program that takes its batches from two loader workers a rank, and trains until it is told to stop."""
+
+import sys
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from muster import train
+
+
+def main() -> None:
+    torch.manual_seed(1)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = train.start(model=model, optimizer=optimizer, checkpoint_every=0)
+    loader = DataLoader(
+        TensorDataset(torch.ones(1 << 16, 4)), batch_size=4, num_workers=2, multiprocessing_context="fork"
+    )
+    batches = iter(loader)
+    for step in run.steps(total=1 << 20):
+        try:
+            (batch,) = next(batches)
+        except StopIteration:
+            batches = iter(loader)
+            (batch,) = next(batches)
+        loss = run.model(batch).square().mean()
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        run.report(loss=loss)
+        if run.rank == 0:
+            print("step", step + 1, flush=True)  # noqa: T201
+    sys.exit("it was never told to stop")
+
+
+if __name__ == "__main__":
+    main()

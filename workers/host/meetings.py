@@ -1,0 +1,55 @@
+"""Meetings before a gang's start: what a launcher hears, written down for the part's supervisor, and what came of it.
+
+The newest answer's list is what counts: a meeting that it does not name any more is called off.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from muster.domain.ids import AttemptId
+from muster.wire.host import MeetOrder
+from workers.host import supervisor
+from workers.host.attempt_folder import AttemptFolder
+
+MET: Final = "met.json"
+MEET: Final = "meet.json"
+
+
+class Meetings:
+    """``folder``: of an attempt."""
+
+    def __init__(self, folder: Callable[[AttemptId], AttemptFolder]) -> None:
+        self._folder = folder
+        self._noted: dict[AttemptId, int] = {}
+
+    def hear(self, waiting: Sequence[AttemptId], orders: Sequence[MeetOrder]) -> None:
+        """``waiting``: parts that are ready and have no go, of which the answer was to tell."""
+        asked = {AttemptId(order.attempt_id): order.meet for order in orders}
+        for attempt_id in waiting:
+            folder = self._folder(attempt_id)
+            meet = asked.get(attempt_id)
+            before, met = folder.read(MEET) or {}, folder.read(MET) or {}
+            if meet is not None and before.get("round") != meet.round:
+                folder.write_meet(msgspec.to_builtins(meet))
+            elif meet is None and before.get("round", 0) > met.get("round", 0) and not before.get("is_called_off"):
+                folder.write_meet({"round": before["round"], "is_called_off": True})
+            else:
+                continue
+            supervisor.wake(folder.path)
+
+    def is_news(self, attempt_id: AttemptId) -> bool:
+        """Whether a meeting is over that was not told of since this launcher's start."""
+        met = self._folder(attempt_id).read(MET)
+        if met is None or self._noted.get(attempt_id) == met.get("round"):
+            return False
+        self._noted[attempt_id] = met["round"]
+        return True
+
+    def fact(self, attempt_id: AttemptId) -> dict[str, Any] | None:
+        """How the newest one went."""
+        return self._folder(attempt_id).read(MET)
+
+    def forget(self, attempt_id: AttemptId) -> None:
+        self._noted.pop(attempt_id, None)

@@ -1,0 +1,100 @@
+"""A part that is ready meets other hosts of its gang, one group at a time, as its launcher writes down."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from workers.host.supervisor import files
+from workers.host.supervisor.containers import has_nvidia
+from workers.host.supervisor.control_files import WatchedFile
+from workers.host.supervisor.meeting import CALLED_OFF, CANNOT, Meeting
+from workers.host.supervisor.order import passed_on_environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from workers.host.supervisor.order import Order, Preparation
+
+_BACKLOG = 64
+_OF_THE_NETWORK = "GLOO_"
+"""Beside NCCL's, which every program may see: by which interface the hosts of this fleet meet."""
+
+
+class Meetings:
+    """Holds the port for the store of the next group in which this host is the first. Raises OSError without one."""
+
+    def __init__(self, folder: Path, order: Order, asked: Preparation) -> None:
+        self._folder = folder
+        self._order = order
+        self._asked = asked
+        self._told = WatchedFile(folder / files.MEET)
+        self._listening = _listening()
+        self._round = 0
+        self._running: Meeting | None = None
+        self._holds_store = False
+        self._has_answered = True
+
+    def facts(self) -> dict[str, Any]:
+        """Where this host is met, and by what."""
+        return {"port": self._port(), "has_gpu": has_nvidia() and not self._asked.is_simulated}
+
+    def turn(self) -> None:
+        """Begin what is newly asked for, end what is asked for no more, and write down what is over."""
+        told = self._told.news()
+        if told is not None and told["round"] != self._round:
+            self.end()
+            self._begin(told)
+        if told is not None and told.get("is_called_off") and not self._has_answered:
+            self.end()
+            self._write({"why": CALLED_OFF})
+        if self._running is not None and (found := self._running.outcome()) is not None:
+            self._write(found)
+
+    def close(self) -> None:
+        """Nothing of it goes on, and nobody is met any more."""
+        self.end()
+        self._listening.close()
+
+    def end(self) -> None:
+        """What goes on now, without a word about it."""
+        if self._running is not None:
+            self._running.end()
+            self._running = None
+
+    def _begin(self, told: dict[str, Any]) -> None:
+        self._round, self._has_answered = int(told["round"]), False
+        if told.get("is_called_off"):
+            return
+        self._holds_store = told["rank"] == 0
+        descriptor = self._listening.fileno() if self._holds_store else None
+        try:
+            self._running = Meeting(self._asked.python, told, descriptor, self._environment(told))
+        except OSError as fault:
+            self._write({"why": f"{CANNOT}: {self._asked.python} cannot be started: {fault.strerror or fault}"})
+
+    def _environment(self, told: dict[str, Any]) -> dict[str, str]:
+        """The host's own words alone: the process is ours, and not the tenant's to steer."""
+        named = {name: value for name, value in os.environ.items() if name.startswith(_OF_THE_NETWORK)}
+        visible = self._order.gpus[0] if told["device"] == "cuda" and self._order.gpus else ""
+        own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": visible}
+        return {"PATH": os.defpath, **passed_on_environment(), **named, **own}
+
+    def _write(self, found: dict[str, Any]) -> None:
+        """With the port of the next store: a used one may still be somebody's."""
+        self._running, self._has_answered = None, True
+        if self._holds_store:
+            self._holds_store = False
+            self._listening.close()
+            self._listening = _listening()
+        files.write_json(self._folder / files.MET, {"round": self._round, **found, "port": self._port()})
+
+    def _port(self) -> int:
+        port: int = self._listening.getsockname()[1]
+        return port
+
+
+def _listening() -> socket.socket:
+    return socket.create_server(("", 0), backlog=_BACKLOG)
