@@ -18,11 +18,12 @@ help:
 	@echo 'make openapi     docs/openapi.json, what the API says of itself; openapi-check: it is up to date, breaks nobody'
 	@echo 'make policy-reference  docs/policy.md, the policy as its schema describes it; -check: it is up to date'
 	@echo 'make xid-reference     docs/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
-	@echo 'make check       test, lint, types, contracts, migrations, openapi-check, policy-reference-check, xid-reference-check'
+	@echo 'make detector-reference  docs/detectors.md, what each detector finds and by whose word; -check: as above'
+	@echo 'make check       test, lint, types, contracts, migrations, openapi-check, the -check of each page'
 	@echo 'make screenshot  docs/fleet.png, the picture in README.md, by the test of that page in Chromium'
 	@echo 'make api-cases   1,500 requests of any kind: no failure, no answer that the document does not name'
-	@echo 'make soak        the long simulation, with crashes, and 10,000 requests of any kind'
-	@echo 'make bench       the measured bars; also bench-setup, -placement, -judgement, -ingest, -host, -tour, -console'
+	@echo 'make soak        the long simulation, with crashes, 10,000 requests of any kind, training that is killed often'
+	@echo 'make bench       the measured bars; also bench-setup, -placement, -judgement, -health, -ingest, -host, -tour, -console'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
 	@echo 'make clean       removes the environment and every cache; never the state in .muster'
@@ -70,7 +71,13 @@ xid-reference: setup
 xid-reference-check: setup
 	@$(BIN)/python -m tools.xid_reference --check
 
-check: test lint types contracts migrations openapi-check policy-reference-check xid-reference-check
+detector-reference: setup
+	@$(BIN)/python -m tools.detector_reference
+
+detector-reference-check: setup
+	@$(BIN)/python -m tools.detector_reference --check
+
+check: test lint types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check
 
 screenshot: setup
 	@PICTURE=docs/fleet.png $(BIN)/python -m pytest -q tests/browser/test_picture.py -k pictured
@@ -81,6 +88,7 @@ api-cases: setup
 soak: setup
 	@$(BIN)/python -m simulator --seeds 10000 --jobs $(JOBS) $(ARGS)
 	@MUSTER_API_CASES=10000 $(BIN)/python -m pytest -n $(JOBS) tests/api/test_any_request.py
+	@MUSTER_LONG_SCENARIOS=1 $(BIN)/python -m pytest tests/workers/host/supervisor/test_root_causes.py tests/workers/host/test_rendezvous_host.py
 	@$(BIN)/python -m benchmarks soak
 
 bench: setup
@@ -91,6 +99,9 @@ bench-setup: setup
 
 bench-placement: setup
 	@$(BIN)/python -m benchmarks placement
+
+bench-health: setup
+	@$(BIN)/python -m benchmarks health
 
 bench-judgement: setup
 	@$(BIN)/python -m benchmarks judgement
@@ -123,4 +134,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-judgement bench-ingest bench-host bench-tour bench-console bench-runtime bench-soak lock newest clean
+.PHONY: help setup up test second-look lint types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check screenshot api-cases soak bench bench-setup bench-placement bench-judgement bench-health bench-ingest bench-host bench-tour bench-console bench-runtime bench-soak lock newest clean

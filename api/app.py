@@ -30,6 +30,7 @@ from api.v1 import (
     fleet,
     gpu_past,
     gpus,
+    host_repairs,
     hosts,
     incidents,
     jobs,
@@ -37,6 +38,7 @@ from api.v1 import (
     log_lines,
     nodes,
     overrides,
+    pair_probes,
     persons,
     policies,
     quotas,
@@ -105,8 +107,8 @@ def _routes() -> Sequence[BaseRoute]:
     looked at in turn, so what is read all the time comes first.
     """
     root = APIRouter(generate_unique_id_function=operator.attrgetter("name"))
-    of_hosts = (enrolment, hosts, telemetry)
-    fleet_wide = (drains, fleet, overrides, gpu_past, cohorts, burn_ins, breakers, cordons, incidents)
+    of_hosts = (enrolment, hosts, telemetry, host_repairs)
+    fleet_wide = (drains, fleet, overrides, gpu_past, cohorts, burn_ins, breakers, cordons, incidents, pair_probes)
     records = (events, audit, policies, system_figures)
     of_tenants = (log_lines, training, reclaims, keys, persons, tenants, quotas)
     for module in (jobs, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):

@@ -18,7 +18,7 @@ from muster.domain.errors import (
     UpgradeRequiredError,
     ValidationFailedError,
 )
-from muster.wire.host import WireAnswer, WireMessage
+from muster.wire.messages import WireAnswer, WireMessage
 
 Model = TypeVar("Model", bound=BaseModel)
 _OF_A_BODY: Final = (PayloadTooLargeError, UnsupportedMediaTypeError, ValidationFailedError)

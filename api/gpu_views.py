@@ -1,44 +1,67 @@
 """One GPU in full, its evidence, and the circuit breaker, as the JSON that callers see."""
 
 from api.views import cordon_view, gpu_view, time_of
+from health.counterfactual import WayBack
 from health.gpu_case import Move
-from health.outlook import Way
+from health.what_if import Condition
 from muster import documents
 from muster.db.models import GpuStandingChange
 from muster.db.records import OverrideRecord, RepairRecord, StandingChangeRecord
 from muster.db.repositories.gpu_documents import Holder
 from muster.domain.evidence import Severity
+from muster.domain.repairs import RepairBy, state_of
+from muster.domain.states import Standing
 from muster.services.breakers import BreakerView, Scope
+from muster.services.gpu_admission import TierAdmission
 from muster.services.gpu_details import GpuDetail, WeighedEvidence
 from muster.services.lives import to_time
 
 
 def gpu_detail_view(found: GpuDetail) -> documents.GpuDetail:
-    """``score`` is of now; ``next_look_at`` is when the judge looks again though nothing new comes in."""
-    gpu, score = found.gpu, found.score
-    override = found.overrides[0].standing if found.overrides else None
+    gpu = found.gpu
     return {
-        **gpu_view(gpu, override),
+        **gpu_view(gpu, _override_of(found)),
+        **_judged_view(found),
+        "score": round(found.score.value, 3),
         "version": gpu.version,
         "node_name": found.node.name,
         "contact": found.node.contact,
         "rack": found.node.rack,
-        "score": round(score.value, 3),
-        "measured_score": round(score.measured_value, 3),
-        "score_band": score.band,
-        "score_valid_until": None if score.valid_until_ms is None else time_of(to_time(score.valid_until_ms)),
-        "standing_since": time_of(found.standing_since),
-        "origin_standing": gpu.origin_standing,
-        "next_look_at": time_of(gpu.judge_at),
-        "proposed": None if found.proposed is None else _proposed_view(found.proposed),
-        "ways_up": [_way_view(way) for way in found.ways],
-        "evidence": [evidence_view(each) for each in found.evidence],
         "overrides": [_override_view(each) for each in found.overrides],
         "cordons": [cordon_view(cordon) for cordon in found.cordons],
         "job": None if found.holder is None else _holder_view(found.holder),
         "repairs": [_repair_view(repair) for repair in found.repairs],
+    }
+
+
+def gpu_health_view(found: GpuDetail) -> documents.GpuHealth:
+    return {
+        "uuid": found.gpu.uuid,
+        "standing": found.gpu.standing,
+        "override": _override_of(found),
+        "score": round(found.score.value, 3),
+        **_judged_view(found),
+    }
+
+
+def _judged_view(found: GpuDetail) -> documents.Judged:
+    score = found.score
+    return {
+        "measured_score": round(score.measured_value, 3),
+        "score_band": score.band,
+        "score_valid_until": None if score.valid_until_ms is None else time_of(to_time(score.valid_until_ms)),
+        "standing_since": time_of(found.standing_since),
+        "origin_standing": found.gpu.origin_standing,
+        "next_look_at": time_of(found.gpu.judge_at),
+        "proposed": None if found.proposed is None else _proposed_view(found.proposed),
+        "evidence": [evidence_view(each) for each in found.evidence],
+        "admission": [_admission_view(each) for each in found.admission],
         "moves": [move_view(move) for move in found.moves],
     }
+
+
+def _override_of(found: GpuDetail) -> Standing | None:
+    return found.overrides[0].standing if found.overrides else None
 
 
 def evidence_view(found: WeighedEvidence) -> documents.Evidence:
@@ -92,13 +115,28 @@ def _proposed_view(move: Move) -> documents.Proposed:
     return {"to_standing": move.to_standing, "cause": move.reason, "words": move.words}
 
 
-def _way_view(way: Way) -> documents.Way:
+def _admission_view(admission: TierAdmission) -> documents.Admission:
     return {
-        "by": way.by,
-        "to_standing": way.to_standing,
-        "words": way.words,
+        "tier": admission.tier,
+        "is_admitted": admission.is_admitted,
+        "refusals": [{"reason": each.reason, "words": each.words} for each in admission.refusals],
+        "ways_back": [_way_view(way) for way in admission.ways],
+    }
+
+
+def _way_view(way: WayBack) -> documents.WayBack:
+    return {
+        "conditions": [_condition_view(each) for each in way.conditions],
         "at": None if way.at_ms is None else time_of(to_time(way.at_ms)),
-        "evidence_ids": list(way.evidence_ids),
+    }
+
+
+def _condition_view(condition: Condition) -> documents.Condition:
+    return {
+        "kind": condition.kind,
+        "words": condition.words,
+        "at": None if condition.at_ms is None else time_of(to_time(condition.at_ms)),
+        "subject_id": condition.subject_id,
     }
 
 
@@ -129,10 +167,16 @@ def _repair_view(repair: RepairRecord) -> documents.Repair:
         "id": repair.id,
         "gpu_uuid": repair.gpu_uuid,
         "action": repair.action,
+        "by": RepairBy.PERSON if repair.verb is None else RepairBy.AGENT,
+        "verb": repair.verb,
+        "state": state_of(
+            has_ended=repair.ended_at is not None, verb=repair.verb, is_taken=repair.taken_at is not None
+        ),
         "fault_group": repair.fault_group,
         "reason": repair.reason,
         "started_by": repair.started_by,
         "began_at": time_of(repair.began_at),
+        "taken_at": time_of(repair.taken_at),
         "ended_at": time_of(repair.ended_at),
         "outcome": repair.outcome,
         "words": repair.words,

@@ -112,6 +112,7 @@ def cordon_view(cordon: Cordon | CordonRecord) -> documents.Cordon:
         "reason_code": cordon.reason_code,
         "reason": cordon.reason,
         "owner": cordon.owner,
+        "starts_at": time_of(cordon.starts_at),
         "until": time_of(cordon.until),
         "created_at": time_of(cordon.created_at),
         "released_at": time_of(cordon.released_at),
@@ -165,4 +166,5 @@ def gpu_view(gpu: Gpu | GpuRecord, override: Standing | None) -> documents.Gpu:
         "is_mig_enabled": gpu.is_mig_enabled,
         "is_simulated": gpu.is_simulated,
         "cohort_key": gpu.cohort_key,
+        "attributes": gpu.attributes,
     }

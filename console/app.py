@@ -16,6 +16,7 @@ from api.problems import error_of
 from console.live_map import LiveMaps
 from console.pages import (
     access,
+    cohorts,
     find,
     fleet,
     gpu_changes,
@@ -49,6 +50,7 @@ _MODULES: Final = (
     find,
     gpus,
     gpu_changes,
+    cohorts,
     nodes,
     records,
     access,

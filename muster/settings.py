@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 
+from muster.domain.repairs import RepairVerb
 from muster.domain.strict import StrictModel
 
 PREFIX: Final = "MUSTER_"
@@ -20,6 +21,8 @@ SECRET_KEY_BYTES: Final = 32
 LEAST_JOB_UID: Final = 65_536
 """Below it are the numbers of systems, of people, and of nobody."""
 MOST_JOB_UID: Final = 2_147_483_646
+KERNEL_LOGS: Final = ("auto", "kmsg", "journal")
+"""Where the agent follows the kernel log: auto is /dev/kmsg, and the journal where that cannot be read."""
 _NOT_SETTINGS: Final = frozenset(
     {
         "SETTINGS",
@@ -73,6 +76,12 @@ def _broker_url(text: str) -> str:
     return text
 
 
+def _kernel_log(text: str) -> str:
+    if text not in KERNEL_LOGS and not text.startswith("/"):
+        raise ValueError("must be auto, kmsg, journal, or the absolute path of a journal's folder or file")
+    return text
+
+
 def _uid_range(value: object) -> tuple[int, int]:
     first, _, last = str(value).partition("-")
     if not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
@@ -80,6 +89,15 @@ def _uid_range(value: object) -> tuple[int, int]:
     if not LEAST_JOB_UID <= int(first) <= int(last) <= MOST_JOB_UID:
         raise ValueError(f"must go up, from {LEAST_JOB_UID} on and to {MOST_JOB_UID} at most")
     return int(first), int(last)
+
+
+def _repair_verbs(value: object) -> tuple[RepairVerb, ...]:
+    names = [str(each).strip() for each in (value if isinstance(value, list | tuple) else str(value).split(","))]
+    accepted = [verb.value for verb in RepairVerb]
+    unknown = sorted({name for name in names if name and name not in accepted})
+    if unknown:
+        raise ValueError(f"there is no {', '.join(unknown)}; any of {', '.join(accepted)}, with commas between")
+    return tuple(RepairVerb(name) for name in names if name)
 
 
 class Settings(StrictModel):
@@ -98,11 +116,15 @@ class Settings(StrictModel):
     state_dir: Annotated[Path, Field(strict=False)] = Path(".muster")
     simulated_boot_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     checkpoints_dir: Annotated[Path, Field(strict=False)] | None = None
+    pair_probe_port: Annotated[int, Field(ge=1, le=65535, strict=False)] | None = None
+    kernel_log: Annotated[str, AfterValidator(_kernel_log)] = "auto"
     scratch_dir: Annotated[Path, Field(strict=False)] | None = None
     scratch_bytes: Annotated[int, Field(ge=0, strict=False)] | None = None
     job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None
     job_secrets_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None
+    repair_verbs: Annotated[tuple[RepairVerb, ...], BeforeValidator(_repair_verbs)] = ()
+    """What this host's agent may do to mend a GPU, by the control plane's order. By default nothing."""
     warm_start: Annotated[bool, Field(strict=False)] = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"

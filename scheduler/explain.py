@@ -1,5 +1,6 @@
 """One sentence why a job waits, as its tenant reads it: what it needs, what is free, and what binds."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -7,18 +8,22 @@ from typing import Final
 import numpy as np
 
 from health.admission import Refusal
+from health.cohorts import attributes_of
 from muster.domain.policy import Policy
 from scheduler.model import WaitingJob
 from scheduler.reclaim import Coming, Notified, Obstacle, Outcome
 from scheduler.solver import Request, most_nodes
-from scheduler.topology import FleetState
+from scheduler.topology import FleetState, Ints
 
+DIFFERENCES_TOLD: Final = 2
 _WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.MIG_ENABLED: "in MIG mode",
     Refusal.NODE_CONTACT: "on hosts that are silent or lost",
     Refusal.CORDONED: "cordoned",
     Refusal.BURN_IN: "in burn-in just now",
+    Refusal.REPORTED: "reported as broken, and about to be judged",
     Refusal.HELD: "held by other jobs or being cleaned",
+    Refusal.RECLAIMABLE_ONLY: "in the first part of a probation, which is for reclaimable tiers",
     Refusal.STANDING: "without a standing that this tier admits",
 }
 
@@ -79,10 +84,26 @@ def _binding(state: FleetState, request: Request, num_free: int) -> str:
     admitted = np.bincount(state.layout.cell_of_gpu[tier.admitted], minlength=state.layout.num_cells)
     most = most_nodes(state, request, admitted)
     if most < request.nodes:
-        return f"even with every GPU idle, {_has(request, most, 'that this tier admits')}"
+        return f"even with every GPU idle, {_has(request, most, 'that this tier admits')}{_apart(state, admitted)}"
     if num_free < request.nodes * request.gpus_per_node:
         return ""
     return _has(request, most_nodes(state, request), "free")
+
+
+def _apart(state: FleetState, admitted: Ints) -> str:
+    """In which attributes the GPUs of other cohorts differ from those of the largest: the most GPUs first."""
+    keys = state.layout.cohort_keys
+    of_cohort = np.bincount(state.layout.cell_cohort, weights=admitted, minlength=len(keys))
+    largest = attributes_of(keys[int(of_cohort.argmax())]) if keys else {}
+    differing: Counter[str] = Counter()
+    for key, count in zip(keys, of_cohort, strict=True):
+        own = attributes_of(key)
+        names = [name for name in largest if name in own and own[name] != largest[name]]
+        if names and count:
+            differing[" and ".join(names)] += int(count)
+    most_first = sorted(differing.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{count} GPUs differ from it in {names}" for names, count in most_first[:DIFFERENCES_TOLD]]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _has(request: Request, most: int, condition: str) -> str:

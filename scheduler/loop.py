@@ -60,7 +60,7 @@ def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
             return Plan()
         gangs = elastic.elastic_gangs(session) if may_grow else None
         running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
-        decided = plan(gpu_views(session, now), queue, policy, running)
+        decided = plan(gpu_views(session, now, policy.health), queue, policy, running)
     placed = {placement.job_id for placement in decided.placements}
     for lapsed in decided.lapses:
         if lapsed.beneficiary not in placed:

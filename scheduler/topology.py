@@ -41,6 +41,7 @@ class Layout:
     cell_size: Ints
     cell_node: tuple[NodeId, ...]
     cell_cohort: Ints
+    cohort_keys: tuple[str, ...]
     cell_health_cost: Ints
     cells_of_node: Mapping[NodeId, tuple[int, ...]]
     groups: tuple[Ints, ...]
@@ -98,6 +99,7 @@ def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS
         cell_start=cell_start,
         cell_size=cell_size,
         cell_node=tuple(head.node_id for head in heads),
+        cohort_keys=tuple(cohorts),
         cell_cohort=np.array([cohorts[head.cohort_key] for head in heads], dtype=np.int64),
         cell_health_cost=np.maximum.reduceat(health_cost, cell_start) if heads else health_cost,
         cells_of_node=by_node,

@@ -1,7 +1,10 @@
 """A tenant, one host with two GPUs, and what a test does with them: built on the services themselves."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
+from typing import Final
 
 from sqlalchemy import select
 
@@ -18,6 +21,8 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import PROTOCOL_VERSION, HeartbeatRequest
 from scheduler.loop import run_cycle
 
+ENDS_AT_ITS_FAULT: Final = {"restart": {"max_restarts": 0}}
+"""Of a job's specification: what its program does wrong is not tried again."""
 OPERATOR = Principal(name="operator:test", role=Role.OPERATOR)
 
 
@@ -27,13 +32,14 @@ class Fleet:
     tenant: Principal
     tenant_id: TenantId
     node_id: NodeId
+    beats: Iterator[int] = field(default_factory=lambda: count(100), kw_only=True)
 
     @property
     def node_principal(self) -> Principal:
         return Principal(name=f"node:{self.node_id}", role=Role.NODE, node_id=self.node_id)
 
     def submit(self, **spec: object) -> JobId:
-        document = {"name": "job", "program": {"script": "/srv/train.py"}, **spec}
+        document = {"name": "job", "program": {"script": "/srv/train.py"}, **ENDS_AT_ITS_FAULT, **spec}
         with self.units.begin(self.tenant, jobs.SUBMIT) as unit:
             return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
 
@@ -51,7 +57,7 @@ class Fleet:
 
     def beat(self) -> None:
         """The host's heartbeat, so that it is LIVE."""
-        request = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id="boot-1", seq=1)
+        request = HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id="boot-1", seq=next(self.beats))
         with self.units.begin(self.node_principal, hosts.HEARTBEAT, quiet=True) as unit:
             hosts.heartbeat(unit, request)
 

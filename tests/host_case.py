@@ -67,9 +67,12 @@ class DirectClient:
 class HostCase:
     """One host on one folder; ``restart`` drops its launcher and starts the next."""
 
-    def __init__(self, fleet: Fleet, state_dir: Path, job_users: JobUsers | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, state_dir: Path, job_users: JobUsers | None = None, python: str = sys.executable
+    ) -> None:
         self.fleet = fleet
         self.job_users = job_users or JobUsers()
+        self.python = python
         self.secrets_dir = state_dir.parent / "secrets"
         self.scratch: dict[str, str] = {}
         self.client = DirectClient(fleet)
@@ -86,7 +89,7 @@ class HostCase:
         config = HostConfig(
             self.fleet.node_id,
             self.state_dir,
-            sys.executable,
+            self.python,
             self.boot_id,
             scratch=self.scratch,
             secrets_dir=self.secrets_dir,

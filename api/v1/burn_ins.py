@@ -26,7 +26,7 @@ from muster.services.burn_ins import hosts, orders
 from muster.services.burn_ins import reading as reading_burn_ins
 from muster.services.unit_of_work import UnitOfWork, retrying
 from muster.wire.burn_in import AskAnswer, AskRequest, BurnInAnswer, BurnInReport
-from muster.wire.host import WireAnswer
+from muster.wire.messages import WireAnswer
 
 router = APIRouter()
 Node = Annotated[Principal, requires(Permission.HOST_REPORT)]

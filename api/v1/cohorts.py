@@ -1,5 +1,6 @@
 """Cohorts: GPUs that may be mixed in one gang."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Request
@@ -7,12 +8,16 @@ from fastapi import APIRouter, Request
 from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading
+from health.compute_capability import dtypes_of
+from health.drift import Drift, Other
 from muster.db.repositories.cohorts import Spread
 from muster.documents import cohorts as documents
 from muster.domain.errors import NotFoundError
+from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
 from muster.services import cohort_views
 from muster.services.cohort_views import Cohort
+from muster.services.drift import drift_report
 
 router = APIRouter(tags=["fleet"])
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
@@ -23,6 +28,16 @@ def list_cohorts(request: Request, principal: Reader) -> documents.CohortPage:
     """By key, with what is equal of their GPUs and where these stand."""
     found = reading(dependencies_of(request).units, principal, cohort_views.READ, cohort_views.list_cohorts)
     return {"items": [_cohort_view(cohort) for cohort in found], "next_cursor": None}
+
+
+@router.get("/cohorts/drift")
+def show_drift(request: Request, principal: Reader) -> documents.DriftPage:
+    """By model and attribute: the value of most GPUs and who differs, what keeps the most out of a gang first.
+
+    By the newest word of the agents, of three hours at most for what they tell hourly.
+    """
+    found = reading(dependencies_of(request).units, principal, cohort_views.READ, drift_report)
+    return {"items": [_drift_view(each, found.node_names) for each in found.drifts], "next_cursor": None}
 
 
 @router.get("/cohorts/{key}")
@@ -40,12 +55,37 @@ def show_cohort(key: str, request: Request, principal: Reader) -> documents.Coho
 
 
 def _cohort_view(cohort: Cohort) -> documents.Cohort:
+    dtypes = dtypes_of(cohort.attributes.get("compute_capability"))
     return {
         "key": cohort.key,
         "attributes": dict(cohort.attributes),
         "num_gpus": cohort.num_gpus,
         "num_nodes": cohort.num_nodes,
         "standings": dict(sorted(cohort.standings.items())),
+        "dtypes": None if dtypes is None else list(dtypes),
+    }
+
+
+def _drift_view(drift: Drift, node_names: Mapping[NodeId, str]) -> documents.Drift:
+    return {
+        "model": drift.model,
+        "attribute": drift.attribute,
+        "majority": drift.majority,
+        "num_gpus": drift.num_gpus,
+        "num_nodes": drift.num_nodes,
+        "num_differing": drift.num_differing,
+        "num_kept_out": drift.num_kept_out,
+        "is_cohort_attribute": drift.is_cohort,
+        "others": [_other_view(other, node_names) for other in drift.others],
+    }
+
+
+def _other_view(other: Other, node_names: Mapping[NodeId, str]) -> documents.DriftOther:
+    return {
+        "value": other.value,
+        "num_gpus": other.num_gpus,
+        "num_nodes": other.num_nodes,
+        "nodes": [{"node_id": each, "name": node_names.get(each, each)} for each in other.nodes],
     }
 
 

@@ -1,4 +1,4 @@
-"""Draining a node: nothing new comes, and what runs there leaves."""
+"""Work on a node: a drain has what runs there leave, and in a maintenance window nothing about it is judged."""
 
 from datetime import datetime
 from typing import Annotated
@@ -12,15 +12,25 @@ from api.changes import Answer, Changing, etag_of
 from api.node_views import node_detail_view
 from api.permissions import requires
 from api.reading import require_node
+from api.views import cordon_view
+from muster.documents import ChangedCordon
 from muster.documents.nodes import ChangedNode
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
-from muster.services import drains, nodes
+from muster.services import drains, maintenance, nodes
 from muster.services.nodes import NodeDetail
 from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter(tags=["fleet"])
 WEEK_S = 604_800
+
+
+class NewMaintenance(StrictModel):
+    """``starts_at``: by default now. ``until``: its end, at most 30 days later."""
+
+    reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
+    until: Annotated[AwareDatetime, Field(strict=False)]
+    starts_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
 
 
 class NewDrain(StrictModel):
@@ -53,4 +63,31 @@ def drain_node(
 
     return change.run(
         principal, drains.DRAIN, work, lambda found: Answer(node_detail_view(found), etag=etag_of(found.node.version))
+    )
+
+
+@router.post(
+    "/nodes/{node_id}/maintenance",
+    response_model=ChangedCordon,
+    status_code=201,
+    openapi_extra=described_by(NewMaintenance),
+)
+def maintain_node(
+    node_id: str,
+    principal: Annotated[Principal, requires(Permission.NODE_WRITE)],
+    wanted: Annotated[NewMaintenance, json_body(NewMaintenance)],
+    change: Changing,
+) -> JSONResponse:
+    """A window, by the node's id or its name, in which nothing new comes to it and no finding about it weighs.
+
+    What is found is kept and shown. What still stands at the end weighs from then on. Releasing its cordon ends it.
+    """
+    named = require_node(node_id)
+    starts_at: datetime | None = wanted.starts_at
+    until: datetime = wanted.until
+    return change.run(
+        principal,
+        maintenance.DECLARE,
+        lambda unit: maintenance.declare(unit, named, reason=wanted.reason, until=until, starts_at=starts_at),
+        lambda cordon: Answer(cordon_view(cordon), 201),
     )

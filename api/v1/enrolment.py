@@ -25,7 +25,7 @@ from muster.domain.strict import Line, StrictModel
 from muster.services import enrolment, join_tokens, node_tokens
 from muster.services.unit_of_work import UnitOfWork
 from muster.wire.enrolment import EnrolAnswer, EnrolRequest, TokenAnswer, TokenRequest
-from muster.wire.host import WireAnswer
+from muster.wire.messages import WireAnswer
 
 router = APIRouter(tags=["enrolment"])
 _CREDENTIAL = refusing_also(UnauthenticatedError, ForbiddenError, UnavailableError)

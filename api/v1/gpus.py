@@ -13,14 +13,14 @@ from api.changes import etag_of
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.gpu_changes import ChangingGpu
-from api.gpu_views import evidence_view, gpu_detail_view
+from api.gpu_views import evidence_view, gpu_detail_view, gpu_health_view
 from api.permissions import requires
 from api.reading import Limit, gpu_uuid_in, page_of, reading, require_gpu_uuid, require_id
 from muster import documents
 from muster.db.repositories.gpu_documents import GPU
 from muster.domain.ids import EvidenceId
 from muster.domain.principals import Permission, Principal
-from muster.domain.repairs import RepairAction
+from muster.domain.repairs import RepairAction, RepairBy
 from muster.domain.strict import Name, StrictModel, Text
 from muster.services import fleet, gpu_details
 from muster.services.judgement import interventions
@@ -39,10 +39,14 @@ class Asked(StrictModel):
 
 
 class NewRepair(Asked):
-    """``fault_group``: what it is for; by the GPU's evidence where none is named. Attempts count by it."""
+    """``fault_group``: what it is for; by the GPU's evidence where none is named. Attempts count by it.
+
+    ``by``: a person, who tells how it ended, or the agent of the GPU's host, for what needs no hands.
+    """
 
     action: Annotated[RepairAction, Field(strict=False)]
     fault_group: Name | None = None
+    by: Annotated[RepairBy, Field(strict=False)] = RepairBy.PERSON
 
 
 Why = Annotated[Asked, json_body(Asked)]
@@ -50,10 +54,22 @@ Why = Annotated[Asked, json_body(Asked)]
 
 @router.get("/gpus/{uuid}", response_model=documents.GpuDetail)
 def show_gpu(uuid: str, asker: Annotated[Asker, asks(Permission.GPU_READ)]) -> Response:
-    """One GPU: score, evidence, what would bring it back, cordons, who holds it, repairs, moves."""
+    """One GPU: score, evidence, which tiers take it and what would bring it back, cordons, who holds it, repairs,
+    moves.
+    """
     answered = asker.ask(GPU, gpu_details.asked_of(gpu_uuid_in(uuid)))
     found = gpu_details.detail_from(answered.found, answered.now)
     return answer(gpu_detail_view(found), etag_of(found.gpu.version))
+
+
+@router.get("/gpus/{uuid}/health", response_model=documents.GpuHealth)
+def show_gpu_health(uuid: str, asker: Annotated[Asker, asks(Permission.GPU_READ)]) -> Response:
+    """Why it stands where it does: score and what each evidence takes off it, which tiers take it, why the others do
+    not and what would bring it back to them, and the newest moves of its standing.
+    """
+    answered = asker.ask(GPU, gpu_details.asked_of(gpu_uuid_in(uuid)))
+    found = gpu_details.detail_from(answered.found, answered.now)
+    return answer(gpu_health_view(found))
 
 
 @router.get("/gpus/{uuid}/evidence")
@@ -105,7 +121,13 @@ def reinstate_gpu(gpu: ChangingGpu, asked: Why) -> JSONResponse:
 @changes.post("/repair", response_model=documents.ChangedGpu, openapi_extra=described_by(NewRepair))
 def start_repair(gpu: ChangingGpu, asked: Annotated[NewRepair, json_body(NewRepair)]) -> JSONResponse:
     """Begin a repair of a GPU that is quarantined, by its standing or by a person, and that no job holds any more."""
-    begin = partial(interventions.start_repair, action=asked.action, reason=asked.reason, fault_group=asked.fault_group)
+    begin = partial(
+        interventions.start_repair,
+        action=asked.action,
+        reason=asked.reason,
+        fault_group=asked.fault_group,
+        by=asked.by,
+    )
     return gpu.run(interventions.START_REPAIR, begin)
 
 

@@ -24,8 +24,8 @@ from muster.wire.host import (
     LogBatch,
     ReportAnswer,
     ReportBatch,
-    WireAnswer,
 )
+from muster.wire.messages import WireAnswer
 from muster.wire.training import TrainAnswer, TrainBatch
 
 router = APIRouter(prefix="/hosts/self", tags=["hosts"])

@@ -23,6 +23,7 @@ from muster.domain.repairs import RepairAction
 from muster.domain.states import Standing
 from muster.services import gpu_lists
 from muster.services.burn_ins.comparing import ComparedBurnIn, compare
+from muster.services.gpu_admission import by_ways
 from muster.services.gpu_details import GpuDetail, detail_of
 from muster.services.gpu_lists import GpuFilter, ListedGpu
 from muster.services.node_names import names_of
@@ -134,6 +135,7 @@ def gpu_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_REA
         burn_ins=shown.burn_ins,
         readings=_readings(shown.latest),
         segments=_segments(shown.detail),
+        ways_back=by_ways(shown.detail.admission),
         repair_actions=list(RepairAction),
         back=BACK.format(uuid=uuid),
     )

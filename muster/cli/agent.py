@@ -9,9 +9,10 @@ import typer
 from muster.cli.exits import CommandError, Exit
 from muster.cli.output import AsJson, json_of, say
 from muster.logs import configure_logs
-from muster.settings import load_settings
+from muster.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from agents.host.telling import HostTeller
     from agents.probes.interface import Probe
     from agents.scan import ScanReport
 
@@ -37,19 +38,29 @@ def scan(
     gpus: Annotated[int | None, typer.Option(min=1, max=72, help="How many simulated GPUs (8).")] = None,
     faults: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File of simulated faults.")] = None,
     listen: Annotated[float, typer.Option(min=0, max=3600, help="Seconds to listen for XIDs.")] = 1.0,
+    dcgm_exporter: Annotated[
+        str | None, typer.Option(metavar="URL", help="A dcgm-exporter that fills what NVML does not tell.")
+    ] = None,
+    host_root: Annotated[
+        Path, typer.Option(exists=True, file_okay=False, help="Where this host's /proc and /sys are.")
+    ] = Path("/"),
     *,
     as_json: AsJson = False,
 ) -> int:
-    """Look once at every GPU of this host, and at what its kernel has logged since the boot.
+    """Look once at every GPU of this host, at the host itself, and at what its kernel has logged since the boot.
 
     Exit code 0: no fault; 1: a fault; 3: there is no driver to ask.
     """
     if simulated is None and (faults is not None or gpus is not None):
         raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
-    configure_logs(load_settings(), "agent-scan")
+    exporter = None if dcgm_exporter is None else http_address("--dcgm-exporter", dcgm_exporter)
+    settings = load_settings()
+    configure_logs(settings, "agent-scan")
     num_simulated = None if simulated is None else gpus or 8
     probe = open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults)
-    report = _look(probe, listen, is_real=simulated is None)
+    if exporter is not None:
+        probe = with_dcgm(probe, exporter)
+    report = _look(probe, listen, settings, host_root if simulated is None else None)
     if as_json:
         from agents.scan import as_document
 
@@ -61,18 +72,22 @@ def scan(
     return Exit.OK if report.is_healthy else Exit.FAILED
 
 
-def _look(probe: "Probe", listen_s: float, *, is_real: bool) -> "ScanReport":
-    """``is_real``: the kernel log knows of these GPUs."""
+def _look(probe: "Probe", listen_s: float, settings: Settings, host_root: Path | None) -> "ScanReport":
+    """``host_root`` None: no kernel log knows of these GPUs, and there is no host beneath them."""
     from agents.host_facts import current_boot_id, wall_ms
     from agents.kernel_log import logged_until_now
     from agents.probes.interface import ProbeError
     from agents.scan import scan as look
 
     try:
-        if is_real:
+        if host_root is not None:
             boot_id = current_boot_id()
             report = look(
-                probe, now_ms=wall_ms(), listen_s=listen_s, logged=lambda found: logged_until_now(found, boot_id)
+                probe,
+                now_ms=wall_ms(),
+                listen_s=listen_s,
+                logged=lambda found: logged_until_now(found, boot_id),
+                host_of=lambda num_gpus: _host_teller(settings, num_gpus, host_root),
             )
         else:
             report = look(probe, now_ms=wall_ms(), listen_s=listen_s)
@@ -83,6 +98,26 @@ def _look(probe: "Probe", listen_s: float, *, is_real: bool) -> "ScanReport":
     if not report.gpus and not report.inventory.nameless:
         raise CommandError("the NVIDIA driver lists no GPU", "Look at `lspci` and the kernel log.", Exit.NOT_FOUND)
     return report
+
+
+def _host_teller(settings: Settings, num_gpus: int, root: Path) -> "HostTeller":
+    """Who may not read the agent's state learns all but how many GPUs the host enrolled with."""
+    from agents.host.telling import HostPlaces, HostTeller
+    from agents.identity import IdentityError, enrolled_gpus
+    from agents.telling.naming import Naming
+    from muster.wire.enrolment import AGENT_FOLDER
+
+    counts = {"found_gpus": float(num_gpus)}
+    folder = settings.state_dir.absolute()
+    try:
+        enrolled = enrolled_gpus(folder / AGENT_FOLDER)
+    except (IdentityError, OSError):
+        enrolled = None
+    if enrolled is not None:
+        counts["expected_gpus"] = float(enrolled)
+    return HostTeller(
+        Naming("scan"), HostPlaces(root=root, folders=(folder if folder.exists() else root,)), gpus=lambda: counts
+    )
 
 
 def open_probe(
@@ -102,6 +137,27 @@ def open_probe(
         return open_nvml_probe()
     except ProbeError as error:
         raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
+
+
+def http_address(option: str, text: str) -> str:
+    """Raises CommandError: it is none."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none
+        is_one = False
+    if not is_one:
+        raise CommandError(f"{option} {text}: must be http://HOST:PORT/PATH", code=Exit.USAGE)
+    return text
+
+
+def with_dcgm(probe: "Probe", url: str) -> "Probe":
+    """``url``: of a dcgm-exporter's metrics."""
+    from agents.dcgm.exporter import Exporter, ProbeWithDcgm
+
+    return ProbeWithDcgm(probe, Exporter(url))
 
 
 def _open_simulated(model: SimulatedModel, num_gpus: int, faults: Path | None, seed: int) -> "Probe":

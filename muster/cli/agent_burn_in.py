@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from muster.wire.burn_in import Figures
 
 
+DcgmLevel = Annotated[
+    int | None,
+    typer.Option(min=1, max=4, help="With `dcgmi diag -r` of this level; what fails there fails the burn-in."),
+]
 COLUMNS: Final = (
     Column("GPU", lambda row: row["gpu"]),
     Column("VERDICT", lambda row: row["verdict"]),
@@ -35,11 +39,14 @@ def burn_in(
     ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, max=72, help="How many simulated GPUs (8).")] = None,
     faults: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File of simulated faults.")] = None,
+    dcgm_diag: DcgmLevel = None,
     deadline: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds a GPU may take.")] = 900.0,
     *,
     as_json: AsJson = False,
 ) -> int:
     """Burn in every GPU of this host and compare them. Exit code 0: all passed; 1: not all."""
+    if simulated is not None and dcgm_diag is not None:
+        raise CommandError("--dcgm-diag is for real GPUs", "Leave out --simulated.", Exit.USAGE)
     if simulated is None and (faults is not None or gpus is not None):
         raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
     settings = load_settings()
@@ -47,7 +54,7 @@ def burn_in(
     num_simulated = None if simulated is None else gpus or 8
     probe = open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults)
     try:
-        found = _measure(probe, str(settings.job_python or sys.executable), deadline)
+        found = _measure(probe, str(settings.job_python or sys.executable), deadline, dcgm_diag)
     finally:
         probe.close()
     if not found:
@@ -60,9 +67,10 @@ def burn_in(
     return Exit.OK if len(verdicts) == len(found) and _all_passed(verdicts) else Exit.FAILED
 
 
-def _measure(probe: "Probe", python: str, deadline_s: float) -> "dict[GpuUuid, Figures | str]":
+def _measure(probe: "Probe", python: str, deadline_s: float, dcgm_level: int | None) -> "dict[GpuUuid, Figures | str]":
     from agents.burn_in.bench_process import Bench
     from agents.burn_in.measuring import Measuring
+    from agents.dcgm.diagnosing import DcgmDiag
     from agents.probes.interface import ProbeError
 
     try:
@@ -70,7 +78,7 @@ def _measure(probe: "Probe", python: str, deadline_s: float) -> "dict[GpuUuid, F
     except ProbeError as error:
         raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
     found: dict[GpuUuid, Figures | str] = {}
-    measuring = Measuring(probe, Bench(python))
+    measuring = Measuring(probe, Bench(python), diag=None if dcgm_level is None else DcgmDiag(dcgm_level))
     measuring.run(dict.fromkeys(uuids, deadline_s), threading.Event(), found.__setitem__)
     return {uuid: found[uuid] for uuid in uuids}
 
@@ -86,6 +94,8 @@ def _verdicts(found: "dict[GpuUuid, Figures | str]") -> "dict[GpuUuid, Verdict]"
 
 
 def _plain(uuid: "GpuUuid", figures: "Figures") -> "BurnInFigures":
+    from msgspec import UNSET
+
     from health.burn_in import BurnInFigures, ComparisonKey, PartialSum
 
     return BurnInFigures(
@@ -95,6 +105,7 @@ def _plain(uuid: "GpuUuid", figures: "Figures") -> "BurnInFigures":
         bands=figures.bands,
         counter_deltas=figures.counter_deltas,
         rates=figures.rates,
+        vendor_failures=() if figures.vendor_tests is UNSET else figures.vendor_tests.failures,
     )
 
 

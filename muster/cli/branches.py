@@ -55,6 +55,12 @@ BRANCHES: Final = {
     ),
     "dcgm": _group("dcgm", "What DCGM says: its diagnoses and its exporter's metrics.", HERE),
     "xid": _alone("xid:xid", "What an XID is, or which ones the lines of a kernel log hold.", HERE, "muster xid 95"),
+    "simulate": _alone(
+        "simulate:simulate",
+        "Play a trace of jobs on a simulated fleet, under a rule of the queue.",
+        HERE,
+        "muster simulate --trace philly.csv.gz --nodes 60 --policy easy --json out.json",
+    ),
     "up": _alone("up:up", "Start the whole control plane on this machine.", HERE, "muster up"),
     "doctor": _alone(
         "doctor:doctor", "Find what is wrong here: settings, control plane, fleet.", HERE, "muster doctor"

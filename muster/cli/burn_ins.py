@@ -133,4 +133,8 @@ def figure_rows(figures: Document) -> list[tuple[str, str]]:
         ("counters that changed", ", ".join(f"{name} {delta:+g}" for name, delta in grown.items()) or "none"),
         ("took", f"{figures['took_s']:.3g} s"),
     ]
+    vendor = figures.get("vendor_tests")
+    if vendor is not None:
+        result = f"{vendor['num_passed']} passed, {len(vendor['failures'])} failed"
+        rows.append((f"{vendor['tool']}, level {vendor['level']}", result))
     return rows + [(name, f"{rate:g}") for name, rate in sorted(figures["rates"].items())]

@@ -1,6 +1,6 @@
 """``muster cohort``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -58,12 +58,38 @@ def show(cohort: Annotated[str, typer.Argument(help="Its key, or a part of it th
         f"  {_counted(found['num_gpus'], 'GPU')} on {_counted(found['num_nodes'], 'node')}",
     ]
     said.append(f"  {standings_words(found['standings'])}")
+    if found["dtypes"] is not None:
+        said.append(f"  tensor cores multiply {', '.join(found['dtypes'])}")
     said.append("equal of all of them:")
     said += [f"  {name}: {'not known' if value is None else value}" for name, value in found["attributes"].items()]
     if found["measures"]:
         said.append(f"newest burn-ins; {found['tolerance']:.0%} from the median is within tolerance:")
         said.append(Table(MEASURES, found["measures"]))
     return Page(found, said)
+
+
+@reads(app, "drift", example="muster cohort drift --nodes")
+def drift(
+    *, nodes: Annotated[bool, typer.Option("--nodes", help="Name the nodes that differ, the first hundred.")] = False
+) -> Page:
+    """Who differs from most GPUs of its model, and in what; what keeps the most GPUs out of a gang first."""
+    with open_client(as_operator=True) as client:
+        found = client.cohort_drift()
+    lines = [line for each in found for line in _drift_lines(each, with_nodes=nodes)]
+    return Page(found, lines or ["All GPUs of a model are alike in what their agents tell."])
+
+
+def _drift_lines(drift: Document, *, with_nodes: bool) -> Iterator[str]:
+    # A node whose GPUs differ among each other is counted with each of their values.
+    differing = min(drift["num_nodes"], sum(other["num_nodes"] for other in drift["others"]))
+    cost = f"keeps {_counted(drift['num_kept_out'], 'GPU')} out of a gang with the rest"
+    yield f"{drift['model']}: {differing} of {_counted(drift['num_nodes'], 'node')} on another {drift['attribute']}"
+    yield f"  most: {drift['majority']}; {cost if drift['num_kept_out'] else 'the policy lets them be mixed'}"
+    for other in drift["others"]:
+        gpus = _counted(other["num_gpus"], "GPU")
+        yield f"  {other['value']}: {gpus} on {_counted(other['num_nodes'], 'node')}"
+        if with_nodes:
+            yield f"    {', '.join(node['name'] for node in other['nodes'])}"
 
 
 def _named(keys: list[str], text: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from health.weightless import why_weightless
 from muster.cli.output import age, until
 from muster.cli.tables import Document
 
@@ -24,10 +25,14 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
         yield f"  held by {job['job_id']} ({job['job_name']}), attempt {job['attempt_number']}, {job['state']}"
     for each in gpu["overrides"]:
         yield f"  set {each['standing']} by {each['actor']} until {each['until'][:16]}: {each['reason']}"
-    yield from _section("what would change that", [_way(way) for way in gpu["ways_up"]])
+    admissions = gpu.get("admission", [])  # a server of the release before tells none
+    yield from _section("which tiers take it", [_admission(each) for each in admissions])
+    yield from _section("what would bring it back", list(_ways_back(admissions)))
     yield from _section("evidence", [line for each in gpu["evidence"] for line in _evidence(each)])
     yield from _section("cordons", [f"{each['id']} by {each['owner']}: {each['reason']}" for each in gpu["cordons"]])
     yield from _section("repairs", [_repair(each) for each in gpu["repairs"]])
+    told = gpu.get("attributes", {})  # a server of the release before tells none
+    yield from _section("set up as", [f"{name.replace('_', ' ')}: {told[name]}" for name in sorted(told)])
     yield from _section("moves", [_move(each) for each in gpu["moves"][:MOVES_SAID]])
 
 
@@ -40,28 +45,52 @@ def _outlook(gpu: Document) -> Iterator[str]:
         yield f"  judged again {until(gpu['next_look_at'])}"
 
 
-def _way(way: Document) -> str:
-    when = "" if way["at"] is None else f", {until(way['at'])} at the earliest"
-    which = f" ({', '.join(way['evidence_ids'])})" if way["evidence_ids"] else ""
-    return f"{way['to_standing']}: {way['words']}{when}{which}"
+def _admission(admission: Document) -> str:
+    why = "; ".join(refused["words"] for refused in admission["refusals"])
+    if not admission["is_admitted"]:
+        return f"{admission['tier']}: no: {why}"
+    return f"{admission['tier']}: yes, busy: {why}" if why else f"{admission['tier']}: yes"
+
+
+def _ways_back(admissions: list[Document]) -> Iterator[str]:
+    """Tiers with the same ways back are told together."""
+    tiers: dict[str, list[Document]] = {}
+    for each in admissions:
+        if each["ways_back"]:
+            tiers.setdefault(repr(each["ways_back"]), []).append(each)
+    for alike in tiers.values():
+        yield f"to {' and '.join(each['tier'] for each in alike)}:"
+        for number, way in enumerate(alike[0]["ways_back"]):
+            yield f"  {'or ' if number else ''}{', and '.join(map(_condition, way['conditions']))}"
+
+
+def _condition(condition: Document) -> str:
+    which = f" ({condition['subject_id']})" if condition["subject_id"] else ""
+    when = "" if condition["at"] is None else f" ({until(condition['at'])})"
+    return f"{condition['words']}{which}{when}"
 
 
 def _evidence(found: Document) -> list[str]:
     weight = f"-{found['points']:.1f}" if found["points"] else "0"
     state = "dismissed" if found["dismissed_at"] else "suspended" if found["is_suspended"] else found["severity"]
+    why = why_weightless(found["values"])
     told = ", ".join(found["sources"]) + ("" if found["trust"] == "measured" else f" ({found['trust']})")
     lines = [
         f"{found['id']}  {state}  {weight}  {age(found['last_seen_at'])} ago  {told}",
         f"  {found['fault_key']}: {found['summary']}",
     ]
+    if why is not None:
+        lines.append(f"  weighs nothing: {why}")
     if found["dismissed_at"]:
         lines.append(f"  dismissed by {found['dismissed_by']}: {found['dismiss_reason']}")
     return lines
 
 
 def _repair(repair: Document) -> str:
-    state = repair["outcome"] or "under way"
-    return f"{repair['action']} for {repair['fault_group']}, {age(repair['began_at'])} ago: {state}"
+    state = repair["outcome"] or repair["state"].replace("_", " ")
+    by = "" if repair["by"] == "person" else f" by the agent ({repair['verb']})"
+    words = f": {repair['words']}" if repair["by"] == "agent" and repair["words"] else ""
+    return f"{repair['action']}{by} for {repair['fault_group']}, {age(repair['began_at'])} ago: {state}{words}"
 
 
 def _move(move: Document) -> str:

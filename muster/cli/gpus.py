@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from muster.cli.durations import seconds_of
+from muster.cli.exits import CommandError, Exit
 from muster.cli.gpu_past import register
 from muster.cli.gpu_words import gpu_lines, standing_words
 from muster.cli.names import GpuName, NodeOption, gpu_named, node_named, shortened
@@ -22,7 +23,9 @@ app = typer.Typer(help="GPUs: what is known of each, and what to do about it.", 
 
 Reason = Annotated[str, typer.Option(help="Why; whoever looks at the GPU later finds it.")]
 Step = Literal["start", "finish", "fail"]
-Action = Literal["reset", "reboot", "power_cycle", "field_diagnosis", "swap", "other"]
+Action = Literal["reset", "driver_reload", "reboot", "power_cycle", "field_diagnosis", "swap", "other"]
+
+By = Literal["person", "agent"]
 
 
 @reads(app, "list", example="muster gpu list --standing suspect --standing quarantined --watch")
@@ -82,14 +85,20 @@ def repair(
     fault_group: Annotated[
         str | None, typer.Option("--for", help="What it is for, such as memory; by its evidence where not said.")
     ] = None,
+    by: Annotated[
+        By, typer.Option(help="Who does it: a person, or the agent of its host, which tells its end.")
+    ] = "person",
     *,
     dry_run: DryRun = False,
 ) -> Done:
     """Tell that a repair begins, is done, or failed. Once done, a burn-in follows."""
+    if step != "start" and by == "agent":
+        advice = "An agent tells the end of its repair itself; leave --by out to end it in its stead."
+        raise CommandError(f"--by agent goes with start, not with {step}", advice, Exit.INVALID)
 
     def tell(client: "RestClient", uuid: str) -> Document:
         if step == "start":
-            return client.start_repair(uuid, reason, action=action, fault_group=fault_group, dry_run=dry_run)
+            return client.start_repair(uuid, reason, action=action, fault_group=fault_group, by=by, dry_run=dry_run)
         end = client.finish_repair if step == "finish" else client.fail_repair
         return end(uuid, reason, dry_run=dry_run)
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from health.gpu_case import BurnInResult
-from health.replay import BreakerClosed, Burned, Input, Passed, Placed, Sampled
+from health.replay import BreakerClosed, Burned, Input, Maintained, Passed, Placed, Sampled
 from muster.domain.evidence import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, NUM_METRICS, SCHEMA
@@ -15,7 +15,7 @@ from muster.domain.states import Standing
 from muster.wire.telemetry import EventReport, Milliseconds, Report
 
 UNKNOWN_NODE: Final = "node"
-TYPES: Final = ("report", "event", "gpu", "sample", "burn_in", "breaker_closed", "time")
+TYPES: Final = ("report", "event", "gpu", "sample", "burn_in", "breaker_closed", "maintenance", "time")
 
 
 class RecordError(Exception):
@@ -31,6 +31,7 @@ class _Gpu(_Record, frozen=True, kw_only=True):
     gpu_uuid: str
     standing: Standing
     at_ms: Milliseconds
+    model: str = ""
 
 
 class _Sample(_Record, frozen=True, kw_only=True):
@@ -58,6 +59,12 @@ class _BreakerClosed(_Record, frozen=True, kw_only=True):
     type: Literal["breaker_closed"]
     scope: str
     at_ms: Milliseconds
+
+
+class _Maintenance(_Record, frozen=True, kw_only=True):
+    type: Literal["maintenance"]
+    at_ms: Milliseconds
+    until_ms: Milliseconds
 
 
 def inputs_of(record: object, line: int) -> tuple[Input, ...]:
@@ -115,7 +122,8 @@ def _of_typed(rest: dict[str, Any]) -> Input:
     match rest.get("type"):
         case "gpu":
             placed = msgspec.convert(rest, _Gpu)
-            return Placed(placed.at_ms, GpuUuid(placed.gpu_uuid), NodeId(placed.node_id), placed.standing)
+            gpu_uuid, node_id = GpuUuid(placed.gpu_uuid), NodeId(placed.node_id)
+            return Placed(placed.at_ms, gpu_uuid, node_id, placed.standing, placed.model)
         case "sample":
             return _of_sample(msgspec.convert(rest, _Sample))
         case "burn_in":
@@ -124,6 +132,11 @@ def _of_typed(rest: dict[str, Any]) -> Input:
                 raise RecordError(f"ended_ms: {burn_in.ended_ms} lies before began_ms")
             result = BurnInResult(burn_in.began_ms, burn_in.ended_ms, burn_in.has_passed)
             return Burned(GpuUuid(burn_in.gpu_uuid), result)
+        case "maintenance":
+            window = msgspec.convert(rest, _Maintenance)
+            if window.until_ms <= window.at_ms:
+                raise RecordError(f"until_ms: {window.until_ms} does not lie after at_ms")
+            return Maintained(window.at_ms, NodeId(window.node_id), window.until_ms)
         case "time":
             return Passed(msgspec.convert(rest, _Time).at_ms)
         case "breaker_closed":

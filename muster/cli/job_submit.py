@@ -35,6 +35,12 @@ DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a
 DiskWrites = Annotated[str | None, typer.Option(help="To each disk of a host, a second, at most: such as 500MiB.")]
 
 
+Datasets = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=PATH[,manifest=PATH][,verify=checksums], on every host; may be repeated."),
+]
+
+
 def submit(
     program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
     name: Annotated[str | None, typer.Option(help="Default: the script's name.")] = None,
@@ -44,7 +50,10 @@ def submit(
     max_nodes: MaxNodes = None,
     ranks: Annotated[int | None, typer.Option(min=1, help="Ranks a node; default: one a GPU.")] = None,
     tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
-    max_restarts: Annotated[int, typer.Option(min=0, help="New attempts that the job's own faults may cost.")] = 0,
+    max_restarts: Annotated[
+        int | None,
+        typer.Option(min=0, help="New attempts that its own faults may cost, in a row without progress. Default: 3."),
+    ] = None,
     oom_doublings: OomDoublings = 0,
     wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
@@ -54,6 +63,7 @@ def submit(
     disk_reads: DiskReads = None,
     disk_writes: DiskWrites = None,
     secret: Annotated[list[str] | None, typer.Option(help="A secret's name on the hosts; may be repeated.")] = None,
+    dataset: Datasets = None,
     env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
     python: Annotated[Path | None, typer.Option(help="The interpreter with torch.")] = None,
     venv: Venv = None,
@@ -89,7 +99,11 @@ def submit(
         "restart": restart_of(max_restarts, oom_doublings),
         "wall_time_s": seconds_of(wall_time),
         "stop_grace_s": seconds_of(grace),
-        **_if_said(limits=limits_of(memory, pids, cpus, disk_reads, disk_writes), secrets=secret),
+        **_if_said(
+            limits=limits_of(memory, pids, cpus, disk_reads, disk_writes),
+            secrets=secret,
+            datasets=[dataset_of(words) for words in dataset or []],
+        ),
     }
     return _submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
 
@@ -111,8 +125,9 @@ def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_w
     return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
 
 
-def restart_of(max_restarts: int, oom_doublings: int) -> dict[str, int]:
-    return {"max_restarts": max_restarts, **_if_said(gpu_oom_doublings=oom_doublings)}
+def restart_of(max_restarts: int | None, oom_doublings: int) -> dict[str, int]:
+    said = {} if max_restarts is None else {"max_restarts": max_restarts}
+    return {**said, **_if_said(gpu_oom_doublings=oom_doublings)}
 
 
 def limits_of(
@@ -161,6 +176,17 @@ def _working_dir(workdir: Path | None, *, is_contained: bool) -> str | None:
     if is_contained:
         return None if workdir is None else str(workdir)
     return str((workdir or Path.cwd()).resolve())
+
+
+def dataset_of(words: str) -> dict[str, Any]:
+    """A path with a comma in it can be named through the API alone."""
+    name, separator, rest = words.partition("=")
+    path, *more = rest.split(",")
+    said = dict(field.partition("=")[::2] for field in more)
+    if not separator or not path.startswith("/") or said.keys() - {"manifest", "verify"} or not all(said.values()):
+        message = f"--dataset {words!r} is not NAME=/PATH[,manifest=/PATH][,verify=sizes|checksums]"
+        raise typer.BadParameter(message)
+    return {"name": name, "path": path, **said}
 
 
 def pair_of(item: str) -> tuple[str, str]:

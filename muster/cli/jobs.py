@@ -66,7 +66,7 @@ CHECKPOINTS: Final = (
     Column("STEP", lambda item: item["step"]),
     Column("STATUS", _status_of),
     Column("GENERATION", lambda item: item["generation"]),
-    Column("AGE", lambda item: age(item["committed_at"])),
+    Column("AGE", lambda item: "–" if item["committed_at"] is None else age(item["committed_at"])),
     Column("WHY", lambda item: item["reason"], is_text=True),
     Column("CODE", lambda item: _made_of(item, "git_commit") or _made_of(item, "code_sha256"), only_wide=True),
     Column("CONFIG", lambda item: _made_of(item, "config_sha256"), only_wide=True),
@@ -167,11 +167,7 @@ def show(job_id: JobId) -> Page:
 def _lines(job: Document) -> Iterator[str]:
     yield f"{job['id']}  {job['name']}  {job['state']}"
     yield f"  {job['state_reason']}"
-    yield f"  tier {job['tier']}, {_size(job)}, submitted {age(job['created_at'])} ago by {job['submitted_by']}"
-    if job.get("accumulation", 1) > 1:  # an older server does not say
-        yield f"  takes each batch in {job['accumulation']} times as many pieces: GPU memory was short"
-    if job["next_try_at"]:
-        yield f"  tried again {until(job['next_try_at'])}"
+    yield from _asked_for(job)
     for attempt in job["attempts"]:
         cause = f"  {attempt['cause']}: {attempt['proof']}" if attempt["cause"] else ""
         yield f"  attempt {attempt['number']}  {attempt['state']}{_hosts(job, attempt)}{cause}"
@@ -187,6 +183,17 @@ def _lines(job: Document) -> Iterator[str]:
             yield f"    {host['node_name']}: {host['state']}, {len(host['gpus'])} GPUs{_readiness(host)}"
             if attempt is job["attempts"][-1]:
                 yield from (f"      {gpu}" for gpu in host["gpus"])
+
+
+def _asked_for(job: Document) -> Iterator[str]:
+    """What it is and has, whatever its attempts do."""
+    yield f"  tier {job['tier']}, {_size(job)}, submitted {age(job['created_at'])} ago by {job['submitted_by']}"
+    for dataset in job["spec"].get("datasets", ()):
+        yield f"  dataset {dataset['name']}: {dataset['path']}"
+    if job.get("accumulation", 1) > 1:  # an older server does not say
+        yield f"  takes each batch in {job['accumulation']} times as many pieces: GPU memory was short"
+    if job["next_try_at"]:
+        yield f"  tried again {until(job['next_try_at'])}"
 
 
 def _readiness(host: Document) -> str:

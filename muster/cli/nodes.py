@@ -48,6 +48,31 @@ GPUS: Final = (
     Column("SCORE", lambda item: "" if item["score"] is None else f"{item['score']:.0f}"),
     Column("MODEL", lambda item: item["model"], only_wide=True),
 )
+RACK_PAIRS: Final = (
+    Column("RACK", lambda item: item["rack"] or "not known"),
+    Column("OTHER", lambda item: item["other_rack"] or "not known"),
+    Column("PAIRS", lambda item: item["num_pairs"]),
+    Column("SENT", lambda item: item["num_sent"]),
+    Column("LOST", lambda item: f"{item['lost_share']:.2%}"),
+    Column("P50", lambda item: _microseconds(item["round_trip_p50_us"])),
+    Column("P99", lambda item: _microseconds(item["round_trip_p99_us"])),
+    Column("WORST", lambda item: f"{item['worst_node']} to {item['worst_peer']}", is_text=True),
+)
+
+
+@reads(app, "rack-pairs", example="muster node rack-pairs --hours 6")
+def list_rack_pairs(
+    hours: Annotated[int, typer.Option(min=1, max=24, help="Of the last so many hours.")] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Only the worst so many.")] = 200,
+) -> Listing:
+    """Latency and loss by pair of racks, as hosts that probe each other told them; the greatest loss first."""
+    with open_client(as_operator=True) as client:
+        found = client.rack_pairs(hours=hours, limit=limit)
+    return Listing(found, RACK_PAIRS, "No host told of another. `pair_probe_port` in a host's settings lets it.")
+
+
+def _microseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f} µs" if value < 1000 else f"{value / 1000:.1f} ms"
 
 
 @reads(app, "list", example="muster node list --contact silent --contact lost --watch")
@@ -75,6 +100,32 @@ def show(node: NodeName) -> Page:
     with open_client(as_operator=True) as client:
         found = client.node(node)
     return Page(found, list(_parts(found)))
+
+
+@changes(app, "maintenance", example="muster node maintenance h100-1 --reason 'new optics' --in 2h --for 90m")
+def maintenance(
+    node: NodeName,
+    reason: Annotated[str, typer.Option(help="Why; whoever finds the evidence reads it.")],
+    for_: Annotated[str, typer.Option("--for", help="How long, such as 90m; 30d at most.")],
+    in_: Annotated[str | None, typer.Option("--in", help="When it starts, such as 2h; by default now.")] = None,
+    *,
+    dry_run: DryRun = False,
+) -> Done:
+    """Nothing new comes for that time, and no finding about the node or its GPUs weighs. Drain it first if jobs run."""
+    wait_s, last_s = seconds_of(in_) or 0.0, seconds_of(for_) or 0.0
+    begins = datetime.now(UTC) + timedelta(seconds=wait_s)
+    body: dict[str, Any] = {"reason": reason, "until": (begins + timedelta(seconds=last_s)).isoformat()}
+    if in_ is not None:
+        body["starts_at"] = begins.isoformat()
+    with open_client(as_operator=True) as client:
+        name, asked = str(client.node(node)["id"]), ["maintenance", node, reason, in_, for_]
+
+        def send(body: dict[str, Any], key: str | None) -> Any:
+            return client.maintain_node(name, idempotency_key=key, dry_run=dry_run, **body)
+
+        cordon = send(body, None) if dry_run else once(asked, body, send, what="the maintenance window")
+    words = f"{cordon['id']} stands {'' if in_ is None else 'from ' + until(cordon['starts_at']) + ' '}"
+    return Done(cordon, f"{words}on {node}; `muster cordon release` ends it")
 
 
 @changes(app, "drain", example="muster node drain h100-1 --reason 'a new fan' --deadline 10m --wait")

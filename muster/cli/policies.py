@@ -10,7 +10,7 @@ from muster.cli.exits import Exit
 from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, reads, yaml_of
 from muster.cli.pending import once
 from muster.cli.policy_files import document_of, fault_words, validated
-from muster.cli.profile import open_client
+from muster.cli.profile import NothingNamedError, open_client
 from muster.cli.tables import Column
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.policy_differences import differences
@@ -64,10 +64,17 @@ def check(
         bool, typer.Option("--offline", help="By this release alone, beside the built-in policy: no server is asked.")
     ] = False,
 ) -> Page:
-    """Whether a file is a policy, field by field, and what it would change. Exit code 6: it is none."""
+    """Whether a file is a policy, field by field, and what it would change. Exit code 6: it is none.
+
+    Where no control plane is named it is checked as with --offline.
+    """
     if offline:
         return _checked_here(file)
-    with open_client(as_operator=True) as client:
+    try:
+        asked = open_client(as_operator=True)
+    except NothingNamedError:
+        return _checked_here(file)
+    with asked as client:
         found = client.check_policy(document_of(file))
     if not found["is_valid"]:
         said: list[str | Table] = [f"{file} is no policy:", *_said(found["errors"])]

@@ -37,6 +37,10 @@ class Profile:
     state_dir: Path | None = None
 
 
+class NothingNamedError(CommandError):
+    """No control plane is named; whoever needs none may go on without."""
+
+
 def choose(name: str | None) -> None:
     """What ``--profile`` or ``MUSTER_PROFILE`` said, for this process."""
     global _chosen  # noqa: PLW0603  # an option of the root, which every command below reads
@@ -56,7 +60,8 @@ def find_profile() -> Profile:
     local = local_profile()
     if local is None:
         words = "no control plane is named: no profile, no MUSTER_API_URL with MUSTER_API_KEY_FILE, no local stack"
-        raise CommandError(words, "Start one with `muster up`, or name one: `muster profile add --help`.", Exit.USAGE)
+        advice = "Start one with `muster up`, or name one: `muster profile add --help`."
+        raise NothingNamedError(words, advice, Exit.USAGE)
     return local
 
 

@@ -1,7 +1,7 @@
 """A scan as people read it: one row a GPU within 80 columns, then what is wrong, then what is unsupported."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +13,14 @@ from muster.domain.metrics import value_of
 MIB_PER_GIB = 1024
 NOTHING = "-"
 _COLUMNS = ("#", "GPU", "MODEL", "TEMP", "W", "UTIL", "GiB", "ECC", "XID", "STATE")
+_PORT_STATES = {1: "down", 2: "init", 3: "armed", 4: "active"}
+_HOST_WORDS = {
+    "expected_gpus": "{expected_gpus:.0f} GPUs enrolled",
+    "disk_free_fraction": "{disk_free_fraction:.0%} of its disk free",
+    "cpu_pressure": "CPU short for {cpu_pressure:.0%} of the last minute",
+    "memory_pressure": "memory for {memory_pressure:.0%}",
+    "io_pressure": "I/O for {io_pressure:.0%}",
+}
 _STYLES = {"OK": "green", "FAULT": "red", "LOST": "red", "LATE": "yellow", "MIG": "dim"}
 
 
@@ -23,7 +31,7 @@ def print_report(report: ScanReport) -> None:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in _row(gpu)))
     if report.gpus:
         out.print(table)
-    for line in (*_findings(report), *_unread(report), _summary(report)):
+    for line in (*_findings(report), *_unread(report), *_host(report), _summary(report)):
         out.print(line, markup=False)
 
 
@@ -70,12 +78,17 @@ def _findings(report: ScanReport) -> Iterable[str]:
     for gpu in report.gpus:
         for words in gpu.findings:
             yield f"fault: {short_uuid(gpu.check.gpu_uuid)} (slot {gpu.check.index}): {words}"
+    for words in () if report.host is None else report.host.findings:
+        yield f"fault: this host: {words}"
     for nameless in report.inventory.nameless:
         yield f"fault: slot {nameless.index} does not tell who it is: {nameless.fault}"
 
 
 def _unread(report: ScanReport) -> Iterable[str]:
-    """What is unsupported, GPUs of one answer together, and what failed."""
+    """What is unsupported, GPUs of one answer together, and what failed.
+
+    What is told seldom and unsupported (no GPU of today retires pages) only the JSON names.
+    """
     silent: dict[tuple[str, ...], list[int]] = {}
     for gpu in report.gpus:
         of_identity = gpu.identity.unsupported if gpu.identity is not None else frozenset()
@@ -87,8 +100,26 @@ def _unread(report: ScanReport) -> Iterable[str]:
     for gpu in report.gpus:
         of_identity_faults = gpu.identity.faults if gpu.identity is not None else {}
         if not gpu.check.is_lost and not gpu.check.is_late:
-            for name, words in {**of_identity_faults, **gpu.check.faults}.items():
+            of_inspection_faults = gpu.inspection.faults if gpu.inspection is not None else {}
+            for name, words in {**of_identity_faults, **of_inspection_faults, **gpu.check.faults}.items():
                 yield f"unread in slot {gpu.check.index}: {name}: {words}"
+
+
+def _host(report: ScanReport) -> Iterable[str]:
+    """Its ports, then what else is known of it, a line each."""
+    if report.host is None:
+        return
+    if report.host.ports:
+        yield f"ports: {', '.join(_port(name, values) for name, values in report.host.ports.items())}"
+    told = [words for name, words in _HOST_WORDS.items() if name in report.host.state]
+    if told:
+        yield f"host: {', '.join(told).format(**report.host.state)}"
+
+
+def _port(name: str, values: Mapping[str, float]) -> str:
+    state = "unknown" if "state" not in values else _PORT_STATES.get(int(values["state"]), "unknown")
+    rate = f" {values['rate_gbps']:g} Gb/s" if "rate_gbps" in values and state == "active" else ""
+    return f"{name} {state}{rate}"
 
 
 def _ranges(slots: list[int]) -> str:

@@ -27,14 +27,20 @@ KINDS = {
     "nvlink_down": "count",
     "wrong_result": None,
     "slow": None,
+    "state": None,
+    "rate": None,
 }
-"""Kind of fault → what its number means."""
+"""Kind of fault → what its number means; ``state`` and ``rate`` have values by name."""
+BY_NAME: Final = ("state", "rate")
 IN_BURN_IN: Final = ("wrong_result", "slow")
 IN_SAMPLES: Final = ("late", "ecc_corrected", "nvlink_down")
 
 
 def _number(fault: Document) -> object:
     meaning = KINDS[fault["kind"]]
+    if fault["kind"] in BY_NAME:
+        place = f" on link {fault['link']}" if fault.get("link") is not None else ""
+        return ", ".join(f"{name}={value:g}" for name, value in fault["values"].items()) + place
     return "" if meaning is None else fault.get(meaning, "")
 
 
@@ -54,6 +60,11 @@ def inject_gpu(
     gpu: GpuName,
     kind: Annotated[str, typer.Argument(help=f"One of {', '.join(KINDS)}.", autocompletion=_kinds)],
     number: Annotated[int | None, typer.Argument(help="The XID, a count, clock event bits, °C.")] = None,
+    value: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=NUMBER of a `state`, such as ecc_enabled=0, or of a `rate`: so much more a minute."),
+    ] = None,
+    link: Annotated[int | None, typer.Option(min=0, max=63, help="Of a `rate`: the NVLink that counts.")] = None,
 ) -> Done:
     """A fault beneath the probe, as a driver would tell it."""
     import msgspec
@@ -68,11 +79,33 @@ def inject_gpu(
         raise CommandError("an xid needs its number", "Such as `muster sim inject gpu GPU-… xid 95`.", Exit.USAGE)
     if number is not None:
         document[str(meaning)] = _in_range(kind, meaning, number)
+    document |= _by_name(kind, value or [], link)
     path = _faults_file()
     document["gpu"] = _known_gpu(gpu)
-    fault = write_fault(path, msgspec.convert(document, Fault))
+    try:
+        fault = write_fault(path, msgspec.convert(document, Fault))
+    except msgspec.ValidationError as error:
+        raise CommandError(str(error), code=Exit.USAGE) from error
     words = f"{kind}{'' if number is None else f' {number}'} on {fault.gpu}; {_where_seen(fault.gpu, kind)}"
     return Done(msgspec.to_builtins(fault), words)
+
+
+def _by_name(kind: str, values: list[str], link: int | None) -> dict[str, Any]:
+    """The values of a ``state`` or a ``rate``. Raises ``CommandError``."""
+    if kind not in BY_NAME:
+        if values or link is not None:
+            raise CommandError(f"--value and --link are for {' and '.join(BY_NAME)}, not for {kind}", code=Exit.USAGE)
+        return {}
+    if link is not None and kind != "rate":
+        raise CommandError("--link is for a rate", code=Exit.USAGE)
+    found: dict[str, float] = {}
+    for text in values:
+        name, _, number = text.partition("=")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            raise CommandError(f"--value {text}: must be NAME=NUMBER, such as ecc_enabled=0", code=Exit.USAGE) from None
+    return {"values": found, "link": link}
 
 
 def _in_range(kind: str, meaning: str | None, number: int) -> int:
@@ -101,6 +134,8 @@ def _range_of(field: str) -> tuple[float, float | None]:
 def _where_seen(gpu: str, kind: str) -> str:
     if kind in IN_BURN_IN:
         return f"only a burn-in can see it: `muster burnin run {gpu} --reason …`"
+    if kind in BY_NAME:
+        return "its agent tells it within about a minute"
     if kind in IN_SAMPLES:
         return "it stands in the samples; no detector judges it yet"
     return "see `muster event list -f`"

@@ -63,6 +63,7 @@ def _small(spec: dict[str, Any], ranks: int, wall_time_s: float | None, env: dic
         "program": {**program, "env": {**LOUD, **program.get("env", {}), **env}},
         "shape": {"ranks_per_node": ranks},
         "limits": spec.get("limits", {}),
+        "restart": {"max_restarts": 0},
         "wall_time_s": wall_time_s,
         "stop_grace_s": spec.get("stop_grace_s"),
     }

@@ -21,6 +21,12 @@ class FleetCalls:
         query = {"contact": contact, "name": name, "rack": rack, "cordoned": cordoned, "limit": limit, "cursor": None}
         return pages("/v1/nodes", documents.NodePage, documents.Node, query=query)
 
+    @listed
+    def rack_pairs(self, *, hours: int | None = None, limit: int | None = None) -> Call[documents.RackPair]:
+        """Latency and loss by pair of racks, of the last ``hours`` (1); the greatest loss first, so many (200)."""
+        query = {"hours": hours, "limit": limit}
+        return pages("/v1/rack-pairs", documents.RackPairPage, documents.RackPair, query=query)
+
     @answered
     def node(self, node_id: str) -> Call[documents.NodeDetail]:
         """One node, by its id or its name: place, contact, agent, GPUs, cordons, and the jobs that have GPUs there."""
@@ -41,6 +47,23 @@ class FleetCalls:
         path, path_values = "/v1/nodes/{node_id}/drain", {"node_id": node_id}
         body = {"reason": reason, "until": until, "deadline_s": deadline_s}
         answer = documents.ChangedNode
+        return change("POST", path, answer, path_values, body=body, dry_run=dry_run, key=idempotency_key)
+
+    @answered
+    def maintain_node(
+        self,
+        node_id: str,
+        reason: str,
+        until: str,
+        *,
+        starts_at: str | None = None,
+        idempotency_key: str | None = None,
+        dry_run: bool = False,
+    ) -> Call[documents.ChangedCordon]:
+        """A window in which nothing new comes to the node and no finding about it weighs; by default from now on."""
+        path, path_values = "/v1/nodes/{node_id}/maintenance", {"node_id": node_id}
+        body = {"reason": reason, "until": until, "starts_at": starts_at}
+        answer = documents.ChangedCordon
         return change("POST", path, answer, path_values, body=body, dry_run=dry_run, key=idempotency_key)
 
     @answered

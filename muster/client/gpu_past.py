@@ -29,6 +29,11 @@ class GpuPastCalls:
         """By key, with what is equal of their GPUs and where these stand."""
         return pages("/v1/cohorts", documents.CohortPage, documents.Cohort)
 
+    @listed
+    def cohort_drift(self) -> Call[documents.Drift]:
+        """Who differs from most GPUs of its model, and in what; what keeps the most out of a gang first."""
+        return pages("/v1/cohorts/drift", documents.DriftPage, documents.Drift)
+
     @answered
     def cohort(self, key: str) -> Call[documents.CohortDetail]:
         """One by its whole key, with the least, median and greatest of its GPUs' newest burn-ins."""

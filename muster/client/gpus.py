@@ -31,6 +31,13 @@ class GpuCalls:
         return read("/v1/gpus/{uuid}", documents.GpuDetail, {"uuid": uuid})
 
     @answered
+    def gpu_health(self, uuid: str) -> Call[documents.GpuHealth]:
+        """Why it stands where it does: score and shares of the evidence, admission to each tier and what would bring
+        it back, moves.
+        """
+        return read("/v1/gpus/{uuid}/health", documents.GpuHealth, {"uuid": uuid})
+
+    @answered
     def latest(self, uuid: str) -> Call[documents.Latest]:
         """Its newest readings."""
         return read("/v1/gpus/{uuid}/latest", documents.Latest, {"uuid": uuid})
@@ -79,11 +86,15 @@ class GpuCalls:
         *,
         action: str = "other",
         fault_group: str | None = None,
+        by: str = "person",
         version: int | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ChangedGpu]:
-        """Begin a repair of a quarantined GPU. ``fault_group``: what it is for; by its evidence where none is named."""
-        body = {"reason": reason, "action": action, "fault_group": fault_group}
+        """Begin a repair of a quarantined GPU. ``fault_group``: what it is for; by its evidence where none is named.
+
+        ``by``: person, or agent: its host's agent does the action and tells how it ended.
+        """
+        body = {"reason": reason, "action": action, "fault_group": fault_group, "by": by}
         path = "/v1/gpus/{uuid}/repair"
         return change(
             "POST", path, documents.ChangedGpu, {"uuid": uuid}, body=body, dry_run=dry_run, if_match=etag(version)

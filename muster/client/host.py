@@ -17,8 +17,8 @@ from muster.wire.host import (
     LogBatch,
     ReportAnswer,
     ReportBatch,
-    WireMessage,
 )
+from muster.wire.messages import WireMessage
 from muster.wire.training import TrainAnswer, TrainBatch
 
 _Answer = TypeVar("_Answer")

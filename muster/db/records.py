@@ -7,7 +7,7 @@ import msgspec
 
 from muster.domain.evidence import Trust
 from muster.domain.ids import AttemptId, EvidenceId, Fence, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.repairs import RepairAction, RepairOutcome
+from muster.domain.repairs import RepairAction, RepairOutcome, RepairVerb
 from muster.domain.states import (
     AttemptState,
     BurnInOutcome,
@@ -37,6 +37,7 @@ class GpuRecord(msgspec.Struct, frozen=True):
     is_simulated: bool
     cohort_key: str
     version: int
+    attributes: dict[str, str] = {}
 
 
 class StandingChangeRecord(msgspec.Struct, frozen=True):
@@ -93,6 +94,8 @@ class RepairRecord(msgspec.Struct, frozen=True):
     ended_at: datetime | None
     outcome: RepairOutcome | None
     words: str | None
+    verb: RepairVerb | None
+    taken_at: datetime | None
 
 
 class BurnInRecord(msgspec.Struct, frozen=True):
@@ -110,6 +113,7 @@ class CordonRecord(msgspec.Struct, frozen=True):
     owner: str
     until: datetime | None
     created_at: datetime
+    starts_at: datetime | None
     released_at: datetime | None
     released_by: str | None
 

@@ -4,7 +4,16 @@ They are plain dictionaries with a type. Times are RFC 3339 in UTC; units stand 
 """
 
 from muster.documents.audit import AuditEntry, AuditPage
-from muster.documents.cohorts import Cohort, CohortDetail, CohortPage, Spread
+from muster.documents.cohorts import (
+    Cohort,
+    CohortDetail,
+    CohortPage,
+    Drift,
+    DriftNode,
+    DriftOther,
+    DriftPage,
+    Spread,
+)
 from muster.documents.fleet import (
     ChangedCordon,
     ChangedIncident,
@@ -18,6 +27,7 @@ from muster.documents.fleet import (
 )
 from muster.documents.gpu_past import ComparedBurnIn, ComparedBurnInPage, ComparedRate, GpuJob, GpuJobPage, MovePage
 from muster.documents.gpus import (
+    Admission,
     Breaker,
     BreakerPage,
     BreakerScope,
@@ -26,22 +36,26 @@ from muster.documents.gpus import (
     BurnInPage,
     ChangedBreaker,
     ChangedGpu,
+    Condition,
     Evidence,
     EvidencePage,
     Gap,
     Gpu,
     GpuDetail,
+    GpuHealth,
     GpuPage,
     History,
     Holder,
+    Judged,
     Latest,
     Move,
     OrderedBurnIn,
     Override,
     Proposed,
+    Refused,
     Repair,
     Series,
-    Way,
+    WayBack,
 )
 from muster.documents.jobs import (
     Attempt,
@@ -74,6 +88,7 @@ from muster.documents.jobs import (
     TopologyRule,
 )
 from muster.documents.nodes import ChangedNode, NewDrain, Node, NodeAgent, NodeDetail, NodeJob, NodePage, Place
+from muster.documents.pair_probes import RackPair, RackPairPage
 from muster.documents.persons import ChangedPerson, NewPerson, Person, PersonPage, PersonWithPassword
 from muster.documents.policies import (
     ActivatedPolicy,
@@ -110,6 +125,7 @@ from muster.documents.words import Consequence, Json, Moment, OneOf, Page, Stret
 
 __all__ = [
     "ActivatedPolicy",
+    "Admission",
     "Attempt",
     "AttemptEnergy",
     "AttemptHost",
@@ -142,11 +158,16 @@ __all__ = [
     "ComparedBurnIn",
     "ComparedBurnInPage",
     "ComparedRate",
+    "Condition",
     "Consequence",
     "Cordon",
     "CordonPage",
     "CreatedKey",
     "Difference",
+    "Drift",
+    "DriftNode",
+    "DriftOther",
+    "DriftPage",
     "Event",
     "EventPage",
     "EventStretch",
@@ -156,6 +177,7 @@ __all__ = [
     "Gap",
     "Gpu",
     "GpuDetail",
+    "GpuHealth",
     "GpuJob",
     "GpuJobPage",
     "GpuPage",
@@ -172,6 +194,7 @@ __all__ = [
     "JobSubmission",
     "JoinToken",
     "Json",
+    "Judged",
     "Key",
     "KeyPage",
     "Latest",
@@ -212,10 +235,13 @@ __all__ = [
     "Proposed",
     "Quota",
     "QuotaPage",
+    "RackPair",
+    "RackPairPage",
     "Rank",
     "RankPage",
     "Reclaim",
     "ReclaimPage",
+    "Refused",
     "Repair",
     "Restart",
     "Series",
@@ -229,6 +255,6 @@ __all__ = [
     "TenantPage",
     "TopologyRule",
     "Trial",
-    "Way",
+    "WayBack",
     "Whoami",
 ]

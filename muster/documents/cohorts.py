@@ -6,13 +6,17 @@ from muster.documents.words import Page
 
 
 class Cohort(TypedDict):
-    """``attributes``: what is equal of its GPUs, null for what is not known. ``standings``: how many stand where."""
+    """``attributes``: what is equal of its GPUs, null for what is not known. ``standings``: how many stand where.
+
+    ``dtypes``: what its tensor cores multiply, by compute capability; null where that is not known.
+    """
 
     key: str
     attributes: dict[str, str | None]
     num_gpus: int
     num_nodes: int
     standings: dict[str, int]
+    dtypes: list[str] | None
 
 
 class CohortPage(Page):
@@ -34,3 +38,39 @@ class CohortDetail(Cohort):
 
     tolerance: float
     measures: list[Spread]
+
+
+class DriftNode(TypedDict):
+    node_id: str
+    name: str
+
+
+class DriftOther(TypedDict):
+    """GPUs with another value than most; the first hundred of their nodes."""
+
+    value: str
+    num_gpus: int
+    num_nodes: int
+    nodes: list[DriftNode]
+
+
+class Drift(TypedDict):
+    """One attribute in which GPUs of one model differ. ``majority``: the value of most.
+
+    ``num_gpus``, ``num_nodes``: all of the model of which it is known. ``num_kept_out``: GPUs that may be in no gang
+    with the majority for it, by the policy's ``health.cohort.attributes``; 0 where the policy lets them be mixed.
+    """
+
+    model: str
+    attribute: str
+    majority: str
+    num_gpus: int
+    num_nodes: int
+    num_differing: int
+    num_kept_out: int
+    is_cohort_attribute: bool
+    others: list[DriftOther]
+
+
+class DriftPage(Page):
+    items: list[Drift]

@@ -18,12 +18,15 @@ class NewCordon(TypedDict):
 
 
 class Cordon(TypedDict):
+    """``starts_at``: it stands from then on; null for one that stands since it was set."""
+
     id: str
     node_id: str | None
     gpu_uuid: str | None
     reason_code: str
     reason: str
     owner: str
+    starts_at: Moment | None
     until: Moment | None
     created_at: Moment
     released_at: Moment | None

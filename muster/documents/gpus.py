@@ -7,12 +7,15 @@ from typing_extensions import TypedDict
 from muster.documents.fleet import Cordon
 from muster.documents.words import Json, Moment, OneOf, Page, Trial
 from muster.domain.evidence import Trust
-from muster.domain.repairs import RepairAction, RepairOutcome
+from muster.domain.repairs import RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb
 from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Contact, Standing
 
 
 class Gpu(TypedDict):
-    """``override``: a person's standing for it, where one is in force. ``score``: 0 to 100, null before the first."""
+    """``override``: a person's standing for it, where one is in force. ``score``: 0 to 100, null before the first.
+
+    ``attributes``: what its agent tells of it beyond that, such as ``vbios_version``; not there: not told.
+    """
 
     uuid: str
     node_id: str
@@ -28,6 +31,7 @@ class Gpu(TypedDict):
     is_mig_enabled: bool
     is_simulated: bool
     cohort_key: str
+    attributes: dict[str, str]
 
 
 class GpuPage(Page):
@@ -73,14 +77,44 @@ class Proposed(TypedDict):
     words: str
 
 
-class Way(TypedDict):
-    """What would change the standing for the better; ``at`` is null where nobody knows when."""
+class Condition(TypedDict):
+    """``at``: when it comes by itself, null where somebody must act or nobody knows.
 
-    by: str
-    to_standing: Annotated[str, OneOf(Standing)]
+    ``subject_id``: the evidence to dismiss, the cordon or the override that has to end; null for the other kinds.
+    """
+
+    kind: str
     words: str
     at: Moment | None
-    evidence_ids: list[str]
+    subject_id: str | None
+
+
+class WayBack(TypedDict):
+    """Conditions that together bring it back to the tier; without any one of them it stays out.
+
+    ``at``: when all of them are fulfilled by themselves, null where that never is or nobody knows.
+    """
+
+    conditions: list[Condition]
+    at: Moment | None
+
+
+class Refused(TypedDict):
+    reason: str
+    words: str
+
+
+class Admission(TypedDict):
+    """``is_admitted``: also where only its own work keeps it, which stands in ``refusals`` as ``held``.
+
+    ``ways_back``: the smallest first, then the cheapest to the operator; none where only its own work keeps it, or
+    a report that the judge has yet to come to.
+    """
+
+    tier: str
+    is_admitted: bool
+    refusals: list[Refused]
+    ways_back: list[WayBack]
 
 
 class Override(TypedDict):
@@ -104,13 +138,19 @@ class Holder(TypedDict):
 
 
 class Repair(TypedDict):
+    """``by``: a person, or the agent of the GPU's host, which does ``verb``. ``words``: how it ended, or waits."""
+
     id: str
     gpu_uuid: str
     action: Annotated[str, OneOf(RepairAction)]
+    by: Annotated[str, OneOf(RepairBy)]
+    verb: Annotated[str, OneOf(RepairVerb)] | None
+    state: Annotated[str, OneOf(RepairState)]
     fault_group: str
     reason: str
     started_by: str
     began_at: Moment
+    taken_at: Moment | None
     ended_at: Moment | None
     outcome: Annotated[str, OneOf(RepairOutcome)] | None
     words: str | None
@@ -131,13 +171,12 @@ Move = TypedDict(
 )
 
 
-class GpuDetail(Gpu):
-    """``score`` is of now; ``next_look_at`` is when the judge looks again though nothing new comes in."""
+class Judged(TypedDict):
+    """Why a GPU stands where it does. ``evidence``: the newest first, each with the ``points`` it takes off the score.
 
-    version: int
-    node_name: str
-    contact: Annotated[str, OneOf(Contact)]
-    rack: str | None
+    ``next_look_at`` is when the judge looks again though nothing new comes in.
+    """
+
     measured_score: float
     score_band: str
     score_valid_until: Moment | None
@@ -145,13 +184,31 @@ class GpuDetail(Gpu):
     origin_standing: Annotated[str, OneOf(Standing)] | None
     next_look_at: Moment | None
     proposed: Proposed | None
-    ways_up: list[Way]
     evidence: list[Evidence]
+    admission: list[Admission]
+    moves: list[Move]
+
+
+class GpuHealth(Judged):
+    """Health and nothing else. ``score`` is of now, 0 to 100; ``override``: a person's standing in force."""
+
+    uuid: str
+    standing: Annotated[str, OneOf(Standing)]
+    override: Annotated[str, OneOf(Standing)] | None
+    score: float
+
+
+class GpuDetail(Gpu, Judged):
+    """``score`` is of now."""
+
+    version: int
+    node_name: str
+    contact: Annotated[str, OneOf(Contact)]
+    rack: str | None
     overrides: list[Override]
     cordons: list[Cordon]
     job: Holder | None
     repairs: list[Repair]
-    moves: list[Move]
 
 
 class ChangedGpu(GpuDetail, Trial):

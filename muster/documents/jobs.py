@@ -367,6 +367,15 @@ class HostLimits(TypedDict):
     io_write_bytes_per_s: NotRequired[int | None]
 
 
+class Dataset(TypedDict):
+    """``manifest`` null: the folder's own, where it has one. ``verify``: what of its files is looked at."""
+
+    name: str
+    path: str
+    manifest: NotRequired[str | None]
+    verify: NotRequired[Literal["sizes", "checksums"]]
+
+
 class JobSubmission(TypedDict):
     """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
 
@@ -379,6 +388,7 @@ class JobSubmission(TypedDict):
     checkpoint: NotRequired[CheckpointRule]
     limits: NotRequired[HostLimits]
     secrets: NotRequired[list[str]]
+    datasets: NotRequired[list[Dataset]]
     wall_time_s: NotRequired[float | None]
     stop_grace_s: NotRequired[float | None]
     on_node_loss: NotRequired[Literal["wait", "fenced"]]

@@ -27,6 +27,8 @@ class Onward(StrEnum):
 
 
 class Avoid(StrEnum):
+    """``GPUS``: of the host at fault, where one is known, and so the host; ``NODE``: without one, all hosts of it."""
+
     NOTHING = "nothing"
     GPUS = "gpus"
     NODE = "node"

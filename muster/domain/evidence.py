@@ -34,17 +34,30 @@ class Source(StrEnum):
     DCGM = "dcgm"
     BURN_IN = "burn_in"
     QUICK_CHECK = "quick_check"
+    PAIRWISE = "pairwise"
+    """All-gathers of a gang's hosts before its start."""
     JOB = "job"
     AGENT = "agent"
+    HOST = "host"
+    """The host's own counters: /sys and /proc."""
 
 
 class EventKind(StrEnum):
-    """What an agent reports the moment it happens."""
+    """What an agent reports the moment it happens; the values of a state or a rise: ``domain.state_readings``."""
 
     XID = "xid"
+    SXID = "sxid"
     GPU_LOST = "gpu_lost"
     GPU_COUNT = "gpu_count"
     GPU_FOUND = "gpu_found"
+    GPU_STATE = "gpu_state"
+    GPU_RATES = "gpu_rates"
+    COUNTER_RESET = "counter_reset"
+    HOST_STATE = "host_state"
+    HOST_RATES = "host_rates"
+    PORT_STATE = "port_state"
+    PORT_RATES = "port_rates"
+    PAIR_PROBE = "pair_probe"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,150 +1,115 @@
-"""From a host's exit record to the cause of the attempt's end, with its proof in one line."""
+"""From a host's exit record to the cause of the attempt's end, with its proof in one line.
+
+What was measured of a rank's GPU goes first, then its exit code where that has a meaning (``EXIT_CLASSES``), then the
+line of its log that tells of a known fault (``exit_signs``); anything else is the program's own. Of several ranks the
+first to end is the root, but never one that only missed another.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from dataclasses import dataclass
+from typing import Final
 
 from muster.domain.causes import STOP_CAUSES
+from muster.domain.exit_record import ExitRecord, RankExit, parse_exit_record
+from muster.domain.exit_signs import CASCADES, OUT_OF_GPU_MEMORY, ROOTS, TIMEOUTS, Sign, first_of
+from muster.domain.ids import GpuUuid
 from muster.domain.states import Cause, StopReason
 
+__all__ = [
+    "EXIT_CLASSES",
+    "ExitClass",
+    "ExitRecord",
+    "GpuFault",
+    "KnownFaults",
+    "RankExit",
+    "Verdict",
+    "classify",
+    "parse_exit_record",
+]
+
 _SIGKILL: Final = 9
-_STOPPED_BY_TRAIN: Final = frozenset({75, 76})
 _SIGTERM: Final = 15
 _SIGNAL_NAMES: Final[Mapping[int, str]] = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_GPU_OOM: Final = ("CUDA out of memory", "torch.OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED")
-_COLLECTIVE_TIMEOUT: Final = ("Watchdog caught collective operation timeout",)
-_CASCADE: Final = (
-    *_COLLECTIVE_TIMEOUT,
-    "Received a dump signal due to a collective timeout",
-    "remote process exited or there was a network error",
-    "failure detected by watchdog at work sequence id",
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-)
-"""What a rank says when another one failed: never a root while some rank says something else."""
+_TOLD_TO_STOP: Final = frozenset({75, 76})
+"""How ``muster.train`` leaves when it was told to stop, with and without a checkpoint."""
 _LONGEST_LINE: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class RankExit:
-    """Exit code or signal of one rank; neither is known where it never ran or vanished with its supervisor."""
+class ExitClass:
+    """What a rank says by its exit code alone. ``is_final``: a new attempt would end as this one did."""
 
-    exit_code: int | None = None
-    signal: int | None = None
-    ended_at_ms: int | None = None
-    error_excerpt: str | None = None
+    cause: Cause
+    words: str
+    is_final: bool = False
 
-    @property
-    def has_failed(self) -> bool:
-        return self.signal is not None or (self.exit_code is not None and self.exit_code != 0)
 
-    @property
-    def has_succeeded(self) -> bool:
-        return self.exit_code == 0 and self.signal is None
+EXIT_CLASSES: Final[Mapping[int, ExitClass]] = {
+    16: ExitClass(Cause.GPU_FAULT, "it asks to compute the same again on another GPU"),
+    17: ExitClass(Cause.DIVERGED, "its results did not pass their validation"),
+    64: ExitClass(Cause.USER_ERROR, "its command or configuration is wrong", is_final=True),
+    93: ExitClass(Cause.USER_ERROR, "it is not to be started again", is_final=True),
+}
+"""16, 17 and 93 as Megatron-LM and NVRx have them, 64 as sysexits.h; 75 and 76 say that the rank was told to stop."""
 
 
 @dataclass(frozen=True, slots=True)
-class ExitRecord:
-    """One host's part as its supervisor saw it end. ``launcher``: ``torchrun``, or ``command``, which is its own rank;
-    None where a supervisor does not say. ``stop_reason`` is set only where the stop had taken effect:
-    SIGTERM had been sent to a program that still ran.
+class GpuFault:
+    """A fault of a GPU of the attempt that ends or falsifies programs, as it was measured.
+
+    ``ranks``: the global numbers of those that computed on it; empty where nobody knows.
     """
 
-    launcher: str | None = None
-    launcher_exit_code: int | None = None
-    launcher_signal: int | None = None
-    ranks: Mapping[int, RankExit] = field(default_factory=dict)
-    stop_reason: str | None = None
-    self_fenced: bool = False
-    wall_time_exceeded: bool = False
-    spawn_error: str | None = None
-    spawn_fault: str | None = None
-    oom_killed: bool = False
-    cgroup_oom_kills: int | None = None
-    memory_limit_bytes: int | None = None
-    supervisor_vanished: bool = False
+    gpu_uuid: GpuUuid
+    words: str
+    onset_ms: int
+    ranks: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFaults:
+    """Those of one attempt's GPUs since it was placed. ``window_ms``: how far from a rank's end one explains it."""
+
+    found: tuple[GpuFault, ...] = ()
+    window_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``is_cascade``: as in ``lifecycle.model``, with no rank that can have been the first."""
+    """``is_cascade``: as in ``lifecycle.model``, with no rank that can have been the first. ``is_final``: the program
+    says itself that it would end so again.
+    """
 
     cause: Cause
     proof: str
     culprit_rank: int | None = None
     is_cascade: bool = False
+    is_final: bool = False
 
 
-class _RankDocument(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
-    exit_code: int | None = None
-    signal: int | None = None
-    ended_at_ms: int | None = None
-    error_excerpt: str | None = None
-
-
-class _Document(BaseModel):
-    """Extra fields are ignored: a newer supervisor may say more."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
-    launcher: str | None = Field(default=None, max_length=32)
-    launcher_exit_code: int | None = None
-    launcher_signal: int | None = None
-    ranks: dict[str, _RankDocument] = Field(default_factory=dict, max_length=4096)
-    stop_reason: str | None = None
-    self_fenced: bool = False
-    wall_time_exceeded: bool = False
-    spawn_error: str | None = None
-    spawn_fault: str | None = None
-    oom_killed: bool = False
-    cgroup_oom_kills: int | None = None
-    memory_limit_bytes: int | None = None
-    supervisor_vanished: bool = False
-
-
-def parse_exit_record(document: Mapping[str, Any]) -> ExitRecord:
-    """The record of the wire or the disk.
-
-    Raises:
-        ValueError: names each field that does not fit, or says that the record tells nothing.
-    """
-    try:
-        parsed = _Document.model_validate(dict(document))
-        ranks = {_rank_number(name): RankExit(**rank.model_dump()) for name, rank in parsed.ranks.items()}
-    except ValidationError as fault:
-        fields = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in fault.errors())
-        raise ValueError(f"not an exit record: {fields}") from None
-    record = ExitRecord(**{**{name: getattr(parsed, name) for name in _Document.model_fields}, "ranks": ranks})
-    says_how = record.launcher_exit_code is not None or record.launcher_signal is not None
-    if not (says_how or record.spawn_error or record.supervisor_vanished or record.self_fenced):
-        raise ValueError("not an exit record: launcher_exit_code, launcher_signal and spawn_error are all missing")
-    return record
-
-
-def _rank_number(name: str) -> int:
-    if not (name.isascii() and name.isdigit()) or len(name) > 7:
-        raise ValueError(f"not an exit record: ranks.{name[:20]!r} is not the number of a rank")
-    return int(name)
-
-
-def classify(record: ExitRecord, stop: StopReason | None) -> Verdict:
+def classify(
+    record: ExitRecord,
+    stop: StopReason | None,
+    *,
+    has_data_elsewhere: bool = False,
+    faults: KnownFaults = KnownFaults(),
+) -> Verdict:
     """Why this host's part ended. ``stop``: the most urgent reason that stood on the attempt by the server's word.
+    ``has_data_elsewhere``: another host has found the job's datasets as they should be, so who has not is at fault.
+    ``faults``: of this host's GPUs, so far as they are known by now.
 
     A program that ended by itself before the stop reached it is judged by its own end. A cancel outlasts a lost
     contact: the tenant wanted no more of it, so nothing may be tried again.
     """
     if record.spawn_error is not None:
-        return _never_ran(record, stop)
+        return _never_ran(record, stop, has_data_elsewhere=has_data_elsewhere)
     if _ended_well_by_itself(record):
         return Verdict(Cause.SUCCEEDED, "every rank ended with code 0")
     if record.self_fenced or record.supervisor_vanished:
         return _out_of_contact(record, stop)
     if record.stop_reason is not None:
         return _stopped(record, stop)
-    return _failed(record)
+    return _failed(record, stop, faults)
 
 
 def _ended_well_by_itself(record: ExitRecord) -> bool:
@@ -155,10 +120,13 @@ def _ended_well_by_itself(record: ExitRecord) -> bool:
     return record.launcher_exit_code == 0
 
 
-def _never_ran(record: ExitRecord, stop: StopReason | None) -> Verdict:
+def _never_ran(record: ExitRecord, stop: StopReason | None, *, has_data_elsewhere: bool) -> Verdict:
     reason = stop or _known_stop(record.stop_reason)
     if record.spawn_fault == "refused" and reason is not None:
         return Verdict(STOP_CAUSES[reason], f"stopped ({reason}) before it started")
+    if record.spawn_fault == "program" and record.lacks == "dataset" and has_data_elsewhere:
+        words = f"the host was not ready: {_last_line(record.spawn_error)}, and other hosts have it"
+        return Verdict(Cause.PREFLIGHT_FAILED, words)
     if record.spawn_fault == "program":
         return Verdict(Cause.USER_ERROR, f"the program could not be started: {_last_line(record.spawn_error)}")
     if record.spawn_fault == "preflight":
@@ -189,7 +157,7 @@ def _known_stop(reason: str | None) -> StopReason | None:
     return StopReason(reason) if reason in set(StopReason) else None
 
 
-def _failed(record: ExitRecord) -> Verdict:
+def _failed(record: ExitRecord, stop: StopReason | None, faults: KnownFaults) -> Verdict:
     failing = {number: rank for number, rank in record.ranks.items() if rank.has_failed}
     if not failing:
         how = _ending(record.launcher_exit_code, record.launcher_signal)
@@ -200,20 +168,71 @@ def _failed(record: ExitRecord) -> Verdict:
     if _lost_its_torchrun(record, failing):
         how = _ending(None, record.launcher_signal)
         return Verdict(Cause.LAUNCH_FAILED, f"torchrun ended with {how}, and took its ranks with it")
-    if out_of_memory := {number: rank for number, rank in failing.items() if _says(rank, _GPU_OOM)}:
-        number = _first(out_of_memory)
-        return Verdict(Cause.GPU_OOM, _proof(number, failing[number], _line_with(failing[number], _GPU_OOM)), number)
+    if out_of_memory := {number: rank for number, rank in failing.items() if _says(rank, OUT_OF_GPU_MEMORY)}:
+        return _told(_first(out_of_memory), failing, OUT_OF_GPU_MEMORY)
     # torchrun ends the other ranks with SIGTERM once one has failed: those are never the root.
     own = {number: rank for number, rank in failing.items() if rank.signal != _SIGTERM} or failing
-    roots = {number: rank for number, rank in own.items() if not _says(rank, _CASCADE) and not _was_told(rank)}
-    timed_out = {number: rank for number, rank in own.items() if _says(rank, _COLLECTIVE_TIMEOUT)}
-    if timed_out and not roots:
-        number = _first(timed_out)
-        words = _line_with(failing[number], _COLLECTIVE_TIMEOUT)
-        return Verdict(Cause.NCCL_TIMEOUT, _proof(number, failing[number], words), number, is_cascade=True)
-    number = _first(roots or own)
-    words = _last_line(failing[number].error_excerpt)
-    return Verdict(Cause.USER_ERROR, _proof(number, failing[number], words), number, is_cascade=not roots)
+    roots = {number: rank for number, rank in own.items() if not _is_cascade(rank)}
+    if (fault := _fault_behind(roots, own, faults)) is not None:
+        return _of_gpu(fault, own)
+    return _root(_first(roots), roots) if roots else _missed_another(record, own, stop)
+
+
+def _fault_behind(roots: Mapping[int, RankExit], own: Mapping[int, RankExit], faults: KnownFaults) -> GpuFault | None:
+    """The first fault of a GPU that explains the end. Ranks that only waited may have waited for hours."""
+    if not roots and any(map(_was_told, own.values())):
+        return None
+    if not roots:
+        return min(faults.found, key=lambda fault: fault.onset_ms, default=None)
+    first_ms = own[_first(roots)].ended_at_ms
+    near = [
+        fault
+        for fault in faults.found
+        if (not fault.ranks or fault.ranks & roots.keys())
+        and (first_ms is None or abs(fault.onset_ms - first_ms) <= faults.window_ms)
+    ]
+    return min(near, key=lambda fault: fault.onset_ms, default=None)
+
+
+def _of_gpu(fault: GpuFault, own: Mapping[int, RankExit]) -> Verdict:
+    number = _first({n: rank for n, rank in own.items() if n in fault.ranks} or own)
+    words = _proof(number, own[number], _last_line(own[number].error_excerpt))
+    return Verdict(Cause.GPU_FAULT, f"{fault.words} on {fault.gpu_uuid}; {words}", number)
+
+
+def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
+    """By its code where that says something, by a line where one does, else the program's own."""
+    rank = roots[number]
+    if (known := EXIT_CLASSES.get(-1 if rank.exit_code is None else rank.exit_code)) is not None:
+        last = _last_line(rank.error_excerpt)
+        words = f"{known.words}: {last}" if last else known.words
+        return Verdict(known.cause, _proof(number, rank, words), number, is_final=known.is_final)
+    if _says(rank, ROOTS):
+        return _told(number, roots, ROOTS)
+    return Verdict(Cause.USER_ERROR, _proof(number, rank, _last_line(rank.error_excerpt)), number)
+
+
+def _missed_another(record: ExitRecord, own: Mapping[int, RankExit], stop: StopReason | None) -> Verdict:
+    """No rank here can have been the first: another host may say more."""
+    number = _first(own)
+    words = _proof(number, own[number], _last_line(own[number].error_excerpt))
+    if (left := _left_early(record, own)) is not None:
+        proof = f"rank {left} ended with code 0 while other ranks still needed it; {words}"
+        return Verdict(Cause.USER_ERROR, proof, left, is_cascade=True)
+    if told := {number: rank for number, rank in own.items() if _was_told(rank)}:
+        if stop is not None:
+            return Verdict(STOP_CAUSES[stop], f"stopped: {stop}, before this host had heard of it", is_cascade=True)
+        number = _first(told)
+        proof = f"{_proof(number, told[number], '')}, as if told to stop, and nobody had asked that of Muster"
+        return Verdict(Cause.LAUNCH_FAILED, proof, number, is_cascade=True)
+    waited = {number: rank for number, rank in own.items() if _says(rank, TIMEOUTS)}
+    return _told(_first(waited or own), own, TIMEOUTS if waited else CASCADES, is_cascade=True)
+
+
+def _told(number: int, ranks: Mapping[int, RankExit], signs: tuple[Sign, ...], *, is_cascade: bool = False) -> Verdict:
+    """By the line of rank ``number`` that holds one of ``signs``."""
+    sign, line = first_of(signs, ranks[number].error_excerpt) or (signs[0], "")
+    return Verdict(sign.cause, _proof(number, ranks[number], line[:_LONGEST_LINE]), number, is_cascade=is_cascade)
 
 
 def _lost_its_torchrun(record: ExitRecord, failing: Mapping[int, RankExit]) -> bool:
@@ -237,18 +256,32 @@ def _first(ranks: Mapping[int, RankExit]) -> int:
     return min(ranks, key=lambda number: (ranks[number].ended_at_ms or float("inf"), number))
 
 
+def _left_early(record: ExitRecord, failing: Mapping[int, RankExit]) -> int | None:
+    """The rank that ended well before any of ``failing``, which only say that another rank was gone."""
+    if any(_was_told(rank) for rank in failing.values()):
+        return None
+    first_failed_ms = min(rank.ended_at_ms or 0 for rank in failing.values())
+    early = {
+        number: rank
+        for number, rank in record.ranks.items()
+        if rank.has_succeeded and 0 < (rank.ended_at_ms or 0) < first_failed_ms
+    }
+    return _first(early) if early else None
+
+
 def _was_told(rank: RankExit) -> bool:
-    """It left because another rank had been told to stop: ``muster.train``'s codes, with and without a checkpoint."""
-    return rank.exit_code in _STOPPED_BY_TRAIN
+    return rank.exit_code in _TOLD_TO_STOP
 
 
-def _says(rank: RankExit, tokens: tuple[str, ...]) -> bool:
-    return any(token in (rank.error_excerpt or "") for token in tokens)
+def _is_cascade(rank: RankExit) -> bool:
+    """Whether it left because of another rank. What it says of itself beside that goes before."""
+    if _was_told(rank):
+        return True
+    return rank.exit_code not in EXIT_CLASSES and _says(rank, CASCADES) and not _says(rank, ROOTS)
 
 
-def _line_with(rank: RankExit, tokens: tuple[str, ...]) -> str:
-    lines = (rank.error_excerpt or "").splitlines()
-    return next((line.strip() for line in lines if any(token in line for token in tokens)), "")[:_LONGEST_LINE]
+def _says(rank: RankExit, signs: tuple[Sign, ...]) -> bool:
+    return first_of(signs, rank.error_excerpt) is not None
 
 
 def _last_line(text: str | None) -> str:

@@ -3,20 +3,23 @@
 Seconds are seconds of wall clock, fractions are of one, points are of a score's 100.
 """
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, model_validator
 
+from muster.domain.detectors_policy import DetectorsPolicy
 from muster.domain.judgement_policy import (
     ClockEventPolicy,
     EvidencePolicy,
+    PeerPolicy,
     RowRemapPolicy,
     ScorePolicy,
     StandingPolicy,
     WeightPolicy,
 )
+from muster.domain.node_detector_policy import NodeHoldPolicy, WarmUpPolicy
 from muster.domain.quantities import DAY_S, Fraction, Number, Seconds
-from muster.domain.strict import Name, StrictModel
+from muster.domain.strict import Name, StrictModel, is_stored
 
 __all__ = [
     "DAY_S",
@@ -24,12 +27,16 @@ __all__ = [
     "BurnInPolicy",
     "ClockEventPolicy",
     "CohortPolicy",
+    "DetectorsPolicy",
     "EvidencePolicy",
     "HealthPolicy",
+    "NodeHoldPolicy",
+    "PeerPolicy",
     "RepairPolicy",
     "RowRemapPolicy",
     "ScorePolicy",
     "StandingPolicy",
+    "WarmUpPolicy",
     "WeightPolicy",
 ]
 
@@ -69,6 +76,17 @@ class BreakerPolicy(StrictModel):
     cohort_floor: Number = Field(1, description="GPUs of a cohort that are always allowed.")
     tenant_share: Fraction = Field(0.10, description="Of the GPUs that a tenant holds.")
     tenant_floor: Number = Field(1, description="GPUs that a tenant holds that are always allowed.")
+
+    @model_validator(mode="after")
+    def _caps_agree(self, info: ValidationInfo) -> Self:
+        """`fleet_window_share` ≤ `fleet_share`, and `fleet_window_floor` ≤ `fleet_floor`."""
+        pairs = ("fleet_window_share", "fleet_share"), ("fleet_window_floor", "fleet_floor")
+        wrong = [
+            f"{part} must not exceed {whole}" for part, whole in pairs if getattr(self, part) > getattr(self, whole)
+        ]
+        if wrong and not is_stored(info):
+            raise ValueError("; ".join(wrong) + ": what counts within the window counts for the fleet too")
+        return self
 
 
 class BurnInPolicy(StrictModel):
@@ -113,7 +131,11 @@ class CohortPolicy(StrictModel):
         default=("model", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "vbios_version"),
         min_length=1,
         strict=False,
-        description="What must be equal, as hosts tell it at enrolment. Another list moves GPUs to other cohorts.",
+        description="What must be equal: model, memory_bytes, compute_capability, driver_version, cuda_version, "
+        "vbios_version, gsp_firmware_version, power_limit_w, ecc_enabled, persistence_enabled, pcie_max_generation, "
+        "pcie_max_width, nvlink_links, nvlink_mb_per_s, network or fabric_clique. One that an agent does not tell is "
+        "presumed to be that of all others of the model, and unknown where those differ. Another list moves GPUs to "
+        "other cohorts.",
     )
     tolerance: Fraction = Field(
         0.05, description="A figure of a burn-in that lies further from its cohort's median marks an outlier."
@@ -130,5 +152,9 @@ class HealthPolicy(StrictModel):
     breaker: BreakerPolicy = Field(default_factory=BreakerPolicy)
     clock_events: ClockEventPolicy = Field(default_factory=ClockEventPolicy)
     row_remap: RowRemapPolicy = Field(default_factory=RowRemapPolicy)
+    detectors: DetectorsPolicy = Field(default_factory=DetectorsPolicy)
+    warm_up: WarmUpPolicy = Field(default_factory=WarmUpPolicy)
+    node_hold: NodeHoldPolicy = Field(default_factory=NodeHoldPolicy)
     burn_in: BurnInPolicy = Field(default_factory=BurnInPolicy)
     cohort: CohortPolicy = Field(default_factory=CohortPolicy)
+    peers: PeerPolicy = Field(default_factory=PeerPolicy)

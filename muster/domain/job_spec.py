@@ -6,6 +6,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from muster.domain.container_spec import Container, Mount
+from muster.domain.dataset_spec import Dataset, require_each_once
 from muster.domain.strict import AbsolutePath, EnvKey, Name, ObjectPrefix, StrictModel, Text
 
 REFUSED_ENVIRONMENT_PREFIXES: Final = ("LD_", "NVIDIA_", "MUSTER_", "TORCHELASTIC_")
@@ -147,6 +148,10 @@ class TopologyRule(StrictModel):
     preferred: Name | None = None
 
 
+MAX_RESTARTS: Final = 3
+"""Unless a job says otherwise: a fault that comes now and then is gone by then, a bug wastes two pauses and a half."""
+
+
 class Restart(StrictModel):
     """How many new attempts the job's own faults may cost. The infrastructure's faults never count.
 
@@ -154,7 +159,7 @@ class Restart(StrictModel):
     takes each batch in twice as many pieces (``muster.train``'s ``run.accumulation``), without costing a restart.
     """
 
-    max_restarts: Annotated[int, Field(ge=0, le=100)] = 0
+    max_restarts: Annotated[int, Field(ge=0, le=100)] = MAX_RESTARTS
     gpu_oom_doublings: Annotated[int, Field(ge=0, le=10)] = 0
 
 
@@ -208,7 +213,10 @@ class HostLimits(StrictModel):
 
 
 class JobSpec(StrictModel):
-    """``secrets``: names of files that the operator keeps on the hosts for this tenant; never values."""
+    """``secrets``: names of files that the operator keeps on the hosts for this tenant; never values.
+
+    ``datasets``: what its hosts must have before it starts; the program finds each by ``MUSTER_DATASET_<NAME>``.
+    """
 
     name: Name
     program: Program
@@ -219,6 +227,7 @@ class JobSpec(StrictModel):
     checkpoint: CheckpointRule = Field(default_factory=CheckpointRule)
     limits: HostLimits = Field(default_factory=HostLimits)
     secrets: tuple[Name, ...] = Field(default=(), max_length=32, strict=False)
+    datasets: tuple[Dataset, ...] = Field(default=(), max_length=16, strict=False)
     wall_time_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     on_node_loss: NodeLossRule = Field(default=NodeLossRule.WAIT, strict=False)
@@ -235,6 +244,25 @@ class JobSpec(StrictModel):
             why = fault.errors()[0]["msg"].removeprefix("Value error, ")
             raise ValueError(f"`checkpoint.folder` is mounted in the container: {why}") from None
         return self
+
+    @model_validator(mode="after")
+    def _datasets_fit_a_container(self) -> Self:
+        """Each is mounted where it lies, unless a mount of the job's shows something else there."""
+        if self.program.container is None:
+            return self
+        for dataset in self.datasets:
+            try:
+                Mount(source=dataset.path)
+            except ValidationError as fault:
+                why = fault.errors()[0]["msg"].removeprefix("Value error, ")
+                raise ValueError(f"the dataset {dataset.name} is mounted in the container: its path {why}") from None
+        return self
+
+    @field_validator("datasets")
+    @classmethod
+    def _each_dataset_once(cls, datasets: tuple[Dataset, ...]) -> tuple[Dataset, ...]:
+        require_each_once(datasets)
+        return datasets
 
     @model_validator(mode="after")
     def _checkpoints_use_secrets_of_the_job(self) -> Self:

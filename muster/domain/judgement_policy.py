@@ -4,8 +4,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from muster.domain.detector_policy import DetectorPolicy
 from muster.domain.evidence import Severity
-from muster.domain.quantities import DAY_S, Number, Points, Seconds
+from muster.domain.quantities import DAY_S, STATES_TOLD_S, Number, Points, Seconds
 from muster.domain.strict import Name, StrictModel
 
 
@@ -36,8 +37,22 @@ class EvidencePolicy(StrictModel):
     standing_window_s: Seconds = Field(
         1500.0, description="Statements of a standing fault within it are one evidence. More than `restate_s`."
     )
+    state_window_s: Seconds = Field(
+        9000.0,
+        description="Statements of one state within it are one evidence: hosts tell it when it changes and each hour.",
+    )
     standing_detectors: tuple[Name, ...] = Field(
-        default=("row_remap", "clock_events", "gpu_lost", "gpu_count", "recovery_action"),
+        default=(
+            "row_remap",
+            "clock_events",
+            "gpu_lost",
+            "gpu_count",
+            "recovery_action",
+            "sram_threshold",
+            "unrepairable_memory",
+            "retired_pages",
+            "peers",
+        ),
         strict=False,
         description="Detectors whose faults last until they are mended; a repair is not done while one still stands.",
     )
@@ -54,7 +69,11 @@ class EvidencePolicy(StrictModel):
 
     @model_validator(mode="after")
     def _standing_faults_stay_one(self) -> Self:
-        """`coalescing_s` ≤ `restate_s` < `standing_window_s`, and `coalescing_s` ≤ `counter_window_s`."""
+        """`coalescing_s` ≤ `restate_s` < `standing_window_s`, `coalescing_s` ≤ `counter_window_s`, and
+        `state_window_s` > 3600, as often as agents tell a state.
+        """
+        if self.state_window_s <= STATES_TOLD_S:
+            raise ValueError(f"state_window_s must exceed {STATES_TOLD_S:g}: agents tell a state each hour")
         if not self.coalescing_s <= self.restate_s < self.standing_window_s:
             raise ValueError("coalescing_s <= restate_s < standing_window_s must hold, or a standing fault is many")
         if self.counter_window_s < self.coalescing_s:
@@ -155,3 +174,52 @@ class RowRemapPolicy(StrictModel):
         512,
         description="From so many rows replaced after uncorrectable errors on, the board is used up (DCGM's limit).",
     )
+
+
+class PeerPolicy(DetectorPolicy):
+    """When a GPU that works beside others in one gang is apart from them, and that is a finding.
+
+    How far apart is told by the modified z-score of Iglewicz and Hoaglin (1993): 0.6745 · (value - median) / MAD, over
+    the GPUs of the gang that are under like load. A MAD under its floor counts as the floor, so that GPUs that are all
+    but equal are not apart by a hair.
+    """
+
+    is_on: bool = Field(default=True, description="Whether GPUs are compared at all; `mode` must not be `off` either.")
+    gpus_min: Annotated[int, Field(ge=4, le=100_000)] = Field(
+        6, description="So many GPUs of a gang must be under like load before they are compared."
+    )
+    utilisation_min_percent: Annotated[float, Field(ge=1, le=100, strict=False)] = Field(
+        50.0, description="Gangs whose median utilisation is lower are at rest, and not compared."
+    )
+    utilisation_band_percent: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
+        10.0, description="Under like load is who lies within that many points of the gang's median utilisation."
+    )
+    z_min: Annotated[float, Field(ge=3, le=100, strict=False)] = Field(
+        5.0,
+        description="From that modified z-score on a GPU is apart; 3.5 is the authors' own for one look at one sample.",
+    )
+    power_floor_w: Annotated[float, Field(gt=0, le=1000, strict=False)] = Field(
+        14.0, description="W, 2 % of 700 W: the least MAD of power."
+    )
+    sm_clock_floor_mhz: Annotated[float, Field(gt=0, le=1000, strict=False)] = Field(
+        20.0, description="MHz, 1 % of 1980 MHz: the least MAD of the SM clock."
+    )
+    temperature_floor_c: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
+        2.0, description="°C: the least MAD of temperature; places in one chassis differ by that much."
+    )
+    utilisation_floor_percent: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
+        2.0, description="Points: the least MAD of utilisation."
+    )
+    window_rounds: Annotated[int, Field(ge=1, le=60)] = Field(
+        10, description="How many of the last rounds count; there is one a minute."
+    )
+    apart_rounds: Annotated[int, Field(ge=1, le=60)] = Field(
+        8, description="In so many of them a GPU must have been apart in the same metric before it is a finding."
+    )
+
+    @model_validator(mode="after")
+    def _within_the_window(self) -> Self:
+        """`apart_rounds` ≤ `window_rounds`."""
+        if self.apart_rounds > self.window_rounds:
+            raise ValueError("apart_rounds must not exceed window_rounds")
+        return self

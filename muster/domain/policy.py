@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.quantities import Days, Seconds
+from muster.domain.start_policy import PAIRWISE_LATE_S, PairwisePolicy
 from muster.domain.strict import Name, StrictModel
 
 QUICK_CHECK_START_S: Final = 30.0
@@ -82,17 +83,30 @@ class DispatchPolicy(StrictModel):
     look_within_s: Seconds = Field(
         30.0, description="How long a host may take for that look. Then another is asked, three at most, then none."
     )
+    dataset_look_s: Seconds = Field(
+        20.0,
+        description="How long a host may look at the datasets that a job names, before it is placed or starts; never "
+        "longer than half of `look_within_s` or `ready_within_s`.",
+    )
     disk_free_bytes: Annotated[int, Field(ge=0, le=1 << 50)] = Field(
         1 << 30,
         description="What must be free on a host where a gang's program writes its output and its checkpoints; with "
         "less it is not ready.",
     )
+    pairwise: PairwisePolicy = Field(default_factory=PairwisePolicy)
     retry_backoff_s: Seconds = Field(
         30.0, description="The pause before the next attempt after a failure; it doubles with each of the same kind."
     )
     retry_backoff_max_s: Seconds = Field(60.0, description="The longest such pause.")
+    gpu_fault_window_s: Seconds = Field(
+        60.0,
+        description="How far from the end of a rank a fault measured on its GPU is taken as the cause of that end. "
+        "Ranks that only missed another may have waited for long: there any fault since the placement counts.",
+    )
     launch_failures_before_hold: Annotated[int, Field(ge=1, le=100)] = Field(
-        5, description="After so many failed launches in a row a job is HELD."
+        5,
+        description="After so many failed launches in a row a job is HELD. Faults of GPUs or of the network that end "
+        "its attempts without a newer checkpoint between them count as well: none of them costs a restart.",
     )
     stop_grace_s: Seconds = Field(
         30.0, description="Between SIGTERM and SIGKILL, for a job that does not say its own `stop_grace_s`."
@@ -115,6 +129,12 @@ class TierPolicy(StrictModel):
         0.0,
         description="For how long each host computes known sums on a job's GPUs before it is ready to start; 0: not at "
         "all. Up to 30 s more pass until torch is there. A GPU that computes wrong is quarantined by it.",
+    )
+    pairwise_check_s: Annotated[float, Field(ge=0, le=600, strict=False)] = Field(
+        0.0,
+        description="How long a round of the pairwise check may take that the hosts of a gang make once all are ready "
+        "and before any starts, the import of torch included; 0: none is made. `dispatch.pairwise.rounds_max` rounds "
+        "at most, one where all is well. A host that is named is avoided, and the job placed elsewhere.",
     )
     standings: tuple[str, ...] = Field(
         default=("HEALTHY",), strict=False, description="The standings of GPUs on which it may be placed."
@@ -335,6 +355,23 @@ class Policy(StrictModel):
                 f"dispatch.ready_within_s must exceed each tier's quick_check_s + {QUICK_CHECK_START_S:.0f}, "
                 "or its jobs never start"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _pairwise_checks_end_in_time(self) -> Self:
+        """With its quick check: `dispatch.pairwise.rounds_max` × (`pairwise_check_s` of each tier + 10 s) <
+        `dispatch.ready_within_s`.
+        """
+        for name, tier in self.tiers.items():
+            if tier.pairwise_check_s == 0:
+                continue
+            checked_s = tier.quick_check_s + QUICK_CHECK_START_S if tier.quick_check_s else 0.0
+            longest_s = checked_s + self.dispatch.pairwise.rounds_max * (tier.pairwise_check_s + PAIRWISE_LATE_S)
+            if longest_s >= self.dispatch.ready_within_s:
+                raise ValueError(
+                    "dispatch.ready_within_s must exceed a quick check and dispatch.pairwise.rounds_max × "
+                    f"(pairwise_check_s + {PAIRWISE_LATE_S:.0f}), which of the tier {name} are {longest_s:g} s"
+                )
         return self
 
     def tier(self, name: str) -> TierPolicy:

@@ -1,10 +1,13 @@
 """Repairs of GPUs: what is done, and how it ended."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 
 class RepairAction(StrEnum):
     RESET = "reset"
+    DRIVER_RELOAD = "driver_reload"
     REBOOT = "reboot"
     POWER_CYCLE = "power_cycle"
     FIELD_DIAGNOSIS = "field_diagnosis"
@@ -20,3 +23,45 @@ class RepairOutcome(StrEnum):
     TIMED_OUT = "timed_out"
     CONDEMNED = "condemned"
     RETIRED = "retired"
+
+
+class RepairVerb(StrEnum):
+    """All that an agent does to mend a GPU. There is no other, and none takes an argument but the GPU."""
+
+    GPU_RESET = "gpu_reset"
+    DRIVER_RELOAD = "driver_reload"
+    REBOOT = "reboot"
+    DIAGNOSIS = "diagnosis"
+
+
+class RepairBy(StrEnum):
+    """Who does it: hands and a ticket, or the agent of the GPU's host."""
+
+    PERSON = "person"
+    AGENT = "agent"
+
+
+class RepairState(StrEnum):
+    """ORDERED: it waits for its host's agent."""
+
+    ORDERED = "ordered"
+    UNDER_WAY = "under_way"
+    ENDED = "ended"
+
+
+VERBS: Final[Mapping[RepairAction, RepairVerb]] = {
+    RepairAction.RESET: RepairVerb.GPU_RESET,
+    RepairAction.DRIVER_RELOAD: RepairVerb.DRIVER_RELOAD,
+    RepairAction.REBOOT: RepairVerb.REBOOT,
+    RepairAction.FIELD_DIAGNOSIS: RepairVerb.DIAGNOSIS,
+}
+"""What an agent does for an action; what is not here needs hands."""
+HOST_SCOPE: Final = frozenset({RepairVerb.DRIVER_RELOAD, RepairVerb.REBOOT})
+"""Verbs that every GPU of the host feels: nothing may run there meanwhile."""
+
+
+def state_of(*, has_ended: bool, verb: str | None, is_taken: bool) -> RepairState:
+    """How far a repair is. A person's is under way from its start."""
+    if has_ended:
+        return RepairState.ENDED
+    return RepairState.ORDERED if verb is not None and not is_taken else RepairState.UNDER_WAY

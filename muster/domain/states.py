@@ -60,6 +60,10 @@ class Standing(StrEnum):
     RETIRED = "RETIRED"
 
 
+NOTHING_RUNS: Final = (Standing.REPAIR, Standing.RETIRED)
+"""Standings in which nothing runs on a GPU, a burn-in neither."""
+
+
 class BurnInState(StrEnum):
     """MEASURED: its figures are in. JUDGED: they have a verdict. ABANDONED: it could not be run."""
 

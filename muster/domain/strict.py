@@ -4,12 +4,20 @@ import posixpath
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
 MAX_STRING: Final = 4096
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 _OBJECT_PREFIX: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?")
 _ENV_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+STORED: Final = {"is_stored": True}
+"""The context in which a document is read that was accepted once: rules that came later are not asked of it."""
+
+
+def is_stored(info: ValidationInfo) -> bool:
+    return isinstance(info.context, dict) and info.context.get("is_stored") is True
 
 
 class StrictModel(BaseModel):

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
 from muster.domain.causes import CAUSE_RULES, Budget
 from muster.domain.errors import NotFoundError
+from muster.domain.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
@@ -28,6 +29,8 @@ from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 
 RING_TOPIC: Final = "ring"
 OUTBOX_CHANNEL: Final = "muster_outbox"
+_COUNTED_IN_A_ROW: Final = (Cause.LAUNCH_FAILED, Cause.GPU_FAULT, Cause.NCCL_TIMEOUT)
+"""Causes that cost no restart, and of which a job is held where they come again without progress."""
 
 
 @dataclass(slots=True)
@@ -87,6 +90,7 @@ def step_attempt(
             _end_attempt(unit, loaded, command, policy)
     if after != before and after.state is AttemptState.ENDED:
         if before.state is not AttemptState.ENDED:
+            checkpoints.drop_unfinished(unit, loaded.attempt)
             settle(unit, loaded.attempt, loaded.hosts)
         _release_clean(unit, loaded)
     return commands
@@ -97,11 +101,21 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
     suspicion = suspects.suspicion_about(unit, job, policy)
     words = None if suspicion is None else suspects.words_of(suspicion)
     cause = ended.verdict.cause
-    is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause is Cause.LAUNCH_FAILED
+    is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause in _COUNTED_IN_A_ROW
     has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
-    step_job(unit, job, jobs.AttemptEnded(ended.verdict, words, has_progressed=has_progressed), policy)
+    end = jobs.AttemptEnded(ended.verdict, words, has_progressed=has_progressed, is_final=_is_final(loaded, cause))
+    step_job(unit, job, end, policy)
     if suspicion is not None and job.state is JobState.HELD:
         suspects.open_suspicion(unit, job, suspicion)
+
+
+def _is_final(loaded: LoadedAttempt, cause: Cause) -> bool:
+    """Whether the host whose word is the cause says that its program would end so again."""
+    if cause is not Cause.USER_ERROR:
+        return False
+    records = [parse_exit_record(host.exit_record) for host in loaded.hosts if host.exit_record]
+    verdicts = [classify(record, loaded.attempt.stop_reason) for record in records]
+    return any(each.is_final and each.proof == loaded.attempt.ending_proof for each in verdicts)
 
 
 def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> None:

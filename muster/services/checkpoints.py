@@ -1,10 +1,14 @@
-"""A job's checkpoints as the control plane knows them: their edges, from which to resume, what a fault taints."""
+"""A job's checkpoints as the control plane knows them: their edges, from which to resume, what a fault taints.
+
+A row is WRITING from the word that its files are on their way. It is gone again where the save fails or its attempt
+ends first; a commit that is heard of without that word makes the row.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy import ColumnElement, Delete, and_, delete, func, select
 from sqlalchemy.orm import Session
 
 from muster.db.models import Attempt, Checkpoint
@@ -28,6 +32,23 @@ def move_checkpoint(unit: UnitOfWork, row: Checkpoint, status: CheckpointStatus)
         "reason": row.reason,
     }
     unit.emit(f"checkpoint.{status.lower()}", "checkpoint", row.id, tenant_id=row.tenant_id, payload=payload)
+
+
+def drop_failed(session: Session, attempt: Attempt, generation: str) -> None:
+    """Its save was begun and failed, which is told apart. No row is left: the same generation may yet be saved."""
+    session.execute(_unfinished(attempt).where(Checkpoint.generation == generation))
+
+
+def drop_unfinished(unit: UnitOfWork, attempt: Attempt) -> None:
+    """Saves that the attempt had begun when it ended. No row is left: a commit may be heard of late."""
+    query = _unfinished(attempt).returning(Checkpoint.generation, Checkpoint.step)
+    for name, step in unit.session.execute(query):
+        payload = {"job_id": attempt.job_id, "generation": name, "step": step}
+        unit.emit("checkpoint.unfinished", "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
+
+
+def _unfinished(attempt: Attempt) -> Delete:
+    return delete(Checkpoint).where(Checkpoint.attempt_id == attempt.id, Checkpoint.status == CheckpointStatus.WRITING)
 
 
 def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:

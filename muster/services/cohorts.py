@@ -1,16 +1,20 @@
 """The cohort that stands in a GPU's row: by the attributes of the active policy, whenever it was enrolled."""
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sqlalchemy import func, select, text, update
 from sqlalchemy.orm import Session
 
-from health.cohorts import cohort_key
+from health.cohorts import Attribute, agreed_of, cohort_key, presumed
 from muster.db.models import Gpu
 from muster.domain.health_policy import CohortPolicy
+from muster.domain.states import Standing
 
-ATTRIBUTES: Final = ("model", "memory_bytes", "compute_capability", "driver_version")
-"""What a GPU's row knows; what a policy asks beyond that is not known of any."""
+COLUMNS: Final = ("model", "memory_bytes", "compute_capability", "driver_version")
+"""What a GPU's row knows since it was enrolled; what its agent tells beyond that stands in ``gpus.attributes``."""
+
+KeyOf = Callable[[Mapping[str, Attribute]], str]
 
 
 def hold_policy(session: Session) -> None:
@@ -18,15 +22,36 @@ def hold_policy(session: Session) -> None:
     session.execute(text("LOCK TABLE policy_versions IN SHARE MODE"))
 
 
-def rekey(session: Session, policy: CohortPolicy) -> int:
-    """Write the key of each GPU anew. Returns how many changed. The caller has stored the policy already."""
+def attributes_of_gpu(gpu: Gpu) -> dict[str, Attribute]:
+    return {**gpu.attributes, **{name: getattr(gpu, name) for name in COLUMNS}}
+
+
+def keying(session: Session, policy: CohortPolicy) -> KeyOf:
+    """Attributes → key, with what is not known presumed by all GPUs that stand in the database and are not retired."""
+    alike = select(Gpu.model, Gpu.attributes).where(Gpu.standing != Standing.RETIRED).distinct()
+    agreed = agreed_of((row.model, row.attributes) for row in session.execute(alike))
+
+    def key_of(attributes: Mapping[str, Attribute]) -> str:
+        return cohort_key(presumed(attributes, agreed.get(str(attributes.get("model")), {})), policy)
+
+    return key_of
+
+
+def lock_all(session: Session) -> None:
+    """Every GPU, in the order of their UUIDs."""
     every = select(Gpu.uuid).order_by(Gpu.uuid).with_for_update(key_share=True).subquery()
     session.execute(select(func.count()).select_from(every))
-    columns = [getattr(Gpu, name) for name in ATTRIBUTES]
+
+
+def rekey(session: Session, policy: CohortPolicy) -> int:
+    """Write the key of each GPU anew. Returns how many changed. The caller has stored the policy already."""
+    lock_all(session)
+    key_of = keying(session, policy)
+    columns = [*(getattr(Gpu, name) for name in COLUMNS), Gpu.attributes]
     num_changed = 0
-    for values in session.execute(select(*columns).distinct()).all():
-        key = cohort_key(dict(zip(ATTRIBUTES, values, strict=True)), policy)
-        alike = [column == value for column, value in zip(columns, values, strict=True)]
+    for *values, told in session.execute(select(*columns).distinct()).all():
+        key = key_of({**told, **dict(zip(COLUMNS, values, strict=True))})
+        alike = [column == value for column, value in zip(columns, (*values, told), strict=True)]
         changed = (
             update(Gpu)
             .where(*alike, Gpu.cohort_key != key)

@@ -55,6 +55,7 @@ def stand(
     node_id: NodeId | None = None,
     gpu_uuid: GpuUuid | None = None,
     until: datetime | None = None,
+    starts_at: datetime | None = None,
 ) -> Cordon:
     """One more, by whoever the unit acts for. The caller has found the place."""
     cordon = Cordon(
@@ -64,6 +65,7 @@ def stand(
         reason_code=reason_code,
         reason=reason,
         owner=unit.principal.name,
+        starts_at=starts_at,
         until=until,
         created_at=unit.now,
     )
@@ -96,15 +98,24 @@ def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> C
 
 
 def list_open(unit: UnitOfWork) -> Sequence[Cordon]:
-    """Those that stand now, the newest first."""
+    """Those that stand now or will, the newest first."""
     unit.principal.require(Permission.NODE_READ)
-    query = select(Cordon).where(those_that_stand(unit.now))
+    query = select(Cordon).where(or_(those_that_stand(unit.now), those_to_come(unit.now)))
     return unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)).all()
 
 
 def those_that_stand(now: datetime) -> ColumnElement[bool]:
     """Of a cordon in a query."""
-    return and_(Cordon.released_at.is_(None), or_(Cordon.until.is_(None), Cordon.until > now))
+    return and_(
+        Cordon.released_at.is_(None),
+        or_(Cordon.until.is_(None), Cordon.until > now),
+        or_(Cordon.starts_at.is_(None), Cordon.starts_at <= now),
+    )
+
+
+def those_to_come(now: datetime) -> ColumnElement[bool]:
+    """Of a cordon in a query: it stands from a later time on."""
+    return and_(Cordon.released_at.is_(None), Cordon.starts_at > now)
 
 
 def _tell(unit: UnitOfWork, cordon: Cordon, what: str, reason: str | None) -> None:
@@ -115,5 +126,7 @@ def _tell(unit: UnitOfWork, cordon: Cordon, what: str, reason: str | None) -> No
         "reason": reason,
         "until": None if cordon.until is None else cordon.until.isoformat(),
     }
+    if cordon.starts_at is not None:
+        payload["starts_at"] = cordon.starts_at.isoformat()
     unit.emit(f"{subject}.{what}", subject, str(subject_id), payload=payload)
     unit.wake(SCHEDULER_CHANNEL)

@@ -154,7 +154,7 @@ def _require_place(
 ) -> None:
     """One cohort, admitted, promised to nobody, and free or its own."""
     _lock_gpus(unit, wanted)
-    views = gpu_views(unit.session, unit.now, only=wanted)
+    views = gpu_views(unit.session, unit.now, policy.health, only=wanted)
     if len(views) != len(wanted) or len({view.cohort_key for view in views}) != 1:
         raise GrowthLostError("the GPUs that it would grow to are no longer one cohort")
     if promised := holds.promised(unit, wanted):

@@ -9,15 +9,18 @@ from sqlalchemy import ColumnElement, and_, func, select
 from sqlalchemy.orm import Session
 
 from health.admission import AdmissionFacts
-from health.cohorts import Attribute, cohort_key
+from health.cohorts import Attribute
+from health.standing import is_reclaimable_only
 from muster.db.models import Gpu, GpuOverride, GpuStandingChange, Node
 from muster.db.repositories.admission import FACTS, FACTS_OF_FEW
 from muster.domain.errors import ConflictError
+from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import Contact, Standing
 from muster.identity import new_id
 from muster.services import cohorts
+from muster.services.lives import to_ms
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from scheduler.planner import GpuView
@@ -42,32 +45,43 @@ class GpuInventory:
 
     @property
     def attributes(self) -> Mapping[str, Attribute]:
-        """What a policy's cohorts may ask of it; what a host does not claim is not known."""
-        return {name: getattr(self, name) for name in cohorts.ATTRIBUTES}
+        """What a policy's cohorts may ask of it; what its agent tells comes later."""
+        return {name: getattr(self, name) for name in cohorts.COLUMNS}
 
 
-def gpu_views(session: Session, now: datetime, *, only: Sequence[GpuUuid] | None = None) -> list[GpuView]:
+def gpu_views(
+    session: Session, now: datetime, policy: HealthPolicy, *, only: Sequence[GpuUuid] | None = None
+) -> list[GpuView]:
     """Each GPU with the facts that admission asks for, in topology order; one query, a row a GPU."""
     query = FACTS if only is None else FACTS_OF_FEW.where(Gpu.uuid.in_(only))
-    return [_view(row) for row in session.execute(query, {"now": now})]
+    now_ms = to_ms(now)
+    return [_view(row, now_ms, policy) for row in session.execute(query, {"now": now})]
 
 
-def facts_of(row: Any) -> AdmissionFacts:
-    """What a row of ``FACTS`` says."""
+def facts_of(row: Any, now_ms: int, policy: HealthPolicy) -> AdmissionFacts:
+    """What a row of ``FACTS`` says at ``now_ms``."""
     return AdmissionFacts(
         standing=row.standing,
         contact=row.contact,
         is_cordoned=row.is_cordoned,
         is_held=row.is_held,
         is_burning_in=row.is_burning_in,
+        is_reported=row.is_reported,
+        is_reclaimable_only=_is_reclaimable_only(row, now_ms, policy),
         is_mig_enabled=row.is_mig_enabled,
         override=None if row.override is None else Standing(row.override),
     )
 
 
-def _view(row: Any) -> GpuView:
+def _is_reclaimable_only(row: Any, now_ms: int, policy: HealthPolicy) -> bool:
+    if row.standing is not Standing.PROBATION or row.standing_since is None:
+        return False
+    return is_reclaimable_only(row.standing, to_ms(row.standing_since), now_ms, policy)
+
+
+def _view(row: Any, now_ms: int, policy: HealthPolicy) -> GpuView:
     path = () if row.rack is None else (row.rack,)
-    return GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts_of(row), path=path)
+    return GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts_of(row, now_ms, policy), path=path)
 
 
 def enrol_node(
@@ -118,9 +132,9 @@ def add_gpus(unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuInventory]) ->
     """GPUs that no node has, each UNPROVEN. The caller leaves the trace."""
     unit.principal.require(Permission.NODE_WRITE)
     cohorts.hold_policy(unit.session)
-    policy = active_policy(unit.session).health.cohort
+    key_of = cohorts.keying(unit.session, active_policy(unit.session).health.cohort)
     for gpu in gpus:
-        _enrol_gpu(unit, node_id, gpu, cohort_key(gpu.attributes, policy))
+        _enrol_gpu(unit, node_id, gpu, key_of(gpu.attributes))
 
 
 def _enrol_gpu(unit: UnitOfWork, node_id: NodeId, gpu: GpuInventory, cohort: str) -> None:

@@ -9,9 +9,9 @@ from sqlalchemy import select
 
 from health.evidence import is_condemning, is_open
 from health.gpu_case import GpuCase, Move, proof_ms_of, score_of
-from health.outlook import Way, override_ends, ways_of
 from health.score import Score
 from health.standing import decide
+from health.weightless import why_weightless
 from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
 from muster.db.records import (
     CordonRecord,
@@ -27,7 +27,7 @@ from muster.domain.evidence import Evidence
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.principals import Permission
-from muster.domain.states import Standing
+from muster.services.gpu_admission import TierAdmission, admission_of
 from muster.services.judgement.moves import cases_of
 from muster.services.judgement.repairs import REPAIRS_REMEMBERED, past_of
 from muster.services.judgement.rows import (
@@ -55,10 +55,15 @@ class WeighedEvidence:
     is_condemning: bool
     is_open: bool
 
+    @property
+    def weightless(self) -> str | None:
+        """Why it weighs nothing, in words; None where it does."""
+        return why_weightless(self.row.values)
+
 
 @dataclass(frozen=True, slots=True)
 class GpuDetail:
-    """``evidence`` and ``moves``: the newest first. ``ways``: what would change its standing for the better.
+    """``evidence`` and ``moves``: the newest first. ``admission``: to each tier, with what would bring it back.
 
     ``proposed``: a move that the rules make next, or that waits for a person to close a scope of the breaker.
     """
@@ -68,7 +73,7 @@ class GpuDetail:
     score: Score
     standing_since: datetime | None
     evidence: Sequence[WeighedEvidence]
-    ways: Sequence[Way]
+    admission: Sequence[TierAdmission]
     proposed: Move | None
     overrides: Sequence[OverrideRecord]
     cordons: Sequence[CordonRecord]
@@ -101,7 +106,8 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
     if found is None:
         raise NotFoundError("there is no such GPU")
     case = _case_of(found)
-    policy, now_ms = _policy_of(found).health, to_ms(now)
+    whole_policy, now_ms = _policy_of(found), to_ms(now)
+    policy = whole_policy.health
     score = score_of(case, policy, now_ms)
     return GpuDetail(
         gpu=found.gpu,
@@ -109,7 +115,7 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
         score=score,
         standing_since=found.moves[0].at if found.moves else None,
         evidence=_weighed_by(case, score, found.shown),
-        ways=[*_ways_out(found.gpu, found.overrides), *ways_of(case, now_ms, policy)],
+        admission=admission_of(found, case, whole_policy, now_ms),
         proposed=decide(case, now_ms, policy),
         overrides=found.overrides,
         cordons=found.cordons,
@@ -174,9 +180,3 @@ def require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
 def _weighed(row: EvidenceRow | EvidenceRecord, points: float, proof_ms: int | None) -> WeighedEvidence:
     evidence: Evidence = evidence_of(row)
     return WeighedEvidence(row, points, is_condemning(evidence, proof_ms), is_open(evidence))
-
-
-def _ways_out(gpu: GpuRecord, overrides: Sequence[OverrideRecord]) -> list[Way]:
-    """Of the standing that a person has set, where it is one that takes nothing."""
-    keeps_back = overrides and overrides[0].standing in {Standing.SUSPECT, Standing.QUARANTINED}
-    return [override_ends(gpu.standing, to_ms(overrides[0].until))] if keeps_back else []

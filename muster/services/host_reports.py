@@ -1,25 +1,27 @@
-"""What a host says of its part of an attempt: ready, started, exited, clean. Each has effect at most once (I14)."""
+"""What a host says of its part of an attempt: ready, met, started, exited, clean; each has effect once (I14)."""
 
 from typing import Any, Final
 
 from sqlalchemy import select
 
-from muster.db.models import AttemptHost, Node
+from muster.db.models import AttemptHost, Node, PlacementLook
 from muster.domain.errors import StaleFenceError, ValidationFailedError
-from muster.domain.exits import classify, parse_exit_record
+from muster.domain.exits import GpuFault, classify, parse_exit_record
 from muster.domain.ids import AttemptId, Fence, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.model import Timers, Verdict
+from muster.domain.looks import LookState
 from muster.domain.policy import Policy
-from muster.domain.states import HostPartState
+from muster.domain.states import Cause, HostPartState
 from muster.domain.strict import require_clean_document
+from muster.services import gpu_blame, start_checks
 from muster.services.attempts import LoadedAttempt, cordon_unclean, step_attempt
 from muster.services.hosts import node_of, own_attempt
 from muster.services.lives import attempt_life, spec_of
 from muster.services.policies import active_policy
 from muster.services.quick_checks import take_quick_check
 from muster.services.unit_of_work import UnitOfWork, declare_action
-from muster.wire.host import HostReport, ReportAnswer, ReportBatch
+from muster.wire.host import TELLS_MEETINGS, HostReport, ReportAnswer, ReportBatch
 
 REPORT: Final = declare_action("host.report")
 
@@ -43,7 +45,10 @@ def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> Repor
     accepted = 0
     for item in batch.reports:
         accepted += _take_report(unit, loaded, node_id, item, policy)
-    return ReportAnswer(accepted=accepted, go=_is_told_to_go(loaded, node_id, policy))
+    start_checks.move_on(unit, loaded, policy)
+    go = _is_told_to_go(loaded, node_id, policy)
+    meets = start_checks.orders_for(loaded.attempt, node_id)
+    return ReportAnswer(accepted=accepted, go=go, meets=meets, takes=(TELLS_MEETINGS,))
 
 
 def _is_told_to_go(loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> bool:
@@ -62,10 +67,12 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     before, fence = part.state, Fence(item.fence)
     if item.kind == "ready":
         return _take_ready(unit, loaded, part, item, policy)
+    if item.kind == "met":
+        return start_checks.take(unit, loaded, node_id, item.record)
     if item.kind == "started":
         event: attempts.Event = attempts.Started(node_id, fence, item.boot_id)
     elif item.kind == "exited":
-        event = attempts.Exited(node_id, fence, item.boot_id, _verdict(unit, loaded, node_id, item))
+        event = attempts.Exited(node_id, fence, item.boot_id, _verdict(unit, loaded, node_id, item, policy))
         if before in _MAY_RUN:
             part.exit_record = item.record
             take_quick_check(unit, loaded, node_id, item.record, policy)
@@ -93,6 +100,7 @@ def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item
     except ValueError as error:
         message = f"what was looked at cannot be read: {error}"
         raise ValidationFailedError(message) from error
+    start_checks.join(unit, loaded, part.node_id, item.record)
     step_attempt(unit, loaded, attempts.Ready(part.node_id, Fence(item.fence), item.boot_id), policy)
     if part.ready_at is None:
         return 0
@@ -101,15 +109,38 @@ def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item
     return 1
 
 
-def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport) -> Verdict:
+def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport, policy: Policy) -> Verdict:
     try:
         require_clean_document(item.record)
-        verdict = classify(parse_exit_record(item.record), loaded.attempt.stop_reason)
+        record = parse_exit_record(item.record)
     except ValueError as error:
         message = f"the exit record cannot be read: {error}"
         raise ValidationFailedError(message) from error
+    has_data_elsewhere = record.lacks is not None and _has_data_elsewhere(unit, loaded, node_id)
+    stop, attempt = loaded.attempt.stop_reason, loaded.attempt
+    is_open = attempt.ending_cause is None or attempt.ending_is_cascade
+    faults = gpu_blame.faults_of(unit, attempt, loaded.job, policy) if is_open else {}
+    known = gpu_blame.known_on(faults, node_id, policy)
+    verdict = classify(record, stop, has_data_elsewhere=has_data_elsewhere, faults=known)
+    if verdict.is_cascade and stop is None and (elsewhere := _first_fault(faults)) is not None:
+        node_id, fault = elsewhere
+        proof = f"{fault.words} on {fault.gpu_uuid}, which others missed: {verdict.proof}"
+        return Verdict(Cause.GPU_FAULT, proof, node_id=node_id)
     where = _name_in_gang(unit, loaded, node_id) if item.record.get("spawn_error") else ""
     return Verdict(verdict.cause, where + verdict.proof, verdict.is_cascade)
+
+
+def _first_fault(faults: gpu_blame.Faults) -> tuple[NodeId, GpuFault] | None:
+    found = [(node_id, fault) for node_id, of_host in faults.items() for fault in of_host]
+    return min(found, key=lambda each: each[1].onset_ms, default=None)
+
+
+def _has_data_elsewhere(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId) -> bool:
+    """Another host of the attempt is ready, or one that looked since the attempt before found all that is needed."""
+    if any(part.ready_at is not None for part in loaded.hosts if part.node_id != node_id):
+        return True
+    look = unit.session.get(PlacementLook, loaded.job.id)
+    return look is not None and look.state is LookState.FIT and look.after_attempt >= loaded.attempt.number - 1
 
 
 def _name_in_gang(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId) -> str:

@@ -16,7 +16,7 @@ from muster.domain.lifecycle.model import AttemptLife, Timers
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
 from muster.domain.states import Contact, HostPartState
-from muster.services import looks
+from muster.services import looks, start_checks
 from muster.services.attempts import LoadedAttempt, lock_attempt, step_attempt
 from muster.services.lives import attempt_life, hearing_of, spec_of, to_ms
 from muster.services.orders import order_of, quick_check_s, words_of
@@ -26,6 +26,7 @@ from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.host import (
     PROTOCOL_VERSION,
     TAKEN_IN_BEATS,
+    TELLS_MEETINGS,
     ClaimAnswer,
     ClaimRequest,
     HeartbeatAnswer,
@@ -168,7 +169,8 @@ def _answer(
         stops=tuple(stops),
         forget=tuple(forget),
         go=tuple(life.attempt_id for life in lives.values() if attempts.is_told_to_go(life, node_id)),
-        takes=TAKEN_IN_BEATS,
+        meets=tuple(order for _, attempt, _ in parts for order in start_checks.orders_for(attempt, node_id)),
+        takes=(*TAKEN_IN_BEATS, TELLS_MEETINGS),
     )
 
 
@@ -192,6 +194,7 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
     boot_id = unit.session.scalar(select(Node.boot_id).where(Node.id == node_id))
     if boot_id != request.boot_id:
         return ClaimAnswer(granted=False, refusal="that boot of the host is not the current one; heartbeat first")
+    start_checks.await_meetings(unit, loaded, policy)
     event = attempts.ClaimAsked(
         node_id,
         Fence(request.fence),

@@ -30,7 +30,7 @@ from muster.db.models import (
 )
 from muster.domain.ids import AttemptId, EvidenceId, GpuUuid, JobId
 from muster.domain.principals import Permission
-from muster.domain.states import Standing
+from muster.domain.states import CheckpointStatus, Standing
 from muster.services import jobs, suspects
 from muster.services.reclaims.views import ReclaimView, list_reclaims
 from muster.services.unit_of_work import UnitOfWork
@@ -201,7 +201,7 @@ class _Attempts:
         query = (
             select(Checkpoint.attempt_id, func.count(), func.count().filter(is_tainted))
             .join(Attempt, Attempt.id == Checkpoint.attempt_id)
-            .where(Checkpoint.attempt_id.in_(self._ids))
+            .where(Checkpoint.attempt_id.in_(self._ids), Checkpoint.status != CheckpointStatus.WRITING)
             .group_by(Checkpoint.attempt_id)
         )
         return {AttemptId(attempt_id): (num, tainted) for attempt_id, num, tainted in self._session.execute(query)}
@@ -230,7 +230,7 @@ class _Attempts:
 
 
 def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, limit: int = CHECKPOINTS_SHOWN) -> Sequence[Checkpoint]:
-    """Generations of a visible job, those committed last first."""
+    """Generations of a visible job, the one being written first, then those committed last."""
     job = jobs.get(unit, job_id)
     query = select(Checkpoint).where(Checkpoint.job_id == job.id)
     return unit.session.scalars(query.order_by(Checkpoint.committed_at.desc()).limit(limit)).all()

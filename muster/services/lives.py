@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from health.pairwise_start import CheckState
 from muster.db.models import Attempt, AttemptHost, Job, Node
 from muster.domain.job_spec import JobSpec
 from muster.domain.lifecycle.contact import Hearing
@@ -12,6 +13,7 @@ from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartStat
 from muster.services.unit_of_work import UnitOfWork
 
 _READ_SPEC: Final = "_muster_read_spec"
+_MET: Final = (CheckState.PASSED, CheckState.SKIPPED)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -77,6 +79,7 @@ def attempt_life(attempt: Attempt, hosts: Sequence[AttemptHost], spec: JobSpec, 
         stop=stop,
         ending=ending,
         go_ms=None if attempt.go_at is None else to_ms(attempt.go_at),
+        awaits_meetings=attempt.pairwise is not None and attempt.pairwise["state"] not in _MET,
     )
 
 

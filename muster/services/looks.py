@@ -22,6 +22,7 @@ from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Cause, Contact, JobState, Standing
 from muster.services.attempts import lock_job, ring, step_job
+from muster.services.cordons import those_that_stand
 from muster.services.lives import spec_of, to_ms
 from muster.services.orders import look_order_of, words_of
 from muster.services.placement import MAX_QUEUE, nodes_at_fault, note_waiting
@@ -133,7 +134,7 @@ class _Able:
 
     def __init__(self, session: Session, waiting: Sequence[Job], now: datetime) -> None:
         num_usable = select(func.count()).where(Gpu.node_id == Node.id, Gpu.standing.not_in(_OUT)).scalar_subquery()
-        is_cordoned = exists().where(Cordon.node_id == Node.id, Cordon.released_at.is_(None))
+        is_cordoned = exists().where(Cordon.node_id == Node.id, those_that_stand(now))
         query = select(Node.id, Node.name, Node.knows, num_usable).where(
             Node.contact == Contact.LIVE, Node.knows.contains([LOOKS]), ~is_cordoned
         )

@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import func, select
 
 from muster.db.models import Allocation, AllocationGpu, AttemptHost, Gpu, Job, Tenant
+from muster.domain.dataset_spec import environment_of
 from muster.domain.elastic import pieces
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.job_spec import CheckpointRule, JobSpec
@@ -18,7 +19,7 @@ from muster.services.checkpoints import resume_of
 from muster.services.failure_rates import rule_for_attempt
 from muster.services.lives import grace_ms, spec_of
 from muster.services.unit_of_work import UnitOfWork
-from muster.wire.host import Order, PartContainer, PartLimits, Preparation, Rendezvous
+from muster.wire.host import Order, PartContainer, PartDataset, PartLimits, Preparation, Rendezvous
 
 
 def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
@@ -37,11 +38,11 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         node_rank=host.node_rank if host is not None else 0,
         num_nodes=len(loaded.hosts),
         gpus=tuple(gpus),
-        env={**spec.program.env, **_training_environment(unit, loaded, policy)},
+        env={**spec.program.env, **environment_of(spec.datasets), **_training_environment(unit, loaded, policy)},
         rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
         wall_time_s=spec.wall_time_s,
         grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
-        preparation=_preparation(unit, host, job, gpus, policy),
+        preparation=_preparation(unit, loaded, host, gpus, policy),
     )
 
 
@@ -52,6 +53,7 @@ def look_order_of(unit: UnitOfWork, job: Job, look_id: str, number: int, policy:
         _order_of_program(unit, job, policy),
         attempt_id=look_id,
         fence=number,
+        dataset_look_s=min(policy.dispatch.dataset_look_s, policy.dispatch.look_within_s / 2),
         env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
         preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, only_look=True),
     )
@@ -85,19 +87,22 @@ def _order_of_program(unit: UnitOfWork, job: Job, policy: Policy) -> Order:
         secrets=spec.secrets,
         job_number=job.number,
         venv=spec.program.venv,
+        datasets=tuple(PartDataset(**dataset.model_dump(mode="json")) for dataset in spec.datasets),
+        dataset_look_s=min(policy.dispatch.dataset_look_s, policy.dispatch.ready_within_s / 2),
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
     )
 
 
 def _preparation(
-    unit: UnitOfWork, host: AttemptHost | None, job: Job, gpus: Sequence[GpuUuid], policy: Policy
+    unit: UnitOfWork, loaded: LoadedAttempt, host: AttemptHost | None, gpus: Sequence[GpuUuid], policy: Policy
 ) -> Preparation | None:
     if host is None or not host.awaits_go:
         return None
     return Preparation(
         disk_free_bytes=policy.dispatch.disk_free_bytes,
-        quick_check_s=quick_check_s(job, policy),
+        quick_check_s=quick_check_s(loaded.job, policy),
         is_simulated=bool(unit.session.scalar(select(func.bool_or(Gpu.is_simulated)).where(Gpu.uuid.in_(gpus)))),
+        meets=loaded.attempt.pairwise is not None,
     )
 
 
@@ -111,6 +116,7 @@ def words_of(spec: JobSpec) -> frozenset[str]:
     """Of ``HOST_WORDS``, those that a host must know: one that does not would leave them out without a word."""
     asked = {
         "container": spec.program.container is not None,
+        "datasets": bool(spec.datasets),
         "secrets": bool(spec.secrets),
         "venv": spec.program.venv is not None,
     }

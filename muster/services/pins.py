@@ -29,12 +29,15 @@ def pin(unit: UnitOfWork, job_id: JobId, checkpoint_id: CheckpointId, *, reason:
 
     Raises:
         NotFoundError: no such job or checkpoint, or another tenant's.
-        ConflictError: it is gone, or not as it was saved, or the job has as many pins as it may.
+        ConflictError: it is gone, not yet saved, or not as it was saved, or the job has as many pins as it may.
     """
     row = _locked(unit, job_id, checkpoint_id)
     if row.status is CheckpointStatus.EXPIRED:
         message = f"{row.generation} is EXPIRED: its files are gone"
         raise ConflictError(message, suggestion="Pin one that is COMMITTED, VERIFIED, GOOD or TAINTED.")
+    if row.status is CheckpointStatus.WRITING:
+        message = f"{row.generation} is still being written, and may come to nothing"
+        raise ConflictError(message, suggestion="Pin it when it is COMMITTED.")
     if row.status is CheckpointStatus.REJECTED:
         message = f"{row.generation} is REJECTED: {row.reason or 'it is not as it was saved'}"
         raise ConflictError(message, suggestion="Pin one that is COMMITTED, VERIFIED, GOOD or TAINTED.")

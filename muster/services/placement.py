@@ -114,7 +114,8 @@ def nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, fr
 
     Of a gang that lost a host, those that could still say how their part ended are not at fault.
     """
-    faults = [cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoid.NODE]
+    faults = [cause for cause in Cause if CAUSE_RULES[cause].avoid is not Avoid.NOTHING]
+    of_hosts = [cause for cause in faults if CAUSE_RULES[cause].avoid is Avoid.NODE]
     last_number = func.max(Attempt.number).over(partition_by=Attempt.job_id).label("last_number")
     ended = (
         select(Attempt.id, Attempt.job_id, Attempt.cause, Attempt.number, last_number)
@@ -135,7 +136,7 @@ def nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, fr
         .where(
             ended.c.cause.in_(faults),
             ended.c.number > ended.c.last_number - AVOID_LAST_ATTEMPTS,
-            or_(AttemptHost.is_at_fault, ~is_known),
+            or_(AttemptHost.is_at_fault, and_(~is_known, ended.c.cause.in_(of_hosts))),
         )
     )
     parts: dict[tuple[JobId, AttemptId], list[tuple[NodeId, bool]]] = {}
@@ -166,7 +167,7 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
         raise PlacementLostError(message)
     _require_there(placement, rows)
     _require_size(job, placement)
-    _require_admitted(job, rows, policy)
+    _require_admitted(unit, job, rows, policy)
     if rows[0].has_ceiling:
         _require_quota(unit, job, len(uuids))
     if rows[0].has_holds:
@@ -193,11 +194,11 @@ def _require_size(job: Job, placement: Placement) -> None:
         raise PlacementLostError(message)
 
 
-def _require_admitted(job: Job, rows: Sequence[Any], policy: Policy) -> None:
+def _require_admitted(unit: UnitOfWork, job: Job, rows: Sequence[Any], policy: Policy) -> None:
     """I3 and I4 at the moment of commit, under locks."""
-    tier = policy.tier(job.tier)
+    tier, now_ms = policy.tier(job.tier), to_ms(unit.now)
     for row in rows:
-        refusal = refusal_of(facts_of(row), tier)
+        refusal = refusal_of(facts_of(row, now_ms, policy.health), tier)
         if refusal is not None:
             message = f"{row.uuid} is no longer admitted: {refusal}"
             raise PlacementLostError(message)

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from muster.db.models import PolicyVersion
 from muster.domain.policy import DEFAULT_POLICY, Policy
+from muster.domain.strict import STORED
 from muster.services.cohorts import rekey
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 
@@ -36,7 +37,7 @@ def stored_policy(version: int, document: str | bytes) -> Policy:
 @functools.lru_cache(maxsize=8)
 def _validated(document: str | bytes) -> Policy:
     """Each text once: policies are immutable, and validating one takes longer than most of what it is asked for."""
-    return Policy.model_validate_json(document, strict=False)
+    return Policy.model_validate_json(document, strict=False, context=STORED)
 
 
 def hold_versions(session: Session) -> None:

@@ -13,6 +13,7 @@ from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.policy_differences import Difference, differences
 from muster.domain.principals import Permission
 from muster.domain.states import TERMINAL_JOB_STATES
+from muster.domain.strict import STORED
 from muster.services.policies import active_policy, hold_versions, store_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
 
@@ -109,7 +110,7 @@ def _active_row(unit: UnitOfWork) -> PolicyVersion | None:
 
 def _view(row: PolicyVersion) -> PolicyView:
     try:
-        return PolicyView(row, Policy.model_validate(row.document, strict=False))
+        return PolicyView(row, Policy.model_validate(row.document, strict=False, context=STORED))
     except ValidationError:
         return PolicyView(row, None)
 

@@ -21,6 +21,8 @@ from muster.domain.lifecycle.contact import Hearing, contact_after
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import AttemptState, Contact, HostPartState, JobState
+from muster.services import gpu_blame, start_checks
+from muster.services.accepting import API_SILENCE, accepting_since_ms
 from muster.services.attempts import LoadedAttempt, lock_attempt, lock_job, step_attempt, step_job
 from muster.services.lives import hearing_of, to_ms
 from muster.services.policies import active_policy
@@ -31,8 +33,6 @@ TICK_JOB: Final = declare_action("reconcile.job")
 TICK_CONTACT: Final = declare_action("reconcile.contact")
 BEAT: Final = declare_action("api.beat")
 
-API_SILENCE: Final = timedelta(seconds=30)
-"""A longer gap between the API's own beats counts as an outage: then no lease ends for a while."""
 _MAY_RUN: Final = (HostPartState.CLAIMED, HostPartState.STARTED)
 _log = structlog.get_logger(__name__)
 
@@ -98,7 +98,12 @@ def _tick_job(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> 
     try:
         with units.begin(principal, TICK_JOB) as unit:
             job = lock_job(unit, job_id)
-            step_job(unit, job, jobs.Tick(), active_policy(unit.session))
+            policy = active_policy(unit.session)
+            if job.restarts_used and (why := gpu_blame.excuse_for(unit, job, policy)) is not None:
+                step_job(unit, job, jobs.Excused(why), policy)
+                payload = {"reason": why, "restarts_used": job.restarts_used}
+                unit.emit("job.restart_given_back", "job", job.id, tenant_id=job.tenant_id, payload=payload)
+            step_job(unit, job, jobs.Tick(), policy)
     except MusterError as error:
         _log.warning("job_not_reconciled", job_id=job_id, fault=error.detail)
 
@@ -108,7 +113,9 @@ def _tick_attempt(units: UnitOfWorkFactory, principal: Principal, attempt_id: At
         # Quiet: a ring that is repeated changes only its own time; every state edge emits its event all the same.
         with units.begin(principal, TICK_ATTEMPT, quiet=True) as unit:
             loaded = lock_attempt(unit, attempt_id)
-            step_attempt(unit, loaded, _tick_of(unit, loaded), active_policy(unit.session))
+            policy = active_policy(unit.session)
+            step_attempt(unit, loaded, _tick_of(unit, loaded), policy)
+            start_checks.move_on(unit, loaded, policy)
     except MusterError as error:
         _log.warning("attempt_not_reconciled", attempt_id=attempt_id, fault=error.detail)
 
@@ -120,15 +127,7 @@ def _tick_of(unit: UnitOfWork, loaded: LoadedAttempt) -> attempts.Tick:
         hearing = hearing_of(node)
         if hearing is not None:
             hearings[node.id] = hearing
-    return attempts.Tick(hearings, server_started_ms=_accepting_since_ms(unit))
-
-
-def _accepting_since_ms(unit: UnitOfWork) -> int:
-    """Since when heartbeats are taken without a gap; now, while the API itself is silent."""
-    cluster = unit.session.scalars(select(Cluster)).one()
-    if cluster.api_alive_at is None or unit.now - cluster.api_alive_at > API_SILENCE:
-        return to_ms(unit.now)
-    return to_ms(cluster.accepting_since)
+    return attempts.Tick(hearings, server_started_ms=accepting_since_ms(unit))
 
 
 def _note_contacts(unit: UnitOfWork, policy: Policy) -> None:

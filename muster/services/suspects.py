@@ -21,6 +21,7 @@ from muster.domain.incidents import IncidentKind
 from muster.domain.policy import Policy
 from muster.domain.states import Cause
 from muster.services import incidents
+from muster.services.judgement.rows import weighs
 from muster.services.lives import to_ms
 from muster.services.unit_of_work import UnitOfWork
 
@@ -37,7 +38,7 @@ def suspicion_about(unit: UnitOfWork, job: Job, policy: Policy) -> Suspicion | N
         select(Attempt.id, Attempt.cause, Attempt.ended_at, AllocationGpu.gpu_uuid, EvidenceRow.fault_key)
         .join(Allocation, Allocation.attempt_id == Attempt.id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .outerjoin(EvidenceRow, and_(_came_with_attempt(), EvidenceRow.severity >= int(Severity.WARNING)))
+        .outerjoin(EvidenceRow, and_(_came_with_attempt(), EvidenceRow.severity >= int(Severity.WARNING), weighs()))
         .where(Attempt.job_id == job.id, Attempt.ended_at > since, Attempt.cause != Cause.SUCCEEDED)
         .where(or_(EvidenceRow.id.is_not(None), Attempt.cause.in_(_ENDS_ON_GPUS)))
         .order_by(Attempt.ended_at, Attempt.id)

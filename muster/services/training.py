@@ -15,11 +15,11 @@ from muster.domain.errors import NotFoundError, StaleFenceError
 from muster.domain.ids import AttemptId, CheckpointId, NodeId
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
-from muster.domain.states import CheckpointStatus
+from muster.domain.states import AttemptState, CheckpointStatus
 from muster.domain.strict import require_clean_document
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt
-from muster.services.checkpoints import RESUMABLE, move_checkpoint, pinned_of, tainted_words
+from muster.services.checkpoints import RESUMABLE, drop_failed, move_checkpoint, pinned_of, tainted_words
 from muster.services.elastic import resize_by_program
 from muster.services.lives import spec_of, to_time
 from muster.services.policies import active_policy
@@ -177,24 +177,27 @@ class _Taker:
             self._tell("attempt.training_ended", payload)
 
     def _note_checkpoint(self, message: CheckpointDone, at: datetime) -> None:
+        row = self._row_of(message.generation)
+        if message.status == "writing":
+            if row is None and self._loaded.attempt.state is not AttemptState.ENDED:
+                self._new_row(message)
+            return
         if message.status == "failed":
+            drop_failed(self._unit.session, self._loaded.attempt, message.generation)
             payload = {"generation": message.generation, "step": message.step, "why": message.why}
             faults = message.faults[:MOST_FAULTS]
             self._tell("checkpoint.failed", {**payload, "faults": list(faults)})
             note_failed(self._unit, self._loaded, faults, at, self._policy.training.storage)
             return
-        row = self._row_of(message.generation)
-        if row is None:
-            row = self._new_row(message, at)
+        if row is None or row.status is CheckpointStatus.WRITING:
+            row = row or self._new_row(message)
+            self._commit(row, message, at)
         if message.status == "verified" and row.status is CheckpointStatus.COMMITTED:
             self._move(row, CheckpointStatus.VERIFIED)
             row.verified_at = at
 
-    def _new_row(self, message: CheckpointDone, at: datetime) -> Checkpoint:
+    def _new_row(self, message: CheckpointDone) -> Checkpoint:
         attempt = self._loaded.attempt
-        is_stale = self._unit.session.scalar(
-            select(Attempt.id).where(Attempt.job_id == attempt.job_id, Attempt.fence > attempt.fence).limit(1)
-        )
         row = Checkpoint(
             id=CheckpointId(new_id("checkpoint")),
             job_id=attempt.job_id,
@@ -203,13 +206,24 @@ class _Taker:
             fence=attempt.fence,
             step=message.step,
             generation=message.generation,
-            status=CheckpointStatus.COMMITTED,
-            manifest={"sha256": message.manifest_sha256, "save_s": message.seconds, "lineage": _lineage_of(message)},
-            num_bytes=message.bytes,
+            status=CheckpointStatus.WRITING,
+            manifest={},
             created_at=self._unit.now,
-            committed_at=to_time(message.at_unix_ms) if message.at_unix_ms else at,
         )
         self._unit.session.add(row)
+        self._unit.session.flush()
+        self._tell("checkpoint.writing", {"generation": row.generation, "step": row.step})
+        return row
+
+    def _commit(self, row: Checkpoint, message: CheckpointDone, at: datetime) -> None:
+        attempt = self._loaded.attempt
+        is_stale = self._unit.session.scalar(
+            select(Attempt.id).where(Attempt.job_id == attempt.job_id, Attempt.fence > attempt.fence).limit(1)
+        )
+        row.status = CheckpointStatus.COMMITTED
+        row.manifest = {"sha256": message.manifest_sha256, "save_s": message.seconds, "lineage": _lineage_of(message)}
+        row.num_bytes = message.bytes
+        row.committed_at = committed_at = to_time(message.at_unix_ms) if message.at_unix_ms else at
         self._unit.session.flush()
         self._tell("checkpoint.committed", {"generation": row.generation, "step": row.step, "bytes": row.num_bytes})
         if message.place:
@@ -217,10 +231,9 @@ class _Taker:
         if is_stale is not None:
             row.reason = "it was committed under an older fence"
             self._move(row, CheckpointStatus.REJECTED)
-        elif attempt.tainted_since is not None and (row.committed_at or at) >= attempt.tainted_since:
+        elif attempt.tainted_since is not None and committed_at >= attempt.tainted_since:
             row.reason = tainted_words(attempt.tainted_since)
             self._move(row, CheckpointStatus.TAINTED)
-        return row
 
     def _reject(self, generation: str, why: str) -> None:
         """Also said of one whose commit was never heard of: its host may have died with the word."""

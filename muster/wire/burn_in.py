@@ -6,10 +6,11 @@ Who asks runs nothing: what the server believes to be running there was lost, an
 
 from typing import Annotated, Final
 
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from muster.wire.enrolment import Printable
-from muster.wire.host import BootId, Count, WireAnswer, WireMessage
+from muster.wire.host import BootId, Count
+from muster.wire.messages import WireAnswer, WireMessage
 
 BURN_IN_PROTOCOL: Final = 1
 MAX_GPUS: Final = 72
@@ -51,11 +52,21 @@ class ExactSum(WireMessage, frozen=True, kw_only=True):
     measured: Whole
 
 
+class VendorTests(WireMessage, frozen=True, kw_only=True):
+    """What the vendor's own tests said of this GPU. ``failures``: a sentence each; none, where all passed."""
+
+    tool: Printable
+    level: Annotated[int, Meta(ge=1, le=4)]
+    num_passed: Count
+    failures: Annotated[tuple[Words, ...], Meta(max_length=64)] = ()
+
+
 class Figures(WireMessage, frozen=True, kw_only=True):
     """``bands``: name → SHA-256 of the result's bits. ``rates``: higher is better, the unit stands in the name.
 
     ``counter_deltas``: metric → its growth during the run, null where the GPU has no such counter. ``host_rates``: of a
-    simulated GPU, what the CPU beneath it did; nobody judges it.
+    simulated GPU, what the CPU beneath it did; nobody judges it. ``vendor_tests``: where the host runs them; left out
+    where it does not, so that servers that do not know them take the rest.
     """
 
     model: Printable
@@ -69,6 +80,7 @@ class Figures(WireMessage, frozen=True, kw_only=True):
     memory_bytes: Count = 0
     took_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     is_simulated: bool = False
+    vendor_tests: VendorTests | UnsetType = UNSET
 
 
 class BurnInReport(WireMessage, frozen=True, kw_only=True):

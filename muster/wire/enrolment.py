@@ -8,7 +8,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from muster.wire.host import BootId, WireAnswer, WireMessage
+from muster.wire.host import BootId
+from muster.wire.messages import WireAnswer, WireMessage
 from muster.wire.telemetry import MAX_GPUS, Milliseconds
 
 AGENT_FOLDER: Final = "agent"

@@ -8,7 +8,10 @@ Durations cross the wire, never wall-clock deadlines: host and server clocks nee
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct, convert, field
+from msgspec import Meta, convert, field
+
+from muster.wire.meeting import Meet
+from muster.wire.messages import WireAnswer, WireMessage
 
 PROTOCOL_VERSION: Final = 1
 
@@ -17,19 +20,13 @@ _STORABLE: Final = r"^[^\x00]*\Z"
 BootId = Annotated[str, Meta(min_length=1, max_length=64, pattern=_STORABLE)]
 ShortText = Annotated[str, Meta(max_length=128, pattern=_STORABLE)]
 PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
-HOST_WORDS: Final = ("container", "look", "ready", "secrets", "venv")
+HOST_WORDS: Final = ("container", "datasets", "look", "ready", "secrets", "venv")
 """What a host of this release knows beyond the first release's orders; it says so as it beats and claims."""
 TAKEN_IN_BEATS: Final = ("knows", "looks")
 """Of a heartbeat's fields, those that the first release did not know: a host sends none of them unless it was told."""
+TELLS_MEETINGS: Final = "meets"
+"""In ``takes`` of a server whose answers name meetings: of another's, an empty list says nothing."""
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
-
-
-class WireMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what hosts send: unknown fields are refused, so a newer host is told to wait for its server."""
-
-
-class WireAnswer(Struct, frozen=True, kw_only=True):
-    """Base of what the server answers: unknown fields are ignored, so an older host keeps working."""
 
 
 class HeldAttempt(WireMessage, frozen=True, kw_only=True):
@@ -92,8 +89,12 @@ class HeartbeatAnswer(WireAnswer, frozen=True, kw_only=True):
     """Attempts all of whose hosts are ready: the program may start. Empty from an older server."""
     looks: tuple["LookOrder", ...] = ()
     """What to look at now, without any GPU. A look that was reported and is not listed any more may be forgotten."""
+    meets: tuple["MeetOrder", ...] = ()
+    """Which of its parts meet other hosts now. A meeting that is listed no more is called off."""
     takes: tuple[str, ...] = ()
-    """``TAKEN_IN_BEATS`` of this server. Empty from an older one, which refuses a beat that says more."""
+    """``TAKEN_IN_BEATS`` of this server. Empty from an older one, which refuses a beat that says more. Beside them
+    ``TELLS_MEETINGS``.
+    """
 
 
 class ClaimRequest(WireMessage, frozen=True, kw_only=True):
@@ -142,6 +143,15 @@ class PartContainer(WireAnswer, frozen=True, kw_only=True):
         return None if container is None else convert(container, cls)
 
 
+class PartDataset(WireAnswer, frozen=True, kw_only=True):
+    """``manifest`` None: the folder's own, where it has one. ``verify``: how its files are looked at."""
+
+    name: str
+    path: str
+    manifest: str | None = None
+    verify: Literal["sizes", "checksums"] = "sizes"
+
+
 class Preparation(WireAnswer, frozen=True, kw_only=True):
     """What a host sees to before it says that it is ready. It starts nothing before its go."""
 
@@ -153,6 +163,8 @@ class Preparation(WireAnswer, frozen=True, kw_only=True):
     """The part's GPUs are: this machine's driver, if it has one, knows none of them."""
     only_look: bool = False
     """It never starts: a look before placement, which ends once it is seen what is there."""
+    meets: bool = False
+    """Between being ready and its go it meets other hosts of its gang: it names a port as it says that it is ready."""
 
 
 class Order(WireAnswer, frozen=True, kw_only=True):
@@ -191,6 +203,9 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     """Neither is in the orders of an older server."""
     preparation: Preparation | None = None
     """None: start as it is granted."""
+    datasets: tuple[PartDataset, ...] = ()
+    dataset_look_s: float = 0.0
+    """For how long the host may look at them before the program starts."""
 
 
 class LookOrder(WireAnswer, frozen=True, kw_only=True):
@@ -201,6 +216,13 @@ class LookOrder(WireAnswer, frozen=True, kw_only=True):
 
     order: Order
     within_s: float
+
+
+class MeetOrder(WireAnswer, frozen=True, kw_only=True):
+    """One all-gather of a host's part with other hosts of its gang, before any of them starts its program."""
+
+    attempt_id: str
+    meet: Meet
 
 
 class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
@@ -214,16 +236,18 @@ class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
 
 
 class HostReport(WireMessage, frozen=True, kw_only=True):
-    """One step of a host's part: it is ready, the program started, exited (with its record), or is proved clean.
+    """One step of a host's part: it is ready, has met others, started, exited (with its record), or is proved clean.
 
     A host that is not ready says so by an exit record without a program.
     """
 
-    kind: Literal["ready", "started", "exited", "cleaned"]
+    kind: Literal["ready", "met", "started", "exited", "cleaned"]
     boot_id: BootId
     fence: PositiveFence
     record: dict[str, Any] = field(default_factory=dict)
-    """``ready``: what was looked at. ``exited``: the supervisor's exit record. ``cleaned``: its proof."""
+    """``ready``: what was looked at, and where the host is met. ``met``: a ``Met``. ``exited``: the supervisor's exit
+    record. ``cleaned``: its proof.
+    """
 
 
 class ReportBatch(WireMessage, frozen=True, kw_only=True):
@@ -236,6 +260,10 @@ class ReportAnswer(WireAnswer, frozen=True, kw_only=True):
     """How many had effect; a repeated report is a success without effect."""
     go: bool = False
     """As in a heartbeat's answer: this host was the last one to be ready."""
+    meets: tuple[MeetOrder, ...] = ()
+    """As in a heartbeat's answer, of this attempt."""
+    takes: tuple[str, ...] = ()
+    """As in a heartbeat's answer: ``TELLS_MEETINGS`` or nothing."""
 
 
 class LogChunk(WireMessage, frozen=True, kw_only=True):

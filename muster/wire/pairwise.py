@@ -9,16 +9,13 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from muster.wire.enrolment import HostName
-from muster.wire.host import WireAnswer, WireMessage
+from muster.wire.meeting import Meet, Port
+from muster.wire.messages import WireAnswer, WireMessage
 
 PAIRWISE_PROTOCOL: Final = 1
 LINE_BYTES_MAX: Final = 1 << 20
-CALLED_OFF: Final = "called off"
-"""What a host answers that was told to wait no longer: no word about itself."""
 
 RunWord = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{4,64}\Z")]
-Port = Annotated[int, Meta(ge=1, le=65_535)]
-Why = Annotated[str, Meta(max_length=1024)]
 
 
 class Hello(WireMessage, frozen=True, kw_only=True):
@@ -30,30 +27,6 @@ class Hello(WireMessage, frozen=True, kw_only=True):
     address: Annotated[str, Meta(min_length=1, max_length=253)] | None = None
     port: Port
     has_gpu: bool
-
-
-class Met(WireMessage, frozen=True, kw_only=True):
-    """``rate_bytes_per_s``: received from the others; None where it failed, and ``why`` says how."""
-
-    round: Annotated[int, Meta(ge=1)]
-    rate_bytes_per_s: Annotated[float, Meta(gt=0, le=1e15)] | None = None
-    why: Why = ""
-    port: Port
-
-
-class Meet(WireAnswer, frozen=True, kw_only=True, tag="meet"):
-    """``timeout_s``: from the receipt of this, all of it."""
-
-    round: int
-    key: str
-    hosts: tuple[str, ...]
-    rank: int
-    address: str
-    port: int
-    device: Literal["cpu", "cuda"]
-    gather_bytes: int
-    num_gathers: int
-    timeout_s: float
 
 
 class CallOff(WireAnswer, frozen=True, kw_only=True, tag="call-off"):

@@ -9,7 +9,8 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, field
 
 from muster.domain.metrics import NUM_METRICS
-from muster.wire.host import BootId, Count, ShortText, WireAnswer, WireMessage
+from muster.wire.host import BootId, Count, ShortText
+from muster.wire.messages import WireAnswer, WireMessage
 
 TELEMETRY_PROTOCOL: Final = 1
 MAX_GPUS: Final = 72
@@ -46,8 +47,22 @@ class EventReport(WireMessage, frozen=True, kw_only=True):
     """One event. ``event_id`` is the same in every report that carries it; open events are repeated until closed."""
 
     event_id: Annotated[str, Meta(min_length=1, max_length=200)]
-    kind: Literal["xid", "gpu_lost", "gpu_count", "gpu_found"]
-    source: Literal["nvml", "kernel_log", "dcgm", "agent"]
+    kind: Literal[
+        "xid",
+        "sxid",
+        "gpu_lost",
+        "gpu_count",
+        "gpu_found",
+        "gpu_state",
+        "gpu_rates",
+        "counter_reset",
+        "host_state",
+        "host_rates",
+        "port_state",
+        "port_rates",
+        "pair_probe",
+    ]
+    source: Literal["nvml", "kernel_log", "dcgm", "agent", "host"]
     at_ms: Milliseconds
     gpu_uuid: ShortText | None = None
     code: Annotated[int, Meta(ge=0, le=100_000)] | None = None

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
-from muster.wire.host import Count, PositiveFence, WireAnswer, WireMessage
+from muster.wire.host import Count, PositiveFence
+from muster.wire.messages import WireAnswer, WireMessage
 from muster.wire.telemetry import Milliseconds
 
 Number = Annotated[float, Meta(ge=-1e300, le=1e300)]
@@ -98,15 +99,15 @@ MOST_FAULTS: Final = 16
 
 
 class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
-    """``verified``: every file was read back equal after the commit. ``lineage``: a ``Lineage``, if it is one: what
-    does not fit must not cost the word of a checkpoint. ``faults``: each a ``SaveFault``, if it is one; past the first
-    ``MOST_FAULTS`` they are passed over, for the same reason. ``place``: the file system or bucket that a committed one
-    lies on.
+    """``writing``: its files are on their way. ``verified``: every file was read back equal after the commit.
+    ``lineage``: a ``Lineage``, if it is one: what does not fit must not cost the word of a checkpoint. ``faults``: each
+    a ``SaveFault``, if it is one; past the first ``MOST_FAULTS`` they are passed over, for the same reason. ``place``:
+    the file system or bucket that a committed one lies on.
     """
 
     step: Step
     generation: Generation
-    status: Literal["committed", "verified", "failed"]
+    status: Literal["writing", "committed", "verified", "failed"]
     bytes: Count = 0
     seconds: Number = 0.0
     at_unix_ms: Milliseconds = 0

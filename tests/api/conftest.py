@@ -15,11 +15,11 @@ from muster.domain.principals import Role
 from muster.services import keys, tenants
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.api.conformance import Conformance
-from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet, make_fleet
 from tests.patient import PATIENT
 from tools.openapi_document import described
 
-GOOD_JOB = {"name": "train", "program": {"script": "/srv/train.py"}}
+GOOD_JOB = {"name": "train", "program": {"script": "/srv/train.py"}, **ENDS_AT_ITS_FAULT}
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def test_a_rich_past_is_told_whole(api: Api) -> None:
     ids = ids_of_a_lived_in_fleet(api)
     operator = api.headers("operator")
     gpu = api.client.get(f"/v1/gpus/{GPU}", headers=operator).json()
-    assert all(gpu[name] for name in ("evidence", "moves", "cordons", "ways_up", "overrides", "job")), gpu
+    assert all(gpu[name] for name in ("evidence", "moves", "cordons", "admission", "overrides", "job")), gpu
     node = api.client.get("/v1/nodes/alpha", headers=operator).json()
     assert [each["job_id"] for each in node["jobs"]] == [ids["job_id"]]
     assert (node["num_held_gpus"], node["num_cordons"]) == (sum(len(each["gpus"]) for each in node["jobs"]), 1)

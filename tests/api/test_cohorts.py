@@ -2,19 +2,21 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 from sqlalchemy import select
 
-from muster.db.models import BurnIn, Gpu
+from muster.db.models import BurnIn, Gpu, NodeLatest
 from muster.domain.ids import GpuUuid
 from muster.domain.states import BurnInState
 from muster.services import fleet
 from tests.api.conftest import Api
 from tests.api.judged_fleet import JUDGE
 from tests.fleet_factory import OPERATOR, enrol_host
+from tests.stored_signals import add_signal
 
 
 def measured(api: Api, uuid: str, tflops: float, *, days_ago: int = 0, **rates: float) -> None:
@@ -96,3 +98,60 @@ def test_a_cohort_that_is_not_there_is_not_found(api: Api) -> None:
     for unknown in ("nothing", "model=X", "%00", "a%2Fb", "x" * 5000):
         answer = api.client.get(f"/v1/cohorts/{unknown}", headers=api.headers("operator"))
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+def drift(api: Api) -> list[dict[str, Any]]:
+    answer = api.client.get("/v1/cohorts/drift", headers=api.headers("auditor"))
+    assert answer.status_code == 200, answer.text
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
+
+
+def told(api: Api, node_id: str, uuid: str | None, kind: str, **columns: Any) -> None:
+    with api.units.begin(JUDGE, fleet.READ, quiet=True) as unit:
+        signal_id = f"{kind}-{uuid}-{columns.get('text', '')}"
+        add_signal(
+            unit, None if uuid is None else GpuUuid(uuid), kind=kind, node_id=node_id, signal_id=signal_id, **columns
+        )
+
+
+def test_gpus_of_a_model_that_differ_from_most_are_told_with_what_that_costs(api: Api) -> None:
+    assert drift(api) == []
+    beta = enrol_host(api.units, "beta", num_gpus=3)
+    with api.units.begin(JUDGE, fleet.READ, quiet=True) as unit:
+        unit.session.add(NodeLatest(node_id=beta, readings={"driver_version": "581"}))
+    (found,) = drift(api)
+    assert (found["attribute"], found["majority"], found["num_nodes"], found["num_gpus"]) == (
+        "driver_version",
+        "581",
+        2,
+        5,
+    )
+    (other,) = found["others"]
+    assert (other["value"], other["num_gpus"], [node["name"] for node in other["nodes"]]) == ("0", 2, ["alpha"])
+    assert (found["is_cohort_attribute"], found["num_kept_out"]) == (True, 2)
+
+
+def test_states_and_networks_drift_too_by_the_newest_word_of_the_agents(api: Api) -> None:
+    with api.units.read() as session:
+        gpus = {gpu.uuid: gpu.node_id for gpu in session.scalars(select(Gpu))}
+    (first, second), (node_id,) = sorted(gpus), set(gpus.values())
+    told(api, node_id, first, "gpu_state", values={"ecc_enabled": 1.0, "power_limit_w": 700.0})
+    told(api, node_id, second, "gpu_state", values={"ecc_enabled": 0.0, "power_limit_w": 700.0})
+    beta = enrol_host(api.units, "beta", num_gpus=3)
+    for port in ("mlx5_0/1", "mlx5_1/1"):
+        told(api, node_id, None, "port_state", text=port, values={"rate_gbps": 400.0, "is_ethernet": 0.0})
+    told(api, beta, None, "port_state", text="mlx5_0/1", values={"rate_gbps": 400.0, "is_ethernet": 0.0})
+    by_attribute = {each["attribute"]: each for each in drift(api)}
+    assert set(by_attribute) == {"ecc_enabled", "network"}
+    assert by_attribute["ecc_enabled"]["num_kept_out"] == 0
+    assert by_attribute["network"]["majority"] == "1 × 400 Gb/s InfiniBand"
+    assert by_attribute["network"]["others"][0]["value"] == "2 × 400 Gb/s InfiniBand"
+
+
+def test_a_cohort_names_what_its_tensor_cores_multiply(api: Api, other_key: str) -> None:
+    assert other_key
+    items = api.client.get("/v1/cohorts", headers=api.headers("auditor")).json()["items"]
+    by_capability = {item["attributes"]["compute_capability"]: item["dtypes"] for item in items}
+    assert "fp8" in by_capability.pop("9.0")
+    assert set(by_capability.values()) <= {None}

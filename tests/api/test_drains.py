@@ -1,5 +1,6 @@
 """``POST /v1/nodes/{node_id}/drain``: tried, done, watched, undone."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -63,3 +64,24 @@ def test_only_an_operator_does_and_only_to_a_node_that_is_there(api: Api) -> Non
     for who in ("auditor", "tenant_admin", "node"):
         answer = api.client.post("/v1/nodes/alpha/drain", json={"reason": "x"}, headers=api.headers(who))
         assert answer.status_code == 403
+
+
+def test_a_maintenance_window_is_tried_declared_shown_and_cancelled(api: Api) -> None:
+    now = api.units.clock()
+    body = {"reason": "new optics", "until": (now + timedelta(hours=2)).isoformat()}
+    path, headers = "/v1/nodes/alpha/maintenance", api.headers("operator")
+    tried = api.client.post(f"{path}?dry_run=true", json=body, headers=headers)
+    assert (tried.status_code, show(api)["num_cordons"]) == (200, 0), tried.text
+    later = {**body, "starts_at": (now + timedelta(hours=1)).isoformat()}
+    declared = api.client.post(path, json=later, headers=headers)
+    assert declared.status_code == 201, declared.text
+    assert (declared.json()["reason_code"], show(api)["num_cordons"]) == ("maintenance", 0), "it has not begun"
+    begun = api.client.post(path, json=body, headers=headers).json()
+    assert show(api)["num_cordons"] == 1
+    assert begun["starts_at"] is not None
+    for cordon_id in (begun["id"], declared.json()["id"]):
+        released = api.client.post(f"/v1/cordons/{cordon_id}/release", json={"reason": "done"}, headers=headers)
+        assert released.status_code == 200
+    assert show(api)["num_cordons"] == 0
+    refused = api.client.post(path, json={"reason": "x", "until": "2020-01-01T00:00:00Z"}, headers=headers)
+    assert (refused.status_code, "/until" in refused.json()["detail"]) == (422, True)

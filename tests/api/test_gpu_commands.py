@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from muster.cli import breakers, gpus
+from muster.cli import breakers, cohorts, gpus
 from muster.cli.exits import CommandError
 from muster.cli.names import shortened
 from muster.client.rest import RestClient
+from muster.db.models import NodeLatest
+from muster.domain.principals import system_principal
+from muster.services.policies import ACTIVATE
 from tests.api.conftest import Api
 from tests.api.judged_fleet import GPU, OTHER, fault, show, trip
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # both GPUs truly HEALTHY
+from tests.fleet_factory import enrol_host
 
 Type = Callable[..., str]
 
@@ -32,7 +36,7 @@ def command(api: Api, monkeypatch: pytest.MonkeyPatch) -> Type:
         assert as_operator, "with the operator's key"
         yield client
 
-    for module in (gpus, breakers):
+    for module in (gpus, breakers, cohorts):
         monkeypatch.setattr(module, "open_client", opened)
     monkeypatch.setenv("COLUMNS", "80")
 
@@ -60,16 +64,33 @@ def test_the_list_shows_standing_and_score_and_takes_filters(api: Api, command: 
 
 
 def test_show_says_what_it_stands_on_and_what_would_help(api: Api, command: Type) -> None:
+    api.fleet.beat()
     fault(api)
     said = command(gpus.app, "show", "GPU-alpha-0")
     (evidence,) = show(api)["evidence"]
     for words in ("QUARANTINED", "score 0.0 (bad)", evidence["id"], "xid:95", "burn-in", "dismisses", "HEALTHY →"):
         assert words in said, said
+    told = " ".join(said.split())
+    assert "reserved: no: it stands as QUARANTINED, and this tier takes HEALTHY" in told
+    assert f"or a person dismisses: XID 95: uncorrectable memory error, not contained ({evidence['id']})" in told
     assert without_ages(command(gpus.app, "show", "alpha-0")) == without_ages(said), "as much as names it alone"
 
 
 def without_ages(text: str) -> str:
     return re.sub(r"\b\d+s\b", "…", text)
+
+
+def test_drift_is_told_by_model_with_what_it_costs_and_on_request_where(api: Api, command: Type) -> None:
+    assert "alike" in command(cohorts.app, "drift")
+    beta = enrol_host(api.units, "beta", num_gpus=3)
+    with api.units.begin(system_principal("judge"), ACTIVATE, quiet=True) as unit:
+        unit.session.add(NodeLatest(node_id=beta, readings={"driver_version": "581"}))
+    said = command(cohorts.app, "drift")
+    assert "Simulated H100: 1 of 2 nodes on another driver_version" in said
+    assert "most: 581; keeps 2 GPUs out of a gang with the rest" in said
+    assert "0: 2 GPUs on 1 node" in said
+    assert "alpha" not in said
+    assert "alpha" in command(cohorts.app, "drift", "--nodes")
 
 
 def test_what_names_no_gpu_or_several_is_said(command: Type) -> None:
@@ -93,10 +114,34 @@ def test_a_repair_a_retirement_and_a_return(api: Api, command: Type) -> None:
     assert "is REPAIR" in begun
     assert "swap for memory" in command(gpus.app, "show", GPU)
     assert "is QUARANTINED" in command(gpus.app, "repair", GPU, "fail", "--reason", "no better")
+    for step in ("finish", "fail"):
+        with pytest.raises(CommandError, match=f"--by agent goes with start, not with {step}"):
+            gpus.repair(GPU, step, "no better", by="agent")
     command(gpus.app, "repair", GPU, "start", "--reason", "again")
     assert "is UNPROVEN" in command(gpus.app, "repair", GPU, "finish", "--reason", "new board")
     assert "is RETIRED" in command(gpus.app, "retire", OTHER, "--reason", "old")
     assert "is UNPROVEN" in command(gpus.app, "reinstate", OTHER, "--reason", "needed")
+
+
+def test_a_repair_by_the_agent_is_ordered_taken_and_told(api: Api, command: Type) -> None:
+    fault(api)
+    hands = {"reason": "x", "action": "swap", "by": "agent"}
+    refused = api.client.post(f"/v1/gpus/{GPU}/repair", json=hands, headers=api.headers("operator"))
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/action"), refused.text
+    command(gpus.app, "repair", GPU, "start", "--reason", "x", "--action", "reset", "--by", "agent", "--for", "memory")
+    assert "reset by the agent (gpu_reset) for memory" in command(gpus.app, "show", GPU)
+    (repair,) = show(api)["repairs"]
+    assert (repair["by"], repair["verb"], repair["state"]) == ("agent", "gpu_reset", "ordered")
+    said = {"protocol": 1, "boot_id": "boot-1"}
+    answer = api.client.post("/v1/hosts/self/repairs/ask", json=said, headers=api.headers("node"))
+    assert answer.json()["order"]["repair_id"] == repair["id"]
+    assert show(api)["repairs"][0]["state"] == "under_way"
+    ended = {**said, "outcome": "failed", "words": "this host does not allow gpu_reset", "is_simulated": True}
+    url = f"/v1/hosts/self/repairs/{repair['id']}/report"
+    told_of = [api.client.post(url, json=ended, headers=api.headers("node")).json()["is_taken"] for _ in range(2)]
+    assert told_of == [True, False]
+    assert "failed: this host does not allow gpu_reset" in " ".join(command(gpus.app, "show", GPU).split())
+    assert show(api)["standing"] == "QUARANTINED"
 
 
 def test_the_breaker_is_listed_and_closed(api: Api, command: Type) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from muster.cli.gpu_words import gpu_lines
 from muster.db.models import AuditEntry, Event, EvidenceRow, Gpu, GpuStandingChange, Repair
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Standing
@@ -16,6 +17,7 @@ from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
 
 
 def test_a_gpu_tells_its_score_its_evidence_and_what_would_bring_it_back(api: Api) -> None:
+    api.fleet.beat()
     fault(api, code=63)
     fault(api)
     found = show(api)
@@ -27,10 +29,30 @@ def test_a_gpu_tells_its_score_its_evidence_and_what_would_bring_it_back(api: Ap
     assert condemning["sources"] == ["nvml"]
     assert not watched["is_condemning"]
     assert 7.9 < watched["points"] <= 8.0
-    ways = {way["by"]: way for way in found["ways_up"]}
-    assert set(ways) == {"burn_in", "repair", "dismissal"}
-    assert ways["dismissal"]["evidence_ids"] == [condemning["id"]]
-    assert ways["dismissal"]["to_standing"] == "HEALTHY"
+    by_burn_in, by_dismissal = ways_to(found, "spot")
+    assert [each["kind"] for each in by_burn_in] == ["burn_in"]
+    assert [(each["kind"], each["subject_id"]) for each in by_dismissal] == [("dismissal", condemning["id"])]
+
+
+def ways_to(found: dict[str, Any], tier: str) -> list[list[dict[str, Any]]]:
+    """What would bring it back to ``tier``, each way as its conditions."""
+    (admission,) = [each for each in found["admission"] if each["tier"] == tier]
+    return [way["conditions"] for way in admission["ways_back"]]
+
+
+def test_its_health_alone_says_why_it_stands_where_it_does(api: Api) -> None:
+    api.fleet.beat()
+    fault(api)
+    whole = show(api)
+    found = api.client.get(f"/v1/gpus/{GPU}/health", headers=api.headers("auditor")).json()
+    assert found == {name: whole[name] for name in found}
+    assert {"score", "evidence", "admission", "moves", "proposed"} <= set(found)
+    by_tier = {each["tier"]: each for each in found["admission"]}
+    assert set(by_tier) == {"reserved", "on_demand", "spot"}
+    assert [each["reason"] for each in by_tier["spot"]["refusals"]] == ["standing"]
+    assert "QUARANTINED" in by_tier["spot"]["refusals"][0]["words"]
+    missing = api.client.get("/v1/gpus/GPU-none/health", headers=api.headers("auditor"))
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
 
 def test_a_healthy_gpu_has_nothing_to_get_over_and_names_who_holds_it(api: Api) -> None:
@@ -38,7 +60,12 @@ def test_a_healthy_gpu_has_nothing_to_get_over_and_names_who_holds_it(api: Api) 
     job = api.fleet.submit(**{**GOOD_JOB, "shape": {"nodes": 1, "gpus_per_node": 2}})
     api.fleet.cycle()
     found = show(api)
-    assert (found["ways_up"], found["score"], found["contact"]) == ([], 100.0, "LIVE")
+    assert (found["score"], found["contact"]) == (100.0, "LIVE")
+    assert all(each["ways_back"] == [] for each in found["admission"])
+    assert {tuple(refused["reason"] for refused in each["refusals"]) for each in found["admission"]} == {("held",)}
+    assert all(each["is_admitted"] for each in found["admission"]), "it is busy, and nothing is wrong with it"
+    assert any(line.strip().startswith("spot: yes, busy: ") for line in gpu_lines(found))
+    assert list(gpu_lines({name: value for name, value in found.items() if name != "admission"})), "an older server's"
     assert found["job"]["job_id"] == job
     assert found["overrides"][0]["standing"] == found["override"] == "HEALTHY"
     cordon = {"gpu_uuid": GPU, "reason": "fan"}
@@ -53,9 +80,11 @@ def test_a_suspect_gpu_says_when_it_comes_back(api: Api) -> None:
             unit.session.add(
                 GpuStandingChange(gpu_uuid=GPU, target=Standing.SUSPECT, at=unit.now, reason="test", actor="test")
             )
-    (way,) = show(api)["ways_up"]
-    assert (way["by"], way["to_standing"]) == ("time", "HEALTHY")
-    assert way["at"] > show(api)["standing_since"]
+    api.fleet.beat()
+    act(api, "override/release")
+    first = ways_to(show(api), "reserved")[0]
+    assert [each["kind"] for each in first] == ["time"]
+    assert first[0]["at"] > show(api)["standing_since"]
 
 
 def test_evidence_is_paged(api: Api) -> None:

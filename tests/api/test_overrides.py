@@ -20,14 +20,18 @@ def quarantine(api: Api, status: int = 200, **body: Any) -> dict[str, Any]:
 
 
 def test_a_person_takes_a_gpu_out_and_releases_it_with_reason_and_trace(api: Api) -> None:
+    api.fleet.beat()
     found = quarantine(api)
     (standing,) = found["overrides"]
     assert (found["standing"], found["override"], standing["reason"]) == ("HEALTHY", "QUARANTINED", "because")
     assert standing["actor"] == "key:key-operator"
-    way = found["ways_up"][0]
-    assert (way["by"], way["to_standing"], way["at"][:19]) == ("person", "HEALTHY", standing["until"][:19])
+    ((way,),) = [each["ways_back"] for each in found["admission"] if each["tier"] == "reserved"]
+    (condition,) = way["conditions"]
+    assert (condition["kind"], condition["subject_id"]) == ("override", standing["id"])
+    assert way["at"][:19] == condition["at"][:19] == standing["until"][:19]
     released = act(api, "override/release")
-    assert (released["override"], released["overrides"], released["ways_up"]) == (None, [], [])
+    assert (released["override"], released["overrides"]) == (None, [])
+    assert all(each["is_admitted"] for each in released["admission"])
     assert act(api, "override/release") == released, "twice is the same as once"
     actions = [row.action for row in rows(api, AuditEntry) if row.subject_id == GPU][-2:]
     assert actions == ["gpu.override", "gpu.override.release"]

@@ -39,6 +39,7 @@ MISSING: Final = {
             "cordon": "cdn",
             "evidence": "ev",
             "burn_in": "bi",
+            "repair": "rep",
             "node": "node",
         }.items()
     },

@@ -17,12 +17,14 @@ from muster.domain.ids import GpuUuid, JobId, ReclaimId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.principals import Principal, Role, system_principal
+from muster.domain.repairs import RepairAction, RepairOutcome
 from muster.domain.states import ReclaimState, Standing
 from muster.identity import new_id
 from muster.services import cordons, hosts, jobs, keys, persons, quotas, tenants, training
 from muster.services.burn_ins import orders
 from muster.services.judgement.evacuation import evacuate_once
 from muster.services.judgement.judge import SIGNALS, judge_once
+from muster.services.judgement.repairs import begin_repair
 from muster.services.lives import to_ms
 from muster.services.policies import ACTIVATE, store_policy
 from muster.services.sealer import seal_once
@@ -32,7 +34,7 @@ from muster.services.telemetry.reports import IncomingReport, Outcome
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
-from tests.fleet_factory import OPERATOR, Fleet
+from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet
 from tests.played_host import PlayedHost, played_host
 from tests.stored_signals import add_signal
 from tests.telemetry_reports import reading, report
@@ -114,6 +116,7 @@ def _spec(word: str) -> dict[str, Any]:
             "env": {"NOTE": f"{word}-environment"},
         },
         "shape": {"gpus_per_node": 2},
+        **ENDS_AT_ITS_FAULT,
         "labels": {"note": f"{word}-label"},
     }
 
@@ -163,6 +166,11 @@ class _Life:
             self.cordon_id = made.id
         with self.units.begin(OPERATOR, orders.ORDER) as unit:
             self.burn_in_id = orders.order(unit, self.gpus[1], reason=f"{self.word}-burn-in").id
+        with self.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+            gpu = unit.session.get_one(Gpu, self.gpus[1])
+            repair = begin_repair(unit, gpu, RepairAction.RESET, "other", f"{self.word}-repair")
+            repair.ended_at, repair.outcome, repair.words = unit.now, RepairOutcome.DONE, "done"
+            self.repair_id = repair.id
 
     def _attempt(self) -> AttemptView:
         with self.units.begin(self.owner, jobs.READ) as unit:
@@ -269,6 +277,7 @@ class _Life:
             "uuid": self.gpus[0],
             "node_id": self.host.node_id,
             "burn_in_id": self.burn_in_id,
+            "repair_id": self.repair_id,
             "cordon_id": self.cordon_id,
             "evidence_id": evidence,
             "incident_id": incident,

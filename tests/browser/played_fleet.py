@@ -22,7 +22,7 @@ from muster.services.reconcile import reconcile
 from muster.services.unit_of_work import utc_now
 from muster.wire.host import PROTOCOL_VERSION, HeldAttempt, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
-from tests.fleet_factory import OPERATOR, Fleet
+from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet
 from tests.played_host import PlayedHost
 from tests.stored_signals import add_signal
 
@@ -77,7 +77,7 @@ class PlayedFleet(Fleet):
     # --- jobs
 
     def submit_by(self, member: Principal, **spec: object) -> JobId:
-        document = {"name": "job", "program": {"script": "/srv/train.py"}, **spec}
+        document = {"name": "job", "program": {"script": "/srv/train.py"}, **ENDS_AT_ITS_FAULT, **spec}
         with self.units.begin(member, jobs.SUBMIT) as unit:
             return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
 

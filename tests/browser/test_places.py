@@ -19,6 +19,7 @@ PLACES = {
     "gpus?model=A100": "a100-1",
     "gpus?standing=QUARANTINED": "Show all",
     "nodes": "a100-1",
+    "cohorts": "Tensor cores multiply",
     "find?q=h100": "h100-8",
 }
 EMPTY = {
@@ -51,7 +52,9 @@ def test_a_gpu_that_is_out_says_why_since_when_and_what_would_bring_it_back(cons
     told = console.words()
     assert "XID 95: uncorrectable memory error, not contained" in told
     assert "QUARANTINED" in told
-    assert "PROBATION a burn-in that begins from now on passes" in told, "what would bring it back"
+    assert "reserved: no it stands as QUARANTINED, and this tier takes HEALTHY" in told
+    assert "To reserved and on_demand and spot, any one of: a person dismisses: XID 95" in told
+    assert "a burn-in that begins from now on passes, and nothing of warning or worse is found until then" in told
     assert "results may be wrong" in told
     bar = console.page.get_by_role("img", name="Standings over time")
     assert "PROBATION for 28 d" in (bar.get_attribute("aria-label") or "")

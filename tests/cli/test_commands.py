@@ -148,6 +148,30 @@ def test_a_submission_says_what_the_words_meant(muster: Command) -> None:
     assert spec["program"]["env"] == {"A": "b=c"}
 
 
+def test_datasets_are_sent_with_what_is_said_of_them_and_shown_with_the_job(muster: Command) -> None:
+    with serving(lambda _asked, _number: Answer(201, JOB)) as server:
+        more = "val=/mnt/val,manifest=/mnt/val.json,verify=checksums"
+        words = ("--dataset", "corpus=/mnt/corpus", "--dataset", more)
+        assert muster.run("job", "submit", *words, "--", "train.py", url=server.url).returncode == 0
+        assert muster.run("job", "submit", "--", "train.py", url=server.url).returncode == 0
+        named, none = (json.loads(asked.body) for asked in server.asked)
+    corpus = {"name": "corpus", "path": "/mnt/corpus"}
+    val = {"name": "val", "path": "/mnt/val", "manifest": "/mnt/val.json", "verify": "checksums"}
+    assert named["datasets"] == [corpus, val]
+    assert "datasets" not in none, "a server that knows of none takes the job"
+    spec = {"shape": {"nodes": 1, "gpus_per_node": 2}, "datasets": [corpus]}
+    rest: dict[str, object] = {
+        "state_reason": "",
+        "submitted_by": "",
+        "next_try_at": None,
+        "attempts": [],
+        "spec": spec,
+    }
+    job = JOB | rest
+    with serving(lambda _asked, _number: Answer(200, job)) as server:
+        assert "dataset corpus: /mnt/corpus" in muster.run("job", "show", "job_1", url=server.url).stdout
+
+
 def test_limits_are_sent_in_bytes_and_only_where_one_is_given(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(201, JOB)) as server:
         words = ("--memory", "1.5GiB", "--pids", "4096", "--cpus", "2.5", "--disk-reads", "500MiB")
@@ -184,6 +208,10 @@ def test_a_release_is_asked_with_its_reason(muster: Command) -> None:
         ("--memory", "64"),
         ("--cpus", "0"),
         ("--disk-writes", "1/s"),
+        ("--dataset", "/mnt/corpus"),
+        ("--dataset", "corpus=mnt/corpus"),
+        ("--dataset", "corpus=/mnt/corpus,check=all"),
+        ("--dataset", "corpus=/mnt/corpus,verify"),
     ],
 )
 def test_words_that_mean_nothing_are_a_usage_fault(muster: Command, words: tuple[str, str]) -> None:

@@ -90,7 +90,7 @@ def test_time_may_pass_after_the_last_record_and_a_policy_may_be_tried(muster: C
     [
         ("{half", "no JSON"),
         ("7", "wanted is an object"),
-        ('{"type": "dream"}', "accepted are report, event, gpu, sample, burn_in, breaker_closed, time"),
+        ('{"type": "dream"}', "accepted are report, event, gpu, sample, burn_in, breaker_closed, maintenance, time"),
         ('{"type": "sample", "gpu_uuid": "a", "at_ms": 1, "values": {"hope": 1}}', "values.hope"),
         ('{"type": "sample", "gpu_uuid": "a", "at_ms": 1, "values": {"power_w": NaN}}', "values.power_w"),
         ('{"type": "sample", "gpu_uuid": "a", "at_ms": "soon"}', "at_ms"),
@@ -119,5 +119,14 @@ def test_a_policy_is_checked_without_a_server(muster: Command, tmp_path: Path) -
     assert bad.returncode == Exit.INVALID
     assert {each["pointer"] for each in json.loads(bad.stdout)["errors"]} == {"/contact/heartbeat_s", "/wishes"}
     file.write_text("contact:\n  heartbeat_jitter_fraction: 0.2\n", encoding="utf-8")
-    good = muster.run("policy", "check", str(file), "--offline")
+    good = muster.run("policy", "check", str(file))  # none is named
     assert (good.returncode, "one value changes" in good.stdout) == (Exit.OK, True), good.stdout + good.stderr
+
+
+def test_a_maintenance_window_is_a_record(muster: Command, tmp_path: Path) -> None:
+    window = {"type": "maintenance", "node_id": "gpu-01", "at_ms": AT, "until_ms": AT + 3_600_000}
+    said = muster.run("health", "replay", written(tmp_path, RECORDS[0], window, *RECORDS[1:3]), "--json")
+    assert said.returncode == Exit.OK, said.stderr
+    assert {json.loads(line)["type"] for line in said.stdout.splitlines()} == {"evidence"}, "kept, and nothing moves"
+    said = muster.run("health", "replay", written(tmp_path, {**window, "until_ms": AT}))
+    assert (said.returncode, "until_ms" in said.stderr) == (Exit.INVALID, True)

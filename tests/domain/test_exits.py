@@ -109,6 +109,21 @@ def test_what_says_why_is_none(fields: dict[str, Any]) -> None:
     assert not classify(record(**fields), None).is_cascade
 
 
+def test_a_rank_that_left_with_code_0_is_the_root_of_those_that_missed_it() -> None:
+    missed = failed(error_excerpt="RuntimeError: Connection closed by peer [127.0.0.1]:1", ended_at_ms=50)
+    left = {"exit_code": 0, "ended_at_ms": 40}
+    verdict = classify(record(ranks={"0": missed, "1": left}), None)
+    assert (verdict.cause, verdict.culprit_rank) == (Cause.USER_ERROR, 1)
+    assert verdict.proof.startswith(
+        "rank 1 ended with code 0 while other ranks still needed it; rank 0 ended with code"
+    )
+    assert verdict.is_cascade, "another host may say why"
+    behind = classify(record(ranks={"0": missed, "1": {**left, "ended_at_ms": 60}}), None)
+    assert behind.culprit_rank == 0, "it ended after the others had failed"
+    own_fault = failed(error_excerpt="KeyError: 'x'", ended_at_ms=50)
+    assert classify(record(ranks={"0": own_fault, "1": left}), None).culprit_rank == 0
+
+
 def test_gpu_oom_is_told_by_the_excerpt() -> None:
     excerpt = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
     verdict = classify(record(ranks={"0": failed(error_excerpt=excerpt)}), None)
@@ -178,6 +193,18 @@ def test_a_missing_program_is_the_users_and_a_broken_host_is_ours() -> None:
     assert classify(missing, None).cause is Cause.USER_ERROR
     ours = parse_exit_record({"spawn_error": "cannot fork", "spawn_fault": "host"})
     assert classify(ours, None).cause is Cause.LAUNCH_FAILED
+
+
+def test_a_dataset_that_other_hosts_have_is_missing_by_the_hosts_fault() -> None:
+    lacking = parse_exit_record({"spawn_error": "no corpus", "spawn_fault": "program", "lacks": "dataset"})
+    assert classify(lacking, None).cause is Cause.USER_ERROR
+    verdict = classify(lacking, None, has_data_elsewhere=True)
+    assert (verdict.cause, verdict.proof) == (
+        Cause.PREFLIGHT_FAILED,
+        "the host was not ready: no corpus, and other hosts have it",
+    )
+    script = parse_exit_record({"spawn_error": "no script", "spawn_fault": "program"})
+    assert classify(script, None, has_data_elsewhere=True).cause is Cause.USER_ERROR
 
 
 def test_what_was_stopped_before_its_start_ends_as_the_stop_says() -> None:

@@ -52,3 +52,17 @@ def test_avoided_hosts_are_counted() -> None:
     gpus = host("a", 1)
     wanted = replace(job("j"), avoid_nodes=frozenset({gpus[0].node_id}))
     assert "1 hosts avoided after a fault there" in why(gpus, wanted)
+
+
+def test_the_attribute_in_which_other_cohorts_differ_is_named() -> None:
+    gpus = [
+        *host("a", 8, cohort="driver_version=580|model=H100"),
+        *host("b", 8, cohort="driver_version=570|model=H100"),
+        *host("c", 8, cohort="driver_version=570|model=A100"),
+        *host("d", 8, cohort="driver_version=580|model=H100"),
+    ]
+    said = why(gpus, job("j", nodes=3, gpus=8))
+    assert said.endswith(
+        "the largest cohort has only 2 of 3 hosts with 8 GPUs that this tier admits "
+        "(8 GPUs differ from it in driver_version, 8 GPUs differ from it in driver_version and model)"
+    )

@@ -3,14 +3,19 @@
 import pytest
 from sqlalchemy import select, text
 
-from muster.db.models import Event, EvidenceRow, GpuStandingChange
+from health.admission import Refusal, refusal_of
+from muster.db.models import BurnIn, Event, EvidenceRow, GpuStandingChange
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid
+from muster.domain.policy import TierPolicy
 from muster.domain.repairs import RepairAction
 from muster.domain.states import BurnInOutcome, BurnInState, Standing
 from muster.services import fleet
+from muster.services.fleet import gpu_views
 from muster.services.judgement import interventions
+from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.wire.burn_in import VendorTests
 from tests.fleet_factory import OPERATOR
 from tests.services.burn_in_case import (
     OTHER,
@@ -54,6 +59,44 @@ def test_an_enrolled_gpu_is_burnt_in_and_serves_its_probation_until_it_is_health
     judge_time(units)
     assert [standing(units, gpu) for gpu in host.gpus] == [Standing.HEALTHY] * 2
     assert order_intake(units) == 0
+
+
+def test_the_first_part_of_a_probation_is_for_reclaimable_tiers(units: UnitOfWorkFactory, clock: SetClock) -> None:
+    store(units, standing={"probation_s": 100.0, "reclaimable_only_s": 10.0})
+    host = enrol(units)
+    clock.advance(1)
+    order_intake(units)
+    clock.advance(1)
+    host.burn_in(figures())
+    judge(units)
+    kept = TierPolicy(priority=500, standings=("HEALTHY", "PROBATION"))
+
+    def refused() -> tuple[Refusal | None, Refusal | None]:
+        host.beat()
+        with units.read() as session:
+            (view,) = gpu_views(session, clock.now, active_policy(session).health, only=host.gpus)
+        return refusal_of(view.facts, kept), refusal_of(view.facts, kept.model_copy(update={"notice_s": 60.0}))
+
+    clock.advance(9)
+    assert refused() == (Refusal.RECLAIMABLE_ONLY, None)
+    clock.advance(2)
+    assert refused() == (None, None)
+
+
+def test_what_fails_in_the_vendors_tests_quarantines_and_what_passes_there_does_not(units: UnitOfWorkFactory) -> None:
+    host = enrol(units, num_gpus=2)
+    order_intake(units)
+    said = "memory failed on GPU 1: row remap failure (DCGM 80)"
+    for order_, failures in zip(host.ask().orders, ((), (said,)), strict=True):
+        tests = VendorTests(tool="DCGM 4.2.3", level=3, num_passed=11, failures=failures)
+        assert host.report(order_, figures(vendor_tests=tests))
+    assert judge(units) == 2
+    with units.read() as session:
+        verdicts = {row.gpu_uuid: (row.outcome, tuple(row.reasons)) for row in session.scalars(select(BurnIn))}
+    assert set(verdicts.values()) == {(BurnInOutcome.PASSED, ()), (BurnInOutcome.FAILED, (said,))}
+    failed = next(GpuUuid(gpu) for gpu, (outcome, _) in verdicts.items() if outcome is BurnInOutcome.FAILED)
+    judge_time(units)
+    assert standing(units, failed) is Standing.QUARANTINED
 
 
 def test_a_gpu_whose_host_was_silent_when_its_probation_ended_becomes_healthy_when_it_is_heard(

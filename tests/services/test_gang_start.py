@@ -134,6 +134,21 @@ def test_a_tenants_fault_is_the_tenants_wherever_it_shows(stage: Stage) -> None:
     assert not any(host.part.is_at_fault for host in start.view().hosts)
 
 
+def test_a_dataset_that_one_host_lacks_and_another_has_is_the_hosts_fault(stage: Stage) -> None:
+    start = Start(stage)
+    first, second = start.hosts
+    for host in start.hosts:
+        start.claim(host)
+    start.say(first, "ready")
+    lacking: Said = {"spawn_error": "/mnt/corpus is not there", "spawn_fault": "program", "lacks": "dataset"}
+    start.say(second, "exited", "cleaned", record=lacking)
+    start.say(first, "exited", "cleaned", record=RELEASED)
+    assert start.view().attempt.cause is Cause.PREFLIGHT_FAILED
+    assert "/mnt/corpus is not there, and other hosts have it" in str(start.view().attempt.proof)
+    again(start)
+    assert second.node_id not in start.nodes()
+
+
 def test_who_says_nothing_in_time_is_waited_for_no_longer(stage: Stage) -> None:
     start = Start(stage)
     first, second = start.hosts

@@ -113,10 +113,26 @@ def test_the_jobs_own_faults_use_up_its_restarts(world: World) -> None:
     assert [view.attempt.number for view in world.attempts(job_id)] == [1, 2]
 
 
+def test_a_job_that_says_nothing_of_restarts_gets_three(world: World) -> None:
+    job_id = world.submit(restart={})
+    pauses = []
+    for expected in (*[JobState.RECOVERING] * 3, JobState.FAILED):
+        attempt_id, fence = world.start(job_id)
+        world.host.report(attempt_id, fence, "exited", "cleaned", record=FAILURE)
+        job = world.job(job_id)
+        assert job.state is expected
+        if job.next_try_at is not None and expected is JobState.RECOVERING:
+            pauses.append((job.next_try_at - world.clock.now).total_seconds())
+        world.clock.advance(61)
+        world.host.beat()
+        world.reconcile()
+    assert pauses == [30, 60, 60]
+
+
 def test_out_of_gpu_memory_the_next_order_asks_for_more_and_smaller_pieces(world: World) -> None:
     words = "torch.OutOfMemoryError: CUDA out of memory"
     short = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 1, "signal": None, "error_excerpt": words}}}
-    job_id = world.submit(restart={"gpu_oom_doublings": 2})
+    job_id = world.submit(restart={"max_restarts": 0, "gpu_oom_doublings": 2})
     for expected in (None, "2", "4"):
         world.cycle()
         (unclaimed,) = world.host.beat().unclaimed

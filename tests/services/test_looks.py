@@ -11,7 +11,7 @@ from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId
 from muster.domain.looks import Decision, LookState, decide
 from muster.domain.policy import DispatchPolicy, Policy
-from muster.domain.states import JobState
+from muster.domain.states import Cause, JobState
 from muster.services import jobs, looks
 from muster.services.attempts import lock_job
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
@@ -196,6 +196,20 @@ def test_after_an_end_for_want_of_something_it_is_looked_at_again(looking: Looki
     looking.answer("fit")
     stage.cycle()
     assert stage.job(job_id).state is JobState.ACTIVE
+
+
+def test_a_dataset_that_a_look_has_found_is_missing_by_the_fault_of_the_host_that_lacks_it(looking: Looking) -> None:
+    stage = looking.stage
+    job_id = looking.submit()
+    looking.answer("fit")
+    stage.cycle()
+    record: dict[str, object] = {"spawn_error": "no corpus", "spawn_fault": "program", "lacks": "dataset"}
+    for host in stage.hosts:
+        for unclaimed in host.beat(knows=HOST_WORDS).unclaimed:
+            assert host.claim(unclaimed.attempt_id, unclaimed.fence).granted
+            host.report(unclaimed.attempt_id, unclaimed.fence, "exited", "cleaned", record=record)
+    assert stage.job(job_id).state is JobState.RECOVERING
+    assert stage.fleet.attempts(job_id)[-1].attempt.cause is Cause.PREFLIGHT_FAILED
 
 
 def test_a_cancelled_job_is_looked_at_no_more(looking: Looking) -> None:

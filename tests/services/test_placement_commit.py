@@ -19,6 +19,7 @@ from scheduler.model import Placement
 from scheduler.planner import plan
 from tests.services.conftest import SetClock
 from tests.services.reclaims.stage import SCHEDULER, Stage, make_stage
+from tests.stored_signals import add_signal
 from tests.waiting import wait_until
 
 GANG = {"nodes": 2, "gpus_per_node": 2}
@@ -33,7 +34,8 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
 
 def planned(stage: Stage) -> Placement:
     with stage.units.read() as session:
-        (placement,) = plan(gpu_views(session, stage.clock.now), waiting_jobs(session), DEFAULT_POLICY).placements
+        views = gpu_views(session, stage.clock.now, DEFAULT_POLICY.health)
+        (placement,) = plan(views, waiting_jobs(session), DEFAULT_POLICY).placements
     return placement
 
 
@@ -63,6 +65,10 @@ def cordon(unit: UnitOfWork, placement: Placement) -> None:
     )
 
 
+def report_as_broken(unit: UnitOfWork, placement: Placement) -> None:
+    add_signal(unit, lock_last_gpu(unit, placement).uuid, is_alarming=True)
+
+
 def hold_for_another(unit: UnitOfWork, placement: Placement) -> None:
     gpu = lock_last_gpu(unit, placement)
     others = select(Job.id).where(Job.id != placement.job_id)
@@ -82,6 +88,7 @@ def hold_job(unit: UnitOfWork, placement: Placement) -> None:
 CHANGES: list[tuple[Callable[[UnitOfWork, Placement], None], str]] = [
     (quarantine, "no longer admitted: standing"),
     (cordon, "no longer admitted: cordoned"),
+    (report_as_broken, "no longer admitted: reported"),
     (hold_for_another, "is held for another job"),
     (move, "no longer where they were"),
     (hold_job, "is HELD now"),

@@ -47,7 +47,9 @@ def test_a_ceiling_set_after_the_plan_holds_at_the_commit(stage: Stage) -> None:
     job_id = stage.submit("on_demand")
     with stage.units.read() as session:
         policy = active_policy(session)
-        (placement,) = plan(gpu_views(session, stage.clock.now), waiting_jobs(session), policy).placements
+        (placement,) = plan(
+            gpu_views(session, stage.clock.now, policy.health), waiting_jobs(session), policy
+        ).placements
     set_ceiling(stage, 0)
     with pytest.raises(PlacementLostError, match="holds 0 of the 0 GPUs"), stage.units.begin(SCHEDULER, PLACE) as unit:
         place(unit, placement, policy)

@@ -183,7 +183,8 @@ def test_an_operator_alone_releases_it_then_its_evidence_counts_and_its_past_doe
     assert world.job(job_id).state is JobState.RECOVERING, "three new sets make a new suspicion, not the old ones"
 
 
-def test_evidence_that_arrives_after_the_end_holds_what_waits_to_run_again(world: World) -> None:
+def told_after_the_end_of_three(world: World) -> tuple[JobId, list[GpuUuid]]:
+    """A job whose three attempts ended on three GPUs, each of which tells of a fault afterwards."""
     job_id = world.submit(restart={"max_restarts": 5})
     gpus = []
     for _ in range(3):
@@ -198,11 +199,29 @@ def test_evidence_that_arrives_after_the_end_holds_what_waits_to_run_again(world
     for gpu, ago_s in zip(gpus, (188, 125, 62), strict=True):
         world.tell(gpu, ago_s=ago_s)
     world.judge()
+    return job_id, gpus
+
+
+def test_evidence_that_arrives_after_the_end_holds_what_waits_to_run_again(world: World) -> None:
+    job_id, gpus = told_after_the_end_of_three(world)
     assert world.job(job_id).state is JobState.RECOVERING
     assert hold_suspects_once(world.units, JUDGE) == 1
     assert world.job(job_id).state is JobState.HELD
     assert world.evidence() == dict.fromkeys(gpus, True)
     assert hold_suspects_once(world.units, JUDGE) == 0
+
+
+@pytest.mark.parametrize(
+    "why", ["shadow", "warm_up", "maintenance", "superseded", "overruled_by_nvml", "weighs_from_ms"]
+)
+def test_evidence_that_weighs_nothing_makes_no_suspect(world: World, why: str) -> None:
+    job_id, gpus = told_after_the_end_of_three(world)
+    with world.units.begin(OPERATOR, ACTIVATE) as unit:
+        for row in unit.session.scalars(select(EvidenceRow)):
+            row.values = {**row.values, why: 1.0}
+        unit.audit("test", "gpu", gpus[0])
+    assert hold_suspects_once(world.units, JUDGE) == 0
+    assert world.job(job_id).state is JobState.RECOVERING
 
 
 def test_what_is_told_after_the_hold_is_suspended_too(world: World) -> None:

@@ -32,7 +32,7 @@ from muster.ports import free_port
 from muster.services.sealer import verify_audit
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.settings import make_secret_key_file
-from tests.fleet_factory import enrol_host
+from tests.fleet_factory import ENDS_AT_ITS_FAULT, enrol_host
 from tests.patient import PATIENT
 from tests.waiting import wait_until
 
@@ -149,7 +149,7 @@ class Stack:
         """Under one idempotency key until it is answered. ``seconds``: of its first run; any later one is short."""
         witness = self.folder / f"{name}.witness"
         program = {"launcher": "command", "argv": [sys.executable, "-c", PROGRAM, str(witness), str(seconds), "0.3"]}
-        body = {"name": name, "program": program, **spec}
+        body = {"name": name, "program": program, **ENDS_AT_ITS_FAULT, **spec}
         made: list[str] = []
 
         def is_accepted() -> bool:

@@ -76,15 +76,14 @@ def test_a_submission_that_is_followed_prints_and_ends_with_its_job(shell: Shell
     said = shell.type("job", "submit", "-f", "--command", "--", sys.executable, "-c", "print('hello')")
     assert "hello" in said
     assert "SUCCEEDED" in said
-    failed = shell.type(
-        "job", "submit", "-f", "--command", "--", sys.executable, "-c", "raise SystemExit(3)", code=Exit.JOB_FAILED
-    )
+    once = ("--max-restarts", "0", "--command", "--", sys.executable, "-c", "raise SystemExit(3)")
+    failed = shell.type("job", "submit", "-f", *once, code=Exit.JOB_FAILED)
     assert "FAILED" in failed
     assert "3" in failed
 
 
 def test_a_script_that_is_missing_is_said_in_the_timeline(shell: Shell) -> None:
-    job_id = shell.submit("--", "/nowhere/train.py")
+    job_id = shell.submit("--max-restarts", "0", "--", "/nowhere/train.py")
     shell.type("job", "wait", job_id, code=Exit.JOB_FAILED)
     assert "/nowhere/train.py does not exist" in " ".join(shell.type("job", "show", job_id).split())
 

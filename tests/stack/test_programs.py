@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from muster.documents import JobDetail
+from tests.fleet_factory import ENDS_AT_ITS_FAULT
 from tests.slow_at_first import slow_at_first
 from tests.stack.harness import Stack, gone_within, running_stack
 
@@ -32,7 +33,12 @@ def stack(server_folder: Path) -> Iterator[Stack]:
 
 
 def run(stack: Stack, name: str, code: str, **spec: Any) -> JobDetail:
-    body = {"name": name, "program": {"launcher": "command", "argv": [sys.executable, "-c", code]}, **spec}
+    body = {
+        "name": name,
+        "program": {"launcher": "command", "argv": [sys.executable, "-c", code]},
+        **ENDS_AT_ITS_FAULT,
+        **spec,
+    }
     job_id = stack.client.submit_job(body)["id"]
     stack.wait(lambda: stack.client.job(job_id)["finished_at"] is not None)
     return stack.client.job(job_id)
@@ -55,7 +61,7 @@ def test_a_failing_program_fails_its_job_with_the_proof(stack: Stack, name: str,
 
 
 def test_a_missing_program_is_the_tenants_fault(stack: Stack) -> None:
-    body = {"name": "missing", "program": {"script": "/nowhere/train.py"}}
+    body = {"name": "missing", "program": {"script": "/nowhere/train.py"}, **ENDS_AT_ITS_FAULT}
     job_id = stack.client.submit_job(body)["id"]
     job = stack.wait_for(job_id, "FAILED")
     assert job["attempts"][0]["cause"] == "user_error"
@@ -91,7 +97,7 @@ def test_training_that_is_killed_goes_on_at_the_exact_next_step(stack: Stack) ->
     args = ["--steps", "40", "--checkpoint-every", "5"]
     program = {"script": slow_at_first(stack.folder), "args": args}
     job_id = stack.client.submit_job({"name": "training", "program": program, "shape": {"gpus_per_node": 2}})["id"]
-    stack.wait(lambda: bool(stack.client.checkpoints(job_id)))
+    stack.wait(lambda: any(row["committed_at"] for row in stack.client.checkpoints(job_id)))
     stack.kill_supervisor(job_id)
     job = stack.wait_for(job_id, "SUCCEEDED")
     assert [item["cause"] for item in job["attempts"]] == ["node_lost", "succeeded"]
@@ -124,7 +130,7 @@ def test_a_job_runs_in_its_tenants_virtual_environment(stack: Stack, tmp_path: P
 
 def test_a_virtual_environment_that_is_not_there_is_the_tenants_fault(stack: Stack) -> None:
     program = {"launcher": "command", "argv": ["python"], "venv": "/nowhere/venv"}
-    job_id = stack.client.submit_job({"name": "no-venv", "program": program})["id"]
+    job_id = stack.client.submit_job({"name": "no-venv", "program": program, **ENDS_AT_ITS_FAULT})["id"]
     job = stack.wait_for(job_id, "FAILED")
     assert job["attempts"][0]["cause"] == "user_error"
     assert "/nowhere/venv is no virtual environment on this host" in (job["attempts"][0]["proof"] or "")

@@ -87,7 +87,7 @@ def test_an_xid_under_a_training_job_costs_it_the_gpu_and_nothing_else(up: Up) -
     args = ["--steps", "80", "--checkpoint-every", "5"]
     program = {"script": slow_at_first(up.folder), "args": args}
     job_id = up.client.submit_job({"name": "training", "program": program, "shape": {"gpus_per_node": 2}})["id"]
-    wait_until(lambda: len(up.client.checkpoints(job_id)) >= 2, timeout_s=300)
+    wait_until(lambda: sum(bool(row["committed_at"]) for row in up.client.checkpoints(job_id)) >= 2, timeout_s=300)
     held = up.client.job(job_id)["attempts"][0]["hosts"][0]["gpus"]
     injected = time.time()
     up.type("sim", "inject", "gpu", held[0], "xid", "95")
@@ -101,6 +101,7 @@ def test_an_xid_under_a_training_job_costs_it_the_gpu_and_nothing_else(up: Up) -
     steps = list(up.client.steps(job_id))
     assert [step["step"] for step in steps] == list(range(1, 81))
     of_first = [row for row in up.client.checkpoints(job_id) if row["attempt_id"] == job["attempts"][0]["id"]]
+    assert all(row["committed_at"] for row in of_first), "nothing stays WRITING once its attempt has ended"
     doubtful = [row for row in of_first if _when(row["committed_at"]) >= injected - MARGIN_S]
     unmarked = [row for row in doubtful if not row["reason"] and row["status"] != "EXPIRED"]
     assert any(row["reason"] for row in doubtful), "each that came within the margin before the fault is marked"

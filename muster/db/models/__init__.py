@@ -18,6 +18,7 @@ from muster.db.models.logs import LogChunk
 from muster.db.models.looks import PlacementLook
 from muster.db.models.nodes import Node
 from muster.db.models.outbox import OutboxMessage
+from muster.db.models.pair_probes import PairProbeResponder
 from muster.db.models.persons import ConsoleSession, Person
 from muster.db.models.policies import PolicyVersion
 from muster.db.models.quotas import Quota
@@ -64,6 +65,7 @@ __all__ = [
     "NodeIdentity",
     "NodeLatest",
     "OutboxMessage",
+    "PairProbeResponder",
     "Person",
     "PlacementLook",
     "PolicyVersion",

@@ -21,6 +21,7 @@ class Attempt(Base):
     hosts that prepare were ready. ``num_nodes``: its size, of an elastic job another than the next one's; None in those
     of before there were such. ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval`` says;
     None for so many steps. ``energy``: as ``services.job_energy`` read it once it had ended; None until then.
+    ``pairwise``: the check of its hosts before their start, as ``health.pairwise_start`` says; None: none is made.
     """
 
     __tablename__ = "attempts"
@@ -69,6 +70,7 @@ class Attempt(Base):
     tainted_since: Mapped[datetime | None] = mapped_column(default=None)
     checkpoint_interval: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     energy: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    pairwise: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     on_node_loss: Mapped[NodeLossRule] = mapped_column(EnumText(NodeLossRule), one_of("on_node_loss", NodeLossRule))
     rendezvous_address: Mapped[str]
     rendezvous_port: Mapped[int]

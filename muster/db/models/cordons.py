@@ -12,7 +12,10 @@ from muster.domain.ids import GpuUuid, NodeId
 
 
 class Cordon(Base):
-    """On exactly one of node and GPU. Several can stand; the place is schedulable only when none is left."""
+    """On exactly one of node and GPU. Several can stand; the place is schedulable only when none is left.
+
+    ``starts_at``: it stands from then on; None for one that stands since it was set.
+    """
 
     __tablename__ = "cordons"
     __table_args__ = (
@@ -28,6 +31,7 @@ class Cordon(Base):
     reason_code: Mapped[str]
     reason: Mapped[str]
     owner: Mapped[str]
+    starts_at: Mapped[datetime | None] = mapped_column(default=None)
     until: Mapped[datetime | None] = mapped_column(default=None)
     created_at: Mapped[datetime]
     released_at: Mapped[datetime | None] = mapped_column(default=None)

@@ -1,6 +1,7 @@
 """GPUs, every move of their standing, and the standings that persons set over them."""
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
@@ -12,7 +13,11 @@ from muster.domain.states import Standing
 
 
 class Gpu(Base):
-    """One device by its NVML UUID. ``origin_standing`` is where SUSPECT or QUARANTINED came from."""
+    """One device by its NVML UUID. ``origin_standing`` is where SUSPECT or QUARANTINED came from.
+
+    ``standing_since``: its newest move; None before the first. ``attributes``: what its agent tells of it, by the names
+    of ``health.told_attributes``; what stands in columns of its own is not repeated there.
+    """
 
     __tablename__ = "gpus"
     __table_args__ = (
@@ -36,12 +41,14 @@ class Gpu(Base):
     origin_standing: Mapped[Standing | None] = mapped_column(
         EnumText(Standing), one_of("origin_standing", Standing), default=None
     )
+    standing_since: Mapped[datetime | None] = mapped_column(default=None)
     score: Mapped[int | None] = mapped_column(default=None)
     score_valid_until: Mapped[datetime | None] = mapped_column(default=None)
     judge_at: Mapped[datetime | None] = mapped_column(default=None)
     is_mig_enabled: Mapped[bool] = mapped_column(default=False)
     is_simulated: Mapped[bool] = mapped_column(default=False)
     cohort_key: Mapped[str] = mapped_column(index=True)
+    attributes: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'"), default_factory=dict)
     version: Mapped[int] = mapped_column(default=1, init=False)
     __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # SQLAlchemy reads this plain class attribute
 

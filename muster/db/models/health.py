@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from muster.db.base import Base, EnumText, one_of
 from muster.domain.evidence import Trust
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
-from muster.domain.repairs import RepairAction, RepairOutcome
+from muster.domain.repairs import RepairAction, RepairOutcome, RepairVerb
 
 
 class EvidenceRow(Base):
@@ -46,11 +46,17 @@ class EvidenceRow(Base):
 
 
 class Repair(Base):
-    """One action on a quarantined GPU. Attempts count by board (``serial``) and by what they were for."""
+    """One action on a quarantined GPU. Attempts count by board (``serial``) and by what they were for.
+
+    ``verb``: what the agent of its host does; None, where a person does it. ``taken_at``: when the agent was given
+    it, in which boot. ``cordon_id``: what keeps the node free meanwhile, where the verb is felt by the whole host.
+    """
 
     __tablename__ = "repairs"
     __table_args__ = (
         CheckConstraint("(ended_at IS NULL) = (outcome IS NULL)", name="ended"),
+        CheckConstraint("(taken_at IS NULL) = (taken_boot_id IS NULL)", name="taken"),
+        CheckConstraint("taken_at IS NULL OR verb IS NOT NULL", name="taken_by_agent"),
         Index("uq_repairs_open", "gpu_uuid", unique=True, postgresql_where=text("ended_at IS NULL")),
         Index(None, "gpu_uuid", "began_at"),
         Index(None, "serial", "began_at"),
@@ -69,6 +75,10 @@ class Repair(Base):
         EnumText(RepairOutcome), one_of("outcome", RepairOutcome), default=None
     )
     words: Mapped[str | None] = mapped_column(default=None)
+    verb: Mapped[RepairVerb | None] = mapped_column(EnumText(RepairVerb), one_of("verb", RepairVerb), default=None)
+    taken_at: Mapped[datetime | None] = mapped_column(default=None)
+    taken_boot_id: Mapped[str | None] = mapped_column(default=None)
+    cordon_id: Mapped[str | None] = mapped_column(ForeignKey("cordons.id"), default=None)
 
 
 class Breaker(Base):

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, SmallInteger, text
+from sqlalchemy import BigInteger, ForeignKey, Index, SmallInteger, false, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -104,7 +104,8 @@ class TelemetryGap(Base):
 class StoredSignal(Base):
     """The judge's inbox: each event of an agent once, however often it is sent, and what samples gave rise to.
 
-    ``is_open`` goes from true to false. ``judge_fault``: why it could not be judged; not before ``judge_after`` again.
+    ``is_open`` goes from true to false. ``is_alarming``: it would condemn, so nothing is placed on what it is about
+    until it is judged. ``judge_fault``: why it could not be judged; not before ``judge_after`` again.
     """
 
     __tablename__ = "gpu_signals"
@@ -112,6 +113,7 @@ class StoredSignal(Base):
         Index(
             "ix_gpu_signals_unjudged", "received_at", "node_id", "signal_id", postgresql_where=text("judged_at IS NULL")
         ),
+        Index("ix_gpu_signals_alarming", "node_id", postgresql_where=text("judged_at IS NULL AND is_alarming")),
         Index(None, "gpu_uuid", "at"),
     )
 
@@ -126,6 +128,7 @@ class StoredSignal(Base):
     text: Mapped[str]
     values: Mapped[dict[str, Any]]
     is_open: Mapped[bool]
+    is_alarming: Mapped[bool] = mapped_column(default=False, server_default=false())
     judged_at: Mapped[datetime | None] = mapped_column(default=None)
     judge_after: Mapped[datetime | None] = mapped_column(default=None)
     judge_fault: Mapped[str | None] = mapped_column(default=None)

@@ -6,10 +6,10 @@ indexes. With parameters it plans the query anew each time, which takes longer t
 
 from typing import Any, Final
 
-from sqlalchemy import Exists, Select, bindparam, exists, literal_column, or_, select
+from sqlalchemy import ColumnElement, Exists, Select, bindparam, exists, literal_column, or_, select
 
 from muster.db.base import UtcTimestamp
-from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, Node
+from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, Node, StoredSignal
 from muster.domain.states import AllocationState, BurnInState
 
 _TAKEN: Final = (AllocationState.HELD, AllocationState.CLEANING)
@@ -25,6 +25,7 @@ _CORDONED: Final = exists().where(
     or_(Cordon.node_id == Gpu.node_id, Cordon.gpu_uuid == Gpu.uuid),
     Cordon.released_at.is_(None),
     or_(Cordon.until.is_(None), Cordon.until > _NOW),
+    or_(Cordon.starts_at.is_(None), Cordon.starts_at <= _NOW),
 )
 _OVERRIDE: Final = (
     select(GpuOverride.standing)
@@ -33,6 +34,12 @@ _OVERRIDE: Final = (
     .limit(literal_column("1"))
     .scalar_subquery()
 )
+_ALARMS: Final = (StoredSignal.judged_at.is_(None), StoredSignal.is_alarming)
+_REPORTED: Final = or_(
+    Gpu.uuid.in_(select(StoredSignal.gpu_uuid).where(*_ALARMS, StoredSignal.gpu_uuid.is_not(None))),
+    Gpu.node_id.in_(select(StoredSignal.node_id).where(*_ALARMS, StoredSignal.gpu_uuid.is_(None))),
+)
+"""Two lists that are read once each: few wait for the judge at any time, mostly none."""
 
 
 def one_by_one(query: Select[*tuple[Any, ...]]) -> Exists:
@@ -40,7 +47,7 @@ def one_by_one(query: Select[*tuple[Any, ...]]) -> Exists:
     return query.offset(literal_column("0")).exists()
 
 
-def _facts(is_held: Exists, is_burning_in: Exists) -> Select[*tuple[Any, ...]]:
+def _facts(is_held: Exists, is_burning_in: Exists, is_reported: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
     return (
         select(
             Gpu.uuid,
@@ -48,6 +55,7 @@ def _facts(is_held: Exists, is_burning_in: Exists) -> Select[*tuple[Any, ...]]:
             Gpu.slot_index,
             Gpu.cohort_key,
             Gpu.standing,
+            Gpu.standing_since,
             Gpu.is_mig_enabled,
             Node.contact,
             Node.rack,
@@ -55,13 +63,24 @@ def _facts(is_held: Exists, is_burning_in: Exists) -> Select[*tuple[Any, ...]]:
             _CORDONED.label("is_cordoned"),
             _OVERRIDE.label("override"),
             is_burning_in.label("is_burning_in"),
+            is_reported.label("is_reported"),
         )
         .join(Node, Node.id == Gpu.node_id)
         .order_by(Node.rack, Gpu.node_id, Gpu.slot_index)
     )
 
 
-FACTS: Final = _facts(_HELD.exists(), _BURNING_IN.exists())
+FACTS: Final = _facts(_HELD.exists(), _BURNING_IN.exists(), _REPORTED)
 """Takes the instant ``now``, at which cordons and overrides are in force."""
-FACTS_OF_FEW: Final = _facts(one_by_one(_HELD), one_by_one(_BURNING_IN))
+FACTS_OF_FEW: Final = _facts(
+    one_by_one(_HELD),
+    one_by_one(_BURNING_IN),
+    one_by_one(
+        select(StoredSignal.node_id).where(
+            *_ALARMS,
+            StoredSignal.node_id == Gpu.node_id,
+            or_(StoredSignal.gpu_uuid.is_(None), StoredSignal.gpu_uuid == Gpu.uuid),
+        )
+    ),
+)
 """The same for a few GPUs of a large fleet: it does not grow with what the others hold."""

@@ -23,6 +23,7 @@ LEFT JOIN (
 LEFT JOIN (
     SELECT DISTINCT gpu_uuid FROM cordons
     WHERE gpu_uuid IS NOT NULL AND released_at IS NULL AND (until IS NULL OR until > now())
+        AND (starts_at IS NULL OR starts_at <= now())
 ) c ON c.gpu_uuid = g.uuid
 WHERE CAST(:tenant_id AS text) IS NULL OR h.tenant_id = :tenant_id
 ORDER BY n.rack, n.name, n.id, g.slot_index
@@ -42,7 +43,7 @@ WHERE gpu_readings <> '' AND (CAST(:node_ids AS text[]) IS NULL OR node_id = ANY
 _NODES: Final = text("""
 SELECT n.id, n.name, coalesce(n.rack, ''), n.contact, n.is_simulated,
        EXISTS (SELECT 1 FROM cordons c WHERE c.node_id = n.id AND c.released_at IS NULL
-               AND (c.until IS NULL OR c.until > now()))
+               AND (c.until IS NULL OR c.until > now()) AND (c.starts_at IS NULL OR c.starts_at <= now()))
 FROM nodes n ORDER BY n.rack, n.name, n.id
 """)
 _TENANTS: Final = text("SELECT id, name FROM tenants ORDER BY name")

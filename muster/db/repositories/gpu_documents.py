@@ -43,7 +43,8 @@ class GpuView(msgspec.Struct, frozen=True):
     """``evidence``: all that is remembered, the oldest first. ``shown``: the newest of any age.
 
     ``overrides``, ``cordons``: those that stand. ``repairs``, of the board, ``moves`` and ``burn_ins``, those that were
-    decided: the newest first, up to the limits that were asked for.
+    decided: the newest first, up to the limits that were asked for. ``is_burning_in``: one runs on it.
+    ``is_reported``: what would condemn it waits to be judged.
     """
 
     gpu: GpuRecord
@@ -57,6 +58,8 @@ class GpuView(msgspec.Struct, frozen=True):
     repairs: list[RepairRecord]
     moves: list[StandingChangeRecord]
     burn_ins: list[BurnInRecord]
+    is_burning_in: bool
+    is_reported: bool
 
 
 GPU: Final = Question(
@@ -82,6 +85,7 @@ GPU: Final = Question(
             SELECT json_agg(to_json(c) ORDER BY c.created_at DESC, c.id) FROM cordons AS c
             WHERE (c.gpu_uuid = g.uuid OR c.node_id = g.node_id)
                 AND c.released_at IS NULL AND (c.until IS NULL OR c.until > %(now)s)
+                AND (c.starts_at IS NULL OR c.starts_at <= %(now)s)
         ), '[]'),
         'holder', (SELECT to_json(r) FROM (
             SELECT j.id AS job_id, j.name AS job_name, j.tenant_id, a.id AS attempt_id, a.number AS attempt_number,
@@ -103,7 +107,13 @@ GPU: Final = Question(
             SELECT b.began_at, b.ended_at, b.outcome FROM burn_ins AS b
             WHERE b.gpu_uuid = g.uuid AND b.outcome IN ('PASSED', 'FAILED')
             ORDER BY b.ordered_at DESC LIMIT %(num_burn_ins)s
-        ) AS r), '[]')
+        ) AS r), '[]'),
+        'is_reported', EXISTS (
+            SELECT FROM gpu_signals AS s
+            WHERE s.node_id = g.node_id AND s.judged_at IS NULL AND s.is_alarming
+                AND (s.gpu_uuid = g.uuid OR s.gpu_uuid IS NULL)
+        ),
+        'is_burning_in', EXISTS (SELECT FROM burn_ins AS b WHERE b.gpu_uuid = g.uuid AND b.state = 'RUNNING')
     )
     FROM gpus AS g JOIN nodes AS n ON n.id = g.node_id WHERE g.uuid = %(uuid)s
     """,

@@ -85,6 +85,7 @@ NODE: Final = Question(
             SELECT json_agg(to_json(c) ORDER BY c.created_at DESC, c.id) FROM cordons AS c
             WHERE (c.node_id = n.id OR c.gpu_uuid IN (SELECT g.uuid FROM gpus AS g WHERE g.node_id = n.id))
                 AND c.released_at IS NULL AND (c.until IS NULL OR c.until > %(now)s)
+                AND (c.starts_at IS NULL OR c.starts_at <= %(now)s)
         ), '[]'),
         'jobs', COALESCE((SELECT json_agg(to_json(r) ORDER BY r.allocation_id) FROM (
             SELECT l.id AS allocation_id, j.id AS job_id, j.name AS job_name, j.tenant_id, j.tier, a.id AS attempt_id,

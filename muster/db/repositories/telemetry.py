@@ -79,9 +79,10 @@ SELECT {_READINGS} WHERE node_id = (SELECT node_id FROM gpus WHERE uuid = %(uuid
 """  # noqa: S608  # of our own pieces
 _ADD_SIGNALS: Final = """
 INSERT INTO gpu_signals AS signal
-    (node_id, signal_id, gpu_uuid, kind, source, code, at, received_at, text, "values", is_open)
+    (node_id, signal_id, gpu_uuid, kind, source, code, at, received_at, text, "values", is_open,
+        is_alarming)
 VALUES (%(node_id)s, %(signal_id)s, %(gpu_uuid)s, %(kind)s, %(source)s, %(code)s, to_timestamp(%(at_ms)s / 1000.0),
-    %(received_at)s, %(text)s, %(values)s::jsonb, %(is_open)s)
+    %(received_at)s, %(text)s, %(values)s::jsonb, %(is_open)s, %(is_alarming)s)
 ON CONFLICT (node_id, signal_id) DO UPDATE SET is_open = false WHERE signal.is_open AND NOT excluded.is_open
 """
 _ADD_GAPS: Final = """
@@ -106,6 +107,13 @@ class LockedNode(Struct, frozen=True):
     heard_past: frozenset[str]
     judge_memory: dict[str, Any] | None
     gpu_uuids: frozenset[str]
+
+
+_MODEL_OF: Final = "SELECT model FROM gpus WHERE uuid = %(uuid)s"
+_STATE_OF: Final = """
+SELECT t.values FROM gpu_signals AS t
+WHERE t.gpu_uuid = %(uuid)s AND t.at > %(since)s AND t.kind = 'gpu_state' ORDER BY t.at DESC LIMIT 1
+"""
 
 
 def dead_keys(connection: Connection, key_ids: Iterable[str], now: datetime) -> set[str]:
@@ -240,6 +248,17 @@ def readings_of(connection: Connection, node_ids: Iterable[str]) -> dict[str, Re
     """By node, of those that have a row."""
     rows = connection.exec_driver_sql(_READINGS_OF, {"ids": joined_texts(node_ids)})
     return {row[0]: ReadingsRow(*row) for row in rows}
+
+
+def model_of(connection: Connection, gpu_uuid: str) -> str:
+    """Of a GPU that is enrolled; empty where it is not."""
+    model = connection.exec_driver_sql(_MODEL_OF, {"uuid": gpu_uuid}).scalar_one_or_none()
+    return "" if model is None else str(model)
+
+
+def state_of(connection: Connection, gpu_uuid: str, since: datetime) -> dict[str, Any]:
+    """What its agent told of it last, by ``domain.state_readings.GPU_STATE``; empty where it told nothing since."""
+    return connection.exec_driver_sql(_STATE_OF, {"uuid": gpu_uuid, "since": since}).scalar_one_or_none() or {}
 
 
 def readings_beside(connection: Connection, gpu_uuid: str) -> ReadingsRow | None:

@@ -19,6 +19,7 @@ from muster.domain.lifecycle.attempt_messages import (
     Exited,
     Grant,
     Listed,
+    Met,
     Outcome,
     Ready,
     Refuse,
@@ -29,6 +30,7 @@ from muster.domain.lifecycle.attempt_messages import (
 )
 from muster.domain.lifecycle.attempt_moves import (
     MAY_RUN,
+    are_all_ready,
     at_fault,
     ending,
     go_when_all_are_ready,
@@ -51,6 +53,7 @@ __all__ = [
     "Exited",
     "Grant",
     "Listed",
+    "Met",
     "Outcome",
     "Ready",
     "Refuse",
@@ -58,6 +61,7 @@ __all__ = [
     "Started",
     "StopAsked",
     "Tick",
+    "are_all_ready",
     "is_told_to_go",
     "is_unclaimed_on",
     "part_of",
@@ -68,6 +72,8 @@ __all__ = [
 _S: Final = AttemptState
 _H: Final = HostPartState
 _OVER: Final = frozenset({_H.EXITED, _H.CLEAN})
+_OF_ONE_HOST: Final = frozenset({Cause.PREFLIGHT_FAILED, Cause.GPU_FAULT})
+"""The others of the gang are not to be avoided for it."""
 
 
 def step(life: AttemptLife, event: Event, now_ms: int, timers: Timers) -> Outcome:
@@ -76,8 +82,8 @@ def step(life: AttemptLife, event: Event, now_ms: int, timers: Timers) -> Outcom
         return time_passes(life, event, now_ms, timers)
     if isinstance(event, ClaimAsked):
         return _claim(life, event, now_ms)
-    if isinstance(event, StopAsked):
-        return stop(life, StopRequest(event.reason, event.deadline_ms))
+    if isinstance(event, StopAsked | Met):
+        return _stop_or_go(life, event, now_ms)
     part = part_of(life, event.node_id)
     if part is None or part.boot_id != event.boot_id:
         return life, ()
@@ -92,6 +98,13 @@ def step(life: AttemptLife, event: Event, now_ms: int, timers: Timers) -> Outcom
     if isinstance(event, Exited):
         return _exited(life, part, event.verdict)
     return _cleaned(life, part)
+
+
+def _stop_or_go(life: AttemptLife, event: StopAsked | Met, now_ms: int) -> Outcome:
+    """What is said of all its hosts at once."""
+    if isinstance(event, StopAsked):
+        return stop(life, StopRequest(event.reason, event.deadline_ms))
+    return _met(life, event, now_ms)
 
 
 def is_unclaimed_on(life: AttemptLife, node_id: NodeId) -> bool:
@@ -153,6 +166,16 @@ def _ready(life: AttemptLife, part: HostPart, now_ms: int) -> Outcome:
     return go_when_all_are_ready(with_part(life, replace(part, ready_ms=now_ms)), (), now_ms)
 
 
+def _met(life: AttemptLife, event: Met, now_ms: int) -> Outcome:
+    """Once: what comes when it has its go, or ends, changes nothing."""
+    if not life.awaits_meetings or not are_all_ready(life) or life.ending is not None or life.stop is not None:
+        return life, ()
+    if event.bad:
+        bad = [part for part in life.hosts if part.node_id in event.bad]
+        return ending(at_fault(life, bad), Verdict(Cause.PREFLIGHT_FAILED, event.why))
+    return go_when_all_are_ready(replace(life, awaits_meetings=False), (), now_ms)
+
+
 def _started(life: AttemptLife, part: HostPart, now_ms: int) -> Outcome:
     if part.state is not _H.CLAIMED:
         return life, ()
@@ -172,8 +195,8 @@ def _exited(life: AttemptLife, part: HostPart, verdict: Verdict) -> Outcome:
     life = with_part(life, replace(part, state=_H.EXITED))
     if life.state is _S.ENDED:
         return life, ()
-    if verdict.cause is Cause.PREFLIGHT_FAILED:
-        life = at_fault(life, [replace(part, state=_H.EXITED)])
+    if verdict.cause in _OF_ONE_HOST:
+        life = at_fault(life, [host for host in life.hosts if host.node_id == (verdict.node_id or part.node_id)])
     everyone_done = all(host.state in _OVER for host in life.hosts)
     if verdict.cause is not Cause.SUCCEEDED or everyone_done:
         return ending(life, verdict)

@@ -75,6 +75,14 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Met:
+    """The hosts have met in pairs, all ready. ``bad``: those that must not start, and ``why``; none: all may."""
+
+    bad: tuple[NodeId, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passes. ``hearings``: of each host in this attempt; ``server_started_ms``: of the control plane."""
 
@@ -82,7 +90,7 @@ class Tick:
     server_started_ms: int
 
 
-Event = ClaimAsked | Ready | Started | Exited | Cleaned | Listed | StopAsked | Tick
+Event = ClaimAsked | Ready | Met | Started | Exited | Cleaned | Listed | StopAsked | Tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,14 +100,23 @@ def at_fault(life: AttemptLife, parts: Sequence[HostPart]) -> AttemptLife:
 
 
 def go_when_all_are_ready(life: AttemptLife, commands: tuple[Command, ...], now_ms: int) -> Outcome:
-    """All hosts start, or none: those that wait are told once each of the gang has its part ready.
+    """All hosts start, or none: those that wait are told once each of the gang has its part ready, and has met others
+    where that is asked for.
 
     Not while one is LOST: the others would only wait for it where their ranks meet.
     """
     waiting = [part for part in life.hosts if part.awaits_go]
-    if not waiting or life.state is not _S.CLAIMING or life.go_ms is not None or not all(map(_is_ready, life.hosts)):
+    if not waiting or life.state is not _S.CLAIMING or life.awaits_meetings or life.go_ms is not None:
+        return life, commands
+    if not are_all_ready(life):
         return life, commands
     return replace(life, go_ms=now_ms), (*commands, *(Ring(part.node_id) for part in waiting))
+
+
+def are_all_ready(life: AttemptLife) -> bool:
+    """Also while one of them is not heard: what it has said stands."""
+    state = life.resume_state if life.state is _S.LOST else life.state
+    return state is _S.CLAIMING and all(map(_is_ready, life.hosts))
 
 
 def _is_ready(part: HostPart) -> bool:

@@ -18,12 +18,14 @@ class AttemptEnded:
     """``suspicion``: why the program is suspected rather than the GPUs it ran on, if it is.
 
     ``has_progressed``: it left a newer checkpoint than the one it began from, so that a fault that comes now and then
-    does not use up the restarts of a long training; one that comes again at the same place does.
+    does not use up the restarts of a long training; one that comes again at the same place does. ``is_final``: the
+    program says itself that it would end so again.
     """
 
     verdict: Verdict
     suspicion: str | None = None
     has_progressed: bool = False
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,16 @@ class Tick:
     """Time passes."""
 
 
-Event = Placed | AttemptEnded | CancelAsked | HoldAsked | ReleaseAsked | Tick
+@dataclass(frozen=True, slots=True)
+class Excused:
+    """What its last attempt ended of was not the job's own: the restart that it cost is given back. ``why``: the proof,
+    which came later than the end.
+    """
+
+    why: str
+
+
+Event = Placed | AttemptEnded | CancelAsked | HoldAsked | ReleaseAsked | Tick | Excused
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,8 @@ class StopAttempt:
 
 
 _LAUNCHES: Final = frozenset({Cause.LAUNCH_FAILED, Cause.PREFLIGHT_FAILED})
+_FREE_OF_CHARGE: Final = _LAUNCHES | {Cause.GPU_FAULT, Cause.NCCL_TIMEOUT}
+"""What costs no restart and yet may come again for ever: in a row they are for a person."""
 Outcome = tuple[JobLife, tuple[StopAttempt, ...]]
 _J = JobState
 
@@ -71,6 +84,8 @@ def step(life: JobLife, event: Event, now_ms: int, timers: Timers) -> Outcome:
         return _attempt_ended(life, event, now_ms, timers), ()
     if isinstance(event, CancelAsked):
         return _cancel(life)
+    if isinstance(event, Excused):
+        return _excused(life, event.why), ()
     if isinstance(event, HoldAsked):
         return (_held(life, event.why) if life.state in {_J.QUEUED, _J.RECOVERING} else life), ()
     return (_moved(life, _J.QUEUED, "released from hold") if life.state is _J.HELD else life), ()
@@ -83,6 +98,12 @@ def _cancel(life: JobLife) -> Outcome:
     if life.state in {_J.QUEUED, _J.HELD, _J.RECOVERING}:
         return replace(_moved(life, _J.CANCELLED, "cancelled"), is_cancel_asked=True, next_try_ms=None), ()
     return life, ()
+
+
+def _excused(life: JobLife, why: str) -> JobLife:
+    if life.state is not _J.RECOVERING or life.restarts_used < 1:
+        return life
+    return replace(life, restarts_used=life.restarts_used - 1, reason=f"{Cause.GPU_FAULT}: {why}")
 
 
 def _held(life: JobLife, why: str) -> JobLife:
@@ -102,16 +123,18 @@ def _attempt_ended(life: JobLife, ended: AttemptEnded, now_ms: int, timers: Time
         return _moved(life, _J.CANCELLED, "cancelled")
     if verdict.cause is Cause.GPU_OOM and life.oom_doublings < life.max_oom_doublings and ended.suspicion is None:
         return _in_smaller_pieces(life, verdict, now_ms)
-    if rule.onward is Onward.FAIL or (rule.budget is Budget.JOB and life.restarts_used >= life.max_restarts):
+    is_used_up = rule.budget is Budget.JOB and life.restarts_used >= life.max_restarts
+    if ended.is_final or rule.onward is Onward.FAIL or is_used_up:
         return _moved(life, _J.FAILED, _with_advice(verdict))
     if rule.budget is Budget.JOB:
         life = replace(life, restarts_used=life.restarts_used + 1)
     if ended.suspicion is not None:
         return _held(life, ended.suspicion)
-    failures = life.launch_failures + 1 if verdict.cause in _LAUNCHES else 0
+    failures = life.launch_failures + 1 if verdict.cause in _FREE_OF_CHARGE else 0
     if failures >= timers.launch_failures_before_hold:
+        what = "launches" if verdict.cause in _LAUNCHES else "attempts"
         return replace(
-            _moved(life, _J.HELD, f"{failures} launches failed in a row; the last: {verdict.proof}"), launch_failures=0
+            _moved(life, _J.HELD, f"{failures} {what} failed in a row; the last: {verdict.proof}"), launch_failures=0
         )
     pause_ms = _pause_ms(life, failures, timers) if rule.onward is Onward.RETRY_AFTER_PAUSE else 0
     return replace(

@@ -56,11 +56,13 @@ class Verdict:
     """Why something ended, with the proof in words (exit record, signal, lease).
 
     ``is_cascade``: no more than what a part says when another one failed; it gives way to a word that says why.
+    ``node_id``: whose fault it was, where that is another host's than the one that says so.
     """
 
     cause: Cause
     proof: str
     is_cascade: bool = False
+    node_id: NodeId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ class HostPart:
 class AttemptLife:
     """The server's view of one attempt. ``ending`` is its cause once known; the attempt ENDS when no host runs it.
 
-    ``go_ms``: when all its hosts were ready, so that those that wait may start.
+    ``go_ms``: when all its hosts were ready, so that those that wait may start. ``awaits_meetings``: not before they
+    have met in pairs.
     """
 
     attempt_id: AttemptId
@@ -114,6 +117,7 @@ class AttemptLife:
     stop: StopRequest | None = None
     ending: Verdict | None = None
     go_ms: int | None = None
+    awaits_meetings: bool = False
 
 
 @dataclass(frozen=True, slots=True)

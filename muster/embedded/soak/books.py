@@ -1,5 +1,6 @@
 """The books of a soak: how much of the time was training that counted, and what was left behind."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -69,19 +70,27 @@ class Leftovers:
     def _segments(self) -> list[Path]:
         """Newer than the beginning, and no living process has them open or mapped."""
         new = {path for path in set(self._shared_memory.iterdir()) - self._segments_before if path.is_file()}
-        return sorted(new - _in_use()) if new else []
+        return sorted(new - files_in_use()) if new else []
 
 
-def _in_use() -> set[Path]:
-    used: set[Path] = set()
-    for process in psutil.process_iter():
-        try:
-            used |= {Path(path) for path in _files_of(process)}
-        except psutil.Error:  # it has just ended
-            continue
-    return used
+def files_in_use() -> set[Path]:
+    """Of all processes that we may look at."""
+    return {path for pid in psutil.pids() for path in files_of(pid)}
 
 
-def _files_of(process: psutil.Process) -> list[str]:
-    """Open or mapped."""
-    return [each.path for each in process.memory_maps()] + [each.path for each in process.open_files()]
+def files_of(pid: int) -> set[Path]:
+    """Open or mapped; of one that has just ended none.
+
+    By the map alone: psutil reads ``smaps``, for which the kernel walks through all of a process's pages.
+    """
+    process = Path(f"/proc/{pid}")
+    try:
+        maps = (process / "maps").read_text(encoding="utf-8", errors="surrogateescape")
+        descriptors = list((process / "fd").iterdir())
+    except OSError:
+        return set()
+    found = {Path(fields[5]) for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6}
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found.add(descriptor.readlink())
+    return found

@@ -49,8 +49,7 @@ def train(world: World, step_sleep_s: float) -> Document:
         seen=lambda _: world.progress(world.tenant.job(job_id)),
         log=log,
     )
-    first, second = (host["node_name"] for host in attempt["hosts"])
-    died = {name: world.kill(name) for name in (f"worker-host {first}", f"agent {second}")}
+    back_s = killing.kill_beside(world, attempt)
     steps = world.until(
         f"{STEPS_BEFORE_THE_FAULT} steps are trained",
         lambda: list(world.tenant.steps(job_id)),
@@ -58,17 +57,9 @@ def train(world: World, step_sleep_s: float) -> Document:
         seen=lambda _: world.progress(world.tenant.job(job_id)),
         log=log,
     )
-    for name, pid in died.items():
-        world.came_back(name, pid)
     before, after = steps[0]["loss"] or 0.0, steps[-1]["loss"] or 0.0
     world.require("the loss falls", f"{before:.3f} → {after:.3f} in {len(steps)} steps", log, is_so=after < before)
-    attempts = world.tenant.job(job_id)["attempts"]
-    world.require(
-        "a killed host worker adopts the training that runs, a killed agent goes on",
-        f"attempt {attempts[-1]['number']}, no rank was started again",
-        log,
-        is_so=len(attempts) == 1,
-    )
+    killing.require_undisturbed(world, job_id, back_s)
     return world.tenant.job(job_id)
 
 
@@ -93,7 +84,7 @@ def fail(world: World, job: Document) -> Document:
     margin_s = world.taint_margin_s
     world.until(
         f"two checkpoints are older than the {margin_s:.0f} s before now that a fault puts in doubt",
-        lambda: world.tenant.checkpoints(job_id),
+        lambda: world.saved(job_id),
         lambda found: sum(time.time() - seconds_of(one["committed_at"]) > margin_s + 1 for one in found) >= 2,
         seen=lambda found: f"{len(found)} checkpoints",
         log=log,
@@ -166,7 +157,7 @@ def _recovered(world: World, job_id: str, bad: str, injected_s: float) -> None:
 
 def _require_clean_resume(world: World, job_id: str, before_id: str, resumed_at: int, injected_s: float) -> None:
     """The newest verified generation before the fault's onset minus the margin; the later ones stand TAINTED."""
-    of_before = [one for one in world.tenant.checkpoints(job_id) if one["attempt_id"] == before_id]
+    of_before = [one for one in world.saved(job_id) if one["attempt_id"] == before_id]
     kept = [one for one in of_before if one["status"] != "EXPIRED"]
     clean = [one for one in kept if seconds_of(one["committed_at"]) < injected_s - world.taint_margin_s]
     tainted = [one for one in of_before if one["status"] == "TAINTED"]

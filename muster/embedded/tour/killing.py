@@ -1,17 +1,66 @@
-"""Step 3, its end: a rank, a torchrun and a whole host die in turn, and the job goes on each time."""
+"""What dies beside and under the tour's job: daemons and the broker, of which training takes no notice; then a rank, a
+torchrun and a whole host, and the job goes on each time.
+"""
 
+import time
 from collections.abc import Callable
 from typing import Final
 
 from muster.embedded.tour import victims
-from muster.embedded.tour.world import Document, World, log_of
+from muster.embedded.tour.world import BROKER, Document, World, log_of, seconds_of
 
 RESTARTS: Final = 3
 KILLS: Final = (("rank", victims.kill_rank), ("torchrun", victims.kill_torchrun), ("host", victims.kill_host))
+CONTROL_WORKER: Final = "worker-control"
 TRAINED_STEPS: Final = 2
 """Of an attempt, before the next kill."""
 _VERIFIED: Final = frozenset({"VERIFIED", "GOOD"})
 _REFUSED: Final = frozenset({"TAINTED", "REJECTED"})
+
+
+def kill_beside(world: World, attempt: Document) -> float:
+    """An agent, the control worker, the broker and a host worker, each once the one before runs again.
+
+    Who tells of faults and who judges them dies first: a process is back before it works, and a fault comes soon.
+    Returns when the last was back, in seconds since 1970, for ``require_undisturbed``. A broker that is not ours is let
+    live.
+    """
+    first, second = (host["node_name"] for host in attempt["hosts"])
+    for name in (f"agent {second}", CONTROL_WORKER, BROKER, f"worker-host {first}"):
+        if name != BROKER or BROKER in world.servers:
+            world.came_back(name, world.kill(name))
+    return time.time()
+
+
+def require_undisturbed(world: World, job_id: str, since_s: float) -> None:
+    """Of what ``kill_beside`` did: one attempt, each step once, and checkpoints that are stored and verified again."""
+    log = log_of(world.tenant.job(job_id)["attempts"][-1])
+    verified = world.until(
+        "a checkpoint that was made since is verified",
+        lambda: [
+            one
+            for one in world.tenant.checkpoints(job_id)
+            if one["status"] in _VERIFIED and seconds_of(one["committed_at"]) > since_s
+        ],
+        bool,
+        seen=lambda _: world.progress(world.tenant.job(job_id)),
+        log=log,
+    )[0]
+    steps = [row["step"] for row in world.tenant.steps(job_id)]
+    attempts = world.tenant.job(job_id)["attempts"]
+    world.require(
+        "a killed host worker adopts the training that runs, a killed agent goes on",
+        f"attempt {attempts[-1]['number']}, no rank was started again",
+        log,
+        is_so=len(attempts) == 1,
+    )
+    killed = "broker and the control worker were" if BROKER in world.servers else "control worker was"
+    world.require(
+        f"the {killed} killed and came back; nothing was lost",
+        f"steps 1 to {steps[-1]}, each once; the checkpoint of step {verified['step']} is verified since",
+        CONTROL_WORKER,
+        is_so=steps == list(range(1, len(steps) + 1)),
+    )
 
 
 def kill_in_turn(world: World, job_id: str) -> None:
@@ -23,7 +72,7 @@ def kill_in_turn(world: World, job_id: str) -> None:
 
 def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Document], str]) -> None:
     before = _training_attempt(world, job_id)
-    least = max((one["step"] for one in world.tenant.checkpoints(job_id) if one["status"] in _VERIFIED), default=0)
+    least = max((one["step"] for one in world.saved(job_id) if one["status"] in _VERIFIED), default=0)
     what = kill(world, before)
     world.teller.say(f"[bold]kill -9[/] {what}")
     ended = world.until(
@@ -35,7 +84,7 @@ def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Docum
     )[before["number"] - 1]
     after = _training_attempt(world, job_id)
     first = min(row["step"] for row in world.tenant.steps(job_id) if row["attempt_id"] == after["id"])
-    kept = {0, *(one["step"] for one in world.tenant.checkpoints(job_id) if one["status"] not in _REFUSED)}
+    kept = {0, *(one["step"] for one in world.saved(job_id) if one["status"] not in _REFUSED)}
     world.require(
         f"a killed {name} costs no more than the steps since the last checkpoint",
         f"{ended['cause']}: {ended['proof']}; goes on at step {first}",

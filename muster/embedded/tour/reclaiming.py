@@ -7,6 +7,7 @@ from muster.embedded.tour.world import BROKER, Document, World, log_of, seconds_
 
 SPOT_STEPS: Final = 50
 WHOLE_HOST: Final = 8
+_LOST: Final = "a GPU, a rank, a torchrun, a host, workers and the broker"
 
 
 def reclaim(world: World, interrupted: Document, step_sleep_s: float) -> None:
@@ -55,7 +56,7 @@ def _start_spot(world: World, step_sleep_s: float) -> Document:
     job_id = world.submit(world.tenant, spec)["id"]
     world.until(
         "the spot job trains and has a checkpoint",
-        lambda: world.tenant.checkpoints(job_id),
+        lambda: world.saved(job_id),
         bool,
         seen=lambda _: world.progress(world.tenant.job(job_id)),
         log="scheduler",
@@ -93,9 +94,7 @@ def _released(world: World, spot_id: str, reclaimed: Document) -> None:
     )
     attempt = job["attempts"][0]
     saved = [
-        one
-        for one in world.tenant.checkpoints(spot_id)
-        if seconds_of(one["committed_at"]) >= seconds_of(reclaimed["notified_at"])
+        one for one in world.saved(spot_id) if seconds_of(one["committed_at"]) >= seconds_of(reclaimed["notified_at"])
     ]
     took_s = seconds_of(attempt["ended_at"]) - seconds_of(reclaimed["notified_at"])
     world.teller.measured("notice → released", took_s, reclaimed["notice_s"], is_promise=True)
@@ -114,7 +113,7 @@ def _require_same_curve(world: World, interrupted_id: str, undisturbed_id: str) 
     other = [(row["step"], row["loss"]) for row in world.tenant.steps(undisturbed_id)]
     first = next((index for index, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
     world.require(
-        "the job that lost a GPU, a rank, a torchrun and a host has this undisturbed one's loss curve, bit for bit",
+        f"the job that lost {_LOST} has this undisturbed one's loss curve, bit for bit",
         f"{len(one)} equal losses, the last {one[-1][1]!r}" if one == other else f"they part at step {first}",
         "scheduler",
         is_so=one == other,
@@ -123,7 +122,7 @@ def _require_same_curve(world: World, interrupted_id: str, undisturbed_id: str) 
 
 def _returned(world: World, spot_id: str) -> None:
     job = world.wait_for_end(spot_id, "the spot job, back on its hosts,")
-    saved = {one["step"] for one in world.tenant.checkpoints(spot_id)}
+    saved = {one["step"] for one in world.saved(spot_id)}
     rows = list(world.tenant.steps(spot_id))
     second = [row["step"] for row in rows if row["attempt_id"] == job["attempts"][-1]["id"]]
     world.require(

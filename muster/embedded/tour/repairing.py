@@ -14,6 +14,8 @@ def repair(world: World) -> None:
         "a person says so, with a reason, and it is on record; then burn-in and probation, as for a new one",
     )
     taken_out = [gpu for gpu in world.operator.gpus() if gpu["standing"] == "QUARANTINED"]
+    for gpu in taken_out:
+        _require_a_way_back(world, gpu["uuid"])
     return_to_service(world)
     for gpu in taken_out:
         world.until(
@@ -24,6 +26,27 @@ def repair(world: World) -> None:
             log="worker-control",
         )
         world.teller.held(f"GPU {gpu['uuid'][-4:]} is HEALTHY again", "repaired, burnt in, probation served")
+        _require_admission(world, gpu["uuid"])
+
+
+def _require_a_way_back(world: World, uuid: str) -> None:
+    """The server tells what would bring it back before anybody does it; the repair that follows does it."""
+    tiers = world.operator.gpu_health(uuid)["admission"]
+    ways = [[way["conditions"] for way in tier["ways_back"]] for tier in tiers]
+    proved = [[way for way in each if "burn_in" in {condition["kind"] for condition in way}] for each in ways]
+    told = max((each[0] for each in proved if each), key=len, default=[])
+    world.teller.say(f"[bold]muster gpu show {uuid}[/]")
+    world.require(
+        f"what would bring GPU {uuid[-4:]} back is told",
+        ", and ".join(condition["words"] for condition in told) or "nothing",
+        "worker-control",
+        is_so=bool(tiers) and all(proved),
+    )
+
+
+def _require_admission(world: World, uuid: str) -> None:
+    admitted = {tier["tier"]: tier["is_admitted"] for tier in world.operator.gpu_health(uuid)["admission"]}
+    world.require("and every tier takes it", ", ".join(admitted), "worker-control", is_so=all(admitted.values()))
 
 
 def return_to_service(world: World) -> None:

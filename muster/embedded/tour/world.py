@@ -139,6 +139,10 @@ class World:
         loss = "" if first["loss"] is None else f", loss {first['loss']:.3f}"
         return f"{job['state']}: step {first['step']}{loss}"
 
+    def saved(self, job_id: str) -> list[Document]:
+        """Its checkpoints that were committed, whatever became of them since."""
+        return [one for one in self.tenant.checkpoints(job_id) if one["committed_at"] is not None]
+
     def inject(self, gpu: str, xid: int) -> float:
         """A driver's fault, as ``muster sim inject`` writes it. Returns when, in seconds since 1970."""
         write_fault(self.faults, Fault(gpu=gpu, kind="xid", code=xid, is_in_kernel_log=True))

@@ -5,16 +5,16 @@ from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import exists, func, select
+from sqlalchemy import exists, select
 
-from muster.db.models import AllocationGpu, BurnIn, Gpu, Node
+from muster.db.models import AllocationGpu, BurnIn, Gpu
 from muster.domain.errors import NotFoundError, UnauthenticatedError, UpgradeRequiredError, ValidationFailedError
 from muster.domain.health_policy import BurnInPolicy
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import BURN_IN_EDGES, AllocationState, BurnInState, require_edge
+from muster.domain.states import BURN_IN_EDGES, NOTHING_RUNS, AllocationState, BurnInState, require_edge
 from muster.services.burn_ins.abandoned import tell_of_abandoned
-from muster.services.burn_ins.orders import NEVER
+from muster.services.burn_ins.asking import ask_again_s
 from muster.services.judgement.moves import lock_gpus
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
@@ -31,8 +31,6 @@ from muster.wire.burn_in import (
 ASK: Final = declare_action("burn_in.ask")
 REPORT: Final = declare_action("burn_in.report")
 EXPIRE: Final = declare_action("burn_in.expire")
-ASK_S_MIN: Final = 1.0
-ASK_S_MAX: Final = 60.0
 REPORT_WITHIN: Final = timedelta(seconds=60)
 """Beyond its deadline, for its report to come in."""
 
@@ -44,7 +42,7 @@ def ask(unit: UnitOfWork, request: AskRequest) -> AskAnswer:
     """
     node_id = _node_of(unit, request.protocol)
     policy = active_policy(unit.session).health.burn_in
-    answer = AskAnswer(ask_again_s=_ask_again_s(unit, policy))
+    answer = AskAnswer(ask_again_s=ask_again_s(unit, policy))
     waiting = _lock_waiting(unit, node_id)
     if not waiting:
         return answer
@@ -94,7 +92,7 @@ def expire_once(units: UnitOfWorkFactory, principal: Principal) -> int:
             .join(Gpu, Gpu.uuid == BurnIn.gpu_uuid)
             .where(
                 ((BurnIn.state == BurnInState.RUNNING) & (BurnIn.deadline_at < units.clock()))
-                | ((BurnIn.state == BurnInState.ORDERED) & Gpu.standing.in_(NEVER))
+                | ((BurnIn.state == BurnInState.ORDERED) & Gpu.standing.in_(NOTHING_RUNS))
             )
         ).all()
     for burn_in_id, gpu_uuid in due:
@@ -127,7 +125,7 @@ def _expire(units: UnitOfWorkFactory, principal: Principal, burn_in_id: str, gpu
         row = unit.session.get_one(BurnIn, burn_in_id, with_for_update=True, populate_existing=True)
         if row.state is BurnInState.RUNNING and row.deadline_at is not None and row.deadline_at < unit.now:
             give_back(unit, row, "its agent did not report in time", active_policy(unit.session).health.burn_in)
-        elif row.state is BurnInState.ORDERED and gpu.standing in NEVER:
+        elif row.state is BurnInState.ORDERED and gpu.standing in NOTHING_RUNS:
             abandon(unit, row, f"the GPU is {gpu.standing}")
 
 
@@ -167,11 +165,6 @@ def _node_of(unit: UnitOfWork, protocol: int) -> NodeId:
     return unit.principal.node_id
 
 
-def _ask_again_s(unit: UnitOfWork, policy: BurnInPolicy) -> float:
-    num_nodes = unit.session.scalar(select(func.count()).select_from(Node)) or 1
-    return min(max(num_nodes / policy.asks_per_s, ASK_S_MIN), ASK_S_MAX)
-
-
 def _lock_waiting(unit: UnitOfWork, node_id: NodeId) -> list[BurnIn]:
     is_waiting = (BurnIn.node_id == node_id) & BurnIn.state.in_((BurnInState.ORDERED, BurnInState.RUNNING))
     uuids = unit.session.scalars(select(BurnIn.gpu_uuid).where(is_waiting)).all()
@@ -188,5 +181,5 @@ def _free(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> set[GpuUuid]:
         AllocationGpu.gpu_uuid == Gpu.uuid,
         AllocationGpu.state.in_([AllocationState.HELD, AllocationState.CLEANING]),
     )
-    query = select(Gpu.uuid).where(Gpu.uuid.in_(uuids), ~held, Gpu.standing.not_in(NEVER), ~Gpu.is_mig_enabled)
+    query = select(Gpu.uuid).where(Gpu.uuid.in_(uuids), ~held, Gpu.standing.not_in(NOTHING_RUNS), ~Gpu.is_mig_enabled)
     return set(unit.session.scalars(query).all())

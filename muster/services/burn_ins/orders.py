@@ -9,7 +9,7 @@ from muster.db.models import BurnIn, Gpu, GpuOverride, GpuStandingChange
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import BurnInState, Standing
+from muster.domain.states import NOTHING_RUNS, BurnInState, Standing
 from muster.identity import new_id
 from muster.services.judgement.moves import lock_gpus
 from muster.services.policies import active_policy
@@ -18,8 +18,6 @@ from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_
 ORDER: Final = declare_action("burn_in.order")
 INTAKE: Final = declare_action("burn_in.intake")
 OPEN: Final = (BurnInState.ORDERED, BurnInState.RUNNING, BurnInState.MEASURED)
-NEVER: Final = (Standing.REPAIR, Standing.RETIRED)
-"""Standings in which nothing runs on a GPU."""
 INTAKE_REASON: Final = "intake: the GPU is UNPROVEN"
 BATCH: Final = 200
 
@@ -36,7 +34,7 @@ def order(unit: UnitOfWork, gpu_uuid: GpuUuid, *, reason: str) -> BurnIn:
     if not gpus:
         raise NotFoundError
     gpu = gpus[0]
-    if gpu.standing in NEVER:
+    if gpu.standing in NOTHING_RUNS:
         message = f"{gpu.uuid} is {gpu.standing}"
         raise ConflictError(message, suggestion="Finish its repair, or reinstate it: a burn-in follows by itself.")
     if gpu.is_mig_enabled:

@@ -55,6 +55,7 @@ def figures_of(row: BurnIn) -> BurnInFigures:
         bands=said["bands"],
         counter_deltas=said["counter_deltas"],
         rates=said["rates"],
+        vendor_failures=tuple(said.get("vendor_tests", {}).get("failures", ())),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from health.detectors.detector import Closing
-from health.detectors.registry import closings_of, judge_signal
+from health.detectors.registry import alarms, closings_of, judge_signal
 from muster.db.models import StoredSignal
 from muster.domain.evidence import Finding
 from muster.domain.health_policy import HealthPolicy
@@ -33,7 +33,7 @@ def _said_by(row: StoredSignal, policy: HealthPolicy) -> tuple[Said, ...]:
     if row.kind == CLOSING:
         return (msgspec.convert(row.values, Closing),)
     signal = signal_of(row)
-    return (*judge_signal(signal, policy), *closings_of(signal))
+    return (*judge_signal(signal, policy), *closings_of(signal, policy))
 
 
 def sample_row(said: Said, node_id: NodeId, signal_id: str, received_at: object) -> dict[str, Any]:
@@ -51,4 +51,5 @@ def sample_row(said: Said, node_id: NodeId, signal_id: str, received_at: object)
         "text": said.summary if isinstance(said, Finding) else f"{said.fault_key} is over",
         "values": _encode(said).decode(),
         "is_open": False,
+        "is_alarming": isinstance(said, Finding) and alarms((said,)),
     }

@@ -16,12 +16,13 @@ from muster.domain.errors import ConflictError, NotFoundError, PreconditionFaile
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.principals import Permission
-from muster.domain.repairs import RepairAction
+from muster.domain.repairs import HOST_SCOPE, RepairAction, RepairBy
 from muster.domain.states import AllocationState
 from muster.services import overrides
 from muster.services.judgement.judge import policy_version
 from muster.services.judgement.moves import cases_of, lock_gpus, make_move, ruled
-from muster.services.judgement.repairs import begin_repair
+from muster.services.judgement.repair_orders import lock_host, require_host_ready, verb_for
+from muster.services.judgement.repairs import begin_repair, tell_of_repairs
 from muster.services.lives import to_ms
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -107,26 +108,35 @@ def start_repair(
     action: RepairAction,
     reason: str,
     fault_group: str | None = None,
+    by: RepairBy = RepairBy.PERSON,
     expected_version: int | None = None,
 ) -> None:
     """A quarantined GPU to REPAIR. ``fault_group``: what it is for; by its evidence where none is named.
 
-    One that a person has taken out by an override is QUARANTINED first, by its own standing.
+    ``by`` the agent of its host: it asks for the order and tells how it ended. One that a person has taken out by an
+    override is QUARANTINED first, by its own standing.
 
     Raises:
         NotFoundError, PreconditionFailedError: as for ``dismiss``.
-        ConflictError: it is not QUARANTINED, or a job still holds it.
+        ValidationFailedError: an action for an agent that needs hands.
+        ConflictError: it is not QUARANTINED, or a job still holds it, or its host for what all its GPUs feel.
     """
+    verb = verb_for(action, by)
+    if verb in HOST_SCOPE:
+        lock_host(unit, uuid)
     asked = _with_quarantine(unit, _asked(unit, uuid, expected_version), reason)
     _require_free(unit, uuid)
+    if verb is not None:
+        require_host_ready(unit, asked.gpu, verb)
     group = fault_group or fault_group_of(asked.case)
     move = _decided(
         lambda: interventions.start_repair(
             asked.case, group, actor=asked.person, reason=reason, now_ms=asked.now_ms, policy=asked.policy
         )
     )
-    repair = begin_repair(unit, asked.gpu, action, group, reason)
-    detail = {"repair_id": repair.id, "repair_action": action, "fault_group": group}
+    repair = begin_repair(unit, asked.gpu, action, group, reason, verb)
+    tell_of_repairs(unit, asked.gpu, asked.policy)
+    detail = {"repair_id": repair.id, "repair_action": action, "fault_group": group, "verb": verb}
     _audited(unit, asked, move, "gpu.repair.start", reason, **detail)
 
 

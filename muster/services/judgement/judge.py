@@ -10,20 +10,15 @@ from typing import Any, Final
 import structlog
 from sqlalchemy import Select, or_, select
 
-from health.detectors.detector import Closing
-from health.evidence import close, join
 from muster.db.models import Gpu, PolicyVersion, StoredSignal
 from muster.domain.errors import UnavailableError
-from muster.domain.evidence import Evidence, Finding
-from muster.domain.ids import EvidenceId, GpuUuid
-from muster.domain.policy import Policy
+from muster.domain.evidence import EventKind
+from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
-from muster.identity import new_id
 from muster.services.judgement.inbox import Said, said_by
 from muster.services.judgement.moves import judge_gpus, lock_gpus
-from muster.services.judgement.rows import evidence_about, store_evidence
 from muster.services.judgement.set_aside import close_for, set_gpu_aside, set_signal_aside
-from muster.services.lives import to_ms
+from muster.services.judgement.taking_note import take_note
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 
@@ -40,11 +35,14 @@ def judge_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     return round_.judge_signals() + round_.judge_due()
 
 
-def judge_findings(unit: UnitOfWork, said: Sequence[Said]) -> int:
-    """Findings become evidence, and the GPUs they are about are judged. Returns how many moved."""
+def judge_findings(unit: UnitOfWork, said: Sequence[Said], taken: Sequence[StoredSignal] = ()) -> int:
+    """Findings become evidence, and the GPUs they are about are judged. Returns how many moved.
+
+    ``taken``: the signals that said it, which the caller holds.
+    """
     unit.principal.require(Permission.SYSTEM_RUN)
     policy = active_policy(unit.session)
-    return judge_gpus(unit, _take_note(unit, said, policy), policy.health, policy_version(unit))
+    return judge_gpus(unit, take_note(unit, said, policy.health, taken), policy.health, policy_version(unit))
 
 
 def policy_version(unit: UnitOfWork) -> int | None:
@@ -61,7 +59,7 @@ class _Round:
             with self._begin(SIGNALS) as unit:
                 rows = unit.session.scalars(_oldest_waiting(unit).with_for_update(skip_locked=True)).all()
                 if rows:
-                    judge_findings(unit, _said_by(unit, rows))
+                    judge_findings(unit, _said_by(unit, rows), rows)
                     _mark(unit, rows)
                 return len(rows)
 
@@ -117,7 +115,7 @@ class _Round:
         with self._begin(SIGNALS) as unit:
             row = _locked_signal(unit, key)
             if row is not None:
-                for gpu in _take_note(unit, _said_by(unit, [row]), active_policy(unit.session)):
+                for gpu in take_note(unit, _said_by(unit, [row]), active_policy(unit.session).health, [row]):
                     gpu.judge_at = unit.now
                 _mark(unit, [row])
 
@@ -163,6 +161,9 @@ def _mark(unit: UnitOfWork, rows: Sequence[StoredSignal]) -> None:
     close_for(unit, rows, ())
     for row in rows:
         row.judged_at, row.judge_after, row.judge_fault = unit.now, None, None
+        if row.kind == EventKind.COUNTER_RESET and row.gpu_uuid is not None:  # no fault: it stands in the GPU's history
+            detail = {"counters": row.text, "at": row.at.isoformat(), **row.values}
+            unit.emit("gpu.counters_reset", "gpu", row.gpu_uuid, payload=detail)
 
 
 def _due_gpus(unit: UnitOfWork) -> list[GpuUuid]:
@@ -177,34 +178,3 @@ def _judge_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> int:
     judge_gpus(unit, gpus, active_policy(unit.session).health, policy_version(unit))
     close_for(unit, (), [gpu.uuid for gpu in gpus])
     return len(gpus)
-
-
-def _take_note(unit: UnitOfWork, said: Sequence[Said], policy: Policy) -> list[Gpu]:
-    """What was said as evidence, and the GPUs that it is about, locked."""
-    gpus = lock_gpus(unit, sorted({each.gpu_uuid for each in said if each.gpu_uuid is not None}))
-    known_gpus: set[GpuUuid] = {gpu.uuid for gpu in gpus}
-    remembered = {each.id: each for each in evidence_about(unit, known_gpus, {each.node_id for each in said})}
-    for each in said:
-        if isinstance(each, Closing):
-            _close(unit, each, remembered)
-        elif each.gpu_uuid is None or each.gpu_uuid in known_gpus:
-            _note(unit, each, remembered, policy)
-    unit.session.flush()
-    return gpus
-
-
-def _note(unit: UnitOfWork, finding: Finding, remembered: dict[EvidenceId, Evidence], policy: Policy) -> None:
-    fresh_id = EvidenceId(new_id("evidence"))
-    joined = join(finding, remembered.values(), policy.health, to_ms(unit.now), fresh_id)
-    if not joined.is_new and remembered[joined.evidence.id] == joined.evidence:
-        return
-    remembered[joined.evidence.id] = joined.evidence
-    store_evidence(unit, joined.evidence, is_new=joined.is_new)
-
-
-def _close(unit: UnitOfWork, closing: Closing, remembered: dict[EvidenceId, Evidence]) -> None:
-    for evidence in tuple(remembered.values()):
-        closed = close(evidence, closing)
-        if closed != evidence:
-            remembered[evidence.id] = closed
-            store_evidence(unit, closed, is_new=False)

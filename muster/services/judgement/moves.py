@@ -12,7 +12,8 @@ from health import breaker
 from health.breaker import BreakerState, FleetCounts, GpuPlace
 from health.gpu_case import GpuCase, Move, score_of
 from health.standing import decide, next_look_ms
-from muster.db.models import Allocation, AllocationGpu, Breaker, Gpu, GpuStandingChange, Node
+from health.weightless import waits_to_be_heard
+from muster.db.models import Allocation, AllocationGpu, Breaker, EvidenceRow, Gpu, GpuStandingChange, Node
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, TenantId
 from muster.domain.incidents import IncidentKind
@@ -20,7 +21,14 @@ from muster.domain.states import AllocationState, Standing
 from muster.services.incidents import open_incident
 from muster.services.judgement.placement_holds import keep_holds
 from muster.services.judgement.repairs import end_repair, past_repairs
-from muster.services.judgement.rows import case_of, contact_of, evidence_about
+from muster.services.judgement.rows import (
+    REMEMBERED,
+    case_of,
+    contact_of,
+    evidence_about,
+    is_pending,
+    store_outlasted,
+)
 from muster.services.lives import to_ms, to_time
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 
@@ -42,6 +50,7 @@ def lock_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> list[Gpu]:
 def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, policy_version: int | None) -> int:
     """Score locked GPUs and make the moves that the rules decide. Returns how many moved."""
     now_ms = to_ms(unit.now)
+    settle_pending(unit, [gpu.uuid for gpu in gpus])
     cases = cases_of(unit, gpus)
     moves = [move for case in cases.values() if (move := decide(case, now_ms, policy)) is not None]
     allowed = ruled(unit, moves, policy) if moves else ()
@@ -53,6 +62,14 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
     for move in allowed:
         make_move(unit, by_uuid[move.gpu_uuid], move, policy_version)
     return len(allowed)
+
+
+def settle_pending(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> None:
+    """What was pending and has outlasted its time weighs from now on."""
+    waiting = select(EvidenceRow).where(
+        EvidenceRow.gpu_uuid.in_(uuids), EvidenceRow.last_seen_at > unit.now - REMEMBERED, is_pending()
+    )
+    store_outlasted(unit, unit.session.scalars(waiting).all())
 
 
 def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
@@ -70,7 +87,8 @@ def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, 
     gpu.score = int(found.value)
     gpu.score_valid_until = None if found.valid_until_ms is None else to_time(found.valid_until_ms)
     due_ms = next_look_ms(case, now_ms, policy)
-    if not case.is_heard and case.standing in WAITS_TO_BE_HEARD:
+    waits = any(waits_to_be_heard(each, now_ms) for each in case.evidence)
+    if waits or (not case.is_heard and case.standing in WAITS_TO_BE_HEARD):
         due_ms = min(due_ms or now_ms + UNHEARD_AGAIN_MS, now_ms + UNHEARD_AGAIN_MS)
     if is_held_back:
         due_ms = min(due_ms or now_ms + PROPOSED_AGAIN_MS, now_ms + PROPOSED_AGAIN_MS)
@@ -82,7 +100,7 @@ def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None
     if move.from_standing is Standing.REPAIR:
         end_repair(unit, gpu, move)
     gpu.standing, gpu.origin_standing = move.to_standing, move.return_to
-    gpu.judge_at = unit.now
+    gpu.standing_since = gpu.judge_at = unit.now
     unit.session.add(
         GpuStandingChange(
             gpu_uuid=gpu.uuid,

@@ -1,19 +1,28 @@
 """Repairs as rows: begun by a person or rule, ended by whatever takes the GPU out of REPAIR."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
 from sqlalchemy import or_, select
 
+from health.detectors.repeats import repairs_of
 from health.gpu_case import Move, MoveReason, PastRepair
-from muster.db.models import Gpu, Repair
+from muster.db.models import Cordon, Gpu, Repair
 from muster.db.records import RepairRecord
-from muster.domain.repairs import RepairAction, RepairOutcome
+from muster.db.repositories.telemetry import add_signals
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.repairs import HOST_SCOPE, RepairAction, RepairOutcome, RepairVerb
 from muster.identity import new_id
+from muster.services import cordons
+from muster.services.judgement.inbox import sample_row
 from muster.services.lives import to_ms
 from muster.services.unit_of_work import UnitOfWork
 
 REPAIRS_REMEMBERED: Final = 100
+MAY_STILL_RUN: Final = timedelta(minutes=15)
+"""How long a host's cordon outlives a repair that ended while its agent had the verb in hand."""
+CORDON_CODE: Final = "repair"
 _OUTCOMES: Final[Mapping[MoveReason, RepairOutcome]] = {
     MoveReason.REPAIR_DONE: RepairOutcome.DONE,
     MoveReason.REPAIR_FAILED: RepairOutcome.FAILED,
@@ -22,7 +31,14 @@ _OUTCOMES: Final[Mapping[MoveReason, RepairOutcome]] = {
 }
 
 
-def begin_repair(unit: UnitOfWork, gpu: Gpu, action: RepairAction, fault_group: str, reason: str) -> Repair:
+def begin_repair(
+    unit: UnitOfWork, gpu: Gpu, action: RepairAction, fault_group: str, reason: str, verb: RepairVerb | None = None
+) -> Repair:
+    """``verb``: its host's agent does it. What the whole host feels keeps the node out of new placements meanwhile."""
+    cordon = None
+    if verb in HOST_SCOPE:
+        cordon = cordons.stand(unit, CORDON_CODE, f"{verb} of {gpu.uuid}: {reason}", node_id=gpu.node_id)
+        unit.session.flush()
     repair = Repair(
         id=new_id("repair"),
         gpu_uuid=gpu.uuid,
@@ -32,9 +48,24 @@ def begin_repair(unit: UnitOfWork, gpu: Gpu, action: RepairAction, fault_group: 
         reason=reason,
         started_by=unit.principal.name,
         began_at=unit.now,
+        verb=verb,
+        cordon_id=None if cordon is None else cordon.id,
     )
     unit.session.add(repair)
     return repair
+
+
+def tell_of_repairs(unit: UnitOfWork, gpu: Gpu, policy: HealthPolicy) -> None:
+    """Repairs again and again on one node are a finding about the node, into the judge's inbox."""
+    unit.session.flush()
+    since = unit.now - timedelta(seconds=policy.detectors.repair_repeats.window_s)
+    began = select(Repair.began_at).join(Gpu, Gpu.uuid == Repair.gpu_uuid)
+    began = began.where(Gpu.node_id == gpu.node_id, Repair.began_at > since)
+    times_ms = [to_ms(at) for at in unit.session.scalars(began)]
+    for finding in repairs_of(gpu.node_id, times_ms, policy, to_ms(unit.now)):
+        name = f"repairs/{gpu.node_id}/{finding.onset_ms}"
+        row = sample_row(finding, gpu.node_id, name, unit.now)
+        add_signals(unit.session.connection(), [{**row, "source": finding.source.value}])
 
 
 def end_repair(unit: UnitOfWork, gpu: Gpu, move: Move) -> None:
@@ -43,6 +74,19 @@ def end_repair(unit: UnitOfWork, gpu: Gpu, move: Move) -> None:
     for repair in unit.session.scalars(query):
         repair.ended_at, repair.words = unit.now, move.words
         repair.outcome = _OUTCOMES.get(move.reason, RepairOutcome.RETIRED)
+        _release_node(unit, repair)
+
+
+def _release_node(unit: UnitOfWork, repair: Repair) -> None:
+    if repair.cordon_id is None:
+        return
+    cordon = unit.session.get_one(Cordon, repair.cordon_id, with_for_update={"key_share": True})
+    if cordon.released_at is not None:
+        return
+    if repair.taken_at is not None and unit.principal.node_id is None:
+        cordon.until = unit.now + MAY_STILL_RUN  # its agent has not told that the verb is over
+        return
+    cordons.end(unit, cordon, f"the {repair.verb} has ended")
 
 
 def repairs_about(unit: UnitOfWork, gpu: Gpu, *, limit: int = REPAIRS_REMEMBERED) -> Sequence[Repair]:

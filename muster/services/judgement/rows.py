@@ -1,16 +1,18 @@
 """Rows ↔ the plain data that ``health`` judges."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Row, Select, or_, select
+from sqlalchemy import ColumnElement, Row, Select, not_, or_, select
+from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import Session
 
 from health.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
+from health.weightless import WEIGHS_FROM, WEIGHTLESS, Heard, outlasted
 from muster.db.models import BurnIn, EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
 from muster.db.records import BurnInRecord, EvidenceRecord, GpuRecord, StandingChangeRecord
-from muster.domain.evidence import EventKind, Evidence, GpuSignal, Severity, Source
+from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal, Severity, Source
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import BurnInOutcome, Contact
 from muster.services.lives import to_ms, to_time
@@ -64,7 +66,7 @@ def store_evidence(unit: UnitOfWork, evidence: Evidence, *, is_new: bool) -> Non
         row = unit.session.get_one(EvidenceRow, evidence.id)
         row.sources = [str(source) for source in evidence.sources]
         row.onset_at, row.last_seen_at = to_time(evidence.onset_ms), to_time(evidence.last_seen_ms)
-        row.values = dict(evidence.values)
+        row.counts_for_ms, row.values = evidence.counts_for_ms, dict(evidence.values)
         return
     row = EvidenceRow(
         id=evidence.id,
@@ -107,6 +109,49 @@ def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[No
     )
     session = unit.session
     return [evidence_of(row) for row in session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id))]
+
+
+def is_pending() -> ColumnElement[bool]:
+    """Of evidence in a query: it weighs only once it has lasted."""
+    found: ColumnElement[bool] = EvidenceRow.values.has_key(WEIGHS_FROM)
+    return found
+
+
+def weighs() -> ColumnElement[bool]:
+    """Of evidence in a query: it is neither set aside nor pending."""
+    is_weightless: ColumnElement[bool] = EvidenceRow.values.has_any(array(sorted(WEIGHTLESS)))
+    return not_(is_weightless)
+
+
+def store_outlasted(unit: UnitOfWork, rows: Iterable[EvidenceRow]) -> None:
+    """What is pending and has lasted is so no more."""
+    pending = [evidence_of(row) for row in rows]
+    heard = _heard_of(unit, {each.node_id for each in pending})
+    for evidence in pending:
+        settled = outlasted(evidence, to_ms(unit.now), heard[evidence.node_id])
+        if settled is not evidence:
+            store_evidence(unit, settled, is_new=False)
+
+
+def _heard_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, Heard]:
+    if not node_ids:
+        return {}
+    query = select(Node.id, Node.last_heartbeat_at, Node.boot_id).where(Node.id.in_(node_ids))
+    return {
+        node_id: Heard(None if at is None else to_ms(at), boot_id)
+        for node_id, at, boot_id in unit.session.execute(query)
+    }
+
+
+def shown_on_node(unit: UnitOfWork, finding: Finding) -> list[Evidence]:
+    """What other GPUs of the finding's node showed of the same fault, for rules that tell a program from a GPU."""
+    query = select(EvidenceRow).where(
+        EvidenceRow.node_id == finding.node_id,
+        EvidenceRow.gpu_uuid != finding.gpu_uuid,
+        EvidenceRow.fault_key == finding.fault_key,
+        EvidenceRow.last_seen_at > unit.now - REMEMBERED,
+    )
+    return [evidence_of(row) for row in unit.session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id))]
 
 
 def case_of(unit: UnitOfWork, gpu: Gpu, evidence: Sequence[Evidence], contact: Contact) -> GpuCase:

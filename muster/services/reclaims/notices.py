@@ -142,7 +142,7 @@ def _require_place(
 ) -> None:
     """The whole place of the beneficiary: one cohort, admitted, and free once the victims and who ends have left."""
     unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(held)).order_by(Gpu.uuid).with_for_update(key_share=True))
-    views = gpu_views(unit.session, unit.now, only=held)
+    views = gpu_views(unit.session, unit.now, policy.health, only=held)
     if len(views) != len(held) or len({view.cohort_key for view in views}) != 1:
         raise ReclaimLostError("the GPUs that would be held are no longer one cohort")
     if promised := holds.promised(unit, held):

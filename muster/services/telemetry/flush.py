@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 
 from sqlalchemy import Connection
 
@@ -49,7 +50,7 @@ def flush(connection: Connection, incoming: Sequence[IncomingReport], now: datet
     _order(group, nodes)
     current = [fresh for fresh in group.fresh if fresh.boot_order is not None]
     group.verdict = judge.judge(connection, current, nodes, group.books, now)
-    _write(connection, group, nodes, now)
+    _write(connection, group, nodes, now, judge)
     return group
 
 
@@ -172,7 +173,9 @@ def _order(group: Group, nodes: dict[str, LockedNode]) -> None:
             group.current.setdefault(node_id, []).append(place)
 
 
-def _write(connection: Connection, group: Group, nodes: dict[str, LockedNode], now: datetime) -> None:
+def _write(
+    connection: Connection, group: Group, nodes: dict[str, LockedNode], now: datetime, judge: SampleJudge
+) -> None:
     if not group.fresh:
         return
     blocks, matrices = pack_blocks(group.fresh)
@@ -184,7 +187,8 @@ def _write(connection: Connection, group: Group, nodes: dict[str, LockedNode], n
             for node_id, places in sorted(group.current.items())
         ]
         statements.move_nodes(connection, rows, now)
-    signals = [*group.verdict.rows, *(row for fresh in group.fresh for row in signal_rows(fresh.incoming, now))]
+    told = (signal_rows(fresh.incoming, now, judge.is_alarming) for fresh in group.fresh)
+    signals = [*group.verdict.rows, *chain.from_iterable(told)]
     if signals:
         group.num_signals = len(signals)
         statements.add_signals(connection, sorted(signals, key=lambda row: (row["node_id"], row["signal_id"])))

@@ -5,8 +5,9 @@ sample before it in the database. Most samples say nothing and cost a few compar
 finding leaves a row in the judge's inbox, and the rest is the judge's.
 """
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -15,10 +16,24 @@ import msgspec
 import structlog
 from sqlalchemy import Connection
 
-from health.detectors.past import UNKNOWN, Past, Watched, is_quiet, judged, readings_that_tell, watched_in
+from health.detectors import heat
+from health.detectors.detector import NO_OWN_HEAT, OwnHeat, own_heat_in
+from health.detectors.past import (
+    UNKNOWN,
+    Look,
+    Past,
+    Watched,
+    is_quiet,
+    judged,
+    look_of,
+    readings_that_tell,
+    watched_in,
+)
+from health.detectors.registry import alarms, judge_signal
 from muster.db.repositories import telemetry as statements
+from muster.db.repositories.drift import TOLD_WITHIN
 from muster.db.repositories.telemetry import LockedNode
-from muster.domain.evidence import Finding, GpuSample
+from muster.domain.evidence import Finding, GpuSample, GpuSignal
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid
 from muster.domain.policy import DEFAULT_POLICY
@@ -32,13 +47,18 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.telemetry import GpuReport
 
 POLICY_HOLDS_S: Final = 5.0
+LIMITS_HOLD_S: Final = 60.0
+"""How long this process believes what it read of a GPU's model and own maxima."""
 NO_MEMORY: Final = "null"
 _encode: Final = msgspec.json.Encoder().encode
 _log = structlog.get_logger(__name__)
 
 
-Quiet = tuple[Sequence[str], Sequence[tuple[float | None, ...]], HealthPolicy]
-"""GPUs, what each told, and the policy under which that was nothing."""
+HeatLimits = tuple[str, OwnHeat]
+"""What a GPU's limits of heat hang on: its model, and the maxima that it tells itself."""
+UNKNOWN_LIMITS: Final[HeatLimits] = ("", NO_OWN_HEAT)
+Quiet = tuple[Sequence[str], Sequence[tuple[float | None, ...]], Look]
+"""GPUs, what each told, and how it was looked at when that was nothing."""
 
 
 @dataclass(slots=True)
@@ -73,8 +93,10 @@ class SampleJudge:
     def __init__(self) -> None:
         self.num_failed = 0
         self._policy = DEFAULT_POLICY.health
+        self._look = look_of(self._policy)
         self._policy_read_at: float | None = None
         self._seen: dict[str, SeenNode] = {}
+        self._limits: dict[str, tuple[float, HeatLimits]] = {}
 
     def read_policy(self, units: UnitOfWorkFactory) -> None:
         """Outside of any transaction. Raises ``UnavailableError``."""
@@ -83,7 +105,7 @@ class SampleJudge:
         with units.read() as session:
             policy = active_policy(session).health
         if policy != self._policy:
-            self._policy = policy
+            self._policy, self._look = policy, look_of(policy)
         self._policy_read_at = time.monotonic()
 
     def judge(
@@ -96,10 +118,19 @@ class SampleJudge:
     ) -> Verdict:
         """``current``: reports that move latest state, in the order in which each node sent them."""
         verdict = Verdict(nodes=self._as_they_stand(connection, current, nodes))
+
+        def limits_of(uuid: str) -> HeatLimits:
+            read_at, limits = self._limits.get(uuid, (-math.inf, UNKNOWN_LIMITS))
+            if time.monotonic() - read_at >= LIMITS_HOLD_S:
+                state = statements.state_of(connection, uuid, now - TOLD_WITHIN)
+                limits = statements.model_of(connection, uuid), own_heat_in(state)
+                self._limits[uuid] = time.monotonic(), limits
+            return limits
+
         for fresh in current:
             node_id = fresh.incoming.node_id
             try:
-                verdict.rows += _judge_report(verdict.nodes[node_id], fresh, self._policy, now)
+                verdict.rows += _judge_report(verdict.nodes[node_id], fresh, self._policy, self._look, now, limits_of)
             except Exception:  # noqa: BLE001  # what judges must never stop what stores
                 self.num_failed += 1
                 _log.exception("sample_not_judged", node_id=node_id, seq=fresh.incoming.report.seq)
@@ -107,6 +138,15 @@ class SampleJudge:
         for name, seen in verdict.nodes.items():
             seen.boot_order, seen.seq = books[name].order, books[name].seq
         return verdict
+
+    def is_alarming(self, signal: GpuSignal) -> bool:
+        """Whether what an event is about takes nothing new from now on, even before the judge has come to it."""
+        try:
+            return alarms(judge_signal(signal, self._policy))
+        except Exception:  # noqa: BLE001  # what judges must never stop what stores: the judge sets it aside
+            self.num_failed += 1
+            _log.exception("event_not_judged", node_id=signal.node_id, signal_id=signal.signal_id)
+            return False
 
     def keep(self, verdict: Verdict) -> None:
         """Once it is committed."""
@@ -148,20 +188,28 @@ def _pasts_in(node: LockedNode) -> dict[str, Past]:
     return {uuid: past for uuid, past in pasts.items() if uuid in node.gpu_uuids}
 
 
-def _judge_report(seen: SeenNode, fresh: FreshReport, policy: HealthPolicy, now: datetime) -> list[dict[str, Any]]:
-    """Rows for the inbox; ``seen`` moves on."""
+def _judge_report(
+    seen: SeenNode,
+    fresh: FreshReport,
+    policy: HealthPolicy,
+    look: Look,
+    now: datetime,
+    limits_of: Callable[[str], HeatLimits],
+) -> list[dict[str, Any]]:
+    """Rows for the inbox; ``seen`` moves on. ``limits_of``: asked of a GPU that is hot."""
     rows: list[dict[str, Any]] = []
     told = [readings_that_tell(gpu.values) for gpu in fresh.gpus]
-    if _is_as_quiet(seen.quiet, fresh, told, policy):
+    if _is_as_quiet(seen.quiet, fresh, told, look):
         return rows
     before, seen.watched = seen.watched, {}
-    seen.quiet = fresh.gpu_uuids, told, policy
+    seen.quiet = fresh.gpu_uuids, told, look
     for gpu in fresh.gpus:
         uuid, watched = gpu.uuid, before.get(gpu.uuid, UNKNOWN)
-        if uuid in seen.pasts or gpu.is_lost or not is_quiet(watched, gpu.values, policy):
+        if uuid in seen.pasts or gpu.is_lost or not is_quiet(watched, gpu.values, look):
             seen.quiet = None
             past = seen.pasts.pop(uuid, None) or Past(watched)
-            after, said = judged(past, fresh.incoming.node_id, _sample(gpu, fresh), policy, to_ms(now))
+            limits = limits_of(uuid) if heat.is_hot(gpu.values, look.heat) else UNKNOWN_LIMITS
+            after, said = judged(past, fresh.incoming.node_id, _sample(gpu, fresh), policy, to_ms(now), *limits)
             rows += (_row(each, fresh, now) for each in said)
             watched = after.watched
             if not after.has_counters_alone or watched != watched_in(gpu.values):
@@ -170,12 +218,11 @@ def _judge_report(seen: SeenNode, fresh: FreshReport, policy: HealthPolicy, now:
     return rows
 
 
-def _is_as_quiet(
-    quiet: Quiet | None, fresh: FreshReport, told: Sequence[tuple[float | None, ...]], policy: HealthPolicy
-) -> bool:
-    if quiet is None or quiet[2] is not policy or quiet[1] != told or quiet[0] != fresh.gpu_uuids:
+def _is_as_quiet(quiet: Quiet | None, fresh: FreshReport, told: Sequence[tuple[float | None, ...]], look: Look) -> bool:
+    if quiet is None or quiet[2] is not look or quiet[1] != told or quiet[0] != fresh.gpu_uuids:
         return False
-    return True not in [gpu.is_lost for gpu in fresh.gpus]
+    limits = look.heat
+    return True not in [gpu.is_lost or heat.is_hot(gpu.values, limits) for gpu in fresh.gpus]
 
 
 def _sample(gpu: GpuReport, fresh: FreshReport) -> GpuSample:

@@ -1,6 +1,6 @@
 """From fresh reports to the rows of a group commit. Numbers are packed once, for the whole group."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -9,11 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.db.repositories.telemetry import BlockRow, NodeRow
+from muster.domain.evidence import EventKind, GpuSignal, Source
+from muster.domain.ids import GpuUuid
 from muster.services.lives import to_ms
 from muster.services.telemetry.boots import BootBook
 from muster.services.telemetry.codec import matrix_of, pack_block
 from muster.services.telemetry.node_readings import GpuReadings, Packed, ToldIn, pack_readings
 from muster.services.telemetry.reports import FreshReport, IncomingReport
+from muster.wire.telemetry import EventReport
 
 Matrix = npt.NDArray[np.float64]
 _encode: Final = msgspec.json.Encoder().encode
@@ -74,8 +77,13 @@ def told_by(fresh: FreshReport, now: datetime) -> dict[str, GpuReadings]:
     return {gpu.uuid: GpuReadings(source, tuple(gpu.values), gpu.is_lost) for gpu in fresh.gpus}
 
 
-def signal_rows(one: IncomingReport, now: datetime) -> Iterator[dict[str, Any]]:
+def signal_rows(
+    one: IncomingReport, now: datetime, is_alarming: Callable[[GpuSignal], bool]
+) -> Iterator[dict[str, Any]]:
+    """Events are placed as their report is, by the same shift, and none after it was received."""
+    shift_ms = one.placed_ms - one.report.at_ms
     for event in one.report.events:
+        at_ms = max(0, min(event.at_ms + shift_ms, one.received_ms))
         yield {
             "node_id": one.node_id,
             "signal_id": event.event_id,
@@ -83,12 +91,27 @@ def signal_rows(one: IncomingReport, now: datetime) -> Iterator[dict[str, Any]]:
             "kind": event.kind,
             "source": event.source,
             "code": event.code,
-            "at_ms": event.at_ms,
+            "at_ms": at_ms,
             "received_at": now,
             "text": event.text,
             "values": _encode(event.values).decode(),
             "is_open": event.is_open,
+            "is_alarming": is_alarming(_signal_of(one, event, at_ms)),
         }
+
+
+def _signal_of(one: IncomingReport, event: EventReport, at_ms: int) -> GpuSignal:
+    return GpuSignal(
+        signal_id=event.event_id,
+        kind=EventKind(event.kind),
+        source=Source(event.source),
+        at_ms=at_ms,
+        node_id=one.node_id,
+        gpu_uuid=None if event.gpu_uuid is None else GpuUuid(event.gpu_uuid),
+        code=event.code,
+        text=event.text,
+        values=event.values,
+    )
 
 
 def gap_rows(one: IncomingReport, now: datetime) -> Iterator[dict[str, Any]]:

@@ -184,3 +184,41 @@ def test_what_could_not_be_prepared_ends_without_having_started() -> None:
     assert ledger.records[ATTEMPT].phase is Phase.EXITED
     assert not ledger.records[ATTEMPT].has_started
     assert host.Report(ATTEMPT) in commands
+
+
+MEETING = after(placed(awaits_meetings=True), waiting_claim(A), waiting_claim(B))
+
+
+def test_hosts_that_are_to_meet_first_have_their_go_once_they_have() -> None:
+    life = after(MEETING, ready(A), ready(B), tick(a=0, b=0))
+    assert told(life) == (False, False)
+    life, commands = attempt.step(life, attempt.Met(), 7, TIMERS)
+    assert told(life) == (True, True)
+    assert (life.go_ms, commands) == (7, (attempt.Ring(A), attempt.Ring(B)))
+    assert attempt.step(life, attempt.Met((A,), "too late"), 8, TIMERS) == (life, ())
+
+
+def test_a_host_that_was_named_as_they_met_releases_all_and_is_at_fault_alone() -> None:
+    life = after(MEETING, ready(A), ready(B), attempt.Met((B,), "b: failed with a"))
+    assert life.ending == Verdict(Cause.PREFLIGHT_FAILED, "b: failed with a")
+    assert [part.is_at_fault for part in life.hosts] == [False, True]
+    assert attempt.stop_order(life, A, 0) == (Cause.PREFLIGHT_FAILED, 0)
+    assert told(life) == (False, False)
+
+
+def test_a_meeting_says_nothing_before_all_are_ready_nor_of_an_attempt_that_ends() -> None:
+    early = after(MEETING, ready(A))
+    assert attempt.step(early, attempt.Met(), 1, TIMERS) == (early, ())
+    ends = after(MEETING, ready(A), ready(B), exited(A, UNREADY))
+    assert attempt.step(ends, attempt.Met((B,), "no"), 1, TIMERS) == (ends, ())
+
+
+def test_a_host_that_was_lost_as_they_met_may_be_named_and_gives_nobody_a_go() -> None:
+    lost = after(MEETING, ready(A), ready(B), tick(a=TIMERS.lost_ms, b=0), now_ms=TIMERS.lost_ms)
+    assert lost.state is AttemptState.LOST
+    named = after(lost, attempt.Met((B,), "b: was not heard"), now_ms=TIMERS.lost_ms)
+    assert named.ending == Verdict(Cause.PREFLIGHT_FAILED, "b: was not heard")
+    assert attempt.stop_order(named, A, TIMERS.lost_ms) == (Cause.PREFLIGHT_FAILED, 0)
+    well = after(lost, attempt.Met(), now_ms=TIMERS.lost_ms)
+    assert told(well) == (False, False)
+    assert told(after(well, tick(a=TIMERS.lost_ms, b=TIMERS.lost_ms), now_ms=TIMERS.lost_ms)) == (True, True)

@@ -94,6 +94,36 @@ def test_launches_that_fail_in_a_row_hold_the_job_for_a_person() -> None:
     assert (between.state, between.launch_failures) == (J.RECOVERING, 1), "what trained meanwhile was no row"
 
 
+@pytest.mark.parametrize("cause", [Cause.GPU_FAULT, Cause.NCCL_TIMEOUT])
+def test_faults_of_gpus_and_network_cost_no_restart_and_in_a_row_without_progress_are_for_a_person(
+    cause: Cause,
+) -> None:
+    life = ACTIVE
+    for _ in range(TIMERS.launch_failures_before_hold - 1):
+        life = after(life, ended(cause), job.Tick(), job.Placed(), now_ms=1 << 40)
+        assert (life.state, life.restarts_used) == (J.ACTIVE, 0)
+    assert after(life, replace(ended(cause), has_progressed=True)).state is J.RECOVERING
+    held = after(life, ended(cause))
+    assert (held.state, held.reason) == (
+        J.HELD,
+        f"{TIMERS.launch_failures_before_hold} attempts failed in a row; the last: proof",
+    )
+
+
+def test_a_program_that_says_that_it_would_end_so_again_is_not_tried_again() -> None:
+    final = replace(ended(Cause.USER_ERROR), is_final=True)
+    assert after(replace(ACTIVE, max_restarts=3), final).state is J.FAILED
+
+
+def test_a_proof_that_comes_in_the_pause_gives_the_restart_back() -> None:
+    charged = after(replace(ACTIVE, max_restarts=1), ended(Cause.USER_ERROR))
+    excused = after(charged, job.Excused("XID 79"))
+    assert (excused.state, excused.restarts_used, excused.reason) == (J.RECOVERING, 0, "gpu_fault: XID 79")
+    assert excused.next_try_ms == charged.next_try_ms
+    for life in (ACTIVE, replace(charged, restarts_used=0), replace(charged, state=J.FAILED)):
+        assert after(life, job.Excused("XID 79")) == life
+
+
 def test_a_suspected_program_is_held_whatever_its_attempt_ended_of_unless_that_ends_the_job() -> None:
     def ended_suspect(cause: Cause) -> job.AttemptEnded:
         return job.AttemptEnded(Verdict(cause, "proof"), suspicion="suspected")

@@ -1,7 +1,7 @@
 """A host of healthy GPUs before the judge, with its reports through the intakes of any number of API processes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -92,6 +92,10 @@ class Court:
     def signal(self, name: str, uuid: GpuUuid | None = GPU, **columns: Any) -> None:
         with self.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
             add_signal(unit, uuid, signal_id=name, **{"node_id": self.node_id, "at": self.clock.now, **columns})
+
+    def beat(self) -> None:
+        """The heartbeat of this node's host."""
+        replace(self.fleet, node_id=self.node_id).beat()
 
     def judge(self) -> int:
         return judge_once(self.units, JUDGE)

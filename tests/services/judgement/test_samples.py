@@ -1,11 +1,12 @@
 """Samples become evidence: once, whichever process takes them, whoever dies, in whatever order they come."""
 
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from muster.db.models import EvidenceRow, NodeLatest, StoredSignal
+from muster.db.models import Event, EvidenceRow, NodeLatest, StoredSignal
 from muster.domain.states import Standing
 from muster.failpoints import arming
 from muster.services.telemetry.reports import AcceptedReport, Duplicate
@@ -191,7 +192,8 @@ def test_a_fault_that_stands_is_one_evidence_and_closes_when_it_is_over(court: C
     assert memory(court) is None
     court.hear(sample(remap_pending=1.0))
     court.judge()
-    assert court.evidence() == [PENDING, PENDING], "another one"
+    assert court.evidence() == [PENDING], "soon again, it goes on"
+    assert closed(court, "row_remap:pending") == [False]
 
 
 def test_late_and_reordered_reports_say_nothing_new(court: Court) -> None:
@@ -260,3 +262,37 @@ def test_a_memory_that_cannot_be_read_is_given_up(court: Court) -> None:
     court.hear(sample(remap_pending=1.0), intake=court.open_intake())
     court.judge()
     assert court.evidence() == [PENDING]
+
+
+def test_a_gpu_is_too_hot_by_the_maximum_that_its_agent_told_last(court: Court) -> None:
+    for ago_s, own_c in ((7200, 90.0), (60, 87.0)):
+        at = court.clock.now - timedelta(seconds=ago_s)
+        court.signal(f"state-{ago_s}", kind="gpu_state", code=None, at=at, values={"temperature_max_c": own_c})
+    court.hear(sample(temperature_c=87.0), sample(OTHER, temperature_c=94.0))
+    court.judge()
+    assert court.evidence() == []
+    court.hear(sample(temperature_c=88.0), sample(OTHER, temperature_c=94.0))
+    court.judge()
+    assert court.evidence() == [("temperature:gpu", GPU)]
+    (row,) = court.rows(EvidenceRow)
+    assert row.values == {"celsius": 88.0, "limit": 87.0}
+
+
+def test_what_an_agent_told_hours_ago_and_never_again_is_no_maximum(court: Court) -> None:
+    at = court.clock.now - timedelta(hours=4)
+    court.signal("state", kind="gpu_state", code=None, at=at, values={"temperature_max_c": 87.0})
+    court.hear(sample(temperature_c=94.0))
+    court.judge()
+    assert court.evidence() == []
+
+
+def test_counters_that_an_agent_saw_go_down_are_one_event_of_the_gpu_and_no_evidence(court: Court) -> None:
+    values = {"num_counters": 3.0, "num_links": 1.0}
+    court.signal("reset", kind="counter_reset", code=None, text="crc_errors, replays", values=values)
+    court.judge()
+    court.judge()
+    (event,) = [event for event in court.rows(Event) if event.kind == "gpu.counters_reset"]
+    assert (event.subject_id, event.payload["counters"]) == (GPU, "crc_errors, replays")
+    assert event.payload.items() >= values.items()
+    assert court.evidence() == []
+    assert court.standing() == Standing.HEALTHY

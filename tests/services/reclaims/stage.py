@@ -18,7 +18,7 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import HeldAttempt, StopOrder
 from scheduler.loop import run_cycle
 from scheduler.model import Plan, Workload
-from tests.fleet_factory import OPERATOR, Fleet, enrol_host, make_fleet
+from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet, enrol_host, make_fleet
 from tests.played_host import PlayedHost
 from tests.services.conftest import SetClock
 
@@ -56,7 +56,7 @@ class Stage:
             store_policy(unit, policy, reason="test")
 
     def submit(self, tier: str, *, by: Principal | None = None, **spec: object) -> JobId:
-        document = {"name": "job", "program": {"script": "/srv/train.py"}, "tier": tier, **spec}
+        document = {"name": "job", "program": {"script": "/srv/train.py"}, "tier": tier, **ENDS_AT_ITS_FAULT, **spec}
         with self.units.begin(by or self.fleet.tenant, jobs.SUBMIT) as unit:
             return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
 

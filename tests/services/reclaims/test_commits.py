@@ -26,7 +26,7 @@ SPOT = DEFAULT_POLICY.tier("spot")
 def planned(stage: Stage) -> Plan:
     with stage.units.read() as session:
         policy = active_policy(session)
-        views = gpu_views(session, stage.clock.now)
+        views = gpu_views(session, stage.clock.now, DEFAULT_POLICY.health)
         return plan(views, waiting_jobs(session), policy, stage.workload())
 
 

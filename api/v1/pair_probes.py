@@ -1,0 +1,72 @@
+"""Probes between hosts: what they told by pair of racks, and the agents' side."""
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from api.bodies import described_by_wire, wire_body
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import reading
+from muster import documents
+from muster.db.repositories.pair_probes import RackPairRow
+from muster.domain.principals import Permission, Principal
+from muster.services import pair_probes
+from muster.services.unit_of_work import retrying
+from muster.wire.pair_probes import PairProbeAnswer, PairProbeAsk
+
+router = APIRouter()
+Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
+Reader = Annotated[Principal, requires(Permission.NODE_READ)]
+DAY_H = 24
+
+
+@router.get("/rack-pairs", tags=["fleet"])
+def list_rack_pairs(
+    request: Request,
+    principal: Reader,
+    hours: Annotated[int, Query(ge=1, le=DAY_H, description="of the last so many hours")] = 1,
+    limit: Annotated[int, Query(ge=1, le=1000, description="only the worst so many")] = 200,
+) -> documents.RackPairPage:
+    """Latency and loss by pair of racks, as hosts that probe each other told them; the greatest loss first."""
+    found = reading(
+        dependencies_of(request).units,
+        principal,
+        pair_probes.READ,
+        lambda unit: pair_probes.rack_pairs(unit, hours=hours, limit=limit),
+    )
+    return {"items": [_view(row) for row in found], "next_cursor": None}
+
+
+@router.post(
+    "/hosts/self/pair-probes/ask",
+    tags=["hosts"],
+    response_model=None,
+    openapi_extra=described_by_wire(PairProbeAsk, PairProbeAnswer),
+)
+def ask_for_peers(request: Request, node: Node, message: Annotated[PairProbeAsk, wire_body(PairProbeAsk)]) -> Response:
+    """Whom this node is to probe until it asks again, and the keys that its own answers are asked with."""
+    dependencies = dependencies_of(request)
+
+    def once() -> Any:
+        with dependencies.units.begin(node, pair_probes.ASK, quiet=True) as unit:
+            return pair_probes.ask(unit, message, dependencies.secret_key)
+
+    return Response(msgspec.json.encode(retrying(once)), media_type="application/json")
+
+
+def _view(row: RackPairRow) -> documents.RackPair:
+    return {
+        "rack": row.rack or None,
+        "other_rack": row.other_rack or None,
+        "num_pairs": row.num_pairs,
+        "num_sent": round(row.sent),
+        "num_lost": round(row.lost),
+        "lost_share": row.lost / row.sent,
+        "round_trip_p50_us": row.p50_us,
+        "round_trip_p99_us": row.p99_us,
+        "worst_node": row.worst_node,
+        "worst_peer": row.worst_peer,
+    }

@@ -1,0 +1,24 @@
+"""Whose agent answers probes of other hosts."""
+
+from datetime import datetime
+
+from sqlalchemy import CheckConstraint, ForeignKey
+from sqlalchemy.orm import Mapped, mapped_column
+
+from muster.db.base import Base
+from muster.domain.ids import NodeId
+
+
+class PairProbeResponder(Base):
+    """The agent of a node answers at ``port`` of the node's address, by its own word of ``told_at``.
+
+    ``session``: one life of that agent, so that what was lost while it began anew is held against no network.
+    """
+
+    __tablename__ = "pair_probe_responders"
+    __table_args__ = (CheckConstraint("port BETWEEN 1 AND 65535", name="port"),)
+
+    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
+    session: Mapped[str]
+    port: Mapped[int]
+    told_at: Mapped[datetime]

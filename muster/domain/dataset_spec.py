@@ -1,0 +1,54 @@
+"""A dataset that a job names: where it lies on its hosts, and how it is looked at before the job starts."""
+
+import json
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field
+
+from muster.domain.strict import AbsolutePath, Name, StrictModel
+
+_NO_LETTER: Final = re.compile(r"[^A-Z0-9]")
+
+
+class DatasetCheck(StrEnum):
+    """``sizes``: each file of the manifest is there with its size. ``checksums``: and is read back equal."""
+
+    SIZES = "sizes"
+    CHECKSUMS = "checksums"
+
+
+class Dataset(StrictModel):
+    """A folder or file on the hosts. ``manifest`` None: its own, where it has one (``muster data manifest`` writes it).
+
+    Without a manifest its path has to be there, and no more is looked at.
+    """
+
+    name: Name
+    path: AbsolutePath
+    manifest: AbsolutePath | None = None
+    verify: DatasetCheck = Field(default=DatasetCheck.SIZES, strict=False)
+
+    @property
+    def variable(self) -> str:
+        """Of the program's environment: its path."""
+        return f"MUSTER_DATASET_{_NO_LETTER.sub('_', self.name.upper())}"
+
+
+def require_each_once(datasets: Sequence[Dataset]) -> None:
+    """Raises ValueError where two would be one variable of the program's environment."""
+    named: dict[str, str] = {}
+    for dataset in datasets:
+        if (other := named.get(dataset.variable)) is not None:
+            raise ValueError(f"{other} and {dataset.name} are both {dataset.variable}: give one of them another name")
+        named[dataset.variable] = dataset.name
+
+
+def environment_of(datasets: Sequence[Dataset]) -> dict[str, str]:
+    """By which the program finds them: each by a variable of its own, and all by name in one, as JSON."""
+    if not datasets:
+        return {}
+    paths = {dataset.name: dataset.path for dataset in datasets}
+    return {**{dataset.variable: dataset.path for dataset in datasets}, "MUSTER_DATASETS": json.dumps(paths)}

@@ -1,0 +1,125 @@
+"""``health.detectors``: one section for each rule, by its name."""
+
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from muster.domain.detector_policy import (
+    BurstPolicy,
+    CorrectedErrorsPolicy,
+    DetectorPolicy,
+    NvlinkCrcPolicy,
+    NvlinkWindowPolicy,
+    PcieErrorPolicy,
+    PcieReplayPolicy,
+    PowerLimitPolicy,
+    RepeatPolicy,
+    RetiredPagesPolicy,
+    TemperaturePolicy,
+    ThermalMarginPolicy,
+    ThrottleSecondsPolicy,
+)
+from muster.domain.node_detector_policy import (
+    GpuCountPolicy,
+    HostClockPolicy,
+    HostDiskPolicy,
+    HostNetworkPolicy,
+    HostPressurePolicy,
+    PairProbePolicy,
+    PortDegradedPolicy,
+    PortDownPolicy,
+    PortFatalPolicy,
+    PortFlapPolicy,
+)
+from muster.domain.quantities import DAY_S
+from muster.domain.strict import StrictModel
+
+_REPEATS = (
+    "mmu_fault_repeats",
+    "sm_exception_repeats",
+    "link_bit_repeats",
+    "gsp_repeats",
+    "bus_repeats",
+    "reset_repeats",
+    "fatal_repeats",
+    "port_flaps",
+    "nic_repeats",
+    "repair_repeats",
+)
+
+
+def _plain(words: str) -> DetectorPolicy:
+    field: DetectorPolicy = Field(DetectorPolicy(), description=words)
+    return field
+
+
+def _repeats(times: int, window_s: float, words: str) -> RepeatPolicy:
+    field: RepeatPolicy = Field(RepeatPolicy(times=times, window_s=window_s), description=words)
+    return field
+
+
+class DetectorsPolicy(StrictModel):
+    """Every rule by its name, with its numbers; what each finds, and by whose word, stands in docs/detectors.md."""
+
+    xid: DetectorPolicy = _plain("XIDs, by the catalogue and their own words.")
+    sxid: DetectorPolicy = _plain("Errors of NVSwitches.")
+    ecc_uncorrected: DetectorPolicy = _plain("A rise of uncorrected ECC errors.")
+    row_remap: DetectorPolicy = _plain("Row remaps that wait, failed, or are too many (`health.row_remap`).")
+    row_remap_rise: DetectorPolicy = _plain("Rows newly remapped.")
+    recovery_action: DetectorPolicy = _plain("What the driver asks for.")
+    clock_events: DetectorPolicy = _plain("Clocks held down in samples (`health.clock_events`).")
+    gpu_lost: DetectorPolicy = _plain("A GPU that the driver lost.")
+    sram_threshold: DetectorPolicy = _plain("NVIDIA's own flag for too many uncorrectable SRAM errors.")
+    remap_banks: DetectorPolicy = _plain("A memory bank without a spare row left.")
+    inforom: DetectorPolicy = _plain("An InfoROM whose checksums do not hold.")
+    unrepairable_memory: DetectorPolicy = _plain("Memory that the driver calls unrepairable.")
+    gpu_settings: DetectorPolicy = _plain("ECC or persistence mode off.")
+    pcie_link: DetectorPolicy = _plain("A PCIe link that is slower under load than it can be.")
+    nvlink_down: DetectorPolicy = _plain("NVLinks that are down.")
+    nvlink_to_nothing: DetectorPolicy = _plain("NVLinks whose other end the driver does not know.")
+    nvlink_rises: DetectorPolicy = _plain("NVLink replays and recoveries.")
+    fabric_state: DetectorPolicy = _plain("A GPU that is not registered with its NVLink fabric.")
+    fabric_health: DetectorPolicy = _plain("What NVML's health mask says of the fabric.")
+    host_drivers: DetectorPolicy = _plain("A kernel driver and a library of two versions.")
+
+    temperature: TemperaturePolicy = Field(default_factory=TemperaturePolicy)
+    thermal_margin: ThermalMarginPolicy = Field(default_factory=ThermalMarginPolicy)
+    throttle_seconds: ThrottleSecondsPolicy = Field(default_factory=ThrottleSecondsPolicy)
+    retired_pages: RetiredPagesPolicy = Field(default_factory=RetiredPagesPolicy)
+    corrected_errors: CorrectedErrorsPolicy = Field(default_factory=CorrectedErrorsPolicy)
+    power_limit: PowerLimitPolicy = Field(default_factory=PowerLimitPolicy)
+    pcie_replays: PcieReplayPolicy = Field(default_factory=PcieReplayPolicy)
+    pcie_errors: PcieErrorPolicy = Field(default_factory=PcieErrorPolicy)
+    nvlink_crc: NvlinkCrcPolicy = Field(default_factory=NvlinkCrcPolicy)
+    nvlink_windows: NvlinkWindowPolicy = Field(default_factory=NvlinkWindowPolicy)
+    gpu_count: GpuCountPolicy = Field(default_factory=GpuCountPolicy)
+    port_down: PortDownPolicy = Field(default_factory=PortDownPolicy)
+    port_flap: PortFlapPolicy = Field(default_factory=PortFlapPolicy)
+    port_fatal: PortFatalPolicy = Field(default_factory=PortFatalPolicy)
+    port_degraded: PortDegradedPolicy = Field(default_factory=PortDegradedPolicy)
+    host_pressure: HostPressurePolicy = Field(default_factory=HostPressurePolicy)
+    host_clock: HostClockPolicy = Field(default_factory=HostClockPolicy)
+    host_disk: HostDiskPolicy = Field(default_factory=HostDiskPolicy)
+    host_network: HostNetworkPolicy = Field(default_factory=HostNetworkPolicy)
+    pair_probe: PairProbePolicy = Field(default_factory=PairProbePolicy)
+
+    mmu_fault_repeats: RepeatPolicy = _repeats(2, DAY_S, "XID 31 on one GPU, and on no other of its node.")
+    sm_exception_repeats: RepeatPolicy = _repeats(2, DAY_S, "XID 13 in one GPC and TPC of a GPU.")
+    link_bit_repeats: RepeatPolicy = _repeats(3, DAY_S, "A bit of an XID 74's registers on one link.")
+    gsp_repeats: RepeatPolicy = _repeats(3, 30 * DAY_S, "XID 119 or 120 on one GPU: to be held, not reset again.")
+    bus_repeats: RepeatPolicy = _repeats(2, 30 * DAY_S, "XID 79 on one GPU: to be held, not rebooted again.")
+    reset_repeats: RepeatPolicy = _repeats(2, 30 * DAY_S, "XID 136 or 143 on one GPU: to be held, not reset again.")
+    fatal_repeats: BurstPolicy = Field(
+        BurstPolicy(times=5, window_s=DAY_S), description="Bursts of XIDs that condemn a GPU."
+    )
+    port_flaps: RepeatPolicy = _repeats(3, 14_400.0, "Flaps of one port.")
+    nic_repeats: RepeatPolicy = _repeats(3, 3600.0, "Statements of `port_degraded` about one port.")
+    repair_repeats: RepeatPolicy = _repeats(5, 7 * DAY_S, "Repairs on one node.")
+
+    @field_validator(*_REPEATS, mode="before")
+    @classmethod
+    def _rest_by_default(cls, given: Any, info: ValidationInfo) -> Any:
+        """What a document leaves out of a rule is that rule's own default: its mode alone may be named."""
+        if not isinstance(given, dict) or info.field_name is None:
+            return given
+        return {**cls.model_fields[info.field_name].default.model_dump(), **given}

@@ -1,0 +1,101 @@
+"""A host's exit record: what its supervisor saw of its part of an attempt, as the wire and the disk have it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    """Exit code or signal of one rank; neither is known where it never ran or vanished with its supervisor."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    ended_at_ms: int | None = None
+    error_excerpt: str | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        return self.signal is not None or (self.exit_code is not None and self.exit_code != 0)
+
+    @property
+    def has_succeeded(self) -> bool:
+        return self.exit_code == 0 and self.signal is None
+
+
+@dataclass(frozen=True, slots=True)
+class ExitRecord:
+    """One host's part as its supervisor saw it end. ``launcher``: ``torchrun``, or ``command``, which is its own rank;
+    None where a supervisor does not say. ``stop_reason`` is set only where the stop had taken effect:
+    SIGTERM had been sent to a program that still ran. ``lacks``: ``dataset``, where that kept it from its start.
+    """
+
+    launcher: str | None = None
+    launcher_exit_code: int | None = None
+    launcher_signal: int | None = None
+    ranks: Mapping[int, RankExit] = field(default_factory=dict)
+    stop_reason: str | None = None
+    self_fenced: bool = False
+    wall_time_exceeded: bool = False
+    spawn_error: str | None = None
+    spawn_fault: str | None = None
+    lacks: str | None = None
+    oom_killed: bool = False
+    cgroup_oom_kills: int | None = None
+    memory_limit_bytes: int | None = None
+    supervisor_vanished: bool = False
+
+
+class _RankDocument(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+    exit_code: int | None = None
+    signal: int | None = None
+    ended_at_ms: int | None = None
+    error_excerpt: str | None = None
+
+
+class _Document(BaseModel):
+    """Extra fields are ignored: a newer supervisor may say more."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+    launcher: str | None = Field(default=None, max_length=32)
+    launcher_exit_code: int | None = None
+    launcher_signal: int | None = None
+    ranks: dict[str, _RankDocument] = Field(default_factory=dict, max_length=4096)
+    stop_reason: str | None = None
+    self_fenced: bool = False
+    wall_time_exceeded: bool = False
+    spawn_error: str | None = None
+    spawn_fault: str | None = None
+    lacks: str | None = None
+    oom_killed: bool = False
+    cgroup_oom_kills: int | None = None
+    memory_limit_bytes: int | None = None
+    supervisor_vanished: bool = False
+
+
+def parse_exit_record(document: Mapping[str, Any]) -> ExitRecord:
+    """The record of the wire or the disk.
+
+    Raises:
+        ValueError: names each field that does not fit, or says that the record tells nothing.
+    """
+    try:
+        parsed = _Document.model_validate(dict(document))
+        ranks = {_rank_number(name): RankExit(**rank.model_dump()) for name, rank in parsed.ranks.items()}
+    except ValidationError as fault:
+        fields = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in fault.errors())
+        raise ValueError(f"not an exit record: {fields}") from None
+    record = ExitRecord(**{**{name: getattr(parsed, name) for name in _Document.model_fields}, "ranks": ranks})
+    says_how = record.launcher_exit_code is not None or record.launcher_signal is not None
+    if not (says_how or record.spawn_error or record.supervisor_vanished or record.self_fenced):
+        raise ValueError("not an exit record: launcher_exit_code, launcher_signal and spawn_error are all missing")
+    return record
+
+
+def _rank_number(name: str) -> int:
+    if not (name.isascii() and name.isdigit()) or len(name) > 7:
+        raise ValueError(f"not an exit record: ranks.{name[:20]!r} is not the number of a rank")
+    return int(name)

@@ -1,0 +1,95 @@
+"""What programs print when they end by a fault, and what each line says of its cause.
+
+Sources: PyTorch's ``ProcessGroupNCCL.cpp``, gloo's transports, NCCL's ``net_ib`` and ``src/debug.cc``, the CUDA
+runtime's error strings, the loaders of PyTorch and safetensors, and what Megatron-LM, fairseq, Lightning and
+DeepSpeed print of a loss that is no number. Whole phrases, old forms and new ones: single words such as "Xid" or
+"error" stand in too many harmless lines. A CUDA error that a program's own bug gives as well ("unspecified launch
+failure", "illegal memory access") is no sign: what was measured of the GPU tells whose it was (``exits.GpuFault``).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from muster.domain.states import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A line that holds all ``tokens``, and the cause that it tells of."""
+
+    tokens: tuple[str, ...]
+    cause: Cause
+
+
+def _signs(cause: Cause, *phrases: str | tuple[str, ...]) -> tuple[Sign, ...]:
+    return tuple(Sign((each,) if isinstance(each, str) else each, cause) for each in phrases)
+
+
+OUT_OF_GPU_MEMORY: Final = _signs(
+    Cause.GPU_OOM, "CUDA out of memory", "torch.OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED"
+)
+ROOTS: Final = (
+    *_signs(
+        Cause.GPU_FAULT,
+        "uncorrectable ECC error encountered",
+        "uncorrectable NVLink error detected",
+        "has fallen off the bus",
+        "GPU is lost",
+    ),
+    # Two attempts at one meeting: of our own making, and never the program's.
+    *_signs(Cause.LAUNCH_FAILED, ("Bootstrap Root : rank", "has already checked in")),
+    # 12: the transport's retries are used up. 5, flushed, is what follows from that.
+    *_signs(
+        Cause.NCCL_TIMEOUT,
+        ("Got completion from peer", "status=12 "),
+        ("Got completion from peer", "(12) opcode"),
+        "unhandled system error",
+        "ncclInternalError",
+    ),
+    *_signs(Cause.HANG, "ProcessGroupNCCL's watchdog got stuck for"),
+    *_signs(Cause.CHECKPOINT_CORRUPT, "PytorchStreamReader failed", "Error while deserializing header"),
+    *_signs(
+        Cause.DIVERGED,
+        "found NaN in local",
+        "found Inf in local",
+        "Minimum loss scale reached",
+        "Current loss scale already at minimum",
+        ("The loss returned in `training_step` is", "nan or inf"),
+    ),
+)
+TIMEOUTS: Final = _signs(
+    Cause.NCCL_TIMEOUT,
+    "Watchdog caught collective operation timeout",
+    ("Timed out waiting", "ms for"),
+    "failed to pass monitoredBarrier",
+)
+CASCADES: Final = (
+    *TIMEOUTS,
+    *_signs(
+        Cause.NCCL_TIMEOUT,
+        "Received a dump signal due to a collective timeout",
+        "Observed flight recorder dump signal from another rank",
+        "remote process exited or there was a network error",
+        "failure detected by watchdog at work sequence id",
+        ("Got completion from peer", "status=5 "),
+        ("Got completion from peer", "(5) opcode"),
+        "exceeded error retry count after",
+        "unhandled cuda error",
+        "NCCL WARN Cuda failure",
+        "is in abort state",
+        "Gloo connectFullMesh failed",
+        "Connection closed by peer",
+        "Connection reset by peer",
+        "Broken pipe",
+    ),
+)
+"""What a rank says when another one failed, or a GPU: never a root while some rank says something else."""
+
+
+def first_of(signs: tuple[Sign, ...], text: str | None) -> tuple[Sign, str] | None:
+    """The sign whose line stands first in ``text``, and that line."""
+    for line in (text or "").splitlines():
+        for sign in signs:
+            if all(token in line for token in sign.tokens):
+                return sign, line.strip()
+    return None

@@ -1,0 +1,59 @@
+"""The drift report: who differs from most GPUs of its model, in driver, firmware settings, links or network."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from health.cohorts import Attribute
+from health.drift import Alike, Drift, drifts_of
+from health.told_attributes import SET_UP, attributes_told
+from muster.db.repositories.drift import AlikeRow, alike_rows, ports
+from muster.domain.ids import NodeId
+from muster.domain.principals import Permission
+from muster.services.node_names import names_of
+from muster.services.policies import active_policy
+from muster.services.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """``node_names``: of every node that a drift names."""
+
+    drifts: Sequence[Drift]
+    node_names: Mapping[NodeId, str]
+
+
+def drift_report(unit: UnitOfWork) -> DriftReport:
+    """By model and attribute, what keeps the most GPUs out of a gang first. Retired GPUs are not looked at."""
+    unit.principal.require(Permission.GPU_READ)
+    networks = network_of_nodes(ports(unit.session, unit.now))
+    groups = [_alike(row, networks.get(row.node_id)) for row in alike_rows(unit.session, unit.now)]
+    drifts = drifts_of(groups, active_policy(unit.session).health.cohort)
+    named = {node for drift in drifts for other in drift.others for node in other.nodes}
+    return DriftReport(drifts, names_of(unit, named))
+
+
+def network_of_nodes(found: Iterable[tuple[NodeId, Mapping[str, Any]]]) -> dict[NodeId, str]:
+    """The class of each node's network, such as ``8 × 400 Gb/s InfiniBand``: of ports that have a rate."""
+    counted: dict[NodeId, Counter[str]] = {}
+    for node_id, values in found:
+        rate = values.get("rate_gbps")
+        if rate:
+            kind = "Ethernet" if values.get("is_ethernet") else "InfiniBand"
+            counted.setdefault(node_id, Counter())[f"{rate:g} Gb/s {kind}"] += 1
+    return {
+        node_id: ", ".join(f"{count} × {name}" for name, count in sorted(classes.items()))
+        for node_id, classes in counted.items()
+    }
+
+
+def _alike(row: AlikeRow, network: str | None) -> Alike:
+    attributes: dict[str, Attribute] = {
+        "memory_bytes": row.memory_bytes,
+        "compute_capability": row.compute_capability,
+        "driver_version": row.driver_version,
+    }
+    told = attributes_told(row.state, row.text, network)
+    attributes |= {name: told.get(name) for name in SET_UP}
+    return Alike(row.model, row.node_id, row.num_gpus, attributes)

@@ -1,0 +1,150 @@
+"""What was said becomes evidence, under the lock of the GPU or node that it is about: nodes first, then GPUs.
+
+Agents tell each hour that all is well, so most that is said ends faults that nobody has. That costs one look, and no
+lock: but where another judge still has a signal about the same place, its fault may be on its way, and is waited for.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from sqlalchemy import or_, select, tuple_
+
+from health.detectors.detector import Closing
+from health.evidence import close, is_open, place_of
+from health.noting import Place, note
+from health.weightless import CLOSED_AT
+from muster.db.models import EvidenceRow, Gpu, StoredSignal
+from muster.domain.evidence import Evidence, Finding
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.ids import EvidenceId, NodeId
+from muster.identity import new_id
+from muster.services.judgement.inbox import Said
+from muster.services.judgement.moves import lock_gpus
+from muster.services.judgement.node_holds import lock_nodes, nodes_in_maintenance
+from muster.services.judgement.rows import REMEMBERED, evidence_about, shown_on_node, store_evidence
+from muster.services.lives import to_ms
+from muster.services.maintenance import Window, windows_of
+from muster.services.unit_of_work import UnitOfWork
+
+_NO_SIGNALS: Final[Sequence[StoredSignal]] = ()
+
+
+def take_note(
+    unit: UnitOfWork, said: Sequence[Said], policy: HealthPolicy, taken: Sequence[StoredSignal] = _NO_SIGNALS
+) -> list[Gpu]:
+    """The GPUs, locked, that have a fault now, or had. ``taken``: the signals that said it."""
+    heard = _with_effect(unit, said, taken)
+    if not heard:
+        return []
+    node_ids = lock_nodes(unit, {each.node_id for each in heard if each.gpu_uuid is None})
+    gpus = lock_gpus(unit, sorted({each.gpu_uuid for each in heard if each.gpu_uuid is not None}))
+    places = {*node_ids, *(gpu.uuid for gpu in gpus)}
+    nodes = {each.node_id for each in heard}
+    known = _Known(unit, policy, nodes_in_maintenance(unit, nodes), windows_of(unit, nodes))
+    for each in evidence_about(unit, [gpu.uuid for gpu in gpus], node_ids):
+        known.remember(each)
+    for said_now in heard:
+        if _place(said_now) in places:
+            known.take(said_now)
+    unit.session.flush()
+    told = known.changed | {_place(each) for each in heard if isinstance(each, Finding)}
+    return [gpu for gpu in gpus if gpu.uuid in told]
+
+
+def _place(each: Said | Evidence) -> str:
+    return place_of(each.gpu_uuid, each.node_id)
+
+
+@dataclass(slots=True)
+class _Known:
+    """Evidence of the places that are locked. ``changed``: the places of which some is otherwise than before."""
+
+    unit: UnitOfWork
+    policy: HealthPolicy
+    maintained: frozenset[NodeId]
+    windows: Mapping[NodeId, tuple[Window, ...]]
+    changed: set[str] = field(default_factory=set)
+    _at: dict[str, dict[EvidenceId, Evidence]] = field(default_factory=lambda: defaultdict(dict))
+    _open: dict[tuple[str, str], set[EvidenceId]] = field(default_factory=lambda: defaultdict(set))
+
+    def remember(self, evidence: Evidence) -> None:
+        place = _place(evidence)
+        self._at[place][evidence.id] = evidence
+        if is_open(evidence):
+            self._open[place, evidence.fault_key].add(evidence.id)
+
+    def take(self, said: Said) -> None:
+        if isinstance(said, Closing):
+            self._close(said)
+        else:
+            self._note(said)
+
+    def _note(self, finding: Finding) -> None:
+        place = Place(
+            self._at[_place(finding)],
+            partial(shown_on_node, self.unit, finding),
+            finding.node_id in self.maintained,
+            any(window.holds(finding.onset_ms) for window in self.windows.get(finding.node_id, ())),
+        )
+        for noted in note(finding, place, self.policy, to_ms(self.unit.now), _fresh_id):
+            self._store(noted.evidence, is_new=noted.is_new)
+
+    def _close(self, closing: Closing) -> None:
+        place = _place(closing)
+        for evidence_id in sorted(self._open.get((place, closing.fault_key), ())):
+            evidence = self._at[place][evidence_id]
+            closed = close(evidence, closing)
+            if closed != evidence:
+                self._store(closed, is_new=False)
+
+    def _store(self, evidence: Evidence, *, is_new: bool) -> None:
+        self.remember(evidence)
+        self.changed.add(_place(evidence))
+        store_evidence(self.unit, evidence, is_new=is_new)
+
+
+def _with_effect(unit: UnitOfWork, said: Sequence[Said], taken: Sequence[StoredSignal]) -> Sequence[Said]:
+    """Without what says that a fault is over where none is open, nor on its way."""
+    closings = [each for each in said if isinstance(each, Closing)]
+    if not closings or not taken:
+        return said
+    waited_for = {_place(each) for each in said if isinstance(each, Finding)}
+    waited_for |= _on_their_way(unit, closings, taken)  # before what is open is read: what was on its way is there then
+    faults = _open_faults(unit, [each for each in closings if _place(each) not in waited_for])
+    return [
+        each
+        for each in said
+        if isinstance(each, Finding) or _place(each) in waited_for or (_place(each), each.fault_key) in faults
+    ]
+
+
+def _on_their_way(unit: UnitOfWork, closings: Sequence[Closing], taken: Sequence[StoredSignal]) -> set[str]:
+    """Places about which there are signals that came no later than ``taken``, and that others judge."""
+    mine = tuple_(StoredSignal.node_id, StoredSignal.signal_id).in_([(row.node_id, row.signal_id) for row in taken])
+    query = select(StoredSignal.gpu_uuid, StoredSignal.node_id).where(
+        StoredSignal.judged_at.is_(None),
+        StoredSignal.received_at <= max(row.received_at for row in taken),
+        StoredSignal.node_id.in_({each.node_id for each in closings}),
+        ~mine,
+    )
+    return {place for row in unit.session.execute(query.distinct()) for place in row if place is not None}
+
+
+def _open_faults(unit: UnitOfWork, closings: Sequence[Closing]) -> set[tuple[str, str]]:
+    """Of what ``closings`` are about: place and fault that evidence has open."""
+    gpus = {each.gpu_uuid for each in closings if each.gpu_uuid is not None}
+    nodes = {each.node_id for each in closings if each.gpu_uuid is None}
+    query = select(EvidenceRow.gpu_uuid, EvidenceRow.node_id, EvidenceRow.fault_key).where(
+        or_(EvidenceRow.gpu_uuid.in_(gpus), EvidenceRow.gpu_uuid.is_(None) & EvidenceRow.node_id.in_(nodes)),
+        EvidenceRow.fault_key.in_({each.fault_key for each in closings}),
+        EvidenceRow.last_seen_at > unit.now - REMEMBERED,
+        ~EvidenceRow.values.has_key(CLOSED_AT),
+    )
+    return {(place_of(gpu, node), fault) for gpu, node, fault in unit.session.execute(query.distinct())}
+
+
+def _fresh_id() -> EvidenceId:
+    return EvidenceId(new_id("evidence"))

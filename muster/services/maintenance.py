@@ -1,0 +1,75 @@
+"""Maintenance windows: somebody works on a node from then until then, so what is found there meanwhile weighs nothing.
+
+A window is a cordon that stands from its start to its end: nothing new comes to the node, and what runs, runs on.
+Unlike a drain's, it suspends every rule about the node and its GPUs (``health.noting``). Releasing the cordon ends it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import select
+
+from muster.db.models import Cordon
+from muster.domain.errors import ValidationFailedError
+from muster.domain.ids import NodeId
+from muster.domain.principals import Permission
+from muster.services import cordons
+from muster.services.lives import to_ms
+from muster.services.node_names import find_node
+from muster.services.unit_of_work import UnitOfWork, declare_action
+
+DECLARE: Final = declare_action("node.maintenance")
+REASON_CODE: Final = "maintenance"
+LONGEST: Final = timedelta(days=30)
+"""What lasts longer is no window: retire the GPUs, or drain the node."""
+LOOKS_BACK: Final = timedelta(days=30)
+"""How long ago a window may have ended of which a late report may still tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From ``from_ms`` up to, and without, ``until_ms``."""
+
+    from_ms: int
+    until_ms: int
+
+    def holds(self, at_ms: int) -> bool:
+        return self.from_ms <= at_ms < self.until_ms
+
+
+def declare(unit: UnitOfWork, text: str, *, reason: str, until: datetime, starts_at: datetime | None = None) -> Cordon:
+    """A window on the node whose id or name is ``text``, from ``starts_at`` (now, if it is None) until ``until``.
+
+    Raises:
+        NotFoundError: there is no such node.
+        ValidationFailedError: it begins in the past, ends before it begins, or lasts longer than ``LONGEST``.
+    """
+    unit.principal.require(Permission.NODE_WRITE)
+    node = find_node(unit, text)
+    if starts_at is not None and starts_at < unit.now:
+        raise ValidationFailedError.at("/starts_at", "past", "must not lie in the past; leave it out for now")
+    begins = starts_at or unit.now
+    if until <= begins:
+        raise ValidationFailedError.at("/until", "before_start", "must lie in the future and after starts_at")
+    if until - begins > LONGEST:
+        raise ValidationFailedError.at("/until", "too_long", f"at most {LONGEST.days} days after it starts")
+    cordon = cordons.stand(unit, REASON_CODE, reason, node_id=node.id, until=until, starts_at=begins)
+    unit.audit("node.maintenance", "node", node.id, reason=reason, detail={"cordon_id": cordon.id})
+    unit.session.flush()
+    return cordon
+
+
+def windows_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, tuple[Window, ...]]:
+    """Those that stand or stood within ``LOOKS_BACK``, by node; one that was released ended then."""
+    query = select(Cordon.node_id, Cordon.starts_at, Cordon.created_at, Cordon.until, Cordon.released_at).where(
+        Cordon.node_id.in_(list(node_ids)), Cordon.reason_code == REASON_CODE, Cordon.until > unit.now - LOOKS_BACK
+    )
+    found: defaultdict[NodeId, list[Window]] = defaultdict(list)
+    for node_id, starts_at, created_at, until, released_at in unit.session.execute(query):
+        ends = [to_ms(end) for end in (until, released_at) if end is not None]
+        if node_id is not None:
+            found[node_id].append(Window(to_ms(starts_at or created_at), min(ends)))
+    return {node_id: tuple(windows) for node_id, windows in found.items()}

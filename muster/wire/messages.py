@@ -1,0 +1,11 @@
+"""What every message between hosts and control plane is: frozen, and strict about what comes in."""
+
+from msgspec import Struct
+
+
+class WireMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what hosts send: unknown fields are refused, so a newer host is told to wait for its server."""
+
+
+class WireAnswer(Struct, frozen=True, kw_only=True):
+    """Base of what the server answers: unknown fields are ignored, so an older host keeps working."""

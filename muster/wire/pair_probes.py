@@ -1,0 +1,62 @@
+"""Probes between pairs of hosts: an agent asks whom to probe, and tells where its own answers come from.
+
+What it measured goes with its other events (``pair_probe`` of ``wire.telemetry``). The datagrams themselves are the
+agents' own matter (``agents.pair_probes.datagrams``); the server gives out the keys that they are signed with.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from muster.wire.enrolment import Identifier, Nonce
+from muster.wire.host import BootId
+from muster.wire.messages import WireAnswer, WireMessage
+
+PAIR_PROBE_PROTOCOL: Final = 1
+MAX_PROBED: Final = 16
+
+
+class ProbedPeer(WireMessage, frozen=True, kw_only=True):
+    """Whom the asking agent has probed, and which life of that host's agent."""
+
+    node_id: Identifier
+    session: Nonce
+
+
+class PairProbeAsk(WireMessage, frozen=True, kw_only=True):
+    """``port``: where this host's agent answers probes now; null, where it does not (yet): then it gets no peers.
+
+    ``session``: one life of the agent. ``probed``: of whom it is about to tell what it measured.
+    """
+
+    protocol: int
+    boot_id: BootId
+    session: Nonce
+    port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+    probed: Annotated[tuple[ProbedPeer, ...], Meta(max_length=MAX_PROBED)] = ()
+
+
+class PairProbePeer(WireAnswer, frozen=True, kw_only=True):
+    """``key``: hexadecimal; datagrams to this peer are signed with it."""
+
+    node_id: str
+    session: str
+    address: str
+    port: int
+    key: str
+
+
+class PairProbeAnswer(WireAnswer, frozen=True, kw_only=True):
+    """``address``: the asking host's own, as its peers are told. ``keys``: what its answers are asked with.
+
+    ``withheld``: of ``probed`` those whose agent is silent or has begun anew since: what was lost there tells of no
+    network. ``ask_again_s``: with the next round's peers.
+    """
+
+    address: str
+    keys: tuple[str, ...]
+    peers: tuple[PairProbePeer, ...] = ()
+    withheld: tuple[str, ...] = ()
+    burst: int = 20
+    burst_every_s: float = 60.0
+    ask_again_s: float = 900.0

@@ -1,0 +1,51 @@
+"""Repairs between a node's agent and the server: which verb to carry out, and how it went.
+
+An order is given once. An agent keeps what it was given, so one that asks without having reported has lost it: that
+repair failed. A verb that ended is reported again while its GPU still tells of the fault, until its time is over.
+"""
+
+from typing import Final, Literal
+
+from muster.wire.burn_in import Words
+from muster.wire.host import BootId
+from muster.wire.messages import WireAnswer, WireMessage
+
+REPAIR_PROTOCOL: Final = 1
+
+
+class RepairAsk(WireMessage, frozen=True, kw_only=True):
+    protocol: int
+    boot_id: BootId
+
+
+class RepairOrder(WireAnswer, frozen=True, kw_only=True):
+    """``verb`` of ``RepairVerb``; an agent says so where it knows none. ``deadline_s``: from this answer's receipt."""
+
+    repair_id: str
+    gpu_uuid: str
+    verb: str
+    deadline_s: float
+
+
+class RepairAskAnswer(WireAnswer, frozen=True, kw_only=True):
+    """``ask_again_s``: the fleet as a whole asks no more often than the server can bear."""
+
+    order: RepairOrder | None = None
+    ask_again_s: float
+
+
+class RepairReport(WireMessage, frozen=True, kw_only=True):
+    """``words``: what it did, or why it did not."""
+
+    protocol: int
+    boot_id: BootId
+    outcome: Literal["done", "failed"]
+    words: Words
+    is_simulated: bool = False
+
+
+class RepairAnswer(WireAnswer, frozen=True, kw_only=True):
+    """``is_taken``: false where it had no effect. ``again_s``: not yet; to be reported again after so long."""
+
+    is_taken: bool
+    again_s: float | None = None

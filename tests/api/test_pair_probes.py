@@ -1,0 +1,254 @@
+"""Probes between hosts over the real API: whom a node is named, what its answers are asked with, what racks are told.
+
+Two agents' workers probe each other on real sockets in ``test_two_hosts_…``.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from sqlalchemy import delete, select, update
+
+from agents.observer import Clocks
+from agents.pair_probes.worker import HttpPairProbeServer, PairProbeWorker
+from agents.probes.interface import ProbeEvent
+from agents.reports import event_report
+from health.pair_probes import ROUND_S
+from muster.db.models import Event, Node, NodeLatest, PairProbeResponder
+from muster.domain.ids import NodeId
+from muster.domain.principals import Role
+from muster.services import fleet, keys
+from tests.api.conftest import Api
+from tests.fleet_factory import OPERATOR, enrol_host
+from tests.stored_signals import add_signal
+from tests.telemetry_reports import report
+
+URL = "/v1/hosts/self/pair-probes/ask"
+SESSION = "0123456789abcdef"
+
+
+def hear(api: Api, *nodes: NodeId, ago_s: float = 0.0, rack: str | None = None) -> None:
+    """Their agents reported so long ago."""
+    with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
+        unit.session.execute(delete(NodeLatest).where(NodeLatest.node_id.in_(nodes)))
+        for node in nodes:
+            unit.session.add(NodeLatest(node_id=node, received_at=unit.now - timedelta(seconds=ago_s)))
+            if rack is not None:
+                unit.session.execute(update(Node).where(Node.id == node).values(rack=rack))
+
+
+def key_for(api: Api, node: NodeId, name: str) -> str:
+    with api.units.begin(OPERATOR, keys.CREATE) as unit:
+        return keys.create(unit, name=name, role=Role.NODE, tenant_id=None, node_id=node).token.text
+
+
+def ask(api: Api, token: str, *, port: int | None = 9420, session: str = SESSION, **more: Any) -> dict[str, Any]:
+    body = {"protocol": 1, "boot_id": "boot-1", "session": session, "port": port, **more}
+    answer = api.client.post(URL, json=body, headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.fixture
+def beta(api: Api) -> NodeId:
+    node = enrol_host(api.units, "beta")
+    hear(api, api.fleet.node_id, rack="r1")
+    hear(api, node, rack="r2")
+    return node
+
+
+def test_hosts_that_answer_are_named_to_each_other_with_the_keys_that_they_take(api: Api, beta: NodeId) -> None:
+    alphas, betas = api.tokens["node"], key_for(api, beta, "beta")
+    assert ask(api, alphas)["peers"] == [], "nobody else answers yet"
+    taken = ask(api, betas, port=9421, session="b" * 16)
+    (alpha,) = taken["peers"]
+    (found,) = ask(api, alphas)["peers"]
+    assert found["node_id"] == beta
+    assert (found["address"], found["port"], found["session"]) == ("127.0.0.1", 9421, "b" * 16)
+    assert found["key"] in taken["keys"]
+    assert alpha["node_id"] == api.fleet.node_id
+    assert alpha["key"] in ask(api, alphas)["keys"]
+    assert alpha["key"] not in taken["keys"], "a key opens one host alone"
+    assert len(set(taken["keys"])) == 5
+    assert 0 < taken["ask_again_s"] <= ROUND_S
+    with api.units.read() as session:
+        assert not session.scalars(select(Event.kind).where(Event.kind.like("pair_probe%"))).all()
+
+
+def test_who_does_not_answer_is_named_no_peers_and_to_nobody(api: Api, beta: NodeId) -> None:
+    ask(api, api.tokens["node"])
+    assert ask(api, key_for(api, beta, "beta"), port=None)["peers"] == []
+    assert ask(api, api.tokens["node"])["peers"] == []
+
+
+@pytest.mark.parametrize("gone", ["silent", "stopped asking"])
+def test_who_is_away_is_named_to_nobody(api: Api, beta: NodeId, gone: str) -> None:
+    ask(api, key_for(api, beta, "beta"))
+    if gone == "silent":
+        hear(api, beta, ago_s=120)
+    else:
+        with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
+            long_ago = unit.now - timedelta(seconds=3 * ROUND_S)
+            unit.session.execute(update(PairProbeResponder).values(told_at=long_ago))
+    assert ask(api, api.tokens["node"])["peers"] == []
+
+
+def test_simulated_hosts_and_real_ones_do_not_probe_each_other(api: Api, beta: NodeId) -> None:
+    with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
+        unit.session.execute(update(Node).where(Node.id == beta).values(is_simulated=False))
+    ask(api, key_for(api, beta, "beta"))
+    assert ask(api, api.tokens["node"])["peers"] == []
+
+
+def test_what_was_lost_at_an_agent_that_was_away_or_began_anew_is_withheld(api: Api, beta: NodeId) -> None:
+    betas, alphas = key_for(api, beta, "beta"), api.tokens["node"]
+    ask(api, betas, session="b" * 16)
+    probed = [{"node_id": beta, "session": "b" * 16}, {"node_id": "node_unknown", "session": "c" * 16}]
+    assert ask(api, alphas, probed=probed)["withheld"] == ["node_unknown"]
+    hear(api, beta, ago_s=120)
+    assert ask(api, alphas, probed=probed[:1])["withheld"] == [beta]
+    hear(api, beta)
+    ask(api, betas, session="d" * 16)
+    assert ask(api, alphas, probed=probed[:1])["withheld"] == [beta]
+
+
+def test_what_was_lost_at_an_agent_that_reports_and_asks_no_more_is_withheld(api: Api, beta: NodeId) -> None:
+    ask(api, key_for(api, beta, "beta"))
+    probed = [{"node_id": beta, "session": SESSION}]
+    for ago_s, withheld in ((ROUND_S + 60, []), (ROUND_S + 600, [beta])):
+        with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
+            asked_at = unit.now - timedelta(seconds=ago_s)
+            unit.session.execute(
+                update(PairProbeResponder).where(PairProbeResponder.node_id == beta).values(told_at=asked_at)
+            )
+        assert ask(api, api.tokens["node"], probed=probed)["withheld"] == withheld
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"port": 0},
+        {"port": 65_536},
+        {"session": "short"},
+        {"probed": [{"node_id": "n"}]},
+        {"unknown": 1},
+        {"port": "9"},
+    ],
+)
+def test_a_bad_question_is_refused_by_name(api: Api, change: dict[str, Any]) -> None:
+    body = {"protocol": 1, "boot_id": "boot-1", "session": SESSION, "port": 9420, **change}
+    answer = api.client.post(URL, json=body, headers=api.headers("node"))
+    assert answer.status_code == 422
+    (name,) = change
+    assert name in answer.text
+
+
+def test_another_protocol_is_told_to_upgrade(api: Api) -> None:
+    body = {"protocol": 2, "boot_id": "boot-1", "session": SESSION}
+    assert api.client.post(URL, json=body, headers=api.headers("node")).status_code == 426
+
+
+def told(api: Api, node: NodeId, peer: str, *, ago_h: float = 0.1, **values: float) -> None:
+    with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
+        add_signal(
+            unit,
+            None,
+            kind="pair_probe",
+            code=None,
+            source="agent",
+            at=unit.now - timedelta(hours=ago_h),
+            signal_id=f"{node}-{peer}-{ago_h}-{values}",
+            node_id=node,
+            text=peer,
+            values=values,
+        )
+
+
+def rack_pairs(api: Api, **query: object) -> list[dict[str, Any]]:
+    answer = api.client.get("/v1/rack-pairs", params=query, headers=api.headers("auditor"))
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found
+
+
+def test_racks_are_told_in_pairs_the_greatest_loss_first(api: Api, beta: NodeId) -> None:
+    alpha, gamma = api.fleet.node_id, enrol_host(api.units, "gamma")
+    told(api, alpha, beta, sent=100, lost=10, round_trip_p50_us=100, round_trip_p99_us=900)
+    told(api, beta, alpha, sent=300, lost=10, round_trip_p50_us=300, round_trip_p99_us=700)
+    told(api, gamma, alpha, sent=100, lost=100)
+    told(api, alpha, beta, ago_h=2, sent=100, lost=100)
+    told(api, alpha, "node_gone", sent=100, lost=100)
+    told(api, alpha, beta, ago_h=0.2, sent=0, lost=0)
+    unknown, known = rack_pairs(api)
+    assert known == {
+        "rack": "r1",
+        "other_rack": "r2",
+        "num_pairs": 1,
+        "num_sent": 400,
+        "num_lost": 20,
+        "lost_share": 0.05,
+        "round_trip_p50_us": 200.0,
+        "round_trip_p99_us": 900.0,
+        "worst_node": "alpha",
+        "worst_peer": "beta",
+    }
+    assert (unknown["rack"], unknown["other_rack"], unknown["lost_share"]) == (None, "r1", 1.0)
+    assert unknown["round_trip_p99_us"] is None
+    assert len(rack_pairs(api, limit=1)) == 1
+    assert next(each["num_lost"] for each in rack_pairs(api, hours=3) if each["rack"] == "r1") == 120
+
+
+class Probing:
+    """A host's worker against the real API; its time is the test's."""
+
+    def __init__(self, api: Api, token: str) -> None:
+        self.told: list[ProbeEvent] = []
+        self.stop = threading.Event()
+        self.now_s = 1000.0
+        self._api = api
+        self.token = token
+        clocks = Clocks(boottime_ms=lambda: round(self.now_s * 1000))
+        chance = random.Random(7)  # noqa: S311  # jitter, no secret
+        self.worker = PairProbeWorker(HttpPairProbeServer(self.post), 0, "boot-1", clocks, chance, self.told.extend)
+
+    def post(self, path: str, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        sent = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
+        answer: httpx.Response = self._api.client.post(path, content=content, headers=sent)
+        return answer
+
+    def turn(self, *, after_s: float = 0.0) -> None:
+        self.now_s += after_s
+        self.worker.turn(self.stop)
+
+    def end(self) -> None:
+        self.stop.set()
+        if self.worker.responder is not None:
+            self.worker.responder.close()
+
+
+def test_two_hosts_probe_each_other_and_an_operator_reads_it_by_racks(api: Api, beta: NodeId) -> None:
+    alpha, other = Probing(api, api.tokens["node"]), Probing(api, key_for(api, beta, "beta"))
+    other.turn()
+    for _ in range(6):
+        alpha.turn(after_s=60)
+    alpha.turn(after_s=2 * ROUND_S - 700)
+    assert 1 <= len(alpha.told) <= 2, "a round that ended meanwhile, by the API's own time, is told by itself"
+    assert {each.text for each in alpha.told} == {beta}
+    assert sum(each.values["sent"] for each in alpha.told) == 120
+    assert not any(each.values["lost"] for each in alpha.told)
+    events = tuple(event_report(each, "boot-1", is_open=False) for each in alpha.told)
+    body = report(1, time.time_ns() // 1_000_000, events=events)
+    assert alpha.post("/v1/telemetry", msgspec.json.encode(body), {}).status_code == 200
+    (found,) = rack_pairs(api)
+    assert (found["rack"], found["other_rack"], found["num_sent"], found["num_lost"]) == ("r1", "r2", 120, 0)
+    slowest = [each.values["round_trip_p99_us"] for each in alpha.told]
+    assert min(slowest) <= found["round_trip_p99_us"] <= max(slowest)
+    alpha.end()
+    other.end()

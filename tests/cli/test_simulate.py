@@ -1,0 +1,65 @@
+"""``muster simulate``: a trace in, waits out; what is wrong with a trace is said."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRACE = "submit_s,gpus,duration_s,vc\n0,24,100,a\n1,32,50,a\n2,8,90,b\n"
+
+
+def simulate(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "muster", "simulate", *words]
+    environment = {**os.environ, "COLUMNS": "120"}
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=environment)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_trace_is_played_and_its_result_written(tmp_path: Path, *, is_packed: bool) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
+    trace.write_bytes(gzip.compress(TRACE.encode(), mtime=0) if is_packed else TRACE.encode())
+    done = simulate("--trace", str(trace), "--nodes", "4", "--policy", "easy", "--json", str(out))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "3 jobs: wait 33 s" in done.stdout
+    assert "Simulated: nothing ran." in done.stdout
+    found = json.loads(out.read_text())
+    assert (found["mean_wait_s"], found["makespan_s"], found["starved"]) == (33.0, 150.0, 0)
+    assert found["utilisation"] == pytest.approx((24 * 100 + 32 * 50 + 8 * 90) / (150 * 32))
+    assert found["wait_by_gpus"][-1] == {
+        "min_gpus": 32, "max_gpus": 63, "jobs": 1, "mean_wait_s": 99.0, "p95_wait_s": 99.0
+    }  # fmt: skip
+    assert {"p95_wait_s", "mean_jct_s", "wall_s", "seed", "policy"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"submit_s,gpus\n0,1\n", "the header lacks duration_s: wanted are submit_s, gpus, duration_s"),
+        (b"", "the header lacks submit_s, gpus, duration_s"),
+        (b"submit_s,gpus,duration_s\n", "no row stands behind the header"),
+        (b"submit_s,gpus,duration_s\n0,99,1\n,,\n", "row 1: gpus=99: takes 13 nodes, and this fleet has 4; row 2:"),
+        (b"\xff\xfe\x00", "no CSV in UTF-8"),
+        (gzip.compress(TRACE.encode(), mtime=0)[:40], "cannot be read"),
+    ],
+)
+def test_a_bad_trace_is_told_by_row_and_column_and_leaves_nothing(tmp_path: Path, content: bytes, words: str) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
+    trace.write_bytes(content)
+    done = simulate("--trace", str(trace), "--nodes", "4", "--json", str(out))
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not out.exists()
+
+
+def test_a_file_that_is_not_there_and_numbers_out_of_bounds(tmp_path: Path) -> None:
+    assert "there is no such file" in simulate("--trace", str(tmp_path / "none"), "--nodes", "4").stderr
+    trace = tmp_path / "trace.csv"
+    trace.write_text(TRACE)
+    for words in (["--nodes", "0"], ["--nodes", "4", "--estimate-error", "0.5"], ["--nodes", "4", "--arrivals", "nan"]):
+        done = simulate("--trace", str(trace), *words)
+        assert done.returncode == 2, done.stderr

@@ -1,0 +1,84 @@
+"""What would condemn keeps its GPU out of placements as soon as it is stored, and no longer than the judge needs."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from health.admission import Refusal, refusals_of
+from muster.db.models import StoredSignal
+from muster.domain.ids import GpuUuid
+from muster.domain.policy import DEFAULT_POLICY, Policy
+from muster.domain.states import Standing
+from muster.services.fleet import gpu_views
+from muster.services.policies import ACTIVATE, store_policy
+from muster.services.telemetry import judging
+from muster.wire.telemetry import EventReport
+from tests.fleet_factory import OPERATOR
+from tests.services.judgement.conftest import GPU, OTHER, UNLIMITED, Court, sample
+
+TIER = DEFAULT_POLICY.tier("on_demand")
+
+
+def told(court: Court, code: int = 79, uuid: GpuUuid | None = GPU, **more: Any) -> None:
+    event = {"event_id": f"e{code}", "kind": "xid", "source": "nvml", "at_ms": court.now_ms, "gpu_uuid": uuid}
+    court.hear(sample(), events=(EventReport(**{**event, "code": code, **more}),))
+
+
+def kept_out(court: Court) -> set[GpuUuid]:
+    """GPUs that admission refuses for what was told of them alone, by the snapshot and by the commit's own look."""
+    with court.units.read() as session:
+        look = partial(gpu_views, session, court.clock.now, DEFAULT_POLICY.health)
+        views = [*look(), *look(only=[GPU, OTHER])]
+    return {view.uuid for view in views if Refusal.REPORTED in refusals_of(view.facts, TIER)}
+
+
+def test_what_would_condemn_keeps_its_gpu_out_until_it_is_judged(court: Court) -> None:
+    told(court)
+    assert court.standing() is Standing.HEALTHY
+    assert kept_out(court) == {GPU}
+    court.judge()
+    assert court.standing() is Standing.QUARANTINED
+    assert kept_out(court) == set()
+
+
+def test_a_sample_that_would_condemn_does_the_same(court: Court) -> None:
+    court.hear(sample(), sample(OTHER))
+    court.hear(sample(ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=2.0), sample(OTHER))
+    assert kept_out(court) == {GPU}
+
+
+def test_what_would_condemn_a_node_keeps_all_of_its_gpus_out(court: Court) -> None:
+    told(court, 79, None)
+    with court.units.read() as session:
+        views = gpu_views(session, court.clock.now, DEFAULT_POLICY.health)
+    of_the_node = {view.uuid for view in views if view.node_id == court.node_id}
+    assert len(of_the_node) == 8
+    assert kept_out(court) == of_the_node
+
+
+@pytest.mark.parametrize("code", [13, 43, 63])
+def test_what_does_not_condemn_keeps_nothing_out(court: Court, code: int) -> None:
+    told(court, code)
+    with court.units.read() as session:
+        assert session.scalars(select(StoredSignal.is_alarming)).all() == [False]
+    assert kept_out(court) == set()
+
+
+def test_a_rule_in_shadow_keeps_nothing_out(court: Court) -> None:
+    shadow = {"breaker": UNLIMITED, "detectors": {"xid": {"mode": "shadow"}}}
+    with court.units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, Policy.model_validate({"health": shadow}), reason="test")
+    told(court)
+    assert kept_out(court) == set()
+
+
+def test_an_event_that_cannot_be_judged_is_stored_all_the_same(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(judging, "judge_signal", fail)
+    told(court)
+    with court.units.read() as session:
+        assert session.scalars(select(StoredSignal.is_alarming)).all() == [False]
