@@ -38,6 +38,7 @@ class QueueRule(StrEnum):
     FIFO = "fifo"
     SKIP = "skip"
     EASY = "easy"
+    MUSTER = "muster"
 
 
 def simulate(
@@ -47,7 +48,7 @@ def simulate(
     ],
     nodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Nodes of the fleet.")],
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each.")] = 8,
-    policy: Annotated[QueueRule, typer.Option(help="The rule of the queue.")] = QueueRule.EASY,
+    policy: Annotated[QueueRule, typer.Option(help="The rule of the queue; muster is ours.")] = QueueRule.MUSTER,
     estimate_error: Annotated[
         float, typer.Option(min=1, max=1000, help="A job is believed to take up to so many times more, or less.")
     ] = 1.0,

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.quantities import Days, Seconds
+from muster.domain.queue_policy import QueuePolicy
 from muster.domain.start_policy import PAIRWISE_LATE_S, PairwisePolicy
 from muster.domain.strict import Name, StrictModel
 
@@ -337,6 +338,7 @@ class Policy(StrictModel):
     tiers: dict[Name, TierPolicy] = Field(
         default_factory=_default_tiers, min_length=1, description="Name of a tier → what it promises."
     )
+    queue: QueuePolicy = Field(default_factory=QueuePolicy)
     reclaim: ReclaimPolicy = Field(default_factory=ReclaimPolicy)
     limits: LimitPolicy = Field(default_factory=LimitPolicy)
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)
