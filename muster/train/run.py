@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
+from muster.train import chance
 from muster.train.advice import Adviser
 from muster.train.cadence import Cadence
 from muster.train.checkpoints import Checkpoints
@@ -228,13 +229,14 @@ class Run:
         """Of how many ranks the checkpoint is; 0 where there is none."""
         about = None if self._checkpoints is None else self._checkpoints.load(self._trained)
         read_bytes = 0 if self._checkpoints is None else self._checkpoints.read_bytes
+        rng = chance.policy(0 if about is None else about.world_size, self.world_size)
         if about is None:
-            self._channel.say("resumed", step=0, generation="", read_bytes=read_bytes)
+            self._channel.say("resumed", step=0, generation="", read_bytes=read_bytes, rng=rng)
             return 0
         self.step = self._saved_step = about.step
         self._samples.position = about.position
         name = Generation(about.step, about.fence).name
-        self._channel.say("resumed", step=self.step, generation=name, read_bytes=read_bytes)
+        self._channel.say("resumed", step=self.step, generation=name, read_bytes=read_bytes, rng=rng)
         return about.world_size
 
     def _agree(self, total: int) -> None:
