@@ -26,9 +26,8 @@ def written(part: dict[str, Any]) -> int:
 
 def trained(width: int = 64) -> "state.Trained":
     """With tied weights, a buffer, and an optimizer that has made a step."""
-    model = torch.nn.Sequential(
-        torch.nn.Linear(width, width), torch.nn.BatchNorm1d(width), torch.nn.Linear(width, width)
-    )
+    first, second = torch.nn.Linear(width, width), torch.nn.Linear(width, width)
+    model = torch.nn.Sequential(first, torch.nn.BatchNorm1d(width), second)
     second.weight = first.weight
     optimizer = torch.optim.AdamW(model.parameters())
     torch.autograd.backward(model(torch.randn(4, width)).sum())
