@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 import time
@@ -127,6 +128,12 @@ class Checkpoints:
         spent_s = time.monotonic() - started
         facts = self._facts(trained, position, loss)
         return self._save(part, Generation(step, self._fence), facts, spent_s, waits=not is_last)
+
+    def make_room(self, trained: Trained) -> None:
+        """Begin to make the memory that the first ``begin`` copies the state into, beside training; on all ranks."""
+        with contextlib.suppress(CoverageError):  # told by who saves
+            part = state.tensors_of(trained, rank=self._ranks.rank, world_size=self._ranks.world_size)
+            self._staging.make_room(part)
 
     def begin(self, trained: Trained, step: int, position: int, loss: float | None) -> None:
         """Copy the state, which training waits for; write and commit the copy beside it. None may be under way."""

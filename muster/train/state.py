@@ -52,14 +52,15 @@ def part_of(trained: Trained, rng: dict[str, Any], *, rank: int, world_size: int
     Raises:
         CoverageError: it holds something that cannot be saved.
     """
+    part = tensors_of(trained, rank=rank, world_size=world_size)
+    return {**part, "rng": rng, **extras.part_of(extras.named(trained.scheduler, trained.extras))}
+
+
+def tensors_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
+    """What ``part_of`` has of model and optimizer. Raises CoverageError."""
     alike, own = _divided(trained.model)
     plain, pieces = _apart(alike)
-    part: dict[str, Any] = {
-        "model": _share(plain, rank, world_size),
-        "model_pieces": pieces,
-        "own": own,
-        "rng": rng,
-    }
+    part: dict[str, Any] = {"model": _share(plain, rank, world_size), "model_pieces": pieces, "own": own}
     if trained.optimizer is not None:
         state = trained.optimizer.state_dict()
         apart = {key: _apart(values) for key, values in state["state"].items()}
@@ -67,7 +68,7 @@ def part_of(trained: Trained, rng: dict[str, Any], *, rank: int, world_size: int
         part["optimizer"] = {"state": shared, "pieces": {key: pieces for key, (_, pieces) in apart.items() if pieces}}
         if rank == 0:
             part["optimizer"]["param_groups"] = state["param_groups"]
-    return {**part, **extras.part_of(extras.named(trained.scheduler, trained.extras))}
+    return part
 
 
 def dump(part: dict[str, Any], file: Sink) -> None:
