@@ -14,7 +14,7 @@
 | ``checkpoint_pinned`` | generation, is_pinned: its mark in the store was made or taken away, as ``pins`` said |
 | ``checkpoint_expired`` | generation: removed, since newer ones are whole |
 | ``checkpoint_interval`` | step, interval_s, bound (``none``, ``min``, ``max``, ``save``: see ``interval``) and what it follows from: stall_s, save_s, step_s, mtbf_s, failures_per_gpu_hour, num_gpus; again when it has changed much |
-| ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank) |
+| ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank), rng: how the ranks came by their random numbers (``chance.policy``) |
 | ``resize`` | num_nodes: the program asks that the job goes on with so many hosts |
 | ``warning`` | code, message: what the program most likely did not mean (``advice``) |
 | ``outcome`` | exit ``done``, ``stopped_with_checkpoint``, ``stopped_without`` or ``failed``, step, message, dropped_lines |

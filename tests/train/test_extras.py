@@ -90,6 +90,9 @@ def test_a_digest_tells_values_kinds_and_shapes_apart_and_nothing_else() -> None
     one: dict[str, Any] = {"a": a, "b": [1, 2.0, None, True, "x"], "c": (torch.zeros(0),)}
     same = {"a": torch.arange(12.0)[::2].div(2).reshape(2, 3), "b": [1, 2.0, None, True, "x"], "c": (torch.zeros(0),)}
     assert extras.digest_of(one) == extras.digest_of(same)
+    turned = dict(reversed(one.items()))
+    assert extras.digest_of(one) == extras.digest_of(turned), "a dictionary's order is nobody's state"
+    assert extras.digest_of({"s": {"b", "a"}}) == extras.digest_of({"s": frozenset(("a", "b"))})
     others = [
         {**one, "a": a.reshape(3, 2)},
         {**one, "a": a.double()},
@@ -99,6 +102,13 @@ def test_a_digest_tells_values_kinds_and_shapes_apart_and_nothing_else() -> None
         {**one, "c": (torch.zeros(0, 2),)},
         {"a": a, "b": one["b"]},
         {**one, "d": torch.bfloat16},
+        {**one, "d": {1, 2}},
+        {**one, "d": {1, 3}},
+        {**one, "d": [1, 2]},
+        {**one, "d": {1: 2}},
+        {**one, "d": {2: 1}},
+        {**one, "d": {1: {2: 3}}},
+        {**one, "d": {1: {}, 2: 3}},
     ]
     digests = [extras.digest_of(each) for each in [one, *others]]
     assert len(set(digests)) == len(digests)
