@@ -174,7 +174,9 @@ class LimitPolicy(StrictModel):
         200, description="Items of a page. Not applied in this release: each list names its own limit in OpenAPI."
     )
     log_bytes_per_stream: Annotated[int, Field(ge=4096, le=1 << 30)] = Field(
-        8 << 20, description="What is kept of each stream (stdout, stderr) of each rank of an attempt."
+        8 << 20,
+        description="What is kept of each stream (stdout, stderr) of each rank of an attempt, and of a longer one its "
+        "last 16 KiB too.",
     )
     idempotency_hours: Annotated[int, Field(ge=24, le=720)] = Field(
         24, description="For how long an idempotency key is known; a repetition within it has no second effect (I12)."

@@ -80,6 +80,32 @@ def test_a_checkpoint_from_before_that_is_read_as_it_was_written() -> None:
         extras.restore([{"own_stateful": {"extra kept": {}}}, {}], {"extra kept": kept}, rank=0, world_size=2)
 
 
+def rank_parts(*modules: torch.nn.Module) -> list[dict[str, Any]]:
+    return [{extras.OWN: {"extra mean": module.state_dict()}} for module in modules]
+
+
+def norm(*, weight: float = 1.0, mean: float) -> torch.nn.BatchNorm1d:
+    module = torch.nn.BatchNorm1d(2)
+    torch.nn.init.constant_(module.weight, weight)
+    module.load_state_dict({**module.state_dict(), "running_mean": torch.full((2,), mean)})
+    return module
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(0, 10.0), (1, 20.0), (2, 10.0)])
+def test_of_a_module_that_differs_in_buffers_alone_a_new_rank_has_those_of_rank_0(rank: int, expected: float) -> None:
+    again = norm(mean=0.0)
+    extras.restore(rank_parts(norm(mean=10.0), norm(mean=20.0)), {"extra mean": again}, rank=rank, world_size=3)
+    assert float(again.state_dict()["running_mean"][0]) == expected
+
+
+def test_a_module_whose_parameters_differ_is_refused_by_another_number_of_ranks() -> None:
+    loaded = rank_parts(norm(mean=10.0), norm(mean=10.0, weight=2.0))
+    with pytest.raises(
+        CoverageError, match="extra mean differed from rank to rank when 2 of them saved it, and 3 go on"
+    ):
+        extras.restore(loaded, {"extra mean": norm(mean=0.0)}, rank=0, world_size=3)
+
+
 def test_one_rank_alone_keeps_all_of_it_as_alike() -> None:
     part = {extras.ALIKE: {"scheduler": {"last_epoch": 3}}}
     assert extras.divided(part, Agreement(0, 1, None)) is part
