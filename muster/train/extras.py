@@ -2,10 +2,9 @@
 
 A state that is the same on every rank, by the digest of what is to be written, is written once, by rank 0. One that
 differs is each rank's own, as random numbers are, and comes back to the rank that saved it. Where another number of
-ranks goes on there is no right answer for it but the program's: its ``load_rank_states``, if it has one. But of a
-module that differs in its buffers alone each rank has its own again, and a rank that is new rank 0's, as of the model.
-A tensor that is sharded over the ranks is neither: it is saved piece by piece, and fits any number of them
-(``extra_pieces``).
+ranks goes on there is no right answer for it but the program's: its ``load_rank_states``, if it has one. Only a module
+of which nothing but buffers differs is treated as the model is: a new rank has the first one's. A tensor that is
+sharded over the ranks is neither: it is saved piece by piece, and fits any number of them (``extra_pieces``).
 """
 
 from __future__ import annotations
@@ -138,11 +137,12 @@ def _restore_own(
     if len(loaded) == world_size:
         stateful.load_state_dict(completed(loaded[rank][OWN][name]))
         return
+    states = [part[OWN][name] for part in loaded]
     merge = getattr(stateful, "load_rank_states", None)
     if merge is not None:
-        merge([completed(part[OWN][name]) for part in loaded])
-    elif _differs_in_buffers_alone(stateful, [part[OWN][name] for part in loaded]):
-        stateful.load_state_dict(completed(loaded[rank if rank < len(loaded) else 0][OWN][name]))
+        merge([completed(state) for state in states])
+    elif isinstance(stateful, torch.nn.Module) and _has_parameters_alike(stateful, states):
+        stateful.load_state_dict(completed(states[rank if rank < len(states) else 0]))
     else:
         raise CoverageError(
             f"{name} differed from rank to rank when {len(loaded)} of them saved it, and {world_size} go on: give it a "
@@ -150,13 +150,10 @@ def _restore_own(
         )
 
 
-def _differs_in_buffers_alone(stateful: Stateful, states: Sequence[Mapping[str, Any]]) -> bool:
-    """Such as an averaged copy of the model: its running means are each rank's own, as the model's own buffers are."""
-    if not isinstance(stateful, torch.nn.Module):
-        return False
-    buffers = {name for name, _ in stateful.named_buffers()}
-    rests = [{name: value for name, value in state.items() if name not in buffers} for state in states]
-    return len({digest_of(rest) for rest in rests}) == 1
+def _has_parameters_alike(module: torch.nn.Module, states: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether only its buffers differ, such as the running means of a batch norm."""
+    names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    return len({digest_of([state.get(name) for name in names]) for state in states}) == 1
 
 
 def digest_of(state: object) -> str:

@@ -80,30 +80,29 @@ def test_a_checkpoint_from_before_that_is_read_as_it_was_written() -> None:
         extras.restore([{"own_stateful": {"extra kept": {}}}, {}], {"extra kept": kept}, rank=0, world_size=2)
 
 
-def rank_parts(*modules: torch.nn.Module) -> list[dict[str, Any]]:
-    return [{extras.OWN: {"extra mean": module.state_dict()}} for module in modules]
-
-
-def norm(*, weight: float = 1.0, mean: float) -> torch.nn.BatchNorm1d:
-    module = torch.nn.BatchNorm1d(2)
-    torch.nn.init.constant_(module.weight, weight)
-    module.load_state_dict({**module.state_dict(), "running_mean": torch.full((2,), mean)})
+def averaged(weight: float, mean: float) -> torch.nn.Module:
+    """As an averaged model has them: parameters of all ranks, and a batch norm's running means of its own."""
+    module = torch.optim.swa_utils.AveragedModel(torch.nn.BatchNorm1d(1))
+    module.load_state_dict({**module.state_dict(), "module.weight": torch.tensor([weight])})
+    module.load_state_dict({**module.state_dict(), "module.running_mean": torch.tensor([mean])})
     return module
 
 
-@pytest.mark.parametrize(("rank", "expected"), [(0, 10.0), (1, 20.0), (2, 10.0)])
-def test_of_a_module_that_differs_in_buffers_alone_a_new_rank_has_those_of_rank_0(rank: int, expected: float) -> None:
-    again = norm(mean=0.0)
-    extras.restore(rank_parts(norm(mean=10.0), norm(mean=20.0)), {"extra mean": again}, rank=rank, world_size=3)
-    assert float(again.state_dict()["running_mean"][0]) == expected
+@pytest.mark.parametrize(("rank", "world_size", "mean"), [(0, 1, 10.0), (1, 2, 11.0), (2, 5, 12.0), (4, 5, 10.0)])
+def test_a_module_of_which_only_buffers_differ_goes_on_as_the_model_does_on_any_number_of_ranks(
+    rank: int, world_size: int, mean: float
+) -> None:
+    loaded = [{extras.OWN: {"extra average": averaged(2.0, 10.0 + number).state_dict()}} for number in range(3)]
+    here = averaged(0.0, 0.0)
+    extras.restore(loaded, {"extra average": here}, rank=rank, world_size=world_size)
+    state = here.state_dict()
+    assert (float(state["module.weight"]), float(state["module.running_mean"])) == (2.0, mean)
 
 
-def test_a_module_whose_parameters_differ_is_refused_by_another_number_of_ranks() -> None:
-    loaded = rank_parts(norm(mean=10.0), norm(mean=10.0, weight=2.0))
-    with pytest.raises(
-        CoverageError, match="extra mean differed from rank to rank when 2 of them saved it, and 3 go on"
-    ):
-        extras.restore(loaded, {"extra mean": norm(mean=0.0)}, rank=0, world_size=3)
+def test_a_module_whose_parameters_differ_is_nobodys_buffer() -> None:
+    loaded = [{extras.OWN: {"extra average": averaged(float(rank), 0.0).state_dict()}} for rank in range(3)]
+    with pytest.raises(CoverageError, match="extra average differed from rank to rank when 3 of them saved it"):
+        extras.restore(loaded, {"extra average": averaged(0.0, 0.0)}, rank=0, world_size=2)
 
 
 def test_one_rank_alone_keeps_all_of_it_as_alike() -> None:
