@@ -1,4 +1,4 @@
-"""Since when an attempt's program trains: a commit of the attempt before it that is later counts for nothing."""
+"""Since when an attempt's program trains, and whether the cause of its end is the program's word alone."""
 
 from typing import Final
 
@@ -9,8 +9,12 @@ down_revision = "20261123_0217"
 branch_labels = None
 depends_on = None
 
-ADD: Final = "ALTER TABLE attempts ADD COLUMN training_began_at timestamp with time zone;"
-REMOVE: Final = "ALTER TABLE attempts DROP COLUMN training_began_at;"
+ADD: Final = """
+ALTER TABLE attempts
+    ADD COLUMN training_began_at timestamp with time zone,
+    ADD COLUMN ending_is_reported boolean NOT NULL DEFAULT false;
+"""
+REMOVE: Final = "ALTER TABLE attempts DROP COLUMN training_began_at, DROP COLUMN ending_is_reported;"
 
 
 def upgrade() -> None:

@@ -57,6 +57,7 @@ class Attempt(Base):
     ending_cause: Mapped[Cause | None] = mapped_column(EnumText(Cause), one_of("ending_cause", Cause), default=None)
     ending_proof: Mapped[str | None] = mapped_column(default=None)
     ending_is_cascade: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
+    ending_is_reported: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
     placed_at: Mapped[datetime]
     claimed_at: Mapped[datetime | None] = mapped_column(default=None)
     running_at: Mapped[datetime | None] = mapped_column(default=None)
