@@ -28,8 +28,14 @@ from workers.host import supervisor
 pytestmark = [*TRAINS, pytest.mark.timeout(500)]
 QUICK = Policy(dispatch=DispatchPolicy(retry_backoff_s=0.1, retry_backoff_max_s=0.2))
 ARGS = ["--steps", "12", "--every", "4", "--synchronous"]
-MUTE = {"MUSTER_TRAIN_FAILPOINT": "save.after_commit~600@2"}
-"""After its second commit an attempt stands still, before it says so."""
+MUTE = f"""
+import json, os, runpy
+from muster.train import failpoints
+if json.loads(os.environ["MUSTER_RESUME"])["generation"] is None:
+    failpoints.arm("save.after_commit~600@2")
+runpy.run_path({tiny_program.__file__!r}, run_name="__main__")
+"""
+"""After its second commit the first attempt stands still, before it says so."""
 
 
 def generation_at(host: HostCase, step: int) -> Path | None:
@@ -43,12 +49,13 @@ def rows(host: HostCase) -> list[Checkpoint]:
 
 
 @pytest.fixture
-def job_id(host: HostCase) -> JobId:
+def job_id(host: HostCase, tmp_path: Path) -> JobId:
     """Its first attempt committed steps 4 and 8; its host died with the word of the second, and came back."""
     with host.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, QUICK, reason="no need to wait here")
-    program = {"script": str(tiny_program.__file__), "args": ARGS, "env": MUTE}
-    job_id = host.fleet.submit(program=program)
+    script = tmp_path / "train.py"
+    script.write_text(MUTE, encoding="utf-8")
+    job_id = host.fleet.submit(program={"script": str(script), "args": ARGS})
     host.fleet.cycle()
     host.turn_until(lambda: generation_at(host, 8) is not None and bool(rows(host)), timeout_s=200)
     (folder,) = (host.state_dir / "attempts").iterdir()
