@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 SCHEMA = 1
@@ -51,7 +51,8 @@ class Manifest:
     ``loss_spread``: the deviation of the losses before it; None where too few were told, or an older runtime made it.
     ``key_id``: under which key its files are encrypted; None: they are not. Sizes and SHA-256 are of what lies there.
     ``lineage``: of what it was made (``muster.train.lineage``); None where an older runtime made it.
-    ``has_sharded_extras``: pieces of extras stand in its files (``extra_pieces``).
+    ``has_sharded_extras``: pieces of extras stand in its files (``extra_pieces``). ``file_sha256``: of the manifest's
+    own file, where it was read from one; it does not stand there.
     """
 
     step: int
@@ -68,6 +69,7 @@ class Manifest:
     key_id: str | None = None
     lineage: dict[str, Any] | None = None
     has_sharded_extras: bool = False
+    file_sha256: str = field(default="", compare=False)
 
     @property
     def schema(self) -> int:
@@ -83,6 +85,7 @@ class Manifest:
 
 def dump(manifest: Manifest) -> bytes:
     body = {"schema": manifest.schema, **asdict(manifest)}
+    del body["file_sha256"]
     return json.dumps({**body, "self_sha256": _self_hash(body)}, sort_keys=True).encode()
 
 
@@ -111,7 +114,7 @@ def parse(content: bytes) -> Manifest:
             "a newer one saved it, and can use it",
             is_damage=False,
         )
-    return _of(document)
+    return replace(_of(document), file_sha256=hashlib.sha256(content).hexdigest())
 
 
 def _of(document: dict[str, Any]) -> Manifest:
@@ -121,9 +124,9 @@ def _of(document: dict[str, Any]) -> Manifest:
             for file in document["files"]
         )
         known = {
-            field.name: document[field.name]
-            for field in fields(Manifest)
-            if field.default is MISSING or field.name in document
+            each.name: document[each.name]
+            for each in fields(Manifest)
+            if each.default is MISSING or each.name in document
         }
     except (KeyError, TypeError) as fault:
         raise UnusableError(f"{MANIFEST} lacks {fault}") from fault

@@ -225,6 +225,8 @@ def test_the_wanted_one_is_tried_first_then_what_is_older_and_never_what_is_refu
     assert names(generations.candidates(found, None, refused)) == ["step-00000020/gen-2", "step-00000010/gen-1"]
     wanted = generations.candidates(found, "step-00000020/gen-1", frozenset())
     assert names(wanted) == ["step-00000020/gen-1", "step-00000010/gen-1"]
+    heard_of = generations.candidates(found, "step-00000020/gen-1", refused, may_be_newer=True)
+    assert names(heard_of) == ["step-00000020/gen-2", "step-00000010/gen-1"], "what is newer, and nothing refused"
 
 
 def removed(
