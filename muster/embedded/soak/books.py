@@ -1,7 +1,7 @@
 """The books of a soak: how much of the time was training that counted, and what was left behind."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,13 @@ from muster.embedded.own_processes import processes_of
 from muster.embedded.tour.world import Document, World
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # looked at, not written to
+PROCESSES: Final = "processes"
+PORTS: Final = "ports"
+FOLDERS: Final = "folders"
+SEGMENTS: Final = "shared memory"
+DESCRIPTORS: Final = "descriptors"
+_SHOWN: Final = 5
+_OF_ATTEMPTS: Final = "/attempts/att_"
 _ATTEMPT: Final = b"MUSTER_ATTEMPT_ID="
 
 
@@ -31,14 +38,15 @@ class Leftovers:
         self._ports = self._listening()
         self._segments_before = set(shared_memory.iterdir())
 
-    def found(self) -> list[str]:
-        """In words; empty where nothing is left."""
-        return [
-            *(f"process {pid}" for pid in self._programs()),
-            *(f"port {port}" for port in sorted(self._listening() - self._ports)),
-            *map(str, self._folders()),
-            *(f"shared memory {path}" for path in self._segments()),
-        ]
+    def found(self) -> dict[str, list[str]]:
+        """Kind → which, of every kind: empty where nothing is left."""
+        return {
+            PROCESSES: [str(pid) for pid in self._programs()],
+            PORTS: [str(port) for port in sorted(self._listening() - self._ports)],
+            FOLDERS: [str(path) for path in self._folders()],
+            SEGMENTS: [str(path) for path in self._segments()],
+            DESCRIPTORS: self._descriptors(),
+        }
 
     def _programs(self) -> list[int]:
         found = []
@@ -67,10 +75,24 @@ class Leftovers:
         of_attempts = [path for host in self._world.hosts for path in (host.folder / "attempts").glob("att_*")]
         return of_attempts + list((self._world.state_dir / "checkpoints").rglob(".gen-*.partial"))
 
+    def _descriptors(self) -> list[str]:
+        """By which a process of the stack still holds what was an attempt's, and keeps its room on the disk."""
+        found = []
+        for process in processes_of(self._world.state_dir):
+            held = sorted(str(path) for path in files_of(int(process.name)) if _OF_ATTEMPTS in str(path))
+            found += [f"{path} of process {process.name}" for path in held]
+        return found
+
     def _segments(self) -> list[Path]:
         """Newer than the beginning, and no living process has them open or mapped."""
         new = {path for path in set(self._shared_memory.iterdir()) - self._segments_before if path.is_file()}
         return sorted(new - files_in_use()) if new else []
+
+
+def words_of(found: Mapping[str, Sequence[str]]) -> str:
+    """What is left, a few of each kind."""
+    few = (f"{kind}: {', '.join(which[:_SHOWN])}" for kind, which in found.items() if which)
+    return "; ".join(few) or "no process, port, folder, shared memory or descriptor"
 
 
 def files_in_use() -> set[Path]:

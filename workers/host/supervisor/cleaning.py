@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from workers.host.supervisor import container_end, files, gpu_release
-from workers.host.supervisor.processes import attempt_processes, kill_all, listening_ports
+from workers.host.supervisor.processes import attempt_processes, kill_all, listening_ports, removers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from workers.host.supervisor.order import Order
 
 KILL_PATIENCE_S = 10.0
+_TO_REMOVE_S = 1.0
 _REMOVAL_S = 5.0
 _LAUNCHERS_REMOVAL_S = 2.0
 """For a container's engine, and for the GPUs' driver: of the supervisor's time, well below what its lease has to spare,
@@ -43,15 +44,33 @@ def reap_children() -> dict[int, int]:
 def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, reap: Callable[[], None]) -> int:
     """SIGKILL all that belongs to the attempt on this host. Returns how many processes that took."""
 
+    def find() -> set[int]:
+        return _all_processes(order, group, supervisor_pid)
+
     def strike_group_and_reap() -> None:  # after those that were found by name, which are to be counted
         group.kill()
         reap()
 
     group.forbid_forks()
-    killed, _ = kill_all(
-        lambda: _all_processes(order, group, supervisor_pid), strike_group_and_reap, patience_s=KILL_PATIENCE_S
-    )
-    return len(killed)
+    killed = _kill_all_but_removers(find, reap)
+    killed_last, _ = kill_all(find, strike_group_and_reap, patience_s=KILL_PATIENCE_S)
+    return len(killed | killed_last)
+
+
+def _kill_all_but_removers(find: Callable[[], set[int]], reap: Callable[[], None]) -> set[int]:
+    """Nobody else knows what the program has named in shared memory, and its own remover needs a moment more than it.
+
+    Who is one is looked at once, and a program that only looks like one gains no more than that moment.
+    """
+    spared = removers(find())
+    if not spared:
+        return set()
+    deadline = time.monotonic() + _TO_REMOVE_S
+    killed, _ = kill_all(lambda: find() - spared, reap, patience_s=_TO_REMOVE_S)
+    while find() and time.monotonic() < deadline:
+        time.sleep(_FIRST_PAUSE_S)
+        reap()
+    return killed
 
 
 def _all_processes(order: Order, group: Group, supervisor_pid: int | None) -> set[int]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _PROC = Path("/proc")
 _LISTENING = "0A"
 _PAUSE_S = 0.01
+_PYTHONS_REMOVER = b"from multiprocessing.resource_tracker import main"
+_TORCHS_REMOVER = "torch_shm_manager"
 
 
 class Process:
@@ -87,6 +89,22 @@ def processes_of(uid: int, processes: Collection[int]) -> set[int]:
             continue
         numbers = status[status.index(b"\nUid:") :].split(b"\n", 2)[1].split()[1:]
         if str(uid).encode() in numbers:
+            found.add(pid)
+    return found
+
+
+def removers(pids: Collection[int]) -> set[int]:
+    """Those whose whole work is to remove what a program has named in shared memory, once it has died: Python's tracker
+    of ``multiprocessing``, and torch's manager of tensors that are shared by name.
+    """
+    found = set()
+    for pid in pids:
+        try:
+            words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+            executable = (_PROC / str(pid) / "exe").readlink().name
+        except OSError:
+            continue
+        if executable == _TORCHS_REMOVER or any(word.startswith(_PYTHONS_REMOVER) for word in words):
             found.add(pid)
     return found
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -212,3 +213,46 @@ def test_only_this_hosts_part_of_a_shared_machine_is_ended(attempt: Attempt) -> 
         attempt.ended()
         assert other.poll() is None
         other.kill()
+
+
+NAMES_MEMORY = (
+    "from multiprocessing.shared_memory import SharedMemory\n"
+    "import os, time\n"
+    "kept = SharedMemory(create=True, size=1 << 16)\n"
+    "print('named', kept.name, flush=True)\n"
+)
+
+
+def segment_of(attempt: Attempt) -> Path:
+    attempt.wait_for_log("\n")
+    return Path("/dev/shm", attempt.log().split()[1])  # noqa: S108  # looked at, not written to
+
+
+def test_what_a_killed_program_has_named_in_shared_memory_goes_with_it(attempt: Attempt) -> None:
+    """By its own remover, which is the last to be killed; here without a user of its own to find the name by."""
+    attempt.start(NAMES_MEMORY + "time.sleep(600)")
+    segment = segment_of(attempt)
+    assert segment.exists()
+    attempt.stop("cancel", after_s=0)
+    assert attempt.ended()["ranks"]["0"]["signal"] == signal.SIGKILL
+    assert not segment.exists()
+    assert attempt.read("clean.json")["clean"]
+
+
+def test_what_a_crashed_program_has_named_goes_too(attempt: Attempt) -> None:
+    attempt.start(NAMES_MEMORY + "os.kill(os.getpid(), 11)")
+    segment = segment_of(attempt)
+    assert attempt.ended()["ranks"]["0"]["signal"] == signal.SIGSEGV
+    assert not segment.exists()
+
+
+def test_a_program_that_only_looks_like_a_remover_is_killed_a_moment_later(attempt: Attempt) -> None:
+    pretends = (
+        "from multiprocessing.resource_tracker import main\nprint('named', flush=True)\nimport time; time.sleep(600)"
+    )
+    attempt.order(command=[sys.executable, "-c", pretends])
+    supervisor.spawn_supervisor(attempt.folder)
+    attempt.wait_for_log("named")
+    attempt.stop("cancel", after_s=0)
+    assert attempt.ended()["ranks"]["0"]["signal"] == signal.SIGKILL
+    assert not attempt.processes()
