@@ -2,7 +2,7 @@
 
 The cost is that of hooks, word and socket, whatever the model: so it is measured where nearly nothing else is done,
 with and without, turn by turn, in a program of a real supervisor that hears each word (``pace_program``). The least of
-the rounds counts: the machine's own noise only adds. What the supervisor computes for it, on another core, stands beside.
+the rounds counts: the machine's own noise only adds. What the supervisor itself computes for it stands beside.
 """
 
 import json
