@@ -17,7 +17,7 @@ from workers.host.supervisor.cgroup_place import NONE, V1_DEVICES, V2
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from workers.host.supervisor.cgroup import Group
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     """Major and minor number."""
 
 _ALL_BUT = "a *:* rwm"
-"""What a group of version 1 lists that may open all but what it is denied. Under one that may open only what it lists,
-a device that a wildcard lists cannot be denied.
+"""What a group of version 1 lists that may open all but what it is denied. systemd's ``DevicePolicy`` makes the others,
+which may open what they list.
 """
+_ANY = "*"
+_MOST_MINORS = 512
+"""So many of one major are GPUs', render nodes' or MIG capabilities'."""
 _SYSCALLS = {"x86_64": 321, "aarch64": 280}
 _PROG_LOAD, _PROG_ATTACH = 5, 8
 _TYPE_CGROUP_DEVICE, _ATTACH_CGROUP_DEVICE = 15, 6
@@ -58,13 +61,39 @@ def bar(group: Group, devices: Sequence[Device]) -> None:
 
 
 def _deny(folder: Path, devices: Sequence[Device]) -> None:
-    listed = (folder / "devices.list").read_text(encoding="ascii").strip()
-    if listed != _ALL_BUT:
-        raise NotBarredError(f"{folder} is below a group that lists what may be opened: nothing can be barred there")
-    descriptor = os.open(folder / "devices.deny", os.O_WRONLY | os.O_CLOEXEC)
+    listed = (folder / "devices.list").read_text(encoding="ascii").splitlines()
+    if listed == [_ALL_BUT]:
+        _write_each(folder / "devices.deny", (f"c {major}:{minor} rwm" for major, minor in devices))
+        return
+    for line in listed:
+        _take_off_list(folder, line, devices)
+
+
+def _take_off_list(folder: Path, line: str, devices: Sequence[Device]) -> None:
+    """Where a group may open what it lists alone, a denial of what a wildcard lists is silently without effect. So the
+    wildcard goes, and all that it stood for and is not barred is listed by its number.
+    """
+    kind, number, access = line.split()
+    major, _, minor = number.partition(":")
+    if kind != "c":
+        return
+    if major == _ANY:
+        raise NotBarredError(f"{folder} lists every device: {line}")
+    barred = {each[1] for each in devices if each[0] == int(major)}
+    if not barred or (minor != _ANY and int(minor) not in barred):
+        return
+    _write_each(folder / "devices.deny", [line])
+    if minor == _ANY:
+        others = (each for each in range(_MOST_MINORS) if each not in barred)
+        _write_each(folder / "devices.allow", (f"c {major}:{each} {access}" for each in others))
+
+
+def _write_each(path: Path, lines: Iterable[str]) -> None:
+    """The kernel takes one at a time."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        for major, minor in devices:  # the kernel takes one at a time
-            os.write(descriptor, f"c {major}:{minor} rwm\n".encode())
+        for line in lines:
+            os.write(descriptor, f"{line}\n".encode())
     finally:
         os.close(descriptor)
 
