@@ -38,8 +38,15 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.fixture
-def leftovers(world: World, shared_memory: Path) -> Leftovers:
-    return Leftovers(world, shared_memory=shared_memory)
+def groups(tmp_path: Path) -> Path:
+    folder = tmp_path / "cgroup"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def leftovers(world: World, shared_memory: Path, groups: Path) -> Leftovers:
+    return Leftovers(world, shared_memory=shared_memory, groups_below=[groups])
 
 
 @contextmanager
@@ -72,9 +79,9 @@ def test_a_short_soak_has_room_for_a_fault() -> None:
 
 def test_nothing_left_is_nothing_found(leftovers: Leftovers) -> None:
     found = leftovers.found()
-    assert set(found) == {"processes", "ports", "folders", "shared memory", "descriptors"}
+    assert set(found) == {"processes", "ports", "folders", "shared memory", "descriptors", "groups"}
     assert what_is_left(leftovers) == {}
-    assert words_of(found) == "no process, port, folder, shared memory or descriptor"
+    assert words_of(found) == "no process, port, folder, shared memory, descriptor or group"
 
 
 def what_is_left(leftovers: Leftovers) -> dict[str, list[str]]:
@@ -128,6 +135,14 @@ def test_shared_memory_that_nobody_holds_is_found(leftovers: Leftovers, shared_m
         held.flush()
         assert what_is_left(leftovers) == {}, "it is in use"
     assert what_is_left(leftovers) == {"shared memory": [str(path)]}
+
+
+def test_a_group_of_the_kernels_in_which_nobody_lives_is_found(leftovers: Leftovers, groups: Path) -> None:
+    left, lived_in = (groups / f"muster-att_{name}-node_1" for name in ("left", "another"))
+    for group, members in ((left, ""), (lived_in, "17\n")):
+        group.mkdir()
+        (group / "cgroup.procs").write_text(members, encoding="ascii")
+    assert what_is_left(leftovers) == {"groups": [str(left)]}
 
 
 def test_what_never_goes_is_counted_by_its_kind_and_not_taken_for_gone(

@@ -140,7 +140,7 @@ def _curve(world: World, job_id: str) -> dict[int, float | None]:
 
 def what_is_left(world: World, leftovers: Leftovers) -> Found:
     """Of every kind, once all had its time to go."""
-    world.teller.stage(4, "Nothing is left behind", "processes, ports, folders, shared memory, descriptors")
+    world.teller.stage(4, "Nothing is left behind", "processes, ports, folders, shared memory, descriptors, groups")
     deadline_s = time.monotonic() + GONE_WITHIN_S
     while any((found := leftovers.found()).values()) and time.monotonic() < deadline_s:
         if world.stop.wait(LOOK_S):

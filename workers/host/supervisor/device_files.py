@@ -111,7 +111,7 @@ def _own_minors(uuids: Sequence[str], known: dict[str, int]) -> set[int]:
 def _read_gpus(folder: Path) -> Iterator[Gpu]:
     for path in sorted(folder.glob("*/information")):
         said = _fields(path)
-        yield Gpu(said.get("GPU UUID", ""), int(said["Device Minor"]), path.parent.name)
+        yield Gpu(said.get("GPU UUID", ""), int(said.get("Device Minor", "")), path.parent.name)
 
 
 def _render_nodes(device: Path) -> Iterator[tuple[int, int]]:
@@ -128,7 +128,7 @@ def _capabilities(folder: Path, numbers: Path, others: Sequence[Gpu]) -> Iterato
     of_others = (path for gpu in others for path in sorted(folder.glob(f"gpu{gpu.minor}/**/access")))
     for path in (folder / "mig" / "config", *of_others):
         if path.exists():
-            yield major, int(_fields(path)["DeviceFileMinor"])
+            yield major, int(_fields(path).get("DeviceFileMinor", ""))
 
 
 def _fields(path: Path) -> dict[str, str]:

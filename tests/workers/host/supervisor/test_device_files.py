@@ -90,7 +90,7 @@ class PlayedDriver:
 
 @pytest.fixture
 def driver(tmp_path: Path) -> PlayedDriver:
-    played = PlayedDriver(tmp_path / "proc", tmp_path / "pci")
+    played = PlayedDriver(tmp_path / "played/proc", tmp_path / "played/pci")
     (played.proc / "devices").parent.mkdir(parents=True)
     (played.proc / "devices").touch()
     for minor, uuid in enumerate(("GPU-1", "GPU-2", "GPU-3")):
