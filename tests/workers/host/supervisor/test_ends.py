@@ -217,7 +217,8 @@ def test_only_this_hosts_part_of_a_shared_machine_is_ended(attempt: Attempt) -> 
 
 NAMES_MEMORY = (
     "from multiprocessing.shared_memory import SharedMemory\n"
-    "import os, time\n"
+    "import os, signal, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     "kept = SharedMemory(create=True, size=1 << 16)\n"
     "print('named', kept.name, flush=True)\n"
 )
@@ -247,12 +248,11 @@ def test_what_a_crashed_program_has_named_goes_too(attempt: Attempt) -> None:
 
 
 def test_a_program_that_only_looks_like_a_remover_is_killed_a_moment_later(attempt: Attempt) -> None:
-    pretends = (
-        "from multiprocessing.resource_tracker import main\nprint('named', flush=True)\nimport time; time.sleep(600)"
-    )
-    attempt.order(command=[sys.executable, "-c", pretends])
+    looks = "from multiprocessing.resource_tracker import main\n"
+    ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    attempt.order(command=[sys.executable, "-c", looks + ignores])
     supervisor.spawn_supervisor(attempt.folder)
-    attempt.wait_for_log("named")
+    attempt.wait_for_log("up")
     attempt.stop("cancel", after_s=0)
     assert attempt.ended()["ranks"]["0"]["signal"] == signal.SIGKILL
     assert not attempt.processes()
