@@ -8,6 +8,7 @@ from pathlib import Path
 
 from workers.host.supervisor import container_end, files, gpu_release
 from workers.host.supervisor.processes import attempt_processes, kill_all, listening_ports, removers
+from workers.host.supervisor.shared_memory import remove_tensors_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, re
     group.forbid_forks()
     killed = _kill_all_but_removers(find, reap)
     killed_last, _ = kill_all(find, strike_group_and_reap, patience_s=KILL_PATIENCE_S)
+    remove_tensors_of(killed | killed_last)
     return len(killed | killed_last)
 
 
@@ -102,6 +104,12 @@ def prove_in_time(
         kill_leftovers(order, group, supervisor_pid=supervisor_pid, reap=reap)
 
 
+def _rank_pids(folder: Path, order: Order) -> set[int]:
+    """Those that ended by themselves too."""
+    said = (order.user.read_json(folder / files.RANKS / f"{rank}.json") or {} for rank in order.local_ranks)
+    return {started["pid"] for started in said if isinstance(started.get("pid"), int)}
+
+
 def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | None) -> dict[str, Any]:
     """Look, write ``clean.json`` and return it: clean only with nothing left: no process, container, group,
     port, secret or scratch, and nothing that computes on its GPUs as far as their driver can tell.
@@ -114,6 +122,7 @@ def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | Non
     for place in (scratch, folder / files.PIPES):
         shutil.rmtree(place, ignore_errors=True)
     order.user.remove_shared_memory()
+    remove_tensors_of(_rank_pids(folder, order))
     are_secrets_removed = order.secrets.remove(folder)
     left = _all_processes(order, group, supervisor_pid)
     is_group_gone = group.remove()

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 _PROC = Path("/proc")
 _LISTENING = "0A"
 _PAUSE_S = 0.01
-_PYTHONS_REMOVER = b"from multiprocessing.resource_tracker import main"
-_TORCHS_REMOVER = "torch_shm_manager"
+_REMOVER = b"from multiprocessing.resource_tracker import main"
 
 
 class Process:
@@ -94,17 +93,16 @@ def processes_of(uid: int, processes: Collection[int]) -> set[int]:
 
 
 def removers(pids: Collection[int]) -> set[int]:
-    """Those whose whole work is to remove what a program has named in shared memory, once it has died: Python's tracker
-    of ``multiprocessing``, and torch's manager of tensors that are shared by name.
+    """Those whose whole work is to remove what a program has named in shared memory, once it has died: the tracker of
+    Python's ``multiprocessing``.
     """
     found = set()
     for pid in pids:
         try:
             words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-            executable = (_PROC / str(pid) / "exe").readlink().name
         except OSError:
             continue
-        if executable == _TORCHS_REMOVER or any(word.startswith(_PYTHONS_REMOVER) for word in words):
+        if any(word.startswith(_REMOVER) for word in words):
             found.add(pid)
     return found
 
