@@ -18,12 +18,16 @@ def bury(folder: Path) -> None:
 
 
 def _is_gone(folder: Path) -> bool:
-    """One that had only just been spawned is found, and killed, once it has said who it is."""
+    """A supervisor that was only just spawned may hold no lock yet: it is kept from starting, or killed once it has said
+    who it is.
+    """
     for pid in (supervisor.adopt(folder).pid, *_programs_of(folder)):
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    return not is_locked(folder / files.LOCK)
+    if supervisor.refuse_start(folder, "its test has ended"):
+        return True
+    return not is_locked(folder / files.LOCK) and any((folder / name).exists() for name in (files.IDENTITY, files.EXIT))
 
 
 def _programs_of(folder: Path) -> set[int]:
