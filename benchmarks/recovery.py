@@ -1,4 +1,6 @@
-"""From the death of a rank to the first step of the next attempt, beside a bare torchrun start of the same script."""
+"""From the death of a rank to the first step of the next attempt, beside a bare torchrun start of the same script; and
+from the death of a torchrun until none of its ranks lives and none of its ports is held.
+"""
 
 import os
 import signal
@@ -7,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import yaml
 
 from benchmarks.figures import Figure
@@ -17,6 +21,7 @@ from benchmarks.launches import wait_for_profile, wait_for_proved_gpus
 from muster.cli.up import TOUR_POLICY
 from muster.client.rest import RestClient
 from muster.ports import free_port
+from workers.host.supervisor.processes import listening_ports, living_processes
 
 TIMES = 3
 RANKS = 2
@@ -24,6 +29,8 @@ KILL_AFTER_STEPS = 20
 PATIENCE_S = 120.0
 OWN_S = 2.0
 """What a recovery may take beyond a start: to see the death, prove the host clean, place, read the checkpoint."""
+GONE_S = 2.0
+"""After kill -9 of a torchrun."""
 SCRIPT = """
 import os, time, torch
 from muster import train
@@ -55,11 +62,15 @@ def measure() -> list[Figure]:
             wait_for_proved_gpus(profile)
             bare_s = statistics.median(_bare(script) for _ in range(TIMES))
             ours_s = statistics.median(_ours(profile, script) for _ in range(TIMES))
+            gone_s = max(_gone_after_torchrun(profile, script) for _ in range(TIMES))
         finally:
             stack.send_signal(signal.SIGINT)
             stack.wait(60)
     peers = {"death → step s": ours_s, "bare torchrun → step s": bare_s}
-    return [Figure("worker death → next step, over a bare torchrun start", ours_s - bare_s, "s", OWN_S, peers=peers)]
+    return [
+        Figure("worker death → next step, over a bare torchrun start", ours_s - bare_s, "s", OWN_S, peers=peers),
+        Figure("torchrun's death → no rank lives, no port is held, longest", gone_s, "s", GONE_S),
+    ]
 
 
 def _without_pause(folder: Path) -> Path:
@@ -93,6 +104,38 @@ def _bare(script: Path) -> float:
 
 def _ours(profile: dict[str, str], script: Path) -> float:
     """From SIGKILL of a rank to the first step behind it."""
+    with _training(profile, script) as (client, job_id):
+        lines = _awaited(lambda: _lines(client, job_id, attempt=1), lambda found: len(found) >= KILL_AFTER_STEPS)
+        killed = time.time()
+        os.kill(_pid_in(lines[-1]), signal.SIGKILL)
+        again = _awaited(lambda: _lines(client, job_id, attempt=2), bool)
+    return float(again[0].split()[2]) - killed
+
+
+def _gone_after_torchrun(profile: dict[str, str], script: Path) -> float:
+    """From SIGKILL of the torchrun until nothing that ran below it does, and nobody listens where it or they did."""
+    with _training(profile, script) as (client, job_id):
+        lines = _awaited(lambda: _lines(client, job_id, attempt=1), lambda found: len(found) >= KILL_AFTER_STEPS)
+        entry = psutil.Process(_pid_in(lines[-1])).parent()
+        torchrun = None if entry is None else entry.parent()
+        if torchrun is None:
+            message = "the rank has ended before its torchrun was killed"
+            raise RuntimeError(message)
+        family = {each.pid for each in (torchrun, *torchrun.children(recursive=True))}
+        ports = listening_ports(family)
+        torchrun.kill()
+        killed_s = time.monotonic()
+        while family & living_processes().keys() or ports & listening_ports():
+            if time.monotonic() > killed_s + PATIENCE_S:
+                message = f"still there after {PATIENCE_S:.0f} s: {family & living_processes().keys()}, ports {ports}"
+                raise TimeoutError(message)
+            time.sleep(0.01)
+        return time.monotonic() - killed_s
+
+
+@contextmanager
+def _training(profile: dict[str, str], script: Path) -> Iterator[tuple[RestClient, str]]:
+    """A job of the script's, cancelled at the end."""
     token = Path(profile["key_file"]).read_text(encoding="ascii").strip()
     spec = {
         "name": "recovery",
@@ -101,14 +144,14 @@ def _ours(profile: dict[str, str], script: Path) -> float:
         "restart": {"max_restarts": 3},
     }
     with RestClient(profile["api_url"], token) as client:
-        job_id = client.submit_job(spec)["id"]
-        lines = _awaited(lambda: _lines(client, job_id, attempt=1), lambda found: len(found) >= KILL_AFTER_STEPS)
-        killed = time.time()
-        os.kill(int(lines[-1].split()[3]), signal.SIGKILL)
-        again = _awaited(lambda: _lines(client, job_id, attempt=2), bool)
+        job_id = str(client.submit_job(spec)["id"])
+        yield client, job_id
         client.cancel_job(job_id, reason="measured")
         _awaited(lambda: [client.job(job_id)["state"]], lambda found: found == ["CANCELLED"])
-    return float(again[0].split()[2]) - killed
+
+
+def _pid_in(line: str) -> int:
+    return int(line.split()[3])
 
 
 def _lines(client: RestClient, job_id: str, *, attempt: int) -> list[str]:

@@ -1,59 +1,54 @@
-"""What it costs that each step's time is told, as a share of a small GPT's step on one core.
+"""What it costs that each step is told, with where its time went, as a share of a small GPT's step on one core.
 
-The cost is that of the hooks and the word, whatever the model: so it is measured where nearly nothing else is done,
-with and without, turn by turn. The least of the rounds counts: the machine's own noise only adds.
+The cost is that of hooks, word and socket, whatever the model: so it is measured where nearly nothing else is done,
+with and without, turn by turn, in a program of a real supervisor that hears each word (``pace_program``). The least of
+the rounds counts: the machine's own noise only adds. What the supervisor itself computes for it stands beside.
 """
 
-import time
-from typing import Final
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
 
-import torch
-from torch.nn import functional
-
+from benchmarks import pace_program
 from benchmarks.figures import Figure
-from examples.pretrain_gpt import VOCABULARY, Gpt, Shape
-from muster import train
 
-ROUNDS: Final = 8
-TINY_STEPS: Final = 500
-GPT_STEPS: Final = 40
-SHAPE: Final = Shape(layers=2, heads=4, head_dim=16, context=64)
-SAMPLES: Final = 16
+ROOT: Final = Path(__file__).resolve().parents[1]
+BAR_PERCENT: Final = 1.0
 
 
 def measure() -> list[Figure]:
-    torch.manual_seed(1)
-    told, untold = (
-        min(costs)
-        for costs in zip(*((_tiny_us(is_timed=True), _tiny_us(is_timed=False)) for _ in range(ROUNDS)), strict=True)
-    )
-    step_us = min(_gpt_us() for _ in range(ROUNDS))
-    peers = {"told µs": told - untold, "step µs": step_us}
-    return [
-        Figure("telling where a step's time goes, of the step", (told - untold) / step_us * 100, "%", 1.0, peers=peers)
-    ]
+    """Raises RuntimeError where the supervisor did not hear all that was told."""
+    with tempfile.TemporaryDirectory(prefix="muster-pace-") as name:
+        folder = Path(name)
+        found = _measured(folder)
+        heard = sum(_steps_in(path) for path in folder.glob("run/attempts/*/train.jsonl"))
+    told = pace_program.ROUNDS * pace_program.TINY_STEPS
+    if heard != told:
+        message = f"the supervisor heard {heard} of {told} steps: what was measured is not what telling them costs"
+        raise RuntimeError(message)
+    cost_us = found["told_us"] - found["untold_us"]
+    peers = {"told µs": cost_us, "step µs": found["step_us"], "supervisor µs": found["listener_us"]}
+    share = cost_us / found["step_us"] * 100
+    return [Figure("telling a step and where its time goes, of the step", share, "%", BAR_PERCENT, peers=peers)]
 
 
-def _tiny_us(*, is_timed: bool) -> float:
-    model = torch.nn.Linear(1, 1)
-    return _step_us(model, torch.ones(1, 1), TINY_STEPS, is_timed=is_timed)
+def _measured(folder: Path) -> dict[str, float]:
+    answer = folder / "answer.json"
+    command = [sys.executable, "-m", "muster", "run", "--ranks", "1", "--gpus", "0", "--max-restarts", "0"]
+    command += ["--folder", str(folder / "run"), "--env", f"PYTHONPATH={ROOT}"]
+    command += [str(Path(pace_program.__file__)), str(answer)]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603  # our own module
+    if ended.returncode != 0:
+        raise RuntimeError(ended.stdout[-2000:] + ended.stderr[-2000:])
+    found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+    return {name: float(value) for name, value in found.items()}
 
 
-def _gpt_us() -> float:
-    return _step_us(Gpt(SHAPE), torch.randint(VOCABULARY, (SAMPLES, SHAPE.context)), GPT_STEPS, is_timed=False)
-
-
-def _step_us(model: torch.nn.Module, batch: torch.Tensor, steps: int, *, is_timed: bool) -> float:
-    """CPU of this process: others on the machine count for nothing."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-    run = train.start(model, optimizer, checkpoint_every=0, is_timed=is_timed)
-    began = time.process_time()
-    for _ in run.steps(steps):
-        optimizer.zero_grad()
-        loss = functional.mse_loss(out := run.model(batch), torch.zeros_like(out))
-        torch.autograd.backward(loss)
-        optimizer.step()
-        run.report(loss=loss, tokens=batch.numel())
-    taken_s = time.process_time() - began
-    run.finish()
-    return taken_s / steps * 1e6
+def _steps_in(path: Path) -> int:
+    words = (json.loads(line)["message"] for line in path.read_text(encoding="utf-8").splitlines())
+    return sum(word["type"] == "step" for word in words)

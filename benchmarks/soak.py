@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.figures import Figure
+from muster.embedded.own_processes import processes_of
 from muster.ports import free_port
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
@@ -30,9 +31,13 @@ def measure() -> list[Figure]:
             message = f"the soak did not hold:\n{answer.stdout[-4000:]}"
             raise RuntimeError(message)
         told = json.loads((state / "soak.json").read_text(encoding="utf-8"))
-        left = sorted(path.name for path in temporary.iterdir())
+        left = {kind: len(which) for kind, which in told["leftovers"].items()}
+        left["of the stack, processes"] = len(processes_of(state))
+        left["of the stack, temporary files"] = len(list(temporary.iterdir()))
     peers = {f"{one['name']} {one['unit']}": one["value"] for one in told["measures"] if one["bar"] is None}
     return [
         Figure("soak: effective training time", told["ettr"], "ratio", told["ettr_bar"], "higher", peers),
-        Figure("soak: left behind", told["leftovers"] + len(left), "things", 0),
+        Figure(
+            "soak: left behind", sum(left.values()), "things", 0, peers={kind: float(n) for kind, n in left.items()}
+        ),
     ]

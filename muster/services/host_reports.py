@@ -26,8 +26,8 @@ from muster.wire.host import TELLS_MEETINGS, HostReport, ReportAnswer, ReportBat
 REPORT: Final = declare_action("host.report")
 
 _MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
-_HOW_IT_RAN: Final = ("uid", "uid_reason", "cgroup", "cgroup_reason")
-"""Of an exit record: as whom, in which group of the kernel's, and why in none."""
+_HOW_IT_RAN: Final = ("uid", "uid_reason", "cgroup", "cgroup_reason", "device_files", "device_files_reason")
+"""Of an exit record: as whom, in which group of the kernel's and why in none, and what kept it from others' GPUs."""
 
 
 def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:

@@ -114,8 +114,8 @@ def test_a_worker_that_gives_jobs_users_keeps_no_more_of_root_than_that_takes() 
     unit = unit_of(folder / "muster-worker-host.service")
     unit.read(folder / "muster-worker-host.service.d/job-users.conf")
     assert (unit.last("User"), unit.last("NoNewPrivileges"), unit.last("ProtectSystem")) == ("root", "yes", "strict")
-    (powers,) = unit.settings["CapabilityBoundingSet"]
-    wanted = "SETUID SETGID KILL CHOWN FOWNER DAC_OVERRIDE SYS_PTRACE SYS_RESOURCE"
+    powers = " ".join(unit.settings["CapabilityBoundingSet"])
+    wanted = "SETUID SETGID KILL CHOWN FOWNER DAC_OVERRIDE SYS_PTRACE SYS_RESOURCE BPF NET_ADMIN"
     assert powers.split() == [f"CAP_{name}" for name in wanted.split()]
     assert not unit.settings.get("StateDirectory")
     assert unit_of(folder / "muster-agent.service").last("StateDirectoryMode") == "0711"

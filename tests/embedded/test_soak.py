@@ -1,6 +1,7 @@
 """The soak's books: what it strikes, what counts as training, and whatever was left behind is found."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 
 from muster.client.rest import RestClient
-from muster.embedded.soak.books import Leftovers, effective_ratio
+from muster.embedded.soak import guide
+from muster.embedded.soak.books import Leftovers, effective_ratio, words_of
 from muster.embedded.soak.faults import KINDS, in_turn
 from muster.embedded.soak.guide import Soak
+from muster.embedded.tour.world import World
 from tests.embedded.test_tour import world_of
 from tests.waiting import wait_until
 
@@ -30,9 +33,20 @@ def shared_memory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def leftovers(tmp_path: Path, shared_memory: Path) -> Leftovers:
-    world, _ = world_of(RestClient("http://127.0.0.1:1", "mst_test"), tmp_path)
-    return Leftovers(world, shared_memory=shared_memory)
+def world(tmp_path: Path) -> World:
+    return world_of(RestClient("http://127.0.0.1:1", "mst_test"), tmp_path)[0]
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Path:
+    folder = tmp_path / "cgroup"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def leftovers(world: World, shared_memory: Path, groups: Path) -> Leftovers:
+    return Leftovers(world, shared_memory=shared_memory, groups_below=[groups])
 
 
 @contextmanager
@@ -64,25 +78,34 @@ def test_a_short_soak_has_room_for_a_fault() -> None:
 
 
 def test_nothing_left_is_nothing_found(leftovers: Leftovers) -> None:
-    assert leftovers.found() == []
+    found = leftovers.found()
+    assert set(found) == {"processes", "ports", "folders", "shared memory", "descriptors", "groups"}
+    assert what_is_left(leftovers) == {}
+    assert words_of(found) == "no process, port, folder, shared memory, descriptor or group"
+
+
+def what_is_left(leftovers: Leftovers) -> dict[str, list[str]]:
+    """Of the kinds of which there is something."""
+    return {kind: which for kind, which in leftovers.found().items() if which}
 
 
 def test_a_program_of_an_attempt_is_found(leftovers: Leftovers, tmp_path: Path) -> None:
     program = "import sys; print(1, flush=True); sys.stdin.read()"
     with running(program, tmp_path, MUSTER_ATTEMPT_ID="att_left") as process:
-        assert leftovers.found() == [f"process {process.pid}"]
+        assert what_is_left(leftovers) == {"processes": [str(process.pid)]}
+        assert words_of(leftovers.found()) == f"processes: {process.pid}"
 
 
 def test_a_port_that_nobody_closed_is_found(leftovers: Leftovers, tmp_path: Path) -> None:
     with running(LISTENER, tmp_path):
-        (found,) = leftovers.found()
-    assert found.startswith("port ")
-    wait_until(lambda: leftovers.found() == [])
+        left = what_is_left(leftovers)
+        assert (set(left), len(left["ports"])) == ({"ports"}, 1)
+    wait_until(lambda: what_is_left(leftovers) == {})
 
 
 def test_a_strangers_port_is_none_of_it(leftovers: Leftovers) -> None:
     with socket.create_server(("127.0.0.1", 0)):
-        assert leftovers.found() == []
+        assert what_is_left(leftovers) == {}
 
 
 def test_folders_of_attempts_and_of_unfinished_saves_are_found(leftovers: Leftovers, tmp_path: Path) -> None:
@@ -92,7 +115,17 @@ def test_folders_of_attempts_and_of_unfinished_saves_are_found(leftovers: Leftov
     ]
     for path in left:
         path.mkdir(parents=True)
-    assert leftovers.found() == [str(path) for path in left]
+    assert what_is_left(leftovers) == {"folders": [str(path) for path in left]}
+
+
+def test_a_file_of_an_attempt_that_somebody_still_holds_is_found(leftovers: Leftovers, tmp_path: Path) -> None:
+    path = tmp_path / "hosts" / "h100-1" / "attempts" / "att_left" / "train.jsonl"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    holds = f"import sys; held = open({str(path)!r}); print(1, flush=True); sys.stdin.read()"
+    with running(holds, tmp_path) as process:
+        shutil.rmtree(path.parent)
+        assert what_is_left(leftovers) == {"descriptors": [f"{path} (deleted) of process {process.pid}"]}
 
 
 def test_shared_memory_that_nobody_holds_is_found(leftovers: Leftovers, shared_memory: Path) -> None:
@@ -100,5 +133,24 @@ def test_shared_memory_that_nobody_holds_is_found(leftovers: Leftovers, shared_m
     with path.open("wb") as held:
         held.write(b"left")
         held.flush()
-        assert leftovers.found() == [], "it is in use"
-    assert leftovers.found() == [f"shared memory {path}"]
+        assert what_is_left(leftovers) == {}, "it is in use"
+    assert what_is_left(leftovers) == {"shared memory": [str(path)]}
+
+
+def test_a_group_of_the_kernels_in_which_nobody_lives_is_found(leftovers: Leftovers, groups: Path) -> None:
+    left, lived_in = (groups / f"muster-att_{name}-node_1" for name in ("left", "another"))
+    for group, members in ((left, ""), (lived_in, "17\n")):
+        group.mkdir()
+        (group / "cgroup.procs").write_text(members, encoding="ascii")
+    assert what_is_left(leftovers) == {"groups": [str(left)]}
+
+
+def test_what_never_goes_is_counted_by_its_kind_and_not_taken_for_gone(
+    world: World, leftovers: Leftovers, shared_memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guide, "GONE_WITHIN_S", 0.0)
+    (shared_memory / "psm_left").touch()
+    (tmp_path / "hosts" / "h100-1" / "attempts" / "att_left").mkdir(parents=True)
+    found = guide.what_is_left(world, leftovers)
+    assert {kind: len(which) for kind, which in found.items() if which} == {"folders": 1, "shared memory": 1}
+    assert world.teller.checks == []

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from muster.client.transport import Problem, UnreachableError, send
 from tests.stack.harness import Stack, running_stack
+from workers.bell.ringer import Ringer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -163,6 +165,27 @@ def test_the_broker_may_die_or_forget_everything(stack: Stack) -> None:
     stack.broker.flush_all()
     stack.wait_for(forgotten, "SUCCEEDED")
     assert stack.witness("dark") == stack.witness("forgotten") == ["start", "end"]
+    stack.require_order()
+
+
+def test_fifty_rings_at_once_start_one_program(stack: Stack) -> None:
+    """A ring is how a start is delivered. They come through the broker, before the attempt is placed and after."""
+    ringers = [Ringer(stack.broker.url) for _ in range(10)]
+
+    def ring(ringer: Ringer) -> None:
+        for _ in range(5):
+            ringer.ring(stack.node_id, "whichever")
+
+    with ThreadPoolExecutor(len(ringers)) as pool:
+        job_id = stack.submit("rung", seconds=2)
+        list(pool.map(ring, ringers))
+        stack.wait(lambda: len(stack.client.job(job_id)["attempts"]) == 1)
+        list(pool.map(ring, ringers))
+    job = stack.wait_for(job_id, "SUCCEEDED")
+    assert len(job["attempts"]) == 1
+    assert stack.witness("rung") == ["start", "end"]
+    for ringer in ringers:
+        ringer.close()
     stack.require_order()
 
 

@@ -1,7 +1,7 @@
 """The books of a soak: how much of the time was training that counted, and what was left behind."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -9,8 +9,17 @@ import psutil
 
 from muster.embedded.own_processes import processes_of
 from muster.embedded.tour.world import Document, World
+from workers.host.supervisor.cgroup_place import find_place
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # looked at, not written to
+PROCESSES: Final = "processes"
+PORTS: Final = "ports"
+FOLDERS: Final = "folders"
+SEGMENTS: Final = "shared memory"
+DESCRIPTORS: Final = "descriptors"
+GROUPS: Final = "groups"
+_SHOWN: Final = 5
+_OF_ATTEMPTS: Final = "/attempts/att_"
 _ATTEMPT: Final = b"MUSTER_ATTEMPT_ID="
 
 
@@ -25,20 +34,27 @@ def effective_ratio(steps: Sequence[Document], *, submitted_s: float, ended_s: f
 class Leftovers:
     """What a job's attempts left on this machine since this was made: looked for once the job has ended."""
 
-    def __init__(self, world: World, *, shared_memory: Path = SHARED_MEMORY) -> None:
+    def __init__(
+        self, world: World, *, shared_memory: Path = SHARED_MEMORY, groups_below: Sequence[Path] | None = None
+    ) -> None:
+        """``groups_below``: where attempts' groups of the kernel's are made; None: where this machine lets us."""
         self._world = world
         self._shared_memory = shared_memory
+        self._groups_below = list(find_place().folders.values()) if groups_below is None else groups_below
+        self._groups_before = self._groups()
         self._ports = self._listening()
         self._segments_before = set(shared_memory.iterdir())
 
-    def found(self) -> list[str]:
-        """In words; empty where nothing is left."""
-        return [
-            *(f"process {pid}" for pid in self._programs()),
-            *(f"port {port}" for port in sorted(self._listening() - self._ports)),
-            *map(str, self._folders()),
-            *(f"shared memory {path}" for path in self._segments()),
-        ]
+    def found(self) -> dict[str, list[str]]:
+        """Kind → which, of every kind: empty where nothing is left."""
+        return {
+            PROCESSES: [str(pid) for pid in self._programs()],
+            PORTS: [str(port) for port in sorted(self._listening() - self._ports)],
+            FOLDERS: [str(path) for path in self._folders()],
+            SEGMENTS: [str(path) for path in self._segments()],
+            DESCRIPTORS: self._descriptors(),
+            GROUPS: [str(path) for path in sorted(self._groups() - self._groups_before) if _is_empty(path)],
+        }
 
     def _programs(self) -> list[int]:
         found = []
@@ -67,10 +83,35 @@ class Leftovers:
         of_attempts = [path for host in self._world.hosts for path in (host.folder / "attempts").glob("att_*")]
         return of_attempts + list((self._world.state_dir / "checkpoints").rglob(".gen-*.partial"))
 
+    def _descriptors(self) -> list[str]:
+        """By which a process of the stack still holds what was an attempt's, and keeps its room on the disk."""
+        found = []
+        for process in processes_of(self._world.state_dir):
+            held = sorted(str(path) for path in files_of(int(process.name)) if _OF_ATTEMPTS in str(path))
+            found += [f"{path} of process {process.name}" for path in held]
+        return found
+
+    def _groups(self) -> set[Path]:
+        """Anybody's: one in which somebody lives is none of a job that has ended."""
+        return {path for folder in self._groups_below for path in folder.glob("muster-att_*")}
+
     def _segments(self) -> list[Path]:
         """Newer than the beginning, and no living process has them open or mapped."""
         new = {path for path in set(self._shared_memory.iterdir()) - self._segments_before if path.is_file()}
         return sorted(new - files_in_use()) if new else []
+
+
+def words_of(found: Mapping[str, Sequence[str]]) -> str:
+    """What is left, a few of each kind."""
+    few = (f"{kind}: {', '.join(which[:_SHOWN])}" for kind, which in found.items() if which)
+    return "; ".join(few) or "no process, port, folder, shared memory, descriptor or group"
+
+
+def _is_empty(group: Path) -> bool:
+    try:
+        return not (group / "cgroup.procs").read_text(encoding="ascii").split()
+    except OSError:  # it has just gone
+        return False
 
 
 def files_in_use() -> set[Path]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from muster.embedded.soak.books import Leftovers, effective_ratio
+from muster.embedded.soak.books import Leftovers, effective_ratio, words_of
 from muster.embedded.soak.faults import OF_THE_JOB, Recovery, first_rank, in_turn, strike
 from muster.embedded.tour import proving
 from muster.embedded.tour.memory import MemoryWatch
-from muster.embedded.tour.telling import InterruptedTourError
+from muster.embedded.tour.telling import InterruptedTourError, NotHeldError
 from muster.embedded.tour.world import Document, World, has_held, seconds_of, training
 
 FIGURES: Final = "soak.json"
@@ -24,6 +24,7 @@ LEAST_LEFT_STEPS: Final = 60
 """A fault close to the end would meet a job that has just left."""
 GONE_WITHIN_S: Final = 60.0
 LOOK_S: Final = 1.0
+Found = dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +48,24 @@ def lead(world: World, asked: Soak) -> bool:
     )
     memory = MemoryWatch(world.state_dir)
     memory.start()
-    done: list[Document] = []
+    done: list[tuple[Document, Found]] = []
     try:
-        held = has_held(world, lambda: _steps(world, asked, done), "the soak")
+        held = has_held(world, lambda: done.append(_steps(world, asked)), "the soak")
     finally:
         held_gib = memory.close()
     if not held:
         return False
     teller.measured("memory of everything, at most", held_gib, unit="GiB")
-    return _summed_up(world, done[0])
+    return _summed_up(world, *done[0])
 
 
-def _steps(world: World, asked: Soak, done: list[Document]) -> None:
-    """``done`` is given the job that was struck."""
+def _steps(world: World, asked: Soak) -> tuple[Document, Found]:
+    """The job that was struck, and what is left of all."""
     proving.prove(world)
     leftovers = Leftovers(world)
-    done.append(_train(world, asked))
-    _compare(world, done[0], asked)
-    _require_nothing_left(world, leftovers)
+    job = _train(world, asked)
+    _compare(world, job, asked)
+    return job, what_is_left(world, leftovers)
 
 
 def _train(world: World, asked: Soak) -> Document:
@@ -137,17 +138,19 @@ def _curve(world: World, job_id: str) -> dict[int, float | None]:
     return {row["step"]: row["loss"] for row in world.tenant.steps(job_id)}
 
 
-def _require_nothing_left(world: World, leftovers: Leftovers) -> None:
-    world.teller.stage(4, "Nothing is left behind", "processes, ports, folders, shared memory")
-    world.until(
-        "nothing of any attempt is left",
-        leftovers.found,
-        lambda found: not found,
-        seen=lambda found: ", ".join(found[:5]),
-        log="worker-control",
-        patience_s=GONE_WITHIN_S,
-    )
-    world.teller.held("nothing of any attempt is left", "no process, port, folder or shared memory")
+def what_is_left(world: World, leftovers: Leftovers) -> Found:
+    """Of every kind, once all had its time to go."""
+    world.teller.stage(4, "Nothing is left behind", "processes, ports, folders, shared memory, descriptors, groups")
+    deadline_s = time.monotonic() + GONE_WITHIN_S
+    while any((found := leftovers.found()).values()) and time.monotonic() < deadline_s:
+        if world.stop.wait(LOOK_S):
+            raise InterruptedTourError
+    if any(found.values()):
+        expected = f"nothing of any attempt is left within {GONE_WITHIN_S:.0f} s"
+        world.teller.not_held(NotHeldError(expected, words_of(found), world.log("worker-control")))
+    else:
+        world.teller.held("nothing of any attempt is left", words_of(found))
+    return found
 
 
 def _tell_recoveries(world: World, recoveries: list[Recovery]) -> None:
@@ -159,16 +162,16 @@ def _tell_recoveries(world: World, recoveries: list[Recovery]) -> None:
         world.teller.measured("such a fault → a step after it, longest", max(ended))
 
 
-def _summed_up(world: World, job: Document) -> bool:
+def _summed_up(world: World, job: Document, left: Found) -> bool:
     steps = list(world.tenant.steps(job["id"]))
     submitted_s, ended_s = seconds_of(job["created_at"]), seconds_of(job["finished_at"])
     ratio = effective_ratio(steps, submitted_s=submitted_s, ended_s=ended_s)
     world.teller.measured("lasted", ended_s - submitted_s)
     world.teller.summary()
-    held = ratio >= ETTR_BAR
-    colour = "green" if held else "red"
+    held = ratio >= ETTR_BAR and not any(left.values())
+    colour = "green" if ratio >= ETTR_BAR else "red"
     world.teller.console.print(f"\n[bold {colour}]ETTR {ratio:.3f}[/], at least {ETTR_BAR} is wanted")
-    figures: dict[str, Any] = {"ettr": ratio, "ettr_bar": ETTR_BAR, "leftovers": 0}
+    figures: dict[str, Any] = {"ettr": ratio, "ettr_bar": ETTR_BAR, "leftovers": left}
     figures["measures"] = [asdict(one) for one in world.teller.measures]
     (world.state_dir / FIGURES).write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return held

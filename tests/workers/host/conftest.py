@@ -11,6 +11,15 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import make_fleet
 from tests.host_case import HostCase
 from tests.patient import PATIENT
+from tests.workers.host.burial import bury
+
+
+@pytest.fixture(autouse=True)
+def _buried_attempts(tmp_path: Path) -> Iterator[None]:
+    """Last of all, when no launcher turns any more: nothing of an attempt may outlive its test."""
+    yield
+    for folder in tmp_path.rglob("attempts/*/"):
+        bury(folder)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from workers.host.supervisor.block_devices import block_devices
-from workers.host.supervisor.cgroup_place import NONE, V1, V2, find_place
+from workers.host.supervisor.cgroup_place import NONE, V1, V1_DEVICES, V1_IO, V2, find_place
 from workers.host.supervisor.kernel import counter
 
 TYPE_CHECKING = False
@@ -99,13 +99,17 @@ def group_name(attempt_id: str, node_id: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
 
 
-def make_group(place: Place, name: str, limits: HostLimits) -> Group:
-    """A new group with these limits. What this host cannot do is said in its ``reason``, and is no error."""
+def make_group(place: Place, name: str, limits: HostLimits, *, bars_devices: bool = False) -> Group:
+    """A new group with these limits. What this host cannot do is said in its ``reason``, and is no error.
+
+    ``bars_devices``: some are to be kept from it, which version 1 needs a folder for.
+    """
     folders = {}
     reasons = [] if place.reason is None else [place.reason]
+    # A CPU group of version 1 weighs as much as one process outside, however many threads are in it.
+    is_idle = {"cpu": limits.cpus is None, V1_IO: not limits.has_io, V1_DEVICES: not bars_devices}
     for controller, parent in place.folders.items():
-        # A CPU group of version 1 weighs as much as one process outside, however many threads are in it.
-        if (controller == "cpu" and limits.cpus is None) or (controller == "blkio" and not limits.has_io):
+        if is_idle.get(controller, False):
             continue
         if place.kind == V2:
             _enable(parent, limits)
@@ -169,7 +173,7 @@ def _v1_settings(limits: HostLimits) -> list[tuple[str, str, str]]:
     for way, limit in (("read", limits.io_read_bytes_per_s), ("write", limits.io_write_bytes_per_s)):
         if limit is not None:
             file = f"blkio.throttle.{way}_bps_device"
-            settings.extend(("blkio", file, f"{device} {limit}") for device in block_devices())
+            settings.extend((V1_IO, file, f"{device} {limit}") for device in block_devices())
     return settings
 
 

@@ -14,7 +14,8 @@ Version 2 divides memory, processes and CPUs only among groups below one that ho
 the root. We never empty the group that we are found in: systemd before 254 could not start the launcher in it again.
 """
 V1_CONTROLLERS = ("memory", "pids", "cpu")
-_V1_IO = "blkio"
+V1_IO = "blkio"
+V1_DEVICES = "devices"
 _UNIFIED = ""
 _PROC = Path("/proc")
 
@@ -42,8 +43,8 @@ def find_place(proc: Path = _PROC) -> Place:
         return Place(NONE, {}, f"this kernel tells of no cgroups: {fault}")
     folders = {name: folder for name in V1_CONTROLLERS if (folder := _folder(name, own, mounts)) is not None}
     if folders:
-        io = _folder(_V1_IO, own, mounts)
-        return Place(V1, folders if io is None else {**folders, _V1_IO: io})
+        further = {name: _folder(name, own, mounts) for name in (V1_IO, V1_DEVICES)}
+        return Place(V1, folders | {name: folder for name, folder in further.items() if folder is not None})
     folder = _folder(_UNIFIED, own, mounts)
     if folder is None:
         return Place(NONE, {}, "no cgroup file system is mounted that holds our own group")

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from workers.host.supervisor import container_end, files, gpu_release
-from workers.host.supervisor.processes import attempt_processes, kill_all, listening_ports
+from workers.host.supervisor.processes import attempt_processes, kill_all, listening_ports, removers
+from workers.host.supervisor.shared_memory import remove_tensors_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from workers.host.supervisor.order import Order
 
 KILL_PATIENCE_S = 10.0
+_TO_REMOVE_S = 1.0
 _REMOVAL_S = 5.0
 _LAUNCHERS_REMOVAL_S = 2.0
 """For a container's engine, and for the GPUs' driver: of the supervisor's time, well below what its lease has to spare,
@@ -43,15 +45,34 @@ def reap_children() -> dict[int, int]:
 def kill_leftovers(order: Order, group: Group, *, supervisor_pid: int | None, reap: Callable[[], None]) -> int:
     """SIGKILL all that belongs to the attempt on this host. Returns how many processes that took."""
 
+    def find() -> set[int]:
+        return _all_processes(order, group, supervisor_pid)
+
     def strike_group_and_reap() -> None:  # after those that were found by name, which are to be counted
         group.kill()
         reap()
 
     group.forbid_forks()
-    killed, _ = kill_all(
-        lambda: _all_processes(order, group, supervisor_pid), strike_group_and_reap, patience_s=KILL_PATIENCE_S
-    )
-    return len(killed)
+    killed = _kill_all_but_removers(find, reap)
+    killed_last, _ = kill_all(find, strike_group_and_reap, patience_s=KILL_PATIENCE_S)
+    remove_tensors_of(killed | killed_last)
+    return len(killed | killed_last)
+
+
+def _kill_all_but_removers(find: Callable[[], set[int]], reap: Callable[[], None]) -> set[int]:
+    """Nobody else knows what the program has named in shared memory, and its own remover needs a moment more than it.
+
+    Who is one is looked at once, and a program that only looks like one gains no more than that moment.
+    """
+    spared = removers(find())
+    if not spared:
+        return set()
+    deadline = time.monotonic() + _TO_REMOVE_S
+    killed, _ = kill_all(lambda: find() - spared, reap, patience_s=_TO_REMOVE_S)
+    while find() and time.monotonic() < deadline:
+        time.sleep(_FIRST_PAUSE_S)
+        reap()
+    return killed
 
 
 def _all_processes(order: Order, group: Group, supervisor_pid: int | None) -> set[int]:
@@ -83,6 +104,12 @@ def prove_in_time(
         kill_leftovers(order, group, supervisor_pid=supervisor_pid, reap=reap)
 
 
+def _rank_pids(folder: Path, order: Order) -> set[int]:
+    """Those that ended by themselves too."""
+    said = (order.user.read_json(folder / files.RANKS / f"{rank}.json") or {} for rank in order.local_ranks)
+    return {started["pid"] for started in said if isinstance(started.get("pid"), int)}
+
+
 def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | None) -> dict[str, Any]:
     """Look, write ``clean.json`` and return it: clean only with nothing left: no process, container, group,
     port, secret or scratch, and nothing that computes on its GPUs as far as their driver can tell.
@@ -95,6 +122,7 @@ def prove(folder: Path, order: Order, group: Group, *, supervisor_pid: int | Non
     for place in (scratch, folder / files.PIPES):
         shutil.rmtree(place, ignore_errors=True)
     order.user.remove_shared_memory()
+    remove_tensors_of(_rank_pids(folder, order))
     are_secrets_removed = order.secrets.remove(folder)
     left = _all_processes(order, group, supervisor_pid)
     is_group_gone = group.remove()

@@ -54,6 +54,8 @@ def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:
         "cgroup_reason": None,
         "cgroup_oom_kills": None,
         "memory_limit_bytes": None,
+        "device_files": None,
+        "device_files_reason": None,
         "dropped_log_bytes": {},
         "killed_descendants": 0,
         "supervisor_vanished": False,

@@ -1,8 +1,10 @@
 """Whether GPUs are there and free, by NVML: ``python -I -S gpu_look.py UUID...`` prints what is wrong, or nothing;
-after ``--who-computes`` it looks once and prints as JSON which processes compute on those that are not free.
+after ``--who-computes`` it looks once and prints as JSON which processes compute on those that are not free, and after
+``--minors`` the number of each one's device file.
 
 A program of its own, because a call into a driver that hangs must not hang the supervisor. Functions and structures:
-docs.nvidia.com/deploy/nvml-api, "Device Queries" (nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t).
+docs.nvidia.com/deploy/nvml-api, "Device Queries" (nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t,
+nvmlDeviceGetMinorNumber).
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_LIBRARY = 3
 WHO_COMPUTES = "--who-computes"
+MINORS = "--minors"
 _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
 _MOST_PROCESSES = 64
 _LOOKS, _PAUSE_S = 5, 1.0
@@ -48,9 +51,7 @@ class Nvml:
 
     def processes(self, uuid: str) -> list[int]:
         """The pids that compute on one GPU; some of them where there are many. Raises NvmlError: it is not there."""
-        device = ctypes.c_void_p()
-        found = self._library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device))
-        self._require(f"{uuid} is not there", found)
+        device = self._device(uuid)
         count = ctypes.c_uint(_MOST_PROCESSES)
         processes = (_Process * _MOST_PROCESSES)()
         found = self._library.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), processes)
@@ -58,8 +59,21 @@ class Nvml:
             self._require(f"{uuid} does not say who computes on it", found)
         return [int(processes[index].pid) for index in range(min(count.value, _MOST_PROCESSES))]
 
+    def minor(self, uuid: str) -> int:
+        """N of its ``/dev/nvidiaN``. Raises NvmlError: it is not there, or has none."""
+        minor = ctypes.c_uint()
+        found = self._library.nvmlDeviceGetMinorNumber(self._device(uuid), ctypes.byref(minor))
+        self._require(f"{uuid} does not say which device file is its", found)
+        return int(minor.value)
+
     def close(self) -> None:
         self._library.nvmlShutdown()
+
+    def _device(self, uuid: str) -> ctypes.c_void_p:
+        device = ctypes.c_void_p()
+        found = self._library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device))
+        self._require(f"{uuid} is not there", found)
+        return device
 
     def _require(self, what: str, code: int) -> None:
         if code != _SUCCESS:
@@ -70,6 +84,11 @@ class Nvml:
 def who_computes(nvml: Nvml, uuids: Sequence[str]) -> dict[str, list[int]]:
     """GPU → the pids that compute on it, of those that are not free. Raises NvmlError: one is not there."""
     return {uuid: pids for uuid in uuids if (pids := nvml.processes(uuid))}
+
+
+def minors(nvml: Nvml, uuids: Sequence[str]) -> dict[str, int]:
+    """GPU → N of its ``/dev/nvidiaN``. Raises NvmlError: one is not there."""
+    return {uuid: nvml.minor(uuid) for uuid in uuids}
 
 
 def what_is_wrong(nvml: Nvml, uuids: Sequence[str], *, looks: int = _LOOKS, pause_s: float = _PAUSE_S) -> str | None:
@@ -92,7 +111,7 @@ def what_is_wrong(nvml: Nvml, uuids: Sequence[str], *, looks: int = _LOOKS, paus
 
 
 def main(arguments: Sequence[str]) -> int:
-    is_after_the_end = arguments[:1] == [WHO_COMPUTES]
+    question = {WHO_COMPUTES: who_computes, MINORS: minors}.get(arguments[0] if arguments else "")
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError:
@@ -103,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
         print(fault)  # noqa: T201  # what this program is for
         return 1
     try:
-        return _tell_who_computes(nvml, arguments[1:]) if is_after_the_end else _tell_what_is_wrong(nvml, arguments)
+        return _tell_what_is_wrong(nvml, arguments) if question is None else _tell(question, nvml, arguments[1:])
     finally:
         nvml.close()
 
@@ -116,13 +135,13 @@ def _tell_what_is_wrong(nvml: Nvml, uuids: Sequence[str]) -> int:
     return 1
 
 
-def _tell_who_computes(nvml: Nvml, uuids: Sequence[str]) -> int:
+def _tell(question: Callable[[Nvml, Sequence[str]], object], nvml: Nvml, uuids: Sequence[str]) -> int:
     try:
-        running = who_computes(nvml, uuids)
+        answer = question(nvml, uuids)
     except NvmlError as fault:
         print(fault)  # noqa: T201  # as above
         return 1
-    print(json.dumps(running))  # noqa: T201  # as above
+    print(json.dumps(answer))  # noqa: T201  # as above
     return 0
 
 

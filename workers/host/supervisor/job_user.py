@@ -16,6 +16,7 @@ from pathlib import Path
 from workers.host.supervisor import files
 from workers.host.supervisor.kernel import refuse_new_privileges, remove_segments_of
 from workers.host.supervisor.processes import living_processes, processes_of
+from workers.host.supervisor.shared_memory import SHARED_MEMORY
 from workers.host.supervisor.thread_rights import set_effective, set_groups
 
 TYPE_CHECKING = False
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 20
 """Of a document that the program may have written itself."""
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the kernel's name for it
 _DEVICES = ("nvidia*", "nvidia-caps/*", "dri/render*", "infiniband/*")
 REACHES = 0o711
 """Of a folder of ours above the program's own: it may pass, and sees no names."""
@@ -194,7 +194,7 @@ class JobUser:
         if self.uid is None or not self.is_taken:
             return
         with contextlib.suppress(OSError):
-            for entry in os.scandir(_SHARED_MEMORY):
+            for entry in os.scandir(SHARED_MEMORY):
                 if entry.stat(follow_symlinks=False).st_uid != self.uid:
                     continue
                 if entry.is_dir(follow_symlinks=False):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _PROC = Path("/proc")
 _LISTENING = "0A"
 _PAUSE_S = 0.01
+_REMOVER = b"from multiprocessing.resource_tracker import main"
 
 
 class Process:
@@ -87,6 +88,21 @@ def processes_of(uid: int, processes: Collection[int]) -> set[int]:
             continue
         numbers = status[status.index(b"\nUid:") :].split(b"\n", 2)[1].split()[1:]
         if str(uid).encode() in numbers:
+            found.add(pid)
+    return found
+
+
+def removers(pids: Collection[int]) -> set[int]:
+    """Those whose whole work is to remove what a program has named in shared memory, once it has died: the tracker of
+    Python's ``multiprocessing``.
+    """
+    found = set()
+    for pid in pids:
+        try:
+            words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(word.startswith(_REMOVER) for word in words):
             found.add(pid)
     return found
 

@@ -18,8 +18,10 @@ from workers.host.supervisor.cgroup_place import find_place
 from workers.host.supervisor.children import StartError
 from workers.host.supervisor.cleaning import kill_leftovers, prove_in_time
 from workers.host.supervisor.container_end import has_own_group
+from workers.host.supervisor.containers import has_nvidia
 from workers.host.supervisor.control_files import StopOrder, WatchedFile, lease_end_ns
 from workers.host.supervisor.datasets import DatasetLook, UnfitDatasetError
+from workers.host.supervisor.device_files import DeviceFiles, isolate
 from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
 from workers.host.supervisor.meetings import Meetings
@@ -35,6 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
+    from typing import Any
 
     from workers.host.supervisor.log_streams import LogStream
     from workers.host.supervisor.order import Order, Preparation
@@ -57,7 +60,10 @@ class Supervisor:
     def __init__(self, folder: Path, order: Order, standby: Standby | None) -> None:
         self._folder = folder
         self._order = order
-        self._group = make_group(find_place(), group_name(order.attempt_id, order.node_id), order.limits)
+        self._group = make_group(
+            find_place(), group_name(order.attempt_id, order.node_id), order.limits, bars_devices=has_nvidia()
+        )
+        self._device_files: DeviceFiles | None = None
         self._memory_kills = MemoryKills(self._group, is_elsewhere=has_own_group(order))
         self._program = Program(folder, order, self._group, standby)
         self._plan = StopPlan()
@@ -111,6 +117,7 @@ class Supervisor:
     def _prepare(self) -> bool:
         """Who waits for its go says that it is ready; who waits for nobody goes on at once."""
         preparation = self._order.preparation
+        self._device_files = isolate(self._order, self._group)
         try:
             looked_at = self._looked_at(preparation)
             if looked_at is None:
@@ -211,9 +218,13 @@ class Supervisor:
             return False
         files.note_event(self._folder, "user", **self._order.user.facts())
         files.note_event(self._folder, "cgroup", **self._group.identity(), reason=self._group.reason)
+        files.note_event(self._folder, "device_files", **self._isolation_facts())
         if self._order.wall_time_ns is not None:
             self._wall_time_ends_ns = files.boottime_ns() + self._order.wall_time_ns
         return True
+
+    def _isolation_facts(self) -> dict[str, Any]:
+        return {} if self._device_files is None else self._device_files.facts(self._group)
 
     def _refuse(self, why: str, fault: str) -> None:
         self._record |= {"spawn_error": why, "spawn_fault": fault, "stop_reason": self._plan.reason}
@@ -332,6 +343,7 @@ class Supervisor:
             "dropped_log_bytes": dropped,
             "killed_descendants": killed,
             **exit_record.host_facts(order, self._group, is_counted=not has_own_group(order)),
+            **self._isolation_facts(),
         }
         self._blame_launcher()
         self._record["oom_killed"] = self._memory_kills.have_ended(program.exit_code, self._record)

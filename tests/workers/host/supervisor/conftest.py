@@ -1,6 +1,4 @@
-import contextlib
 import os
-import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -8,16 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from workers.host import supervisor
-from workers.host.supervisor import files
-from workers.host.supervisor.lock import is_locked
-
-from .attempt_case import Attempt, until
+from .attempt_case import Attempt
 
 
 @pytest.fixture
-def make_attempt(tmp_path: Path, rendezvous_port: int) -> Iterator[Callable[[], Attempt]]:
-    """As many as a test needs, one after the other."""
+def make_attempt(tmp_path: Path, rendezvous_port: int) -> Callable[[], Attempt]:
+    """As many as a test needs, one after the other; buried with it."""
     made: list[Attempt] = []
 
     def make() -> Attempt:
@@ -26,25 +20,7 @@ def make_attempt(tmp_path: Path, rendezvous_port: int) -> Iterator[Callable[[], 
         made.append(Attempt(folder, rendezvous_port))
         return made[-1]
 
-    yield make
-    for one in made:
-        _bury(one)
-
-
-def _bury(one: Attempt) -> None:
-    """Nothing of it may outlive its test: no process, and no group of the kernel's."""
-    until(lambda: _is_gone(one), "the supervisor's end")
-    supervisor.prove_clean(one.folder)
-
-
-def _is_gone(one: Attempt) -> bool:
-    """One that had only just been spawned is found, and killed, once it has said who it is."""
-    found = supervisor.adopt(one.folder)
-    for pid in (found.pid, *one.processes()):
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    return not is_locked(one.folder / files.LOCK)
+    return make
 
 
 @pytest.fixture

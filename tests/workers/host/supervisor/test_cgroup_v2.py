@@ -26,7 +26,7 @@ LEAVES_A_DAEMON: Final = (
 )
 
 
-def _place_of_v2(folder: Path) -> Place:
+def place_of_v2(folder: Path) -> Place:
     """As if this host had version 2 alone."""
     own = folder / "proc" / "self"
     own.mkdir(parents=True)
@@ -38,7 +38,7 @@ def _place_of_v2(folder: Path) -> Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return _place_of_v2(tmp_path)
+    return place_of_v2(tmp_path)
 
 
 @pytest.fixture

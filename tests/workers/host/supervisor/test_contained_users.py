@@ -10,13 +10,13 @@ import pytest
 
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.states import Cause
+from tests.workers.host.burial import bury
 from workers.host.supervisor import files
 from workers.host.supervisor.container_mounts import hand_over
 from workers.host.supervisor.containers import ENROOT, Engine, engine_environment
 from workers.host.supervisor.order import read_order
 
 from .attempt_case import Attempt
-from .conftest import _bury
 from .user_case import OPEN_PYTHON, UID, needs_users, spawn
 
 pytestmark = needs_users
@@ -35,7 +35,7 @@ def attempt(open_folder: Path, rendezvous_port: int, monkeypatch: pytest.MonkeyP
     folder.parent.chmod(0o711)
     made = Attempt(folder, rendezvous_port)
     yield made
-    _bury(made)
+    bury(made.folder)
 
 
 def run(attempt: Attempt, container: dict[str, Any], **fields: Any) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from workers.host import supervisor
 from workers.host.supervisor.processes import living_processes, read_process
+from workers.host.supervisor.shared_memory import remove_tensors_of
 
 from .attempt_case import Attempt
 
@@ -212,3 +215,77 @@ def test_only_this_hosts_part_of_a_shared_machine_is_ended(attempt: Attempt) -> 
         attempt.ended()
         assert other.poll() is None
         other.kill()
+
+
+NAMES_MEMORY = (
+    "from multiprocessing.shared_memory import SharedMemory\n"
+    "import os, signal, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "kept = SharedMemory(create=True, size=1 << 16)\n"
+    "print('named', kept.name, flush=True)\n"
+)
+
+
+def segment_of(attempt: Attempt) -> Path:
+    attempt.wait_for_log("\n")
+    return Path("/dev/shm", attempt.log().split()[1])  # noqa: S108  # looked at, not written to
+
+
+def test_what_a_killed_program_has_named_in_shared_memory_goes_with_it(attempt: Attempt) -> None:
+    """By its own remover, which is the last to be killed; here without a user of its own to find the name by."""
+    attempt.start(NAMES_MEMORY + "time.sleep(600)")
+    segment = segment_of(attempt)
+    assert segment.exists()
+    attempt.stop("cancel", after_s=0)
+    assert attempt.ended()["ranks"]["0"]["signal"] == signal.SIGKILL
+    assert not segment.exists()
+    assert attempt.read("clean.json")["clean"]
+
+
+def test_what_a_crashed_program_has_named_goes_too(attempt: Attempt) -> None:
+    attempt.start(NAMES_MEMORY + "os.kill(os.getpid(), 11)")
+    segment = segment_of(attempt)
+    assert attempt.ended()["ranks"]["0"]["signal"] == signal.SIGSEGV
+    assert not segment.exists()
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="TORCH IS NOT INSTALLED: nothing is shared by it")
+@pytest.mark.parametrize("last", ["time.sleep(600)", "os.kill(os.getpid(), 11)"])
+def test_what_torch_has_named_goes_too_however_its_program_ends(attempt: Attempt, last: str) -> None:
+    """Whose own manager takes two seconds for it, which it is not given."""
+    attempt.start(
+        "import os, signal, time, torch\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "torch.multiprocessing.set_sharing_strategy('file_system')\n"
+        "kept = torch.ones(1000).share_memory_()\n"
+        f"print('named', kept.untyped_storage()._share_filename_cpu_()[1].decode()[1:], flush=True)\n{last}"
+    )
+    segment = segment_of(attempt)
+    assert segment.name.startswith(f"torch_{attempt.read('ranks/0.json')['pid']}_")
+    if "sleep" in last:
+        assert segment.exists()
+        attempt.stop("cancel", after_s=0)
+    attempt.ended()
+    assert not segment.exists()
+
+
+def test_a_tensor_of_a_living_process_and_what_only_looks_like_one_stay(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait(90)
+    dead, living = ended.pid, os.getpid()
+    names = [f"torch_{dead}_17_0", f"torch_{living}_17_0", f"torch_{dead}_notes", f"torch_{dead + 1}_17_0"]
+    for name in names:
+        (tmp_path / name).touch()
+    remove_tensors_of({dead, living}, str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+
+
+def test_a_program_that_only_looks_like_a_remover_is_killed_a_moment_later(attempt: Attempt) -> None:
+    looks = "from multiprocessing.resource_tracker import main\n"
+    ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    attempt.order(command=[sys.executable, "-c", looks + ignores])
+    supervisor.spawn_supervisor(attempt.folder)
+    attempt.wait_for_log("up")
+    attempt.stop("cancel", after_s=0)
+    assert attempt.ended()["ranks"]["0"]["signal"] == signal.SIGKILL
+    assert not attempt.processes()

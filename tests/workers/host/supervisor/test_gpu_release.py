@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.host.supervisor.attempt_case import Attempt
-from workers.host.supervisor import adoption, files, gpu_look, gpu_release
+from workers.host.supervisor import adoption, files, gpu_asking, gpu_look, gpu_release
 from workers.host.supervisor.order import read_order
 
 REAL = {"preparation": {"is_simulated": False}}
@@ -22,7 +22,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The program that asks the driver, as it answers on a host that has one; it says what it was asked."""
     program = tmp_path / "look.py"
     program.write_text(FREE, encoding="utf-8")
-    monkeypatch.setattr(gpu_release, "_GPU_LOOK", program)
+    monkeypatch.setattr(gpu_asking, "_GPU_LOOK", program)
     monkeypatch.setattr(gpu_release, "has_nvidia", lambda: True)
     monkeypatch.setattr(gpu_release, "_INITIAL_PID_NAMESPACE", os.stat("/proc/self/ns/pid").st_ino)  # noqa: PTH116
     return program

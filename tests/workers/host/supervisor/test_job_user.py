@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.workers.host.burial import bury
 from workers.host import supervisor
 from workers.host.supervisor import files
 from workers.host.supervisor.cgroup_place import find_place
@@ -21,7 +22,6 @@ from workers.host.supervisor.processes import living_processes, processes_of
 
 from .attempt_case import Attempt, until
 from .cgroup_case import needs_cgroups
-from .conftest import _bury
 from .user_case import OPEN_PYTHON, PACKAGES, UID, needs_torch, needs_users, spawn, start, status_of
 
 pytestmark = needs_users
@@ -64,7 +64,7 @@ def make_attempt(
 
     yield make
     for one in made:
-        _bury(one)
+        bury(one.folder)
 
 
 @pytest.fixture

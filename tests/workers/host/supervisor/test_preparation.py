@@ -9,7 +9,7 @@ import pytest
 from tests.workers.host.supervisor.attempt_case import Attempt, until
 from workers.host import supervisor
 from workers.host.supervisor import files, preparation
-from workers.host.supervisor.gpu_look import Nvml, NvmlError, what_is_wrong, who_computes
+from workers.host.supervisor.gpu_look import Nvml, NvmlError, minors, what_is_wrong, who_computes
 from workers.host.supervisor.order import Order
 from workers.host.supervisor.preparation import UnreadyError, require_room
 
@@ -106,10 +106,16 @@ class Driver:
         self.nvmlInit_v2 = _Call(lambda: 0)
         self.nvmlDeviceGetHandleByUUID = _Call(self._find)
         self.nvmlDeviceGetComputeRunningProcesses_v3 = _Call(self._list)
+        self.nvmlDeviceGetMinorNumber = _Call(self._number)
 
     def _find(self, uuid: bytes, _device: Any) -> int:
         self._uuid = uuid.decode()
         return 0 if self._uuid in self._looks[0] else NO_SUCH_GPU
+
+    def _number(self, _device: Any, minor: Any) -> int:
+        """Of GPU-3 it is 3."""
+        ctypes.cast(minor, ctypes.POINTER(ctypes.c_uint)).contents.value = int(self._uuid.removeprefix("GPU-"))
+        return 0
 
     def _list(self, _device: Any, count: Any, processes: Any) -> int:
         pids = self._looks[min(self._asked, len(self._looks) - 1)][self._uuid]
@@ -152,6 +158,13 @@ def test_a_gpu_that_is_missing_is_named() -> None:
 def test_who_computes_is_told_of_each_gpu_that_is_held() -> None:
     found = who_computes(nvml({"GPU-1": [], "GPU-2": [12, 7]}), ["GPU-1", "GPU-2"])
     assert found == {"GPU-2": [12, 7]}
+
+
+def test_each_gpu_has_its_device_file() -> None:
+    driver = nvml({"GPU-1": [], "GPU-3": []})
+    assert minors(driver, ["GPU-3", "GPU-1"]) == {"GPU-3": 3, "GPU-1": 1}
+    with pytest.raises(NvmlError, match="GPU-9 is not there: Not Found"):
+        minors(driver, ["GPU-9"])
 
 
 def test_a_driver_that_cannot_be_asked_says_why() -> None:

@@ -33,7 +33,7 @@ IGNORES = (
 def events(attempt: Attempt) -> list[dict[str, Any]]:
     """Those of its stop."""
     noted = [json.loads(line) for line in (attempt.folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [event for event in noted if event["event"] not in {"user", "cgroup"}]
+    return [event for event in noted if event["event"] not in {"user", "cgroup", "device_files"}]
 
 
 def test_a_checkpointing_program_is_given_its_grace_and_ends_well(attempt: Attempt) -> None:

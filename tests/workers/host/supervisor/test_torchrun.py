@@ -10,6 +10,9 @@ import pytest
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from workers.host import supervisor
+from workers.host.supervisor import files
+from workers.host.supervisor.lock import is_locked
+from workers.host.supervisor.processes import listening_ports, living_processes
 
 from .attempt_case import Attempt, until
 
@@ -167,3 +170,6 @@ def test_a_killed_torchrun_ends_the_ranks_and_is_recorded(attempt: Attempt, scri
     record = attempt.ended(180)
     assert record["launcher_signal"] == 9
     assert [record["ranks"][rank]["signal"] for rank in "01"] == [9, 9]
+    assert not ranks & living_processes().keys()
+    assert attempt.rendezvous_port not in listening_ports()
+    assert not is_locked(attempt.folder / files.LOCK)

@@ -1,0 +1,94 @@
+"""What a supervised program measures for ``runtime_pace``: with its supervisor's socket and timed, and with neither.
+
+Writes JSON to the file it is told: µs of this process's CPU a step, both ways and of the GPT, and of the listener's.
+"""
+
+import json
+import os
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import psutil
+import torch
+from torch.nn import functional
+
+from examples.pretrain_gpt import VOCABULARY, Gpt, Shape
+from muster import train
+
+SOCKET: Final = "MUSTER_TRAIN_SOCKET"
+ROUNDS: Final = 8
+TINY_STEPS: Final = 300
+BETWEEN_STEPS_S: Final = 0.001
+"""So that the listener hears each step by itself, as it does of a training whose steps take as long as steps do."""
+GPT_STEPS: Final = 40
+SHAPE: Final = Shape(layers=2, heads=4, head_dim=16, context=64)
+SAMPLES: Final = 16
+
+
+def main(answer: Path) -> None:
+    os.environ.pop("MUSTER_CHECKPOINT_DIR", None)
+    path = os.environ[SOCKET]
+    listener = listener_of(path)
+    torch.manual_seed(1)
+    told, untold, heard_s = [], [], 0.0
+    for _ in range(ROUNDS):
+        before_s = cpu_s(listener)
+        told.append(_tiny_us(path))
+        heard_s += cpu_s(listener) - before_s
+        untold.append(_tiny_us(None))
+    figures = {
+        "told_us": min(told),
+        "untold_us": min(untold),
+        "listener_us": heard_s / (ROUNDS * TINY_STEPS) * 1e6,
+        "step_us": min(_gpt_us() for _ in range(ROUNDS)),
+    }
+    answer.write_text(json.dumps(figures), encoding="utf-8")
+
+
+def listener_of(path: str) -> psutil.Process:
+    """Who listens there."""
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.connect(path)
+        credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, _, _ = struct.unpack("3i", credentials)
+    return psutil.Process(pid)
+
+
+def cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _tiny_us(path: str | None) -> float:
+    model = torch.nn.Linear(1, 1)
+    return _step_us(model, torch.ones(1, 1), TINY_STEPS, path=path, pause_s=BETWEEN_STEPS_S)
+
+
+def _gpt_us() -> float:
+    return _step_us(Gpt(SHAPE), torch.randint(VOCABULARY, (SAMPLES, SHAPE.context)), GPT_STEPS, path=None, pause_s=0)
+
+
+def _step_us(model: torch.nn.Module, batch: torch.Tensor, steps: int, *, path: str | None, pause_s: float) -> float:
+    """CPU of this process: others on the machine count for nothing. ``path``: of the socket; None: nothing is told."""
+    os.environ[SOCKET] = path or ""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    run = train.start(model, optimizer, checkpoint_every=0, is_timed=path is not None)
+    began = time.process_time()
+    for _ in run.steps(steps):
+        optimizer.zero_grad()
+        loss = functional.mse_loss(out := run.model(batch), torch.zeros_like(out))
+        torch.autograd.backward(loss)
+        optimizer.step()
+        run.report(loss=loss, tokens=batch.numel())
+        time.sleep(pause_s)
+    taken_s = time.process_time() - began
+    run.finish()
+    return taken_s / steps * 1e6
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
