@@ -20,6 +20,7 @@ from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
 from muster.domain.ids import NodeId
 from muster.domain.metrics import METRICS, value_of
 from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.state_readings import with_driver
 
 _POLICY: Final = DEFAULT_POLICY.health
 _THIS_HOST: Final = NodeId("this host")
@@ -100,7 +101,7 @@ def scan(
     told = teller.tell(inspections.values(), now_ms, 0.0)
     gpus = tuple(
         replace(
-            _scanned(check, identities.get(check.gpu_uuid), events, told),
+            _scanned(check, identities.get(check.gpu_uuid), events, told, inventory.driver_version),
             inspection=(found := inspections.get(check.gpu_uuid)),
             slow={} if found is None else state_of(found, teller.pcie),
         )
@@ -125,11 +126,15 @@ def _scanned_host(teller: HostTeller, now_ms: int) -> ScannedHost:
 
 
 def _scanned(
-    check: GpuCheck, identity: GpuIdentity | None, events: Iterable[ProbeEvent], told: Iterable[ProbeEvent]
+    check: GpuCheck,
+    identity: GpuIdentity | None,
+    events: Iterable[ProbeEvent],
+    told: Iterable[ProbeEvent],
+    driver_version: str | None,
 ) -> ScannedGpu:
     own = [event for event in events if event.kind is EventKind.XID and event.gpu_uuid == check.gpu_uuid]
     codes = tuple(dict.fromkeys(event.code for event in own if event.code is not None))
-    heard = dict.fromkeys(f"{words} {_when(event)}" for event in own for words in _said_by(event))
+    heard = dict.fromkeys(f"{words} {_when(event)}" for event in own for words in _said_by(event, driver_version))
     of_gpu = [event for event in told if event.gpu_uuid == check.gpu_uuid]
     slow = (words for event in of_gpu for words in _said_by(event))
     state = next((event.values for event in of_gpu if event.kind is EventKind.GPU_STATE), {})
@@ -144,7 +149,7 @@ def _when(event: ProbeEvent) -> str:
     return f"in the kernel log at {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _said_by(event: ProbeEvent) -> Iterator[str]:
+def _said_by(event: ProbeEvent, driver_version: str | None = None) -> Iterator[str]:
     """Each fault of the GPU in words. What a program can bring about by itself (XID 13, 31, 43, 45) is none."""
     signal = GpuSignal(
         signal_id=event.origin,
@@ -155,7 +160,7 @@ def _said_by(event: ProbeEvent) -> Iterator[str]:
         gpu_uuid=event.gpu_uuid,
         code=event.code,
         text=event.text,
-        values=event.values,
+        values=with_driver(event.kind, event.values, driver_version),
     )
     return (found.summary for found in judge_signal(signal, _POLICY) if found.severity >= Severity.WARNING)
 

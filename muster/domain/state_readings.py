@@ -16,8 +16,11 @@ from muster.domain.evidence import EventKind
 
 _NO_WORD: Final = re.compile(r"[^A-Za-z0-9._:+/-]")
 _WORD_LENGTH: Final = 128
+_BRANCH: Final = re.compile(r"(\d{2,4})\.\d", re.ASCII)
 SINCE_BOOT_S: Final = "since_boot_s"
 """In the values of any event: s since the host's boot when it happened, where that is known."""
+DRIVER_BRANCH: Final = "driver_branch"
+"""In the values of an XID: the branch of the host's driver when it was told, such as 580, where that is known."""
 
 GPU_STATE: Final[Mapping[str, str]] = {
     "sram_threshold_exceeded": "1 once uncorrectable SRAM errors passed NVIDIA's threshold (nvmlEccSramErrorStatus)",
@@ -182,3 +185,15 @@ def words_in(text: str) -> dict[str, str]:
     """What ``words_text`` wrote. An older agent writes nothing, and of a newer one unknown names are passed over."""
     pairs = (part.partition("=") for part in text.split())
     return {name: word[:_WORD_LENGTH] for name, _, word in pairs if name in GPU_WORDS and word}
+
+
+def branch_of(driver_version: str | None) -> int | None:
+    """The branch of a driver's version: 580 of ``580.95.05``. None where the text is no such version."""
+    found = _BRANCH.match(driver_version or "")
+    return None if found is None else int(found[1])
+
+
+def with_driver(kind: str, values: Mapping[str, float], driver_version: str | None) -> Mapping[str, float]:
+    """An event's values, of an XID with ``DRIVER_BRANCH`` beside them where the version tells one."""
+    branch = branch_of(driver_version) if kind == EventKind.XID else None
+    return values if branch is None else {**values, DRIVER_BRANCH: float(branch)}

@@ -105,6 +105,34 @@ def test_a_bit_on_other_links_does_not_add_up() -> None:
     assert of(noted(told), "link_bit_repeats") == []
 
 
+def test_two_errors_of_one_link_within_five_seconds_keep_the_bits_of_both() -> None:
+    other = ECC_ON_LINK.replace("0x10", "0x20")
+    told = [each for day in range(3) for each in two_texts(NOW_MS + day * HOUR, ECC_ON_LINK, other)]
+    found = noted(told)
+    assert len(of(found, "xid:74")) == 3
+    assert [each.fault_key for each in of(found, "link_bit_repeats")] == [
+        "link_bit_repeats:link2:1.4",
+        "link_bit_repeats:link2:1.5",
+    ]
+
+
+def test_errors_of_two_links_at_once_are_counted_link_by_link() -> None:
+    other = ECC_ON_LINK.replace("link 2", "link 3")
+    found = noted([each for day in range(3) for each in two_texts(NOW_MS + day * HOUR, ECC_ON_LINK, other)])
+    assert len(of(found, "xid:74")) == 6
+    assert [each.fault_key for each in of(found, "link_bit_repeats")] == [
+        "link_bit_repeats:link2:1.4",
+        "link_bit_repeats:link3:1.4",
+    ]
+
+
+def two_texts(at_ms: int, first: str, second: str) -> list[GpuSignal]:
+    return [
+        signal(code=74, at_ms=at_ms + after, text=text, source=Source.KERNEL_LOG)
+        for after, text in ((0, first), (4 * SECOND, second))
+    ]
+
+
 def test_gsp_errors_ask_for_a_reboot_then_for_the_board() -> None:
     keys = [[each.fault_key for each in of(noted(xids(119, [DAY] * more)), "gsp_repeats")] for more in range(3)]
     assert keys == [[], ["gsp_repeats:reboot"], ["gsp_repeats:reboot", "gsp_repeats:hold"]]
