@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from health.authority import overruled_by
-from health.detectors import fabric_health, fabric_state, nvlink_down, nvlink_errors, xid
+from health.detectors import fabric_health, fabric_state, nvlink_count, nvlink_down, nvlink_errors, xid
 from health.detectors.modes import in_mode
 from health.detectors.repeats import TIMES, repeats_of
 from health.detectors.xid import CODE
@@ -20,6 +20,7 @@ from muster.domain.ids import EvidenceId
 
 _OF_THE_NODE: Final = frozenset(
     {
+        nvlink_count.NAME,
         nvlink_down.NAME,
         nvlink_down.TO_NOTHING,
         fabric_state.NAME,

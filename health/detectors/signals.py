@@ -15,6 +15,7 @@ from health.detectors import (
     host_network,
     host_state,
     inforom,
+    nvlink_count,
     nvlink_down,
     nvlink_errors,
     pair_probe,
@@ -51,6 +52,7 @@ SIGNAL_DETECTORS: Final[tuple[SignalDetector, ...]] = (
     gpu_settings.DETECTOR,
     power_limit.DETECTOR,
     pcie_link.DETECTOR,
+    nvlink_count.DETECTOR,
     nvlink_down.DETECTOR,
     nvlink_down.TO_NOTHING_DETECTOR,
     fabric_state.DETECTOR,
@@ -72,6 +74,7 @@ SIGNAL_DETECTORS: Final[tuple[SignalDetector, ...]] = (
     ports.FLAP_DETECTOR,
     ports.FATAL_DETECTOR,
     ports.DEGRADED_DETECTOR,
+    ports.TRANSPORT_DETECTOR,
     pair_probe.DETECTOR,
 )
 _OF_A_GPU: Final = frozenset({EventKind.GPU_STATE, EventKind.GPU_RATES})

@@ -7,7 +7,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from muster.domain.detector_policy import (
     BurstPolicy,
     CorrectedErrorsPolicy,
+    CorrectedRemapPolicy,
     DetectorPolicy,
+    NvlinkCountPolicy,
     NvlinkCrcPolicy,
     NvlinkWindowPolicy,
     PcieErrorPolicy,
@@ -30,6 +32,7 @@ from muster.domain.node_detector_policy import (
     PortDownPolicy,
     PortFatalPolicy,
     PortFlapPolicy,
+    PortTransportPolicy,
 )
 from muster.domain.quantities import DAY_S
 from muster.domain.strict import StrictModel
@@ -37,6 +40,7 @@ from muster.domain.strict import StrictModel
 _REPEATS = (
     "mmu_fault_repeats",
     "sm_exception_repeats",
+    "copy_engine_repeats",
     "link_bit_repeats",
     "gsp_repeats",
     "bus_repeats",
@@ -73,7 +77,7 @@ class DetectorsPolicy(StrictModel):
     remap_banks: DetectorPolicy = _plain("A memory bank without a spare row left.")
     inforom: DetectorPolicy = _plain("An InfoROM whose checksums do not hold.")
     unrepairable_memory: DetectorPolicy = _plain("Memory that the driver calls unrepairable.")
-    gpu_settings: DetectorPolicy = _plain("ECC or persistence mode off.")
+    gpu_settings: DetectorPolicy = _plain("ECC or persistence mode off, or application clocks under the board's.")
     pcie_link: DetectorPolicy = _plain("A PCIe link that is slower under load than it can be.")
     nvlink_down: DetectorPolicy = _plain("NVLinks that are down.")
     nvlink_to_nothing: DetectorPolicy = _plain("NVLinks whose other end the driver does not know.")
@@ -87,16 +91,19 @@ class DetectorsPolicy(StrictModel):
     throttle_seconds: ThrottleSecondsPolicy = Field(default_factory=ThrottleSecondsPolicy)
     retired_pages: RetiredPagesPolicy = Field(default_factory=RetiredPagesPolicy)
     corrected_errors: CorrectedErrorsPolicy = Field(default_factory=CorrectedErrorsPolicy)
+    corrected_remaps: CorrectedRemapPolicy = Field(default_factory=CorrectedRemapPolicy)
     power_limit: PowerLimitPolicy = Field(default_factory=PowerLimitPolicy)
     pcie_replays: PcieReplayPolicy = Field(default_factory=PcieReplayPolicy)
     pcie_errors: PcieErrorPolicy = Field(default_factory=PcieErrorPolicy)
     nvlink_crc: NvlinkCrcPolicy = Field(default_factory=NvlinkCrcPolicy)
+    nvlink_count: NvlinkCountPolicy = Field(default_factory=NvlinkCountPolicy)
     nvlink_windows: NvlinkWindowPolicy = Field(default_factory=NvlinkWindowPolicy)
     gpu_count: GpuCountPolicy = Field(default_factory=GpuCountPolicy)
     port_down: PortDownPolicy = Field(default_factory=PortDownPolicy)
     port_flap: PortFlapPolicy = Field(default_factory=PortFlapPolicy)
     port_fatal: PortFatalPolicy = Field(default_factory=PortFatalPolicy)
     port_degraded: PortDegradedPolicy = Field(default_factory=PortDegradedPolicy)
+    port_transport: PortTransportPolicy = Field(default_factory=PortTransportPolicy)
     host_pressure: HostPressurePolicy = Field(default_factory=HostPressurePolicy)
     host_clock: HostClockPolicy = Field(default_factory=HostClockPolicy)
     host_disk: HostDiskPolicy = Field(default_factory=HostDiskPolicy)
@@ -105,6 +112,9 @@ class DetectorsPolicy(StrictModel):
 
     mmu_fault_repeats: RepeatPolicy = _repeats(2, DAY_S, "XID 31 on one GPU, and on no other of its node.")
     sm_exception_repeats: RepeatPolicy = _repeats(2, DAY_S, "XID 13 in one GPC and TPC of a GPU.")
+    copy_engine_repeats: RepeatPolicy = _repeats(
+        2, DAY_S, "An XID of a copy engine (39 to 41, 70 to 72, 75 to 77, 85, 126 to 135) on one GPU alone of its node."
+    )
     link_bit_repeats: RepeatPolicy = _repeats(3, DAY_S, "A bit of an XID 74's registers on one link.")
     gsp_repeats: RepeatPolicy = _repeats(3, 30 * DAY_S, "XID 119 or 120 on one GPU: to be held, not reset again.")
     bus_repeats: RepeatPolicy = _repeats(2, 30 * DAY_S, "XID 79 on one GPU: to be held, not rebooted again.")

@@ -42,6 +42,19 @@ class PortDegradedPolicy(DetectorPolicy):
     recoveries_per_minute: Positive = Field(5.0, description="More link error recoveries are a finding.")
     slow_restarts_per_s: Positive = Field(10.0, description="More RoCE slow restarts are a finding.")
     carrier_changes_max: Number = Field(2, description="More carrier changes in one window are a finding.")
+    receive_errors_per_s: Positive = Field(
+        10.0, description="More broken packets are a finding; of Ethernet both ways together."
+    )
+
+
+class PortTransportPolicy(DetectorPolicy):
+    """Counters of a port that tell of packets that did not arrive."""
+
+    discards_per_s: Positive = Field(100.0, description="More packets discarded before they were sent are a finding.")
+    ack_timeouts_per_s: Positive = Field(1.0, description="More answers that did not come in time are a finding.")
+    lost_packets_per_s: Positive = Field(
+        100.0, description="More RoCE packets missing in a sequence, seen by either end, are a finding. Ours."
+    )
 
 
 class HostPressurePolicy(DetectorPolicy):

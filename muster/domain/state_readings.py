@@ -39,6 +39,8 @@ GPU_STATE: Final[Mapping[str, str]] = {
     "persistence_enabled": "1 where persistence mode is on",
     "power_limit_w": "W, the limit that is set",
     "default_power_limit_w": "W, the board's own limit",
+    "application_clock_mhz": "MHz, the SM clock that is set for programs (NVML's application clocks)",
+    "default_application_clock_mhz": "MHz, the board's own",
     "temperature_slowdown_c": "°C at which the GPU slows itself down",
     "temperature_max_c": "°C, GPU_MAX: the highest at which it is meant to work",
     "memory_temperature_max_c": "°C, MEM_MAX of the HBM",
@@ -59,6 +61,7 @@ GPU_STATE: Final[Mapping[str, str]] = {
 """Of one GPU (``gpu_uuid``). What is told of it in words beside them: ``GPU_WORDS``."""
 
 GPU_WORDS: Final[Mapping[str, str]] = {
+    "model": "name of the board, such as NVIDIA_H100_80GB_HBM3",
     "vbios_version": "VBIOS of the board",
     "gsp_firmware_version": "firmware of the GPU System Processor",
     "cuda_version": "newest CUDA version that the driver supports, such as 12.8",
