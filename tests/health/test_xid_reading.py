@@ -1,5 +1,7 @@
 """What an error's own words ask for: the registers of an XID 74, the units of 144 to 150, an NVSwitch's line."""
 
+from dataclasses import replace
+
 import pytest
 
 from health.detectors.registry import judge_signal
@@ -226,8 +228,8 @@ def test_the_words_decide_how_much_an_nvlink_error_weighs(code: int, text: str, 
 )
 def test_an_xid_is_judged_by_the_layout_of_its_hosts_driver(branch: int | None, severity: Severity) -> None:
     """0xc2 is unit 6 with no variant bit before R575, and has the variant bit (7) since."""
-    told = {} if branch is None else {DRIVER_BRANCH: float(branch)}
-    event = signal(code=145, source=Source.KERNEL_LOG, text=line(145, "RLW_RXPIPE", 0xC2, 0x1), **told)
+    event = signal(code=145, source=Source.KERNEL_LOG, text=line(145, "RLW_RXPIPE", 0xC2, 0x1))
+    event = replace(event, values={} if branch is None else {DRIVER_BRANCH: float(branch)})
     (found,) = judge_signal(event, POLICY)
     assert found.severity is severity
 
