@@ -20,7 +20,8 @@ Weight = tuple[Evidence, int]
 def heaviest_apart(weights: Sequence[Weight], policy: HealthPolicy) -> list[Weight]:
     """Of evidence of one fault the part that weighs the most in all, with each apart from the next.
 
-    Weighted interval scheduling: so more evidence never weighs less, and weights that fall never weigh more. Of parts that weigh alike the newest.
+    Weighted interval scheduling: so more evidence never weighs less, and weights that fall never weigh more. Of parts
+    that weigh alike the newest.
     """
     if len(weights) == 1:
         return list(weights)
