@@ -119,6 +119,12 @@ class BurnInPolicy(StrictModel):
     again_s: Seconds = Field(
         3600.0, description="How long after an ABANDONED burn-in an UNPROVEN GPU gets its next order by rule."
     )
+    asked_by: tuple[Name, ...] = Field(
+        default=("mmu_fault_repeats", "sm_exception_repeats", "copy_engine_repeats"),
+        strict=False,
+        description="Detectors whose findings order a burn-in of a GPU that works, once a finding, when it is free: "
+        "repetitions after which NVIDIA asks for a diagnosis.",
+    )
     asks_per_s: Annotated[float, Field(gt=0, le=10_000, strict=False)] = Field(
         20.0, description="How often all agents together ask for orders; each at least once a minute."
     )
