@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from health.detectors import corrected_remaps, gpu_lost, ports, retired_pages, xid
+from health.detectors import corrected_remaps, gpu_lost, nic_driver, ports, retired_pages, xid
 from health.detectors.detector import NO_FINDINGS, About, Findings, counts_for_ms
 from health.detectors.modes import in_mode
 from health.weightless import OVERRULED, set_aside_by
@@ -275,6 +275,18 @@ def _nic(seen: Seen) -> Findings:
     return _of_port(seen, "nic_repeats", times, rule, "had a bad link")
 
 
+def _nic_driver(seen: Seen) -> Findings:
+    """Of any card of the node: which one it is, the findings say."""
+    rule = seen.policy.detectors.nic_driver_repeats
+    if seen.newest.detector != nic_driver.NAME:
+        return NO_FINDINGS
+    times = len(seen.alike(rule.window_s, lambda each: each.detector == nic_driver.NAME))
+    if times < rule.times:
+        return NO_FINDINGS
+    words = f"the driver of network cards told {times} faults in {rule.window_s / 3600:g} h"
+    return (seen.found("nic_driver_repeats", Severity.DEGRADED, words, values={TIMES: float(times)}),)
+
+
 def _of_port(seen: Seen, name: str, times: int, rule: RepeatPolicy, what: str) -> Findings:
     if times < rule.times:
         return NO_FINDINGS
@@ -335,8 +347,13 @@ RULES: Final = (
     Repeat(retired_pages.NAME, _retired_pages, retired_pages.ABOUT),
     Repeat(corrected_remaps.NAME, _corrected_remaps, corrected_remaps.ABOUT),
     Repeat("port_flaps", _port_flaps, About("a port flaps 3 times", "gpud", Severity.DEGRADED)),
+    Repeat(
+        "nic_driver_repeats",
+        _nic_driver,
+        About("faults of a node's network cards, by their driver, 3 times in an hour", _NVSENTINEL, Severity.DEGRADED),
+    ),
     Repeat("nic_repeats", _nic, About("a bad link 3 times in an hour", _NVSENTINEL, Severity.DEGRADED)),
 )
-_SOURCES: Final = frozenset({ports.FLAP, ports.DEGRADED, retired_pages.NAME, corrected_remaps.NAME})
+_SOURCES: Final = frozenset({ports.FLAP, ports.DEGRADED, retired_pages.NAME, corrected_remaps.NAME, nic_driver.NAME})
 HOLDS: Final = frozenset({"gsp_repeats:hold", "bus_repeats:hold", "reset_repeats:hold", "fatal_repeats:hold"})
 """Fault keys that say: no repair lasts."""

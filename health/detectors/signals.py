@@ -15,6 +15,7 @@ from health.detectors import (
     host_network,
     host_state,
     inforom,
+    nic_driver,
     nvlink_count,
     nvlink_down,
     nvlink_errors,
@@ -41,6 +42,7 @@ from muster.domain.health_policy import HealthPolicy
 SIGNAL_DETECTORS: Final[tuple[SignalDetector, ...]] = (
     xid.DETECTOR,
     sxid.DETECTOR,
+    nic_driver.DETECTOR,
     gpu_lost.SIGNAL_DETECTOR,
     gpu_count.DETECTOR,
     gpu_count.STATE_DETECTOR,

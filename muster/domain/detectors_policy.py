@@ -48,6 +48,7 @@ _REPEATS = (
     "fatal_repeats",
     "port_flaps",
     "nic_repeats",
+    "nic_driver_repeats",
     "repair_repeats",
 )
 
@@ -67,6 +68,7 @@ class DetectorsPolicy(StrictModel):
 
     xid: DetectorPolicy = _plain("XIDs, by the catalogue and their own words.")
     sxid: DetectorPolicy = _plain("Errors of NVSwitches.")
+    nic_driver: DetectorPolicy = _plain("What the driver of a network card says of it in the kernel log.")
     ecc_uncorrected: DetectorPolicy = _plain("A rise of uncorrected ECC errors.")
     row_remap: DetectorPolicy = _plain("Row remaps that wait, failed, or are too many (`health.row_remap`).")
     row_remap_rise: DetectorPolicy = _plain("Rows newly remapped.")
@@ -124,6 +126,7 @@ class DetectorsPolicy(StrictModel):
     )
     port_flaps: RepeatPolicy = _repeats(3, 14_400.0, "Flaps of one port.")
     nic_repeats: RepeatPolicy = _repeats(3, 3600.0, "Statements of `port_degraded` about one port.")
+    nic_driver_repeats: RepeatPolicy = _repeats(3, 3600.0, "What `nic_driver` finds on one node.")
     repair_repeats: RepeatPolicy = _repeats(5, 7 * DAY_S, "Repairs on one node.")
 
     @field_validator(*_REPEATS, mode="before")
