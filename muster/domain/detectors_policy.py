@@ -28,10 +28,12 @@ from muster.domain.node_detector_policy import (
     HostNetworkPolicy,
     HostPressurePolicy,
     PairProbePolicy,
+    PortCountPolicy,
     PortDegradedPolicy,
     PortDownPolicy,
     PortFatalPolicy,
     PortFlapPolicy,
+    PortRatePolicy,
     PortTransportPolicy,
 )
 from muster.domain.quantities import DAY_S
@@ -102,6 +104,8 @@ class DetectorsPolicy(StrictModel):
     nvlink_windows: NvlinkWindowPolicy = Field(default_factory=NvlinkWindowPolicy)
     gpu_count: GpuCountPolicy = Field(default_factory=GpuCountPolicy)
     port_down: PortDownPolicy = Field(default_factory=PortDownPolicy)
+    port_count: PortCountPolicy = Field(default_factory=PortCountPolicy)
+    port_rate: PortRatePolicy = Field(default_factory=PortRatePolicy)
     port_flap: PortFlapPolicy = Field(default_factory=PortFlapPolicy)
     port_fatal: PortFatalPolicy = Field(default_factory=PortFatalPolicy)
     port_degraded: PortDegradedPolicy = Field(default_factory=PortDegradedPolicy)

@@ -23,6 +23,22 @@ class PortDownPolicy(DetectorPolicy):
     after_s: Seconds = Field(240.0, description="It weighs once it was down for so long (gpud: 4 min).")
 
 
+class PortCountPolicy(DetectorPolicy):
+    """RDMA ports of a host."""
+
+    ports_min: Annotated[int, Field(ge=0, le=1024)] = Field(
+        0, description="So many each host must have, whatever it had; 0: as many as it had."
+    )
+
+
+class PortRatePolicy(DetectorPolicy):
+    """Rates of RDMA ports."""
+
+    gbps_min: Annotated[float, Field(ge=0, le=1e6, strict=False)] = Field(
+        0.0, description="Gb/s that each must be up with, whatever it was; 0: as fast as it was."
+    )
+
+
 class PortFlapPolicy(DetectorPolicy):
     """A port that was down and came back. By itself it weighs nothing; `port_flaps` counts it."""
 

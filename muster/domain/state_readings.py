@@ -100,6 +100,8 @@ COUNTER_RESET: Final[Mapping[str, str]] = {
 HOST_STATE: Final[Mapping[str, str]] = {
     "expected_gpus": "GPUs of the enrolled inventory",
     "found_gpus": "GPUs that the driver lists",
+    "expected_ports": "RDMA ports that the host has shown at any time",
+    "found_ports": "of them those that are there, up or down",
     "disk_free_bytes": "bytes free on the fullest of the disks that the agent and jobs write to",
     "disk_free_fraction": "of that disk",
     "clock_offset_s": "s by which the host's clock is ahead of the server's",
@@ -125,6 +127,7 @@ PORT_STATE: Final[Mapping[str, str]] = {
     "state": "1 down, 2 init, 3 armed, 4 active (IBTA); of Ethernet 1 or 4",
     "physical_state": "2 polling, 3 disabled (of Ethernet: by a person), 5 link up, 6 error recovery (IBTA)",
     "rate_gbps": "Gb/s",
+    "best_rate_gbps": "Gb/s, the best rate of an RDMA port that it was up with at any time",
     "was_down_s": "s for which it was down before this state",
     "was_active": "1 once it was active since the host booted, 0 where it never was, such as without a cable",
 }

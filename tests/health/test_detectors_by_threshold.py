@@ -10,6 +10,7 @@ from health.detectors.detector import Tells
 from health.detectors.pcie_replays import limit_per_minute
 from health.detectors.registry import RULES, TELLS, closings_of, judge_signal
 from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
+from muster.domain.health_policy import HealthPolicy
 from muster.domain.state_readings import PORT_COUNTERS, PORT_RATES, PORT_STATE, VALUES_OF, words_text
 from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, signal
 from tests.health.test_repeats import noted
@@ -331,6 +332,21 @@ LIMITS = {
         Severity.WARNING,
         "eth0",
     ),
+    "port_count": Limit(
+        HOST,
+        {"expected_ports": 8, "found_ports": 8},
+        {"expected_ports": 8, "found_ports": 7},
+        "port_count",
+        Severity.DEGRADED,
+    ),
+    "port_rate": Limit(
+        PORT,
+        {"state": 4, "rate_gbps": 400, "best_rate_gbps": 400},
+        {"state": 4, "rate_gbps": 200, "best_rate_gbps": 400},
+        f"port_rate:{RDMA}",
+        Severity.DEGRADED,
+        RDMA,
+    ),
     "port_flap": Limit(
         PORT, {"state": 4, "was_down_s": 24.9}, {"state": 4, "was_down_s": 25}, f"port_flap:{RDMA}", Severity.INFO, RDMA
     ),
@@ -464,6 +480,20 @@ def test_every_value_in_the_tables_has_a_name_that_agents_tell() -> None:
         if value not in known[limit.kind]
     }
     assert strange == {}
+
+
+def test_a_fleet_may_say_how_many_ports_and_how_fast_a_host_must_have() -> None:
+    """Such as gpud expects of an H100: 8 ports at 400 Gb/s."""
+    floor = HealthPolicy.model_validate({"detectors": {"port_count": {"ports_min": 8}, "port_rate": {"gbps_min": 400}}})
+    for kind, values, text, num in (
+        (HOST, {"expected_ports": 7, "found_ports": 7}, "", 1),
+        (HOST, {"expected_ports": 8, "found_ports": 8}, "", 0),
+        (PORT, {"state": 4, "rate_gbps": 200}, RDMA, 1),
+        (PORT, {"state": 4, "rate_gbps": 400}, RDMA, 0),
+        (PORT, {"state": 4, "rate_gbps": 100}, "eth0", 0),
+    ):
+        assert len(judge_signal(told(kind, values, text), floor)) == num
+        assert judge_signal(told(kind, values, text), POLICY) == ()
 
 
 def test_every_counter_of_a_port_is_judged_or_said_not_to_be() -> None:
