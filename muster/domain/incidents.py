@@ -8,6 +8,7 @@ from typing import Final
 class IncidentKind(StrEnum):
     BREAKER_OPEN = "breaker_open"
     BURN_IN_ABANDONED = "burn_in_abandoned"
+    GPU_CLAIMED_TWICE = "gpu_claimed_twice"
     JUDGE_FAILED = "judge_failed"
     NODE_STORAGE = "node_storage"
     QUOTA_BELOW_HOLDINGS = "quota_below_holdings"

@@ -251,6 +251,7 @@ def test_the_inventory_names_the_other_end_of_each_link_that_is_up(hosts: Hosts)
 def test_firmware_cuda_and_nvlink_domain_are_told_in_words_and_followed(hosts: Hosts) -> None:
     found = one(hosts, vbios_build=7, fabric_cluster=0xABCD)
     assert found["words"] == {
+        "model": "NVIDIA H100 80GB HBM3",
         "vbios_version": "96.00.A5.00.07",
         "gsp_firmware_version": "580.95.05",
         "cuda_version": "12.8",

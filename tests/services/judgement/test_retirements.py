@@ -44,7 +44,7 @@ def test_one_incident_says_which_board_why_and_what_to_do_and_closes_when_it_is_
     while court.judge():
         pass
     (closed,) = (each for each in court.rows(Incident) if each.id == found.id)
-    assert (closed.closed_by, closed.close_reason) == ("judge", "it is retired")
+    assert (closed.closed_by, closed.close_reason) == (JUDGE.name, "it is retired")
     assert len(court.events("incident.opened")) == len(court.events("incident.closed")) == 1
 
 
