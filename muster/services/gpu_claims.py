@@ -57,7 +57,7 @@ def _open(unit: UnitOfWork, gpu: Gpu, claimant: str) -> None:
         "node_id": gpu.node_id,
         "claimed_by": claimant,
         "to_do": "See which host has the board. Where it was moved, retire it on the old one and enrol the new one "
-        "again; where a disk was cloned, delete node_key and identity.json in the clone's state folder and enrol that again.",
+        "again; where a disk was cloned, delete node_key and identity.json in the clone's state folder, and enrol it.",
     }
     summary = f"{gpu.uuid} is enrolled on {owner}, and {claimant} claims it too"
     incidents.open_incident(unit, KIND, "gpu", gpu.uuid, summary, payload)
