@@ -100,6 +100,9 @@ bench-setup: setup
 bench-placement: setup
 	@$(BIN)/python -m benchmarks placement
 
+bench-scheduler: setup
+	@$(BIN)/python -m benchmarks scheduler
+
 bench-health: setup
 	@$(BIN)/python -m benchmarks health
 

@@ -23,6 +23,7 @@ from agents.burn_in.measuring import Measuring
 from agents.burn_in.server import HttpBurnInServer
 from agents.burn_in.worker import BurnInWorker
 from agents.dcgm.diagnosing import DcgmDiag
+from agents.host.inventory import PORTS_FILE
 from agents.host.telling import HostPlaces
 from agents.identity import EnrolmentClient, IdentityError, enrol, enrolled_gpus, join_token_from, stored_identity
 from agents.inspector import inspector_of
@@ -93,7 +94,7 @@ def run(
         if client is not None:
             source = None if kernel_log is None else log_source_of(settings.kernel_log, kernel_log)
             reading = None if source is None else LogReading(probe, folder, boot_id, source)
-            host = _Host(host_root, tuple(_written_to(settings)), enrolled_gpus(folder))
+            host = _Host(host_root, tuple(_written_to(settings)), folder / PORTS_FILE, enrolled_gpus(folder))
             diag = None if dcgm_level is None else DcgmDiag(dcgm_level)
             bench = Bench(str(settings.job_python or sys.executable))
             measuring = Measuring(probe, bench, wall_ms=clocks.wall_ms, diag=diag)
@@ -137,15 +138,21 @@ def _beside(
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """``root`` as in ``run``; ``folders`` that are written to; ``expected_gpus`` of the enrolled inventory."""
+    """``root`` as in ``run``; ``folders`` that are written to; ``expected_gpus`` of the enrolled inventory.
+
+    ``ports_file`` as in ``HostPlaces``.
+    """
 
     root: Path | None
     folders: tuple[Path, ...]
+    ports_file: Path
     expected_gpus: int | None
 
     @property
     def places(self) -> HostPlaces | None:
-        return None if self.root is None else HostPlaces(root=self.root, folders=self.folders)
+        return (
+            None if self.root is None else HostPlaces(root=self.root, folders=self.folders, ports_file=self.ports_file)
+        )
 
 
 def _written_to(settings: Settings) -> Iterator[Path]:

@@ -19,8 +19,9 @@ import structlog
 
 from agents import host_facts
 from agents.journalctl import HOSTS_OWN, Journalctl, JournalPlace, plain_boot_id
-from agents.kernel_log import DRIVERS, KEEP_EVERY_S, MAX_EVENTS, event_of, monotonic_s
+from agents.kernel_log import DRIVERS, KEEP_EVERY_S, MAX_EVENTS, event_of, monotonic_s, nic_event_of
 from agents.probes.interface import ProbeEvent
+from health.nic_log import read_nic
 from health.xid.kernel_log import KernelLogReader
 from muster.domain.ids import GpuUuid
 from muster.durable import write_durably
@@ -120,6 +121,9 @@ class Journal:
         for fault in self._reader.read(f"6,0,{at_us or 0},-;{words}"):
             origin = f"journal:{at_us}:{fault.pci}:{fault.kind}:{fault.code}"
             yield event_of(fault, self._gpu_at, origin=origin, at_ms=self._at_ms(entry, since_boot_us, taken_us))
+        nic = read_nic(words)
+        if nic is not None:
+            yield nic_event_of(nic, origin=f"journal:{at_us}", at_ms=self._at_ms(entry, since_boot_us, taken_us))
 
     def _is_of_this_boot(self, entry: Mapping[str, Any]) -> bool:
         boot_id = entry.get("_BOOT_ID")

@@ -8,7 +8,8 @@ Only what the kernel itself logged counts, and only where the driver's name begi
 log could condemn a GPU otherwise. What stood there before we read is dated by the kernel's clock; what comes while we
 read by ours, since the kernel's runs apart from it by seconds in a week.
 
-An SXid is an event of the host, about no GPU: an NVSwitch carries the links of all of them.
+An SXid is an event of the host, about no GPU: an NVSwitch carries the links of all of them. So is what the driver of
+network cards says.
 """
 
 import os
@@ -25,6 +26,8 @@ import structlog
 
 from agents import host_facts
 from agents.probes.interface import HostInventory, ProbeError, ProbeEvent
+from health.nic_log import BEGINNINGS, NicFault, read_nic
+from health.xid.kernel_lines import seconds_since_boot
 from health.xid.kernel_log import KernelLogReader, LogFault, LogKind, address_of
 from muster.domain.evidence import EventKind, Source
 from muster.domain.ids import GpuUuid
@@ -39,7 +42,7 @@ _RECORD_BYTES: Final = 64 << 10
 _ASK_AGAIN_S: Final = 60.0
 _MOST_DIGITS: Final = 19
 KEEP_EVERY_S: Final = 10.0
-DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch")
+DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch", *BEGINNINGS)
 _log = structlog.get_logger(__name__)
 
 
@@ -177,13 +180,17 @@ class KernelLog:
             return
         self._newest = sequence
         for fault in faults:
-            yield self._event(fault, sequence)
+            since_boot_s = fault.since_boot_s or 0.0
+            origin = f"kmsg:{sequence}:{fault.pci}:{fault.kind}:{fault.code}:{int(since_boot_s * 1e6)}"
+            yield event_of(fault, self._gpu_at, origin=origin, at_ms=self._at_ms(since_boot_s))
+        nic = read_nic(words) if is_drivers else None
+        if nic is not None:
+            since_boot_s = seconds_since_boot(f"{head};") or 0.0
+            yield nic_event_of(nic, origin=f"kmsg:{sequence}", at_ms=self._at_ms(since_boot_s))
 
-    def _event(self, fault: LogFault, sequence: int) -> ProbeEvent:
-        since_boot_s = fault.since_boot_s or 0.0
+    def _at_ms(self, since_boot_s: float) -> int:
         ago_ms = max(0, int((self._clock_s() - since_boot_s) * 1000)) if self._is_backlog else 0
-        origin = f"kmsg:{sequence}:{fault.pci}:{fault.kind}:{fault.code}:{int(since_boot_s * 1e6)}"
-        return event_of(fault, self._gpu_at, origin=origin, at_ms=self._wall_ms() - ago_ms)
+        return self._wall_ms() - ago_ms
 
 
 def event_of(fault: LogFault, gpu_at: Callable[[str], GpuUuid | None], *, origin: str, at_ms: int) -> ProbeEvent:
@@ -201,6 +208,17 @@ def event_of(fault: LogFault, gpu_at: Callable[[str], GpuUuid | None], *, origin
         code=fault.code,
         text=f"{whose}{fault.text}",
         values={SINCE_BOOT_S: fault.since_boot_s} if fault.since_boot_s is not None else {},
+    )
+
+
+def nic_event_of(fault: NicFault, *, origin: str, at_ms: int) -> ProbeEvent:
+    """About the host. ``origin``: which line of the log it was."""
+    return ProbeEvent(
+        origin=f"{origin}:{fault.place}:nic:{fault.kind.name}",
+        kind=EventKind.NIC_DRIVER,
+        source=Source.KERNEL_LOG,
+        at_ms=at_ms,
+        text=fault.text,
     )
 
 

@@ -14,12 +14,13 @@ from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostIn
 from agents.telling.gpus import GpuTeller, state_of
 from agents.telling.naming import Naming
 from health.detectors import clock_events
-from health.detectors.detector import OwnHeat, own_heat_in
-from health.detectors.registry import GpuMemory, judge_sample, judge_signal
+from health.detectors.detector import Findings
+from health.detectors.registry import check_once, judge_signal
 from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
 from muster.domain.ids import NodeId
 from muster.domain.metrics import METRICS, value_of
 from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.state_readings import with_driver
 
 _POLICY: Final = DEFAULT_POLICY.health
 _THIS_HOST: Final = NodeId("this host")
@@ -100,41 +101,49 @@ def scan(
     told = teller.tell(inspections.values(), now_ms, 0.0)
     gpus = tuple(
         replace(
-            _scanned(check, identities.get(check.gpu_uuid), events, told),
+            _scanned(check, identities.get(check.gpu_uuid), events, told, inventory.driver_version),
             inspection=(found := inspections.get(check.gpu_uuid)),
             slow={} if found is None else state_of(found, teller.pcie),
         )
         for check in checks
     )
     num_found = sum(1 for check in checks if not check.is_lost)
-    host = None if host_of is None else _scanned_host(host_of(num_found), now_ms)
+    of_host = tuple(event for event in events if event.gpu_uuid is None)
+    host = None if host_of is None else _scanned_host(host_of(num_found), now_ms, of_host, inventory.driver_version)
     return ScanReport(inventory, gpus, now_ms, host)
 
 
-def _scanned_host(teller: HostTeller, now_ms: int) -> ScannedHost:
+def _scanned_host(
+    teller: HostTeller, now_ms: int, logged: Iterable[ProbeEvent], driver_version: str | None
+) -> ScannedHost:
+    """``logged``: what was told of no GPU, such as errors of NVSwitches, or what network cards' drivers say."""
+    heard = dict.fromkeys(f"{words} {_when(event)}" for event in logged for words in _said_by(event, driver_version))
     ports = teller.look_at_ports(now_ms, 0.0)
     events = (*ports, *teller.tell(now_ms, 0.0))
     about = {EventKind.PORT_STATE: "port {}: ", EventKind.HOST_STATE: ""}
     return ScannedHost(
         state=next((event.values for event in events if event.kind is EventKind.HOST_STATE), {}),
         ports={port.text: port.values for port in ports},
-        findings=tuple(
-            about.get(event.kind, "").format(event.text) + words for event in events for words in _said_by(event)
+        findings=(
+            *(about.get(event.kind, "").format(event.text) + words for event in events for words in _said_by(event)),
+            *heard,
         ),
     )
 
 
 def _scanned(
-    check: GpuCheck, identity: GpuIdentity | None, events: Iterable[ProbeEvent], told: Iterable[ProbeEvent]
+    check: GpuCheck,
+    identity: GpuIdentity | None,
+    events: Iterable[ProbeEvent],
+    told: Iterable[ProbeEvent],
+    driver_version: str | None,
 ) -> ScannedGpu:
     own = [event for event in events if event.kind is EventKind.XID and event.gpu_uuid == check.gpu_uuid]
     codes = tuple(dict.fromkeys(event.code for event in own if event.code is not None))
-    heard = dict.fromkeys(f"{words} {_when(event)}" for event in own for words in _said_by(event))
-    of_gpu = [event for event in told if event.gpu_uuid == check.gpu_uuid]
-    slow = (words for event in of_gpu for words in _said_by(event))
-    state = next((event.values for event in of_gpu if event.kind is EventKind.GPU_STATE), {})
-    found = _findings_of(check, identity, own_heat_in(state))
-    return ScannedGpu(check, identity, codes, tuple(dict.fromkeys((*found, *slow, *heard))))
+    heard = dict.fromkeys(f"{words} {_when(event)}" for event in own for words in _said_by(event, driver_version))
+    slow = [_signal_of(event) for event in told if event.gpu_uuid == check.gpu_uuid]
+    found = _findings_of(check, identity, slow)
+    return ScannedGpu(check, identity, codes, tuple(dict.fromkeys((*found, *heard))))
 
 
 def _when(event: ProbeEvent) -> str:
@@ -144,9 +153,17 @@ def _when(event: ProbeEvent) -> str:
     return f"in the kernel log at {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _said_by(event: ProbeEvent) -> Iterator[str]:
-    """Each fault of the GPU in words. What a program can bring about by itself (XID 13, 31, 43, 45) is none."""
-    signal = GpuSignal(
+def _said_by(event: ProbeEvent, driver_version: str | None = None) -> Iterator[str]:
+    """Each fault in words. What a program can bring about by itself (XID 13, 31, 43, 45) is none."""
+    return _words_of(judge_signal(_signal_of(event, driver_version), _POLICY))
+
+
+def _words_of(findings: Findings) -> Iterator[str]:
+    return (found.summary for found in findings if found.severity >= Severity.WARNING)
+
+
+def _signal_of(event: ProbeEvent, driver_version: str | None = None) -> GpuSignal:
+    return GpuSignal(
         signal_id=event.origin,
         kind=event.kind,
         source=event.source,
@@ -155,17 +172,17 @@ def _said_by(event: ProbeEvent) -> Iterator[str]:
         gpu_uuid=event.gpu_uuid,
         code=event.code,
         text=event.text,
-        values=event.values,
+        values=with_driver(event.kind, event.values, driver_version),
     )
-    return (found.summary for found in judge_signal(signal, _POLICY) if found.severity >= Severity.WARNING)
 
 
-def _findings_of(check: GpuCheck, identity: GpuIdentity | None, own_heat: OwnHeat) -> tuple[str, ...]:
+def _findings_of(check: GpuCheck, identity: GpuIdentity | None, slow: Iterable[GpuSignal]) -> tuple[str, ...]:
+    """By the rules that need no past, at the limits of its own model and maxima."""
     if check.is_lost or check.is_late:
         word = "lost" if check.is_lost else "late"
         return (f"{word}: {'; '.join(check.faults.values())}",)
-    memory = GpuMemory(_THIS_HOST, own_heat=own_heat)
-    standing = (found.summary for found in judge_sample(memory, check.sample(), _POLICY, check.at_ms)[1])
+    models = {} if identity is None or identity.model is None else {check.gpu_uuid: identity.model}
+    standing = _words_of(check_once(_THIS_HOST, [check.sample()], slow, _POLICY, check.at_ms, models))
     alone = (_uncorrected_ecc(check), *_clocks_held_down(check), _too_hot(check), _links_down(check, identity))
     return (*standing, *(words for words in alone if words is not None))
 

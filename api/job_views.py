@@ -10,6 +10,7 @@ from muster.db.records import JobRecord
 from muster.db.repositories.job_documents import AttemptView
 from muster.domain.energy import J_PER_KWH
 from muster.services.job_energy import AttemptEnergy
+from muster.services.job_plans import JobPlan
 from muster.services.log_search import LogLine
 
 
@@ -72,6 +73,32 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
             }
             for host in view.hosts
         ],
+    }
+
+
+def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
+    """Of who would give way a tenant reads tier, size and cost."""
+    return {
+        "outcome": plan.outcome.value,
+        "why": plan.why,
+        "starts_at": time_of(plan.starts_at),
+        "num_ahead": plan.num_ahead,
+        "hosts": [
+            {"node_id": host.node_id, "node_name": host.node_name, "node_rank": rank, "gpus": list(host.gpus)}
+            for rank, host in enumerate(plan.hosts)
+        ],
+        "victims": [
+            {
+                "job_id": victim.job_id if sees_all else None,
+                "tenant_id": victim.tenant_id if sees_all else None,
+                "tier": victim.tier,
+                "num_gpus": victim.num_gpus,
+                "notice_s": victim.notice_s,
+                "cost_gpu_s": victim.cost_gpu_s,
+            }
+            for victim in plan.victims
+        ],
+        "changes": [{"field": change.field, "value": change.value} for change in plan.changes],
     }
 
 

@@ -6,13 +6,14 @@ not do. Sets are minimal: without any one of its conditions the GPU stays out.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import accumulate, chain, combinations
 from typing import Final
 
 from health.admission import refusal_of
 from health.evidence import counts
-from health.gpu_case import GpuCase, condemning_of, weighed
+from health.gpu_case import GpuCase, condemning_of, proof_ms_of, weighed
 from health.interventions import quarantining_move
+from health.score import weighing_as_one
 from health.what_if import Condition, Kind, Situation, faults_that_stand, foreseen, without_the_past
 from muster.domain.evidence import Evidence
 from muster.domain.health_policy import HealthPolicy
@@ -24,6 +25,7 @@ WAYS_MAX: Final = 4
 TRIED_ONE_BY_ONE: Final = 3
 """Up to so much evidence every choice of what to dismiss is tried; of more, all that condemns and then the heaviest."""
 _HEAVIEST_MAX: Final = 8
+"""Of groups of evidence that weigh as one."""
 _RISING: Final = (Standing.PROBATION, Standing.SUSPECT)
 """The standings out of which time alone leads up."""
 _COST: Final = {kind: cost for cost, kind in enumerate(Kind)}
@@ -154,19 +156,24 @@ def _switches(situation: Situation, policy: HealthPolicy) -> _Conditions:
 
 def _dismissals(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Iterator[_Conditions]:
     """What a person might dismiss, the fewest first."""
-    against, others = _against(gpu, now_ms, policy)
-    if len(against) + len(others) <= TRIED_ONE_BY_ONE:
-        yield from _subsets(tuple(map(_dismissal, (*against, *others))))
+    against, groups = _against(gpu, now_ms, policy)
+    every = (*against, *chain.from_iterable(groups))
+    if len(every) <= TRIED_ONE_BY_ONE:
+        yield from _subsets(tuple(map(_dismissal, every)))
         return
-    tried: set[int] = set()
-    for size in (0, *range(len(against), min(len(against) + _HEAVIEST_MAX, len(against) + len(others)) + 1)):
-        if size not in tried:
-            tried.add(size)
-            yield tuple(map(_dismissal, (*against, *others)[:size]))
+    sizes = accumulate(map(len, groups[:_HEAVIEST_MAX]), initial=len(against))
+    for size in dict.fromkeys((0, *sizes)):
+        yield tuple(map(_dismissal, every[:size]))
 
 
-def _against(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[list[Evidence], list[Evidence]]:
-    """What keeps it out by itself (it condemns, its quarantine was for it, it stands), and what else weighs."""
+def _against(
+    gpu: GpuCase, now_ms: int, policy: HealthPolicy
+) -> tuple[list[Evidence], tuple[tuple[Evidence, ...], ...]]:
+    """What keeps it out by itself (it condemns, its quarantine was for it, it stands), and what else weighs.
+
+    The latter in groups, the heaviest first: of what weighs once, such as a burst, the next weighs once the heaviest is
+    dismissed, so that only all of it is a way back.
+    """
     quarantined = quarantining_move(gpu) if gpu.standing is Standing.QUARANTINED else None
     cited = set() if quarantined is None else set(quarantined.evidence_ids)
     itself = {each.id for each in (*condemning_of(gpu), *faults_that_stand(gpu, policy))} | cited
@@ -175,7 +182,9 @@ def _against(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[list[Evid
     dismissible = (each for each in gpu.evidence if counts(each) or (each.id in cited and not each.is_dismissed))
     live = sorted(dismissible, key=lambda each: -shares.get(each.id, 0.0))
     against = [each for each in live if each.id in itself]
-    return against, [each for each in live if each.id not in itself and each.id in shares]
+    groups = weighing_as_one(gpu.evidence, policy, now_ms, proof_ms_of(gpu))
+    others = (tuple(each for each in group if each.id not in itself) for group in groups)
+    return against, tuple(filter(None, others))
 
 
 def _dismissal(evidence: Evidence) -> Condition:

@@ -145,6 +145,8 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
     aside = set_aside_by(evidence.values)
     if set_aside_by(finding.values) != aside and not (aside <= OVERRULED and _is_told_besides(finding, evidence)):
         return False
+    if xid.is_of_another_link(finding.values, evidence.values):
+        return False
     if _is_words_apart(finding, evidence):
         wait_ms = _words_wait_ms(policy)
         return xid.HAS_WORDS in evidence.values and abs(finding.onset_ms - evidence.onset_ms) <= wait_ms

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from health.authority import overruled_by
-from health.detectors import fabric_health, fabric_state, nvlink_down, nvlink_errors, xid
+from health.detectors import fabric_health, fabric_state, nvlink_count, nvlink_down, nvlink_errors, xid
 from health.detectors.modes import in_mode
 from health.detectors.repeats import TIMES, repeats_of
 from health.detectors.xid import CODE
@@ -20,6 +20,7 @@ from muster.domain.ids import EvidenceId
 
 _OF_THE_NODE: Final = frozenset(
     {
+        nvlink_count.NAME,
         nvlink_down.NAME,
         nvlink_down.TO_NOTHING,
         fabric_state.NAME,
@@ -78,8 +79,14 @@ def note(
         yield Noted(evidence, joined.is_new)
         if joined.is_new:
             yield from _set_aside_by(evidence, place, policy)
-        if before is None or any(before.values.get(key) != evidence.values.get(key) for key in _COUNTED):
+        if before is None or _may_repeat(before, evidence):
             waiting += in_mode(repeats_of(evidence, place.known.values(), place.elsewhere, policy), policy)
+
+
+def _may_repeat(before: Evidence, now: Evidence) -> bool:
+    """Whether what was told besides is something that is counted: another time, a code, or a bit of an XID 74."""
+    told = (*_COUNTED, *filter(xid.is_bit_key, now.values))
+    return any(before.values.get(key) != now.values.get(key) for key in told)
 
 
 def _set_aside_by(newest: Evidence, place: Place, policy: HealthPolicy) -> Iterator[Noted]:

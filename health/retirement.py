@@ -42,6 +42,15 @@ def used_up_group(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> str | None
     return min((group for group, count in counts.items() if count >= policy.repair.attempts_max), default=None)
 
 
+def used_up_until_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | None:
+    """When repairs that are used up now are so few again, by time alone, that one more may begin."""
+    group, window_ms = used_up_group(gpu, now_ms, policy), int(policy.repair.attempts_window_s * 1000)
+    if group is None:
+        return None
+    began = sorted(each.began_ms for each in gpu.repairs if each.fault_group == group and each.began_ms <= now_ms)
+    return began[-policy.repair.attempts_max] + window_ms
+
+
 def _asks_for_replacement(evidence: Evidence) -> bool:
     if evidence.fault_key in _REPLACING:
         return True

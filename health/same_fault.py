@@ -12,6 +12,7 @@ from health.detectors import (
     fabric_health,
     fabric_state,
     gpu_lost,
+    nvlink_count,
     nvlink_down,
     recovery_action,
     row_remap,
@@ -28,7 +29,9 @@ _SHOWS_AS: Final[Mapping[str, str]] = {
     "xid:79": gpu_lost.NAME,
 }
 FABRIC: Final = "nvlink_fabric"
-_OF_THE_FABRIC: Final = frozenset({nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME, fabric_health.NAME})
+_OF_THE_FABRIC: Final = frozenset(
+    {nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME, fabric_health.NAME}
+)
 _XID: Final = f"{xid.NAME}:"
 _ACTION_TOLD: Final = f"{_XID}{RECOVERY_ACTION_CHANGED}:"
 _ACTION_ASKED: Final = f"{recovery_action.NAME}:"

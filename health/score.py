@@ -4,7 +4,8 @@ Each evidence takes points off: in full when last seen, half after each half lif
 counted its time. Reckoned in thousandths of a point, in whole numbers, so that the same evidence gives the same score
 everywhere and the score never falls by time alone. A fault that stands weighs once, however often it came and went, and
 so does an NVLink fabric, in however many readings it shows. So does a fault that only warns: what is to be watched does
-not take a GPU out by being logged again and again; that is for the rules about repetitions.
+not take a GPU out by being logged again and again; that is for the rules about repetitions. What is worse and happened
+weighs once a burst (``health.bursts``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from health.bursts import burst_of, heaviest_apart
 from health.evidence import counts, is_condemning, lasts
-from health.same_fault import weighs_as
+from health.same_fault import shows_as, weighs_as
 from health.weightless import weighs_from_ms
 from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.health_policy import HealthPolicy, ScorePolicy
@@ -75,8 +77,8 @@ def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof
         return Score(
             _WHOLE.value, _WHOLE.measured_value, band_of(_WHOLE.value, policy.score), pending_ms, _WHOLE.shares
         )
-    weighed = _weigh(live, policy.score, now_ms)
-    ends = [at_ms for at_ms in (_next_band_ms(live, policy.score, now_ms), pending_ms) if at_ms is not None]
+    weighed = _weigh(live, policy, now_ms)
+    ends = [at_ms for at_ms in (_next_band_ms(live, policy, now_ms), pending_ms) if at_ms is not None]
     return Score(
         value=weighed.value,
         measured_value=weighed.measured_value,
@@ -94,7 +96,30 @@ def next_to_weigh_ms(evidence: Iterable[Evidence], now_ms: int) -> int | None:
 
 def weigh(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Weighed:
     """The score as ``score`` gives it, without the search for how long its band holds."""
-    return _weigh([each for each in evidence if _weighs(each, now_ms, proof_ms)], policy.score, now_ms)
+    return _weigh([each for each in evidence if _weighs(each, now_ms, proof_ms)], policy, now_ms)
+
+
+def weighing_as_one(
+    evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None
+) -> tuple[tuple[Evidence, ...], ...]:
+    """All that weighs, or would without the rest of its group: what weighs once together is one group.
+
+    The heaviest group first, and the heaviest of each. Whoever takes one out lets the next of its group weigh.
+    """
+    groups: dict[tuple[object, ...], list[Evidence]] = {}
+    live = [each for each in evidence if _weighs(each, now_ms, proof_ms) and _thousandths(each, policy.score, now_ms)]
+    for key, alike in _kinds(live).items():
+        if key[-1]:
+            groups[key] = alike
+            continue
+        for number, burst in enumerate(burst_of(alike, policy)):
+            groups[*key, number] = burst
+
+    def weight(each: Evidence) -> tuple[int, EvidenceId]:
+        return -_thousandths(each, policy.score, now_ms), each.id
+
+    found = (tuple(sorted(group, key=weight)) for group in groups.values())
+    return tuple(sorted(found, key=lambda group: weight(group[0])))
 
 
 def band_of(value: float, policy: ScorePolicy) -> Band:
@@ -105,7 +130,7 @@ def band_of(value: float, policy: ScorePolicy) -> Band:
     return Band.POOR if value >= policy.quarantine_line else Band.BAD
 
 
-def _weigh(live: Sequence[Evidence], policy: ScorePolicy, now_ms: int) -> Weighed:
+def _weigh(live: Sequence[Evidence], policy: HealthPolicy, now_ms: int) -> Weighed:
     if not live:
         return _WHOLE
     value, measured = _values(live, policy, now_ms)
@@ -138,22 +163,29 @@ def _thousandths(evidence: Evidence, policy: ScorePolicy, at_ms: int) -> int:
     return int(weight.points * 1000 * 0.5 ** (age_ms / (weight.half_life_s * 1000)))
 
 
-def _taken(live: Sequence[Evidence], policy: ScorePolicy, at_ms: int) -> list[tuple[Evidence, int]]:
-    """Each evidence with the thousandths that it takes off: of one fault that stands or warns the heaviest alone."""
-    found, heaviest = list[tuple[Evidence, int]](), dict[tuple[str, Trust], tuple[Evidence, int]]()
+def _kinds(live: Iterable[Evidence]) -> dict[tuple[str, Trust, bool], list[Evidence]]:
+    """Evidence of one fault and trust. The last of a key: whether it weighs once, as what stands or only warns."""
+    found = dict[tuple[str, Trust, bool], list[Evidence]]()
     for each in live:
-        taken = _thousandths(each, policy, at_ms)
-        if each.severity > Severity.WARNING and not lasts(each.detector):
-            found.append((each, taken))
-            continue
-        key = weighs_as(each.fault_key), each.trust
-        known = heaviest.get(key)
-        if known is None or (taken, each.id) > (known[1], known[0].id):
-            heaviest[key] = each, taken
-    return [*found, *heaviest.values()]
+        weighs_once = each.severity <= Severity.WARNING or lasts(each.detector)
+        fault = weighs_as(each.fault_key) if weighs_once else shows_as(each.fault_key)
+        found.setdefault((fault, each.trust, weighs_once), []).append(each)
+    return found
 
 
-def _values(live: Sequence[Evidence], policy: ScorePolicy, at_ms: int) -> tuple[float, float]:
+def _taken(live: Sequence[Evidence], policy: HealthPolicy, at_ms: int) -> list[tuple[Evidence, int]]:
+    """Each evidence that weighs with the thousandths that it takes off: of what weighs once the heaviest alone."""
+    found = list[tuple[Evidence, int]]()
+    for (_, _, weighs_once), alike in _kinds(live).items():
+        weights = [(each, _thousandths(each, policy.score, at_ms)) for each in alike]
+        if weighs_once:
+            found.append(max(weights, key=lambda known: (known[1], known[0].id)))
+        else:
+            found += heaviest_apart(weights, policy)
+    return found
+
+
+def _values(live: Sequence[Evidence], policy: HealthPolicy, at_ms: int) -> tuple[float, float]:
     """The score, and the score of measured evidence alone."""
     measured = reported = 0
     for each, taken in _taken(live, policy, at_ms):
@@ -161,15 +193,15 @@ def _values(live: Sequence[Evidence], policy: ScorePolicy, at_ms: int) -> tuple[
             measured += taken
         else:
             reported += taken
-    reported = min(reported, int(policy.reported_points_max * 1000))
+    reported = min(reported, int(policy.score.reported_points_max * 1000))
     return max(0, _FULL - measured - reported) / 1000, max(0, _FULL - measured) / 1000
 
 
-def _next_band_ms(live: Sequence[Evidence], policy: ScorePolicy, now_ms: int) -> int | None:
+def _next_band_ms(live: Sequence[Evidence], policy: HealthPolicy, now_ms: int) -> int | None:
     """The first later time with another band: the score only rises by time alone, so halving finds it."""
 
     def band_at(at_ms: int) -> Band:
-        return band_of(_values(live, policy, at_ms)[0], policy)
+        return band_of(_values(live, policy, at_ms)[0], policy.score)
 
     present = band_at(now_ms)
     low, high = now_ms, max((_ends_ms(each) for each in live), default=now_ms)

@@ -23,7 +23,7 @@ from health.gpu_case import (
     score_of,
     weighed,
 )
-from health.retirement import retirement_of
+from health.retirement import retirement_of, used_up_until_ms
 from health.score import Weighed
 from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.health_policy import HealthPolicy
@@ -45,13 +45,17 @@ def decide(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
 
 
 def next_look_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | None:
-    """When to decide again though nothing new comes in: decay, dwell, end of probation, end of a repair's time."""
+    """When to decide again though nothing new comes in: decay, dwell, end of probation, of a repair's time, of
+    repairs' counting.
+    """
     due: list[int | None] = [score_of(gpu, policy, now_ms).valid_until_ms]
     if gpu.standing is Standing.PROBATION:
         due.append(clean_since_ms(gpu) + _ms(policy.standing.probation_s))
         due.append(gpu.since_ms + _ms(policy.standing.reclaimable_only_s))
     if gpu.standing is Standing.REPAIR:
         due.append(gpu.since_ms + _ms(policy.repair.timeout_s))
+    if gpu.standing in {Standing.QUARANTINED, Standing.REPAIR}:
+        due.append(used_up_until_ms(gpu, now_ms, policy))
     if gpu.standing is Standing.SUSPECT:
         dwell_ms = _ms(policy.standing.raise_dwell_s)
         raised_ms = score_of(gpu, policy, now_ms - dwell_ms).valid_until_ms

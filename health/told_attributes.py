@@ -13,6 +13,7 @@ STATES: Final = (
     "ecc_enabled",
     "power_limit_w",
     "persistence_enabled",
+    "application_clock_mhz",
     "pcie_max_generation",
     "pcie_max_width",
     "nvlink_links",

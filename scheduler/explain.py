@@ -9,8 +9,9 @@ import numpy as np
 
 from health.admission import Refusal
 from health.cohorts import attributes_of
+from muster.domain.ids import JobId
 from muster.domain.policy import Policy
-from scheduler.model import WaitingJob
+from scheduler.model import Held, WaitingJob
 from scheduler.reclaim import Coming, Notified, Obstacle, Outcome
 from scheduler.solver import Request, most_nodes
 from scheduler.topology import FleetState, Ints
@@ -45,6 +46,21 @@ def reclaimed_for_it(request: Request, deadline_ms: int) -> str:
 
 def planned_anew(request: Request) -> str:
     return f"{_needed(request)}; what was being reclaimed for it no longer suffices, so its place is planned anew"
+
+
+def held_for_it(request: Request, held: Held) -> str:
+    """Of GPUs whose jobs say no wall time the moment is a belief."""
+    return (
+        f"{_needed(request)}; enough of them come free by {_moment(held.until_ms)} without reclaim, and "
+        f"{held.num_free} of the {len(held.gpus)} that it will start on are idle and held for it"
+    )
+
+
+def in_the_way(job_id: JobId, until_ms: int) -> str:
+    return (
+        f"it would fit where GPUs are held for {job_id} until about {_moment(until_ms)}: with a wall time that ends "
+        "before, it runs there"
+    )
 
 
 def no_room(state: FleetState, request: Request, outcome: Outcome, policy: Policy) -> str:

@@ -20,14 +20,11 @@ from muster.domain.errors import ConflictError, MusterError
 from muster.domain.ids import JobId
 from muster.domain.principals import Principal, system_principal
 from muster.services import elastic, looks
-from muster.services.fleet import gpu_views
-from muster.services.placement import NOTE_WAITING, PLACE, note_waiting, place, waiting_jobs
-from muster.services.policies import active_policy
+from muster.services.placement import NOTE_WAITING, PLACE, note_waiting, place
 from muster.services.reclaims.holds import LAPSE, lapse
 from muster.services.reclaims.notices import NOTIFY, notify
 from muster.services.reclaims.victims import withdraw_idle
-from muster.services.reclaims.workload import beneficiaries, has_promises, workload
-from muster.services.recovering import waiting_for_their_own
+from muster.services.scheduling import question
 from muster.services.system_figures import SCHEDULER_LOCK
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, retrying
 from muster.settings import Settings
@@ -48,19 +45,11 @@ def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
         _log.info("hold_lapsed", job_id=job_id)
     unlooked = looks.see_to(units, principal)
     with units.read() as session:
-        policy = active_policy(session)
-        now = units.clock()
-        promised, own_holds = beneficiaries(session), elastic.own_holds(session)
-        queue = waiting_jobs(session, promised, own_holds)
-        cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
-        not_yet = cleaning | looks.not_yet(session, policy, [job.job_id for job in queue], unlooked)
-        queue = [job for job in queue if job.job_id not in not_yet]
-        may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
-        if not queue and not may_grow and not has_promises(session):
-            return Plan()
-        gangs = elastic.elastic_gangs(session) if may_grow else None
-        running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
-        decided = plan(gpu_views(session, now, policy.health), queue, policy, running)
+        asked = question(session, units.clock(), unlooked)
+    if asked is None:
+        return Plan()
+    policy = asked.policy
+    decided = plan(asked.gpus, asked.queue, policy, asked.workload)
     placed = {placement.job_id for placement in decided.placements}
     for lapsed in decided.lapses:
         if lapsed.beneficiary not in placed:

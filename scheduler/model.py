@@ -37,6 +37,7 @@ class WaitingJob:
     """``keep``: the parts of the last attempt, whose good GPUs the next one should take again, rank by rank.
 
     ``min_nodes``, ``max_nodes``: of an elastic job, around the ``nodes`` that it wishes for; None: no others.
+    ``expected_s``: its wall time, where it says one: an attempt runs no longer.
     """
 
     job_id: JobId
@@ -52,6 +53,7 @@ class WaitingJob:
     keep: Parts = ()
     min_nodes: int | None = None
     max_nodes: int | None = None
+    expected_s: float | None = None
 
     @property
     def fewest_nodes(self) -> int:
@@ -169,6 +171,16 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """``gpus``: where a waiting job will start at about ``until_ms``; ``num_free`` of them are idle until then."""
+
+    job_id: JobId
+    gpus: tuple[GpuUuid, ...]
+    num_free: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerUp:
     """The next best set of victims, so that a person can see what the choice was between."""
 
@@ -227,3 +239,4 @@ class Plan:
     withdrawals: tuple[Withdrawal, ...] = ()
     lapses: tuple[Lapse, ...] = ()
     growths: tuple[Growth, ...] = ()
+    holds: tuple[Held, ...] = ()

@@ -1,9 +1,10 @@
 """The planner: whole gangs onto admitted, free GPUs of one cohort; reclaim where that is due; a sentence for the rest.
 
-Pure: the same fleet, queue, workload and policy give the same plan (I19). Jobs go by tier priority, then age; a gang
-that does not fit is passed by smaller ones behind it. Jobs with equal requests fail together, so a queue of ten
-thousand jobs that cannot be placed costs little more than one. An elastic job takes as many of the hosts that it wishes
-for as there are, and no fewer than its fewest; for those alone anything is reclaimed.
+Pure: the same fleet, queue, workload and policy give the same plan (I19). Jobs go by ``scheduler.order``; a gang that
+does not fit is passed by smaller ones behind it, but for the place that is held for it (``scheduler.backfill``). Jobs
+with equal requests fail together, so a queue of ten thousand jobs that cannot be placed costs little more than one. An
+elastic job takes as many of the hosts that it wishes for as there are, and no fewer than its fewest; for those alone
+anything is reclaimed.
 """
 
 from collections import Counter
@@ -14,11 +15,13 @@ from typing import Final
 from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
 from scheduler import explain
+from scheduler.backfill import Backfill
 from scheduler.elastic import enlarge, grow, nodes_within
 from scheduler.model import (
     DEFAULT_LEVELS,
     GpuView,
     Growth,
+    Held,
     Lapse,
     Parts,
     Placement,
@@ -31,6 +34,7 @@ from scheduler.model import (
     Withdrawal,
     Workload,
 )
+from scheduler.order import in_order
 from scheduler.reclaim import Notified, Outcome, Reclaimer, Refused
 from scheduler.recovery import replan
 from scheduler.solver import Chosen, Request, could_ever_fit, most_nodes, parts_of, place, request_of
@@ -76,12 +80,8 @@ def plan(
 def plan_on(state: FleetState, queue: Iterable[WaitingJob], policy: Policy, workload: Workload | None = None) -> Plan:
     """As ``plan``, on a state that stands already: afterwards it has taken what was placed and what is held."""
     cycle = _Cycle(state, policy, workload)
-    cycle.run(sorted(queue, key=lambda job: (-_priority(policy, job.tier), job.queued_ms, job.job_id)))
+    cycle.run(in_order(list(queue), policy, None if workload is None else workload.now_ms))
     return cycle.plan()
-
-
-def _priority(policy: Policy, tier: str) -> int:
-    return policy.tiers[tier].priority if tier in policy.tiers else -1
 
 
 @dataclass(slots=True)
@@ -90,13 +90,16 @@ class _Cycle:
     policy: Policy
     workload: Workload | None
     reclaimer: Reclaimer | None = None
+    backfill: Backfill | None = None
     holdings: Counter[tuple[TenantId, str]] = field(default_factory=Counter)
     unplaceable: set[Request] = field(default_factory=set)
+    unpassable: set[tuple[Request, tuple[int, ...]]] = field(default_factory=set)
     reasons: dict[Request, str] = field(default_factory=dict)
     placements: list[Placement] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     num_beneficiaries: int = 0
     growths: list[Growth] = field(default_factory=list)
+    holds: list[Held] = field(default_factory=list)
     enlargeable: dict[int, tuple[WaitingJob, Request, Chosen]] = field(default_factory=dict)
     has_hopeful: bool = False
     """Whether anybody waits who could use GPUs that are idle, now or with others that come free."""
@@ -104,6 +107,7 @@ class _Cycle:
     def run(self, ordered: Sequence[WaitingJob]) -> None:
         if self.workload is not None:
             self.reclaimer = Reclaimer(self.state, self.policy, self.workload)
+            self.backfill = Backfill(self.state, self.policy, self.reclaimer, self.workload.now_ms)
             self.reclaimer.hold_standing({job.job_id for job in ordered if job.tier in self.policy.tiers})
             for own in self.workload.holds:
                 self.reclaimer.promises.hold_own(own)
@@ -126,7 +130,8 @@ class _Cycle:
         promises = self.reclaimer.promises
         reclaims = tuple(self.reclaimer.reclaims)
         lapses = tuple(promises.lapses)
-        return Plan(placements, waiting, reclaims, tuple(promises.withdrawals), lapses, tuple(self.growths))
+        withdrawals, growths = tuple(promises.withdrawals), tuple(self.growths)
+        return Plan(placements, waiting, reclaims, withdrawals, lapses, growths, tuple(self.holds))
 
     def _decide(self, job: WaitingJob) -> str | None:
         """None when the job is placed, else why it waits."""
@@ -151,15 +156,38 @@ class _Cycle:
         request = request.sized(min(job.nodes, self._within_quota(job)))
         if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
             return self._decide_promised(self.reclaimer, job, request)
-        if self._place(job, request):
+        if self._pass(job, request) or self._place(job, request):
             return None
         if request not in self.reasons:
-            self.has_hopeful = self.has_hopeful or could_ever_fit(self.state, request.at_least())
+            can_ever_fit = could_ever_fit(self.state, request.at_least())
+            self.has_hopeful = self.has_hopeful or can_ever_fit
             outcome = self._reclaim(job, request.at_least())
             if isinstance(outcome, Notified):
                 return explain.reclaimed_for_it(request, outcome.until_ms)
-            self.reasons[request] = explain.no_room(self.state, request, outcome, self.policy)
+            held = self.backfill.hold(job, request.at_least()) if self.backfill is not None and can_ever_fit else None
+            if held is not None:
+                self.holds.append(held)
+                return explain.held_for_it(request, held)
+            self.reasons[request] = self._why_not(request, outcome)
         return self.reasons[request]
+
+    def _why_not(self, request: Request, outcome: Outcome) -> str:
+        why = explain.no_room(self.state, request, outcome, self.policy)
+        passed = None if self.backfill is None else self.backfill.in_the_way(request.at_least())
+        return why if passed is None else f"{why}; {explain.in_the_way(*passed)}"
+
+    def _pass(self, job: WaitingJob, request: Request) -> bool:
+        """Run where a place is held for another that this one is gone before."""
+        holds = () if self.backfill is None else self.backfill.open_to(job.expected_s)
+        if self.backfill is None or not holds or job.keep or (request, holds) in self.unpassable:
+            return False
+        with self.backfill.lifted(holds):
+            chosen = self.backfill.place(request, holds) or self._place_smaller(job, request)
+            if chosen is not None:
+                self._take(job, request, chosen)
+        if chosen is None:
+            self.unpassable.add((request, holds))
+        return chosen is not None
 
     def _over_quota(self, job: WaitingJob) -> str | None:
         """I6, as the commit will ask it again."""

@@ -6,7 +6,7 @@ waited for. What is freed is held for its beneficiary, and a reclaim that is nee
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -106,7 +106,7 @@ class Reclaimer:
         notice_ms = int((self._longest_notice_s(request) or 0.0) * 1000)
         until_ms = max(self.promises.deadline_ms(job_id), self._now_ms + notice_ms)
         is_coming = np.array([*(end <= until_ms for end in self._ends), True], dtype=np.bool_)[self._owner[held]]
-        return self._with(held[is_coming & ~self._state.is_free[held]], request) is not None
+        return self.with_freed(held[is_coming & ~self._state.is_free[held]], request) is not None
 
     def hold_standing(self, waiting: Collection[JobId]) -> None:
         """Hold what is promised to jobs that wait; withdraw what is promised to others."""
@@ -128,8 +128,8 @@ class Reclaimer:
         notice_s = self._longest_notice_s(request)
         if notice_s is None:
             return Refused()
-        coming = self._coming(self._now_ms + int(notice_s * 1000))
-        chosen = self._with(coming, request)
+        coming = self.coming(self._now_ms + int(notice_s * 1000))
+        chosen = self.with_freed(coming, request)
         if chosen is not None:
             owners = set(self._owner[chosen.gpus[~self._state.is_free[chosen.gpus]]].tolist())
             return Coming(max((self._ends[owner] for owner in owners), default=self._now_ms))
@@ -167,9 +167,13 @@ class Reclaimer:
         unsaved_s = max(self._now_ms - saved_ms, 0) / 1000
         return len(attempt.gpus) * (unsaved_s + self._policy.reclaim.restart_cost_s)
 
-    def _coming(self, until_ms: int) -> Ints:
+    def ends_ms(self, believed_ms: Callable[[RunningAttempt, int], int]) -> list[int]:
+        """Of each attempt; ``believed_ms``: by attempt and its known end, or ``NEVER_MS``. None is in the past."""
+        return [max(believed_ms(*known), self._now_ms) for known in zip(self._attempts, self._ends, strict=True)]
+
+    def coming(self, until_ms: int, ends: Sequence[int] | None = None) -> Ints:
         """Held GPUs that come free until then of their own, and are promised to nobody."""
-        ending = np.array([end <= until_ms for end in self._ends] + [False], dtype=np.bool_)
+        ending = np.array([end <= until_ms for end in ends or self._ends] + [False], dtype=np.bool_)
         return np.flatnonzero(ending[self._owner] & ~self._state.is_free & ~self.promises.mask)
 
     def _owners_if(self, is_victim: Flags, request: Request) -> Ints:
@@ -178,7 +182,7 @@ class Reclaimer:
         comes = np.append(is_victim, False)[self._owner] & admitted & ~self._state.is_free & ~self.promises.mask
         return np.where(comes, self._owner, -1)
 
-    def _with(self, gpus: Ints, request: Request) -> Chosen | None:
+    def with_freed(self, gpus: Ints, request: Request) -> Chosen | None:
         """The placement on a hypothetical state in which ``gpus`` are free as well."""
         self._state.give(gpus)
         chosen = place(self._state, request)
@@ -204,9 +208,9 @@ class Reclaimer:
         victims = list(cover.victims)
         for victim in sorted(victims, key=lambda index: (-self._costs[index], index))[:MAX_MINIMISED]:
             others = [other for other in victims if other != victim]
-            if self._with(np.flatnonzero(np.isin(owner, others)), request) is not None:
+            if self.with_freed(np.flatnonzero(np.isin(owner, others)), request) is not None:
                 victims = others
-        target = self._with(np.flatnonzero(np.isin(owner, victims)), request)
+        target = self.with_freed(np.flatnonzero(np.isin(owner, victims)), request)
         if target is None:
             message = "a cover of victims does not make room for the gang: a bug of ours"
             raise AssertionError(message)

@@ -86,9 +86,11 @@ def could_ever_fit(state: FleetState, request: Request) -> bool:
     return most_nodes(state, request, counts) >= request.nodes
 
 
-def place(state: FleetState, request: Request) -> Chosen | None:
-    """The best place for the whole gang, or None (I5). The state is not changed."""
+def place(state: FleetState, request: Request, within: Ints | None = None) -> Chosen | None:
+    """The best place for the whole gang, or None (I5). The state is not changed. ``within``: on these cells alone."""
     candidates = fitting_cells(state, request, state.tier(request.tier).counts)
+    if within is not None:
+        candidates = np.intersect1d(candidates, within)
     if len(candidates) < request.nodes:
         return None
     for level in level_span(state.layout, request):

@@ -10,6 +10,7 @@ import structlog
 
 from agents.host.clock import ClockSteps, ServerClock
 from agents.host.condition import DEADLINE_S, disks, drivers, pressure
+from agents.host.inventory import PortInventory
 from agents.host.network import network_counters
 from agents.host.ports import ACTIVE, DOWN, Port, ports_under
 from agents.probes.deadline import Callers, NoAnswerError
@@ -36,10 +37,14 @@ _SEGMENTS: Final = "tcp_segments"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlaces:
-    """``root``: where the host's /proc and /sys are. ``folders``: what the agent and jobs write to."""
+    """``root``: where the host's /proc and /sys are. ``folders``: what the agent and jobs write to.
+
+    ``ports_file``: where the RDMA ports that it has shown are kept; None: nothing is told of them.
+    """
 
     root: Path = Path("/")
     folders: tuple[Path, ...] = ()
+    ports_file: Path | None = None
 
 
 @dataclass(slots=True)
@@ -73,6 +78,9 @@ class HostTeller:
         self._ports: defaultdict[str, _OfPort] = defaultdict(_OfPort)
         self._callers = Callers()
         self._silent = set[str]()
+        file = None if places is None else places.ports_file
+        self._inventory = None if file is None else PortInventory(file)
+        self._here: frozenset[str] | None = None
 
     def look_at_ports(self, at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
         """States alone: what may change and change back within a window. ``now_s`` is the boot's clock."""
@@ -97,6 +105,9 @@ class HostTeller:
         offset_s = None if self._server_clock is None else self._server_clock.offset_s()
         if offset_s is not None:
             found["clock_offset_s"] = offset_s
+        if self._inventory is not None and self._inventory.rate_gbps and self._here is not None:
+            expected = self._inventory.rate_gbps.keys()
+            found |= {"expected_ports": float(len(expected)), "found_ports": float(len(expected & self._here))}
         return found
 
     def _host_state(self, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
@@ -115,18 +126,31 @@ class HostTeller:
 
     def _port_states(self, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
         found = self._found_ports()
+        self._note_inventory(found)
         ports = (*found, *self._vanished(found))
         self._note_active(ports)
         for port in ports:
             known = self._ports[port.name]
             _note_down(known, port, now_s)
-            state = {**port.state, "was_active": float(known.was_active)} if port.state else {}
+            state = self._state_of(port, known) if port.state else {}
             if known.state.is_due(state, now_s):
                 beside = {} if known.was_down_s is None else {"was_down_s": known.was_down_s}
                 values = {**state, **beside}
                 yield self._naming.event(EventKind.PORT_STATE, Source.HOST, at_ms, values, text=port.name)
                 known.was_down_s = None
             known.newest = port
+
+    def _state_of(self, port: Port, known: _OfPort) -> dict[str, float]:
+        best = None if self._inventory is None else self._inventory.rate_gbps.get(port.name)
+        beside = {} if not best else {"best_rate_gbps": best}
+        return {**port.state, "was_active": float(known.was_active), **beside}
+
+    def _note_inventory(self, found: list[Port]) -> None:
+        """A sysfs that cannot be looked at shows no port, and says nothing of any."""
+        if self._inventory is None or not found:
+            return
+        self._inventory.saw(found)
+        self._here = frozenset(port.name for port in found)
 
     def _note_active(self, ports: Iterable[Port]) -> None:
         """Whether it was up before the agent began, its card's firmware says: one that hangs holds up itself alone."""

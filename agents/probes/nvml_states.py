@@ -18,6 +18,7 @@ VALIDATE_EVERY_S: Final = 3_600.0
 """Validating the InfoROM reads the board's flash."""
 _SINGLE_BIT: Final = 0
 _DOUBLE_BIT: Final = 1
+_SM_CLOCK: Final = 1
 _SLOWDOWN: Final = 1
 _MEMORY_MAX: Final = 2
 _GPU_MAX: Final = 3
@@ -42,6 +43,8 @@ _SINGLE: Final[dict[str, Callable[[Any, Any], float]]] = {
     "persistence_enabled": lambda nvml, gpu: nvml.nvmlDeviceGetPersistenceMode(gpu),
     "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1000,
     "default_power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) / 1000,
+    "application_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetApplicationsClock(gpu, _SM_CLOCK),
+    "default_application_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetDefaultApplicationsClock(gpu, _SM_CLOCK),
     "temperature_slowdown_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperatureThreshold(gpu, _SLOWDOWN),
     "temperature_max_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperatureThreshold(gpu, _GPU_MAX),
     "memory_temperature_max_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperatureThreshold(gpu, _MEMORY_MAX),

@@ -17,6 +17,7 @@ def _cluster(nvml: Any, handle: Any) -> str:
 
 
 _WORDS: Final[dict[str, Callable[[Any, Any], str]]] = {
+    "model": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "vbios_version": lambda nvml, gpu: nvml.nvmlDeviceGetVbiosVersion(gpu),
     "gsp_firmware_version": lambda nvml, gpu: nvml.nvmlDeviceGetGspFirmwareVersion(gpu).decode(),
     "cuda_version": lambda nvml, _gpu: cuda_version(nvml.nvmlSystemGetCudaDriverVersion_v2()),

@@ -121,6 +121,7 @@ class SimulatedProbe:
             faults = self._faults_by_gpu(now_ms)
             self._notice(faults, now_ms)  # the file counts as read: what is new in it must still be told
             words = {
+                "model": self._profile.model,
                 "vbios_version": self._profile.vbios_version,
                 "gsp_firmware_version": SIMULATED_DRIVER,
                 "cuda_version": SIMULATED_CUDA,

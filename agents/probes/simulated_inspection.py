@@ -77,6 +77,8 @@ def _healthy(profile: HardwareProfile) -> dict[str, float]:
         "persistence_enabled": 1,
         "power_limit_w": profile.power_limit_w,
         "default_power_limit_w": profile.power_limit_w,
+        "application_clock_mhz": profile.busy_sm_clock_mhz,
+        "default_application_clock_mhz": profile.busy_sm_clock_mhz,
         "temperature_slowdown_c": profile.slowdown_c,
         "temperature_max_c": profile.slowdown_c - _UNDER_SLOWDOWN_C,
         "memory_temperature_max_c": _MEMORY_MAX_C,

@@ -15,7 +15,7 @@ from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
-from api.job_views import attempt_view, job_view, log_view
+from api.job_views import attempt_view, job_plan_view, job_view, log_view
 from api.permissions import requires
 from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, require_id
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
@@ -25,11 +25,11 @@ from muster.db.models import Job
 from muster.db.repositories.events import events_after
 from muster.db.repositories.job_documents import JOB, newest_jobs
 from muster.domain.ids import JobId, TenantId
-from muster.domain.job_spec import JobSpec
+from muster.domain.job_spec import JobSpec, LauncherKind, Program
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import TERMINAL_JOB_STATES, HostPartState, JobState
 from muster.domain.strict import Name, StrictModel, Text
-from muster.services import elastic, jobs
+from muster.services import elastic, job_plans, jobs
 
 router = APIRouter(tags=["jobs"])
 LOOK_AT_LOGS_S: Final = 0.25
@@ -40,6 +40,13 @@ class JobSubmission(JobSpec):
     """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
 
     tenant_id: Text | None = None
+
+
+class JobQuestion(JobSubmission):
+    """A job as it might be submitted. Name and program decide nothing about its place, and may be left out."""
+
+    name: Name = "plan"
+    program: Program = Field(default_factory=lambda: Program(argv=("true",), launcher=LauncherKind.COMMAND))
 
 
 class Cancellation(StrictModel):
@@ -76,6 +83,23 @@ def submit_job(
         lambda unit: jobs.submit(unit, spec, tenant_id=tenant_id),
         lambda job: _answer(job, 201),
     )
+
+
+@router.post("/job-plans", openapi_extra=described_by(JobQuestion))
+def plan_job(
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    question: Annotated[JobQuestion, json_body(JobQuestion)],
+) -> documents.JobPlan:
+    """What would become of a job if it were submitted now: its hosts, who would give way, or why it would wait.
+
+    The scheduler's own planner answers, on what its next cycle would see. Nothing is stored, and nothing is promised.
+    """
+    tenant_id = None if question.tenant_id is None else TenantId(question.tenant_id)
+    spec = JobSpec.model_validate(question.model_dump(exclude={"tenant_id"}))
+    units = dependencies_of(request).units
+    found = reading(units, principal, job_plans.PLAN, lambda unit: job_plans.plan_job(unit, spec, tenant_id=tenant_id))
+    return job_plan_view(found, sees_all=principal.sees_all_tenants)
 
 
 @router.get("/jobs", response_model=documents.JobPage)

@@ -1,7 +1,8 @@
 """Settings that a GPU of a fleet should have. Source: Azure's node checks.
 
 Without ECC nobody would know of wrong data: no new jobs. Without persistence mode the driver is loaded for each program
-anew: that is told.
+anew: that is told. Application clocks under the board's own slow a whole gang, and somebody may have meant them: they
+are to be watched, as a power limit is; that they are the same throughout a fleet, the drift report tells.
 """
 
 from typing import Final
@@ -14,7 +15,13 @@ from muster.domain.health_policy import HealthPolicy
 NAME: Final = "gpu_settings"
 ECC: Final = "gpu_settings:ecc"
 PERSISTENCE: Final = "gpu_settings:persistence"
-ABOUT: Final = About("ECC is off (degraded), or persistence mode (info)", "Azure node health checks", Severity.DEGRADED)
+_APPLICATION_CLOCKS: Final = ("application_clock_mhz", "default_application_clock_mhz")
+CLOCKS: Final = "gpu_settings:application_clocks"
+ABOUT: Final = About(
+    "ECC is off (degraded), application clocks are under the board's own (warning), or persistence mode is off (info)",
+    "Azure node health checks",
+    Severity.DEGRADED,
+)
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
@@ -23,12 +30,21 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
         found.append(signal_finding(NAME, signal, ECC, Severity.DEGRADED, policy, "ECC is off"))
     if signal.values.get("persistence_enabled", 1) == 0:
         found.append(signal_finding(NAME, signal, PERSISTENCE, Severity.INFO, policy, "persistence mode is off"))
+    clock_mhz, own_mhz = (signal.values.get(name, 0) for name in _APPLICATION_CLOCKS)
+    if 0 < clock_mhz < own_mhz:
+        words = f"application clocks are set to {clock_mhz:.0f} MHz, the board's own are {own_mhz:.0f}"
+        values = {"clock_mhz": clock_mhz, "own_mhz": own_mhz}
+        found.append(signal_finding(NAME, signal, CLOCKS, Severity.WARNING, policy, words, values=values))
     return tuple(found) or NO_FINDINGS
 
 
 def tells_of(signal: GpuSignal) -> tuple[str, ...]:
-    ecc = (ECC,) if has(signal, "ecc_enabled") else ()
-    return (*ecc, PERSISTENCE) if has(signal, "persistence_enabled") else ecc
+    told = (
+        (ECC, ("ecc_enabled",)),
+        (PERSISTENCE, ("persistence_enabled",)),
+        (CLOCKS, _APPLICATION_CLOCKS),
+    )
+    return tuple(key for key, names in told if has(signal, *names))
 
 
 DETECTOR: Final = SignalDetector(NAME, 1, judge, (EventKind.GPU_STATE,), ABOUT, Tells.STATE, tells_of)

@@ -1,4 +1,4 @@
-"""What judgement remembers of a GPU between samples, made small: of a healthy one three counters.
+"""What judgement remembers of a GPU between samples, made small: of a healthy one four counters.
 
 So it fits beside the latest state of every GPU, and most samples cost a few comparisons.
 """
@@ -16,11 +16,11 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, NUM_METRICS
 
-Watched = tuple[float | None, float | None, float | None]
+Watched = tuple[float | None, float | None, float | None, float | None]
 """The counters of ``WATCHED``, each as it was last known."""
-UNKNOWN: Final[Watched] = (None, None, None)
+UNKNOWN: Final[Watched] = (None, None, None, None)
 
-_FIRST, _SECOND, _THIRD = WATCHED
+_FIRST, _SECOND, _THIRD, _FOURTH = WATCHED
 _REASONS: Final = INDEX["clock_event_reasons"]
 _ACTION: Final = INDEX["recovery_action"]
 
@@ -39,11 +39,11 @@ class Past:
 
 
 def watched_in(values: Sequence[float | None]) -> Watched:
-    return values[_FIRST], values[_SECOND], values[_THIRD]
+    return values[_FIRST], values[_SECOND], values[_THIRD], values[_FOURTH]
 
 
 readings_that_tell: Final = itemgetter(
-    _FIRST, _SECOND, _THIRD, _ACTION, row_remap.PENDING_READING, row_remap.FAILURE_READING, _REASONS
+    *WATCHED, _ACTION, row_remap.PENDING_READING, row_remap.FAILURE_READING, _REASONS
 )
 """All of a sample that ``is_quiet`` looks at but heat. Of a GPU that was quiet, one whose are the same, and that is not
 hot, is quiet again.
@@ -69,7 +69,7 @@ def is_quiet(watched: Watched, values: Sequence[float | None], look: Look) -> bo
     """
     rows = values[_THIRD]
     return (
-        (values[_FIRST], values[_SECOND], rows) == watched
+        (values[_FIRST], values[_SECOND], rows, values[_FOURTH]) == watched
         and not values[_ACTION]
         and not values[row_remap.PENDING_READING]
         and not values[row_remap.FAILURE_READING]

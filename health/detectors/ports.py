@@ -3,6 +3,11 @@ NIC monitor (counters).
 
 They are about the node: it takes nothing new while they last, and no GPU is quarantined. A plain Ethernet port may be
 one that nobody uses: it is only watched. A port is down only if it was seen up before: one without a cable never was.
+
+What is lost between ports may be congestion, or a program on another host that died: no repetition of it holds a node
+(``port_transport``). Two counters are told and not judged: ``port_rcv_remote_physical_errors`` counts packets that a
+switch marked as broken before (the fault is on another link, whose port counts it itself), and ``rx_dropped`` counts
+what nobody listens to as well (frames of another VLAN or protocol), so a rise of it is no fault.
 """
 
 from typing import Final
@@ -17,6 +22,7 @@ DOWN: Final = "port_down"
 FLAP: Final = "port_flap"
 FATAL: Final = "port_fatal"
 DEGRADED: Final = "port_degraded"
+TRANSPORT: Final = "port_transport"
 DOWN_ABOUT: Final = About(
     "an InfiniBand or RoCE port is down for 4 minutes; a plain Ethernet port (warning)", "gpud", Severity.DEGRADED
 )
@@ -24,6 +30,11 @@ FLAP_ABOUT: Final = About("a port was down for 25 s and came back; `port_flaps` 
 FATAL_ABOUT: Final = About("a port's counter rose that never should", "NVSentinel NIC monitor", Severity.DEGRADED)
 DEGRADED_ABOUT: Final = About(
     "a port's counters tell of a bad link; `nic_repeats` counts them", "NVSentinel NIC monitor", Severity.WARNING
+)
+TRANSPORT_ABOUT: Final = About(
+    "packets of a port are discarded, lost on their way, or not answered: congestion, or another host",
+    "NVSentinel NIC monitor; lost packets: a number of ours",
+    Severity.WARNING,
 )
 _ACTIVE: Final = 4
 _DISABLED: Final = 3
@@ -83,9 +94,27 @@ def judge_degraded(signal: GpuSignal, policy: HealthPolicy) -> Findings:
         "recoveries_per_minute": (rate_of(signal, "link_error_recovery", 60.0), limits.recoveries_per_minute),
         "slow_restarts_per_s": (rate_of(signal, "roce_slow_restart", 1.0), limits.slow_restarts_per_s),
         "carrier_changes": (signal.values.get("carrier_changes"), limits.carrier_changes_max),
+        "receive_errors_per_s": (rate_of(signal, "port_rcv_errors", 1.0), limits.receive_errors_per_s),
+        "frame_errors_per_s": (_rate_of_all(signal, "rx_errors", "tx_errors"), limits.receive_errors_per_s),
     }
     over = {name: rate for name, (rate, limit) in rates.items() if rate is not None and rate > limit}
     return _risen(DEGRADED, signal, Severity.WARNING, policy, over)
+
+
+def judge_transport(signal: GpuSignal, policy: HealthPolicy) -> Findings:
+    limits = policy.detectors.port_transport
+    rates = {
+        "discards_per_s": (_rate_of_all(signal, "port_xmit_discards"), limits.discards_per_s),
+        "ack_timeouts_per_s": (_rate_of_all(signal, "local_ack_timeout_err"), limits.ack_timeouts_per_s),
+        "lost_packets_per_s": (_rate_of_all(signal, "out_of_sequence", "packet_seq_err"), limits.lost_packets_per_s),
+    }
+    over = {name: rate for name, (rate, limit) in rates.items() if rate > limit}
+    return _risen(TRANSPORT, signal, Severity.WARNING, policy, over)
+
+
+def _rate_of_all(signal: GpuSignal, *names: str) -> float:
+    """A second, of several counters of one kind."""
+    return sum(rate_of(signal, name, 1.0) or 0.0 for name in names)
 
 
 def _risen(name: str, signal: GpuSignal, severity: Severity, policy: HealthPolicy, rises: dict[str, float]) -> Findings:
@@ -103,4 +132,7 @@ FLAP_DETECTOR: Final = SignalDetector(FLAP, 1, judge_flap, (EventKind.PORT_STATE
 FATAL_DETECTOR: Final = SignalDetector(FATAL, 1, judge_fatal, (EventKind.PORT_RATES,), FATAL_ABOUT, Tells.RATE)
 DEGRADED_DETECTOR: Final = SignalDetector(
     DEGRADED, 1, judge_degraded, (EventKind.PORT_RATES,), DEGRADED_ABOUT, Tells.RATE
+)
+TRANSPORT_DETECTOR: Final = SignalDetector(
+    TRANSPORT, 1, judge_transport, (EventKind.PORT_RATES,), TRANSPORT_ABOUT, Tells.RATE
 )

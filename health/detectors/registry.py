@@ -6,7 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from health.detectors import clock_events, ecc_uncorrected, gpu_count, gpu_lost, heat, recovery_action, row_remap
+from health.detectors import (
+    clock_events,
+    corrected_remaps,
+    ecc_uncorrected,
+    gpu_count,
+    gpu_lost,
+    heat,
+    recovery_action,
+    row_remap,
+)
 from health.detectors.detector import (
     NO_FINDINGS,
     NO_OWN_HEAT,
@@ -41,7 +50,11 @@ __all__ = [
     "judge_signal",
 ]
 
-RISE_DETECTORS: Final[tuple[SampleDetector, ...]] = (ecc_uncorrected.DETECTOR, row_remap.RISE_DETECTOR)
+RISE_DETECTORS: Final[tuple[SampleDetector, ...]] = (
+    ecc_uncorrected.DETECTOR,
+    row_remap.RISE_DETECTOR,
+    corrected_remaps.DETECTOR,
+)
 STANDING_DETECTORS: Final[tuple[SampleDetector, ...]] = (
     row_remap.DETECTOR,
     recovery_action.DETECTOR,
@@ -87,7 +100,12 @@ TELLS: Final[Mapping[str, Tells]] = {
 """Name → how long its statements are one fault. A lost GPU's count is told while it is open, and as a state."""
 
 _COUNTERS: Final = tuple(INDEX[metric.name] for metric in METRICS if metric.kind == "counter")
-WATCHED: Final[tuple[int, int, int]] = (ecc_uncorrected.VOLATILE, ecc_uncorrected.AGGREGATE, row_remap.UNCORRECTED)
+WATCHED: Final[tuple[int, int, int, int]] = (
+    ecc_uncorrected.VOLATILE,
+    ecc_uncorrected.AGGREGATE,
+    row_remap.UNCORRECTED,
+    corrected_remaps.READING,
+)
 """Where in a sample the counters stand whose rise is a finding: all that judgement asks of the sample before."""
 _READING_OF: Final[Mapping[str, int]] = {
     row_remap.PENDING: row_remap.PENDING_READING,

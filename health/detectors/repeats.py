@@ -6,11 +6,11 @@ repair does not begin the count anew. What a program brings about at will (XID 1
 weighs nothing: one tenant's job that is placed on the same GPU again would take it out.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from health.detectors import gpu_lost, ports, retired_pages, xid
+from health.detectors import corrected_remaps, gpu_lost, nic_driver, ports, retired_pages, xid
 from health.detectors.detector import NO_FINDINGS, About, Findings, counts_for_ms
 from health.detectors.modes import in_mode
 from health.weightless import OVERRULED, set_aside_by
@@ -26,6 +26,10 @@ TIMES: Final = "times"
 """Key in ``values``: how often a rate was told too high, or a fault came."""
 BURST_MS: Final = 15_000
 """What comes closer together is one (NVSentinel: 15 s for XID 13)."""
+
+
+COPY_ENGINES: Final = frozenset({*range(39, 42), *range(70, 73), *range(75, 78), 85, *range(126, 136)})
+"""XIDs of copy engines (NVIDIA's catalogue; 126 to 135 of Blackwell)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +142,22 @@ def _comes_again(seen: Seen, rule: RepeatPolicy, codes: Iterable[int]) -> int:
 
 def _mmu_faults(seen: Seen) -> Findings:
     """On several GPUs of a node it is the program. On one it may be: no job that crashes on and on moves a GPU."""
-    rule = seen.policy.detectors.mmu_fault_repeats
-    times = _comes_again(seen, rule, (31,))
+    return _on_one_gpu_alone(seen, "mmu_fault_repeats", (31,), "XID 31")
+
+
+def _copy_engines(seen: Seen) -> Findings:
+    """As with MMU faults: NVIDIA asks for the program to be started anew, and for a diagnosis where that is in vain."""
+    return _on_one_gpu_alone(seen, "copy_engine_repeats", COPY_ENGINES, "an XID of a copy engine")
+
+
+def _on_one_gpu_alone(seen: Seen, name: str, codes: Collection[int], what: str) -> Findings:
+    rule: RepeatPolicy = getattr(seen.policy.detectors, name)
+    times = _comes_again(seen, rule, codes)
     since_ms = seen.newest.last_seen_ms - int(rule.window_s * 1000)
-    if not times or any(_code(each) == 31 and each.last_seen_ms > since_ms for each in seen.elsewhere()):
+    if not times or any(_code(each) in codes and each.last_seen_ms > since_ms for each in seen.elsewhere()):
         return NO_FINDINGS
-    words = f"XID 31 {times} times on this GPU, and on no other of its node: to be diagnosed"
-    return (seen.found("mmu_fault_repeats", Severity.INFO, words, values={TIMES: float(times)}),)
+    words = f"{what} {times} times on this GPU, and on no other of its node: to be diagnosed"
+    return (seen.found(name, Severity.INFO, words, values={TIMES: float(times)}),)
 
 
 def _sm_exceptions(seen: Seen) -> Findings:
@@ -233,6 +246,18 @@ def _retired_pages(seen: Seen) -> Findings:
     return (seen.found(retired_pages.NAME, Severity.CONDEMNING, words, key="week"),)
 
 
+def _corrected_remaps(seen: Seen) -> Findings:
+    rule = seen.policy.detectors.corrected_remaps
+    if seen.newest.detector != corrected_remaps.NAME or corrected_remaps.ROWS not in seen.newest.values:
+        return NO_FINDINGS
+    alike = seen.alike(rule.window_s, lambda each: each.detector == corrected_remaps.NAME)
+    rows = sum(each.values.get(corrected_remaps.ROWS, 0.0) for each in alike)
+    if rows <= rule.rows_max:
+        return NO_FINDINGS
+    words = f"{rows:.0f} rows remapped after correctable errors within {rule.window_s / 86_400:g} days"
+    return (seen.found(corrected_remaps.NAME, Severity.DEGRADED, words, key=corrected_remaps.RATE),)
+
+
 def _port_flaps(seen: Seen) -> Findings:
     rule = seen.policy.detectors.port_flaps
     if seen.newest.detector != ports.FLAP:
@@ -248,6 +273,18 @@ def _nic(seen: Seen) -> Findings:
     alike = seen.alike(rule.window_s, lambda each: each.fault_key == seen.newest.fault_key)
     times = int(sum(each.values.get(TIMES, 1.0) for each in alike))
     return _of_port(seen, "nic_repeats", times, rule, "had a bad link")
+
+
+def _nic_driver(seen: Seen) -> Findings:
+    """Of any card of the node: which one it is, the findings say."""
+    rule = seen.policy.detectors.nic_driver_repeats
+    if seen.newest.detector != nic_driver.NAME:
+        return NO_FINDINGS
+    times = len(seen.alike(rule.window_s, lambda each: each.detector == nic_driver.NAME))
+    if times < rule.times:
+        return NO_FINDINGS
+    words = f"the driver of network cards told {times} faults in {rule.window_s / 3600:g} h"
+    return (seen.found("nic_driver_repeats", Severity.DEGRADED, words, values={TIMES: float(times)}),)
 
 
 def _of_port(seen: Seen, name: str, times: int, rule: RepeatPolicy, what: str) -> Findings:
@@ -287,6 +324,11 @@ _NVSENTINEL: Final = "NVSentinel analyzer"
 RULES: Final = (
     Repeat("mmu_fault_repeats", _mmu_faults, About("XID 31 again on one GPU alone", _NVSENTINEL, Severity.INFO)),
     Repeat("sm_exception_repeats", _sm_exceptions, About("XID 13 again in one TPC", _NVSENTINEL, Severity.INFO)),
+    Repeat(
+        "copy_engine_repeats",
+        _copy_engines,
+        About("an XID of a copy engine again on one GPU alone", _NVIDIA, Severity.INFO),
+    ),
     Repeat("link_bit_repeats", _link_bits, About("a bit of XID 74 again on one link", _NVIDIA, Severity.CONDEMNING)),
     Repeat(
         "gsp_repeats", _gsp_errors, About("XID 119 or 120 again (warning), and again", _NVIDIA, Severity.CONDEMNING)
@@ -303,9 +345,15 @@ RULES: Final = (
     ),
     Repeat("fatal_repeats", _fatal, About("5 bursts of fatal XIDs in a day", _NVSENTINEL, Severity.CONDEMNING)),
     Repeat(retired_pages.NAME, _retired_pages, retired_pages.ABOUT),
+    Repeat(corrected_remaps.NAME, _corrected_remaps, corrected_remaps.ABOUT),
     Repeat("port_flaps", _port_flaps, About("a port flaps 3 times", "gpud", Severity.DEGRADED)),
+    Repeat(
+        "nic_driver_repeats",
+        _nic_driver,
+        About("faults of a node's network cards, by their driver, 3 times in an hour", _NVSENTINEL, Severity.DEGRADED),
+    ),
     Repeat("nic_repeats", _nic, About("a bad link 3 times in an hour", _NVSENTINEL, Severity.DEGRADED)),
 )
-_SOURCES: Final = frozenset({ports.FLAP, ports.DEGRADED, retired_pages.NAME})
+_SOURCES: Final = frozenset({ports.FLAP, ports.DEGRADED, retired_pages.NAME, corrected_remaps.NAME, nic_driver.NAME})
 HOLDS: Final = frozenset({"gsp_repeats:hold", "bus_repeats:hold", "reset_repeats:hold", "fatal_repeats:hold"})
 """Fault keys that say: no repair lasts."""

@@ -16,7 +16,7 @@ from health.xid.reading import RECOVERY_ACTION_CHANGED, ErrorReading, read_xid
 from health.xid.recovery import SEVERITY_OF, Action, action_of_xid_154
 from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
 from muster.domain.health_policy import HealthPolicy
-from muster.domain.state_readings import SINCE_BOOT_S
+from muster.domain.state_readings import DRIVER_BRANCH, SINCE_BOOT_S
 
 NAME: Final = "xid"
 ABOUT: Final = About("an XID, as bad as docs/xid.md says", "NVIDIA XID catalogue", Severity.CONDEMNING)
@@ -24,6 +24,9 @@ CODE: Final = "code"
 """Key in ``values``: the XID."""
 HAS_WORDS: Final = "has_words"
 """Key in ``values`` of an NVLink's error that was told in its own words."""
+LINK: Final = "link"
+"""Key in ``values`` of an NVLink's error: which of the GPU's links."""
+_BIT: Final = "bit_"
 _TOLD_WITHOUT_WORDS: Final = frozenset({NVLINK_ERROR, *NVLINK5_CODES})
 _OF_LINKS: Final = _TOLD_WITHOUT_WORDS | {136}
 """NVIDIA's catalogue: a link's error, or one that did not train."""
@@ -32,13 +35,15 @@ _OF_LINKS: Final = _TOLD_WITHOUT_WORDS | {136}
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     """One finding for each XID. Of 154 the text decides: an action is a fault of its own, apart from a bare 154.
 
-    Of an NVLink error its registers or unit decide, where the text has them (the driver's log; NVML's event has none).
+    Of an NVLink error its registers or unit decide, where the text has them (the driver's log; NVML's event has none);
+    how its words are laid out hangs on the driver's branch, where the event tells it.
     """
     if signal.code is None:
         return NO_FINDINGS
     entry = entry_of(signal.code)
     fault, severity, summary = f"xid:{entry.code}", entry.severity, f"XID {entry.code}: {entry.name}"
-    read = read_xid(entry.code, signal.text)
+    branch = signal.values.get(DRIVER_BRANCH)
+    read = read_xid(entry.code, signal.text, driver_branch=None if branch is None else int(branch))
     if read.link is not None:
         severity, summary = _severity_of(read.link), f"{summary}: {_words_of(read.link)}"
     asked = action_of_xid_154(signal.text) if entry.code == RECOVERY_ACTION_CHANGED else None
@@ -70,7 +75,18 @@ def awaits_words(values: Mapping[str, float]) -> bool:
 
 def bit_key(register: int, bit: int) -> str:
     """Key in ``values`` of a bit of an XID 74 that counts by how often it comes on one link."""
-    return f"bit_{register}_{bit}"
+    return f"{_BIT}{register}_{bit}"
+
+
+def is_bit_key(name: str) -> bool:
+    return name.startswith(_BIT)
+
+
+def is_of_another_link(values: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    """Whether both are values of an NVLink's error in its own words, each of a link of its own."""
+    if not (is_of_links(values) and HAS_WORDS in values and HAS_WORDS in others):
+        return False
+    return LINK in values and LINK in others and values[LINK] != others[LINK]
 
 
 def _place_of(read: ErrorReading) -> dict[str, float]:

@@ -14,6 +14,7 @@ import typer
 from muster.cli.checkpoint_words import document, half_document, lineage_words, or_dash
 from muster.cli.exits import CommandError, Exit
 from muster.cli.output import Done, Listing, Page, Table, age, changes, reads
+from muster.cli.progress import progress
 from muster.cli.sizes import bytes_of, size_in_words
 from muster.cli.tables import Column, Document
 from muster.train.bucket import MissingExtraError
@@ -30,6 +31,8 @@ VERIFIED: Final = "verified"
 DAMAGED: Final = "damaged"
 UNREADABLE: Final = "unreadable"
 _USABLE: Final = (COMPLETE, VERIFIED)
+_LISTED_WORDS: Final = "Only the newest was read back; of older ones the sizes are right where they are complete."
+_FAST_WORDS: Final = "By sizes alone (--fast): no file was read, and a byte that changed would not show."
 Location = Annotated[
     str, typer.Argument(help="A job's folder of checkpoints, or s3://BUCKET/PREFIX of one.", show_default=False)
 ]
@@ -53,16 +56,23 @@ FILES: Final = (
 
 
 @reads(app, "ls", example="muster ckpt ls /mnt/checkpoints/pretrain")
-def list_generations(location: Location) -> Listing:
-    """Every generation by its manifest and the sizes of its files, the newest first. Nothing is read back: see verify.
+def list_generations(
+    location: Location,
+    *,
+    is_fast: Annotated[bool, typer.Option("--fast", help="By the sizes of its files alone, the newest too.")] = False,
+) -> Listing:
+    """Every generation, the newest first: that one is read back and compared, older ones by the sizes of their files.
 
-    Ends with 0 only if the newest is complete.
+    Ends with 0 only if the newest is as it was saved; with --fast, if its files have their sizes.
     """
     there = _opened(location)
-    found = [_looked_at(there, one, COMPLETE, there.store.measured) for one in there.generations]
+    num_read = 0 if is_fast else 1
+    found = [_read_back(there, one) for one in there.generations[:num_read]]
+    found += [_looked_at(there, one, COMPLETE, there.store.measured) for one in there.generations[num_read:]]
     half = [half_document(step, fence) for step, fence in there.half_written]
     rows = sorted(found + half, key=lambda item: (item["step"], item["fence"]), reverse=True)
-    return Listing(rows, GENERATIONS, "", [_fence_words(there.store)], _exit_of(found[:1]))
+    notes = [_FAST_WORDS if is_fast else _LISTED_WORDS, _fence_words(there.store)]
+    return Listing(rows, GENERATIONS, "", notes, _exit_of(found[:1]))
 
 
 @reads(app, "verify", example="muster ckpt verify s3://checkpoints/pretrain/job_…")
@@ -78,7 +88,7 @@ def verify(
     there = _opened(location)
     found: list[Document] = []
     for generation in there.generations:
-        found.append(_looked_at(there, generation, VERIFIED, there.store.verify))
+        found.append(_read_back(there, generation))
         if not is_all and found[-1]["state"] == VERIFIED:
             break
     return Listing(found, GENERATIONS, "", [_resume_words(found)], _exit_of(found[:1]))
@@ -92,7 +102,7 @@ def show(
     """One generation: where training stood, by whom it was saved, and each rank's file. Ends with 0 if it is whole."""
     there = _opened(location)
     chosen = _chosen(there, step)
-    found = _looked_at(there, chosen, VERIFIED, there.store.verify)
+    found = _read_back(there, chosen)
     about = _manifest(there.store, chosen)
     if about is None:
         return Page(found, [f"{chosen.name}  {found['state']}", f"  {found['why']}"], Exit.FAILED)
@@ -121,9 +131,7 @@ def scrub(
     """
     there = _opened(location)
     throttle = Throttle(_rate_of(rate), threading.Event(), lambda: False)
-    found = [
-        _looked_at(there, one, VERIFIED, partial(there.store.verify, pace=throttle.spent)) for one in there.generations
-    ]
+    found = [_read_back(there, one, throttle.spent) for one in there.generations]
     num_whole = sum(item["state"] == VERIFIED for item in found)
     return Listing(found, GENERATIONS, "", [f"{num_whole} of {len(found)} are as they were saved."], _exit_of(found))
 
@@ -216,6 +224,22 @@ def _store(location: str) -> Store:
         raise CommandError(f"{location} needs boto3, which is not installed here", advice, Exit.USAGE) from fault
     except OSError as fault:
         raise CommandError(f"{location} cannot be asked: {fault}", code=Exit.DENIED) from fault
+
+
+def _read_back(there: _There, generation: Generation, pace: Callable[[int], None] | None = None) -> Document:
+    """Every byte of it, with its progress where somebody watches. ``pace`` is told of each piece, and may wait."""
+    about = _manifest(there.store, generation)
+    num_bytes, num_read = 0 if about is None else about.num_bytes, 0
+    with progress(f"reading {generation.name}", has_lines=False) as shown:
+
+        def read(piece_bytes: int) -> None:
+            nonlocal num_read
+            num_read += piece_bytes
+            shown.tell(f"{size_in_words(num_read)} of {size_in_words(num_bytes)}", num_read, num_bytes)
+            if pace is not None:
+                pace(piece_bytes)
+
+        return _looked_at(there, generation, VERIFIED, partial(there.store.verify, pace=read))
 
 
 def _looked_at(there: _There, generation: Generation, state: str, look: Callable[[Generation], Manifest]) -> Document:

@@ -8,6 +8,13 @@ from muster.train.generations import Generation
 from muster.train.manifest import Manifest
 
 HALF: Final = "half written"
+_RNG_WORDS: Final = {
+    "seeded": "seeded by the program's seed and the rank, as training began anew",
+    "saved": "each rank's own, as saved by as many ranks",
+    "saved_by_more": "each rank's own, as saved; those of ranks that were no more were let go of",
+    "saved_by_fewer": "of the first ranks their own, as saved; of the others seeded by step and rank",
+}
+"""Of an attempt, by ``muster.train.chance.policy``, which needs torch."""
 
 
 def document(
@@ -58,6 +65,8 @@ def lineage_words(lineage: dict[str, Any] | None) -> list[str]:
         *(f"    {each['sha256']}  {each['source']}" for each in lineage.get("data") or ()),
         f"  after {lineage.get('parent') or 'no checkpoint'}; Python {or_dash(lineage.get('python_version'))}",
     ]
+    if lineage.get("rng") in _RNG_WORDS:
+        said.append(f"  random numbers {_RNG_WORDS[lineage['rng']]}")
     if lineage.get("spec_sha256"):
         said.append(f"  specification {lineage['spec_sha256']}")
     return said

@@ -11,6 +11,7 @@ from health.replay import BreakerClosed, Burned, Input, Maintained, Passed, Plac
 from muster.domain.evidence import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, NUM_METRICS, SCHEMA
+from muster.domain.state_readings import with_driver
 from muster.domain.states import Standing
 from muster.wire.telemetry import EventReport, Milliseconds, Report
 
@@ -107,7 +108,8 @@ def _of_report(rest: dict[str, Any]) -> tuple[Input, ...]:
         )
         for each in report.gpus
     ]
-    return (*samples, *(_signal(event, node_id) for event in report.events))
+    driver = None if report.node is None else report.node.driver_version
+    return (*samples, *(_signal(event, node_id, driver) for event in report.events))
 
 
 def _of_event(rest: dict[str, Any], line: int) -> GpuSignal:
@@ -165,7 +167,7 @@ def _node_of(rest: dict[str, Any]) -> str:
     return node
 
 
-def _signal(event: EventReport, node_id: NodeId) -> GpuSignal:
+def _signal(event: EventReport, node_id: NodeId, driver_version: str | None = None) -> GpuSignal:
     return GpuSignal(
         signal_id=event.event_id,
         kind=EventKind(event.kind),
@@ -175,5 +177,5 @@ def _signal(event: EventReport, node_id: NodeId) -> GpuSignal:
         gpu_uuid=None if event.gpu_uuid is None else GpuUuid(event.gpu_uuid),
         code=event.code,
         text=event.text,
-        values=event.values,
+        values=with_driver(event.kind, event.values, driver_version),
     )

@@ -8,8 +8,8 @@ from muster.cli.exits import CommandError, Exit
 from muster.domain.policy import Policy
 
 
-def document_of(path: Path, code: Exit = Exit.INVALID) -> dict[str, Any]:
-    """Raises ``CommandError`` with ``code`` for what is no mapping in YAML."""
+def document_of(path: Path, code: Exit = Exit.INVALID, *, hint: str = "See `muster policy show`.") -> dict[str, Any]:
+    """Raises ``CommandError`` with ``code`` and ``hint`` for what is no mapping in YAML."""
     import yaml
 
     try:
@@ -18,12 +18,12 @@ def document_of(path: Path, code: Exit = Exit.INVALID) -> dict[str, Any]:
         words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise CommandError(f"{path}: cannot be read as YAML ({words})", "Mend it; JSON is YAML too.", code) from error
     if not isinstance(document, dict):
-        raise CommandError(f"{path}: holds no mapping", "See `muster policy show`.", code)
+        raise CommandError(f"{path}: holds no mapping", hint, code)
     try:
         json.dumps(document, default=str)
     except (TypeError, ValueError, RecursionError):
         words = f"{path}: holds what JSON cannot say, such as a date for a name or a list within itself"
-        raise CommandError(words, "See `muster policy show`.", code) from None
+        raise CommandError(words, hint, code) from None
     return document
 
 

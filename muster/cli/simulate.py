@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from muster.cli import scenarios
 from muster.cli.exits import CommandError, Exit
 from muster.cli.output import json_of, say
 from muster.cli.tables import Column, table_lines
@@ -38,16 +39,21 @@ class QueueRule(StrEnum):
     FIFO = "fifo"
     SKIP = "skip"
     EASY = "easy"
+    MUSTER = "muster"
 
 
 def simulate(
     *,
     trace: Annotated[
-        Path, typer.Option(help="CSV, or CSV in gzip: submit_s, gpus, duration_s; nodes, vc or tenant, tier if told.")
-    ],
-    nodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Nodes of the fleet.")],
+        Path | None,
+        typer.Option(help="CSV, or CSV in gzip: submit_s, gpus, duration_s; nodes, vc or tenant, tier if told."),
+    ] = None,
+    scenario: Annotated[
+        Path | None, typer.Option(help="YAML: a fleet, what runs, waits and happens (docs/scenarios.md).")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Nodes of the fleet, for a trace.")] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each.")] = 8,
-    policy: Annotated[QueueRule, typer.Option(help="The rule of the queue.")] = QueueRule.EASY,
+    policy: Annotated[QueueRule, typer.Option(help="The rule of the queue; muster is ours.")] = QueueRule.MUSTER,
     estimate_error: Annotated[
         float, typer.Option(min=1, max=1000, help="A job is believed to take up to so many times more, or less.")
     ] = 1.0,
@@ -57,10 +63,17 @@ def simulate(
     seed: Annotated[int, typer.Option(min=0, help="Of the estimates.")] = 0,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write the result there; - for stdout.")] = None,
 ) -> int:
-    """Play a trace of jobs on a simulated fleet, under a rule of the queue.
+    """Play a trace of jobs on a simulated fleet, under a rule of the queue; or a scenario, by the planner.
 
-    Nodes are equal, nothing fails, and jobs run as long as the trace says.
+    Of a trace nodes are equal, nothing fails, and jobs run as long as it says. A scenario says itself what there is.
     """
+    if scenario is not None:
+        if trace is not None or nodes is not None:
+            raise CommandError("--scenario stands alone", "Its file says what the fleet is.", Exit.USAGE)
+        scenarios.tell(scenarios.decisions_of(scenario), as_json)
+        return Exit.OK
+    if trace is None or nodes is None:
+        raise CommandError("a trace and its fleet are missing", "Name --trace and --nodes, or --scenario.", Exit.USAGE)
     if not all(map(math.isfinite, (estimate_error, arrivals))):
         raise CommandError("a number must be finite", "Neither nan nor inf.", Exit.USAGE)
     jobs = _jobs_of(trace, nodes, gpus_per_node, arrivals)

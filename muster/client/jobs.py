@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster import documents
-from muster.client.calls import Call, answered, change, etag, feed, followed, listed, pages, read, walked
+from muster.client.calls import Call, answered, asking, change, etag, feed, followed, listed, pages, read, walked
 
 
 class JobCalls:
@@ -18,6 +18,11 @@ class JobCalls:
     ) -> Call[documents.ChangedJob]:
         """Submit a job. The same ``idempotency_key`` never makes two, not even from two processes."""
         return change("POST", "/v1/jobs", documents.ChangedJob, body=spec, dry_run=dry_run, key=idempotency_key)
+
+    @answered
+    def plan_job(self, question: documents.JobQuestion | Mapping[str, Any]) -> Call[documents.JobPlan]:
+        """What would become of a job if it were submitted now. Nothing is stored."""
+        return asking("/v1/job-plans", documents.JobPlan, body=question)
 
     @answered
     def job(self, job_id: str) -> Call[documents.JobDetail]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from muster.documents.words import Json, Moment, OneOf, Page, Stretch, Trial
-from muster.domain.states import AttemptState, Cause, CheckpointStatus, HostPartState, JobState, StopReason
+from muster.domain.states import AttemptState, Cause, CheckpointStatus, HostPartState, JobState, PlanOutcome, StopReason
 
 
 class Job(TypedDict):
@@ -137,6 +137,51 @@ class Attempt(TypedDict):
 
 class JobDetail(Job):
     attempts: list[Attempt]
+
+
+class PlannedHost(TypedDict):
+    """``gpus``: UUIDs in the order of local ranks."""
+
+    node_id: str
+    node_name: str
+    node_rank: int
+    gpus: list[str]
+
+
+class PlannedVictim(TypedDict):
+    """An attempt that would be asked to give way. ``job_id``, ``tenant_id``: null for a tenant.
+
+    ``cost_gpu_s``: GPU-seconds that it would lose: since its newest durable checkpoint, and to start again.
+    """
+
+    job_id: str | None
+    tenant_id: str | None
+    tier: str
+    num_gpus: int
+    notice_s: float
+    cost_gpu_s: float
+
+
+class PlannedChange(TypedDict):
+    """``field`` of the job, set to ``value``, would let it start at once."""
+
+    field: Literal["wall_time_s", "tier", "shape.nodes"]
+    value: int | float | str
+
+
+class JobPlan(TypedDict):
+    """``starts`` at once, ``reclaims`` GPUs of others, has a place ``held`` until others end, or ``waits``.
+
+    ``starts_at`` is a belief, null where nobody knows; ``num_ahead``: jobs that the queue has before it.
+    """
+
+    outcome: Annotated[str, OneOf(PlanOutcome)]
+    why: str | None
+    starts_at: Moment | None
+    num_ahead: int
+    hosts: list[PlannedHost]
+    victims: list[PlannedVictim]
+    changes: list[PlannedChange]
 
 
 class Lineage(TypedDict):
@@ -376,11 +421,9 @@ class Dataset(TypedDict):
     verify: NotRequired[Literal["sizes", "checksums"]]
 
 
-class JobSubmission(TypedDict):
-    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
+class _JobFields(TypedDict):
+    """What of a job may be left out."""
 
-    name: str
-    program: Program
     shape: NotRequired[Shape]
     topology: NotRequired[TopologyRule]
     tier: NotRequired[str]
@@ -394,3 +437,17 @@ class JobSubmission(TypedDict):
     on_node_loss: NotRequired[Literal["wait", "fenced"]]
     labels: NotRequired[dict[str, str]]
     tenant_id: NotRequired[str | None]
+
+
+class JobSubmission(_JobFields):
+    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
+
+    name: str
+    program: Program
+
+
+class JobQuestion(_JobFields):
+    """A job as it might be submitted. Name and program decide nothing about its place."""
+
+    name: NotRequired[str]
+    program: NotRequired[Program]

@@ -93,6 +93,15 @@ class CorrectedErrorsPolicy(DetectorPolicy):
     )
 
 
+class CorrectedRemapPolicy(DetectorPolicy):
+    """Rows of memory that were replaced by spare ones after correctable errors."""
+
+    rows_max: Number = Field(
+        10, description="Past so many in a board's life, or within `window_s`, a rise is a finding (SuperBench)."
+    )
+    window_s: Seconds = Field(7 * DAY_S, description="Within it more than `rows_max` keep new jobs away.")
+
+
 class PowerLimitPolicy(DetectorPolicy):
     """A power limit under the board's own."""
 
@@ -120,6 +129,38 @@ class NvlinkCrcPolicy(DetectorPolicy):
     """Flit CRC errors of NVLinks."""
 
     errors_per_s: Positive = Field(100.0, description="From so many a second on (DCGM).")
+
+
+class NvlinkCountPolicy(DetectorPolicy):
+    """NVLinks by the GPU's model. Keys are parts of a model's name; the longest that fits counts."""
+
+    links_of: dict[str, Annotated[int, Field(ge=0, le=64)]] = Field(
+        default={
+            "A100-SXM": 12,
+            "H100": 18,
+            "H100 PCIe": 0,
+            "H100 NVL": 0,
+            "H200": 18,
+            "H200 NVL": 0,
+            "B200": 18,
+            "B300": 18,
+        },
+        description="How many a board has; a model that no key fits is expected to have none.",
+    )
+    gb_per_s_of: dict[str, Annotated[float, Field(ge=0, le=1000, strict=False)]] = Field(
+        default={
+            "A100-SXM": 25.0,
+            "H100": 26.5625,
+            "H100 PCIe": 0,
+            "H100 NVL": 0,
+            "H200": 26.5625,
+            "H200 NVL": 0,
+            "B200": 53.125,
+            "B300": 53.125,
+        },
+        description="GB/s of one link, raw and in one direction.",
+    )
+    usable_fraction: Fraction = Field(0.94, description="Of `gb_per_s_of`; slower is a finding (NVSentinel).")
 
 
 class NvlinkWindowPolicy(DetectorPolicy):

@@ -7,7 +7,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from muster.domain.detector_policy import (
     BurstPolicy,
     CorrectedErrorsPolicy,
+    CorrectedRemapPolicy,
     DetectorPolicy,
+    NvlinkCountPolicy,
     NvlinkCrcPolicy,
     NvlinkWindowPolicy,
     PcieErrorPolicy,
@@ -26,10 +28,13 @@ from muster.domain.node_detector_policy import (
     HostNetworkPolicy,
     HostPressurePolicy,
     PairProbePolicy,
+    PortCountPolicy,
     PortDegradedPolicy,
     PortDownPolicy,
     PortFatalPolicy,
     PortFlapPolicy,
+    PortRatePolicy,
+    PortTransportPolicy,
 )
 from muster.domain.quantities import DAY_S
 from muster.domain.strict import StrictModel
@@ -37,6 +42,7 @@ from muster.domain.strict import StrictModel
 _REPEATS = (
     "mmu_fault_repeats",
     "sm_exception_repeats",
+    "copy_engine_repeats",
     "link_bit_repeats",
     "gsp_repeats",
     "bus_repeats",
@@ -44,6 +50,7 @@ _REPEATS = (
     "fatal_repeats",
     "port_flaps",
     "nic_repeats",
+    "nic_driver_repeats",
     "repair_repeats",
 )
 
@@ -63,6 +70,7 @@ class DetectorsPolicy(StrictModel):
 
     xid: DetectorPolicy = _plain("XIDs, by the catalogue and their own words.")
     sxid: DetectorPolicy = _plain("Errors of NVSwitches.")
+    nic_driver: DetectorPolicy = _plain("What the driver of a network card says of it in the kernel log.")
     ecc_uncorrected: DetectorPolicy = _plain("A rise of uncorrected ECC errors.")
     row_remap: DetectorPolicy = _plain("Row remaps that wait, failed, or are too many (`health.row_remap`).")
     row_remap_rise: DetectorPolicy = _plain("Rows newly remapped.")
@@ -73,7 +81,7 @@ class DetectorsPolicy(StrictModel):
     remap_banks: DetectorPolicy = _plain("A memory bank without a spare row left.")
     inforom: DetectorPolicy = _plain("An InfoROM whose checksums do not hold.")
     unrepairable_memory: DetectorPolicy = _plain("Memory that the driver calls unrepairable.")
-    gpu_settings: DetectorPolicy = _plain("ECC or persistence mode off.")
+    gpu_settings: DetectorPolicy = _plain("ECC or persistence mode off, or application clocks under the board's.")
     pcie_link: DetectorPolicy = _plain("A PCIe link that is slower under load than it can be.")
     nvlink_down: DetectorPolicy = _plain("NVLinks that are down.")
     nvlink_to_nothing: DetectorPolicy = _plain("NVLinks whose other end the driver does not know.")
@@ -87,16 +95,21 @@ class DetectorsPolicy(StrictModel):
     throttle_seconds: ThrottleSecondsPolicy = Field(default_factory=ThrottleSecondsPolicy)
     retired_pages: RetiredPagesPolicy = Field(default_factory=RetiredPagesPolicy)
     corrected_errors: CorrectedErrorsPolicy = Field(default_factory=CorrectedErrorsPolicy)
+    corrected_remaps: CorrectedRemapPolicy = Field(default_factory=CorrectedRemapPolicy)
     power_limit: PowerLimitPolicy = Field(default_factory=PowerLimitPolicy)
     pcie_replays: PcieReplayPolicy = Field(default_factory=PcieReplayPolicy)
     pcie_errors: PcieErrorPolicy = Field(default_factory=PcieErrorPolicy)
     nvlink_crc: NvlinkCrcPolicy = Field(default_factory=NvlinkCrcPolicy)
+    nvlink_count: NvlinkCountPolicy = Field(default_factory=NvlinkCountPolicy)
     nvlink_windows: NvlinkWindowPolicy = Field(default_factory=NvlinkWindowPolicy)
     gpu_count: GpuCountPolicy = Field(default_factory=GpuCountPolicy)
     port_down: PortDownPolicy = Field(default_factory=PortDownPolicy)
+    port_count: PortCountPolicy = Field(default_factory=PortCountPolicy)
+    port_rate: PortRatePolicy = Field(default_factory=PortRatePolicy)
     port_flap: PortFlapPolicy = Field(default_factory=PortFlapPolicy)
     port_fatal: PortFatalPolicy = Field(default_factory=PortFatalPolicy)
     port_degraded: PortDegradedPolicy = Field(default_factory=PortDegradedPolicy)
+    port_transport: PortTransportPolicy = Field(default_factory=PortTransportPolicy)
     host_pressure: HostPressurePolicy = Field(default_factory=HostPressurePolicy)
     host_clock: HostClockPolicy = Field(default_factory=HostClockPolicy)
     host_disk: HostDiskPolicy = Field(default_factory=HostDiskPolicy)
@@ -105,6 +118,9 @@ class DetectorsPolicy(StrictModel):
 
     mmu_fault_repeats: RepeatPolicy = _repeats(2, DAY_S, "XID 31 on one GPU, and on no other of its node.")
     sm_exception_repeats: RepeatPolicy = _repeats(2, DAY_S, "XID 13 in one GPC and TPC of a GPU.")
+    copy_engine_repeats: RepeatPolicy = _repeats(
+        2, DAY_S, "An XID of a copy engine (39 to 41, 70 to 72, 75 to 77, 85, 126 to 135) on one GPU alone of its node."
+    )
     link_bit_repeats: RepeatPolicy = _repeats(3, DAY_S, "A bit of an XID 74's registers on one link.")
     gsp_repeats: RepeatPolicy = _repeats(3, 30 * DAY_S, "XID 119 or 120 on one GPU: to be held, not reset again.")
     bus_repeats: RepeatPolicy = _repeats(2, 30 * DAY_S, "XID 79 on one GPU: to be held, not rebooted again.")
@@ -114,6 +130,7 @@ class DetectorsPolicy(StrictModel):
     )
     port_flaps: RepeatPolicy = _repeats(3, 14_400.0, "Flaps of one port.")
     nic_repeats: RepeatPolicy = _repeats(3, 3600.0, "Statements of `port_degraded` about one port.")
+    nic_driver_repeats: RepeatPolicy = _repeats(3, 3600.0, "What `nic_driver` finds on one node.")
     repair_repeats: RepeatPolicy = _repeats(5, 7 * DAY_S, "Repairs on one node.")
 
     @field_validator(*_REPEATS, mode="before")

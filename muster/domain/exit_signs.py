@@ -3,8 +3,9 @@
 Sources: PyTorch's ``ProcessGroupNCCL.cpp``, gloo's transports, NCCL's ``net_ib`` and ``src/debug.cc``, the CUDA
 runtime's error strings, the loaders of PyTorch and safetensors, and what Megatron-LM, fairseq, Lightning and
 DeepSpeed print of a loss that is no number. Whole phrases, old forms and new ones: single words such as "Xid" or
-"error" stand in too many harmless lines. A CUDA error that a program's own bug gives as well ("unspecified launch
-failure", "illegal memory access") is no sign: what was measured of the GPU tells whose it was (``exits.GpuFault``).
+"error" stand in too many harmless lines. No line makes a GPU's fault, for a program may print anything: what was
+measured of the GPU tells whose it was (``exits.GpuFault``), and so it is of a CUDA error that a program's own bug gives
+as well ("unspecified launch failure", "illegal memory access").
 """
 
 from dataclasses import dataclass
@@ -28,14 +29,15 @@ def _signs(cause: Cause, *phrases: str | tuple[str, ...]) -> tuple[Sign, ...]:
 OUT_OF_GPU_MEMORY: Final = _signs(
     Cause.GPU_OOM, "CUDA out of memory", "torch.OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED"
 )
+SAID_OF_A_GPU: Final = _signs(
+    Cause.USER_ERROR,
+    "uncorrectable ECC error encountered",
+    "uncorrectable NVLink error detected",
+    "has fallen off the bus",
+    "GPU is lost",
+)
+"""What CUDA and NVML say of a GPU that failed: a root, and without a measurement no proof of it."""
 ROOTS: Final = (
-    *_signs(
-        Cause.GPU_FAULT,
-        "uncorrectable ECC error encountered",
-        "uncorrectable NVLink error detected",
-        "has fallen off the bus",
-        "GPU is lost",
-    ),
     # Two attempts at one meeting: of our own making, and never the program's.
     *_signs(Cause.LAUNCH_FAILED, ("Bootstrap Root : rank", "has already checked in")),
     # 12: the transport's retries are used up. 5, flushed, is what follows from that.
@@ -84,6 +86,32 @@ CASCADES: Final = (
     ),
 )
 """What a rank says when another one failed, or a GPU: never a root while some rank says something else."""
+
+
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_CHAINED: Final = ("During handling of the above exception", "The above exception was the direct cause")
+
+
+_LAST_LINES: Final = 20
+
+
+def ended_out_of_gpu_memory(text: str | None, *, was_raised: bool) -> str | None:
+    """The line that says so, where it is of what ended the program: no other exception was raised after it.
+
+    A program may catch it, take smaller pieces and go on. What was raised as it was handled only follows from it.
+    ``was_raised``: the program ended as by an exception, so the last one in its log is what ended it; otherwise only
+    its last lines tell of that.
+    """
+    lines = (text or "").splitlines()
+    said = [n for n, line in enumerate(lines) if any(sign.tokens[0] in line for sign in OUT_OF_GPU_MEMORY)]
+    if not said or (not was_raised and said[-1] < len(lines) - _LAST_LINES):
+        return None
+    above = ""
+    for line in lines[said[-1] + 1 :]:
+        if _TRACEBACK in line and not any(words in above for words in _CHAINED):
+            return None
+        above = line if line.strip() and not line.rstrip().endswith("]:") else above
+    return lines[said[-1]].strip()
 
 
 def first_of(signs: tuple[Sign, ...], text: str | None) -> tuple[Sign, str] | None:

@@ -2,7 +2,9 @@
 
 What was measured of a rank's GPU goes first, then its exit code where that has a meaning (``EXIT_CLASSES``), then the
 line of its log that tells of a known fault (``exit_signs``); anything else is the program's own. Of several ranks the
-first to end is the root, but never one that only missed another.
+first to end is the root, but never one that only missed another. A SIGTERM that nobody asked of us is no fault of the
+program's. A SIGKILL that is neither ours nor a counted memory kill is: it comes from a process of the job's own user,
+or from a person, and an excuse that any program can bring about would cost others.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,15 @@ from typing import Final
 
 from muster.domain.causes import STOP_CAUSES
 from muster.domain.exit_record import ExitRecord, RankExit, parse_exit_record
-from muster.domain.exit_signs import CASCADES, OUT_OF_GPU_MEMORY, ROOTS, TIMEOUTS, Sign, first_of
+from muster.domain.exit_signs import (
+    CASCADES,
+    ROOTS,
+    SAID_OF_A_GPU,
+    TIMEOUTS,
+    Sign,
+    ended_out_of_gpu_memory,
+    first_of,
+)
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Cause, StopReason
 
@@ -27,6 +37,8 @@ __all__ = [
     "parse_exit_record",
 ]
 
+_SIGABRT: Final = 6
+"""By which an interpreter ends too that an exception ends while threads of torch run."""
 _SIGKILL: Final = 9
 _SIGTERM: Final = 15
 _SIGNAL_NAMES: Final[Mapping[int, str]] = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -77,7 +89,7 @@ class KnownFaults:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``is_cascade``: as in ``lifecycle.model``, with no rank that can have been the first. ``is_final``: the program
-    says itself that it would end so again.
+    says itself that it would end so again. ``is_reported``: a GPU is to blame by the program's word alone.
     """
 
     cause: Cause
@@ -85,6 +97,7 @@ class Verdict:
     culprit_rank: int | None = None
     is_cascade: bool = False
     is_final: bool = False
+    is_reported: bool = False
 
 
 def classify(
@@ -168,8 +181,9 @@ def _failed(record: ExitRecord, stop: StopReason | None, faults: KnownFaults) ->
     if _lost_its_torchrun(record, failing):
         how = _ending(None, record.launcher_signal)
         return Verdict(Cause.LAUNCH_FAILED, f"torchrun ended with {how}, and took its ranks with it")
-    if out_of_memory := {number: rank for number, rank in failing.items() if _says(rank, OUT_OF_GPU_MEMORY)}:
-        return _told(_first(out_of_memory), failing, OUT_OF_GPU_MEMORY)
+    if lines := {number: line for number, rank in failing.items() if (line := _out_of_gpu_memory(rank)) is not None}:
+        number = _first({number: failing[number] for number in lines})
+        return Verdict(Cause.GPU_OOM, _proof(number, failing[number], lines[number][:_LONGEST_LINE]), number)
     # torchrun ends the other ranks with SIGTERM once one has failed: those are never the root.
     own = {number: rank for number, rank in failing.items() if rank.signal != _SIGTERM} or failing
     roots = {number: rank for number, rank in own.items() if not _is_cascade(rank)}
@@ -180,7 +194,7 @@ def _failed(record: ExitRecord, stop: StopReason | None, faults: KnownFaults) ->
 
 def _fault_behind(roots: Mapping[int, RankExit], own: Mapping[int, RankExit], faults: KnownFaults) -> GpuFault | None:
     """The first fault of a GPU that explains the end. Ranks that only waited may have waited for hours."""
-    if not roots and any(map(_was_told, own.values())):
+    if not roots and any(rank.exit_code in _TOLD_TO_STOP for rank in own.values()):
         return None
     if not roots:
         return min(faults.found, key=lambda fault: fault.onset_ms, default=None)
@@ -206,10 +220,19 @@ def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
     if (known := EXIT_CLASSES.get(-1 if rank.exit_code is None else rank.exit_code)) is not None:
         last = _last_line(rank.error_excerpt)
         words = f"{known.words}: {last}" if last else known.words
-        return Verdict(known.cause, _proof(number, rank, words), number, is_final=known.is_final)
+        is_reported = known.cause is Cause.GPU_FAULT
+        proof = _proof(number, rank, words)
+        return Verdict(known.cause, proof, number, is_final=known.is_final, is_reported=is_reported)
     if _says(rank, ROOTS):
         return _told(number, roots, ROOTS)
-    return Verdict(Cause.USER_ERROR, _proof(number, rank, _last_line(rank.error_excerpt)), number)
+    if (said := first_of(SAID_OF_A_GPU, rank.error_excerpt)) is not None:
+        words = f"{said[1][:_LONGEST_LINE]}, and nothing of the kind was measured on its host"
+        return Verdict(Cause.USER_ERROR, _proof(number, rank, words), number)
+    words = _last_line(rank.error_excerpt)
+    if rank.signal == _SIGKILL:
+        last = f"; its last words: {words}" if words else ""
+        words = f"sent neither by Muster nor by the kernel for want of memory{last}"
+    return Verdict(Cause.USER_ERROR, _proof(number, rank, words), number)
 
 
 def _missed_another(record: ExitRecord, own: Mapping[int, RankExit], stop: StopReason | None) -> Verdict:
@@ -270,14 +293,20 @@ def _left_early(record: ExitRecord, failing: Mapping[int, RankExit]) -> int | No
 
 
 def _was_told(rank: RankExit) -> bool:
-    return rank.exit_code in _TOLD_TO_STOP
+    """As a program that knows how says it, and as one ends that does not listen."""
+    return rank.exit_code in _TOLD_TO_STOP or rank.signal == _SIGTERM
 
 
 def _is_cascade(rank: RankExit) -> bool:
     """Whether it left because of another rank. What it says of itself beside that goes before."""
     if _was_told(rank):
         return True
-    return rank.exit_code not in EXIT_CLASSES and _says(rank, CASCADES) and not _says(rank, ROOTS)
+    says_why = rank.exit_code in EXIT_CLASSES or _says(rank, ROOTS) or _says(rank, SAID_OF_A_GPU)
+    return _says(rank, CASCADES) and not says_why
+
+
+def _out_of_gpu_memory(rank: RankExit) -> str | None:
+    return ended_out_of_gpu_memory(rank.error_excerpt, was_raised=rank.exit_code == 1 or rank.signal == _SIGABRT)
 
 
 def _says(rank: RankExit, signs: tuple[Sign, ...]) -> bool:

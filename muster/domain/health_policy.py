@@ -119,6 +119,12 @@ class BurnInPolicy(StrictModel):
     again_s: Seconds = Field(
         3600.0, description="How long after an ABANDONED burn-in an UNPROVEN GPU gets its next order by rule."
     )
+    asked_by: tuple[Name, ...] = Field(
+        default=("mmu_fault_repeats", "sm_exception_repeats", "copy_engine_repeats"),
+        strict=False,
+        description="Detectors whose findings order a burn-in of a GPU that works, once a finding, when it is free: "
+        "repetitions after which NVIDIA asks for a diagnosis.",
+    )
     asks_per_s: Annotated[float, Field(gt=0, le=10_000, strict=False)] = Field(
         20.0, description="How often all agents together ask for orders; each at least once a minute."
     )
@@ -132,10 +138,10 @@ class CohortPolicy(StrictModel):
         min_length=1,
         strict=False,
         description="What must be equal: model, memory_bytes, compute_capability, driver_version, cuda_version, "
-        "vbios_version, gsp_firmware_version, power_limit_w, ecc_enabled, persistence_enabled, pcie_max_generation, "
-        "pcie_max_width, nvlink_links, nvlink_mb_per_s, network or fabric_clique. One that an agent does not tell is "
-        "presumed to be that of all others of the model, and unknown where those differ. Another list moves GPUs to "
-        "other cohorts.",
+        "vbios_version, gsp_firmware_version, power_limit_w, ecc_enabled, persistence_enabled, application_clock_mhz, "
+        "pcie_max_generation, pcie_max_width, nvlink_links, nvlink_mb_per_s, network or fabric_clique. One that an "
+        "agent does not tell is presumed to be that of all others of the model, and unknown where those differ. "
+        "Another list moves GPUs to other cohorts.",
     )
     tolerance: Fraction = Field(
         0.05, description="A figure of a burn-in that lies further from its cohort's median marks an outlier."

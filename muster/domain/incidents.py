@@ -8,9 +8,11 @@ from typing import Final
 class IncidentKind(StrEnum):
     BREAKER_OPEN = "breaker_open"
     BURN_IN_ABANDONED = "burn_in_abandoned"
+    GPU_CLAIMED_TWICE = "gpu_claimed_twice"
     JUDGE_FAILED = "judge_failed"
     NODE_STORAGE = "node_storage"
     QUOTA_BELOW_HOLDINGS = "quota_below_holdings"
+    RETIREMENT_PROPOSED = "retirement_proposed"
     STORAGE = "storage"
     SUSPECT_PROGRAM = "suspect_program"
 
@@ -23,6 +25,8 @@ class IncidentState(StrEnum):
 CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.BREAKER_OPEN: "Close its scopes with `muster breaker close`: it closes with the last of them.",
     IncidentKind.JUDGE_FAILED: "It is judged again every ten minutes, and closes once that succeeds.",
+    IncidentKind.RETIREMENT_PROPOSED: "Retire it with `muster gpu retire`, dismiss what asks for it, or repair it: it "
+    "closes with that.",
     IncidentKind.SUSPECT_PROGRAM: "Release its job with `muster job release`: it closes with that.",
 }
 """Kind → how one closes. Persons close the others."""

@@ -23,6 +23,22 @@ class PortDownPolicy(DetectorPolicy):
     after_s: Seconds = Field(240.0, description="It weighs once it was down for so long (gpud: 4 min).")
 
 
+class PortCountPolicy(DetectorPolicy):
+    """RDMA ports of a host."""
+
+    ports_min: Annotated[int, Field(ge=0, le=1024)] = Field(
+        0, description="So many each host must have, whatever it had; 0: as many as it had."
+    )
+
+
+class PortRatePolicy(DetectorPolicy):
+    """Rates of RDMA ports."""
+
+    gbps_min: Annotated[float, Field(ge=0, le=1e6, strict=False)] = Field(
+        0.0, description="Gb/s that each must be up with, whatever it was; 0: as fast as it was."
+    )
+
+
 class PortFlapPolicy(DetectorPolicy):
     """A port that was down and came back. By itself it weighs nothing; `port_flaps` counts it."""
 
@@ -42,6 +58,19 @@ class PortDegradedPolicy(DetectorPolicy):
     recoveries_per_minute: Positive = Field(5.0, description="More link error recoveries are a finding.")
     slow_restarts_per_s: Positive = Field(10.0, description="More RoCE slow restarts are a finding.")
     carrier_changes_max: Number = Field(2, description="More carrier changes in one window are a finding.")
+    receive_errors_per_s: Positive = Field(
+        10.0, description="More broken packets are a finding; of Ethernet both ways together."
+    )
+
+
+class PortTransportPolicy(DetectorPolicy):
+    """Counters of a port that tell of packets that did not arrive."""
+
+    discards_per_s: Positive = Field(100.0, description="More packets discarded before they were sent are a finding.")
+    ack_timeouts_per_s: Positive = Field(1.0, description="More answers that did not come in time are a finding.")
+    lost_packets_per_s: Positive = Field(
+        100.0, description="More RoCE packets missing in a sequence, seen by either end, are a finding. Ours."
+    )
 
 
 class HostPressurePolicy(DetectorPolicy):

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.quantities import Days, Seconds
+from muster.domain.queue_policy import QueuePolicy
 from muster.domain.start_policy import PAIRWISE_LATE_S, PairwisePolicy
 from muster.domain.strict import Name, StrictModel
 
@@ -173,7 +174,9 @@ class LimitPolicy(StrictModel):
         200, description="Items of a page. Not applied in this release: each list names its own limit in OpenAPI."
     )
     log_bytes_per_stream: Annotated[int, Field(ge=4096, le=1 << 30)] = Field(
-        8 << 20, description="What is kept of each stream (stdout, stderr) of each rank of an attempt."
+        8 << 20,
+        description="What is kept of each stream (stdout, stderr) of each rank of an attempt, and of a longer one its "
+        "last 16 KiB too.",
     )
     idempotency_hours: Annotated[int, Field(ge=24, le=720)] = Field(
         24, description="For how long an idempotency key is known; a repetition within it has no second effect (I12)."
@@ -337,6 +340,7 @@ class Policy(StrictModel):
     tiers: dict[Name, TierPolicy] = Field(
         default_factory=_default_tiers, min_length=1, description="Name of a tier → what it promises."
     )
+    queue: QueuePolicy = Field(default_factory=QueuePolicy)
     reclaim: ReclaimPolicy = Field(default_factory=ReclaimPolicy)
     limits: LimitPolicy = Field(default_factory=LimitPolicy)
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)

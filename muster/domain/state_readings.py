@@ -16,8 +16,11 @@ from muster.domain.evidence import EventKind
 
 _NO_WORD: Final = re.compile(r"[^A-Za-z0-9._:+/-]")
 _WORD_LENGTH: Final = 128
+_BRANCH: Final = re.compile(r"(\d{2,4})\.\d", re.ASCII)
 SINCE_BOOT_S: Final = "since_boot_s"
 """In the values of any event: s since the host's boot when it happened, where that is known."""
+DRIVER_BRANCH: Final = "driver_branch"
+"""In the values of an XID: the branch of the host's driver when it was told, such as 580, where that is known."""
 
 GPU_STATE: Final[Mapping[str, str]] = {
     "sram_threshold_exceeded": "1 once uncorrectable SRAM errors passed NVIDIA's threshold (nvmlEccSramErrorStatus)",
@@ -36,6 +39,8 @@ GPU_STATE: Final[Mapping[str, str]] = {
     "persistence_enabled": "1 where persistence mode is on",
     "power_limit_w": "W, the limit that is set",
     "default_power_limit_w": "W, the board's own limit",
+    "application_clock_mhz": "MHz, the SM clock that is set for programs (NVML's application clocks)",
+    "default_application_clock_mhz": "MHz, the board's own",
     "temperature_slowdown_c": "°C at which the GPU slows itself down",
     "temperature_max_c": "°C, GPU_MAX: the highest at which it is meant to work",
     "memory_temperature_max_c": "°C, MEM_MAX of the HBM",
@@ -56,6 +61,7 @@ GPU_STATE: Final[Mapping[str, str]] = {
 """Of one GPU (``gpu_uuid``). What is told of it in words beside them: ``GPU_WORDS``."""
 
 GPU_WORDS: Final[Mapping[str, str]] = {
+    "model": "name of the board, such as NVIDIA_H100_80GB_HBM3",
     "vbios_version": "VBIOS of the board",
     "gsp_firmware_version": "firmware of the GPU System Processor",
     "cuda_version": "newest CUDA version that the driver supports, such as 12.8",
@@ -94,6 +100,8 @@ COUNTER_RESET: Final[Mapping[str, str]] = {
 HOST_STATE: Final[Mapping[str, str]] = {
     "expected_gpus": "GPUs of the enrolled inventory",
     "found_gpus": "GPUs that the driver lists",
+    "expected_ports": "RDMA ports that the host has shown at any time",
+    "found_ports": "of them those that are there, up or down",
     "disk_free_bytes": "bytes free on the fullest of the disks that the agent and jobs write to",
     "disk_free_fraction": "of that disk",
     "clock_offset_s": "s by which the host's clock is ahead of the server's",
@@ -119,6 +127,7 @@ PORT_STATE: Final[Mapping[str, str]] = {
     "state": "1 down, 2 init, 3 armed, 4 active (IBTA); of Ethernet 1 or 4",
     "physical_state": "2 polling, 3 disabled (of Ethernet: by a person), 5 link up, 6 error recovery (IBTA)",
     "rate_gbps": "Gb/s",
+    "best_rate_gbps": "Gb/s, the best rate of an RDMA port that it was up with at any time",
     "was_down_s": "s for which it was down before this state",
     "was_active": "1 once it was active since the host booted, 0 where it never was, such as without a cable",
 }
@@ -182,3 +191,15 @@ def words_in(text: str) -> dict[str, str]:
     """What ``words_text`` wrote. An older agent writes nothing, and of a newer one unknown names are passed over."""
     pairs = (part.partition("=") for part in text.split())
     return {name: word[:_WORD_LENGTH] for name, _, word in pairs if name in GPU_WORDS and word}
+
+
+def branch_of(driver_version: str | None) -> int | None:
+    """The branch of a driver's version: 580 of ``580.95.05``. None where the text is no such version."""
+    found = _BRANCH.match(driver_version or "")
+    return None if found is None else int(found[1])
+
+
+def with_driver(kind: str, values: Mapping[str, float], driver_version: str | None) -> Mapping[str, float]:
+    """An event's values, of an XID with ``DRIVER_BRANCH`` beside them where the version tells one."""
+    branch = branch_of(driver_version) if kind == EventKind.XID else None
+    return values if branch is None else {**values, DRIVER_BRANCH: float(branch)}

@@ -97,6 +97,15 @@ class ReclaimOutcome(StrEnum):
     WORK_LOST = "work_lost"
 
 
+class PlanOutcome(StrEnum):
+    """What would become of a job if it were submitted now."""
+
+    STARTS = "starts"
+    RECLAIMS = "reclaims"
+    HELD = "held"
+    WAITS = "waits"
+
+
 class Contact(StrEnum):
     LIVE = "LIVE"
     SILENT = "SILENT"

@@ -14,10 +14,13 @@ from sqlalchemy.orm import Session
 from muster.db.models import Attempt, Checkpoint
 from muster.domain.ids import JobId
 from muster.domain.states import CheckpointStatus
+from muster.services.lives import to_ms
 from muster.services.unit_of_work import UnitOfWork
 
 RESUMABLE: Final = (CheckpointStatus.COMMITTED, CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
-_NEVER_AGAIN: Final = (CheckpointStatus.REJECTED, CheckpointStatus.TAINTED, CheckpointStatus.EXPIRED)
+_NEVER_AGAIN: Final = (CheckpointStatus.REJECTED, CheckpointStatus.TAINTED)
+_MOST_GONE: Final = 256
+"""So that the order of a long job still fits into an environment variable."""
 
 
 def move_checkpoint(unit: UnitOfWork, row: Checkpoint, status: CheckpointStatus) -> None:
@@ -54,14 +57,30 @@ def _unfinished(attempt: Attempt) -> Delete:
 def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
     """What a new attempt is told: the newest generation that nothing speaks against, and those never to be used (I15).
 
-    The runtime verifies it before it loads anything, and falls back by itself.
+    The runtime verifies it before it loads anything, and falls back by itself. An attempt may have died between a
+    commit and its word, so what is newer on the disk goes before it, unless it was made since its attempt is tainted.
+    Of those that are gone the newest are named, whose removal a death may have left half done.
     """
     rows = session.scalars(
         select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())
     ).all()
     chosen = next((row.generation for row in rows if row.status in RESUMABLE), None)
-    refused = [row.generation for row in rows if row.status in _NEVER_AGAIN]
-    return {"generation": chosen, "refuse": refused, "pinned": [row.generation for row in rows if is_wished(row)]}
+    gone = [row.generation for row in rows if row.status is CheckpointStatus.EXPIRED][:_MOST_GONE]
+    return {
+        "generation": chosen,
+        "may_be_newer": True,
+        "refuse": [row.generation for row in rows if row.status in _NEVER_AGAIN] + gone,
+        "tainted_since_unix_ms": _tainted_of(session, job_id),
+        "pinned": [row.generation for row in rows if is_wished(row)],
+    }
+
+
+def _tainted_of(session: Session, job_id: JobId) -> dict[str, int]:
+    """By fence, since when what that attempt committed may be false."""
+    query = select(Attempt.fence, Attempt.tainted_since).where(
+        Attempt.job_id == job_id, Attempt.tainted_since.is_not(None)
+    )
+    return {str(fence): to_ms(since) for fence, since in session.execute(query)}
 
 
 def is_wished(row: Checkpoint) -> bool:

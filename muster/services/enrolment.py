@@ -13,6 +13,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.services import fleet, join_tokens
 from muster.services.fleet import GpuInventory
+from muster.services.gpu_claims import GpuClaimedError, tell_of_claim
 from muster.services.node_tokens import revoke_tokens
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from muster.wire.enrolment import ENROLMENT_PROTOCOL, EnrolAnswer, EnrolRequest, GpuClaim
@@ -43,7 +44,11 @@ def enrol(
             message = "another host enrolled with the same name, GPU or key at the same moment"
             raise ConflictError(message, suggestion="Send the request again: it then says which.") from error
 
-    return EnrolAnswer(node_id=retrying(once))
+    try:
+        return EnrolAnswer(node_id=retrying(once))
+    except GpuClaimedError as claimed:
+        tell_of_claim(units, principal, claimed, request.host_name)
+        raise
 
 
 def enrol_host(unit: UnitOfWork, prefix: str, request: EnrolRequest, *, seen_address: str) -> NodeId:
@@ -100,10 +105,12 @@ def _require_free(unit: UnitOfWork, request: EnrolRequest) -> None:
     ).all()
     if taken:
         words = ", ".join(f"{row.uuid} belongs to node {row.name}" for row in taken)
-        raise ConflictError(
+        uuids = [row[0] for row in taken]
+        raise GpuClaimedError(
             words,
             suggestion="Retire the GPUs there, or check whether a disk was cloned.",
-            gpus=[row[0] for row in taken],
+            gpu_uuids=uuids,
+            gpus=uuids,
         )
     owner = unit.session.scalar(
         select(Node.name)

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import ColumnElement, false, func, not_, or_, select
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Cluster
 from muster.domain.failure_rate import FAILURES, LOST_WORK, Record, rule_for_program
@@ -23,14 +23,22 @@ def count_once(units: UnitOfWorkFactory) -> Record:
     """Count the policy's window anew and keep it in the cluster's row. It moves nothing, so it leaves no event."""
     with units.begin(_PRINCIPAL, COUNT, quiet=True) as unit:
         window_days = active_policy(unit.session).training.checkpoint_interval.window_days
-        record = _counted(unit, window_days, FAILURES)
+        record = _counted(unit, window_days, FAILURES, is_measured=True)
         row = unit.session.get_one(Cluster, 1, with_for_update={"key_share": True})
         row.num_failures, row.gpu_hours = record.num_failures, record.gpu_hours
     return record
 
 
-def _counted(unit: UnitOfWork, window_days: int, causes: Collection[Cause], *of: ColumnElement[bool]) -> Record:
-    """Of attempts that ran, in as much of the window as they did."""
+def _counted(
+    unit: UnitOfWork,
+    window_days: int,
+    causes: Collection[Cause],
+    *of: ColumnElement[bool],
+    is_measured: bool = False,
+) -> Record:
+    """Of attempts that ran, in as much of the window as they did. ``is_measured``: what a program only says of its GPUs
+    is none: else one tenant could have all others save too often.
+    """
     since = unit.now - timedelta(days=window_days)
     num_gpus = (  # asked for each attempt of the window: grouped, it would be all of the past
         select(func.count(AllocationGpu.gpu_uuid))
@@ -41,9 +49,10 @@ def _counted(unit: UnitOfWork, window_days: int, causes: Collection[Cause], *of:
     )
     until = func.coalesce(Attempt.ended_at, unit.now)
     ran_s = func.extract("epoch", until - func.greatest(Attempt.running_at, since))
-    query = select(func.count().filter(Attempt.cause.in_(causes)), func.coalesce(func.sum(ran_s * num_gpus), 0)).where(
-        Attempt.running_at.is_not(None), or_(Attempt.ended_at > since, Attempt.ended_at.is_(None)), *of
-    )
+    excluded = Attempt.ending_is_reported if is_measured else false()
+    query = select(
+        func.count().filter(Attempt.cause.in_(causes), not_(excluded)), func.coalesce(func.sum(ran_s * num_gpus), 0)
+    ).where(Attempt.running_at.is_not(None), or_(Attempt.ended_at > since, Attempt.ended_at.is_(None)), *of)
     num_failures, gpu_s = unit.session.execute(query).one()
     return Record(num_failures, max(float(gpu_s), 0.0) / 3600)
 

@@ -127,7 +127,7 @@ def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: Hos
         proof = f"{fault.words} on {fault.gpu_uuid}, which others missed: {verdict.proof}"
         return Verdict(Cause.GPU_FAULT, proof, node_id=node_id)
     where = _name_in_gang(unit, loaded, node_id) if item.record.get("spawn_error") else ""
-    return Verdict(verdict.cause, where + verdict.proof, verdict.is_cascade)
+    return Verdict(verdict.cause, where + verdict.proof, verdict.is_cascade, is_reported=verdict.is_reported)
 
 
 def _first_fault(faults: gpu_blame.Faults) -> tuple[NodeId, GpuFault] | None:

@@ -41,8 +41,8 @@ def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None
         ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
-    owner = _owner(unit, tenant_id)
-    _require_possible(unit, spec)
+    owner = owner_of(unit, tenant_id)
+    require_possible(unit, spec)
     job = Job(
         id=JobId(new_id("job")),
         tenant_id=owner,
@@ -64,7 +64,7 @@ def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None
     return job
 
 
-def _owner(unit: UnitOfWork, asked: TenantId | None) -> TenantId:
+def owner_of(unit: UnitOfWork, asked: TenantId | None) -> TenantId:
     own = unit.principal.tenant_id
     if own is not None:
         if asked not in {None, own}:
@@ -77,7 +77,7 @@ def _owner(unit: UnitOfWork, asked: TenantId | None) -> TenantId:
     return asked
 
 
-def _require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
+def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
     """What no wait could ever make possible is refused at once; what waiting may solve is queued."""
     policy = active_policy(unit.session)
     if spec.tier not in policy.tiers:

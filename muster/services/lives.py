@@ -63,7 +63,12 @@ def attempt_life(attempt: Attempt, hosts: Sequence[AttemptHost], spec: JobSpec, 
         stop = StopRequest(attempt.stop_reason, to_ms(attempt.stop_deadline_at))
     ending = None
     if attempt.ending_cause is not None:
-        ending = Verdict(attempt.ending_cause, attempt.ending_proof or "", attempt.ending_is_cascade)
+        ending = Verdict(
+            attempt.ending_cause,
+            attempt.ending_proof or "",
+            attempt.ending_is_cascade,
+            is_reported=attempt.ending_is_reported,
+        )
     return AttemptLife(
         attempt_id=attempt.id,
         job_id=attempt.job_id,
@@ -141,7 +146,7 @@ def store_attempt(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHos
         attempt.stop_reason, attempt.stop_deadline_at = after.stop.reason, to_time(after.stop.deadline_ms)
     if after.ending is not None:
         attempt.ending_cause, attempt.ending_proof = after.ending.cause, after.ending.proof
-        attempt.ending_is_cascade = after.ending.is_cascade
+        attempt.ending_is_cascade, attempt.ending_is_reported = after.ending.is_cascade, after.ending.is_reported
     if after.wall_deadline_ms is not None:
         attempt.wall_deadline_at = to_time(after.wall_deadline_ms)
     for host, part in zip(hosts, after.hosts, strict=True):

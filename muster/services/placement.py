@@ -84,6 +84,7 @@ def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int, last_part
         keep=last_parts,
         min_nodes=sizes.fewest if spec.shape.is_elastic else None,
         max_nodes=sizes.most if spec.shape.is_elastic else None,
+        expected_s=spec.wall_time_s,
     )
 
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from muster.train.dataset_manifest import DatasetError
     from muster.train.dataset_paths import dataset_path
     from muster.train.datasets import Dataset, dataset
-    from muster.train.flops import Attention, ModelShape, Recompute, Work
+    from muster.train.flops import Attention, ModelShape, Recompute, Work, active_params, packed_sequence
     from muster.train.meshes import mesh
+    from muster.train.peaks import Dtype
     from muster.train.run import Run
     from muster.train.shards import CoverageError
     from muster.train.starting import start
@@ -36,6 +37,7 @@ __all__ = [
     "CoverageError",
     "Dataset",
     "DatasetError",
+    "Dtype",
     "MissingKeyError",
     "ModelShape",
     "Recompute",
@@ -43,9 +45,11 @@ __all__ = [
     "StaleFenceError",
     "UnfitSurroundingsError",
     "Work",
+    "active_params",
     "dataset",
     "dataset_path",
     "mesh",
+    "packed_sequence",
     "start",
 ]
 
@@ -55,6 +59,7 @@ _ROOMS = {
     "CoverageError": "shards",
     "Dataset": "datasets",
     "DatasetError": "dataset_manifest",
+    "Dtype": "peaks",
     "MissingKeyError": "keys",
     "dataset": "datasets",
     "dataset_path": "dataset_paths",
@@ -63,7 +68,9 @@ _ROOMS = {
     "Run": "run",
     "UnfitSurroundingsError": "keeping",
     "Work": "flops",
+    "active_params": "flops",
     "mesh": "meshes",
+    "packed_sequence": "flops",
     "start": "starting",
 }
 

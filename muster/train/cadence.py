@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from muster.train.wire import Channel
 
 AUTO = "auto"
+NEAR_S = 15.0
+"""As long as it may take to make room for a copy of tens of gigabytes."""
 _STALLS_KEPT = 8
 _STEPS_KEPT = 32
 _TELL_AGAIN_FRACTION = 0.1
@@ -96,6 +98,17 @@ class Cadence:
         else:
             is_due = step > 0 and self._now() - self._begun_at + step_s / 2 >= self._interval.seconds
         return [int(is_due), _micros(_mean(self._stalls)), _micros(save_s), _micros(step_s)]
+
+    def is_near(self, step: int) -> bool:
+        """Whether, by this rank's clock, one is due within seconds or behind the next step. Not before a first step."""
+        if not self._steps or self._every == 0:
+            return False
+        step_s = _mean(self._steps)
+        if isinstance(self._every, int):
+            left_s = (self._every - step % self._every) * step_s
+        else:
+            left_s = self._interval.seconds - (self._now() - self._begun_at)
+        return left_s <= max(NEAR_S, step_s)
 
     def agree(self, step: int, highest: Sequence[int], *, is_busy: bool) -> bool:
         """Whether a checkpoint is due. ``is_busy``: one is still being saved somewhere; ``"auto"`` waits for it."""

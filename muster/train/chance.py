@@ -59,6 +59,20 @@ def set_random_state(state: dict[str, Any]) -> None:
         numpy.random.set_state((name, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
 
 
+def policy(num_saved: int, num_ranks: int) -> str:
+    """How ``num_ranks`` come by their random numbers where ``num_saved`` had saved theirs; 0: training begins anew.
+
+    ``seeded``: by the program's seed and the rank. ``saved``: each goes on with its own. ``saved_by_more``: so too, and
+    those of ranks that are no more are let go of. ``saved_by_fewer``: the first go on with their own, the others are
+    seeded by the step and the rank.
+    """
+    if num_saved == 0:
+        return "seeded"
+    if num_saved == num_ranks:
+        return "saved"
+    return "saved_by_more" if num_saved > num_ranks else "saved_by_fewer"
+
+
 def _uses_gpu() -> bool:
     is_initialized: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's own gap
     return is_initialized

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 import time
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from muster.train import chance, extras, keeping, lineage, sealing, state
+from muster.train import chance, extras, keeping, lineage, sealing, state, volume
 from muster.train.continuity import Continuity
+from muster.train.extra_pieces import PIECES
 from muster.train.failpoints import failpoint
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from muster.train.sealing import Sink
     from muster.train.state import Trained
     from muster.train.surroundings import Surroundings
+    from muster.train.volume import Volume
     from muster.train.wire import Channel
 
 
@@ -46,6 +49,16 @@ class _Facts:
     position: int
     loss: float | None
     loss_spread: float | None
+    state_bytes: int | None
+
+
+@dataclass(frozen=True)
+class _Written:
+    """One rank's file, and what was to be in it."""
+
+    file: FileRecord
+    volume: Volume
+    has_sharded_extras: bool
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ class Checkpoints:
     """One job's checkpoints, used by all ranks at once.
 
     ``save_s``: what the newest took, with its wait for the one before to be read back; 0 before the first.
-    ``read_bytes``: what this rank read of files to resume.
+    ``read_bytes``: what this rank read of files to resume. ``rng_policy``: how the ranks came by their random numbers.
     """
 
     def __init__(self, around: Surroundings, ranks: Ranks, channel: Channel, *, keep: int, made_of: Lineage) -> None:
@@ -77,11 +90,13 @@ class Checkpoints:
         self.longest_save_s = 0.0
         self.save_s = 0.0
         self.read_bytes = 0
+        self.rng_policy = chance.policy(0, ranks.world_size)
         self.continuity = Continuity(channel, ranks.rank)
         self._lineage = made_of
         self._parent = ""
         self._staging = Staging()
         self._saving: Saving | None = None
+        self._is_first = True
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
         if begun.stale:
             raise StaleFenceError(begun.stale)
@@ -111,8 +126,14 @@ class Checkpoints:
         started = time.monotonic()
         part = self._part(trained)
         spent_s = time.monotonic() - started
-        facts = _Facts(position, loss, self.continuity.spread)
+        facts = self._facts(trained, position, loss)
         return self._save(part, Generation(step, self._fence), facts, spent_s, waits=not is_last)
+
+    def make_room(self, trained: Trained) -> None:
+        """Begin to make the memory that the first ``begin`` copies the state into, beside training; on all ranks."""
+        with contextlib.suppress(CoverageError):  # told by who saves
+            part = state.tensors_of(trained, rank=self._ranks.rank, world_size=self._ranks.world_size)
+            self._staging.make_room(part)
 
     def begin(self, trained: Trained, step: int, position: int, loss: float | None) -> None:
         """Copy the state, which training waits for; write and commit the copy beside it. None may be under way."""
@@ -120,7 +141,7 @@ class Checkpoints:
         part = self._staged(self._part(trained))
         spent_s = time.monotonic() - started
         generation = Generation(step, self._fence)
-        facts = _Facts(position, loss, self.continuity.spread)
+        facts = self._facts(trained, position, loss)
         self._saving = Saving(step, partial(self._save, part, generation, facts, spent_s, waits=True))
 
     @property
@@ -136,6 +157,12 @@ class Checkpoints:
         saving.wait()
         self._saving = None
         return saving.result()
+
+    def _facts(self, trained: Trained, position: int, loss: float | None) -> _Facts:
+        """The first save is held against the state itself; those after it against the one before."""
+        is_counted = self._is_first and self._ranks.rank == 0
+        self._is_first = False
+        return _Facts(position, loss, self.continuity.spread, volume.of_state(trained) if is_counted else None)
 
     def _part(self, trained: Trained) -> dict[str, Any] | CoverageError:
         """With ``rng_sha256``, taken of the rank itself and not of the part: what is written is held against it."""
@@ -200,7 +227,7 @@ class Checkpoints:
         divided = extras.divided(part if isinstance(part, dict) else {}, together)
         part = divided if isinstance(part, dict) else part
         failpoint("save.before_files")
-        files: list[FileRecord] = []
+        found: list[_Written] = []
         faults: list[SaveFault] = []
         for written in together.gather(self._write_own(part, generation)):
             if isinstance(written, CoverageError):
@@ -208,12 +235,12 @@ class Checkpoints:
             if isinstance(written, SaveFault):
                 faults.append(written)
             else:
-                files.append(written)
+                found.append(written)
         if faults:
             return faults
         failpoint("save.before_commit")
         fault, is_stale = together.from_first(
-            self._commit(generation, files, facts, started) if self._ranks.rank == 0 else None
+            self._commit(generation, found, facts, started) if self._ranks.rank == 0 else None
         )
         if fault is None:
             return []
@@ -232,7 +259,7 @@ class Checkpoints:
             return SaveFault.of(0, fault, self._store.place)
         return None
 
-    def _write_own(self, part: Part, generation: Generation) -> FileRecord | SaveFault | CoverageError:
+    def _write_own(self, part: Part, generation: Generation) -> _Written | SaveFault | CoverageError:
         if not isinstance(part, dict):
             return part
         rank = self._ranks.rank
@@ -241,7 +268,8 @@ class Checkpoints:
             chance.require_own(part["rng"], part["rng_sha256"], rank)
             state.require_loadable(part)
             record = self._store.write_part(generation, rank, self._dump_of(part, generation))
-            return replace(record, rng_sha256=part["rng_sha256"])
+            record = replace(record, rng_sha256=part["rng_sha256"])
+            return _Written(record, volume.of_part(part), PIECES in part)
         except FileNotFoundError as fault:
             return self._own_fault(f"{fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)")
         except OSError as fault:
@@ -258,7 +286,7 @@ class Checkpoints:
         return sealing.sealed(dump, self._keyring.first, f"{generation.name}/{file_name(self._ranks.rank)}")
 
     def _commit(
-        self, generation: Generation, files: list[FileRecord], facts: _Facts, started: float
+        self, generation: Generation, written: list[_Written], facts: _Facts, started: float
     ) -> tuple[SaveFault | None, bool]:
         """What went wrong, and whether it is that a newer attempt has begun."""
         about = Manifest(
@@ -272,9 +300,10 @@ class Checkpoints:
             loss=facts.loss,
             loss_spread=facts.loss_spread,
             longest_save_s=max(self.longest_save_s, time.monotonic() - started),
-            files=tuple(files),
+            files=tuple(each.file for each in written),
             key_id=None if self._keyring is None else self._keyring.first.id,
-            lineage=self._lineage.told(parent=self._parent),
+            lineage=self._lineage.told(parent=self._parent, rng=self.rng_policy),
+            has_sharded_extras=any(each.has_sharded_extras for each in written),
         )
         try:
             failpoint("save.commit")
@@ -299,7 +328,9 @@ class Checkpoints:
             place=self._store.place.name,
         )
         self._parent = generation.name
-        self.continuity.note_saved(generation.step, about.num_bytes)
+        sizes = [file.size for file in about.files]
+        volumes = [each.volume for each in written]
+        self.continuity.note_saved(generation.step, sizes, volumes, facts.state_bytes)
         self._upkeep.verify_behind(generation)
         return None, False
 
@@ -334,9 +365,10 @@ class Checkpoints:
         if about is not None:
             self.longest_save_s = about.longest_save_s
             self._parent = Generation(about.step, about.fence).name
+            self.rng_policy = chance.policy(about.world_size, self._ranks.world_size)
             self.continuity.resumed(about, self._ranks.world_size)
             if self._ranks.rank == 0:
-                self.continuity.compare(about.lineage, self._lineage.told(parent=self._parent))
+                self.continuity.compare(about.lineage, self._lineage.told(parent=self._parent, rng=self.rng_policy))
         return about
 
 

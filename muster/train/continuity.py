@@ -1,7 +1,7 @@
 """Whether a checkpoint is like the one before it, and training after a resume like training before: told, no more.
 
-What verifies may still be wrong: a state that lost or doubled a part of itself changes its size, and a resume with
-other samples, random numbers or optimizer shows in the loss.
+What verifies may still be wrong: a state that lost or doubled a part of itself has another size than its tensors, or
+than before, as a whole or on one rank; and a resume with other samples, random numbers or optimizer shows in the loss.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from muster.train import lineage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from muster.train.manifest import Manifest
+    from muster.train.volume import Volume
     from muster.train.wire import Channel
 
 SIZE_FRACTION = 0.05
@@ -39,6 +40,36 @@ def size_anomaly(num_bytes: int, before_bytes: int) -> str:
     return f"is {abs(share):.0%} {word} than the one before, {num_bytes:,} bytes after {before_bytes:,}"
 
 
+def rank_anomaly(sizes: Sequence[int], before: Sequence[int]) -> str:
+    """As ``size_anomaly``, of one rank's file and the one that it wrote before: of the rank that differs the most."""
+    pairs = list(enumerate(zip(sizes, before, strict=True)))
+    found = [(abs(now - then), rank, now, then) for rank, (now, then) in pairs if size_anomaly(now, then)]
+    if not found:
+        return ""
+    _, rank, now, then = max(found)
+    return f"holds a part of rank {rank} that {size_anomaly(now, then)}"
+
+
+def volume_anomaly(sizes: Sequence[int], volumes: Sequence[Volume], state_bytes: int | None) -> str:
+    """What is to be said of a checkpoint that is not as large as its tensors; it needs none before it.
+
+    ``state_bytes``: of model and optimizer as the program has them; None: nobody has counted.
+    """
+    saved_bytes = sum(volume.state_bytes for volume in volumes)
+    if state_bytes is not None and saved_bytes != state_bytes:
+        return f"holds {saved_bytes:,} bytes of model and optimizer, whose tensors are {state_bytes:,}, each once"
+    for rank, (size, volume) in enumerate(zip(sizes, volumes, strict=True)):
+        if size < volume.least_bytes:
+            return f"holds {size:,} bytes of rank {rank}, whose tensors are {volume.least_bytes:,}"
+        most_bytes = volume.most_bytes
+        if most_bytes is not None and size > most_bytes + max(SIZE_FRACTION * most_bytes, _LEAST_BYTES):
+            return (
+                f"holds {size:,} bytes of rank {rank}, whose tensors are {volume.least_bytes:,}: is one of them a view "
+                "of something larger?"
+            )
+    return ""
+
+
 def loss_anomaly(loss: float, saved: float, spread: float) -> str:
     """What is to be said of the first loss after a resume. ``spread``: the deviation of those before the save."""
     if abs(loss - saved) <= max(LOSS_SPREADS * spread, LOSS_FRACTION * abs(saved)):
@@ -58,6 +89,7 @@ class Continuity:
         self._losses: deque[float] = deque(maxlen=_LOSSES_KEPT)
         self._before: Manifest | None = None
         self._before_bytes = 0
+        self._before_sizes: tuple[int, ...] = ()
         self._said: set[str] = set()
 
     @property
@@ -83,10 +115,21 @@ class Continuity:
         if about is not None and about.loss is not None and about.loss_spread is not None:
             self._say("loss_jump", loss_anomaly(loss, about.loss, about.loss_spread))
 
-    def note_saved(self, step: int, num_bytes: int) -> None:
+    def note_saved(
+        self, step: int, sizes: Sequence[int], volumes: Sequence[Volume] = (), state_bytes: int | None = None
+    ) -> None:
+        """``sizes`` of the ranks' files, ``volumes`` of what was to be written to them.
+
+        What a resume read is compared as a whole alone: its ranks may have shared the state out otherwise.
+        """
+        num_bytes, about = sum(sizes), f"the checkpoint of step {step} "
         words = size_anomaly(num_bytes, self._before_bytes)
-        self._before_bytes = num_bytes
-        self._say("checkpoint_size", words and f"the checkpoint of step {step} {words}: has its state lost a part?")
+        if not words and len(self._before_sizes) == len(sizes):
+            words = rank_anomaly(sizes, self._before_sizes)
+        self._before_bytes, self._before_sizes = num_bytes, tuple(sizes)
+        self._say("checkpoint_size", words and f"{about}{words}: has its state lost a part?")
+        unlike = volume_anomaly(sizes, volumes, state_bytes) if volumes else ""
+        self._say("checkpoint_volume", unlike and about + unlike)
 
     def _say(self, code: str, words: str) -> None:
         if not words or not self._is_first or code in self._said:

@@ -8,22 +8,26 @@ What is left over has the form in which it was read (``state.part_of``), with em
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from muster.train import extras, shards
+from muster.train import extra_pieces, extras, shards, state
+from muster.train.extra_pieces import PIECES
 from muster.train.shards import CoverageError
 from muster.train.staging import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from muster.train.extra_pieces import Place
     from muster.train.ranks import Agreement
     from muster.train.shards import Piece
     from muster.train.state import Trained
 
 Part = dict[str, Any]
+Owner = int | str | None
+Where = tuple[int, Owner, "str | Place"]
 _INLINE_BYTES = 4096
 """What is no larger goes with the word that it is there: less than a message of its own costs."""
 
@@ -36,12 +40,14 @@ class _Region:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A tensor in a file, or a piece of one. ``parameter``: whose optimizer state it is; None: it is the model's."""
+    """A tensor in a file, or a piece of one. ``owner``: the parameter whose optimizer state it is by its number, or the
+    extra by its name; None: it is the model's. ``name``: of an extra the place in its state.
+    """
 
     file: int
     holder: int
-    parameter: int | None
-    name: str
+    owner: Owner
+    name: str | Place
     shape: list[int]
     region: _Region
     dtype: torch.dtype
@@ -58,39 +64,68 @@ def shared_out(parts: Mapping[int, Part], num_files: int, trained: Trained, rank
     if ranks.world_size == 1:
         return [parts[file] for file in range(num_files)]
     own = [(_entry(where, piece, ranks.rank), piece["values"]) for where, piece in _pieces(parts)]
-    values = {(entry.file, entry.parameter, entry.name): value for entry, value in own}
+    values = {(entry.file, entry.owner, entry.name): value for entry, value in own}
     entries = [entry for told in ranks.gather([entry for entry, _ in own]) for entry in told]
     wished = _by_entry(ranks.gather(_wishes(entries, trained)), entries)
     made = _frames(parts, num_files, ranks)
     for number, entry in enumerate(entries):
-        held = values.get((entry.file, entry.parameter, entry.name), entry.inline)
+        held = values.get((entry.file, entry.owner, entry.name), entry.inline)
         piece = _delivered(entry, held, wished.get(number, {}), ranks)
-        _room(made[entry.file], entry.parameter)[entry.name] = piece
+        _room(made[entry.file], entry.owner)[entry.name] = piece
     return made
 
 
-def _pieces(parts: Mapping[int, Part]) -> Iterator[tuple[tuple[int, int | None, str], Piece]]:
-    """Every tensor of the model and of the optimizer's state, as a piece of the whole, with where it stands."""
+def _pieces(parts: Mapping[int, Part]) -> Iterator[tuple[Where, Piece]]:
+    """Every tensor of the model and of the optimizer's state, and every piece of an extra's, with where it stands."""
     for file, part in sorted(parts.items()):
         optimizer = part.get("optimizer", {"state": {}})
         plain = {None: part["model"], **optimizer["state"]}
-        sharded = {None: part.get("model_pieces", {}), **optimizer.get("pieces", {})}
-        for parameter, room in plain.items():
+        sharded = {None: part.get("model_pieces", {}), **optimizer.get("pieces", {}), **part.get(PIECES, {})}
+        for owner, room in plain.items():
             for name, value in room.items():
                 if isinstance(value, torch.Tensor):
-                    yield (file, parameter, name), shards.whole(value)
-        for parameter, room in sharded.items():
+                    yield (file, owner, name), shards.whole(value)
+        for owner, room in sharded.items():
             for name, piece in room.items():
-                yield (file, parameter, name), piece
+                yield (file, owner, name), piece
 
 
-def _entry(where: tuple[int, int | None, str], piece: Piece, rank: int) -> _Entry:
-    file, parameter, name = where
+def _entry(where: Where, piece: Piece, rank: int) -> _Entry:
+    file, owner, name = where
     values = piece["values"]
     is_small = values.numel() * values.element_size() <= _INLINE_BYTES or not is_plain(values)
     region = _Region(piece["offset"], list(values.shape))
     inline = values.clone() if is_small else None
-    return _Entry(file, rank, parameter, name, piece["shape"], region, values.dtype, inline)
+    return _Entry(file, rank, owner, name, piece["shape"], region, values.dtype, inline)
+
+
+class _Here:
+    """What the program has now. An extra is asked for its state only where pieces of it were saved."""
+
+    def __init__(self, trained: Trained) -> None:
+        groups = [] if trained.optimizer is None else trained.optimizer.param_groups
+        self._parameters = dict(enumerate(parameter for group in groups for parameter in group["params"]))
+        self._has_optimizer = trained.optimizer is not None
+        self._model = trained.model.state_dict()
+        self._extras = extras.named(trained.scheduler, trained.extras)
+        self._states: dict[str, dict[Place, torch.Tensor]] = {}
+
+    def has_use(self, entry: _Entry) -> bool:
+        """A program that trains no more has none for an optimizer's state, and one without the extra none for that."""
+        if isinstance(entry.owner, str):
+            return entry.owner in self._extras
+        return entry.owner is None or self._has_optimizer
+
+    def template(self, entry: _Entry) -> torch.Tensor | None:
+        """What the tensor is laid out like here; None: there is no such tensor."""
+        if isinstance(entry.owner, str):
+            return self._state_of(entry.owner).get(cast("Place", entry.name))
+        return self._model.get(cast("str", entry.name)) if entry.owner is None else self._parameters.get(entry.owner)
+
+    def _state_of(self, name: str) -> dict[Place, torch.Tensor]:
+        if name not in self._states:
+            self._states[name] = dict(extra_pieces.tensors_in(self._extras[name].state_dict()))
+        return self._states[name]
 
 
 def _wishes(entries: Sequence[_Entry], trained: Trained) -> dict[int, _Region | None]:
@@ -99,15 +134,10 @@ def _wishes(entries: Sequence[_Entry], trained: Trained) -> dict[int, _Region | 
     What it needs nothing of is not there: of a sharded model each rank needs about as much as it saved, so that all
     ranks' wishes together are as many as the entries, and not as many times the ranks.
     """
-    groups = [] if trained.optimizer is None else trained.optimizer.param_groups
-    parameters = dict(enumerate(parameter for group in groups for parameter in group["params"]))
-    here = trained.model.state_dict()
+    here = _Here(trained)
     found: dict[int, _Region | None] = {}
     for number, entry in enumerate(entries):
-        if entry.parameter is not None and trained.optimizer is None:
-            continue  # a program that trains no more has no use for it
-        template = here.get(entry.name) if entry.parameter is None else parameters.get(entry.parameter)
-        wish = _wish(entry, template)
+        wish = _wish(entry, here.template(entry)) if here.has_use(entry) else None
         if wish is not None:
             found[number] = None if wish == entry.region else wish
     return found
@@ -162,24 +192,26 @@ def _frames(parts: Mapping[int, Part], num_files: int, ranks: Agreement) -> list
 
 def _frame(part: Part, *, is_resized: bool) -> Part:
     """Of a rank's own extras the names, and the states too where no rank is any more who saved them."""
-    frame: Part = {"model": {}, "model_pieces": {}}
+    frame: Part = {"model": {}, "model_pieces": {}, state.WAS_SHARDED: state.was_sharded(part)}
     if extras.OWN in part:
         frame[extras.OWN] = part[extras.OWN] if is_resized else dict.fromkeys(part[extras.OWN])
     if "optimizer" in part:
         optimizer = part["optimizer"]
-        state = {
+        plain = {
             key: {name: value for name, value in room.items() if not isinstance(value, torch.Tensor)}
             for key, room in optimizer["state"].items()
         }
         rest = {name: value for name, value in optimizer.items() if name not in {"state", "pieces"}}
-        frame["optimizer"] = {**rest, "state": state, "pieces": {}}
+        frame["optimizer"] = {**rest, "state": plain, "pieces": {}}
     return frame
 
 
-def _room(part: Part, parameter: int | None) -> dict[str, Piece]:
-    room: dict[str, Piece] = (
-        part["model_pieces"] if parameter is None else part["optimizer"]["pieces"].setdefault(parameter, {})
-    )
+def _room(part: Part, owner: Owner) -> dict[str | Place, Piece]:
+    room: dict[str | Place, Piece]
+    if isinstance(owner, str):
+        room = part.setdefault(PIECES, {}).setdefault(owner, {})
+    else:
+        room = part["model_pieces"] if owner is None else part["optimizer"]["pieces"].setdefault(owner, {})
     return room
 
 

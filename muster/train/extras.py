@@ -2,7 +2,9 @@
 
 A state that is the same on every rank, by the digest of what is to be written, is written once, by rank 0. One that
 differs is each rank's own, as random numbers are, and comes back to the rank that saved it. Where another number of
-ranks goes on there is no right answer for it but the program's: its ``load_rank_states``, if it has one.
+ranks goes on there is no right answer for it but the program's: its ``load_rank_states``, if it has one. Only a module
+of which nothing but buffers differs is treated as the model is: a new rank has the first one's. A tensor that is
+sharded over the ranks is neither: it is saved piece by piece, and fits any number of them (``extra_pieces``).
 """
 
 from __future__ import annotations
@@ -11,17 +13,21 @@ import ctypes
 import hashlib
 import pickle
 import struct
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from muster.train import shards
+from muster.train import extra_pieces
+from muster.train.extra_pieces import PIECES
 from muster.train.shards import CoverageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from muster.train.extra_pieces import Place
     from muster.train.ranks import Agreement
+    from muster.train.shards import Piece
 
 ALIKE = "stateful"
 OWN = "own_stateful"
@@ -45,12 +51,19 @@ def named(scheduler: Stateful | None, extras: Mapping[str, Stateful]) -> dict[st
     return {**known, **{f"extra {name}": stateful for name, stateful in extras.items()}}
 
 
-def states_of(statefuls: Mapping[str, Stateful]) -> dict[str, dict[str, Any]]:
-    """By name, what each is to be restored from. Raises CoverageError: one holds a mere piece of a sharded tensor."""
-    states = {name: stateful.state_dict() for name, stateful in statefuls.items()}
-    for name, state in states.items():
-        _require_whole(name, state)
-    return states
+def part_of(statefuls: Mapping[str, Stateful]) -> dict[str, Any]:
+    """What this rank is to save of them, before ``divided`` leaves what others save too.
+
+    Raises:
+        CoverageError: one holds a tensor that cannot be saved.
+    """
+    states: dict[str, dict[str, Any]] = {}
+    pieces: dict[str, dict[Place, Piece]] = {}
+    for name, stateful in statefuls.items():
+        states[name], own = extra_pieces.apart(name, stateful.state_dict())
+        if own is not None:
+            pieces[name] = own
+    return {ALIKE: states, PIECES: pieces} if pieces else {ALIKE: states}
 
 
 def divided(part: dict[str, Any], ranks: Agreement) -> dict[str, Any]:
@@ -72,45 +85,90 @@ def divided(part: dict[str, Any], ranks: Agreement) -> dict[str, Any]:
 
 
 def restore(
-    loaded: Sequence[Mapping[str, Any]], statefuls: Mapping[str, Stateful], *, rank: int, world_size: int
+    loaded: Sequence[Mapping[str, Any]],
+    statefuls: Mapping[str, Stateful],
+    *,
+    rank: int,
+    world_size: int,
+    is_sharded_anew: bool = False,
 ) -> None:
     """``loaded``: all ranks' parts; of others' own states only the names are there, unless the number of ranks differs.
 
+    ``is_sharded_anew``: the model was whole on every rank when it was saved, and is sharded here.
+
     Raises:
-        CoverageError: one was not saved, or was each rank's own and another number of ranks saved it.
+        CoverageError: one was not saved, or not all of it, or was each rank's own and another number of ranks saved it.
     """
     for name, stateful in statefuls.items():
+        completed = partial(_completed, name, stateful, extra_pieces.gathered(loaded, name), is_sharded_anew)
         if any(name in part.get(OWN, {}) for part in loaded):
-            _restore_own(loaded, name, stateful, rank=rank, world_size=world_size)
+            _restore_own(loaded, name, stateful, completed, rank=rank, world_size=world_size)
         elif name in loaded[0].get(ALIKE, {}):
-            stateful.load_state_dict(loaded[0][ALIKE][name])
+            stateful.load_state_dict(completed(loaded[0][ALIKE][name]))
         else:
             raise CoverageError(f"no {name} was saved")
 
 
+def _completed(
+    name: str,
+    stateful: Stateful,
+    pieces: Mapping[Place, Sequence[Piece]],
+    is_sharded_anew: bool,  # noqa: FBT001  # for ``partial``
+    state: dict[str, Any],
+) -> dict[str, Any]:
+    """With its sharded tensors. The extra is asked for its own state only where that says how they are laid out."""
+    if not pieces and not (is_sharded_anew and any(extra_pieces.tensors_in(state))):
+        return state
+    return extra_pieces.together(name, state, pieces, dict(extra_pieces.tensors_in(stateful.state_dict())))
+
+
 def _restore_own(
-    loaded: Sequence[Mapping[str, Any]], name: str, stateful: Stateful, *, rank: int, world_size: int
+    loaded: Sequence[Mapping[str, Any]],
+    name: str,
+    stateful: Stateful,
+    completed: Callable[[dict[str, Any]], dict[str, Any]],
+    *,
+    rank: int,
+    world_size: int,
 ) -> None:
     for number, part in enumerate(loaded):
         if name not in part.get(OWN, {}):
             raise CoverageError(f"no {name} was saved by rank {number}, and by other ranks there was")
     if len(loaded) == world_size:
-        stateful.load_state_dict(loaded[rank][OWN][name])
+        stateful.load_state_dict(completed(loaded[rank][OWN][name]))
         return
+    states = [part[OWN][name] for part in loaded]
     merge = getattr(stateful, "load_rank_states", None)
-    if merge is None:
+    if merge is not None:
+        merge([completed(state) for state in states])
+    elif isinstance(stateful, torch.nn.Module) and _has_parameters_alike(stateful, states):
+        stateful.load_state_dict(completed(states[rank if rank < len(states) else 0]))
+    else:
         raise CoverageError(
             f"{name} differed from rank to rank when {len(loaded)} of them saved it, and {world_size} go on: give it a "
             f"method load_rank_states(states), which makes this rank's own of theirs, or keep it alike on all ranks"
         )
-    merge([part[OWN][name] for part in loaded])
+
+
+def _has_parameters_alike(module: torch.nn.Module, states: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether only its buffers differ, such as the running means of a batch norm."""
+    names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    return len({digest_of([state.get(name) for name in names]) for state in states}) == 1
 
 
 def digest_of(state: object) -> str:
-    """SHA-256 of plain values and tensors, equal where ranks have the same, on whatever device."""
+    """SHA-256 of plain values and tensors, equal where ranks have the same, on whatever device and in whatever order.
+
+    Keys of a dictionary and members of a set come by their own digests: two ranks may have put them in differently, and
+    a set of strings has another order in each process.
+    """
+    return _digest(state).hexdigest()
+
+
+def _digest(value: object) -> hashlib._Hash:
     digest = hashlib.sha256()
-    _fold(digest, state)
-    return digest.hexdigest()
+    _fold(digest, value)
+    return digest
 
 
 def _fold(digest: hashlib._Hash, value: object) -> None:
@@ -118,9 +176,12 @@ def _fold(digest: hashlib._Hash, value: object) -> None:
         _fold_tensor(digest, value)
     elif isinstance(value, dict):
         digest.update(b"d%d;" % len(value))
-        for key, inner in value.items():
-            _fold(digest, key)
-            _fold(digest, inner)
+        for entry in sorted(_digest(key).digest() + _digest(inner).digest() for key, inner in value.items()):
+            digest.update(entry)
+    elif isinstance(value, (set, frozenset)):
+        digest.update(b"s%d;" % len(value))
+        for member in sorted(_digest(inner).digest() for inner in value):
+            digest.update(member)
     elif isinstance(value, (list, tuple)):
         digest.update(b"l%d;" % len(value))
         for inner in value:
@@ -134,9 +195,8 @@ def _fold(digest: hashlib._Hash, value: object) -> None:
 
 
 def _fold_tensor(digest: hashlib._Hash, value: torch.Tensor) -> None:
-    held = cast("Any", value).to_local() if hasattr(value, "to_local") else value
-    digest.update(f"t {held.dtype} {tuple(held.shape)};".encode())
-    flat = held.detach().cpu().contiguous().reshape(-1)
+    digest.update(f"t {value.dtype} {tuple(value.shape)};".encode())
+    flat = value.detach().cpu().contiguous().reshape(-1)
     if flat.numel():
         digest.update((ctypes.c_char * (flat.numel() * flat.element_size())).from_address(flat.data_ptr()))
 
@@ -147,18 +207,3 @@ def _other(value: object) -> bytes:
         return pickle.dumps(value, protocol=4)
     except Exception:  # noqa: BLE001  # whatever a foreign __reduce__ raises
         return type(value).__qualname__.encode()
-
-
-def _require_whole(name: str, value: object) -> None:
-    """A rank's own piece of a sharded tensor has a meaning only beside the other ranks'."""
-    if isinstance(value, dict):
-        for inner in value.values():
-            _require_whole(name, inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            _require_whole(name, inner)
-    elif shards.is_sharded(value) and any(not placement.is_replicate() for placement in cast("Any", value).placements):
-        raise CoverageError(
-            f"{name} holds a tensor that is sharded over the ranks, of which it would hold a piece alone: each rank "
-            "must have it whole"
-        )

@@ -60,7 +60,7 @@ def holding(folder: Path) -> Iterator[None]:
     """Nobody begins between a look at the fence and what follows from it.
 
     A file system without locks leaves a gap of microseconds, in which a generation of the older fence may appear
-    beside the newer attempt's; its name tells it apart, and the control plane refuses it.
+    beside the newer attempt's; its name tells it apart, and the control plane refuses it when it hears of it.
     """
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -4,7 +4,8 @@ Per token, forward and backward: 6·N + 12·L·H·Q·T (PaLM, arXiv 2204.02311, 
 part in matrix products: no input embedding and no norms, but the output head, tied weights once. Counted with all
 parameters, a small model comes out 14 % too high. A causal mask needs only half of the attention's product: some count
 it (torchtitan), some do not (Megatron), and at 8,192 tokens of an 8 B model the same run reads 1.125 times as high; so
-a figure of MFU is told with its convention.
+a figure of MFU is told with its convention. What a kernel computes again within itself, as flash attention does, counts
+in neither MFU nor HFU.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING
 from muster.train.peaks import PEAKS
 
 if TYPE_CHECKING:
-    from muster.train.peaks import Peak
+    from collections.abc import Sequence
+
+    from muster.train.peaks import Dtype, Peak
 
 
 class Attention(Enum):
@@ -27,30 +30,37 @@ class Attention(Enum):
 
 
 class Recompute(Enum):
-    """What the backward pass computes again: it is work of the hardware (HFU) and none of the model (MFU)."""
+    """What the backward pass computes again: it is work of the hardware (HFU) and none of the model (MFU).
+
+    ``SELECTIVE``: the attention's product alone, as in arXiv 2205.05198; ``FULL``: the whole forward pass.
+    """
 
     NONE = "none"
+    SELECTIVE = "selective"
     FULL = "full"
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """``matmul_params``: N; of a mixture of experts those that are active for a token. ``sequence``: T in tokens."""
+    """``matmul_params``: N; of a mixture of experts ``active_params``. ``sequence``: T in tokens; where several are
+    packed into one, ``packed_sequence`` of them.
+    """
 
     matmul_params: float
     layers: int
     heads: int
     head_dim: int
-    sequence: int
+    sequence: float
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a program says of itself, so that its run has an MFU."""
+    """What a program says of itself, so that its run has an MFU. ``dtype`` None: its GPU's half precision."""
 
     model: ModelShape
     attention: Attention = Attention.FULL
     recompute: Recompute = Recompute.NONE
+    dtype: Dtype | None = None
 
 
 @dataclass(frozen=True)
@@ -64,10 +74,49 @@ class Utilisation:
     recompute: Recompute
 
 
+def active_params(always: float, experts: float, *, num_experts: int, top_k: int) -> float:
+    """Parameters in matrix products that a token of a mixture of experts meets.
+
+    ``always``: what each token meets, with shared experts and routers; ``experts``: of all the others together, each of
+    which gets ``top_k`` of ``num_experts`` tokens.
+
+    Raises:
+        ValueError: a token cannot choose so many of so many.
+    """
+    if not 1 <= top_k <= num_experts:
+        raise ValueError(f"top_k must be from 1 to the {num_experts} experts, not {top_k}")
+    return always + experts * top_k / num_experts
+
+
+def packed_sequence(lengths: Sequence[float]) -> float:
+    """T of sequences of these lengths in tokens, none of which sees another: Σ Lᵢ² ÷ Σ Lᵢ, the mean over their tokens.
+
+    Raises:
+        ValueError: there is none, or one without tokens.
+    """
+    if not lengths or min(lengths) <= 0:
+        raise ValueError(f"lengths must be of one sequence or more, each of a token or more, not {list(lengths)}")
+    return sum(length * length for length in lengths) / sum(lengths)
+
+
 def flops_per_token(model: ModelShape, attention: Attention) -> float:
     """Of forward and backward pass, without what is computed again."""
+    return 6 * model.matmul_params + _pairs(model, attention)
+
+
+def recomputed_per_token(model: ModelShape, attention: Attention, recompute: Recompute) -> float:
+    """What the backward pass computes again: a forward pass is a third of the whole, 2·N + 4·L·H·Q·T of it."""
+    again = {
+        Recompute.NONE: 0.0,
+        Recompute.SELECTIVE: _pairs(model, attention),
+        Recompute.FULL: flops_per_token(model, attention),
+    }
+    return again[recompute] / 3
+
+
+def _pairs(model: ModelShape, attention: Attention) -> float:
     pairs = 12 * model.layers * model.heads * model.head_dim * model.sequence
-    return 6 * model.matmul_params + (pairs if attention is Attention.FULL else pairs / 2)
+    return pairs if attention is Attention.FULL else pairs / 2
 
 
 def utilisation(
@@ -81,8 +130,6 @@ def utilisation(
 ) -> Utilisation:
     """``tokens_per_s`` of the whole job, ``peak_tflops`` dense and of one GPU for the type it computes in.
 
-    A full recompute runs each forward pass twice: 4/3 of the model's own work.
-
     Raises:
         ValueError: no GPU, or no peak.
     """
@@ -90,7 +137,7 @@ def utilisation(
         raise ValueError(f"{num_gpus} GPUs of {peak_tflops} TFLOP/s can do nothing")
     per_token = flops_per_token(model, attention)
     mfu = tokens_per_s * per_token / (num_gpus * peak_tflops * 1e12)
-    hfu = mfu * 4 / 3 if recompute is Recompute.FULL else mfu
+    hfu = mfu * (1 + recomputed_per_token(model, attention, recompute) / per_token)
     return Utilisation(mfu, hfu, per_token, attention, recompute)
 
 

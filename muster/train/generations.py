@@ -59,9 +59,14 @@ def list_generations(folder: Path) -> list[Generation]:
     return sorted(found, reverse=True)
 
 
-def candidates(found: Sequence[Generation], wanted: str | None, refused: frozenset[str]) -> list[Generation]:
-    """Which to try, in order: the wanted one, then what is older. Without a wish, all. Never what is refused."""
-    chosen = None if wanted is None else Generation.named(wanted)
+def candidates(
+    found: Sequence[Generation], wanted: str | None, refused: frozenset[str], *, may_be_newer: bool = False
+) -> list[Generation]:
+    """Which to try, in order: the wanted one, then what is older. Without a wish, all. Never what is refused.
+
+    ``may_be_newer``: the wanted one is only the newest that was heard of, so what is newer goes first.
+    """
+    chosen = None if wanted is None or may_be_newer else Generation.named(wanted)
     allowed = [generation for generation in found if generation.name not in refused]
     return [generation for generation in allowed if chosen is None or generation <= chosen]
 

@@ -78,10 +78,13 @@ class Lineage:
         if is_asked:
             self._looking.start()
 
-    def told(self, *, parent: str) -> dict[str, Any]:
-        """What a manifest says of it. ``parent``: the generation that training went on from; empty: from the start."""
+    def told(self, *, parent: str, rng: str) -> dict[str, Any]:
+        """What a manifest says of it. ``parent``: the generation that training went on from; empty: from the start.
+
+        ``rng``: how this attempt's ranks came by their random numbers (``chance.policy``).
+        """
         self._looking.join()
-        return {**self._found, "parent": parent or None}
+        return {**self._found, "parent": parent or None, "rng": rng}
 
     def _look(self) -> None:
         self._found |= code_of(self._script)

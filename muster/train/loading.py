@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from muster.train import chance, exchange, sealing, state
+from muster.train import chance, exchange, lineage, sealing, state
 from muster.train.generations import Generation
 from muster.train.keys import MissingKeyError
 from muster.train.late_files import LateFiles
@@ -66,6 +66,8 @@ class Loading:
             parts = exchange.shared_out(self._unpacked(about, contents), about.world_size, trained, self._ranks)
             if not state.restore(parts, trained, rank=self._ranks.rank, world_size=self._ranks.world_size):
                 chance.seed_rank(about.step, self._ranks.rank)
+            if self._ranks.rank == 0:
+                self._tell_found(about)
             return about
         if self._ranks.rank == 0 and (found or self._resume.generation is not None):
             _print("no generation could be used: training begins at step 0")
@@ -167,7 +169,25 @@ class Loading:
         if limit is not None and about.committed_at_unix_ms > limit:
             late = UnusableError("it was committed later than this attempt may resume from", is_damage=False)
             return None, late, ""
+        if self._resume.is_tainted(about.fence, about.committed_at_unix_ms):
+            self._tell_found(about)
+            why = "it was committed when a fault may have falsified its attempt's results"
+            return None, UnusableError(why, is_damage=False), ""
         return about, None, ""
+
+    def _tell_found(self, about: Manifest) -> None:
+        """Whoever committed it may have died before it could say so: the control plane hears of it from us."""
+        name = Generation(about.step, about.fence).name
+        if self._resume.may_be_newer and name != self._resume.generation:
+            self._channel.say(
+                "checkpoint_found",
+                step=about.step,
+                generation=name,
+                bytes=about.num_bytes,
+                at_unix_ms=about.committed_at_unix_ms,
+                manifest_sha256=about.file_sha256,
+                lineage=lineage.word_of(about),
+            )
 
     def _pass_over(
         self, generation: Generation, about: Manifest | None, faults: list[tuple[str, bool, FileRecord | None] | None]

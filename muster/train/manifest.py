@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 SCHEMA = 1
+"""The first; a manifest that names none is of it."""
 ENCRYPTED_SCHEMA = 2
 """So that a runtime which cannot decrypt passes it over, and does not take it for damaged."""
+SHARDED_EXTRAS_SCHEMA = 3
+"""So that a runtime which does not know of their pieces does not restore them without."""
+NEWEST_SCHEMA = SHARDED_EXTRAS_SCHEMA
 MANIFEST = "MANIFEST.json"
 
 
@@ -47,6 +51,8 @@ class Manifest:
     ``loss_spread``: the deviation of the losses before it; None where too few were told, or an older runtime made it.
     ``key_id``: under which key its files are encrypted; None: they are not. Sizes and SHA-256 are of what lies there.
     ``lineage``: of what it was made (``muster.train.lineage``); None where an older runtime made it.
+    ``has_sharded_extras``: pieces of extras stand in its files (``extra_pieces``). ``file_sha256``: of the manifest's
+    own file, where it was read from one; it does not stand there.
     """
 
     step: int
@@ -62,6 +68,15 @@ class Manifest:
     loss_spread: float | None = None
     key_id: str | None = None
     lineage: dict[str, Any] | None = None
+    has_sharded_extras: bool = False
+    file_sha256: str = field(default="", compare=False)
+
+    @property
+    def schema(self) -> int:
+        """The lowest that says all that a reader has to know of it: what an older runtime can use, it does."""
+        if self.has_sharded_extras:
+            return SHARDED_EXTRAS_SCHEMA
+        return SCHEMA if self.key_id is None else ENCRYPTED_SCHEMA
 
     @property
     def num_bytes(self) -> int:
@@ -69,16 +84,19 @@ class Manifest:
 
 
 def dump(manifest: Manifest) -> bytes:
-    schema = SCHEMA if manifest.key_id is None else ENCRYPTED_SCHEMA
-    body = {"schema": schema, **asdict(manifest)}
+    body = {"schema": manifest.schema, **asdict(manifest)}
+    del body["file_sha256"]
     return json.dumps({**body, "self_sha256": _self_hash(body)}, sort_keys=True).encode()
 
 
 def parse(content: bytes) -> Manifest:
-    """Fields that a newer runtime added are passed over.
+    """Fields that a newer runtime added are passed over; of a schema that is not known nothing is read.
+
+    The schema comes after the manifest's own hash, which is taken alike in each: so a bit that flipped there is damage,
+    and no word of a newer runtime.
 
     Raises:
-        UnusableError: it is torn, was changed, or is none of ours.
+        UnusableError: it is torn, was changed, is none of ours, or of a newer schema (which is no damage).
     """
     try:
         document = json.loads(content)
@@ -89,10 +107,14 @@ def parse(content: bytes) -> Manifest:
     told = document.pop("self_sha256", None)
     if told != _self_hash(document):
         raise UnusableError(f"{MANIFEST} was changed after it was written")
-    if document.get("schema") not in {SCHEMA, ENCRYPTED_SCHEMA}:
-        known = f"{SCHEMA} or {ENCRYPTED_SCHEMA}"
-        raise UnusableError(f"{MANIFEST} is of schema {document.get('schema')!r}, not {known}", is_damage=False)
-    return _of(document)
+    schema = document.get("schema", SCHEMA)
+    if schema not in range(SCHEMA, NEWEST_SCHEMA + 1):
+        raise UnusableError(
+            f"{MANIFEST} is of schema {schema!r}, and this muster.train reads {SCHEMA} to {NEWEST_SCHEMA}: "
+            "a newer one saved it, and can use it",
+            is_damage=False,
+        )
+    return replace(_of(document), file_sha256=hashlib.sha256(content).hexdigest())
 
 
 def _of(document: dict[str, Any]) -> Manifest:
@@ -102,9 +124,9 @@ def _of(document: dict[str, Any]) -> Manifest:
             for file in document["files"]
         )
         known = {
-            field.name: document[field.name]
-            for field in fields(Manifest)
-            if field.default is MISSING or field.name in document
+            each.name: document[each.name]
+            for each in fields(Manifest)
+            if each.default is MISSING or each.name in document
         }
     except (KeyError, TypeError) as fault:
         raise UnusableError(f"{MANIFEST} lacks {fault}") from fault

@@ -62,7 +62,8 @@ class Pace:
         self._device = device
         self._now = now
         self._work = work
-        self._peak = None if device.gpu is None else peak_of(device.gpu)
+        peak = None if device.gpu is None else peak_of(device.gpu)
+        self._peak_tflops = None if peak is None or work is None else peak.tflops_of(work.dtype)
         self._ranks_per_replica = ranks_per_replica
         self._hooks: list[Any] = []
         self._marks: list[tuple[str, Any]] = []
@@ -236,15 +237,15 @@ class Pace:
             self._num_summed += 1
 
     def _utilisation(self, rate: float | None) -> dict[str, float | int | None]:
-        """Nothing where the program did not say what a token costs, or nobody knows the GPU's peak."""
-        if rate is None or self._work is None or self._peak is None:
+        """Nothing where the program did not say what a token costs, or nobody knows the GPU's peak for its type."""
+        if rate is None or self._work is None or self._peak_tflops is None:
             return {"mfu": None, "hfu": None}
         work = self._work
         found = utilisation(
             work.model,
             tokens_per_s=rate,
             num_gpus=1,
-            peak_tflops=self._peak.tflops,
+            peak_tflops=self._peak_tflops,
             attention=work.attention,
             recompute=work.recompute,
         )

@@ -1,6 +1,7 @@
 """Dense peaks of GPUs by the product names that the driver gives, without the "NVIDIA " in front.
 
-Dense, for bf16 or fp16 operands and fp32 sums: a data sheet's "with sparsity" is twice that. Sources: ``torchtitan`` is
+Dense, for bf16 or fp16 operands and fp32 sums: a data sheet's "with sparsity" is twice that, and no other type of
+operands has its figures here. AMD's stand by their whole names, as torch gives them. Sources: ``torchtitan`` is
 its tools/utils.py, ``composer`` its speed_monitor.py, ``lightning`` its throughput.py, ``vendor`` the vendor's data
 sheet, ``known`` common knowledge that nobody has measured for us. What is not here has no MFU.
 """
@@ -8,6 +9,14 @@ sheet, ``known`` common knowledge that nobody has measured for us. What is not h
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+
+class Dtype(Enum):
+    """Of the operands of matrix products."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
 
 
 @dataclass(frozen=True)
@@ -18,6 +27,10 @@ class Peak:
     hbm_tb_per_s: float
     source: str
     has_bf16: bool = True
+
+    def tflops_of(self, dtype: Dtype | None) -> float | None:
+        """None: its matrix units do not know that type. ``dtype`` None: the half precision that it has."""
+        return None if dtype is Dtype.BF16 and not self.has_bf16 else self.tflops
 
     @property
     def ridge_flop_per_byte(self) -> float:
@@ -33,6 +46,7 @@ _A100_40 = Peak(312, 1.56, "torchtitan, composer")
 _A100_80 = Peak(312, 2.04, "torchtitan, composer")
 _BLACKWELL = Peak(2250, 8.0, "torchtitan")
 _GRACE_BLACKWELL = Peak(2500, 8.0, "torchtitan")
+_MI300X = Peak(1300, 5.3, "torchtitan")
 
 PEAKS: dict[str, Peak] = {
     "Tesla V100-SXM2-16GB": _volta(125),
@@ -63,4 +77,9 @@ PEAKS: dict[str, Peak] = {
     "GeForce RTX 3090": Peak(71, 0.94, "known; sums in fp32 at half the rate"),
     "GeForce RTX 4090": Peak(165, 1.0, "known; sums in fp32 at half the rate"),
     "GeForce RTX 5090": Peak(210, 1.8, "known; sums in fp32 at half the rate"),
+    "AMD Instinct MI250X": Peak(191.5, 1.6, "torchtitan; of one of its two dies, which torch sees as a GPU each"),
+    "AMD Instinct MI300X": _MI300X,
+    "AMD Instinct MI300X OAM": _MI300X,
+    "AMD Instinct MI325X": Peak(1300, 6.0, "torchtitan"),
+    "AMD Instinct MI355X": Peak(2500, 8.0, "torchtitan"),
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import torch
 
+from muster.train import chance
 from muster.train.advice import Adviser
 from muster.train.cadence import Cadence
 from muster.train.checkpoints import Checkpoints
@@ -104,6 +105,7 @@ class Run:
         self._adviser = Adviser(self._ranks, self._channel, place)
         self._loss: float | None = None
         self._saved_step = -1
+        self._has_room = False
         self._num_failed_saves = 0
         self._retry_at = -1
         self._has_ended = False
@@ -228,13 +230,14 @@ class Run:
         """Of how many ranks the checkpoint is; 0 where there is none."""
         about = None if self._checkpoints is None else self._checkpoints.load(self._trained)
         read_bytes = 0 if self._checkpoints is None else self._checkpoints.read_bytes
+        rng = chance.policy(0 if about is None else about.world_size, self.world_size)
         if about is None:
-            self._channel.say("resumed", step=0, generation="", read_bytes=read_bytes)
+            self._channel.say("resumed", step=0, generation="", read_bytes=read_bytes, rng=rng)
             return 0
         self.step = self._saved_step = about.step
         self._samples.position = about.position
         name = Generation(about.step, about.fence).name
-        self._channel.say("resumed", step=self.step, generation=name, read_bytes=read_bytes)
+        self._channel.say("resumed", step=self.step, generation=name, read_bytes=read_bytes, rng=rng)
         return about.world_size
 
     def _agree(self, total: int) -> None:
@@ -243,8 +246,8 @@ class Run:
         orders.listen()
         told = [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms, self._is_saving]
         save_s = 0.0 if self._checkpoints is None else self._checkpoints.save_s
-        must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere, *figures = self._ranks.max(
-            [*told, *self._cadence.figures(self.step, save_s)]
+        must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere, is_near, *figures = self._ranks.max(
+            [*told, self._cadence.is_near(self.step), *self._cadence.figures(self.step, save_s)]
         )
         is_due = self._cadence.agree(self.step, figures, is_busy=bool(is_busy_anywhere))
         if not is_busy_anywhere:
@@ -259,6 +262,14 @@ class Run:
             if self._checkpoints is not None and self._saved_step != self.step:
                 with self._cadence.stalling():
                     self._save()
+        elif is_near:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """For the first save's copy, once; on all ranks behind one step, since a ``state_dict`` may ask all of them."""
+        if self._checkpoints is not None and self._is_asynchronous and not self._has_room:
+            self._has_room = True
+            self._checkpoints.make_room(self._trained)
 
     def _stop(self, deadline_ms: int) -> None:
         """Save if the time left is enough for one, by the slowest rank's clock and experience, and leave."""
@@ -286,7 +297,7 @@ class Run:
             return True
         position = self._samples.position
         if self._is_asynchronous and not is_last:
-            self._retry_at = -1
+            self._has_room, self._retry_at = True, -1
             self._checkpoints.begin(self._trained, self.step, position, self._loss)
             return True
         save = partial(self._checkpoints.save, self._trained, self.step, position, self._loss, is_last=is_last)

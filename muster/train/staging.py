@@ -1,16 +1,23 @@
 """A copy of a rank's part, made before training goes on, so that it can be written while training changes the state.
 
-The memory is kept for the next copy: touching fresh memory takes longer than copying into it.
+The memory is kept for the next copy: touching fresh memory takes longer than copying into it, and pinning it longer
+still. For the first one it is made beside training, shortly before it is needed.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import copy
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from muster.train.beside import Beside
+from muster.train.extra_pieces import tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +32,12 @@ class Staging:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[object, ...], torch.Tensor] = {}
+        self._making: Beside[dict[tuple[object, ...], torch.Tensor]] | None = None
+
+    def make_room(self, part: dict[str, Any]) -> None:
+        """Begin to make the memory for a copy of ``part``, in a thread: what is copied next need not be like it."""
+        self._making = Beside(partial(_room_for, part), "checkpoint-room")
+        atexit.register(self._making.wait)  # the interpreter may not end under a thread of torch's
 
     def copied(self, part: dict[str, Any]) -> dict[str, Any]:
         """The same values in host memory; tensors that share their values in ``part`` share them here.
@@ -33,11 +46,29 @@ class Staging:
             RuntimeError, MemoryError: there is no room for it, or a tensor that cannot be copied.
             TypeError, AttributeError, PicklingError: something else that cannot.
         """
+        making, self._making = self._making, None
+        if making is not None:
+            atexit.unregister(making.wait)
+            with contextlib.suppress(RuntimeError, MemoryError):  # met again by who copies, and told
+                self._kept = making.result()
         pass_over = _Pass(self._kept)
         staged: dict[str, Any] = pass_over.of(part, ())
         pass_over.end()
         self._kept = pass_over.used
         return staged
+
+
+def _room_for(part: dict[str, Any]) -> dict[tuple[object, ...], torch.Tensor]:
+    """By place, memory that was touched, for each tensor that is copied into kept memory."""
+    room = _Pass({})
+    plain = [(place, value) for place, value in tensors_in(part) if is_plain(value)]
+    gpu = next((value.device for _, value in plain if value.is_cuda), None)
+    with contextlib.nullcontext() if gpu is None else torch.cuda.device(gpu):  # memory is pinned for the thread's GPU
+        for place, value in plain:
+            room.place_for(value, place)
+        for made in room.used.values():
+            made.zero_()
+    return room.used
 
 
 class _Pass:
@@ -50,7 +81,7 @@ class _Pass:
 
     def of(self, value: Any, place: tuple[object, ...]) -> Any:
         if isinstance(value, torch.Tensor):
-            return self._tensor(value, place) if is_plain(value) else value.detach().clone().cpu()
+            return self.place_for(value, place) if is_plain(value) else value.detach().clone().cpu()
         if isinstance(value, dict):
             return {key: self.of(inner, (*place, key)) for key, inner in value.items()}
         if isinstance(value, (list, tuple)) and any(isinstance(inner, _HOLDERS) for inner in value):
@@ -58,7 +89,7 @@ class _Pass:
             return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
         return copy.deepcopy(value)
 
-    def _tensor(self, value: torch.Tensor, place: tuple[object, ...]) -> torch.Tensor:
+    def place_for(self, value: torch.Tensor, place: tuple[object, ...]) -> torch.Tensor:
         layout = (value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg())
         same = (value.device, value.data_ptr(), *layout)
         if value.numel() and same in self._shared:

@@ -2,7 +2,7 @@
 
 | argument of ``start`` | |
 |---|---|
-| ``extras`` | whatever else has a state, such as a gradient scaler; where it differs from rank to rank each saves its own |
+| ``extras`` | whatever else has a state, such as a gradient scaler; where it differs from rank to rank each saves its own, and a tensor in it that is sharded over them is saved by pieces |
 | ``checkpoint_every`` | counts steps; 0: only when the job stops; ``"auto"``: as often as costs the least (``interval``), by the stall that is measured and how often the job's GPUs fail |
 | ``asynchronous`` | training waits for a copy of the state in host memory, which is written, hashed and committed beside it; without, until it is committed. The last one is always waited for |
 | ``keep`` | so many generations stay |

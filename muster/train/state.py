@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from muster.train.shards import Piece
 
 
+WAS_SHARDED = "was_sharded"
+"""In a part as ``exchange`` hands it on, where all is pieces: whether it was so when it was saved."""
 ONLY_PLAIN = "a state_dict holds more than tensors and plain values"
 
 
@@ -50,14 +52,15 @@ def part_of(trained: Trained, rng: dict[str, Any], *, rank: int, world_size: int
     Raises:
         CoverageError: it holds something that cannot be saved.
     """
+    part = tensors_of(trained, rank=rank, world_size=world_size)
+    return {**part, "rng": rng, **extras.part_of(extras.named(trained.scheduler, trained.extras))}
+
+
+def tensors_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
+    """What ``part_of`` has of model and optimizer. Raises CoverageError."""
     alike, own = _divided(trained.model)
     plain, pieces = _apart(alike)
-    part: dict[str, Any] = {
-        "model": _share(plain, rank, world_size),
-        "model_pieces": pieces,
-        "own": own,
-        "rng": rng,
-    }
+    part: dict[str, Any] = {"model": _share(plain, rank, world_size), "model_pieces": pieces, "own": own}
     if trained.optimizer is not None:
         state = trained.optimizer.state_dict()
         apart = {key: _apart(values) for key, values in state["state"].items()}
@@ -65,7 +68,6 @@ def part_of(trained: Trained, rng: dict[str, Any], *, rank: int, world_size: int
         part["optimizer"] = {"state": shared, "pieces": {key: pieces for key, (_, pieces) in apart.items() if pieces}}
         if rank == 0:
             part["optimizer"]["param_groups"] = state["param_groups"]
-    part[extras.ALIKE] = extras.states_of(extras.named(trained.scheduler, trained.extras))
     return part
 
 
@@ -170,10 +172,22 @@ def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int, world_
         raise CoverageError(f"the model differs from the one that was saved: {fault}") from fault
     if trained.optimizer is not None:
         _restore_optimizer(loaded, trained.optimizer)
-    extras.restore(loaded, extras.named(trained.scheduler, trained.extras), rank=rank, world_size=world_size)
+    is_sharded = any(map(shards.is_sharded, trained.model.parameters()))
+    extras.restore(
+        loaded,
+        extras.named(trained.scheduler, trained.extras),
+        rank=rank,
+        world_size=world_size,
+        is_sharded_anew=is_sharded and not any(map(was_sharded, loaded)),
+    )
     if is_known:
         chance.set_random_state(own["rng"])
     return is_known
+
+
+def was_sharded(part: Mapping[str, Any]) -> bool:
+    """Whether the model was laid out over the ranks when this part of it was saved."""
+    return bool(part.get(WAS_SHARDED, part.get("model_pieces")))
 
 
 def _restore_optimizer(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> None:

@@ -12,7 +12,7 @@
 | ``MUSTER_SECRETS_DIR`` | where the job's secrets lie | it has none |
 | ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | nothing is said or heard |
 | ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill where no ``stop`` names a deadline | as long as it takes |
-| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``good_after_steps`` (20), ``hold_s`` (600), ``pinned`` (never removed) | the newest that verifies |
+| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``may_be_newer`` (it is the newest that was heard of: one that is newer goes first), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``tainted_since_unix_ms`` (by fence: nothing that this attempt committed from then on), ``good_after_steps`` (20), ``hold_s`` (600), ``pinned`` (never removed) | the newest that verifies |
 | ``MUSTER_CHECKPOINT_INTERVAL`` | for ``checkpoint_every="auto"``: JSON, all fields optional: ``failures_per_gpu_hour``, ``num_gpus``, ``min_s``, ``max_s`` | ``interval``'s prior, as many GPUs as ranks, 30, 3600 |
 | ``MUSTER_SCRUB`` | how what is kept is read again (``scrub``): JSON, all fields optional: ``interval_s`` (0: never), ``bytes_per_s`` | each day, 50 MB/s |
 | ``MUSTER_ACCUMULATION`` | take each batch in so many times as many pieces: an earlier attempt ran out of GPU memory | 1 |
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 EXIT_STOPPED_WITH_CHECKPOINT = 75
 EXIT_STOPPED_WITHOUT = 76
 EXIT_NEVER_RESTART = 93
+_LONGEST_FENCE = 20
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ class Resume:
 
     ``good_after_steps``: healthy steps after which a verified checkpoint counts as good, and is never removed while it
     is the newest such. ``hold_s``: how late a fault may be found; the newest checkpoint that is older stays too.
-    ``pinned`` None: nothing is said of pins.
+    ``may_be_newer``: ``generation`` is the newest that the control plane heard of; what was committed by an attempt
+    that died before it could say so is used before it. ``tainted_since_unix_ms``: by fence, from when on results of
+    that attempt may be false, heard of or not. ``pinned`` None: nothing is said of pins.
     """
 
     generation: str | None = None
@@ -62,6 +65,12 @@ class Resume:
     good_after_steps: int = 20
     hold_s: float = 600.0
     pinned: frozenset[str] | None = None
+    may_be_newer: bool = False
+    tainted_since_unix_ms: Mapping[int, int] = field(default_factory=dict)
+
+    def is_tainted(self, fence: int, committed_at_unix_ms: int) -> bool:
+        since = self.tainted_since_unix_ms.get(fence)
+        return since is not None and committed_at_unix_ms >= since
 
 
 @dataclass(frozen=True)
@@ -202,6 +211,8 @@ def _resume(text: str | None) -> Resume:
     steps = document.get("good_after_steps")
     hold_s = document.get("hold_s")
     pinned = document.get("pinned")
+    may_be_newer = document.get("may_be_newer") or False
+    tainted = document.get("tainted_since_unix_ms") or {}
     fits = (
         _is_words(refused)
         and (pinned is None or _is_words(pinned))
@@ -209,6 +220,8 @@ def _resume(text: str | None) -> Resume:
         and (limit is None or isinstance(limit, int))
         and (steps is None or isinstance(steps, int))
         and (hold_s is None or isinstance(hold_s, (int, float)))
+        and isinstance(may_be_newer, bool)
+        and _is_by_fence(tainted)
     )
     if not fits:
         raise ValueError(f"MUSTER_RESUME={text!r}: a field is of another kind than muster.train.surroundings says")
@@ -219,6 +232,15 @@ def _resume(text: str | None) -> Resume:
         Resume.good_after_steps if steps is None else steps,
         Resume.hold_s if hold_s is None else float(hold_s),
         None if pinned is None else frozenset(pinned),
+        may_be_newer,
+        {int(fence): since for fence, since in tainted.items()},
+    )
+
+
+def _is_by_fence(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        fence.isascii() and fence.isdigit() and len(fence) <= _LONGEST_FENCE and isinstance(since, int)
+        for fence, since in value.items()
     )
 
 

@@ -62,8 +62,9 @@ class Upkeep:
 
     def candidates(self) -> list[Generation]:
         """Which to resume from, in order."""
+        resume = self._resume
         found = self._store.list_generations()
-        return generations.candidates(found, self._resume.generation, self._resume.refused)
+        return generations.candidates(found, resume.generation, resume.refused, may_be_newer=resume.may_be_newer)
 
     def note_verified(self, generation: Generation) -> None:
         self._verified.add(generation)

@@ -8,13 +8,14 @@
 | ``step`` | step (how many are done), loss (null where it was no finite number), step_s, samples (seen by all ranks) |
 | ``pace`` | step, num_steps and means over so many: a second for each part of ``pace``; tokens_per_s, grad_norm, memory_mib, mfu, hfu or null; samples of this rank in this attempt, samples_per_step, tokens_per_step, padding (a share) or null; at most once a second |
 | ``checkpoint`` | step, generation, status ``writing``: its files are being written; ``committed``: bytes, seconds, at_unix_ms, manifest_sha256, lineage (``lineage``, without what has no bounds), place (file system or bucket); ``verified``: all was read back equal; ``failed``: why, and faults: of each rank that a host or storage failed rank, kind, place, is_shared (``save_faults``) |
+| ``checkpoint_found`` | step, generation, bytes, at_unix_ms, manifest_sha256, lineage of one that training goes on from, or passes over as tainted, and that the order did not name: whoever committed it may have died before it said so |
 | ``checkpoint_rejected`` | generation, why: it is not as it was saved, and nobody may use it |
 | ``checkpoint_unreadable`` | generation, why: this host could not read it now; it may be whole |
 | ``checkpoint_scrubbed`` | generation: it was read again, and is as it was saved |
 | ``checkpoint_pinned`` | generation, is_pinned: its mark in the store was made or taken away, as ``pins`` said |
 | ``checkpoint_expired`` | generation: removed, since newer ones are whole |
 | ``checkpoint_interval`` | step, interval_s, bound (``none``, ``min``, ``max``, ``save``: see ``interval``) and what it follows from: stall_s, save_s, step_s, mtbf_s, failures_per_gpu_hour, num_gpus; again when it has changed much |
-| ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank) |
+| ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank), rng: how the ranks came by their random numbers (``chance.policy``) |
 | ``resize`` | num_nodes: the program asks that the job goes on with so many hosts |
 | ``warning`` | code, message: what the program most likely did not mean (``advice``) |
 | ``outcome`` | exit ``done``, ``stopped_with_checkpoint``, ``stopped_without`` or ``failed``, step, message, dropped_lines |

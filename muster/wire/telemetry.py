@@ -50,6 +50,7 @@ class EventReport(WireMessage, frozen=True, kw_only=True):
     kind: Literal[
         "xid",
         "sxid",
+        "nic_driver",
         "gpu_lost",
         "gpu_count",
         "gpu_found",

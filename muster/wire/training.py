@@ -118,6 +118,19 @@ class CheckpointDone(RankMessage, frozen=True, kw_only=True, tag="checkpoint"):
     place: Annotated[str, Meta(max_length=256)] = ""
 
 
+class CheckpointFound(RankMessage, frozen=True, kw_only=True, tag="checkpoint_found"):
+    """One of an earlier attempt, read whole by this one, which its order did not name. The fields are as in
+    ``CheckpointDone``.
+    """
+
+    step: Step
+    generation: Generation
+    bytes: Count = 0
+    at_unix_ms: Milliseconds = 0
+    manifest_sha256: Annotated[str, Meta(max_length=64)] = ""
+    lineage: dict[str, Any] | None = None
+
+
 class CheckpointRejected(RankMessage, frozen=True, kw_only=True, tag="checkpoint_rejected"):
     generation: Generation
     why: Text = ""
@@ -193,21 +206,18 @@ class Outcome(RankMessage, frozen=True, kw_only=True, tag="outcome"):
     message: Text = ""
 
 
-AnyRankMessage = (
-    Hello
-    | StepDone
-    | Pace
-    | CheckpointDone
+AnyCheckpointMessage = (
+    CheckpointDone
+    | CheckpointFound
     | CheckpointRejected
     | CheckpointUnreadable
     | CheckpointScrubbed
     | CheckpointPinned
     | CheckpointExpired
-    | CheckpointInterval
-    | Resumed
-    | Warned
-    | ResizeAsked
-    | Outcome
+)
+"""About one generation."""
+AnyRankMessage = (
+    AnyCheckpointMessage | Hello | StepDone | Pace | CheckpointInterval | Resumed | Warned | ResizeAsked | Outcome
 )
 
 

@@ -35,7 +35,7 @@ def play(
     jobs: Sequence[TraceJob], estimates_s: Sequence[float], rule: Rule, *, num_nodes: int, gpus_per_node: int
 ) -> Played:
     """``jobs`` in order of submission; each fits the fleet when it is empty."""
-    cluster = Cluster(jobs, estimates_s, Nodes(num_nodes, gpus_per_node), [], [], {}, [math.nan] * len(jobs))
+    cluster = Cluster(jobs, estimates_s, Nodes(num_nodes, gpus_per_node))
     ends: list[tuple[float, int]] = []
     next_job, end_s = 0, 0.0
     while next_job < len(jobs) or ends:

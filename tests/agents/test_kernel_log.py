@@ -111,6 +111,25 @@ def test_an_sxid_is_an_event_of_the_host_about_no_gpu_and_told_once_in_a_boot(ke
         assert log.events(0) == ()
 
 
+def test_what_the_network_cards_driver_says_is_an_event_of_the_host(kernel: Kernel) -> None:
+    words = "mlx5_core 0000:3b:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count"
+    with following(kernel) as log:
+        kernel.log("mlx5_core 0000:3b:00.0: firmware version: 28.39.1002")
+        kernel.log(words, at_s=NOW_S - 90)
+        kernel.log(f"some program: {words}")
+        kernel.log(words, priority=12)
+        (event,) = log.events(1)
+    assert (event.kind, event.source, event.gpu_uuid, event.text) == (
+        EventKind.NIC_DRIVER,
+        Source.KERNEL_LOG,
+        None,
+        words,
+    )
+    assert event.at_ms == NOW_MS - 90_000
+    assert event.origin == "kmsg:2:0000:3b:00.0:nic:health"
+    assert event_report(event, "boot-1", is_open=False).kind == "nic_driver"
+
+
 def test_a_life_goes_on_where_the_last_one_has_kept_what_it_read(kernel: Kernel, tmp_path: Path) -> None:
     position = tmp_path / "kernel_log.json"
     words = "NVRM: Xid (PCI:0000:05:00): {}, x"

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "GET /v1/incidents": "incident list",
     "GET /v1/incidents/{incident_id}": "incident show",
     "POST /v1/incidents/{incident_id}/close": "incident close",
+    "POST /v1/job-plans": "job plan",
     "GET /v1/jobs": "job list",
     "POST /v1/jobs": "job submit",
     "GET /v1/jobs/{job_id}": "job show",

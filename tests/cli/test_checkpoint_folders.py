@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -62,7 +64,7 @@ def test_the_newest_comes_first_and_what_was_never_committed_is_said(muster: Com
     assert answer.returncode == Exit.OK, answer.stderr
     assert [(one["step"], one["state"]) for one in told(answer)] == [
         (40, "half written"),
-        (30, "complete"),
+        (30, "verified"),
         (20, "complete"),
         (10, "complete"),
     ]
@@ -73,7 +75,6 @@ def test_a_byte_that_changed_shows_when_it_is_read_back_and_where_a_resume_goes_
     muster: Command, folder: Path
 ) -> None:
     damage(folder, Generation(30, 2))
-    assert muster.run("ckpt", "ls", str(folder)).returncode == Exit.OK, "its size is right"
     answer = muster.run("ckpt", "verify", str(folder))
     assert answer.returncode == Exit.FAILED
     assert "rank-00001.pt differs from what was saved" in " ".join(answer.stdout.split())
@@ -82,6 +83,38 @@ def test_a_byte_that_changed_shows_when_it_is_read_back_and_where_a_resume_goes_
     assert states == [(30, "damaged"), (20, "verified")], "back to one that is good, and no further"
     whole = told(muster.run("ckpt", "verify", str(folder), "--all", "--json"))
     assert [one["state"] for one in whole] == ["damaged", "verified", "verified"]
+
+
+def test_a_listing_reads_the_newest_back_and_a_fast_one_says_that_it_does_not(muster: Command, folder: Path) -> None:
+    damage(folder, Generation(10, 1))
+    assert muster.run("ckpt", "ls", str(folder)).returncode == Exit.OK, "it asks about the newest"
+    damage(folder, Generation(30, 2))
+    answer = muster.run("ckpt", "ls", str(folder), "--json")
+    assert answer.returncode == Exit.FAILED
+    assert [one["state"] for one in told(answer)] == ["damaged", "complete", "complete"]
+    assert told(answer)[0]["why"] == "rank-00001.pt differs from what was saved"
+    assert "Only the newest was read back" in muster.run("ckpt", "ls", str(folder)).stdout
+    fast = muster.run("ckpt", "ls", str(folder), "--fast")
+    assert fast.returncode == Exit.OK, "their sizes are right"
+    assert "By sizes alone (--fast): no file was read" in fast.stdout
+    os.truncate(folder / Generation(30, 2).name / "rank-00000.pt", 100)
+    assert muster.run("ckpt", "ls", str(folder), "--fast").returncode == Exit.FAILED
+
+
+def test_a_person_sees_how_far_the_reading_is_and_a_program_reads_a_clean_stream(muster: Command, folder: Path) -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "muster", "ckpt", "ls", str(folder), "--json"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(muster.folder), "TERM": "xterm", "COLUMNS": "120"}
+    answer = subprocess.run(
+        command, cwd=muster.folder, env=environment, stdout=subprocess.PIPE, stderr=theirs, check=False
+    )
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert answer.returncode == Exit.OK, shown
+    assert "reading step-00000030/gen-2: 1.4 kB of 1.4 kB" in shown
+    assert json.loads(answer.stdout)[0]["state"] == "verified"
+    assert muster.run("ckpt", "ls", str(folder)).stderr == "", "a log needs no bars"
 
 
 def test_a_short_file_shows_at_once(muster: Command, folder: Path) -> None:
@@ -143,7 +176,7 @@ def test_what_lies_in_an_object_store_is_told_by_the_same_words(muster: Command,
     prefix.store().write_part(Generation(30, 1), 0, part(b"half"))
     environment = prefix.server.environment
     listed = told(muster.run("ckpt", "ls", str(prefix.place), "--json", **environment))
-    assert [(one["step"], one["state"]) for one in listed] == [(30, "half written"), (20, "complete"), (10, "complete")]
+    assert [(one["step"], one["state"]) for one in listed] == [(30, "half written"), (20, "verified"), (10, "complete")]
     assert muster.run("ckpt", "verify", str(prefix.place), **environment).returncode == Exit.OK
     prefix.flip(f"{newest.name}/rank-00001.pt")
     answer = muster.run("ckpt", "verify", str(prefix.place), **environment)

@@ -63,3 +63,39 @@ def test_a_file_that_is_not_there_and_numbers_out_of_bounds(tmp_path: Path) -> N
     for words in (["--nodes", "0"], ["--nodes", "4", "--estimate-error", "0.5"], ["--nodes", "4", "--arrivals", "nan"]):
         done = simulate("--trace", str(trace), *words)
         assert done.returncode == 2, done.stderr
+
+
+SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
+
+
+def test_a_scenario_is_played_and_its_decisions_written(tmp_path: Path) -> None:
+    out = tmp_path / "decisions.json"
+    done = simulate("--scenario", str(SCENARIOS / "31-one-of-two-gangs.yaml"), "--json", str(out))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0 s  one: placed on n0, n1, n2" in done.stdout
+    assert "Simulated: nothing ran." in done.stdout
+    found = json.loads(out.read_text())
+    assert found["decisions"][0]["nodes"] == ["n0", "n1", "n2"]
+    assert [one["kind"] for one in found["decisions"]] == ["placed", "placed", "waits"]
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        (None, 3, "there is no such file"),
+        ("- 1", 6, "holds no mapping"),
+        ("about: x", 6, "topology: Field required"),
+        ("{about: x, topology: {nodes: [{names: a0}]}, policy: {tiers: 3}}", 6, "tiers"),
+    ],
+)
+def test_what_is_no_scenario_is_said(tmp_path: Path, content: str | None, code: int, words: str) -> None:
+    path = tmp_path / "scenario.yaml"
+    if content is not None:
+        path.write_text(content)
+    done = simulate("--scenario", str(path))
+    assert (done.returncode, words in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr
+
+
+def test_a_trace_and_a_scenario_exclude_each_other() -> None:
+    for words in ((), ("--scenario", "x", "--nodes", "3")):
+        assert simulate(*words).returncode == 2

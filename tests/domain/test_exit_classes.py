@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from muster.domain.causes import CAUSE_RULES, Budget
-from muster.domain.exit_signs import CASCADES, OUT_OF_GPU_MEMORY, ROOTS, first_of
+from muster.domain.exit_signs import CASCADES, OUT_OF_GPU_MEMORY, ROOTS, SAID_OF_A_GPU, first_of
 from muster.domain.exits import GpuFault, KnownFaults, Verdict, classify, parse_exit_record
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Cause, StopReason
@@ -93,9 +93,9 @@ def test_a_code_says_what_it_means_in_the_proof() -> None:
 
 
 LINES: tuple[tuple[str, Cause, bool], ...] = (
-    ("RuntimeError: CUDA error: uncorrectable ECC error encountered", C.GPU_FAULT, False),
-    ("RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution", C.GPU_FAULT, False),
-    ("pynvml.NVMLError_GpuIsLost: GPU is lost", C.GPU_FAULT, False),
+    ("RuntimeError: CUDA error: uncorrectable ECC error encountered", C.USER_ERROR, False),
+    ("RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution", C.USER_ERROR, False),
+    ("pynvml.NVMLError_GpuIsLost: GPU is lost", C.USER_ERROR, False),
     ("h:1:2 [0] NET/IB : Got completion from peer 10.0.0.1<1> with status=12 opcode=0 len=0 vendor err 129",
      C.NCCL_TIMEOUT, False),
     ("NET/IB: Got completion from peer 10.0.0.1 with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) len=0",
@@ -183,8 +183,53 @@ def test_ranks_that_waited_for_a_lost_gpu_may_have_waited_long() -> None:
     assert (verdict.cause, verdict.is_cascade) == (C.GPU_FAULT, False)
 
 
+def test_what_a_program_prints_of_a_gpu_proves_nothing_and_goes_before_what_missed_it() -> None:
+    said = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    alone = judged(rank(1, f"{PEER}\n{said}"), rank(1, PEER, after_ms=-5))
+    assert (alone.cause, alone.culprit_rank, alone.is_cascade) == (C.USER_ERROR, 0, False)
+    assert alone.proof == f"rank 0 ended with code 1: {said}, and nothing of the kind was measured on its host"
+    assert CAUSE_RULES[alone.cause].budget is Budget.JOB
+    assert judged(rank(1, said), faults=(fault(0),)).cause is C.GPU_FAULT
+
+
+def test_a_gpu_that_only_the_program_blames_is_blamed_by_its_word() -> None:
+    """Code 16 is for a result that the program found wrong itself: it goes on elsewhere, and proves nothing."""
+    assert judged(rank(16)).is_reported
+    measured = judged(rank(16), faults=(fault(0),))
+    assert (measured.cause, measured.is_reported) == (C.GPU_FAULT, False)
+
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+TRACEBACK = "Traceback (most recent call last):\n  File x"
+CHAIN = "[rank0]: During handling of the above exception, another exception occurred:\n[rank0]:\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (f"{TRACEBACK}\n{OOM}", C.GPU_OOM),
+        (f"{TRACEBACK}\n{OOM}\n[W] destroy_process_group() was not called", C.GPU_OOM),
+        (f"{TRACEBACK}\n{OOM}\n\n{CHAIN}[rank0]: {TRACEBACK}\n[rank0]: RuntimeError: no batch fits", C.GPU_OOM),
+        (f"{OOM}\n{TRACEBACK}\nKeyError: 'x'", C.USER_ERROR),
+        (f"{TRACEBACK}\n{OOM}\nsmaller pieces now\n{TRACEBACK}\nKeyError: 'x'", C.USER_ERROR),
+        (f"{OOM}\n{TRACEBACK}\n{PEER}", C.NCCL_TIMEOUT),
+    ],
+)
+def test_memory_that_was_short_is_the_cause_only_of_the_end_that_it_brought_about(words: str, cause: Cause) -> None:
+    assert judged(rank(1, words)).cause is cause
+
+
+@pytest.mark.parametrize(("stop", "cause"), [(None, C.LAUNCH_FAILED), (StopReason.RECLAIM, C.RECLAIMED)])
+def test_sigterm_that_nobody_asked_of_us_is_not_the_programs_fault(stop: StopReason | None, cause: Cause) -> None:
+    verdict = judged(rank(None, None, signal=15), stop=stop)
+    assert (verdict.cause, verdict.is_cascade) == (cause, True)
+    assert CAUSE_RULES[cause].budget is Budget.INFRASTRUCTURE
+    assert judged(rank(None, None, signal=15), faults=(fault(0),)).cause is C.GPU_FAULT
+
+
 def test_what_the_supervisor_keeps_of_a_log_is_what_is_read_here() -> None:
-    tokens = [token for sign in (*ROOTS, *CASCADES, *OUT_OF_GPU_MEMORY) for token in sign.tokens]
+    known = (*ROOTS, *CASCADES, *OUT_OF_GPU_MEMORY, *SAID_OF_A_GPU)
+    tokens = [token for sign in known for token in sign.tokens]
     for kept in SIGNS:
         assert any(kept.decode() in token or token in kept.decode() for token in tokens), kept
 

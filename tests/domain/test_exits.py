@@ -68,7 +68,9 @@ def test_the_proof_of_a_memory_kill_says_whose_count_it_is_and_which_limit(field
 def test_a_sigkill_without_the_kernels_word_is_a_user_error_that_names_the_signal() -> None:
     verdict = classify(record(ranks={"0": failed(exit_code=None, signal=9)}), None)
     assert verdict.cause is Cause.USER_ERROR
-    assert "SIGKILL" in verdict.proof
+    assert verdict.proof.endswith("signal 9 (SIGKILL): sent neither by Muster nor by the kernel for want of memory")
+    said = classify(record(ranks={"0": failed(exit_code=None, signal=9, error_excerpt="step 7")}), None)
+    assert said.proof.endswith("want of memory; its last words: step 7")
 
 
 def test_ranks_that_died_with_their_torchrun_are_nobodys_fault() -> None:

@@ -103,8 +103,9 @@ def evidence(
     )
 
 
-def degraded(name: str, at_ms: int = NOW_MS) -> Evidence:
-    return evidence(name, Severity.DEGRADED, at_ms=at_ms)
+def degraded(name: str, at_ms: int = NOW_MS, *, fault: str | None = None) -> Evidence:
+    """A fault of its own, unless ``fault`` says which."""
+    return evidence(name, Severity.DEGRADED, at_ms=at_ms, fault=fault or f"xid:{name}")
 
 
 def condemning(name: str, at_ms: int = NOW_MS) -> Evidence:

@@ -6,16 +6,19 @@ from hypothesis import strategies as st
 
 from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.ids import EvidenceId
-from tests.health.case_factory import DAY, NOW_MS, evidence
+from tests.health.case_factory import DAY, MINUTE, NOW_MS, evidence
 
 
 @st.composite
 def any_evidence(draw: st.DrawFn) -> Evidence:
-    """Seen within ten days before or after ``NOW_MS``."""
+    """Seen within ten days before or after ``NOW_MS``, or within minutes of it, so that some are of one burst."""
+    code = draw(st.sampled_from((63, 63, 79)))
     return evidence(
         "any",
         draw(st.sampled_from(Severity)),
-        at_ms=NOW_MS + draw(st.integers(-10 * DAY, 10 * DAY)),
+        at_ms=NOW_MS + draw(st.one_of(st.integers(-10 * DAY, 10 * DAY), st.integers(-10, 10).map(MINUTE.__mul__))),
+        fault=f"xid:{code}",
+        values={"code": float(code)},
         trust=draw(st.sampled_from(Trust)),
         is_dismissed=draw(st.booleans()) and draw(st.booleans()),
         is_suspended=draw(st.booleans()) and draw(st.booleans()),

@@ -137,6 +137,15 @@ def test_of_much_evidence_the_heaviest_is_dismissed_first() -> None:
     ]
 
 
+def test_of_a_burst_all_is_dismissed_since_the_next_of_it_takes_over() -> None:
+    for num in (2, 5):
+        burst = [degraded(str(at), NOW_MS - (at + 1) * MINUTE // 2, fault="xid:46") for at in range(num)]
+        gpu = case(Standing.SUSPECT, *burst, since_ms=NOW_MS - HOUR, origin=Standing.HEALTHY)
+        by_dismissal = [way for way in told(Situation(gpu)) if set(kinds(way)) == {"dismissal"}]
+        assert [{each.subject_id for each in way.conditions} for way in by_dismissal] == [{each.id for each in burst}]
+        assert "time" in [kind for way in told(Situation(gpu)) for kind in kinds(way)]
+
+
 def test_what_no_rule_looks_at_any_more_is_left_out_and_changes_nothing() -> None:
     live = [evidence(str(number), at_ms=NOW_MS - number * MINUTE) for number in range(20)]
     past = [evidence(f"old{number}", at_ms=NOW_MS - 40 * DAY - number) for number in range(200)]

@@ -130,6 +130,20 @@ def test_newly_remapped_rows_are_to_be_watched() -> None:
 
 
 @pytest.mark.parametrize(
+    ("total", "key", "severity"),
+    [(10.0, "corrected_remaps:few", Severity.INFO), (11.0, "corrected_remaps:many", Severity.WARNING)],
+)
+def test_rows_remapped_after_correctable_errors_are_to_be_watched_past_ten(
+    total: float, key: str, severity: Severity
+) -> None:
+    found = judged(series(remapped_rows_corrected=[total, total, total]))
+    assert keys(found) == [[], [], []], "what a board came with is no rise"
+    first, rise = judged(series(remapped_rows_corrected=[total - 1, total]))
+    assert first == ()
+    assert [(each.fault_key, each.severity) for each in rise] == [(key, severity)]
+
+
+@pytest.mark.parametrize(
     ("value", "severity"),
     [(1.0, Severity.CONDEMNING), (2.0, Severity.CONDEMNING), (3.0, Severity.DEGRADED), (4.0, Severity.DEGRADED)],
 )

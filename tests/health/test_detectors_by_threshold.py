@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from health.detectors import ports
 from health.detectors.detector import Tells
 from health.detectors.pcie_replays import limit_per_minute
 from health.detectors.registry import RULES, TELLS, closings_of, judge_signal
 from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
-from muster.domain.state_readings import PORT_RATES, PORT_STATE, VALUES_OF
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.state_readings import PORT_COUNTERS, PORT_RATES, PORT_STATE, VALUES_OF, words_text
 from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, signal
+from tests.health.test_repeats import noted
 
 NODE_KINDS = {
     EventKind.HOST_STATE,
@@ -76,6 +79,41 @@ LIMITS = {
     "persistence_off": Limit(
         STATE, {"persistence_enabled": 1}, {"persistence_enabled": 0}, "gpu_settings:persistence", Severity.INFO
     ),
+    "application_clocks": Limit(
+        STATE,
+        {"application_clock_mhz": 1980, "default_application_clock_mhz": 1980},
+        {"application_clock_mhz": 1755, "default_application_clock_mhz": 1980},
+        "gpu_settings:application_clocks",
+        Severity.WARNING,
+    ),
+    **{
+        f"nvlinks_of_{model.replace(' ', '_')}": Limit(
+            STATE,
+            {"nvlink_links": links},
+            {"nvlink_links": links - 1},
+            "nvlink_count:links",
+            Severity.DEGRADED,
+            words_text({"model": model}),
+        )
+        for model, links in (
+            ("NVIDIA A100-SXM4-80GB", 12),
+            ("NVIDIA H100 80GB HBM3", 18),
+            ("NVIDIA H200", 18),
+            ("NVIDIA B200", 18),
+            ("NVIDIA GB200", 18),
+        )
+    },
+    **{
+        f"nvlink_rate_of_{model.replace(' ', '_')}": Limit(
+            STATE,
+            {"nvlink_links": 18, "nvlink_mb_per_s": least_mb_per_s},
+            {"nvlink_links": 18, "nvlink_mb_per_s": least_mb_per_s - 0.1},
+            "nvlink_count:rate",
+            Severity.WARNING,
+            words_text({"model": model}),
+        )
+        for model, least_mb_per_s in (("NVIDIA H100 80GB HBM3", 26_562.5 * 0.94), ("NVIDIA B200", 53_125 * 0.94))
+    },
     "power_limit": Limit(
         STATE,
         {"power_limit_w": 693.0, "default_power_limit_w": 700.0},
@@ -294,6 +332,21 @@ LIMITS = {
         Severity.WARNING,
         "eth0",
     ),
+    "port_count": Limit(
+        HOST,
+        {"expected_ports": 8, "found_ports": 8},
+        {"expected_ports": 8, "found_ports": 7},
+        "port_count",
+        Severity.DEGRADED,
+    ),
+    "port_rate": Limit(
+        PORT,
+        {"state": 4, "rate_gbps": 400, "best_rate_gbps": 400},
+        {"state": 4, "rate_gbps": 200, "best_rate_gbps": 400},
+        f"port_rate:{RDMA}",
+        Severity.DEGRADED,
+        RDMA,
+    ),
     "port_flap": Limit(
         PORT, {"state": 4, "was_down_s": 24.9}, {"state": 4, "was_down_s": 25}, f"port_flap:{RDMA}", Severity.INFO, RDMA
     ),
@@ -337,6 +390,23 @@ LIMITS = {
         Severity.WARNING,
         RDMA,
     ),
+    **{
+        f"{'_and_'.join(counters)}": Limit(
+            PORT_RATE,
+            {**dict.fromkeys(counters, per_s * 60 / len(counters)), **MINUTE},
+            {**dict.fromkeys(counters, per_s * 60 / len(counters) + 1), **MINUTE},
+            f"{rule}:{port}",
+            Severity.WARNING,
+            port,
+        )
+        for rule, port, per_s, *counters in (
+            ("port_degraded", RDMA, 10, "port_rcv_errors"),
+            ("port_degraded", "eth0", 10, "rx_errors", "tx_errors"),
+            ("port_transport", RDMA, 100, "port_xmit_discards"),
+            ("port_transport", RDMA, 1, "local_ack_timeout_err"),
+            ("port_transport", RDMA, 100, "out_of_sequence", "packet_seq_err"),
+        )
+    },
     "carrier_changes": Limit(
         PORT_RATE,
         {"carrier_changes": 2, **MINUTE},
@@ -410,6 +480,43 @@ def test_every_value_in_the_tables_has_a_name_that_agents_tell() -> None:
         if value not in known[limit.kind]
     }
     assert strange == {}
+
+
+def test_a_fleet_may_say_how_many_ports_and_how_fast_a_host_must_have() -> None:
+    """Such as gpud expects of an H100: 8 ports at 400 Gb/s."""
+    floor = HealthPolicy.model_validate({"detectors": {"port_count": {"ports_min": 8}, "port_rate": {"gbps_min": 400}}})
+    for kind, values, text, num in (
+        (HOST, {"expected_ports": 7, "found_ports": 7}, "", 1),
+        (HOST, {"expected_ports": 8, "found_ports": 8}, "", 0),
+        (PORT, {"state": 4, "rate_gbps": 200}, RDMA, 1),
+        (PORT, {"state": 4, "rate_gbps": 400}, RDMA, 0),
+        (PORT, {"state": 4, "rate_gbps": 100}, "eth0", 0),
+    ):
+        assert len(judge_signal(told(kind, values, text), floor)) == num
+        assert judge_signal(told(kind, values, text), POLICY) == ()
+
+
+def test_every_counter_of_a_port_is_judged_or_said_not_to_be() -> None:
+    judged = {name for limit in LIMITS.values() if limit.kind is PORT_RATE for name in limit.at}
+    not_judged = set(PORT_COUNTERS) - judged
+    assert not_judged == {"port_rcv_remote_physical_errors", "rx_dropped"}
+    for name in not_judged:
+        assert f"``{name}``" in (ports.__doc__ or "")
+        assert judge_signal(told(PORT_RATE, {name: 10**9, **MINUTE}, RDMA), POLICY) == ()
+
+
+def test_lost_packets_however_often_hold_no_node() -> None:
+    lost = [
+        replace(told(PORT_RATE, {"local_ack_timeout_err": 10**6, **MINUTE}, RDMA), signal_id=f"{at}", at_ms=NOW_MS + at)
+        for at in range(0, 3_600_000, 60_000)
+    ]
+    assert {each.fault_key for each in noted(lost).values()} == {f"port_transport:{RDMA}"}
+
+
+@pytest.mark.parametrize("model", ["NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA A40", ""])
+def test_of_a_board_for_a_slot_no_nvlinks_are_expected(model: str) -> None:
+    few = told(STATE, {"nvlink_links": 4, "nvlink_mb_per_s": 1000}, words_text({"model": model}))
+    assert judge_signal(few, POLICY) == ()
 
 
 def test_every_rule_over_states_and_rates_stands_in_the_table() -> None:

@@ -17,6 +17,7 @@ READINGS = st.fixed_dictionaries(
         "ecc_uncorrected_volatile": COUNTER,
         "ecc_uncorrected_aggregate": COUNTER,
         "remapped_rows_uncorrected": COUNTER,
+        "remapped_rows_corrected": COUNTER,
         "remap_pending": FLAG,
         "remap_failure": FLAG,
         "recovery_action": st.sampled_from([None, 0.0, 1.0, 2.0, 9.0]),
@@ -25,7 +26,7 @@ READINGS = st.fixed_dictionaries(
 )
 
 
-@given(st.tuples(COUNTER, COUNTER, COUNTER), READINGS)
+@given(st.tuples(COUNTER, COUNTER, COUNTER, COUNTER), READINGS)
 def test_a_quiet_sample_says_nothing_and_leaves_what_is_remembered(
     watched: Watched, readings: dict[str, float | None]
 ) -> None:
@@ -38,7 +39,7 @@ def test_a_quiet_sample_says_nothing_and_leaves_what_is_remembered(
         assert after != Past(watched) or watched != watched_in(seen.values), "slow for a reason"
 
 
-@given(st.tuples(COUNTER, COUNTER, COUNTER), READINGS, st.sampled_from([None, 0.0, 7.0]))
+@given(st.tuples(COUNTER, COUNTER, COUNTER, COUNTER), READINGS, st.sampled_from([None, 0.0, 7.0]))
 def test_whether_a_sample_is_quiet_hangs_on_the_readings_that_tell_alone(
     watched: Watched, readings: dict[str, float | None], other: float | None
 ) -> None:
@@ -104,5 +105,10 @@ def test_an_end_names_its_gpu_and_time() -> None:
 
 def test_counters_stand_where_the_metrics_say() -> None:
     values = [float(at) for at in range(len(METRICS))]
-    names = ("ecc_uncorrected_volatile", "ecc_uncorrected_aggregate", "remapped_rows_uncorrected")
+    names = (
+        "ecc_uncorrected_volatile",
+        "ecc_uncorrected_aggregate",
+        "remapped_rows_uncorrected",
+        "remapped_rows_corrected",
+    )
     assert watched_in(values) == tuple(float(INDEX[name]) for name in names)

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from health.detectors.registry import closings_of, judge_signal
+from health.detectors.registry import GpuMemory, closings_of, judge_sample, judge_signal
 from health.detectors.repeats import repairs_of
 from health.evidence import is_open
 from health.noting import Place, note
@@ -14,7 +14,7 @@ from health.score import score
 from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal, Severity, Source
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId
-from tests.health.case_factory import DAY, GPU, HOUR, MINUTE, NODE, NOW_MS, POLICY, SECOND, finding, signal
+from tests.health.case_factory import DAY, GPU, HOUR, MINUTE, NODE, NOW_MS, POLICY, SECOND, finding, sample, signal
 
 RDMA = "mlx5_0/1"
 ECC_ON_LINK = "NVLink: fatal error detected on link 2(0x10, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
@@ -67,6 +67,20 @@ def test_mmu_faults_again_and_again_are_one_finding() -> None:
     assert len(of(noted(xids(31, [HOUR] * 12)), "mmu_fault_repeats")) == 1
 
 
+@pytest.mark.parametrize(("gap_ms", "times"), [(DAY, 0), (DAY - SECOND, 1)])
+@pytest.mark.parametrize("code", [39, 40, 41, 70, 72, 75, 77, 85, 126, 135])
+def test_copy_engine_errors_twice_in_a_day_are_to_be_diagnosed(code: int, gap_ms: int, times: int) -> None:
+    found = of(noted(xids(code, [gap_ms])), "copy_engine_repeats")
+    assert [each.severity for each in found] == [Severity.INFO] * times
+    others = tuple(noted(xids(39, [])).values())
+    assert of(noted(xids(code, [gap_ms]), elsewhere=others), "copy_engine_repeats") == []
+
+
+@pytest.mark.parametrize("code", [38, 42, 69, 73, 78, 86, 125, 136])
+def test_what_is_no_copy_engine_is_counted_elsewhere(code: int) -> None:
+    assert of(noted(xids(code, [HOUR])), "copy_engine_repeats") == []
+
+
 @pytest.mark.parametrize("code", [13, 31])
 def test_a_program_that_crashes_all_day_moves_no_gpu(code: int) -> None:
     text = "Graphics SM Warp Exception on (GPC 3, TPC 1, SM 0): Out Of Range Address"
@@ -103,6 +117,34 @@ def test_a_bit_on_other_links_does_not_add_up() -> None:
         signal(code=74, at_ms=NOW_MS + at * HOUR, text=text, source=Source.KERNEL_LOG) for at, text in enumerate(texts)
     ]
     assert of(noted(told), "link_bit_repeats") == []
+
+
+def test_two_errors_of_one_link_within_five_seconds_keep_the_bits_of_both() -> None:
+    other = ECC_ON_LINK.replace("0x10", "0x20")
+    told = [each for day in range(3) for each in two_texts(NOW_MS + day * HOUR, ECC_ON_LINK, other)]
+    found = noted(told)
+    assert len(of(found, "xid:74")) == 3
+    assert [each.fault_key for each in of(found, "link_bit_repeats")] == [
+        "link_bit_repeats:link2:1.4",
+        "link_bit_repeats:link2:1.5",
+    ]
+
+
+def test_errors_of_two_links_at_once_are_counted_link_by_link() -> None:
+    other = ECC_ON_LINK.replace("link 2", "link 3")
+    found = noted([each for day in range(3) for each in two_texts(NOW_MS + day * HOUR, ECC_ON_LINK, other)])
+    assert len(of(found, "xid:74")) == 6
+    assert [each.fault_key for each in of(found, "link_bit_repeats")] == [
+        "link_bit_repeats:link2:1.4",
+        "link_bit_repeats:link3:1.4",
+    ]
+
+
+def two_texts(at_ms: int, first: str, second: str) -> list[GpuSignal]:
+    return [
+        signal(code=74, at_ms=at_ms + after, text=text, source=Source.KERNEL_LOG)
+        for after, text in ((0, first), (4 * SECOND, second))
+    ]
 
 
 def test_gsp_errors_ask_for_a_reboot_then_for_the_board() -> None:
@@ -194,6 +236,18 @@ def test_a_count_of_gpus_that_rises_again_in_part_is_as_bad_as_what_is_missing_n
         (Severity.DEGRADED, False),
         (Severity.WARNING, True),
     ]
+
+
+@pytest.mark.parametrize(("rows", "gap_ms", "found"), [(5.0, HOUR, 0), (6.0, HOUR, 1), (6.0, 7 * DAY, 0)])
+def test_more_than_ten_rows_remapped_in_a_week_keep_new_jobs_away(rows: float, gap_ms: int, found: int) -> None:
+    totals = ((NOW_MS - SECOND, 0.0), (NOW_MS, 5.0), (NOW_MS + gap_ms, 5.0 + rows))
+    known: dict[EvidenceId, Evidence] = {}
+    memory, numbers = GpuMemory(NODE), count()
+    for at_ms, total in totals:
+        memory, findings = judge_sample(memory, sample(at_ms, remapped_rows_corrected=total), POLICY, at_ms)
+        for each in findings:
+            list(note(each, Place(known), POLICY, at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")))
+    assert [each.severity for each in of(known, "corrected_remaps:rate")] == [Severity.DEGRADED] * found
 
 
 def test_pages_of_more_than_a_week_ago_do_not_count() -> None:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.score import Band, band_of, score
+from health.score import Band, band_of, score, weighing_as_one
 from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.health_policy import ScorePolicy
 from muster.domain.ids import EvidenceId
-from tests.health.case_factory import DAY, HOUR, NOW_MS, POLICY, condemning, degraded, evidence
+from tests.health.case_factory import DAY, HOUR, MINUTE, NOW_MS, POLICY, condemning, degraded, evidence
 from tests.health.strategies import any_evidence, many_evidences
 
 LINES = POLICY.score
@@ -38,6 +38,47 @@ def test_what_is_only_to_be_watched_weighs_once_however_often_it_is_logged() -> 
     assert score([degraded("one"), degraded("two")], POLICY, NOW_MS).value == 30.0, "what is worse weighs each time"
 
 
+@pytest.mark.parametrize(
+    ("code", "gap_ms", "weighing"),
+    [
+        (46, 3 * MINUTE, ["ev_second"]),
+        (46, 3 * MINUTE + 1, ["ev_second", "ev_first"]),
+        (79, 3 * HOUR, ["ev_second"]),
+        (79, 3 * HOUR + 1, ["ev_second", "ev_first"]),
+    ],
+)
+def test_one_fault_again_weighs_once_within_three_minutes_and_within_three_hours_if_it_sticks(
+    code: int, gap_ms: int, weighing: list[str]
+) -> None:
+    first, second = (
+        replace(degraded(name, at_ms, fault=f"xid:{code}"), values={"code": float(code)})
+        for name, at_ms in (("first", NOW_MS - gap_ms), ("second", NOW_MS))
+    )
+    assert [name for name, _ in score([first, second], POLICY, NOW_MS).shares] == weighing
+    another = replace(first, fault_key="xid:110", values={"code": 110.0})
+    assert score([another, second], POLICY, NOW_MS).value < 40.0, "of two faults each weighs"
+
+
+def test_of_a_burst_the_heaviest_weighs_and_the_next_where_that_is_dismissed() -> None:
+    burst = [degraded(str(at), NOW_MS - at * MINUTE, fault="xid:46") for at in range(3)]
+    assert [name for name, _ in score(burst, POLICY, NOW_MS).shares] == ["ev_0"]
+    dismissed = [replace(burst[0], is_dismissed=True), *burst[1:]]
+    assert [name for name, _ in score(dismissed, POLICY, NOW_MS).shares] == ["ev_1"]
+    assert weighing_as_one(dismissed, POLICY, NOW_MS) == (tuple(burst[1:]),)
+
+
+def test_evidence_between_two_bursts_never_raises_the_score() -> None:
+    apart = [degraded(str(at), NOW_MS - at * 2 * MINUTE, fault="xid:46") for at in (0, 2)]
+    between = degraded("1", NOW_MS - 2 * MINUTE, fault="xid:46")
+    assert score([*apart, between], POLICY, NOW_MS).value <= score(apart, POLICY, NOW_MS).value < 35.0
+
+
+def test_a_fault_that_goes_on_for_long_weighs_by_burst() -> None:
+    for_an_hour = [degraded(str(at), NOW_MS - at * MINUTE, fault="xid:46") for at in range(60)]
+    assert [len(score(for_an_hour[:num], POLICY, NOW_MS).shares) for num in (4, 5, 8, 9)] == [1, 2, 2, 3]
+    assert score(for_an_hour, POLICY, NOW_MS).value == 0.0
+
+
 def test_evidence_weighs_half_after_its_half_life_and_nothing_at_its_end() -> None:
     found = [degraded("one")]
     values = [score(found, POLICY, NOW_MS + after).value for after in (0, 12 * HOUR, 24 * HOUR, 7 * DAY)]
@@ -63,7 +104,7 @@ def test_evidence_that_came_as_history_weighs_nothing() -> None:
 
 
 def test_reported_evidence_alone_never_goes_under_the_quarantine_line() -> None:
-    reported = [evidence(str(n), Severity.CONDEMNING, trust=Trust.REPORTED) for n in range(50)]
+    reported = [evidence(str(n), Severity.CONDEMNING, trust=Trust.REPORTED, fault=f"xid:{n}") for n in range(50)]
     found = score(reported, POLICY, NOW_MS)
     assert found.value == 40.0
     assert found.value >= LINES.quarantine_line

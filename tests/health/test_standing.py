@@ -267,6 +267,16 @@ def test_retirement_is_proposed_when_repairs_are_used_up() -> None:
     assert retirement_of(gpu, NOW_MS + 28 * DAY, POLICY) is None
 
 
+def test_the_last_of_the_repairs_that_count_ends_their_being_used_up_by_time_alone() -> None:
+    repairs = tuple(PastRepair("memory", NOW_MS - n * DAY, NOW_MS - n * DAY + 1, is_done=False) for n in (4, 3, 2, 1))
+    gpu = replace(case(Standing.QUARANTINED), repairs=repairs)
+    over_ms = next_look_ms(gpu, NOW_MS, POLICY)
+    assert over_ms == NOW_MS + 27 * DAY
+    assert retirement_of(gpu, over_ms - 1, POLICY) is not None
+    assert retirement_of(gpu, over_ms, POLICY) is None
+    assert next_look_ms(replace(gpu, repairs=repairs[2:]), NOW_MS, POLICY) is None
+
+
 def test_retirement_is_proposed_for_a_board_that_is_to_be_replaced() -> None:
     failed = evidence("remap", Severity.CONDEMNING, detector="row_remap", fault="row_remap:failure")
     xid = evidence("xid", Severity.CONDEMNING, fault="xid:64", values={"code": 64.0})

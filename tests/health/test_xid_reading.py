@@ -1,5 +1,7 @@
 """What an error's own words ask for: the registers of an XID 74, the units of 144 to 150, an NVSwitch's line."""
 
+from dataclasses import replace
+
 import pytest
 
 from health.detectors.registry import judge_signal
@@ -9,6 +11,7 @@ from health.xid.nvlink import NVLINK5_ROWS, REGISTER_BITS, read_nvlink5, read_re
 from health.xid.reading import ErrorReading, read_fault, read_xid
 from health.xid.recovery import Action
 from muster.domain.evidence import EventKind, Severity, Source
+from muster.domain.state_readings import DRIVER_BRANCH, branch_of, with_driver
 from tests.health.case_factory import NOW_MS, POLICY, signal
 
 NONE, RESET, RESTART = Action.NONE, Action.RESET_GPU, Action.RESTART_JOB
@@ -218,3 +221,25 @@ def test_a_fatal_error_of_an_nvswitch_concerns_the_fabric() -> None:
 def test_the_words_decide_how_much_an_nvlink_error_weighs(code: int, text: str, severity: Severity) -> None:
     (finding,) = judge_signal(signal(EventKind.XID, code=code, text=text, source=Source.KERNEL_LOG), POLICY)
     assert (finding.severity, finding.fault_key, finding.onset_ms) == (severity, f"xid:{code}", NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("branch", "severity"), [(None, Severity.WARNING), (570, Severity.WARNING), (580, Severity.CONDEMNING)]
+)
+def test_an_xid_is_judged_by_the_layout_of_its_hosts_driver(branch: int | None, severity: Severity) -> None:
+    """0xc2 is unit 6 with no variant bit before R575, and has the variant bit (7) since."""
+    event = signal(code=145, source=Source.KERNEL_LOG, text=line(145, "RLW_RXPIPE", 0xC2, 0x1))
+    event = replace(event, values={} if branch is None else {DRIVER_BRANCH: float(branch)})
+    (found,) = judge_signal(event, POLICY)
+    assert found.severity is severity
+
+
+@pytest.mark.parametrize(
+    ("version", "branch"),
+    [("580.95.05", 580), ("570.124.06", 570), ("", None), (None, None), ("unknown", None), ("580", None)],
+)
+def test_the_branch_of_a_driver_is_its_versions_first_number(version: str | None, branch: int | None) -> None:
+    assert branch_of(version) == branch
+    told = with_driver("xid", {"since_boot_s": 1.0}, version)
+    assert told == ({"since_boot_s": 1.0} if branch is None else {"since_boot_s": 1.0, DRIVER_BRANCH: branch})
+    assert with_driver("gpu_state", {}, version) == {}

@@ -11,7 +11,7 @@ from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, V
 from muster.domain.ids import GpuUuid
 from muster.domain.states import BurnInState, JobState, Standing
 from muster.services import fleet
-from muster.services.burn_ins import hosts
+from muster.services.burn_ins import hosts, orders
 from muster.services.burn_ins.hosts import expire_once
 from muster.services.judgement import interventions
 from muster.services.unit_of_work import UnitOfWorkFactory
@@ -24,6 +24,7 @@ from tests.services.burn_in_case import (
     enrol,
     figures,
     judge,
+    judge_time,
     newest,
     order,
     order_intake,
@@ -31,6 +32,7 @@ from tests.services.burn_in_case import (
     store,
 )
 from tests.services.conftest import SetClock
+from tests.stored_signals import add_signal
 
 
 def kinds(units: UnitOfWorkFactory, subject: str) -> list[str]:
@@ -200,6 +202,63 @@ def test_a_placement_that_meets_a_burn_in_waits_for_it_and_sees_it(units: UnitOf
         placing.result(timeout=100)
     assert not fleet_.attempts(job_id)
     assert fleet_.job(job_id).state is JobState.QUEUED
+
+
+SM = "Graphics SM Warp Exception on (GPC 3, TPC 1, SM 0): Out Of Range Address"
+
+
+def fault(units: UnitOfWorkFactory, gpu: GpuUuid, clock: SetClock, code: int = 39) -> None:
+    """An XID, an hour after what was before, judged."""
+    clock.advance(3600)
+    with units.begin(OPERATOR, orders.ORDER, quiet=True) as unit:
+        add_signal(unit, gpu, code=code, source="kernel_log", text=SM)
+    judge_time(units)
+
+
+def proved(units: UnitOfWorkFactory) -> Host:
+    host = enrol(units)
+    order_intake(units)
+    host.burn_in(figures())
+    judge(units)
+    return host
+
+
+@pytest.mark.parametrize("code", [13, 31, 39])
+def test_a_repetition_that_wants_a_diagnosis_orders_one_burn_in(
+    units: UnitOfWorkFactory, clock: SetClock, code: int
+) -> None:
+    host = proved(units)
+    gpu, intake = host.gpus[0], newest(units, host.gpus[0])
+    fault(units, gpu, clock, code)
+    assert newest(units, gpu).id == intake.id, "once is no repetition"
+    fault(units, gpu, clock, code)
+    ordered = newest(units, gpu)
+    assert (ordered.state, ordered.reason.startswith("diagnosis: ")) == (BurnInState.ORDERED, True)
+    assert standing(units, gpu) is Standing.PROBATION, "it keeps its standing"
+    fault(units, gpu, clock, code)
+    host.burn_in(figures())
+    judge(units)
+    fault(units, gpu, clock, code)
+    assert newest(units, gpu).id == ordered.id, "the finding goes on, and was answered"
+
+
+def test_a_diagnosis_that_fails_quarantines(units: UnitOfWorkFactory, clock: SetClock) -> None:
+    host = proved(units)
+    for _ in range(2):
+        fault(units, host.gpus[0], clock)
+    host.burn_in(figures(partial_sums=WRONG_SUM))
+    judge(units)
+    judge_time(units)
+    assert standing(units, host.gpus[0]) is Standing.QUARANTINED
+
+
+def test_a_policy_may_ask_for_no_diagnosis(units: UnitOfWorkFactory, clock: SetClock) -> None:
+    store(units, burn_in={"asked_by": []})
+    host = proved(units)
+    intake = newest(units, host.gpus[0])
+    for _ in range(2):
+        fault(units, host.gpus[0], clock)
+    assert newest(units, host.gpus[0]).id == intake.id
 
 
 def test_an_order_of_a_gpu_that_was_retired_is_abandoned(units: UnitOfWorkFactory) -> None:

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import select
 
-from muster.db.models import ApiKey, Event, Gpu, JoinToken, Node, NodeIdentity
+from muster.db.models import ApiKey, Event, Gpu, Incident, JoinToken, Node, NodeIdentity
 from muster.domain.errors import ConflictError, ForbiddenError, MusterError, UnauthenticatedError, ValidationFailedError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Role
@@ -174,6 +174,13 @@ def test_a_gpu_of_another_node_is_refused_by_name_and_the_token_stays_good(units
     thief = Host(gpus=("GPU-mine", "GPU-alpha-1"))
     with pytest.raises(ConflictError, match="GPU-alpha-1 belongs to node alpha"):
         _enrol(units, thief.request(token))
+    with pytest.raises(ConflictError):
+        _enrol(units, thief.request(token))
+    with units.read() as session:
+        (told,) = session.scalars(select(Incident)).all()
+        (event,) = session.scalars(select(Event).where(Event.kind == "incident.opened")).all()
+    assert (told.kind, told.subject_id, event.subject_id) == ("gpu_claimed_twice", "GPU-alpha-1", told.id)
+    assert told.summary == f"GPU-alpha-1 is enrolled on alpha, and {thief.name} claims it too"
     thief.gpus = ("GPU-mine",)
     assert _enrol(units, thief.request(token))
 

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from pathlib import Path
 
 from .marks import TRAINS
 from .train_case import Listening, Training, until
@@ -109,3 +110,36 @@ def test_a_program_that_raises_does_not_wait_for_a_disk_that_hangs(training: Tra
     attempt = training.start("--crash-at", "5", MUSTER_TRAIN_FAILPOINT="save.write~600")
     assert attempt.ended() == [1], "its own code, and no signal's"
     assert "ValueError: the program's own fault" in attempt.ranks[0].errors
+
+
+ROOMY = """
+import sys
+import torch
+from muster import train
+
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.AdamW(model.parameters())
+run = train.start(model, optimizer, checkpoint_every=4, asynchronous=len(sys.argv) == 1)
+for step in run.steps(total=10):
+    torch.autograd.backward(run.model(torch.ones(2, 4)).sum())
+    optimizer.step()
+    staging = run._checkpoints._staging
+    print("step", step, staging._making is not None, bool(staging._kept), flush=True)
+run.finish()
+"""
+
+
+def test_room_for_the_first_copy_is_made_once_between_the_first_step_and_that_copy(
+    training: Training, tmp_path: Path
+) -> None:
+    """Its steps take no time, so that the first checkpoint is near from the first one on."""
+    program = tmp_path / "program.py"
+    program.write_text(ROOMY, encoding="utf-8")
+    found = training.run(num_ranks=2, program=program).steps
+    making, kept = ["True", "False"], ["False", "True"]
+    assert (
+        found == [{0: ["False", "False"], **dict.fromkeys((1, 2, 3), making), **dict.fromkeys(range(4, 10), kept)}] * 2
+    )
+    alone = Training(training._zygote, tmp_path / "synchronous")
+    (found_there,) = alone.run("synchronous", program=program).steps
+    assert set(map(tuple, found_there.values())) == {("False", "False")}, "none is needed where nothing is copied"

@@ -76,6 +76,31 @@ def test_the_first_stall_is_forgotten_once_there_is_another() -> None:
     assert rank.cadence.figures(5, 1.0)[1] == 1_000_000
 
 
+def near(rank: Rank, num_steps: int) -> list[int]:
+    """The steps behind which there is to be room for a copy soon."""
+    found = []
+    for _ in range(num_steps):
+        rank.train(1, stall_s=0.0, save_s=0.0)
+        if rank.cadence.is_near(rank.step):
+            found.append(rank.step)
+    return found
+
+
+def test_a_checkpoint_is_near_some_seconds_before_it_is_due_and_never_before_a_first_step() -> None:
+    for every in (0, 20, "auto"):
+        assert not Rank(IntervalRule(), every).cadence.is_near(0)
+    assert near(Rank(IntervalRule(), every=0), 100) == []
+    assert near(Rank(IntervalRule(), every=40), 40)[0] == 40 - 15
+    assert near(Rank(IntervalRule(min_s=30.0)), 29)[0] == 30 - 15
+
+
+def test_of_long_steps_the_one_before_is_near() -> None:
+    rank = Rank(IntervalRule(), every=3)
+    for step in (1, 2):
+        rank.cadence.note_step(100.0)
+        assert rank.cadence.is_near(step) == (step == 2)
+
+
 @pytest.mark.parametrize("every", ["often", -1, 2.5, None, True])
 def test_what_is_no_cadence_is_refused_by_name(every: object) -> None:
     with pytest.raises(ValueError, match=r"checkpoint_every=.*must be a number of steps, 0 or more, or 'auto'"):

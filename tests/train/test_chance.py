@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from muster.cli.checkpoint_words import lineage_words
 from muster.train import manifest
 from muster.train.disk_store import DiskStore
 from muster.train.generations import Generation
@@ -51,6 +52,22 @@ def test_a_digest_is_of_each_number_and_the_same_once_it_was_saved_and_loaded() 
     with pytest.raises(CoverageError, match="part of rank 3"):
         chance.require_own(chance.random_state(), digest, 3)
     chance.require_own(chance.random_state(), None, 3)
+
+
+@pytest.mark.parametrize(
+    ("num_saved", "num_ranks", "policy", "words"),
+    [
+        (0, 4, "seeded", "seeded by the program's seed and the rank"),
+        (4, 4, "saved", "each rank's own, as saved by as many ranks"),
+        (4, 2, "saved_by_more", "those of ranks that were no more were let go of"),
+        (4, 8, "saved_by_fewer", "of the others seeded by step and rank"),
+    ],
+)
+def test_how_ranks_come_by_their_numbers_has_a_word_that_a_person_is_told(
+    num_saved: int, num_ranks: int, policy: str, words: str
+) -> None:
+    assert chance.policy(num_saved, num_ranks) == policy
+    assert any(words in line for line in lineage_words({"rng": policy}))
 
 
 @pytest.mark.parametrize("mode", ["", "--synchronous"])

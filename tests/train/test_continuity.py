@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.train import manifest
-from muster.train.continuity import Continuity, loss_anomaly, size_anomaly
+from muster.train.continuity import Continuity, loss_anomaly, size_anomaly, volume_anomaly
 from muster.train.manifest import FileRecord, Manifest
+from muster.train.volume import Volume
 from muster.train.wire import Channel
 
 
@@ -17,10 +18,12 @@ class Heard(Channel):
     def __init__(self) -> None:
         super().__init__(None)
         self.codes: list[object] = []
+        self.words: list[object] = []
 
     def say(self, kind: str, **fields: object) -> None:
         assert kind == "warning"
         self.codes.append(fields["code"])
+        self.words.append(fields["message"])
 
 
 def saved(*, loss: float | None = 2.0, spread: float | None = 0.1, num_bytes: int = 1000, ranks: int = 1) -> Manifest:
@@ -54,9 +57,53 @@ def test_what_lost_a_part_is_told_once_by_the_first_rank_alone() -> None:
     for rank, heard in enumerate((first, second)):
         continuity = Continuity(heard, rank)
         for num_bytes in (1_000_000, 1_001_000, 600_000, 600_000, 1_000_000):
-            continuity.note_saved(5, num_bytes)
+            continuity.note_saved(5, [num_bytes])
     assert first.codes == ["checkpoint_size"]
     assert second.codes == []
+
+
+def test_a_rank_whose_part_shrank_is_named_though_the_whole_is_alike() -> None:
+    heard = Heard()
+    continuity = Continuity(heard, 0)
+    continuity.note_saved(5, [2_000_000, 2_000_000, 50_000_000])
+    continuity.note_saved(10, [2_000_000, 1_000_000, 50_000_000])
+    assert heard.codes == ["checkpoint_size"]
+    words = "holds a part of rank 1 that is 50% smaller than the one before, 1,000,000 bytes after 2,000,000"
+    assert heard.words == [f"the checkpoint of step 10 {words}: has its state lost a part?"]
+
+
+def test_parts_are_not_compared_over_a_resume_which_may_have_shared_the_state_out_otherwise() -> None:
+    heard = Heard()
+    continuity = Continuity(heard, 0)
+    continuity.resumed(saved(num_bytes=2_000_000, ranks=2), 2)
+    continuity.note_saved(10, [500_000, 1_500_000])
+    continuity.note_saved(15, [500_000, 1_500_000])
+    assert heard.codes == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "state_bytes", "word"),
+    [
+        ([1_001_000, 1_001_000], 1_500_000, ""),
+        ([1_001_000, 1_001_000], 2_000_000, "1,500,000 bytes of model and optimizer, whose tensors are 2,000,000"),
+        ([1_001_000, 1_001_000], 1_000_000, "1,500,000 bytes of model and optimizer, whose tensors are 1,000,000"),
+        ([1_001_000, 999_999], None, "999,999 bytes of rank 1, whose tensors are 1,000,000"),
+        ([1_101_000, 1_001_000], None, "1,101,000 bytes of rank 0, whose tensors are 1,000,000: is one of them a view"),
+    ],
+)
+def test_the_first_one_is_held_against_the_tensors_of_its_state(
+    sizes: list[int], state_bytes: int | None, word: str
+) -> None:
+    volumes = [Volume(750_000, 1_000_000, 1_002_000)] * 2
+    found = volume_anomaly(sizes, volumes, state_bytes)
+    assert found.startswith(f"holds {word}") if word else found == ""
+    heard = Heard()
+    Continuity(heard, 0).note_saved(5, sizes, volumes, state_bytes)
+    assert heard.codes == (["checkpoint_volume"] if word else [])
+
+
+def test_what_says_its_own_size_in_a_file_has_no_most() -> None:
+    assert volume_anomaly([9_000_000], [Volume(0, 1_000_000, None)], None) == ""
 
 
 @pytest.mark.parametrize(
@@ -86,7 +133,7 @@ def test_a_resumed_size_is_compared_on_as_many_ranks_alone() -> None:
         heard = Heard()
         continuity = Continuity(heard, 0)
         continuity.resumed(saved(ranks=ranks), 1)
-        continuity.note_saved(10, 200_000)
+        continuity.note_saved(10, [200_000])
         assert heard.codes == codes
 
 

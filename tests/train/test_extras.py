@@ -80,6 +80,31 @@ def test_a_checkpoint_from_before_that_is_read_as_it_was_written() -> None:
         extras.restore([{"own_stateful": {"extra kept": {}}}, {}], {"extra kept": kept}, rank=0, world_size=2)
 
 
+def averaged(weight: float, mean: float) -> torch.nn.Module:
+    """As an averaged model has them: parameters of all ranks, and a batch norm's running means of its own."""
+    module = torch.optim.swa_utils.AveragedModel(torch.nn.BatchNorm1d(1))
+    module.load_state_dict({**module.state_dict(), "module.weight": torch.tensor([weight])})
+    module.load_state_dict({**module.state_dict(), "module.running_mean": torch.tensor([mean])})
+    return module
+
+
+@pytest.mark.parametrize(("rank", "world_size", "mean"), [(0, 1, 10.0), (1, 2, 11.0), (2, 5, 12.0), (4, 5, 10.0)])
+def test_a_module_of_which_only_buffers_differ_goes_on_as_the_model_does_on_any_number_of_ranks(
+    rank: int, world_size: int, mean: float
+) -> None:
+    loaded = [{extras.OWN: {"extra average": averaged(2.0, 10.0 + number).state_dict()}} for number in range(3)]
+    here = averaged(0.0, 0.0)
+    extras.restore(loaded, {"extra average": here}, rank=rank, world_size=world_size)
+    state = here.state_dict()
+    assert (float(state["module.weight"]), float(state["module.running_mean"])) == (2.0, mean)
+
+
+def test_a_module_whose_parameters_differ_is_nobodys_buffer() -> None:
+    loaded = [{extras.OWN: {"extra average": averaged(float(rank), 0.0).state_dict()}} for rank in range(3)]
+    with pytest.raises(CoverageError, match="extra average differed from rank to rank when 3 of them saved it"):
+        extras.restore(loaded, {"extra average": averaged(0.0, 0.0)}, rank=0, world_size=2)
+
+
 def test_one_rank_alone_keeps_all_of_it_as_alike() -> None:
     part = {extras.ALIKE: {"scheduler": {"last_epoch": 3}}}
     assert extras.divided(part, Agreement(0, 1, None)) is part
@@ -90,6 +115,9 @@ def test_a_digest_tells_values_kinds_and_shapes_apart_and_nothing_else() -> None
     one: dict[str, Any] = {"a": a, "b": [1, 2.0, None, True, "x"], "c": (torch.zeros(0),)}
     same = {"a": torch.arange(12.0)[::2].div(2).reshape(2, 3), "b": [1, 2.0, None, True, "x"], "c": (torch.zeros(0),)}
     assert extras.digest_of(one) == extras.digest_of(same)
+    turned = dict(reversed(one.items()))
+    assert extras.digest_of(one) == extras.digest_of(turned), "a dictionary's order is nobody's state"
+    assert extras.digest_of({"s": {"b", "a"}}) == extras.digest_of({"s": frozenset(("a", "b"))})
     others = [
         {**one, "a": a.reshape(3, 2)},
         {**one, "a": a.double()},
@@ -99,6 +127,13 @@ def test_a_digest_tells_values_kinds_and_shapes_apart_and_nothing_else() -> None
         {**one, "c": (torch.zeros(0, 2),)},
         {"a": a, "b": one["b"]},
         {**one, "d": torch.bfloat16},
+        {**one, "d": {1, 2}},
+        {**one, "d": {1, 3}},
+        {**one, "d": [1, 2]},
+        {**one, "d": {1: 2}},
+        {**one, "d": {2: 1}},
+        {**one, "d": {1: {2: 3}}},
+        {**one, "d": {1: {}, 2: 3}},
     ]
     digests = [extras.digest_of(each) for each in [one, *others]]
     assert len(set(digests)) == len(digests)

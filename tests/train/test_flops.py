@@ -1,11 +1,24 @@
 """What training costs, held against what torch counts, and against figures that others have published."""
 
 import importlib.util
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from muster.train.flops import Attention, ModelShape, Recompute, flops_per_token, peak_of, utilisation
-from muster.train.peaks import PEAKS
+from muster.train.flops import (
+    Attention,
+    ModelShape,
+    Recompute,
+    active_params,
+    flops_per_token,
+    packed_sequence,
+    peak_of,
+    recomputed_per_token,
+    utilisation,
+)
+from muster.train.peaks import PEAKS, Dtype
 
 if importlib.util.find_spec("torch") is not None:
     import torch
@@ -45,6 +58,47 @@ def test_a_full_recompute_is_work_of_the_hardware_alone() -> None:
     assert plain.mfu == plain.hfu == again.mfu
     assert again.hfu == pytest.approx(plain.mfu * 4 / 3)
     assert plain.mfu == pytest.approx(6_000 * (6 * 7.5e9 + 12 * 32 * 32 * 128 * 8192) / 989e12)
+
+
+@pytest.mark.parametrize("attention", Attention)
+def test_what_is_computed_again_is_the_attentions_product_or_a_third_of_all(attention: Attention) -> None:
+    told = {each: recomputed_per_token(LLAMA_8B, attention, each) for each in Recompute}
+    pairs = 4 * 32 * 32 * 128 * 8192 / (2 if attention is Attention.CAUSAL else 1)
+    assert told == {
+        Recompute.NONE: 0,
+        Recompute.SELECTIVE: pytest.approx(pairs),
+        Recompute.FULL: pytest.approx(2 * 7.5e9 + pairs),
+    }
+
+
+@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=50))
+def test_a_packed_sequence_costs_what_its_sequences_cost_alone(lengths: list[int]) -> None:
+    def flops(sequence: float, num_tokens: int) -> float:
+        return flops_per_token(replace(LLAMA_8B, sequence=sequence), Attention.FULL) * num_tokens
+
+    packed = flops(packed_sequence(lengths), sum(lengths))
+    assert packed == pytest.approx(sum(flops(length, length) for length in lengths))
+    assert packed <= flops(sum(lengths), sum(lengths)) * (1 + 1e-9), "as if each saw all others"
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [5, -1]])
+def test_what_has_no_tokens_is_no_sequence(lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="each of a token or more"):
+        packed_sequence(lengths)
+
+
+def test_of_experts_those_count_that_a_token_meets() -> None:
+    assert active_params(10, 80, num_experts=8, top_k=2) == 30
+    assert active_params(10, 80, num_experts=8, top_k=8) == 90, "a dense model of the same size"
+    for top_k in (0, 9):
+        with pytest.raises(ValueError, match=f"from 1 to the 8 experts, not {top_k}"):
+            active_params(10, 80, num_experts=8, top_k=top_k)
+
+
+def test_who_knows_no_bf16_has_no_peak_for_it() -> None:
+    old, new = PEAKS["Tesla V100-SXM2-32GB"], PEAKS["H200"]
+    assert [old.tflops_of(each) for each in (None, Dtype.FP16, Dtype.BF16)] == [125, 125, None]
+    assert [new.tflops_of(each) for each in (None, Dtype.FP16, Dtype.BF16)] == [989, 989, 989]
 
 
 @pytest.mark.parametrize("name", ["NVIDIA A1000", "NVIDIA L40S-Q", "nvidia l40s", "Quadro", ""])

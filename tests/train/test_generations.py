@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,15 +127,47 @@ def test_what_is_no_manifest_is_unusable_and_no_crash(content: bytes) -> None:
         manifest.parse(content)
 
 
-def test_a_newer_runtimes_manifest_may_say_more_and_another_schema_is_not_damage() -> None:
-    document = json.loads(manifest.dump(about(1, 1, [file(0)])))
-    del document["self_sha256"]
-    more = {**document, "mood": "fine"}
-    assert manifest.parse(json.dumps({**more, "self_sha256": manifest._self_hash(more)}).encode()).step == 1
-    newer = {**document, "schema": 3}
-    with pytest.raises(UnusableError, match="of schema 3, not 1 or 2") as found:
-        manifest.parse(json.dumps({**newer, "self_sha256": manifest._self_hash(newer)}).encode())
-    assert not found.value.is_damage
+def rewritten(content: bytes, **changed: object) -> bytes:
+    """As another runtime would have written it: None leaves a field out."""
+    document = {name: value for name, value in json.loads(content).items() if name != "self_sha256"}
+    document = {name: value for name, value in {**document, **changed}.items() if value is not None}
+    return json.dumps({**document, "self_sha256": manifest._self_hash(document)}).encode()
+
+
+def test_a_newer_runtimes_manifest_may_say_more_and_a_newer_schema_is_refused_by_name_and_no_damage() -> None:
+    content = manifest.dump(about(1, 1, [file(0)]))
+    assert manifest.parse(rewritten(content, mood="fine")).step == 1
+    for unknown in (manifest.NEWEST_SCHEMA + 1, 0, "2", [1]):
+        with pytest.raises(UnusableError) as found:
+            manifest.parse(rewritten(content, schema=unknown))
+        assert not found.value.is_damage
+        assert f"is of schema {unknown!r}, and this muster.train reads 1 to 3: a newer one" in str(found.value)
+
+
+def test_a_manifest_without_a_schema_is_of_the_first() -> None:
+    content = manifest.dump(about(1, 1, [file(0)]))
+    assert manifest.parse(rewritten(content, schema=None)) == manifest.parse(content)
+
+
+def test_a_schema_that_was_changed_on_the_disk_is_damage_and_no_newer_runtimes() -> None:
+    content = manifest.dump(about(1, 1, [file(0)])).replace(b'"schema": 1', b'"schema": 9')
+    with pytest.raises(UnusableError, match="was changed after it was written") as found:
+        manifest.parse(content)
+    assert found.value.is_damage
+
+
+def test_a_manifest_names_the_lowest_schema_that_says_all_so_that_older_runtimes_use_what_they_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = about(1, 1, [file(0)])
+    kinds = [plain, replace(plain, key_id="k"), replace(plain, key_id="k", has_sharded_extras=True)]
+    contents = [manifest.dump(each) for each in kinds]
+    assert [json.loads(content)["schema"] for content in contents] == [1, 2, 3]
+    assert [manifest.parse(content) for content in contents] == kinds
+    monkeypatch.setattr(manifest, "NEWEST_SCHEMA", 2)
+    assert [manifest.parse(content) for content in contents[:2]] == kinds[:2]
+    with pytest.raises(UnusableError, match=r"of schema 3, and this muster\.train reads 1 to 2"):
+        manifest.parse(contents[2])
 
 
 def test_a_torn_generation_has_no_name_and_goes_when_a_later_attempt_begins(tmp_path: Path) -> None:
@@ -192,6 +225,8 @@ def test_the_wanted_one_is_tried_first_then_what_is_older_and_never_what_is_refu
     assert names(generations.candidates(found, None, refused)) == ["step-00000020/gen-2", "step-00000010/gen-1"]
     wanted = generations.candidates(found, "step-00000020/gen-1", frozenset())
     assert names(wanted) == ["step-00000020/gen-1", "step-00000010/gen-1"]
+    heard_of = generations.candidates(found, "step-00000020/gen-1", refused, may_be_newer=True)
+    assert names(heard_of) == ["step-00000020/gen-2", "step-00000010/gen-1"], "what is newer, and nothing refused"
 
 
 def removed(

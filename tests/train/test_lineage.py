@@ -87,9 +87,11 @@ def test_without_git_or_a_tree_the_script_is_told_alone(script: Path, monkeypatc
 
 
 def test_configuration_and_data_are_told_by_hashes_that_hang_on_content_alone(script: Path) -> None:
-    one = Lineage({"lr": 0.1, "width": 8}, [data("a")], spec_sha256="f" * 64, script=script).told(parent="")
-    same = Lineage({"width": 8, "lr": 0.1}, [data("a")], script=script).told(parent="step-00000004/gen-1")
-    other = Lineage({"lr": 0.2, "width": 8}, [data("a"), data("b")], script=script).told(parent="")
+    one = Lineage({"lr": 0.1, "width": 8}, [data("a")], spec_sha256="f" * 64, script=script).told(
+        parent="", rng="seeded"
+    )
+    same = Lineage({"width": 8, "lr": 0.1}, [data("a")], script=script).told(parent="step-00000004/gen-1", rng="saved")
+    other = Lineage({"lr": 0.2, "width": 8}, [data("a"), data("b")], script=script).told(parent="", rng="seeded")
     assert one["config_sha256"] == same["config_sha256"] != other["config_sha256"]
     assert one["data_sha256"] == same["data_sha256"] == data("a").sha256 != other["data_sha256"]
     assert (one["parent"], same["parent"]) == (None, "step-00000004/gen-1")

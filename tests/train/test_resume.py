@@ -17,6 +17,7 @@ from muster.train.manifest import MANIFEST
 from muster.train.samples import sample_at
 
 from .marks import TRAINS
+from .test_generations import rewritten
 from .train_case import Attempt, Listening, Training, until
 
 pytestmark = TRAINS
@@ -86,6 +87,34 @@ def test_each_epoch_holds_every_sample_once_across_changing_numbers_of_ranks(tra
 
 def samples_of(attempt: Attempt) -> list[int]:
     return [int(sample) for steps in attempt.steps for words in steps.values() for sample in words[5:]]
+
+
+def test_a_checkpoint_of_the_first_format_goes_on_bit_for_bit(training: Training, undisturbed: list[Steps]) -> None:
+    """Its manifest names no schema, and nothing that came later."""
+    training.run("--steps", "8", num_ranks=2)
+    path = training.checkpoints / "step-00000008/gen-1" / MANIFEST
+    later = ("schema", "loss_spread", "key_id", "lineage", "has_sharded_extras")
+    content = rewritten(path.read_bytes(), **dict.fromkeys(later))
+    files = [{name: file[name] for name in ("name", "rank", "size", "sha256")} for file in json.loads(content)["files"]]
+    path.write_bytes(rewritten(content, files=files))
+    assert not set(later) & set(json.loads(path.read_text()))
+    assert training.run(num_ranks=2).steps == between(undisturbed, 9, 12)
+
+
+def test_a_newer_runtimes_checkpoint_is_passed_over_by_name_and_the_one_before_it_used(
+    training: Training, undisturbed: list[Steps], tmp_path: Path
+) -> None:
+    training.run("--steps", "8", num_ranks=2)
+    path = training.checkpoints / "step-00000008/gen-1" / MANIFEST
+    path.write_bytes(rewritten(path.read_bytes(), schema=4))
+    with Listening(tmp_path / "supervisor") as supervisor:
+        again = training.run(num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
+    assert again.steps == between(undisturbed, 5, 12)
+    words = "is of schema 4, and this muster.train reads 1 to 3: a newer one saved it"
+    assert [words in word["why"] for word in supervisor.heard("checkpoint_unreadable")] == [True]
+    assert supervisor.heard("checkpoint_rejected") == [], "it is no worse for that"
+    assert f"step-00000008/gen-1 is not used: {MANIFEST} {words}" in again.ranks[0].errors
+    assert "step-00000008/gen-1" in training.generations(), "whoever knows it may use it still"
 
 
 def test_a_step_that_is_saved_again_is_another_generation_and_the_first_stays_as_it_was(training: Training) -> None:

@@ -3,6 +3,8 @@
 import importlib.util
 from typing import Any, NamedTuple
 
+import pytest
+
 from .marks import TRAINS
 
 pytestmark = TRAINS
@@ -97,3 +99,40 @@ def test_tensors_are_found_in_whatever_holds_them() -> None:
     assert torch.equal(staged["pair"].weights, torch.ones(2))
     assert torch.equal(staged["deep"][0][0], torch.ones(2))
     assert not staged["deep"][0][0].requires_grad
+
+
+def test_room_that_was_made_before_is_what_the_first_copy_goes_into() -> None:
+    weights = torch.arange(1000.0)
+    part = {
+        "model": {"w": weights, "tied": weights.view(1000)},
+        "state": [torch.ones(3, dtype=torch.bfloat16)],
+        "lr": 1,
+    }
+    staging = Staging()
+    staging.make_room(part)
+    assert staging._making is not None
+    made = staging._making.result()
+    assert sum(each.nbytes for each in made.values()) > 0
+    weights += 1
+    staged = staging.copied(part)
+    assert staged["model"]["w"] is made["model", "w"]
+    assert staged["model"]["tied"] is staged["model"]["w"], "what is tied has one room"
+    assert staged["state"][0] is made["state", 0]
+    assert torch.equal(staged["model"]["w"], torch.arange(1000.0) + 1), "of now, and not of when the room was made"
+    assert staging.copied(part)["model"]["w"] is made["model", "w"]
+
+
+def test_room_that_does_not_fit_or_could_not_be_made_costs_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    staging = Staging()
+    staging.make_room({"w": torch.zeros(5), "gone": torch.zeros(9)})
+    staged = staging.copied({"w": torch.ones(6), "new": torch.ones(2)})
+    assert torch.equal(staged["w"], torch.ones(6))
+    assert torch.equal(staged["new"], torch.ones(2))
+
+    def full(_tensors: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("muster.train.staging.tensors_in", full)
+    staging = Staging()
+    staging.make_room({"w": torch.zeros(5)})
+    assert torch.equal(staging.copied({"w": torch.ones(5)})["w"], torch.ones(5))

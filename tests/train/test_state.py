@@ -55,36 +55,30 @@ def test_a_part_is_read_back_as_it_was_and_only_if_it_is_plain() -> None:
         state.unpacked(foreign.getvalue())
 
 
-class Averages:
-    """A stateful of one's own: its state holds a tensor that says how it is laid out over the ranks."""
+class Summands:
+    """A stateful of one's own, of whose tensor each rank holds a summand."""
 
-    def __init__(self, *, is_whole: bool) -> None:
+    def __init__(self) -> None:
         self.values = torch.arange(4.0)
         self.values.device_mesh = "two ranks"  # type: ignore[attr-defined]  # as a DTensor's
-        self.values.placements = (Placement(is_whole=is_whole),)  # type: ignore[attr-defined]
+        self.values.placements = (Partial(),)  # type: ignore[attr-defined]
 
     def state_dict(self) -> dict[str, object]:
-        return {"averages": [self.values], "decay": 0.999}
+        return {"sums": [self.values]}
 
     def load_state_dict(self, _state: dict[str, object], /) -> None:
         raise NotImplementedError
 
 
-class Placement:
-    def __init__(self, *, is_whole: bool) -> None:
-        self._is_whole = is_whole
-
+class Partial:
     def is_replicate(self) -> bool:
-        return self._is_whole
+        return False
+
+    def is_partial(self) -> bool:
+        return True
 
 
-def test_an_extra_that_is_sharded_is_refused_and_not_saved_as_one_ranks_piece() -> None:
-    def part(*, is_whole: bool, rank: int) -> dict[str, object]:
-        extras = {"averages": Averages(is_whole=is_whole)}
-        trained = state.Trained(torch.nn.Linear(2, 2), None, None, extras)
-        return state.part_of(trained, {}, rank=rank, world_size=2)
-
-    assert "stateful" in part(is_whole=True, rank=0)
-    for rank in range(2):
-        with pytest.raises(CoverageError, match="extra averages holds a tensor that is sharded over the ranks"):
-            part(is_whole=False, rank=rank)
+def test_an_extra_that_is_mere_summands_is_refused_by_name() -> None:
+    trained = state.Trained(torch.nn.Linear(2, 2), None, None, {"sums": Summands()})
+    with pytest.raises(CoverageError, match="extra sums: the ranks hold summands of a tensor"):
+        state.part_of(trained, {}, rank=0, world_size=2)

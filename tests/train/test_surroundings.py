@@ -79,6 +79,14 @@ def test_a_place_that_cannot_be_is_refused_by_its_variable(name: str, text: str,
         Surroundings.of({name: text})
 
 
+def test_since_when_each_attempt_is_tainted() -> None:
+    text = '{"may_be_newer": true, "tainted_since_unix_ms": {"4294967297": 1000}}'
+    resume = Surroundings.of({"MUSTER_RESUME": text}).resume
+    assert resume == Resume(may_be_newer=True, tainted_since_unix_ms={4294967297: 1000})
+    told = [resume.is_tainted(fence, at) for fence, at in ((4294967297, 999), (4294967297, 1000), (4294967298, 1000))]
+    assert told == [False, True, False]
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"generation": null, "refuse": []}', '{"not_after_unix_ms": null}'])
 def test_no_wish_is_no_limit(text: str) -> None:
     assert Surroundings.of({"MUSTER_RESUME": text}).resume == Resume()
@@ -103,6 +111,10 @@ def test_no_wish_is_no_limit(text: str) -> None:
         ("MUSTER_RESUME", '{"refuse": [40]}'),
         ("MUSTER_RESUME", '{"not_after_unix_ms": "noon"}'),
         ("MUSTER_RESUME", '{"hold_s": "long"}'),
+        ("MUSTER_RESUME", '{"may_be_newer": "yes"}'),
+        ("MUSTER_RESUME", '{"tainted_since_unix_ms": [1]}'),
+        ("MUSTER_RESUME", '{"tainted_since_unix_ms": {"first": 1}}'),
+        ("MUSTER_RESUME", '{"tainted_since_unix_ms": {"1": "noon"}}'),
     ],
 )
 def test_what_cannot_be_read_is_named(name: str, text: str) -> None:

@@ -21,7 +21,9 @@ class Attempt(Base):
     hosts that prepare were ready. ``num_nodes``: its size, of an elastic job another than the next one's; None in those
     of before there were such. ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval`` says;
     None for so many steps. ``energy``: as ``services.job_energy`` read it once it had ended; None until then.
-    ``pairwise``: the check of its hosts before their start, as ``health.pairwise_start`` says; None: none is made.
+    ``training_began_at``: when its program had chosen from which checkpoint to go on, by its first word; a commit of an
+    older attempt that is later counts for nothing. ``pairwise``: the check of its hosts before their start, as
+    ``health.pairwise_start`` says; None: none is made.
     """
 
     __tablename__ = "attempts"
@@ -55,6 +57,7 @@ class Attempt(Base):
     ending_cause: Mapped[Cause | None] = mapped_column(EnumText(Cause), one_of("ending_cause", Cause), default=None)
     ending_proof: Mapped[str | None] = mapped_column(default=None)
     ending_is_cascade: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
+    ending_is_reported: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
     placed_at: Mapped[datetime]
     claimed_at: Mapped[datetime | None] = mapped_column(default=None)
     running_at: Mapped[datetime | None] = mapped_column(default=None)
@@ -68,6 +71,7 @@ class Attempt(Base):
     )
     stop_deadline_at: Mapped[datetime | None] = mapped_column(default=None)
     tainted_since: Mapped[datetime | None] = mapped_column(default=None)
+    training_began_at: Mapped[datetime | None] = mapped_column(default=None)
     checkpoint_interval: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     energy: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     pairwise: Mapped[dict[str, Any] | None] = mapped_column(default=None)

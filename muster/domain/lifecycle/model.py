@@ -56,13 +56,15 @@ class Verdict:
     """Why something ended, with the proof in words (exit record, signal, lease).
 
     ``is_cascade``: no more than what a part says when another one failed; it gives way to a word that says why.
-    ``node_id``: whose fault it was, where that is another host's than the one that says so.
+    ``node_id``: whose fault it was, where that is another host's than the one that says so. ``is_reported``: by the
+    program's word alone, of what only a measurement proves.
     """
 
     cause: Cause
     proof: str
     is_cascade: bool = False
     node_id: NodeId | None = None
+    is_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
-"""Which GPU is to be burnt in: by a person's order, or by the rule that what is UNPROVEN must be proved."""
+"""Which GPU is to be burnt in: by a person's order, by the rule that what is UNPROVEN must be proved, or by that on
+repetitions which want a diagnosis.
+"""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import Exists, exists, func, or_, select, union_all
 
 from muster.db.models import BurnIn, Gpu, GpuOverride, GpuStandingChange
 from muster.domain.errors import ConflictError, NotFoundError
@@ -19,6 +22,8 @@ ORDER: Final = declare_action("burn_in.order")
 INTAKE: Final = declare_action("burn_in.intake")
 OPEN: Final = (BurnInState.ORDERED, BurnInState.RUNNING, BurnInState.MEASURED)
 INTAKE_REASON: Final = "intake: the GPU is UNPROVEN"
+DIAGNOSED: Final = (Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT)
+"""The standings in which a repetition orders a burn-in."""
 BATCH: Final = 200
 
 
@@ -70,6 +75,31 @@ def order_intake_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     return retrying(once)
 
 
+def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], asked: Mapping[GpuUuid, str]) -> None:
+    """One for each of ``gpus`` (locked) of which a repetition was found that asks for it (``health.burn_in.asked_by``).
+
+    ``asked``: GPU → the finding in words. A finding that goes on is no new one, so it asks once. Nothing is taken from
+    the GPU: it waits while an allocation holds it. What is UNPROVEN is burnt in anyway, and a person's override answers
+    for its GPU.
+    """
+    wanted = [gpu for gpu in gpus if gpu.uuid in asked and gpu.standing in DIAGNOSED and not gpu.is_mig_enabled]
+    if not wanted:
+        return
+    uuids = [gpu.uuid for gpu in wanted]
+    opened = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid.in_(uuids), BurnIn.state.in_(OPEN))
+    overridden = select(Gpu.uuid).where(Gpu.uuid.in_(uuids), _is_overridden(unit))
+    taken = set(unit.session.scalars(union_all(opened, overridden)))
+    for gpu in wanted:
+        if gpu.uuid not in taken:
+            _add(unit, gpu, f"diagnosis: {asked[gpu.uuid]}")
+
+
+def _is_overridden(unit: UnitOfWork) -> Exists:
+    return exists().where(
+        GpuOverride.gpu_uuid == Gpu.uuid, GpuOverride.ended_at.is_(None), GpuOverride.until > unit.now
+    )
+
+
 def _unproven(unit: UnitOfWork, only: list[GpuUuid] | None = None) -> list[GpuUuid]:
     again_s = active_policy(unit.session).health.burn_in.again_s
     since = select(func.max(GpuStandingChange.at)).where(GpuStandingChange.gpu_uuid == Gpu.uuid).scalar_subquery()
@@ -81,10 +111,9 @@ def _unproven(unit: UnitOfWork, only: list[GpuUuid] | None = None) -> list[GpuUu
             (BurnIn.ordered_at >= since) & (~could_not_run | (BurnIn.ended_at > unit.now - timedelta(seconds=again_s))),
         ),
     )
-    overridden = exists().where(
-        GpuOverride.gpu_uuid == Gpu.uuid, GpuOverride.ended_at.is_(None), GpuOverride.until > unit.now
+    query = select(Gpu.uuid).where(
+        Gpu.standing == Standing.UNPROVEN, ~Gpu.is_mig_enabled, ~had_one, ~_is_overridden(unit)
     )
-    query = select(Gpu.uuid).where(Gpu.standing == Standing.UNPROVEN, ~Gpu.is_mig_enabled, ~had_one, ~overridden)
     if only is not None:
         query = query.where(Gpu.uuid.in_(only))
     return list(unit.session.scalars(query.order_by(Gpu.uuid).limit(BATCH)).all())

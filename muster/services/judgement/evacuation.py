@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from health.standing import decide
@@ -127,16 +127,21 @@ def _held_back_on(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> list[EvidenceId]
 
 
 def _taint(unit: UnitOfWork, loaded: LoadedAttempt, gpus: Sequence[GpuUuid], onset: datetime, policy: Policy) -> int:
-    """Of every job that was on these GPUs at that time, not of the one that runs there now alone; and of this one
-    whatever it may still commit on its way out.
+    """Of every job that was on these GPUs at that time, not of the one that runs there now alone: what was heard of,
+    what was not, and of this one whatever it may still commit on its way out.
     """
     since = onset - timedelta(seconds=policy.training.taint_margin_s)
-    loaded.attempt.tainted_since = since
     query = (
-        select(Allocation.job_id)
+        select(Allocation.job_id, Allocation.attempt_id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
         .where(AllocationGpu.gpu_uuid.in_(gpus), or_(Allocation.released_at.is_(None), Allocation.released_at > since))
         .distinct()
     )
-    job_ids: list[JobId] = list(unit.session.scalars(query).all())
-    return taint(unit, job_ids, since=since)
+    were_there = unit.session.execute(query).all()
+    attempt_ids = sorted({AttemptId(row.attempt_id) for row in were_there} | {loaded.attempt.id})
+    unit.session.execute(
+        update(Attempt)
+        .where(Attempt.id.in_(attempt_ids), or_(Attempt.tainted_since.is_(None), Attempt.tainted_since > since))
+        .values(tainted_since=since)
+    )
+    return taint(unit, sorted({JobId(row.job_id) for row in were_there}), since=since)

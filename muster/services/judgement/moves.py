@@ -21,6 +21,7 @@ from muster.domain.states import AllocationState, Standing
 from muster.services.incidents import open_incident
 from muster.services.judgement.placement_holds import keep_holds
 from muster.services.judgement.repairs import end_repair, past_repairs
+from muster.services.judgement.retirements import keep_proposals
 from muster.services.judgement.rows import (
     REMEMBERED,
     case_of,
@@ -56,6 +57,7 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
     allowed = ruled(unit, moves, policy) if moves else ()
     held_back = {move.gpu_uuid: move for move in moves if move not in allowed}
     keep_holds(unit, gpus, held_back)
+    keep_proposals(unit, gpus, cases, policy)
     for gpu in gpus:
         _store_score(gpu, cases[gpu.uuid], policy, now_ms, is_held_back=gpu.uuid in held_back)
     by_uuid = {gpu.uuid: gpu for gpu in gpus}

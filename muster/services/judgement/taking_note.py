@@ -13,14 +13,15 @@ from typing import Final
 from sqlalchemy import or_, select, tuple_
 
 from health.detectors.detector import Closing
-from health.evidence import close, is_open, place_of
+from health.evidence import close, counts, is_open, place_of
 from health.noting import Place, note
 from health.weightless import CLOSED_AT
 from muster.db.models import EvidenceRow, Gpu, StoredSignal
 from muster.domain.evidence import Evidence, Finding
 from muster.domain.health_policy import HealthPolicy
-from muster.domain.ids import EvidenceId, NodeId
+from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.identity import new_id
+from muster.services.burn_ins.orders import order_diagnoses
 from muster.services.judgement.inbox import Said
 from muster.services.judgement.moves import lock_gpus
 from muster.services.judgement.node_holds import lock_nodes, nodes_in_maintenance
@@ -50,6 +51,7 @@ def take_note(
         if _place(said_now) in places:
             known.take(said_now)
     unit.session.flush()
+    order_diagnoses(unit, gpus, known.asking)
     told = known.changed | {_place(each) for each in heard if isinstance(each, Finding)}
     return [gpu for gpu in gpus if gpu.uuid in told]
 
@@ -60,13 +62,18 @@ def _place(each: Said | Evidence) -> str:
 
 @dataclass(slots=True)
 class _Known:
-    """Evidence of the places that are locked. ``changed``: the places of which some is otherwise than before."""
+    """Evidence of the places that are locked.
+
+    ``changed``: the places of which some is otherwise than before. ``asking``: GPU → the new finding that asks for a
+    burn-in, in words.
+    """
 
     unit: UnitOfWork
     policy: HealthPolicy
     maintained: frozenset[NodeId]
     windows: Mapping[NodeId, tuple[Window, ...]]
     changed: set[str] = field(default_factory=set)
+    asking: dict[GpuUuid, str] = field(default_factory=dict)
     _at: dict[str, dict[EvidenceId, Evidence]] = field(default_factory=lambda: defaultdict(dict))
     _open: dict[tuple[str, str], set[EvidenceId]] = field(default_factory=lambda: defaultdict(set))
 
@@ -91,6 +98,12 @@ class _Known:
         )
         for noted in note(finding, place, self.policy, to_ms(self.unit.now), _fresh_id):
             self._store(noted.evidence, is_new=noted.is_new)
+            if noted.is_new and noted.evidence.detector in self.policy.burn_in.asked_by and counts(noted.evidence):
+                self._ask(noted.evidence)
+
+    def _ask(self, evidence: Evidence) -> None:
+        if evidence.gpu_uuid is not None:
+            self.asking[evidence.gpu_uuid] = evidence.summary
 
     def _close(self, closing: Closing) -> None:
         place = _place(closing)

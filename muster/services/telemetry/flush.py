@@ -9,7 +9,8 @@ from sqlalchemy import Connection
 
 from muster.db.repositories import telemetry as statements
 from muster.db.repositories.telemetry import LockedNode
-from muster.domain.errors import ConflictError, MusterError, NotFoundError, UnauthenticatedError
+from muster.domain.errors import MusterError, NotFoundError, UnauthenticatedError
+from muster.services.gpu_claims import GpuClaimedError
 from muster.services.telemetry.boots import BootBook, hear_report
 from muster.services.telemetry.judging import SampleJudge, Verdict
 from muster.services.telemetry.node_readings import Packed, known_in, pack_known
@@ -130,11 +131,11 @@ def _strangers(one: IncomingReport, node: LockedNode) -> set[str]:
 
 
 def _foreign_gpus(uuids: list[str]) -> MusterError:
-    return ConflictError(
+    return GpuClaimedError(
         f"these GPUs are enrolled on another node: {', '.join(uuids)}",
         suggestion="Report the node's own GPUs alone; a board that has moved is enrolled again first.",
-        reason="foreign_gpu",
         gpu_uuids=uuids,
+        reason="foreign_gpu",
     )
 
 

@@ -19,7 +19,9 @@ from sqlalchemy.exc import DBAPIError
 from muster.db.errors import sqlstate, translated_errors, translation_of
 from muster.db.packed_arrays import register
 from muster.domain.errors import InternalError, MusterError, RateLimitedError, UnavailableError, ValidationFailedError
+from muster.domain.principals import system_principal
 from muster.failpoints import failpoint
+from muster.services.gpu_claims import GpuClaimedError, tell_of_claim
 from muster.services.telemetry.flush import accept, flush
 from muster.services.telemetry.judging import SampleJudge
 from muster.services.telemetry.reports import AcceptedReport, IncomingReport, OnFlushed, Outcome
@@ -27,7 +29,13 @@ from muster.services.unit_of_work import UnitOfWorkFactory, declare_action
 
 FLUSH: Final = declare_action("telemetry.flush")
 
+TELEMETRY: Final = system_principal("telemetry")
+CLAIM_TOLD_S: Final = 600.0
+"""How long one host's claim of another's GPUs is not looked into again: its agent reports every few seconds."""
+
 Deliver = Callable[[Outcome], None]
+Claim = tuple[str, tuple[str, ...]]
+"""The node that claims, and what."""
 _log = structlog.get_logger(__name__)
 
 
@@ -68,6 +76,7 @@ class Intake:
         self._units = units
         self._limits = limits or IntakeLimits()
         self._on_flushed = on_flushed
+        self._claims_told: dict[Claim, float] = {}
         self.judge = SampleJudge()
         self._news = threading.Condition()
         self._waiting: list[_Waiting] = []
@@ -159,6 +168,25 @@ class Intake:
         if has_signals:
             self.wake.set()
         self._tell(accepted)
+        self._tell_of_claims(group, outcomes)
+
+    def _tell_of_claims(self, group: list[_Waiting], outcomes: list[Outcome]) -> None:
+        """After the commit and the answers. A host that goes on is told of again once ``CLAIM_TOLD_S`` is over."""
+        for one, outcome in zip(group, outcomes, strict=True):
+            if not isinstance(outcome, GpuClaimedError):
+                continue
+            claim, now_s = (one.incoming.node_id, outcome.gpu_uuids), time.monotonic()
+            if now_s - self._claims_told.get(claim, -CLAIM_TOLD_S) < CLAIM_TOLD_S:
+                continue
+            try:
+                tell_of_claim(self._units, TELEMETRY, outcome, one.incoming.node_id)
+            except Exception:  # noqa: BLE001  # what tells must never stop what stores
+                _log.exception("gpu_claim_not_told", node_id=one.incoming.node_id, gpu_uuids=outcome.gpu_uuids)
+            else:
+                self._claims_told = {claim: now_s, **self._claims_still_told(now_s)}
+
+    def _claims_still_told(self, now_s: float) -> dict[Claim, float]:
+        return {claim: told_s for claim, told_s in self._claims_told.items() if now_s - told_s < CLAIM_TOLD_S}
 
     def _tell(self, accepted: list[AcceptedReport]) -> None:
         if self._on_flushed is None or not accepted:

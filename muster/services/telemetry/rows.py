@@ -1,6 +1,6 @@
 """From fresh reports to the rows of a group commit. Numbers are packed once, for the whole group."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from muster.db.repositories.telemetry import BlockRow, NodeRow
 from muster.domain.evidence import EventKind, GpuSignal, Source
 from muster.domain.ids import GpuUuid
+from muster.domain.state_readings import with_driver
 from muster.services.lives import to_ms
 from muster.services.telemetry.boots import BootBook
 from muster.services.telemetry.codec import matrix_of, pack_block
@@ -80,9 +81,14 @@ def told_by(fresh: FreshReport, now: datetime) -> dict[str, GpuReadings]:
 def signal_rows(
     one: IncomingReport, now: datetime, is_alarming: Callable[[GpuSignal], bool]
 ) -> Iterator[dict[str, Any]]:
-    """Events are placed as their report is, by the same shift, and none after it was received."""
+    """Events are placed as their report is, by the same shift, and none after it was received.
+
+    An XID is kept with the driver's branch of its report: its words are read by that, whatever is loaded later.
+    """
     shift_ms = one.placed_ms - one.report.at_ms
+    driver = None if one.report.node is None else one.report.node.driver_version
     for event in one.report.events:
+        values = with_driver(event.kind, event.values, driver)
         at_ms = max(0, min(event.at_ms + shift_ms, one.received_ms))
         yield {
             "node_id": one.node_id,
@@ -94,13 +100,13 @@ def signal_rows(
             "at_ms": at_ms,
             "received_at": now,
             "text": event.text,
-            "values": _encode(event.values).decode(),
+            "values": _encode(values).decode(),
             "is_open": event.is_open,
-            "is_alarming": is_alarming(_signal_of(one, event, at_ms)),
+            "is_alarming": is_alarming(_signal_of(one, event, at_ms, values)),
         }
 
 
-def _signal_of(one: IncomingReport, event: EventReport, at_ms: int) -> GpuSignal:
+def _signal_of(one: IncomingReport, event: EventReport, at_ms: int, values: Mapping[str, float]) -> GpuSignal:
     return GpuSignal(
         signal_id=event.event_id,
         kind=EventKind(event.kind),
@@ -110,7 +116,7 @@ def _signal_of(one: IncomingReport, event: EventReport, at_ms: int) -> GpuSignal
         gpu_uuid=None if event.gpu_uuid is None else GpuUuid(event.gpu_uuid),
         code=event.code,
         text=event.text,
-        values=event.values,
+        values=values,
     )
 
 

@@ -43,7 +43,7 @@ typedef struct {
     uint32_t ill_link, sram_exceeded, remap_banks[5], retired[2], retired_pending, unrepairable, inforom_code;
     uint32_t num_validations, persistence, set_limit_mw, thresholds[4], pcie_max_generation, pcie_max_width;
     uint32_t links_to_nothing, fabric_state, fabric_status, fabric_health, fabric_clique, fabric_version;
-    uint32_t fabric_cluster, link_mb_per_s, vbios_build;
+    uint32_t fabric_cluster, link_mb_per_s, vbios_build, application_clock;
 } Gpu;
 
 typedef struct {
@@ -188,6 +188,12 @@ EXPORT int nvmlDeviceGetTotalEnergyConsumption(Gpu *gpu, unsigned long long *mj)
 }
 EXPORT int nvmlDeviceGetClockInfo(Gpu *gpu, unsigned clock, unsigned *mhz) {
     ENTER(0); *mhz = clock == 2 ? gpu->memory_clock : gpu->sm_clock; return OK;
+}
+EXPORT int nvmlDeviceGetApplicationsClock(Gpu *gpu, unsigned clock, unsigned *mhz) {
+    ENTER(0); *mhz = clock == 2 ? gpu->memory_clock : gpu->application_clock; return OK;
+}
+EXPORT int nvmlDeviceGetDefaultApplicationsClock(Gpu *gpu, unsigned clock, unsigned *mhz) {
+    ENTER(0); *mhz = clock == 2 ? gpu->memory_clock : 1980; return OK;
 }
 typedef struct { unsigned gpu, memory; } Utilisation;
 EXPORT int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilisation *rates) {

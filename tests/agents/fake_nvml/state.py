@@ -107,6 +107,7 @@ class FakeGpu(ctypes.Structure):
         ("fabric_cluster", ctypes.c_uint32),
         ("link_mb_per_s", ctypes.c_uint32),
         ("vbios_build", ctypes.c_uint32),
+        ("application_clock", ctypes.c_uint32),
     )
 
 
@@ -174,6 +175,7 @@ def _make_healthy(gpu: FakeGpu, index: int) -> None:
         "fabric_version": 3,
         "link_mb_per_s": 26_562,
         "vbios_build": 1,
+        "application_clock": 1_980,
     }
     for name, value in readings.items():
         setattr(gpu, name, value)

@@ -10,6 +10,7 @@ import pytest
 from agents.host import ports
 from agents.host.clock import ServerClock
 from agents.host.files import read_text
+from agents.host.inventory import PORTS_FILE
 from agents.host.ports import ports_under
 from agents.host.telling import HostPlaces, HostTeller
 from agents.probes.interface import ProbeEvent
@@ -70,8 +71,45 @@ def test_a_quiet_host_tells_itself_and_its_ports_once(host: Host) -> None:
     assert {event.source for event in events} == {Source.HOST}
     assert events[0].values == {"state": 4, "physical_state": 5, "rate_gbps": 400, "is_ethernet": 0, "was_active": 1}
     assert events[1].values == {"state": 4, "physical_state": 5, "rate_gbps": 100, "is_ethernet": 1, "was_active": 1}
-    assert set(events[2].values) == set(HOST_STATE) - {"drivers", "clock_offset_s"}
+    assert set(events[2].values) == set(HOST_STATE) - {"drivers", "clock_offset_s", "expected_ports", "found_ports"}
     assert [host.minute() for _ in range(20)] == [[]] * 20
+
+
+def with_inventory(host: Host, session: str) -> None:
+    """Another life of the agent, which keeps the ports that it saw."""
+    places = HostPlaces(root=host.tree.root, folders=(host.tree.root,), ports_file=host.tree.root / PORTS_FILE)
+    host.teller = HostTeller(Naming(session), places)
+
+
+def test_a_port_that_is_slower_than_ever_is_told_with_its_best_rate_also_by_another_life(host: Host) -> None:
+    with_inventory(host, "1")
+    assert host.ports()[0].values["best_rate_gbps"] == 400
+    host.tree.write("sys/class/infiniband/mlx5_0/ports/1/rate", "200 Gb/sec (2X HDR)\n")
+    with_inventory(host, "2")
+    values = host.ports()[0].values
+    assert (values["rate_gbps"], values["best_rate_gbps"]) == (200, 400)
+    (host.tree.root / PORTS_FILE).unlink()
+    with_inventory(host, "3")
+    assert host.ports()[0].values["best_rate_gbps"] == 200, "a person deleted the file"
+
+
+def test_a_card_that_is_gone_before_the_agent_begins_is_missed(host: Host) -> None:
+    with_inventory(host, "1")
+    (state,) = of(EventKind.HOST_STATE, host.minute())
+    assert (state.values["expected_ports"], state.values["found_ports"]) == (1, 1)
+    (host.tree.root / "sys/class/infiniband/mlx5_0").rename(host.tree.root / "gone")
+    with_inventory(host, "2")
+    (state,) = of(EventKind.HOST_STATE, host.minute())
+    assert (state.values["expected_ports"], state.values["found_ports"]) == (1, 0)
+
+
+@pytest.mark.parametrize("content", [b"\xff\x00", b"[]", b'{"mlx5_0/1": "fast"}'])
+def test_an_inventory_that_cannot_be_read_is_begun_anew(host: Host, content: bytes) -> None:
+    (host.tree.root / PORTS_FILE).write_bytes(content)
+    with_inventory(host, "1")
+    assert host.ports()[0].values["best_rate_gbps"] == 400
+    with_inventory(host, "2")
+    assert host.ports()[0].values["best_rate_gbps"] == 400
 
 
 def test_a_port_that_went_down_and_came_back_says_for_how_long(host: Host) -> None:

@@ -43,6 +43,7 @@ def test_states_come_in_their_units(hosts: Hosts) -> None:
         unrepairable=1,
         persistence=0,
         set_limit_mw=550_000,
+        application_clock=1_755,
         mig_mode=1,
         ecc_mode=0,
         links_up=16,
@@ -67,6 +68,8 @@ def test_states_come_in_their_units(hosts: Hosts) -> None:
         "ecc_enabled": 0,
         "power_limit_w": 550,
         "default_power_limit_w": 700,
+        "application_clock_mhz": 1755,
+        "default_application_clock_mhz": 1980,
         "temperature_slowdown_c": 89,
         "temperature_max_c": 87,
         "memory_temperature_max_c": 95,
@@ -248,6 +251,7 @@ def test_the_inventory_names_the_other_end_of_each_link_that_is_up(hosts: Hosts)
 def test_firmware_cuda_and_nvlink_domain_are_told_in_words_and_followed(hosts: Hosts) -> None:
     found = one(hosts, vbios_build=7, fabric_cluster=0xABCD)
     assert found["words"] == {
+        "model": "NVIDIA H100 80GB HBM3",
         "vbios_version": "96.00.A5.00.07",
         "gsp_firmware_version": "580.95.05",
         "cuda_version": "12.8",

@@ -12,12 +12,14 @@ import pytest
 from agents.host.telling import HostPlaces, HostTeller
 from agents.host_facts import wall_ms
 from agents.probes.faults import Fault, write_fault
+from agents.probes.interface import ProbeEvent
 from agents.probes.profiles import PROFILES
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
 from agents.scan import scan as look
 from agents.telling.naming import Naming
 from muster.cli.agent import SimulatedModel
 from muster.cli.exits import Exit
+from muster.domain.evidence import EventKind, Source
 from tests.agents.fake_nvml.probed_host import Hosts, Libraries
 from tests.agents.fake_nvml.state import Group, uuid_of
 from tests.agents.host.trees import HostTree
@@ -182,6 +184,64 @@ def test_what_the_detectors_say_of_states_is_said_here(tmp_path: Path) -> None:
     assert "memory" in finding
     assert "60%" in finding
     assert not report.is_healthy
+
+
+@pytest.mark.parametrize(("model", "told"), [("h100", 1), ("a100", 0)])
+def test_limits_are_those_of_the_gpus_model(tmp_path: Path, model: str, told: int) -> None:
+    """12 NVLinks are all that an A100 has, and two thirds of an H100's."""
+    faults = tmp_path / "faults.json"
+    write_fault(faults, Fault(gpu=UUID, kind="state", values={"nvlink_links": 12}))
+    probe = SimulatedProbe(PROFILES[model], simulated_uuids(1), faults_path=faults)
+    (gpu,) = look(probe, now_ms=wall_ms(), listen_s=0).gpus
+    assert [words for words in gpu.findings if words == "the driver knows 12 NVLinks, 18 are on the board"] == [
+        "the driver knows 12 NVLinks, 18 are on the board"
+    ] * told
+
+
+def test_heat_is_judged_by_the_model_that_tells_no_maximum_of_its_own(tmp_path: Path) -> None:
+    """90 °C is too hot for an A100, whose GPU_MAX is 85 °C by the policy, and not for an H100 at 95."""
+    faults = tmp_path / "faults.json"
+    write_fault(faults, Fault(gpu=UUID, kind="state", values={"temperature_max_c": 0}))
+    found = {}
+    for model in ("a100", "h100"):
+        hot = SimulatedProbe(PROFILES[model], simulated_uuids(1), faults_path=faults)
+        write_fault(faults, Fault(gpu=UUID, kind="heat", temperature_c=90))
+        (found[model],) = look(hot, now_ms=wall_ms(), listen_s=0).gpus
+    assert any("85 °C at most" in words for words in found["a100"].findings)
+    assert not any("at most" in words for words in found["h100"].findings)
+
+
+def test_what_is_logged_of_no_gpu_is_the_hosts(tmp_path: Path) -> None:
+    HostTree(tmp_path).pressure()
+    logged = (
+        ProbeEvent(
+            origin="1",
+            kind=EventKind.NIC_DRIVER,
+            source=Source.KERNEL_LOG,
+            at_ms=wall_ms(),
+            text="mlx5_core 0000:3b:00.0: health_care:152:(pid 9): unrecoverable hardware error",
+        ),
+        ProbeEvent(
+            origin="2",
+            kind=EventKind.SXID,
+            source=Source.KERNEL_LOG,
+            at_ms=wall_ms(),
+            code=12028,
+            text="Fatal, Link 32 egress non-posted PRIV error",
+        ),
+    )
+    report = look(
+        SimulatedProbe(PROFILES["h100"], simulated_uuids(1)),
+        now_ms=wall_ms(),
+        listen_s=0,
+        logged=lambda _: logged,
+        host_of=lambda _: HostTeller(Naming("scan"), HostPlaces(root=tmp_path, folders=(tmp_path,))),
+    )
+    assert report.host is not None
+    card, switch = report.host.findings
+    assert card.startswith("network card 0000:3b:00.0: its hardware is in an unrecoverable error in the kernel log at")
+    assert "SXid 12028" in switch
+    assert (report.gpus[0].findings, report.is_healthy) == ((), False)
 
 
 @pytest.mark.parametrize("url", ["localhost:9400", "ftp://127.0.0.1/metrics", "http://", "http://h:port/"])

@@ -1,12 +1,15 @@
 """When an event happened, of a host whose clock may be anything."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 
+from muster.domain.evidence import GpuSignal
 from muster.domain.ids import NodeId
 from muster.services.telemetry.reports import IncomingReport
 from muster.services.telemetry.rows import signal_rows
+from muster.wire.telemetry import NodeReport
 from tests.telemetry_reports import report, xid
 
 NOW_MS = 1_790_000_000_000
@@ -24,3 +27,16 @@ def test_events_of_a_clock_that_is_believed_keep_their_time_and_none_is_of_the_f
     sent = report(1, NOW_MS - 500, events=(xid("boot-1:1", NOW_MS - 9_000), xid("boot-1:2", NOW_MS + 60_000)))
     rows = list(signal_rows(IncomingReport(NodeId("node_1"), None, sent, NOW_MS), datetime.now(UTC), lambda _: False))
     assert [row["at_ms"] for row in rows] == [NOW_MS - 9_000, NOW_MS]
+
+
+@pytest.mark.parametrize(("driver", "values"), [("580.95.05", {"driver_branch": 580}), ("", {})])
+def test_an_xid_is_kept_with_the_drivers_branch_of_its_report(driver: str, values: dict[str, float]) -> None:
+    sent = report(1, NOW_MS, events=(xid("boot-1:1", NOW_MS),), node=NodeReport(driver_version=driver))
+    seen = list[dict[str, float]]()
+
+    def look(signal: GpuSignal) -> bool:
+        seen.append(dict(signal.values))
+        return False
+
+    (row,) = signal_rows(IncomingReport(NodeId("node_1"), None, sent, NOW_MS), datetime.now(UTC), look)
+    assert (json.loads(row["values"]), seen) == (values, [values])

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from muster.db.models import Node, NodeLatest, StoredSignal, TelemetryBlock
+from muster.db.models import Incident, Node, NodeLatest, StoredSignal, TelemetryBlock
 from muster.domain.errors import ConflictError, NotFoundError, RateLimitedError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Principal, Role
@@ -131,6 +131,18 @@ def test_a_faulty_report_leaves_the_others_of_its_group_alone(stored: Stored) ->
     assert isinstance(unknown, NotFoundError)
     assert stored.latest() == {GPU: ("boot-1", 16)}
     assert beta not in {one.node_id for one in stored.heard}
+
+
+def test_a_host_that_reports_of_anothers_gpu_is_told_of_once_by_both_names(stored: Stored) -> None:
+    enrol_host(stored.units, "beta")
+    for seq in (16, 32):
+        (outcome,) = stored.take(report(seq, stored.now_ms, reading("GPU-beta-0", power_w=1.0)))
+        assert isinstance(outcome, ConflictError)
+    stored.take(report(48, stored.now_ms, reading(GPU, power_w=1.0)))
+    with stored.units.read() as session:
+        (told,) = session.scalars(select(Incident)).all()
+    assert (told.kind, told.subject_id) == ("gpu_claimed_twice", "GPU-beta-0")
+    assert (told.payload["enrolled_on"], told.payload["claimed_by"]) == ("beta", "alpha")
 
 
 def test_two_intakes_on_one_database_agree(stored: Stored) -> None:

@@ -33,7 +33,13 @@ BLOCKED = [job(0, 3, 100), job(1, 4, 50), job(2, 1, 90), job(3, 1, 200)]
 
 
 @pytest.mark.parametrize(
-    ("rule", "expected"), [("fifo", [0, 100, 150, 150]), ("skip", [0, 292, 2, 92]), ("easy", [0, 100, 2, 150])]
+    ("rule", "expected"),
+    [
+        ("fifo", [0, 100, 150, 150]),
+        ("skip", [0, 292, 2, 92]),
+        ("easy", [0, 100, 2, 150]),
+        ("muster", [0, 100, 2, 150]),
+    ],
 )
 def test_who_may_pass_a_head_that_does_not_fit(rule: str, expected: list[float]) -> None:
     assert starts(rule, BLOCKED, 4) == expected
@@ -86,12 +92,19 @@ def test_estimates_stay_within_their_error_on_both_sides_and_repeat_by_seed() ->
     assert math.exp(sum(map(math.log, found)) / 400) == pytest.approx(100, rel=0.1)
 
 
-def report(name: str, rule: str, *, num_nodes: int, arrivals: float = 1.0) -> Report:
+def test_among_those_that_wait_the_short_go_first_until_the_long_have_waited_long_enough() -> None:
+    short = [job(10 + 100 * n, 1, 100) for n in range(400)]
+    found = starts("muster", [job(0, 1, 105), job(1, 1, 3_000), *short], 1)
+    assert found[2] < found[1], "the short one that came later"
+    assert found[1] < found[-1], "but not each of them"
+
+
+def report(name: str, rule: str, *, num_nodes: int, arrivals: float = 1.0, error: float = 1.0) -> Report:
     with gzip.open(TRACES / name, "rt") as text:
         jobs = jobs_of(csv.DictReader(text), num_nodes=num_nodes, gpus_per_node=8, arrivals=arrivals)
 
     def played(by: str) -> Played:
-        return play(jobs, estimates_of(jobs, error=1, seed=0), RULES[by], num_nodes=num_nodes, gpus_per_node=8)
+        return play(jobs, estimates_of(jobs, error=error, seed=1), RULES[by], num_nodes=num_nodes, gpus_per_node=8)
 
     return report_of(jobs, played(rule), played("fifo"), num_gpus=8 * num_nodes)
 
@@ -130,3 +143,20 @@ def test_philly_in_strict_order_on_60_nodes_is_within_five_per_cent_of_another_s
 def test_who_starts_a_week_later_than_in_strict_order_has_starved() -> None:
     found = report("acme_kalos_completed_training_319.csv.gz", "skip", num_nodes=160, arrivals=0.2)
     assert found.starved == 7, "gangs that smaller ones passed again and again"
+
+
+def big_wait_s(found: Report, least_gpus: int) -> float:
+    big = [size for size in found.wait_by_gpus if size.min_gpus >= least_gpus]
+    return sum(size.mean_wait_s * size.jobs for size in big) / sum(size.jobs for size in big)
+
+
+def test_ours_waits_less_than_each_other_rule_with_estimates_off_by_two() -> None:
+    """Philly is played by ``make bench-scheduler``."""
+    name = "acme_kalos_completed_training_319.csv.gz"
+    rules = {rule: report(name, rule, num_nodes=160, arrivals=0.2, error=2.0) for rule in RULES}
+    ours = rules.pop("muster")
+    assert ours.mean_wait_s <= min(other.mean_wait_s for other in rules.values())
+    assert big_wait_s(ours, 512) <= big_wait_s(rules["easy"], 512)
+    by_size = {size.min_gpus: size.mean_wait_s for size in rules["fifo"].wait_by_gpus}
+    assert all(size.mean_wait_s <= by_size[size.min_gpus] for size in ours.wait_by_gpus), "no size class starves"
+    assert ours.starved == 0

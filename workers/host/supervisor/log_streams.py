@@ -18,9 +18,9 @@ READS_A_TURN = 16
 TAIL_BYTES = 16 << 10
 EXCERPT_BYTES = 4 << 10
 _SIGN_BYTES = 512
-SIGNS = (
-    b"CUDA out of memory",
-    b"OutOfMemoryError",
+_OF_THE_END = (b"CUDA out of memory", b"OutOfMemoryError")
+"""A program may catch these and go on for days: they count in its last words alone."""
+_OF_ANY_TIME = (
     b"uncorrectable ECC error encountered",
     b"uncorrectable NVLink error detected",
     b"with status=12 ",
@@ -28,8 +28,14 @@ SIGNS = (
     b"Watchdog caught collective operation timeout",
     b"watchdog got stuck for",
 )
-"""What ``muster.domain.exit_signs`` reads and a log may say long before its last lines."""
+"""What a log may say long before its last lines."""
+SIGNS = (*_OF_THE_END, *_OF_ANY_TIME)
+"""Of what ``muster.domain.exit_signs`` reads, that which more may follow than an excerpt holds."""
 _LONGEST_SIGN = max(len(sign) for sign in SIGNS)
+_TRACEBACK = b"Traceback (most recent call last)"
+_CHAINED = (b"During handling of the above exception", b"The above exception was the direct cause")
+_CHAIN_BYTES = 160
+"""Between the words that chain two tracebacks and the second one, with a rank's prefix on each line."""
 
 
 class LogStream:
@@ -111,9 +117,9 @@ class LogStream:
         return written
 
 
-def sign_in(content: bytes) -> bytes:
+def sign_in(content: bytes, signs: tuple[bytes, ...] = _OF_ANY_TIME) -> bytes:
     """The line that names a known fault: what follows it may be longer than any tail."""
-    for sign in SIGNS:
+    for sign in signs:
         position = content.find(sign)
         if position >= 0:
             start = max(content.rfind(b"\n", 0, position) + 1, position - _SIGN_BYTES // 2)
@@ -123,11 +129,23 @@ def sign_in(content: bytes) -> bytes:
 
 def excerpt_of(tail: bytes, sign: bytes = b"") -> str:
     """The last traceback, else the last lines; at most EXCERPT_BYTES of UTF-8 with nothing that JSON stores refuse."""
-    start = tail.rfind(b"Traceback (most recent call last)")
-    chosen = tail[max(start, 0) :].strip() if start >= 0 else b"\n".join(tail.strip().splitlines()[-20:])
+    start = _last_traceback(tail)
+    chosen = tail[start:].strip() if start >= 0 else b"\n".join(tail.strip().splitlines()[-20:])
+    sign = sign_in(chosen, _OF_THE_END) or sign
     if sign and sign not in chosen[-EXCERPT_BYTES + len(sign) :]:
         chosen = sign + b"\n" + chosen[-(EXCERPT_BYTES - len(sign) - 1) :]
     return chosen[-EXCERPT_BYTES:].decode("utf-8", "ignore").replace("\x00", "")
+
+
+def _last_traceback(tail: bytes) -> int:
+    """Where it begins, with those that it followed from; -1 where there is none."""
+    start = tail.rfind(_TRACEBACK)
+    while start > 0 and any(words in tail[max(start - _CHAIN_BYTES, 0) : start] for words in _CHAINED):
+        earlier = tail.rfind(_TRACEBACK, 0, start)
+        if earlier < 0:
+            break
+        start = earlier
+    return start
 
 
 def tail_of_file(path: Path) -> bytes:

@@ -1,0 +1,83 @@
+"""Waits under our rule of the queue beside FIFO, skip-ahead and EASY backfill, on two public traces of jobs.
+
+Played, not run: `simulator/traces` says what of a fleet it knows. What each job is believed to take is off by up to a
+factor of two, either way, by the same seed for every rule.
+"""
+
+import csv
+import gzip
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.figures import Figure
+from simulator.traces.jobs import TraceJob, jobs_of
+from simulator.traces.playing import Played, estimates_of, play
+from simulator.traces.report import STARVED_AFTER_S
+from simulator.traces.rules import RULES
+
+TRACES = Path(__file__).parent / "traces"
+ESTIMATE_ERROR = 2.0
+SEED = 1
+GPUS_PER_NODE = 8
+OURS, OTHERS = "muster", ("fifo", "skip", "easy")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``big_gpus``: from so many GPUs on a gang is big."""
+
+    name: str
+    file: str
+    num_nodes: int
+    arrivals: float
+    big_gpus: int
+
+
+CASES = (
+    Case("Kalos, 5 × denser, 160 nodes", "acme_kalos_completed_training_319.csv.gz", 160, 0.2, 512),
+    Case("Philly, 60 nodes", "philly_gpu_jobs.csv.gz", 60, 1.0, 8),
+)
+
+
+def measure() -> list[Figure]:
+    return [figure for case in CASES for figure in _figures(case)]
+
+
+def _figures(case: Case) -> list[Figure]:
+    with gzip.open(TRACES / case.file, "rt") as text:
+        rows = csv.DictReader(text)
+        jobs = jobs_of(rows, num_nodes=case.num_nodes, gpus_per_node=GPUS_PER_NODE, arrivals=case.arrivals)
+    estimates = estimates_of(jobs, error=ESTIMATE_ERROR, seed=SEED)
+    played: dict[str, Played] = {}
+    took_s: dict[str, float] = {}
+    for rule in (OURS, *OTHERS):
+        started = time.process_time()
+        played[rule] = play(jobs, estimates, RULES[rule], num_nodes=case.num_nodes, gpus_per_node=GPUS_PER_NODE)
+        took_s[rule] = time.process_time() - started
+    mean = {rule: _mean_wait_s(jobs, result, 1) for rule, result in played.items()}
+    big = {rule: _mean_wait_s(jobs, result, case.big_gpus) for rule, result in played.items()}
+    events_per_min = played[OURS].num_events / took_s[OURS] * 60
+    fifo = played["fifo"].started_s
+    late = [start - other for start, other in zip(played[OURS].started_s, fifo, strict=True)]
+    return [
+        Figure(f"{case.name}: mean wait", mean[OURS], "s", min(mean[rule] for rule in OTHERS), peers=_of(OTHERS, mean)),
+        Figure(f"{case.name}: wait ≥ {case.big_gpus} GPUs", big[OURS], "s", big["easy"], peers=_of(OTHERS, big)),
+        Figure(
+            f"{case.name}: a week later than FIFO",
+            float(sum(one > STARVED_AFTER_S for one in late)),
+            "jobs",
+            None,
+            peers={"of jobs": float(len(jobs)), "latest, days": max(late) / 86_400},
+        ),
+        Figure(f"{case.name}: events a CPU minute", events_per_min, "", None, better="higher"),
+    ]
+
+
+def _of(rules: tuple[str, ...], values: dict[str, float]) -> dict[str, float]:
+    return {f"{rule} s": values[rule] for rule in rules}
+
+
+def _mean_wait_s(jobs: list[TraceJob], played: Played, least_gpus: int) -> float:
+    waits = [start - job.submit_s for job, start in zip(jobs, played.started_s, strict=True) if job.gpus >= least_gpus]
+    return sum(waits) / len(waits)

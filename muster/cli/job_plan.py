@@ -1,0 +1,69 @@
+"""``muster job plan``: what would become of a job if it were submitted now."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from muster.cli.durations import seconds_of
+from muster.cli.job_submit import MaxNodes, MinNodes
+from muster.cli.names import TenantOption, tenant_named
+from muster.cli.output import Page
+from muster.cli.profile import open_client
+from muster.domain.states import PlanOutcome
+
+_SAID: Final = {
+    PlanOutcome.STARTS: "it starts at once",
+    PlanOutcome.RECLAIMS: "GPUs are reclaimed for it",
+    PlanOutcome.HELD: "a place is held for it",
+    PlanOutcome.WAITS: "it waits",
+}
+_OPTIONS: Final = {"wall_time_s": "--wall-time", "tier": "--tier", "shape.nodes": "--nodes"}
+
+
+def plan(
+    nodes: Annotated[int, typer.Option(min=1, help="How many hosts.")] = 1,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs a node.")] = 1,
+    min_nodes: MinNodes = None,
+    max_nodes: MaxNodes = None,
+    tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
+    wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
+    within: Annotated[str | None, typer.Option(help="A level that must hold the whole gang, such as rack.")] = None,
+    tenant: TenantOption = None,
+) -> Page:
+    """Ask where a job would start, who would give way, or why it would wait. Nothing is stored."""
+    shape = {"nodes": nodes, "gpus_per_node": gpus}
+    if min_nodes is not None:
+        shape["min_nodes"] = min_nodes
+    if max_nodes is not None:
+        shape["max_nodes"] = max_nodes
+    question: dict[str, Any] = {"shape": shape, "tier": tier, "wall_time_s": seconds_of(wall_time)}
+    if within is not None:
+        question["topology"] = {"required": within}
+    with open_client() as client:
+        if tenant is not None:
+            question["tenant_id"] = tenant_named(client, tenant)
+        found = client.plan_job(question)
+    return Page(found, _lines(found))
+
+
+def _lines(found: Mapping[str, Any]) -> list[str]:
+    outcome = PlanOutcome(found["outcome"])
+    starts_at = f", at about {found['starts_at']}" if found["starts_at"] and outcome is not PlanOutcome.STARTS else ""
+    ahead = f"; {found['num_ahead']} jobs are before it" if found["num_ahead"] else ""
+    lines = [f"{_SAID[outcome]}{starts_at}{ahead}"]
+    if found["why"]:
+        lines.append(f"  {found['why']}")
+    lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
+    for victim in found["victims"]:
+        whose = f" of {victim['job_id']}" if victim["job_id"] else ""
+        lines.append(
+            f"  gives way: {victim['num_gpus']} GPUs{whose} ({victim['tier']}), {victim['notice_s']:g} s of notice, "
+            f"{victim['cost_gpu_s']:,.0f} GPU-seconds lost"
+        )
+    lines += [f"  it would start at once with {_OPTIONS[item['field']]} {_value(item)}" for item in found["changes"]]
+    return lines
+
+
+def _value(change: Mapping[str, Any]) -> str:
+    return f"{int(change['value'])}s" if change["field"] == "wall_time_s" else str(change["value"])

@@ -1,0 +1,32 @@
+"""In what order jobs of one tier are tried, and what is held for those that wait."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from muster.domain.quantities import Seconds
+from muster.domain.strict import StrictModel
+
+
+class QueuePolicy(StrictModel):
+    """The queue's order within a tier, and backfill around places that are held.
+
+    A job's wall time is what it is believed to take; who says none is believed to take `expected_run_s`.
+    """
+
+    ageing_exponent: Annotated[float, Field(ge=0, le=4, strict=False)] = Field(
+        1.5,
+        description="Within a tier goes first whose (wait + run) ÷ run^x is largest, x being this: short jobs early, "
+        "and each earlier the longer it waits. 0: longest wait and run first; 1: highest response ratio next.",
+    )
+    expected_run_s: Seconds = Field(86_400.0, description="What a job without a wall time is believed to take.")
+    holds_per_cohort: Annotated[int, Field(ge=0, le=64)] = Field(
+        1,
+        description="For so many waiting jobs of a cohort a place is held until its GPUs come free; others run there "
+        "only where their wall time ends before (1 is EASY backfill). 0: whoever fits passes.",
+    )
+    starvation_s: Seconds = Field(
+        86_400.0,
+        description="After so long a place is held for a waiting job also where jobs without a wall time run: each is "
+        "believed to run as long again as it has.",
+    )

@@ -1,0 +1,226 @@
+"""A plan of a job that nobody has submitted: where it would start, who would give way, or why it would wait.
+
+The planner answers, on the snapshot that its next cycle would have; so a job that is submitted before anything changes
+is placed as its plan says. Nothing is written.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+import numpy as np
+from sqlalchemy import select
+
+from muster.db.models import Node
+from muster.domain.elastic import sizes_of
+from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
+from muster.domain.job_spec import JobSpec
+from muster.domain.principals import Permission
+from muster.domain.states import PlanOutcome
+from muster.identity import new_id
+from muster.services import jobs
+from muster.services.lives import to_ms
+from muster.services.scheduling import Question, question
+from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.elastic import nodes_within
+from scheduler.model import GpuView, Parts, Plan, Reclaim, WaitingJob, Workload
+from scheduler.order import in_order
+from scheduler.planner import plan_on
+from scheduler.solver import most_nodes, place, request_of
+from scheduler.topology import FleetState, Ints
+
+PLAN: Final = declare_action("job.plan")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedHost:
+    node_id: NodeId
+    node_name: str
+    gpus: tuple[GpuUuid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """Who would be asked to give way. Whose it is only operators read."""
+
+    job_id: JobId
+    tenant_id: TenantId
+    tier: str
+    num_gpus: int
+    notice_s: float
+    cost_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``field`` of the job, set to ``value``, and it would start at once."""
+
+    field: Literal["wall_time_s", "tier", "shape.nodes"]
+    value: int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """``starts_at``: None where nobody knows. ``hosts``: in the order of ranks; of a job that waits none."""
+
+    outcome: PlanOutcome
+    why: str | None
+    starts_at: datetime | None
+    num_ahead: int
+    hosts: tuple[PlannedHost, ...]
+    victims: tuple[Victim, ...]
+    changes: tuple[Change, ...]
+
+
+def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> JobPlan:
+    """What would become of the job if it were submitted now.
+
+    Raises:
+        ValidationFailedError: as ``jobs.submit`` does.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    owner = jobs.owner_of(unit, tenant_id)
+    jobs.require_possible(unit, spec)
+    job = _waiting(spec, owner, to_ms(unit.now))
+    asked = question(unit.session, unit.now, beside=job)
+    if asked is None:
+        message = "a job that waits in thought is a queue of one: a bug of ours"
+        raise AssertionError(message)
+    state = FleetState(asked.gpus, asked.policy)
+    decided = plan_on(state, asked.queue, asked.policy, asked.workload)
+    order = [one.job_id for one in in_order(asked.queue, asked.policy, asked.workload.now_ms)]
+    found = _answer(unit, job, decided, asked.gpus, asked.workload)
+    changes = () if found.outcome is PlanOutcome.STARTS else tuple(_changes(asked, state, job, decided))
+    return replace(found, num_ahead=order.index(job.job_id), changes=changes)
+
+
+def _waiting(spec: JobSpec, owner: TenantId, now_ms: int) -> WaitingJob:
+    """As ``placement.waiting_jobs`` has it once it is submitted."""
+    sizes = sizes_of(spec.shape, None)
+    return WaitingJob(
+        job_id=JobId(new_id("job")),
+        version=0,
+        tier=spec.tier,
+        queued_ms=now_ms,
+        nodes=sizes.wished,
+        gpus_per_node=spec.shape.gpus_per_node,
+        tenant_id=owner,
+        required_level=spec.topology.required,
+        preferred_level=spec.topology.preferred,
+        min_nodes=sizes.fewest if spec.shape.is_elastic else None,
+        max_nodes=sizes.most if spec.shape.is_elastic else None,
+        expected_s=spec.wall_time_s,
+    )
+
+
+def _answer(unit: UnitOfWork, job: WaitingJob, decided: Plan, gpus: Sequence[GpuView], workload: Workload) -> JobPlan:
+    placed = next((item for item in decided.placements if item.job_id == job.job_id), None)
+    if placed is not None:
+        return JobPlan(PlanOutcome.STARTS, None, unit.now, 0, _hosts(unit, placed.parts), (), ())
+    why = next(item.why for item in decided.waiting if item.job_id == job.job_id)
+    reclaims = [item for item in decided.reclaims if item.beneficiary == job.job_id]
+    if reclaims:
+        notice_s = max(item.notice_s for item in reclaims)
+        hosts = _hosts(unit, _parts(reclaims[0].held, gpus))
+        victims = _victims(reclaims, workload)
+        return JobPlan(PlanOutcome.RECLAIMS, why, unit.now + timedelta(seconds=notice_s), 0, hosts, victims, ())
+    held = next((item for item in decided.holds if item.job_id == job.job_id), None)
+    if held is None:
+        return JobPlan(PlanOutcome.WAITS, why, None, 0, (), (), ())
+    starts_at = unit.now + timedelta(milliseconds=held.until_ms - workload.now_ms)
+    return JobPlan(PlanOutcome.HELD, why, starts_at, 0, _hosts(unit, _parts(held.gpus, gpus)), (), ())
+
+
+def _parts(uuids: Iterable[GpuUuid], gpus: Sequence[GpuView]) -> Parts:
+    """``uuids`` by node, in their order."""
+    node_of = {gpu.uuid: gpu.node_id for gpu in gpus}
+    parts: dict[NodeId, list[GpuUuid]] = {}
+    for uuid in uuids:
+        parts.setdefault(node_of[uuid], []).append(uuid)
+    return tuple((node_id, tuple(own)) for node_id, own in parts.items())
+
+
+def _hosts(unit: UnitOfWork, parts: Parts) -> tuple[PlannedHost, ...]:
+    rows = unit.session.execute(select(Node.id, Node.name).where(Node.id.in_([node_id for node_id, _ in parts])))
+    names = {node_id: name for node_id, name in rows}  # noqa: C416  # rows are no pairs to the type checker
+    return tuple(PlannedHost(node_id, names[node_id], uuids) for node_id, uuids in parts)
+
+
+def _victims(reclaims: Sequence[Reclaim], workload: Workload) -> tuple[Victim, ...]:
+    running = {attempt.attempt_id: attempt for attempt in workload.running}
+
+    def victim(item: Reclaim) -> Victim:
+        attempt = running[item.victim]
+        cost_gpu_s = round(item.cost_gpu_s, 1)
+        return Victim(attempt.job_id, attempt.tenant_id, attempt.tier, len(item.gpus), item.notice_s, cost_gpu_s)
+
+    return tuple(victim(item) for item in sorted(reclaims, key=lambda item: item.victim))
+
+
+def _changes(asked: Question, state: FleetState, job: WaitingJob, decided: Plan) -> list[Change]:
+    """Each by itself would let the job start at once: a shorter wall time, another tier, fewer hosts."""
+    _let_go(asked, state, decided, [*_held_for(job.job_id, decided)])
+    return [*_wall_times(asked, state, job, decided), *_tiers(asked, state, job), *_sizes(asked, state, job)]
+
+
+def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
+    for reclaim in decided.reclaims:
+        if reclaim.beneficiary == job_id:
+            yield from reclaim.held
+    for held in decided.holds:
+        if held.job_id == job_id:
+            yield from held.gpus
+
+
+def _let_go(asked: Question, state: FleetState, decided: Plan, uuids: Sequence[GpuUuid]) -> Ints:
+    """Of what is held those GPUs that are idle, free in ``state`` from now on."""
+    placed = {uuid for item in decided.placements for _, part in item.parts for uuid in part}
+    busy = placed.union(gpu.uuid for gpu in asked.gpus if gpu.facts.is_held)
+    idle = np.unique(state.layout.gpu_indices(uuid for uuid in uuids if uuid not in busy))
+    idle = idle[~state.is_free[idle]]
+    state.give(idle)
+    return idle
+
+
+def _may_start(asked: Question, state: FleetState, job: WaitingJob) -> bool:
+    holdings = Counter[tuple[TenantId, str]]()
+    for attempt in asked.workload.running:
+        holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
+    if nodes_within(job, asked.workload, holdings) < job.fewest_nodes:
+        return False
+    is_reclaimable = asked.policy.tier(job.tier).notice_s is not None
+    return place(state, request_of(job, is_reclaimable=is_reclaimable).at_least()) is not None
+
+
+def _wall_times(asked: Question, state: FleetState, job: WaitingJob, decided: Plan) -> Iterator[Change]:
+    """The longest with which it runs where a place is held for another."""
+    for held in sorted(decided.holds, key=lambda held: -held.until_ms):
+        if held.job_id == job.job_id:
+            continue
+        idle = _let_go(asked, state, decided, held.gpus)
+        fits = _may_start(asked, state, job)
+        state.take(idle)
+        wall_time_s = (held.until_ms - asked.workload.now_ms) / 1000
+        if fits and wall_time_s > 0:
+            yield Change("wall_time_s", wall_time_s)
+            return
+
+
+def _tiers(asked: Question, state: FleetState, job: WaitingJob) -> Iterator[Change]:
+    """The lowest priority first, since it costs least."""
+    by_priority = sorted(asked.policy.tiers, key=lambda name: (asked.policy.tier(name).priority, name))
+    for name in by_priority:
+        if name != job.tier and _may_start(asked, state, replace(job, tier=name)):
+            yield Change("tier", name)
+
+
+def _sizes(asked: Question, state: FleetState, job: WaitingJob) -> Iterator[Change]:
+    """As many hosts as may start at once, where the job is of one size."""
+    if job.min_nodes is not None:
+        return
+    for nodes in range(min(job.nodes - 1, most_nodes(state, request_of(job))), 0, -1):
+        if _may_start(asked, state, replace(job, nodes=nodes)):
+            yield Change("shape.nodes", nodes)
+            return

@@ -1,0 +1,46 @@
+"""What the planner is asked: queue, fleet and what runs at one moment, for a cycle and for the plan of a job."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from muster.domain.ids import JobId
+from muster.domain.policy import Policy
+from muster.services import elastic, looks
+from muster.services.fleet import gpu_views
+from muster.services.placement import waiting_jobs
+from muster.services.policies import active_policy
+from muster.services.reclaims.workload import beneficiaries, has_promises, workload
+from muster.services.recovering import waiting_for_their_own
+from scheduler.model import GpuView, WaitingJob, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    policy: Policy
+    gpus: list[GpuView]
+    queue: list[WaitingJob]
+    workload: Workload
+
+
+def question(
+    session: Session, now: datetime, unlooked: Collection[JobId] = (), *, beside: WaitingJob | None = None
+) -> Question | None:
+    """None: nobody waits, may grow or is promised anything, so that no plan could do anything.
+
+    ``unlooked``: jobs that are placed without a look. ``beside``: one that waits in thought alone.
+    """
+    policy = active_policy(session)
+    promised, own_holds = beneficiaries(session), elastic.own_holds(session)
+    queue = waiting_jobs(session, promised, own_holds)
+    cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
+    not_yet = cleaning | looks.not_yet(session, policy, [job.job_id for job in queue], unlooked)
+    queue = [job for job in queue if job.job_id not in not_yet] + ([] if beside is None else [beside])
+    may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
+    if not queue and not may_grow and not has_promises(session):
+        return None
+    gangs = elastic.elastic_gangs(session) if may_grow else None
+    running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
+    return Question(policy, gpu_views(session, now, policy.health), queue, running)

@@ -1,0 +1,169 @@
+"""The form of a scenario: what stands at second 0, and what happens after it. Times are seconds, before it negative."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from muster.domain.policy import DEFAULT_POLICY, Policy
+from muster.domain.states import Contact, Standing
+from muster.domain.strict import StrictModel, Text
+
+MOST_EVENTS: Final = 10_000
+_RANGE: Final = re.compile(r"(.*)\[(\d+)-(\d+)\]")
+Number = Annotated[float, Field(strict=False)]
+Count = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class Nodes(StrictModel):
+    """``names``: one, or a run of them such as ``a[0-3]``. ``path``: its domains, one a level; empty: nobody knows."""
+
+    names: Text
+    path: tuple[Text, ...] = Field(default=(), strict=False)
+    gpus: Annotated[int, Field(ge=1, le=64)] = 8
+    model: Text = "h100"
+
+    def each(self) -> Iterator[str]:
+        found = _RANGE.fullmatch(self.names)
+        if found is None:
+            yield self.names
+            return
+        stem, first, last = found.group(1), int(found.group(2)), int(found.group(3))
+        yield from (f"{stem}{number}" for number in range(first, last + 1))
+
+
+class Topology(StrictModel):
+    """``levels``: names of the tree's levels between fleet and node, widest first."""
+
+    levels: tuple[Text, ...] = Field(default=("rack",), strict=False)
+    nodes: tuple[Nodes, ...] = Field(min_length=1, strict=False)
+
+    @model_validator(mode="after")
+    def _paths_have_a_name_a_level(self) -> Self:
+        for nodes in self.nodes:
+            if nodes.path and len(nodes.path) != len(self.levels):
+                raise ValueError(
+                    f"the path of {nodes.names} has {len(nodes.path)} names, and there are the levels "
+                    f"{', '.join(self.levels)}"
+                )
+        return self
+
+
+class GpuState(StrictModel):
+    """Of GPUs of a node, all where ``slots`` are not said. ``score``: 1 is sound, 0 is broken."""
+
+    node: Text
+    slots: tuple[int, ...] | None = Field(default=None, strict=False)
+    standing: Standing = Field(default=Standing.HEALTHY, strict=False)
+    contact: Contact = Field(default=Contact.LIVE, strict=False)
+    is_cordoned: bool = False
+    score: Annotated[float, Field(ge=0, le=1, strict=False)] = 1.0
+
+
+class Quota(StrictModel):
+    """The most GPUs that a tenant may hold in a tier."""
+
+    tenant: Text
+    tier: Text = "on_demand"
+    ceiling_gpus: Annotated[int, Field(ge=0)]
+
+
+class JobFields(StrictModel):
+    """``duration_s``: how long it runs; without one it does not end by itself.
+
+    ``leaves_in_s``: so soon after a notice it has saved and let go; without it at the deadline.
+    """
+
+    name: Text
+    tenant: Text = "tenant"
+    tier: Text = "on_demand"
+    gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 8
+    min_nodes: Count | None = None
+    max_nodes: Count | None = None
+    required: Text | None = None
+    preferred: Text | None = None
+    wall_time_s: Annotated[float, Field(gt=0, strict=False)] | None = None
+    duration_s: Annotated[float, Field(gt=0, strict=False)] | None = None
+    leaves_in_s: Annotated[float, Field(ge=0, strict=False)] | None = None
+
+
+class RunningJob(JobFields):
+    """It holds the first free slots of ``nodes``, which are its hosts in rank order."""
+
+    nodes: tuple[Text, ...] = Field(min_length=1, strict=False)
+    started_s: Number = 0.0
+    last_checkpoint_s: Number | None = None
+
+
+class QueuedJob(JobFields):
+    nodes: Count = 1
+    queued_s: Number = 0.0
+
+
+class Jobs(StrictModel):
+    running: tuple[RunningJob, ...] = Field(default=(), strict=False)
+    queued: tuple[QueuedJob, ...] = Field(default=(), strict=False)
+
+
+class Happening(StrictModel):
+    """One of ``submit``, ``cancel``, ``end`` or ``change``, at its second."""
+
+    at_s: Annotated[float, Field(ge=0, strict=False)]
+    submit: QueuedJob | None = None
+    cancel: Text | None = None
+    end: Text | None = None
+    change: GpuState | None = None
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> Self:
+        if sum(one is not None for one in (self.submit, self.cancel, self.end, self.change)) != 1:
+            raise ValueError("says one of submit, cancel, end and change")
+        return self
+
+
+class Scenario(StrictModel):
+    """``policy``: what differs from the built-in one. It is played until ``until_s``, or to its last request."""
+
+    about: Text
+    topology: Topology
+    gpus: tuple[GpuState, ...] = Field(default=(), strict=False)
+    quotas: tuple[Quota, ...] = Field(default=(), strict=False)
+    jobs: Jobs = Field(default_factory=Jobs)
+    requests: tuple[Happening, ...] = Field(default=(), max_length=MOST_EVENTS, strict=False)
+    faults: tuple[Happening, ...] = Field(default=(), max_length=MOST_EVENTS, strict=False)
+    policy: dict[str, Any] = Field(default_factory=dict)
+    until_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = 0.0
+
+    @property
+    def rules(self) -> Policy:
+        """Raises ValidationError: what it overrides makes no policy."""
+        return Policy.model_validate(_merged(DEFAULT_POLICY.model_dump(mode="json"), self.policy), strict=False)
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Self:
+        nodes = {name for nodes in self.topology.nodes for name in nodes.each()}
+        if len(nodes) != sum(1 for nodes in self.topology.nodes for _ in nodes.each()):
+            raise ValueError("topology.nodes names a node twice")
+        told = [one.node for one in self.gpus] + [one.change.node for one in self.happenings if one.change is not None]
+        told += [node for job in self.jobs.running for node in job.nodes]
+        unknown = sorted(set(told) - nodes)
+        if unknown:
+            raise ValueError(f"no node of the topology is named {', '.join(unknown)}")
+        return self
+
+    @property
+    def happenings(self) -> tuple[Happening, ...]:
+        """Faults before requests of the same second."""
+        return tuple(sorted((*self.faults, *self.requests), key=lambda one: one.at_s))
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(base[key], value) if isinstance(value, Mapping) and isinstance(base.get(key), Mapping) else value
+        for key, value in over.items()
+    }
+    return {**base, **both}
+
+
+DecisionKind = Literal["placed", "waits", "held", "reclaim", "withdrawn", "grown", "ended", "stopped", "interrupted"]

@@ -1,0 +1,355 @@
+"""A scenario played: the planner asked at every moment at which something changes, and its word carried out at once.
+
+What the control plane does between the planner's word and its effect is left out here: claims, cleaning, heartbeats.
+``simulator.world`` has those; this world has what a plan is about.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Final
+
+from health.admission import AdmissionFacts
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.states import Contact, Standing
+from scheduler.model import (
+    ElasticGang,
+    GpuView,
+    Parts,
+    Plan,
+    ReclaimLoss,
+    RunningAttempt,
+    StandingReclaim,
+    WaitingJob,
+    Workload,
+)
+from scheduler.planner import plan
+from simulator.scenarios.document import (
+    DecisionKind,
+    GpuState,
+    Happening,
+    JobFields,
+    QueuedJob,
+    RunningJob,
+    Scenario,
+)
+
+_START_MS: Final = 946_684_800_000
+"""Second 0 is the first of the year 2000, UTC: sentences name moments."""
+TICK_MS: Final = 60_000
+"""While anybody waits the planner is asked so often; a control plane asks it each second."""
+_MOST_MOMENTS: Final = 100_000
+_OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    attempt_id: AttemptId
+    job: JobFields
+    parts: Parts
+    started_ms: int
+    saved_ms: int | None
+    ends_ms: int | None
+    stops_ms: int | None = None
+    leaves_ms: int | None = None
+
+    @property
+    def gpus(self) -> tuple[GpuUuid, ...]:
+        return tuple(uuid for _, uuids in self.parts for uuid in uuids)
+
+    @property
+    def wall_ms(self) -> int | None:
+        """When it ends at the latest, as far as anybody knows."""
+        wall_s = self.job.wall_time_s
+        known = [self.stops_ms, None if wall_s is None else self.started_ms + int(wall_s * 1000)]
+        return min((moment for moment in known if moment is not None), default=None)
+
+
+def play(scenario: Scenario) -> list[dict[str, Any]]:
+    """Every decision in the order of time: ``at_s``, ``job``, ``kind``, and what belongs to the kind.
+
+    Raises:
+        ValueError: what runs asks for GPUs that its nodes do not have free.
+    """
+    world = _World(scenario)
+    for at_s, together in groupby(scenario.happenings, key=lambda one: one.at_s):
+        world.until(_ms(at_s))
+        world.happen(list(together))
+    world.until(_ms(scenario.until_s))
+    return world.decisions
+
+
+def _ms(seconds: float) -> int:
+    return _START_MS + round(seconds * 1000)
+
+
+def _seconds(at_ms: int) -> float:
+    return (at_ms - _START_MS) / 1000
+
+
+class _World:
+    def __init__(self, scenario: Scenario) -> None:
+        self._policy, self._levels = scenario.rules, scenario.topology.levels
+        self._gpus = {view.uuid: view for view in _views(scenario)}
+        self._ceilings = {(TenantId(one.tenant), one.tier): one.ceiling_gpus for one in scenario.quotas}
+        self._now_ms = _START_MS
+        self._running: dict[str, _Attempt] = {}
+        self._waiting: dict[str, WaitingJob] = {}
+        self._shapes: dict[str, JobFields] = {}
+        self._reclaims: dict[AttemptId, StandingReclaim] = {}
+        self._losses: list[ReclaimLoss] = []
+        self._peaks: Counter[TenantId] = Counter()
+        self._told: dict[str, str] = {}
+        self._num_attempts = 0
+        self.decisions: list[dict[str, Any]] = []
+        for state in scenario.gpus:
+            self._change(state)
+        for job in scenario.jobs.running:
+            self._begin_with(job)
+        for queued in scenario.jobs.queued:
+            self._submit(queued)
+
+    def until(self, end_ms: int) -> None:
+        """Decide now, and at each moment up to then at which something ends."""
+        for _ in range(_MOST_MOMENTS):
+            self._decide()
+            moment = min(self._moments(), default=None)
+            if moment is None or moment > end_ms:
+                self._now_ms = max(self._now_ms, end_ms)
+                return
+            self._now_ms = max(self._now_ms, moment)
+            self._pass()
+        message = "the scenario does not come to rest"
+        raise ValueError(message)
+
+    def happen(self, together: Sequence[Happening]) -> None:
+        """All of one moment, before the planner is asked again."""
+        for what in together:
+            self._happens(what)
+        self._interrupt()
+
+    def _happens(self, what: Happening) -> None:
+        if what.submit is not None:
+            self._submit(what.submit)
+        elif what.change is not None:
+            self._change(what.change)
+        elif what.cancel is not None:
+            self._waiting.pop(what.cancel, None)
+            self._end(what.cancel, "stopped")
+        elif what.end is not None:
+            self._end(what.end, "ended")
+
+    def _change(self, state: GpuState) -> None:
+        for uuid, view in self._gpus.items():
+            if view.node_id != state.node or (state.slots is not None and view.slot_index not in state.slots):
+                continue
+            facts = replace(view.facts, standing=state.standing, contact=state.contact, is_cordoned=state.is_cordoned)
+            self._gpus[uuid] = replace(view, facts=facts, health_cost=round((1 - state.score) * 1000))
+
+    def _begin_with(self, job: RunningJob) -> None:
+        parts: list[tuple[NodeId, tuple[GpuUuid, ...]]] = []
+        for node in job.nodes:
+            free = [view.uuid for view in self._gpus.values() if view.node_id == node and not view.facts.is_held]
+            if len(free) < job.gpus_per_node:
+                message = (
+                    f"jobs.running: {job.name} takes {job.gpus_per_node} GPUs of {node}, which has {len(free)} left"
+                )
+                raise ValueError(message)
+            parts.append((NodeId(node), tuple(free[: job.gpus_per_node])))
+            self._hold(free[: job.gpus_per_node], is_held=True)
+        saved_ms = None if job.last_checkpoint_s is None else _ms(job.last_checkpoint_s)
+        self._start(job.name, job, tuple(parts), _ms(job.started_s), saved_ms)
+
+    def _start(self, name: str, job: JobFields, parts: Parts, started_ms: int, saved_ms: int | None = None) -> None:
+        self._num_attempts += 1
+        ends_ms = None if job.duration_s is None else started_ms + round(job.duration_s * 1000)
+        attempt_id = AttemptId(f"attempt-{self._num_attempts:06}")
+        self._shapes[name] = job
+        self._running[name] = _Attempt(attempt_id, job, parts, started_ms, saved_ms, ends_ms)
+        held = Counter(TenantId(one.job.tenant) for one in self._running.values() for _ in one.gpus)
+        for tenant, number in held.items():
+            self._peaks[tenant] = max(self._peaks[tenant], number)
+
+    def _submit(self, job: QueuedJob) -> None:
+        self._shapes[job.name] = job
+        self._waiting[job.name] = _waiting(job, min(_ms(job.queued_s), self._now_ms), job.nodes, ())
+
+    def _hold(self, uuids: Sequence[GpuUuid], *, is_held: bool) -> None:
+        for uuid in uuids:
+            view = self._gpus[uuid]
+            self._gpus[uuid] = replace(view, facts=replace(view.facts, is_held=is_held))
+
+    def _say(self, job: str, kind: DecisionKind, **words: Any) -> None:
+        said = {name: word for name, word in words.items() if word not in (None, [], ())}
+        self.decisions.append({"at_s": _seconds(self._now_ms), "job": job, "kind": kind, **said})
+
+    def _moments(self) -> list[int]:
+        """When something ends by itself, or is over by what was said; and soon again, while anybody waits."""
+        ends = [
+            min(moment for moment in (one.ends_ms, one.leaves_ms, one.wall_ms) if moment is not None)
+            for one in self._running.values()
+            if any(moment is not None for moment in (one.ends_ms, one.leaves_ms, one.wall_ms))
+        ]
+        if self._waiting:
+            ends.append(self._now_ms + TICK_MS)
+        return [max(moment, self._now_ms + 1) for moment in ends]
+
+    def _pass(self) -> None:
+        for name, one in sorted(self._running.items()):
+            if one.ends_ms is not None and one.ends_ms <= self._now_ms:
+                self._end(name, "ended")
+            elif one.leaves_ms is not None and one.leaves_ms <= self._now_ms:
+                self._requeue(name)
+            elif one.wall_ms is not None and one.wall_ms <= self._now_ms:
+                self._end(name, "stopped")
+
+    def _end(self, name: str, kind: DecisionKind) -> None:
+        attempt = self._running.pop(name, None)
+        if attempt is not None:
+            self._hold(attempt.gpus, is_held=False)
+        self._say(name, kind)
+
+    def _requeue(self, name: str) -> None:
+        """It has saved and let go, and waits for its next attempt."""
+        attempt = self._running[name]
+        if attempt.attempt_id in self._reclaims:
+            self._losses.append(ReclaimLoss(TenantId(attempt.job.tenant), len(attempt.gpus), self._now_ms))
+        self._end(name, "interrupted")
+        nodes = attempt.job.nodes if isinstance(attempt.job, QueuedJob) else len(attempt.parts)
+        self._waiting[name] = _waiting(attempt.job, self._now_ms, nodes, attempt.parts)
+
+    def _interrupt(self) -> None:
+        """What stood on a GPU that nothing may run on any more ends there, and waits for its next attempt."""
+        for name, attempt in sorted(self._running.items()):
+            views = [self._gpus[uuid].facts for uuid in attempt.gpus]
+            if any(facts.standing in _OUT or facts.contact is Contact.LOST for facts in views):
+                self._requeue(name)
+
+    def _decide(self) -> None:
+        decided = plan(
+            list(self._gpus.values()), list(self._waiting.values()), self._policy, self._workload(), levels=self._levels
+        )
+        names = {attempt.attempt_id: name for name, attempt in self._running.items()}
+        for withdrawal in decided.withdrawals:
+            self._withdraw(names[withdrawal.victim], withdrawal.beneficiary, withdrawal.why)
+        for lapse in decided.lapses:
+            gone = [key for key, one in self._reclaims.items() if one.beneficiary == lapse.beneficiary]
+            for key in gone:
+                del self._reclaims[key]
+        for placement in decided.placements:
+            self._place(placement.job_id, placement.parts)
+        self._notify(decided, names)
+        self._explain(decided)
+        for growth in decided.growths:
+            attempt = self._running[names[growth.attempt_id]]
+            self._hold(attempt.gpus, is_held=False)
+            attempt.parts = growth.parts
+            self._hold(attempt.gpus, is_held=True)
+            self._say(names[growth.attempt_id], "grown", nodes=[node for node, _ in growth.parts])
+
+    def _withdraw(self, victim: str, beneficiary: JobId, why: str) -> None:
+        attempt = self._running[victim]
+        self._reclaims.pop(attempt.attempt_id, None)
+        attempt.stops_ms = attempt.leaves_ms = None
+        self._say(beneficiary, "withdrawn", victims=[victim], why=why)
+
+    def _place(self, job_id: JobId, parts: Parts) -> None:
+        del self._waiting[job_id]
+        self._told.pop(job_id, None)
+        self._hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
+        self._start(job_id, self._shapes[job_id], parts, self._now_ms)
+        gpus = [[self._gpus[uuid].slot_index for uuid in uuids] for _, uuids in parts]
+        self._say(job_id, "placed", nodes=[node for node, _ in parts], slots=gpus)
+
+    def _notify(self, decided: Plan, names: Mapping[AttemptId, str]) -> None:
+        for job_id in dict.fromkeys(reclaim.beneficiary for reclaim in decided.reclaims):
+            own = [reclaim for reclaim in decided.reclaims if reclaim.beneficiary == job_id]
+            for reclaim in own:
+                deadline_ms = self._now_ms + round(reclaim.notice_s * 1000)
+                attempt = self._running[names[reclaim.victim]]
+                leaves_s = attempt.job.leaves_in_s
+                attempt.stops_ms = deadline_ms
+                attempt.leaves_ms = deadline_ms if leaves_s is None else self._now_ms + round(leaves_s * 1000)
+                self._reclaims[reclaim.victim] = StandingReclaim(reclaim.victim, job_id, deadline_ms, reclaim.held)
+            held = {self._gpus[uuid].node_id: None for uuid in own[0].held}
+            self._say(
+                job_id,
+                "reclaim",
+                victims=sorted(names[reclaim.victim] for reclaim in own),
+                nodes=list(held),
+                deadline_s=max(_seconds(self._now_ms) + reclaim.notice_s for reclaim in own),
+                cost_gpu_s=round(sum(reclaim.cost_gpu_s for reclaim in own), 1),
+            )
+
+    def _explain(self, decided: Plan) -> None:
+        """Why each waits, where that is new; of one that a place is held for, where and until when."""
+        held = {one.job_id: one for one in decided.holds}
+        for item in decided.waiting:
+            if self._told.get(item.job_id) == item.why:
+                continue
+            self._told[item.job_id] = item.why
+            one = held.get(item.job_id)
+            if one is None:
+                self._say(item.job_id, "waits", why=item.why)
+            else:
+                nodes = dict.fromkeys(self._gpus[uuid].node_id for uuid in one.gpus)
+                self._say(item.job_id, "held", nodes=list(nodes), until_s=_seconds(one.until_ms), why=item.why)
+
+    def _workload(self) -> Workload:
+        return Workload(
+            now_ms=self._now_ms,
+            running=tuple(_running(name, one) for name, one in self._running.items()),
+            reclaims=tuple(self._reclaims.values()),
+            losses=tuple(self._losses),
+            peak_gpus=dict(self._peaks),
+            ceilings=self._ceilings,
+        )
+
+
+def _views(scenario: Scenario) -> Iterator[GpuView]:
+    facts = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
+    for nodes in scenario.topology.nodes:
+        for name in nodes.each():
+            for slot in range(nodes.gpus):
+                yield GpuView(GpuUuid(f"{name}/{slot}"), NodeId(name), slot, nodes.model, facts, nodes.path)
+
+
+def _waiting(job: JobFields, queued_ms: int, nodes: int, keep: Parts) -> WaitingJob:
+    is_elastic = job.min_nodes is not None or job.max_nodes is not None
+    return WaitingJob(
+        job_id=JobId(job.name),
+        version=1,
+        tier=job.tier,
+        queued_ms=queued_ms,
+        nodes=nodes,
+        gpus_per_node=job.gpus_per_node,
+        tenant_id=TenantId(job.tenant),
+        required_level=job.required,
+        preferred_level=job.preferred,
+        keep=keep,
+        min_nodes=(job.min_nodes or nodes) if is_elastic else None,
+        max_nodes=(job.max_nodes or nodes) if is_elastic else None,
+        expected_s=job.wall_time_s,
+    )
+
+
+def _running(name: str, one: _Attempt) -> RunningAttempt:
+    elastic = None
+    if one.job.max_nodes is not None and one.job.max_nodes > len(one.parts):
+        least = one.job.min_nodes or len(one.parts)
+        elastic = ElasticGang(
+            one.parts, least, one.job.max_nodes, one.job.gpus_per_node, one.job.required, one.job.preferred
+        )
+    return RunningAttempt(
+        attempt_id=one.attempt_id,
+        job_id=JobId(name),
+        tenant_id=TenantId(one.job.tenant),
+        tier=one.job.tier,
+        gpus=one.gpus,
+        started_ms=one.started_ms,
+        saved_ms=one.saved_ms,
+        ends_ms=one.wall_ms,
+        is_stopping=one.stops_ms is not None,
+        elastic=elastic,
+    )

@@ -1,0 +1,102 @@
+"""The plan of a job that nobody submitted: what the next cycle would do, said without doing it."""
+
+import pytest
+from sqlalchemy import func, select
+
+from muster.db.models import AuditEntry, Event, GpuHold, Job, OutboxMessage, Reclaim
+from muster.domain.errors import ForbiddenError, ValidationFailedError
+from muster.domain.job_spec import JobSpec
+from muster.domain.principals import Principal, Role
+from muster.domain.states import PlanOutcome
+from muster.services.job_plans import PLAN, Change, JobPlan, plan_job
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.services.conftest import SetClock
+from tests.services.reclaims.stage import Stage, make_stage
+
+SPOT_MIN_RUN_S = 1_800
+
+
+@pytest.fixture
+def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
+    """Two hosts of two GPUs each."""
+    return make_stage(units, clock, num_hosts=2)
+
+
+def spec(nodes: int = 1, gpus: int = 2, **fields: object) -> JobSpec:
+    document = {
+        "name": "asked",
+        "program": {"script": "/srv/train.py"},
+        "shape": {"nodes": nodes, "gpus_per_node": gpus},
+        **fields,
+    }
+    return JobSpec.model_validate(document, strict=False)
+
+
+def asked(stage: Stage, wanted: JobSpec, *, by: Principal | None = None) -> JobPlan:
+    with stage.units.begin(by or stage.fleet.tenant, PLAN, dry_run=True, quiet=True) as unit:
+        return plan_job(unit, wanted)
+
+
+def written(stage: Stage) -> list[int]:
+    with stage.units.read() as session:
+        tables = (Job, Event, AuditEntry, OutboxMessage, GpuHold, Reclaim)
+        return [session.scalar(select(func.count()).select_from(table)) or 0 for table in tables]
+
+
+def test_what_is_planned_is_what_the_next_cycle_does_and_nothing_is_written(stage: Stage) -> None:
+    before = written(stage)
+    found = asked(stage, spec(nodes=2))
+    assert written(stage) == before
+    assert (found.outcome, found.why, found.num_ahead, found.victims) == (PlanOutcome.STARTS, None, 0, ())
+    stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    (placement,) = stage.cycle().placements
+    assert tuple((host.node_id, host.gpus) for host in found.hosts) == placement.parts
+
+
+def test_whom_it_would_reclaim_from_is_whom_the_next_cycle_notifies(stage: Stage) -> None:
+    for _ in range(2):
+        stage.run("spot", shape={"nodes": 1, "gpus_per_node": 2})
+    stage.pass_time(SPOT_MIN_RUN_S + 60)
+    before = written(stage)
+    found = asked(stage, spec(tier="reserved"))
+    assert written(stage) == before
+    assert found.outcome is PlanOutcome.RECLAIMS
+    assert found.starts_at is not None
+    assert (found.starts_at - stage.clock.now).total_seconds() == found.victims[0].notice_s == 120
+    stage.submit("reserved", shape={"nodes": 1, "gpus_per_node": 2})
+    (reclaim,) = stage.cycle().reclaims
+    assert found.victims[0].cost_gpu_s == pytest.approx(reclaim.cost_gpu_s, abs=0.1)
+    assert found.victims[0].num_gpus == len(reclaim.gpus)
+    assert [uuid for host in found.hosts for uuid in host.gpus] == list(reclaim.held)
+
+
+def test_a_gang_is_told_from_when_on_its_place_is_free(stage: Stage) -> None:
+    stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=3600.0)
+    found = asked(stage, spec(nodes=2))
+    assert found.outcome is PlanOutcome.HELD
+    assert found.starts_at is not None
+    assert 3000 < (found.starts_at - stage.clock.now).total_seconds() <= 3600
+    assert len(found.hosts) == 2
+    assert found.changes == (Change("shape.nodes", 1),)
+
+
+def test_who_would_pass_with_a_wall_time_is_told_the_longest(stage: Stage) -> None:
+    stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=3600.0)
+    stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2}, wall_time_s=60.0)
+    stage.cycle()
+    found = asked(stage, spec())
+    assert (found.outcome, found.num_ahead) == (PlanOutcome.WAITS, 1)
+    (change,) = found.changes
+    assert change.field == "wall_time_s"
+    assert isinstance(change.value, float)
+    assert asked(stage, spec(wall_time_s=change.value)).outcome is PlanOutcome.STARTS
+    assert asked(stage, spec(wall_time_s=change.value + 1)).outcome is PlanOutcome.WAITS
+
+
+def test_what_no_wait_makes_possible_is_refused_as_submitting_it_is(stage: Stage) -> None:
+    with pytest.raises(ValidationFailedError, match="the policy defines"):
+        asked(stage, spec(tier="gold"))
+    with pytest.raises(ValidationFailedError, match="the fleet has 4"):
+        asked(stage, spec(nodes=3))
+    with pytest.raises(ForbiddenError):
+        asked(stage, spec(), by=Principal(name="reader", role=Role.AUDITOR))

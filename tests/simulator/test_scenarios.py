@@ -1,0 +1,69 @@
+"""Each scenario of ``examples/scenarios`` is decided as the file beside it expects."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from simulator.scenarios.document import Scenario
+from simulator.scenarios.world import play
+
+SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
+FILES = sorted(path for path in SCENARIOS.glob("*.yaml") if not path.name.endswith(".expect.yaml"))
+
+
+def decided(path: Path) -> list[dict[str, Any]]:
+    return play(Scenario.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))))
+
+
+def is_as(decision: dict[str, Any], expected: dict[str, Any]) -> bool:
+    """``why`` is a part of the sentence; all else is equal."""
+    return all(
+        value in decision.get("why", "") if name == "why" else decision.get(name) == value
+        for name, value in expected.items()
+    )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_is_decided_as_expected(path: Path) -> None:
+    """They come in this order, and no other placement or reclaim of the jobs that they name."""
+    decisions = decided(path)
+    expected = yaml.safe_load(path.with_suffix(".expect.yaml").read_text(encoding="utf-8"))
+    rest = iter(decisions)
+    for one in expected:
+        assert any(is_as(decision, one) for decision in rest), (one, decisions)
+    acts = {"placed", "reclaim", "withdrawn"}
+    named = {one["job"] for one in expected}
+    done = [one for one in decisions if one["job"] in named and one["kind"] in acts]
+    assert len(done) == sum(one["kind"] in acts for one in expected), done
+    assert decided(path) == decisions, "I19"
+
+
+def test_every_file_has_its_expectation_and_the_other_way_round() -> None:
+    assert len(FILES) > 15
+    assert {path.with_suffix(".expect.yaml") for path in FILES} == set(SCENARIOS.glob("*.expect.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"topology": {"nodes": [{"names": "a0", "path": ["A", "B"]}]}}, "the path of a0 has 2 names"),
+        ({"gpus": [{"node": "zz"}]}, "no node of the topology is named zz"),
+        ({"requests": [{"at_s": 1, "cancel": "a", "end": "b"}]}, "says one of submit, cancel, end and change"),
+        ({"topology": {"nodes": [{"names": "a0"}, {"names": "a[0-1]"}]}}, "names a node twice"),
+        ({"polcy": {}}, "Extra inputs"),
+    ],
+)
+def test_what_is_no_scenario_is_refused_by_name(change: dict[str, Any], words: str) -> None:
+    document = {"about": "x", "topology": {"nodes": [{"names": "a0"}]}, **change}
+    with pytest.raises(ValidationError, match=words):
+        Scenario.model_validate(document)
+
+
+def test_a_running_job_that_finds_no_room_is_refused() -> None:
+    running = [{"name": name, "nodes": ["a0"]} for name in ("one", "two")]
+    document = {"about": "x", "topology": {"nodes": [{"names": "a0"}]}, "jobs": {"running": running}}
+    with pytest.raises(ValueError, match="two takes 8 GPUs of a0, which has 0 left"):
+        play(Scenario.model_validate(document))
