@@ -1,5 +1,7 @@
 """kill -9 of anything, at every named point on a job's way: nothing lost, nothing run twice, nothing left."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from muster.client.transport import Problem, UnreachableError, send
-from tests.stack.harness import Stack, running_stack
+from tests.stack.harness import Stack, processes_marked, running_stack
 from workers.bell.ringer import Ringer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -165,6 +167,20 @@ def test_the_broker_may_die_or_forget_everything(stack: Stack) -> None:
     stack.broker.flush_all()
     stack.wait_for(forgotten, "SUCCEEDED")
     assert stack.witness("dark") == stack.witness("forgotten") == ["start", "end"]
+    stack.require_order()
+
+
+def test_a_killed_celery_worker_costs_no_program_and_comes_back(stack: Stack) -> None:
+    """The host's Celery worker is the bell's listener alone: nothing that runs hangs on it."""
+    job_id = stack.submit("unheard", seconds=3)
+    stack.wait_for_start("unheard")
+    (listener,) = processes_marked(f"workers.bell.listener {stack.node_id}")
+    os.kill(listener, signal.SIGKILL)
+    later = stack.submit("unrung", seconds=0.2)
+    stack.wait(lambda: len(set(processes_marked(f"workers.bell.listener {stack.node_id}")) - {listener}) == 1)
+    for name, each in (("unheard", job_id), ("unrung", later)):
+        assert len(stack.wait_for(each, "SUCCEEDED")["attempts"]) == 1
+        assert stack.witness(name) == ["start", "end"]
     stack.require_order()
 
 

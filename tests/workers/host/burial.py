@@ -18,9 +18,7 @@ def bury(folder: Path) -> None:
 
 
 def _is_gone(folder: Path) -> bool:
-    """A supervisor that was only just spawned may hold no lock yet: it is kept from starting, or killed once it has
-    said who it is.
-    """
+    """A supervisor that was just spawned may hold no lock yet: it is kept from starting, or killed a look later."""
     for pid in (supervisor.adopt(folder).pid, *_programs_of(folder)):
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):

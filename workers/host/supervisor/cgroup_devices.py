@@ -94,6 +94,8 @@ def _write_each(path: Path, lines: Iterable[str]) -> None:
     try:
         for line in lines:
             os.write(descriptor, f"{line}\n".encode())
+    except OSError as fault:
+        raise NotBarredError(f"{path}: {fault.strerror}") from fault
     finally:
         os.close(descriptor)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 KILL_PATIENCE_S = 10.0
 _TO_REMOVE_S = 1.0
+"""For a program's own remover of shared memory, which takes a hundredth of that; well below any lease's margin."""
 _REMOVAL_S = 5.0
 _LAUNCHERS_REMOVAL_S = 2.0
 """For a container's engine, and for the GPUs' driver: of the supervisor's time, well below what its lease has to spare,
