@@ -99,13 +99,19 @@ class Cadence:
             is_due = step > 0 and self._now() - self._begun_at + step_s / 2 >= self._interval.seconds
         return [int(is_due), _micros(_mean(self._stalls)), _micros(save_s), _micros(step_s)]
 
-    def is_near(self, step: int) -> bool:
-        """Whether, by this rank's clock, one is due within seconds or behind the next step. Not before a first step."""
+    def is_near(self, step: int, total: int) -> bool:
+        """Whether, by this rank's clock, one is due within seconds or behind the next step. Not before a first step.
+
+        ``total``: behind so many steps training ends, and one that would be due later never is.
+        """
         if not self._steps or self._every == 0:
             return False
         step_s = _mean(self._steps)
         if isinstance(self._every, int):
-            left_s = (self._every - step % self._every) * step_s
+            left = self._every - step % self._every
+            if step + left > total:
+                return False
+            left_s = left * step_s
         else:
             left_s = self._interval.seconds - (self._now() - self._begun_at)
         return left_s <= max(NEAR_S, step_s)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import pickle
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -20,26 +18,23 @@ from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
 from muster.train.loading import Loading
 from muster.train.manifest import FileRecord, Manifest, file_name
+from muster.train.parts import Parts
 from muster.train.save_faults import SaveFault, told
 from muster.train.saving import Saving
 from muster.train.shards import CoverageError
-from muster.train.staging import Staging
 from muster.train.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from muster.train.lineage import Lineage
+    from muster.train.parts import Part
     from muster.train.ranks import Ranks
     from muster.train.sealing import Sink
     from muster.train.state import Trained
     from muster.train.surroundings import Surroundings
     from muster.train.volume import Volume
     from muster.train.wire import Channel
-
-
-Part = dict[str, Any] | SaveFault | CoverageError
-"""A rank's part of the state, or why it has none to write."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ class Checkpoints:
         self.continuity = Continuity(channel, ranks.rank)
         self._lineage = made_of
         self._parent = ""
-        self._staging = Staging()
+        self._parts = Parts(ranks.rank, ranks.world_size)
         self._saving: Saving | None = None
         self._is_first = True
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
@@ -124,21 +119,19 @@ class Checkpoints:
             CoverageError: the state could not be loaded again.
         """
         started = time.monotonic()
-        part = self._part(trained)
+        part = self._parts.of(trained)
         spent_s = time.monotonic() - started
         facts = self._facts(trained, position, loss)
         return self._save(part, Generation(step, self._fence), facts, spent_s, waits=not is_last)
 
     def make_room(self, trained: Trained) -> None:
         """Begin to make the memory that the first ``begin`` copies the state into, beside training; on all ranks."""
-        with contextlib.suppress(CoverageError):  # told by who saves
-            part = state.tensors_of(trained, rank=self._ranks.rank, world_size=self._ranks.world_size)
-            self._staging.make_room(part)
+        self._parts.make_room(trained)
 
     def begin(self, trained: Trained, step: int, position: int, loss: float | None) -> None:
         """Copy the state, which training waits for; write and commit the copy beside it. None may be under way."""
         started = time.monotonic()
-        part = self._staged(self._part(trained))
+        part = self._parts.copied(trained)
         spent_s = time.monotonic() - started
         generation = Generation(step, self._fence)
         facts = self._facts(trained, position, loss)
@@ -159,32 +152,9 @@ class Checkpoints:
         return saving.result()
 
     def _facts(self, trained: Trained, position: int, loss: float | None) -> _Facts:
-        """The first save is held against the state itself; those after it against the one before."""
-        is_counted = self._is_first and self._ranks.rank == 0
-        self._is_first = False
-        return _Facts(position, loss, self.continuity.spread, volume.of_state(trained) if is_counted else None)
-
-    def _part(self, trained: Trained) -> dict[str, Any] | CoverageError:
-        """With ``rng_sha256``, taken of the rank itself and not of the part: what is written is held against it."""
-        rng = chance.random_state()
-        sha256 = chance.digest_of(rng)
-        try:
-            part = state.part_of(trained, rng, rank=self._ranks.rank, world_size=self._ranks.world_size)
-        except CoverageError as fault:
-            return fault
-        return {**part, "rng_sha256": sha256}
-
-    def _staged(self, part: dict[str, Any] | CoverageError) -> Part:
-        if isinstance(part, CoverageError):
-            return part
-        try:
-            return self._staging.copied(part)
-        except (MemoryError, torch.OutOfMemoryError) as fault:
-            return self._own_fault(f"no room for a copy of its part: {fault}")
-        except RuntimeError as fault:
-            return self._own_fault(f"its part could not be copied: {fault}")
-        except (TypeError, AttributeError, pickle.PicklingError) as fault:
-            return CoverageError(f"{state.ONLY_PLAIN}: {fault}")
+        """The first that is saved is held against the state itself; those after it against the one before."""
+        state_bytes = volume.of_state(trained) if self._is_first else None
+        return _Facts(position, loss, self.continuity.spread, state_bytes)
 
     def _save(self, part: Part, generation: Generation, facts: _Facts, spent_s: float, *, waits: bool) -> bool:
         """``spent_s``: how long it has taken so far."""
@@ -200,6 +170,7 @@ class Checkpoints:
                     self._store.abandon(generation)
         if not faults:  # one that failed, on storage that hung perhaps, says nothing of how long a save takes
             self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
+            self._is_first = False
         self.save_s = self.save_s if faults else time.monotonic() - began
         if faults and self._ranks.rank == 0:
             self._tell_failed(generation, faults)
@@ -248,10 +219,6 @@ class Checkpoints:
             raise StaleFenceError(fault.why)
         return [fault]
 
-    def _own_fault(self, words: str) -> SaveFault:
-        """Neither the host's nor the storage's."""
-        return SaveFault(self._ranks.rank, f"rank {self._ranks.rank}: {words}")
-
     def _prepare(self, generation: Generation) -> SaveFault | None:
         try:
             self._store.prepare(generation)
@@ -271,11 +238,11 @@ class Checkpoints:
             record = replace(record, rng_sha256=part["rng_sha256"])
             return _Written(record, volume.of_part(part), PIECES in part)
         except FileNotFoundError as fault:
-            return self._own_fault(f"{fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)")
+            return SaveFault.own(rank, f"{fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)")
         except OSError as fault:
             return SaveFault.of(rank, fault, self._store.place)
         except (RuntimeError, MemoryError) as fault:
-            return self._own_fault(str(fault))
+            return SaveFault.own(rank, str(fault))
         except CoverageError as fault:
             return fault
 
@@ -311,7 +278,7 @@ class Checkpoints:
         except StaleFenceError as fault:
             return SaveFault(0, str(fault)), True
         except FileNotFoundError as fault:
-            return self._own_fault(str(fault)), False
+            return SaveFault.own(0, str(fault)), False
         except OSError as fault:
             return SaveFault.of(0, fault, self._store.place), False
         failpoint("save.after_commit")

@@ -247,7 +247,7 @@ class Run:
         told = [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms, self._is_saving]
         save_s = 0.0 if self._checkpoints is None else self._checkpoints.save_s
         must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere, is_near, *figures = self._ranks.max(
-            [*told, self._cadence.is_near(self.step), *self._cadence.figures(self.step, save_s)]
+            [*told, self._cadence.is_near(self.step, total), *self._cadence.figures(self.step, save_s)]
         )
         is_due = self._cadence.agree(self.step, figures, is_busy=bool(is_busy_anywhere))
         if not is_busy_anywhere:

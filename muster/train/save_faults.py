@@ -78,6 +78,11 @@ class SaveFault:
     is_shared: bool = False
 
     @classmethod
+    def own(cls, rank: int, words: str) -> SaveFault:
+        """Neither the host's nor the storage's."""
+        return cls(rank, f"rank {rank}: {words}")
+
+    @classmethod
     def of(cls, rank: int, fault: OSError, place: Place) -> SaveFault:
         return cls(rank, f"rank {rank}: {fault}", _KINDS.get(fault.errno or 0, ""), place.name, place.is_shared)
 

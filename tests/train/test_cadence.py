@@ -81,14 +81,14 @@ def near(rank: Rank, num_steps: int) -> list[int]:
     found = []
     for _ in range(num_steps):
         rank.train(1, stall_s=0.0, save_s=0.0)
-        if rank.cadence.is_near(rank.step):
+        if rank.cadence.is_near(rank.step, 1000):
             found.append(rank.step)
     return found
 
 
 def test_a_checkpoint_is_near_some_seconds_before_it_is_due_and_never_before_a_first_step() -> None:
     for every in (0, 20, "auto"):
-        assert not Rank(IntervalRule(), every).cadence.is_near(0)
+        assert not Rank(IntervalRule(), every).cadence.is_near(0, 1000)
     assert near(Rank(IntervalRule(), every=0), 100) == []
     assert near(Rank(IntervalRule(), every=40), 40)[0] == 40 - 15
     assert near(Rank(IntervalRule(min_s=30.0)), 29)[0] == 30 - 15
@@ -98,7 +98,8 @@ def test_of_long_steps_the_one_before_is_near() -> None:
     rank = Rank(IntervalRule(), every=3)
     for step in (1, 2):
         rank.cadence.note_step(100.0)
-        assert rank.cadence.is_near(step) == (step == 2)
+        assert rank.cadence.is_near(step, 3) == (step == 2)
+        assert not rank.cadence.is_near(step, 2), "training ends before it"
 
 
 @pytest.mark.parametrize("every", ["often", -1, 2.5, None, True])
