@@ -15,6 +15,7 @@ import mmap
 import os
 import signal
 import threading
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 import torch.multiprocessing
@@ -83,7 +84,11 @@ def _start_method(loader: Any) -> str:
 
 @contextlib.contextmanager
 def _blocked() -> Iterator[None]:
-    """SIGTERM comes to this thread when it is over: a moment later, and not lost."""
+    """SIGTERM comes to this thread when it is over: a moment later, and not lost.
+
+    Whoever starts multiprocessing's tracker of resources unblocks it, so that runs first.
+    """
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         yield

@@ -78,7 +78,7 @@ def test_loader_workers_that_are_new_interpreters_outlive_it_too_even_while_they
     until(lambda: len(_tell_new_interpreters(process.pid, told)) >= 4, "workers")
     lines = [process.stdout.readline()]
     while not lines[-1].startswith("step"):
-        assert lines[-1], "it ended before its first step"
+        assert lines[-1], process.stderr.read() if process.stderr else ""
         lines.append(process.stdout.readline())
     assert len([line for line in lines if line.startswith("ready")]) >= 2, "the program's own beginning of a worker"
     below = psutil.Process(process.pid).children(recursive=True)
