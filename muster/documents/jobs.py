@@ -433,6 +433,7 @@ class _JobFields(TypedDict):
     secrets: NotRequired[list[str]]
     datasets: NotRequired[list[Dataset]]
     wall_time_s: NotRequired[float | None]
+    budget_gpu_hours: NotRequired[float | None]
     stop_grace_s: NotRequired[float | None]
     on_node_loss: NotRequired[Literal["wait", "fenced"]]
     labels: NotRequired[dict[str, str]]

@@ -229,6 +229,7 @@ class JobSpec(StrictModel):
     secrets: tuple[Name, ...] = Field(default=(), max_length=32, strict=False)
     datasets: tuple[Dataset, ...] = Field(default=(), max_length=16, strict=False)
     wall_time_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
+    budget_gpu_hours: Annotated[float, Field(gt=0, le=1e9)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     on_node_loss: NodeLossRule = Field(default=NodeLossRule.WAIT, strict=False)
     labels: dict[Name, Text] = Field(default_factory=dict, max_length=64)
@@ -279,7 +280,7 @@ class JobSpec(StrictModel):
             raise ValueError("names a secret twice")
         return names
 
-    @field_validator("wall_time_s", "stop_grace_s", mode="before")
+    @field_validator("wall_time_s", "budget_gpu_hours", "stop_grace_s", mode="before")
     @classmethod
-    def _whole_numbers_are_seconds_too(cls, value: object) -> object:
+    def _whole_numbers_are_numbers_too(cls, value: object) -> object:
         return _whole_as_float(value)

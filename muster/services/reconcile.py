@@ -21,7 +21,7 @@ from muster.domain.lifecycle.contact import Hearing, contact_after
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import AttemptState, Contact, HostPartState, JobState
-from muster.services import gpu_blame, start_checks
+from muster.services import budgets, gpu_blame, start_checks
 from muster.services.accepting import API_SILENCE, accepting_since_ms
 from muster.services.attempts import LoadedAttempt, lock_attempt, lock_job, step_attempt, step_job
 from muster.services.lives import hearing_of, to_ms
@@ -59,7 +59,7 @@ def reconcile(units: UnitOfWorkFactory, principal: Principal) -> int:
         _tick_job(units, principal, job_id)
     for attempt_id in attempt_ids:
         _tick_attempt(units, principal, attempt_id)
-    return len(job_ids) + len(attempt_ids)
+    return len(job_ids) + len(attempt_ids) + budgets.stop_what_is_spent(units, principal)
 
 
 def _due_jobs(session: Session, now: datetime) -> Sequence[JobId]:

@@ -64,6 +64,7 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
     taker = _Taker(unit, loaded, node_id, active_policy(unit.session))
     for line in batch.lines:
         host.num_refused += not taker.take(line)
+    host.num_refused += batch.num_passed_over
     host.line_offset = batch.next_offset
     taker.store()
     hear_late_words(unit, loaded.attempt)

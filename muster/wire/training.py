@@ -227,14 +227,18 @@ class TrainLine(WireMessage, frozen=True, kw_only=True):
     message: dict[str, Any]
 
 
-class TrainBatch(WireMessage, frozen=True, kw_only=True):
-    """Lines of one host's file from byte ``offset`` to ``next_offset``: a batch sent twice has effect once."""
+class TrainBatch(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
+    """Lines of one host's file from byte ``offset`` to ``next_offset``: a batch sent twice has effect once.
+
+    ``num_passed_over``: of those, so many are left out because the server had refused them.
+    """
 
     protocol: int
     fence: PositiveFence
     offset: Count
     next_offset: Count
     lines: Annotated[tuple[TrainLine, ...], Meta(max_length=2_000)]
+    num_passed_over: Annotated[int, Meta(ge=0, le=2_000)] = 0
 
 
 class TrainAnswer(WireAnswer, frozen=True, kw_only=True):

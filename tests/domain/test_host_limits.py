@@ -27,6 +27,7 @@ ORDER: dict[str, Any] = {
     "env": {},
     "rendezvous": {"host": "127.0.0.1", "port": 0},
     "wall_time_s": None,
+    "budget_gpu_hours": None,
     "grace_s": 1.0,
     "kill_grace_s": 1.0,
     "log_limit_bytes_per_stream": 4096,

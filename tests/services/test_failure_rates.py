@@ -84,6 +84,14 @@ def test_an_empty_fleet_has_no_record(units: UnitOfWorkFactory, world: World) ->
     assert count_once(units) == Record(0, 0.0)
 
 
+def test_a_gpu_that_only_a_program_blames_makes_no_other_job_save_more_often(
+    units: UnitOfWorkFactory, world: World
+) -> None:
+    blames = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 16, "signal": None}}}
+    assert world.run(2, blames) is Cause.GPU_FAULT
+    assert counted(units) == (0, 2.0)
+
+
 def test_what_the_infrastructure_ended_counts_in_the_gpu_hours_of_all(
     units: UnitOfWorkFactory, clock: SetClock, world: World
 ) -> None:

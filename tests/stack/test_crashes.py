@@ -2,14 +2,19 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from muster.client.transport import Problem, UnreachableError, send
+from muster.db.models import Attempt, Checkpoint, Event, TrainingHost, TrainingStep
+from muster.domain.states import CheckpointStatus
 from tests.stack.harness import Stack, processes_marked, running_stack
 from workers.bell.ringer import Ringer
 
@@ -42,6 +47,21 @@ POINTS = {
         "reconcile.contact.before_commit",
     ],
 }
+
+
+NUM_STEPS = 40
+SPEAKS = """
+import json, os, socket, sys, time
+channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
+def say(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
+say(type="hello", rank=0, world_size=1)
+for step in range(1, int(sys.argv[1]) + 1):
+    say(type="step", step=step, loss=1.0, step_s=0.1)
+    if step == 20:
+        name = f"step-00000020/gen-{os.environ['MUSTER_FENCE']}"
+        say(type="checkpoint", step=20, generation=name, status="committed")
+    time.sleep(0.1)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +151,33 @@ def test_a_killed_host_worker_finds_its_program_again(stack: Stack) -> None:
     job = stack.wait_for(job_id, "SUCCEEDED")
     assert len(job["attempts"]) == 1
     assert stack.witness("adopted") == ["start", "end"]
+    stack.require_order()
+
+
+def test_words_of_a_training_count_once_though_the_host_worker_dies_as_it_tells_them(stack: Stack) -> None:
+    """Three times: the control plane has committed, and the host worker has not yet written down that it has."""
+    before = stack.kills["worker-host"]
+    stack.children["worker-host"].stop()
+    stack.armed["worker-host"] = ["training_relay.after_answer", "training_relay.after_answer"]
+    stack.spawn("worker-host", failpoints="training_relay.after_answer=kill@2")
+    program = {"launcher": "command", "argv": [sys.executable, "-c", SPEAKS, str(NUM_STEPS)]}
+    job_id = stack.submit("speaks", program=program)
+    stack.wait_for(job_id, "SUCCEEDED")
+    told = select(TrainingStep.step).where(TrainingStep.job_id == job_id).order_by(TrainingStep.step)
+    refused = select(TrainingHost.num_refused).join(Attempt, Attempt.id == TrainingHost.attempt_id)
+    committed = select(Checkpoint.status).where(Checkpoint.job_id == job_id)
+
+    def has_all() -> bool:
+        with Session(stack.engine) as session:
+            return session.scalars(told).all() == list(range(1, NUM_STEPS + 1))
+
+    stack.wait(has_all)
+    assert stack.kills["worker-host"] >= before + 3
+    with Session(stack.engine) as session:
+        assert session.scalars(committed).all() == [CheckpointStatus.COMMITTED]
+        assert session.scalars(refused.where(Attempt.job_id == job_id)).all() == [0]
+        kinds = select(Event.kind).where(Event.kind == "checkpoint.committed", Event.payload["job_id"].astext == job_id)
+        assert len(session.scalars(kinds).all()) == 1
     stack.require_order()
 
 

@@ -9,13 +9,23 @@ from torch.utils.data import DataLoader, TensorDataset
 from muster import train
 
 
+def begin(number: int) -> None:
+    """What a program of its own has its workers do first: it says when one is ready."""
+    print("ready", number, flush=True)  # noqa: T201
+
+
 def main() -> None:
+    method = sys.argv[1] if len(sys.argv) > 1 else "fork"
     torch.manual_seed(1)
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     run = train.start(model=model, optimizer=optimizer, checkpoint_every=0)
     loader = DataLoader(
-        TensorDataset(torch.ones(1 << 16, 4)), batch_size=4, num_workers=2, multiprocessing_context="fork"
+        TensorDataset(torch.ones(1 << 16, 4)),
+        batch_size=4,
+        num_workers=2,
+        multiprocessing_context=method,
+        worker_init_fn=None if method == "fork" else begin,
     )
     batches = iter(loader)
     for step in run.steps(total=1 << 20):

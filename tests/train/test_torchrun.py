@@ -1,5 +1,6 @@
 """The example under real torchrun: stopped by a signal to one rank, it goes on bit for bit."""
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -8,7 +9,7 @@ import psutil
 import pytest
 
 from .marks import TRAINS
-from .train_case import HERE, ROOT, Training, under_torchrun
+from .train_case import HERE, ROOT, Training, under_torchrun, until
 
 pytestmark = TRAINS
 EXAMPLE = ROOT / "examples" / "train_transformer.py"
@@ -64,3 +65,43 @@ def test_loader_workers_outlive_the_signal_that_stops_their_rank(training: Train
     assert training.generations() == [f"step-{last:08d}/gen-1"], errors
     _, alive = psutil.wait_procs(below, timeout=60)
     assert not alive
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_loader_workers_that_are_new_interpreters_outlive_it_too_even_while_they_import(
+    training: Training, method: str
+) -> None:
+    """The signal comes to each of them as soon as it is there, and again when their first batch was taken."""
+    process = under_torchrun(HERE / "loading_program.py", method, folder=training.checkpoints)
+    assert process.stdout is not None
+    told: set[int] = set()
+    until(lambda: len(_tell_new_interpreters(process.pid, told)) >= 4, "workers")
+    lines = [process.stdout.readline()]
+    while not lines[-1].startswith("step"):
+        assert lines[-1], process.stderr.read() if process.stderr else ""
+        lines.append(process.stdout.readline())
+    assert len([line for line in lines if line.startswith("ready")]) >= 2, "the program's own beginning of a worker"
+    below = psutil.Process(process.pid).children(recursive=True)
+    for each in below:
+        if each.pid in told:
+            each.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=180)
+    assert "exited unexpectedly" not in errors
+    assert "is killed by signal" not in errors
+    steps = [int(line.split()[1]) for line in [*lines, *output.splitlines()] if line.startswith("step")]
+    assert training.generations() == [f"step-{max(steps):08d}/gen-1"], errors
+    _, alive = psutil.wait_procs(below, timeout=60)
+    assert not alive
+
+
+def _tell_new_interpreters(torchrun_pid: int, told: set[int]) -> set[int]:
+    """SIGTERM to each process of multiprocessing's own below the ranks, the first time that it is seen."""
+    for each in psutil.Process(torchrun_pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            command = " ".join(each.cmdline())
+            is_worker = "multiprocessing.spawn" in command or "multiprocessing.forkserver" in command
+            if is_worker and each.pid not in told:
+                each.send_signal(signal.SIGTERM)
+                told.add(each.pid)
+    return told

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from muster.wire import training
-from workers.host.log_relay import next_lines
 from workers.host.supervisor import files
+from workers.host.training_relay import next_lines
 
 LOOK_S: Final = 0.05
 READ_BYTES: Final = 1 << 20

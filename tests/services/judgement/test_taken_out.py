@@ -10,10 +10,12 @@ from muster.domain.ids import GpuUuid, JobId
 from muster.domain.repairs import RepairAction
 from muster.domain.states import Standing, StopReason
 from muster.services import overrides
+from muster.services.checkpoints import resume_of
 from muster.services.judgement.evacuation import evacuate_once
 from muster.services.judgement.interventions import RETIRE, START_REPAIR, start_repair
 from muster.services.policies import active_policy
 from tests.fleet_factory import OPERATOR
+from tests.played_host import PlayedHost
 from tests.services.judgement.conftest import JUDGE, Court
 
 
@@ -88,6 +90,29 @@ def test_evidence_that_threatens_results_taints_whoever_took_the_gpu_out(court: 
     court.judge()
     assert evacuate_once(court.units, JUDGE) == 1
     assert attempt(court).tainted_since is not None
+
+
+def test_what_left_the_gpu_shortly_before_is_tainted_too_heard_of_or_not(court: Court) -> None:
+    """Its next attempt is told since when, and so passes over what nobody has heard that it committed."""
+    host = PlayedHost(court.units, court.fleet.node_id, seq=1_000)
+    host.beat()
+    job_ids = []
+    for _ in range(2):
+        job_ids.append(court.fleet.submit(shape={"gpus_per_node": 2}))
+        court.fleet.cycle()
+        newest = court.fleet.attempts(job_ids[-1])[0].attempt
+        assert host.claim(newest.id, newest.fence).granted
+        host.report(newest.id, newest.fence, "started")
+        if len(job_ids) == 1:
+            host.report(newest.id, newest.fence, "exited", "cleaned", record={"launcher_exit_code": 1})
+        court.clock.advance(5)
+    court.signal("now", court.fleet.attempts(job_ids[1])[0].hosts[0].gpus[0])
+    court.judge()
+    assert evacuate_once(court.units, JUDGE) == 1
+    with court.units.read() as session:
+        told = [resume_of(session, job_id)["tainted_since_unix_ms"] for job_id in job_ids]
+    (first,), (second,) = (each.values() for each in told)
+    assert first == second
 
 
 @pytest.mark.parametrize("standing", [Standing.SUSPECT, Standing.HEALTHY])

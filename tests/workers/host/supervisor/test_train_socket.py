@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from workers.host import supervisor
-from workers.host.log_relay import next_lines
 from workers.host.supervisor import files, train_socket
+from workers.host.training_relay import next_lines
 
 from .attempt_case import Attempt
 
