@@ -181,7 +181,10 @@ class RepeatPolicy(DetectorPolicy):
 class BurstPolicy(RepeatPolicy):
     """Faults again and again, told by burst: what comes close together is one."""
 
-    gap_s: Seconds = Field(180.0, description="A burst ends with so long a pause (NVSentinel).")
+    gap_s: Seconds = Field(
+        180.0,
+        description="A burst ends with so long a pause (NVSentinel); within it one fault weighs once on the score.",
+    )
     sticky_gap_s: Seconds = Field(10_800.0, description="The same for the XIDs of `sticky`.")
     sticky: tuple[Annotated[int, Field(ge=0, le=100_000)], ...] = Field(
         default=(74, 79, 95, 109, 119), strict=False, description="XIDs that come again for hours after one fault."
