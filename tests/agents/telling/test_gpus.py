@@ -66,6 +66,7 @@ def test_a_healthy_gpu_is_told_once_whole_and_then_costs_nothing(watched: Watche
     assert words_in(event.text) == {
         "cuda_version": SIMULATED_CUDA,
         "gsp_firmware_version": SIMULATED_DRIVER,
+        "model": "NVIDIA_H100_80GB_HBM3",
         "vbios_version": "96.00.A5.00.SIM",
     }
     assert [watched.minute() for _ in range(10)] == [[]] * 10
