@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
@@ -231,6 +232,24 @@ def say(line: str) -> None:
 
 def json_of(document: object, *, indent: int | None = None) -> str:
     return json.dumps(document, indent=indent, ensure_ascii=not _is_utf8())
+
+
+def wrote_json(document: object, path: Path | None) -> bool:
+    """``--json OUT``: to a file, or with ``-`` to stdout; whether that is all that was asked for.
+
+    Raises:
+        CommandError: the file cannot be written.
+    """
+    if path is None:
+        return False
+    if str(path) == "-":
+        say(json_of(document, indent=2))
+        return True
+    try:
+        path.write_text(json_of(document, indent=2) + "\n", encoding="utf-8")
+    except OSError as fault:
+        raise CommandError(f"{path} cannot be written: {fault.strerror}", code=Exit.FAILED) from None
+    return False
 
 
 def yaml_of(document: object) -> str:

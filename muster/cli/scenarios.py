@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import json_of, say
+from muster.cli.output import say, wrote_json
 from muster.cli.policy_files import document_of
 from simulator.scenarios.document import Scenario
 from simulator.scenarios.world import play
@@ -39,14 +39,8 @@ def _faults(fault: ValidationError) -> str:
 
 def tell(document: dict[str, Any], as_json: Path | None) -> None:
     """A line a decision, or JSON where ``as_json`` says."""
-    if as_json is not None and str(as_json) == "-":
-        say(json_of(document, indent=2))
+    if wrote_json(document, as_json):
         return
-    if as_json is not None:
-        try:
-            as_json.write_text(json_of(document, indent=2) + "\n", encoding="utf-8")
-        except OSError as fault:
-            raise CommandError(f"{as_json} cannot be written: {fault.strerror}", code=Exit.FAILED) from None
     say(document["about"])
     for one in document["decisions"]:
         words = [f"{one['at_s']:>9,.0f} s  {one['job']}: {one['kind']}"]

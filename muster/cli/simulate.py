@@ -19,7 +19,7 @@ import typer
 
 from muster.cli import scenarios
 from muster.cli.exits import CommandError, Exit
-from muster.cli.output import json_of, say
+from muster.cli.output import say, wrote_json
 from muster.cli.tables import Column, table_lines
 from simulator.traces.jobs import MOST_FAULTS, TraceError, TraceJob, jobs_of, require_columns
 from simulator.traces.playing import estimates_of, play
@@ -130,14 +130,8 @@ def _rows_of(trace: Path) -> Iterator[csv.DictReader[str]]:
 
 
 def _tell(document: dict[str, Any], report: Report, as_json: Path | None) -> None:
-    if as_json is not None and str(as_json) == "-":
-        say(json_of(document, indent=2))
+    if wrote_json(document, as_json):
         return
-    if as_json is not None:
-        try:
-            as_json.write_text(json_of(document, indent=2) + "\n", encoding="utf-8")
-        except OSError as fault:
-            raise CommandError(f"{as_json} cannot be written: {fault.strerror}", code=Exit.FAILED) from None
     for line in table_lines(_CLASSES, document["wait_by_gpus"], is_wide=True):
         say(line)
     say(

@@ -11,26 +11,24 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, or_, select, update
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from health.standing import decide
 from muster.db.models import Allocation, AllocationGpu, Attempt, EvidenceRow, Gpu, GpuStandingChange
-from muster.domain.ids import AttemptId, EvidenceId, GpuUuid, JobId
-from muster.domain.policy import Policy
+from muster.domain.ids import AttemptId, EvidenceId, GpuUuid
 from muster.domain.principals import Principal
-from muster.domain.states import STOP_URGENCY, AllocationState, AttemptState, Standing, StopReason
+from muster.domain.states import STOP_URGENCY, AllocationState, AttemptState, StopReason
 from muster.services.attempts import LoadedAttempt, lock_attempt, stop_attempt
-from muster.services.checkpoints import taint
-from muster.services.judgement.moves import cases_of
+from muster.services.judgement.moves import OUT, cases_of
 from muster.services.judgement.placement_holds import MAY_COMPUTE_WRONG
+from muster.services.judgement.tainting import taint_users
 from muster.services.lives import to_ms
 from muster.services.overrides import taken_out
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 
 EVACUATE: Final = declare_action("judge.evacuate")
-OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 
 
 def to_be_left(now: datetime) -> ColumnElement[bool]:
@@ -85,7 +83,7 @@ def _evacuate(units: UnitOfWorkFactory, principal: Principal, attempt_id: Attemp
         if threats:
             onset = min(row.onset_at for row in threats)
             grace = timedelta(seconds=policy.evacuation.correctness_grace_s)
-            payload["tainted"] = _taint(unit, loaded, out, onset, policy)
+            payload["tainted"] = taint_users(unit, out, onset, policy, beside=[loaded.attempt.id])
         tenant_id = loaded.attempt.tenant_id
         unit.emit("attempt.evacuating", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
         stop_attempt(unit, loaded, StopReason.EVACUATION, policy, grace=grace)
@@ -124,24 +122,3 @@ def _held_back_on(unit: UnitOfWork, gpus: Sequence[GpuUuid]) -> list[EvidenceId]
     policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
     moves = [decide(case, now_ms, policy) for case in cases_of(unit, rows).values()]
     return [evidence_id for move in moves if move is not None for evidence_id in move.evidence_ids]
-
-
-def _taint(unit: UnitOfWork, loaded: LoadedAttempt, gpus: Sequence[GpuUuid], onset: datetime, policy: Policy) -> int:
-    """Of every job that was on these GPUs at that time, not of the one that runs there now alone: what was heard of,
-    what was not, and of this one whatever it may still commit on its way out.
-    """
-    since = onset - timedelta(seconds=policy.training.taint_margin_s)
-    query = (
-        select(Allocation.job_id, Allocation.attempt_id)
-        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(AllocationGpu.gpu_uuid.in_(gpus), or_(Allocation.released_at.is_(None), Allocation.released_at > since))
-        .distinct()
-    )
-    were_there = unit.session.execute(query).all()
-    attempt_ids = sorted({AttemptId(row.attempt_id) for row in were_there} | {loaded.attempt.id})
-    unit.session.execute(
-        update(Attempt)
-        .where(Attempt.id.in_(attempt_ids), or_(Attempt.tainted_since.is_(None), Attempt.tainted_since > since))
-        .values(tainted_since=since)
-    )
-    return taint(unit, sorted({JobId(row.job_id) for row in were_there}), since=since)

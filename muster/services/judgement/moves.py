@@ -30,13 +30,16 @@ from muster.services.judgement.rows import (
     is_pending,
     store_outlasted,
 )
+from muster.services.judgement.tainting import taint_those_that_ended
 from muster.services.lives import to_ms, to_time
+from muster.services.policies import active_policy
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 
 BREAKER: Final = "quarantine"
 PROPOSED_AGAIN_MS: Final = 60_000
 """A move that the breaker held back is looked at again after this."""
 
+OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 WAITS_TO_BE_HEARD: Final = (Standing.PROBATION, Standing.SUSPECT)
 UNHEARD_AGAIN_MS: Final = 10_000
 """A silent GPU proves nothing, so its time may be over without an effect: it is looked at again after this."""
@@ -63,6 +66,10 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
     for move in allowed:
         make_move(unit, by_uuid[move.gpu_uuid], move, policy_version)
+        if move.threatens_correctness and move.to_standing in OUT:
+            cited = [each.onset_ms for each in cases[move.gpu_uuid].evidence if each.id in move.evidence_ids]
+            onset = to_time(min(cited, default=now_ms))
+            taint_those_that_ended(unit, move.gpu_uuid, onset, active_policy(unit.session))
     return len(allowed)
 
 

@@ -115,6 +115,27 @@ def test_what_left_the_gpu_shortly_before_is_tainted_too_heard_of_or_not(court: 
     assert first == second
 
 
+def test_what_had_ended_when_its_gpu_was_judged_is_tainted_although_nothing_is_left_to_evacuate(court: Court) -> None:
+    host = PlayedHost(court.units, court.fleet.node_id, seq=1_000)
+    host.beat()
+    job_id = court.fleet.submit(shape={"gpus_per_node": 2})
+    court.fleet.cycle()
+    newest = court.fleet.attempts(job_id)[0]
+    assert host.claim(newest.attempt.id, newest.attempt.fence).granted
+    host.report(newest.attempt.id, newest.attempt.fence, "started")
+    began = court.clock.now
+    host.report(newest.attempt.id, newest.attempt.fence, "exited", "cleaned", record={"launcher_exit_code": 1})
+    court.clock.advance(5)
+    court.signal("now", newest.hosts[0].gpus[0])
+    court.judge()
+    assert evacuate_once(court.units, JUDGE) == 0
+    since = attempt(court).tainted_since
+    assert since is not None
+    assert since < began
+    with court.units.read() as session:
+        assert list(resume_of(session, job_id)["tainted_since_unix_ms"].values())
+
+
 @pytest.mark.parametrize("standing", [Standing.SUSPECT, Standing.HEALTHY])
 def test_another_override_keeps_what_runs(court: Court, standing: Standing) -> None:
     _, uuid = running(court)

@@ -1,0 +1,57 @@
+"""Whose checkpoints a GPU that computed wrong may have falsified: every job's that was on it since its fault began.
+
+What has ended by the time of the judgement is tainted with the move that takes the GPU out, in its transaction; what
+runs there still as it is stopped (``evacuation``), with whatever it may yet commit on its way out.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import or_, select, update
+
+from muster.db.models import Allocation, AllocationGpu, Attempt
+from muster.domain.ids import AttemptId, GpuUuid, JobId
+from muster.domain.policy import Policy
+from muster.domain.states import AttemptState
+from muster.services.checkpoints import taint
+from muster.services.unit_of_work import UnitOfWork
+
+
+def taint_users(
+    unit: UnitOfWork, gpus: Sequence[GpuUuid], onset: datetime, policy: Policy, *, beside: Sequence[AttemptId] = ()
+) -> int:
+    """Taint what every job that was on these GPUs since then has committed, heard of or not. Returns how many rows.
+
+    ``beside``: attempts that are among them whatever the allocations say.
+    """
+    return _taint(unit, gpus, onset - timedelta(seconds=policy.training.taint_margin_s), beside, are_ended=False)
+
+
+def taint_those_that_ended(unit: UnitOfWork, gpu: GpuUuid, onset: datetime, policy: Policy) -> int:
+    """As ``taint_users``, of attempts that end or have ended: nobody evacuates them, so nobody else would doubt them."""
+    return _taint(unit, [gpu], onset - timedelta(seconds=policy.training.taint_margin_s), (), are_ended=True)
+
+
+def _taint(
+    unit: UnitOfWork, gpus: Sequence[GpuUuid], since: datetime, beside: Sequence[AttemptId], *, are_ended: bool
+) -> int:
+    query = (
+        select(Allocation.job_id, Allocation.attempt_id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(AllocationGpu.gpu_uuid.in_(gpus), or_(Allocation.released_at.is_(None), Allocation.released_at > since))
+        .distinct()
+    )
+    if are_ended:
+        query = query.join(Attempt, Attempt.id == Allocation.attempt_id).where(
+            or_(Attempt.state == AttemptState.ENDED, Attempt.ending_cause.is_not(None))
+        )
+    were_there = unit.session.execute(query).all()
+    attempt_ids = sorted({AttemptId(row.attempt_id) for row in were_there} | set(beside))
+    if not attempt_ids:
+        return 0
+    unit.session.execute(
+        update(Attempt)
+        .where(Attempt.id.in_(attempt_ids), or_(Attempt.tainted_since.is_(None), Attempt.tainted_since > since))
+        .values(tainted_since=since)
+    )
+    return taint(unit, sorted({JobId(row.job_id) for row in were_there}), since=since)
