@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli.durations import seconds_of
-from muster.cli.job_submit import MaxNodes, MinNodes
+from muster.cli.job_submit import MaxNodes, MinNodes, Within
 from muster.cli.names import TenantOption, tenant_named
 from muster.cli.output import Page
 from muster.cli.profile import open_client
@@ -28,7 +28,7 @@ def plan(
     max_nodes: MaxNodes = None,
     tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
     wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
-    within: Annotated[str | None, typer.Option(help="A level that must hold the whole gang, such as rack.")] = None,
+    within: Within = None,
     tenant: TenantOption = None,
 ) -> Page:
     """Ask where a job would start, who would give way, or why it would wait. Nothing is stored."""

@@ -35,6 +35,11 @@ DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a
 DiskWrites = Annotated[str | None, typer.Option(help="To each disk of a host, a second, at most: such as 500MiB.")]
 
 
+Budget = Annotated[
+    float | None, typer.Option(min=0.001, help="GPU hours that all its attempts together may hold; then it is stopped.")
+]
+Within = Annotated[str | None, typer.Option(help="A level that must hold the whole gang, such as rack.")]
+
 Datasets = Annotated[
     list[str] | None,
     typer.Option(help="NAME=PATH[,manifest=PATH][,verify=checksums], on every host; may be repeated."),
@@ -56,6 +61,8 @@ def submit(
     ] = None,
     oom_doublings: OomDoublings = 0,
     wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
+    budget_gpu_hours: Budget = None,
+    within: Within = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
     memory: Memory = None,
     pids: Pids = None,
@@ -102,6 +109,8 @@ def submit(
         **_if_said(
             limits=limits_of(memory, pids, cpus, disk_reads, disk_writes),
             secrets=secret,
+            budget_gpu_hours=budget_gpu_hours,
+            topology=within and {"required": within},
             datasets=[dataset_of(words) for words in dataset or []],
         ),
     }

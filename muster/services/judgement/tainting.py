@@ -28,7 +28,7 @@ def taint_users(
 
 
 def taint_those_that_ended(unit: UnitOfWork, gpu: GpuUuid, onset: datetime, policy: Policy) -> int:
-    """As ``taint_users``, of attempts that end or have ended: nobody evacuates them, so nobody else would doubt them."""
+    """As ``taint_users``, of attempts that end or have ended: nobody evacuates them, so nobody would doubt them."""
     return _taint(unit, [gpu], onset - timedelta(seconds=policy.training.taint_margin_s), (), are_ended=True)
 
 
