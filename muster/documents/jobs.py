@@ -435,7 +435,7 @@ class _JobFields(TypedDict):
     wall_time_s: NotRequired[float | None]
     budget_gpu_hours: NotRequired[float | None]
     stop_grace_s: NotRequired[float | None]
-    on_node_loss: NotRequired[Literal["wait", "fenced"]]
+    on_node_loss: NotRequired[Literal["wait", "fenced"] | None]
     labels: NotRequired[dict[str, str]]
     tenant_id: NotRequired[str | None]
 

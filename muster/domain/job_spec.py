@@ -216,6 +216,8 @@ class JobSpec(StrictModel):
     """``secrets``: names of files that the operator keeps on the hosts for this tenant; never values.
 
     ``datasets``: what its hosts must have before it starts; the program finds each by ``MUSTER_DATASET_<NAME>``.
+    ``on_node_loss`` None: ``fenced`` for several hosts whose program trains by ``muster.train``, since an old attempt's
+    commits are fenced off there; else ``wait``.
     """
 
     name: Name
@@ -231,7 +233,7 @@ class JobSpec(StrictModel):
     wall_time_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
     budget_gpu_hours: Annotated[float, Field(gt=0, le=1e9)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
-    on_node_loss: NodeLossRule = Field(default=NodeLossRule.WAIT, strict=False)
+    on_node_loss: NodeLossRule | None = Field(default=None, strict=False)
     labels: dict[Name, Text] = Field(default_factory=dict, max_length=64)
 
     @model_validator(mode="after")

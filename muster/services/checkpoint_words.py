@@ -13,12 +13,13 @@ from sqlalchemy import select, tuple_
 
 from muster.db.models import Attempt, Checkpoint
 from muster.domain.ids import CheckpointId
+from muster.domain.job_spec import NodeLossRule
 from muster.domain.policy import Policy
 from muster.domain.states import AttemptState, CheckpointStatus
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt
 from muster.services.checkpoints import RESUMABLE, drop_failed, move_checkpoint, tainted_words
-from muster.services.lives import to_time
+from muster.services.lives import spec_of, to_time
 from muster.services.storage_faults import note_failed, note_saved
 from muster.services.unit_of_work import UnitOfWork
 from muster.wire.training import (
@@ -92,9 +93,15 @@ class CheckpointWords:
         self._note_verified(row, at)
 
     def note_begun(self, at: datetime) -> None:
-        """The attempt trains from now on: what an older one commits later counts for nothing."""
-        if self._loaded.attempt.training_began_at is None:
-            self._loaded.attempt.training_began_at = at
+        """The attempt trains from now on: what an older one commits later counts for nothing. So several hosts need not
+        wait for the lease of a lost one, unless the job says so.
+        """
+        attempt = self._loaded.attempt
+        if attempt.training_began_at is not None:
+            return
+        attempt.training_began_at = at
+        if spec_of(self._loaded.job).on_node_loss is None and (attempt.num_nodes or 1) > 1:
+            attempt.on_node_loss = NodeLossRule.FENCED
 
     def note_resumed(self, generation: str, at: datetime) -> None:
         """It has chosen where to go on. What an older attempt was heard to have committed later, and this one has not

@@ -18,6 +18,7 @@ from muster.domain.causes import CAUSE_RULES, Avoid
 from muster.domain.elastic import sizes_of
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId
+from muster.domain.job_spec import NodeLossRule
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
@@ -223,7 +224,7 @@ def _gang(job: Job, placement: Placement, locked: gangs.Locked) -> gangs.Gang:
         allocation_id=AllocationId(new_id("allocation")),
         number=(rows[0].last_number or 0) + 1,
         fence=locked.fence,
-        on_node_loss=spec_of(job).on_node_loss,
+        on_node_loss=spec_of(job).on_node_loss or NodeLossRule.WAIT,
         address=next(row.address for row in rows if row.node_id == first_node),
         # A gang on one host meets on a port that the host itself finds free.
         ports=range(1) if len(placement.parts) == 1 else RENDEZVOUS_PORTS,

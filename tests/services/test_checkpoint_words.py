@@ -13,13 +13,16 @@ from muster.domain.ids import AttemptId
 from muster.domain.principals import system_principal
 from muster.domain.states import CheckpointStatus
 from muster.services import training
+from muster.services.attempts import lock_attempt
+from muster.services.checkpoint_words import CheckpointWords
 from muster.services.checkpoints import resume_of
 from muster.services.judgement.evacuation import EVACUATE
 from muster.services.lives import to_ms
+from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import PROTOCOL_VERSION
 from muster.wire.training import TrainBatch, TrainLine
-from tests.fleet_factory import make_fleet
+from tests.fleet_factory import enrol_host, make_fleet
 from tests.played_host import PlayedHost
 from tests.services.conftest import SetClock
 from tests.waiting import wait_until
@@ -243,3 +246,31 @@ def test_the_order_of_a_job_of_many_thousand_checkpoints_fits_into_its_environme
     assert told["generation"] == job.name(0, 6000)
     assert told["refuse"][0] == job.name(0, 5999)
     assert len(str(told)) < 16 << 10
+
+
+def rule_of(units: UnitOfWorkFactory, attempt_id: AttemptId) -> str:
+    with units.read() as session:
+        return session.get_one(Attempt, attempt_id).on_node_loss.value
+
+
+@pytest.mark.parametrize(("rule", "expected"), [(None, "fenced"), ("wait", "wait"), ("fenced", "fenced")])
+def test_several_hosts_that_train_by_our_runtime_do_not_wait_for_a_lost_one(
+    units: UnitOfWorkFactory, rule: str | None, expected: str
+) -> None:
+    fleet = make_fleet(units)
+    hosts = [
+        PlayedHost(units, node_id, boot_id=f"boot-{node_id}") for node_id in (fleet.node_id, enrol_host(units, "other"))
+    ]
+    for host in hosts:
+        host.beat()
+    said = {} if rule is None else {"on_node_loss": rule}
+    job_id = fleet.submit(shape={"nodes": 2, "gpus_per_node": 1}, **said)
+    fleet.cycle()
+    first = fleet.attempts(job_id)[0].attempt
+    assert rule_of(units, first.id) == (rule or "wait"), "before it has said a word"
+    for host in hosts:
+        assert host.claim(first.id, first.fence).granted
+    with units.begin(system_principal("test"), training.TAKE, quiet=True) as unit:
+        loaded = lock_attempt(unit, first.id)
+        CheckpointWords(unit, loaded, active_policy(unit.session)).note_begun(unit.now)
+    assert rule_of(units, first.id) == expected
