@@ -9,6 +9,7 @@ from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank, TrainingSt
 from muster.db.records import JobRecord
 from muster.db.repositories.job_documents import AttemptView
 from muster.domain.energy import J_PER_KWH
+from muster.domain.states import PlanOutcome
 from muster.services.job_energy import AttemptEnergy
 from muster.services.job_plans import JobPlan
 from muster.services.log_search import LogLine
@@ -77,7 +78,7 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
 
 
 def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
-    """Of who would give way a tenant reads tier, size and cost."""
+    """Of who would give way a tenant reads tier, size and cost, and no hosts on which others still run."""
     return {
         "outcome": plan.outcome.value,
         "why": plan.why,
@@ -86,6 +87,7 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
         "hosts": [
             {"node_id": host.node_id, "node_name": host.node_name, "node_rank": rank, "gpus": list(host.gpus)}
             for rank, host in enumerate(plan.hosts)
+            if sees_all or plan.outcome is PlanOutcome.STARTS
         ],
         "victims": [
             {

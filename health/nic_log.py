@@ -64,10 +64,9 @@ KINDS: Final = (
     _kind("power", r"insufficient power", "its slot gives too little power"),
     _kind("heat", r"High Temperature", "it is too hot"),
     _kind("cable", r"Cable error", "the driver cannot use its cable"),
-    _kind("unplugged", r"(?:Cable|module) unplugged", "its cable or transceiver was unplugged"),
     _kind("transmit_timeout", r"NETDEV WATCHDOG|TX timeout detected", "it sends nothing from a queue"),
 )
-"""The first that fits is the line's."""
+"""The first that fits is the line's. A cage without a cable is told of at each boot: no fault (see ``port_down``)."""
 
 
 def read_nic(line: str) -> NicFault | None:

@@ -13,22 +13,20 @@ from typing import Final
 
 import numpy as np
 
-from muster.domain.ids import JobId
 from muster.domain.policy import Policy
-from scheduler.model import Held, RunningAttempt, WaitingJob
-from scheduler.reclaim import NEVER_MS, Reclaimer
+from scheduler.model import Held, WaitingJob
+from scheduler.reclaim import CLEANING_MS, NEVER_MS, Reclaimer
 from scheduler.solver import Chosen, Request, place
 from scheduler.topology import FleetState, Ints
 
-LEAST_LEFT_MS: Final = 60_000
-"""An attempt without a wall time is believed to run at least so much longer."""
+MAX_SEARCHES: Final = 64
+"""A place is looked for so often in a cycle: each look is some bisections over the fleet."""
 
 
 @dataclass(slots=True)
 class _Place:
     """``free``: those of its GPUs that the hold has taken in the fleet's state."""
 
-    job_id: JobId
     cohort: int
     gpus: Ints
     free: Ints
@@ -41,37 +39,62 @@ class Backfill:
     def __init__(self, state: FleetState, policy: Policy, reclaimer: Reclaimer, now_ms: int) -> None:
         self._state, self._policy, self._reclaimer, self._now_ms = state, policy, reclaimer, now_ms
         self._places: list[_Place] = []
+        self._num_searches = 0
 
-    def hold(self, job: WaitingJob, request: Request) -> Held | None:
-        """Hold the place that is believed free first; None where there is none, or enough is held already."""
+    def hold(self, job: WaitingJob, request: Request, at_most_ms: int | None = None) -> Held | None:
+        """Hold the place that is believed free first; None where there is none, or enough is held already.
+
+        ``at_most_ms``: by then reclaim will have helped, so nobody else may have the place for longer.
+        """
         most = self._policy.queue.holds_per_cohort
-        if not most:
+        if self._num_searches == MAX_SEARCHES or len(self._places) >= most * len(self._state.layout.cohort_keys):
             return None
-        found = self._first_room(request, self._reclaimer.ends_ms(self._believed_end(job)))
+        self._num_searches += 1
+        found = self._first_room(job, request)
         if found is None:
             return None
         chosen, until_ms = found
         cohort = int(self._state.layout.cell_cohort[chosen.cells[0]])
         if sum(held.cohort == cohort for held in self._places) >= most:
             return None
+        until_ms = until_ms if at_most_ms is None else min(until_ms, at_most_ms)
         free = chosen.gpus[self._state.is_free[chosen.gpus]]
         self._state.take(free)
         self._reclaimer.promises.mask[chosen.gpus] = True
-        self._places.append(_Place(job.job_id, cohort, chosen.gpus, free, until_ms))
+        self._places.append(_Place(cohort, chosen.gpus, free, until_ms))
         uuids = self._state.layout.uuids
         return Held(job.job_id, tuple(uuids[gpu] for gpu in chosen.gpus), len(free), until_ms)
 
-    def _first_room(self, request: Request, ends_ms: list[int]) -> tuple[Chosen, int] | None:
+    def _first_room(self, job: WaitingJob, request: Request) -> tuple[Chosen, int] | None:
         """Where the gang fits first, and when; None: nobody knows. What fits at one moment fits later too."""
-        moments = sorted({end_ms for end_ms in ends_ms if end_ms < NEVER_MS})
+        found = self._at_known_ends(request)
+        if found is not None or self._now_ms - job.queued_ms < self._policy.queue.starvation_s * 1000:
+            return found
+        return self._at_believed_ends(request)
 
-        def at(until_ms: int) -> Chosen | None:
-            return self._reclaimer.with_freed(self._reclaimer.coming(until_ms, ends_ms), request)
-
-        if not moments or at(moments[-1]) is None:
+    def _at_known_ends(self, request: Request) -> tuple[Chosen, int] | None:
+        ends_ms = self._reclaimer.known_ends_ms()
+        until_ms = self._first_moment(request, ends_ms)
+        if until_ms is None:
             return None
-        until_ms = moments[bisect_left(moments, True, key=lambda end_ms: at(end_ms) is not None)]
-        return self._leaving_most_idle(lambda: at(until_ms)), until_ms
+        return self._leaving_most_idle(lambda: self._at(request, until_ms, ends_ms)), until_ms
+
+    def _at_believed_ends(self, request: Request) -> tuple[Chosen, int] | None:
+        """A job that starves takes a belief for a word, and keeps what is idle: who is believed to end may run on."""
+        ends_ms = self._reclaimer.believed_ends_ms()
+        until_ms = self._first_moment(request, ends_ms)
+        chosen = None if until_ms is None else self._at(request, until_ms, ends_ms)
+        return None if chosen is None or until_ms is None else (chosen, until_ms)
+
+    def _first_moment(self, request: Request, ends_ms: list[int]) -> int | None:
+        moments = sorted({self._now_ms + CLEANING_MS, *(end_ms for end_ms in ends_ms if end_ms < NEVER_MS)})
+        if self._at(request, moments[-1], ends_ms) is None:
+            return None
+        first = bisect_left(moments, True, key=lambda end_ms: self._at(request, end_ms, ends_ms) is not None)
+        return moments[first]
+
+    def _at(self, request: Request, until_ms: int, ends_ms: list[int]) -> Chosen | None:
+        return self._reclaimer.with_freed(self._reclaimer.coming(until_ms, ends_ms), request)
 
     def _leaving_most_idle(self, choose: Callable[[], Chosen | None]) -> Chosen:
         """Of the places at that moment one with few GPUs that are idle until then: they are of use to others."""
@@ -93,17 +116,6 @@ class Backfill:
             message = "a gang that had room has none: a bug of ours"
             raise AssertionError(message)
         return chosen
-
-    def _believed_end(self, job: WaitingJob) -> Callable[[RunningAttempt, int], int]:
-        """By attempt and what is known of its end, or ``NEVER_MS``: a job that starves takes a belief for a word."""
-        is_starving = self._now_ms - job.queued_ms >= self._policy.queue.starvation_s * 1000
-
-        def believed(attempt: RunningAttempt, known_ms: int) -> int:
-            if known_ms < NEVER_MS or not is_starving:
-                return known_ms
-            return self._now_ms + max(self._now_ms - attempt.started_ms, LEAST_LEFT_MS)
-
-        return believed
 
     def open_to(self, run_s: float | None) -> tuple[int, ...]:
         """The holds, by number, that a job of this wall time is gone before; None: it says no wall time."""
@@ -133,16 +145,14 @@ class Backfill:
                 held.free = held.free[self._state.is_free[held.free]]
                 self._state.take(held.free)
 
-    def in_the_way(self, request: Request) -> tuple[JobId, int] | None:
-        """Of a gang that would fit if nothing were held: whose hold, of the earliest start, and that start."""
+    def in_the_way(self, request: Request) -> int | None:
+        """Of a gang that would fit if nothing were held: until when what it would run on is held."""
         if not any(len(held.free) for held in self._places):
             return None
         with self.lifted(tuple(range(len(self._places)))):
             chosen = place(self._state, request)
         return None if chosen is None else self._first_of(chosen)
 
-    def _first_of(self, chosen: Chosen) -> tuple[JobId, int] | None:
+    def _first_of(self, chosen: Chosen) -> int | None:
         gpus = set(chosen.gpus.tolist())
-        owners = [held for held in self._places if not gpus.isdisjoint(held.free.tolist())]
-        first = min(owners, key=lambda held: held.until_ms, default=None)
-        return None if first is None else (first.job_id, first.until_ms)
+        return min((held.until_ms for held in self._places if not gpus.isdisjoint(held.free.tolist())), default=None)

@@ -9,7 +9,6 @@ import numpy as np
 
 from health.admission import Refusal
 from health.cohorts import attributes_of
-from muster.domain.ids import JobId
 from muster.domain.policy import Policy
 from scheduler.model import Held, WaitingJob
 from scheduler.reclaim import Coming, Notified, Obstacle, Outcome
@@ -49,18 +48,23 @@ def planned_anew(request: Request) -> str:
 
 
 def held_for_it(request: Request, held: Held) -> str:
-    """Of GPUs whose jobs say no wall time the moment is a belief."""
+    """Of GPUs whose jobs say no wall time the moment is a belief. It is told by half minutes, so that it stands."""
     return (
-        f"{_needed(request)}; enough of them come free by {_moment(held.until_ms)} without reclaim, and "
+        f"{_needed(request)}; enough of them come free by {_rounded(held.until_ms, 30_000)} without reclaim, and "
         f"{held.num_free} of the {len(held.gpus)} that it will start on are idle and held for it"
     )
 
 
-def in_the_way(job_id: JobId, until_ms: int) -> str:
+def in_the_way(until_ms: int) -> str:
     return (
-        f"it would fit where GPUs are held for {job_id} until about {_moment(until_ms)}: with a wall time that ends "
-        "before, it runs there"
+        f"it would fit where GPUs are held until about {_rounded(until_ms, 300_000)} for a gang before it: with a wall "
+        "time that ends before, it runs there"
     )
+
+
+def _rounded(at_ms: int, by_ms: int) -> str:
+    """Upwards: a sentence that many jobs quote must not change from cycle to cycle."""
+    return _moment(-(-at_ms // by_ms) * by_ms)
 
 
 def no_room(state: FleetState, request: Request, outcome: Outcome, policy: Policy) -> str:

@@ -139,7 +139,8 @@ class Workload:
     """What runs and what is promised, beside the fleet and the queue.
 
     ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``ceilings``: by tenant and tier, where the
-    quota sets one (I6). ``may_grow``: somebody may, by size and dwell. ``others_wait``: beside the queue, for their own
+    quota sets one (I6). ``cleaning``: GPUs whose attempt has ended, and that are being proved clean. ``may_grow``:
+    somebody may, by size and dwell. ``others_wait``: beside the queue, for their own
     GPUs; nobody has more than its wish then. Without a workload the planner neither reclaims, nor lets anybody grow,
     nor knows of quotas.
     """
@@ -151,6 +152,7 @@ class Workload:
     peak_gpus: Mapping[TenantId, int] = field(default_factory=dict)
     ceilings: Mapping[tuple[TenantId, str], int] = field(default_factory=dict)
     holds: tuple[OwnHold, ...] = ()
+    cleaning: tuple[GpuUuid, ...] = ()
     may_grow: bool = True
     others_wait: bool = False
 

@@ -34,13 +34,16 @@ def expected_s(job: WaitingJob, policy: Policy) -> float:
 
 
 def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int | None) -> list[WaitingJob]:
-    """``now_ms``: None where nobody knows it; then it is the moment at which the last of them came."""
+    """By tier; what has run before goes on first, since it holds work; then the most urgent.
+
+    ``now_ms``: None where nobody knows it; then it is the moment at which the last of them came.
+    """
     latest_ms = max((job.queued_ms for job in queue), default=0) if now_ms is None else now_ms
 
-    def place(job: WaitingJob) -> tuple[int, float, int, str]:
+    def place(job: WaitingJob) -> tuple[int, bool, float, int, str]:
         wait_s = max(latest_ms - job.queued_ms, 0) / 1000
         worth = urgency(wait_s, expected_s(job, policy), policy.queue.ageing_exponent)
-        return (-_priority(policy, job.tier), -worth, job.queued_ms, job.job_id)
+        return (-_priority(policy, job.tier), not job.keep, -worth, job.queued_ms, job.job_id)
 
     return sorted(queue, key=place)
 

@@ -164,7 +164,10 @@ class _Cycle:
             outcome = self._reclaim(job, request.at_least())
             if isinstance(outcome, Notified):
                 return explain.reclaimed_for_it(request, outcome.until_ms)
-            held = self.backfill.hold(job, request.at_least()) if self.backfill is not None and can_ever_fit else None
+            held = None
+            if self.backfill is not None and can_ever_fit:
+                at_most_ms = outcome.until_ms if isinstance(outcome, Refused) else None
+                held = self.backfill.hold(job, request.at_least(), at_most_ms)
             if held is not None:
                 self.holds.append(held)
                 return explain.held_for_it(request, held)
@@ -174,18 +177,19 @@ class _Cycle:
     def _why_not(self, request: Request, outcome: Outcome) -> str:
         why = explain.no_room(self.state, request, outcome, self.policy)
         passed = None if self.backfill is None else self.backfill.in_the_way(request.at_least())
-        return why if passed is None else f"{why}; {explain.in_the_way(*passed)}"
+        return why if passed is None else f"{why}; {explain.in_the_way(passed)}"
 
     def _pass(self, job: WaitingJob, request: Request) -> bool:
         """Run where a place is held for another that this one is gone before."""
         holds = () if self.backfill is None else self.backfill.open_to(job.expected_s)
-        if self.backfill is None or not holds or job.keep or (request, holds) in self.unpassable:
+        if self.backfill is None or not holds or (request, holds) in self.unpassable:
             return False
         with self.backfill.lifted(holds):
-            chosen = self.backfill.place(request, holds) or self._place_smaller(job, request)
+            kept = replan(self.state, request, job.keep) if job.keep else None
+            chosen = kept or self.backfill.place(request, holds) or self._place_smaller(job, request)
             if chosen is not None:
                 self._take(job, request, chosen)
-        if chosen is None:
+        if chosen is None and not job.keep:
             self.unpassable.add((request, holds))
         return chosen is not None
 

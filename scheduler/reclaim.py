@@ -6,7 +6,7 @@ waited for. What is freed is held for its beneficiary, and a reclaim that is nee
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -23,6 +23,11 @@ from scheduler.victims import Candidates, Cover, cheapest_covers
 
 MAX_MINIMISED: Final = 64
 """Above this many victims they are no longer each left out on trial; the greedy run has done so by counts."""
+
+OVERDUE_MS: Final = 60_000
+LEAST_LEFT_MS: Final = 60_000
+CLEANING_MS: Final = 60_000
+"""What is being proved clean comes free within so long, or its host is cordoned."""
 
 NEVER_MS: Final = int(np.iinfo(np.int64).max)
 
@@ -89,6 +94,8 @@ class Reclaimer:
         for index, attempt in enumerate(self._attempts):
             self._owner[state.layout.gpu_indices(attempt.gpus)] = index
         self._ends = [NEVER_MS if attempt.ends_ms is None else attempt.ends_ms for attempt in self._attempts]
+        self._is_cleaning: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
+        self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
         self._notified: set[int] = set()
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
@@ -167,13 +174,34 @@ class Reclaimer:
         unsaved_s = max(self._now_ms - saved_ms, 0) / 1000
         return len(attempt.gpus) * (unsaved_s + self._policy.reclaim.restart_cost_s)
 
-    def ends_ms(self, believed_ms: Callable[[RunningAttempt, int], int]) -> list[int]:
-        """Of each attempt; ``believed_ms``: by attempt and its known end, or ``NEVER_MS``. None is in the past."""
-        return [max(believed_ms(*known), self._now_ms) for known in zip(self._attempts, self._ends, strict=True)]
+    def known_ends_ms(self) -> list[int]:
+        """Of each attempt, none in the past; ``NEVER_MS`` where nobody knows: it has said no wall time, or has
+        outstayed its end for longer than ``OVERDUE_MS``.
+        """
+        overdue_ms = self._now_ms - OVERDUE_MS
+        return [NEVER_MS if end < overdue_ms else max(end, self._now_ms) for end in self._ends]
+
+    def believed_ends_ms(self) -> list[int]:
+        """As ``known_ends_ms``, and of the others: each runs as long again as it has, at least ``LEAST_LEFT_MS``.
+
+        Those end each at a moment of its own, so that no more of them are counted on than it takes.
+        """
+        now_ms = self._now_ms
+        believed = [now_ms + max(now_ms - attempt.started_ms, LEAST_LEFT_MS) for attempt in self._attempts]
+        return [
+            guess + number if known == NEVER_MS else known
+            for number, (known, guess) in enumerate(zip(self.known_ends_ms(), believed, strict=True))
+        ]
 
     def coming(self, until_ms: int, ends: Sequence[int] | None = None) -> Ints:
-        """Held GPUs that come free until then of their own, and are promised to nobody."""
+        """Held GPUs that come free until then of their own, and are promised to nobody.
+
+        ``ends``: as ``known_ends_ms`` says; then what is being cleaned comes too, within ``CLEANING_MS``.
+        """
         ending = np.array([end <= until_ms for end in ends or self._ends] + [False], dtype=np.bool_)
+        if ends is not None and until_ms >= self._now_ms + CLEANING_MS:
+            is_coming = ending[self._owner] | self._is_cleaning
+            return np.flatnonzero(is_coming & ~self._state.is_free & ~self.promises.mask)
         return np.flatnonzero(ending[self._owner] & ~self._state.is_free & ~self.promises.mask)
 
     def _owners_if(self, is_victim: Flags, request: Request) -> Ints:

@@ -28,14 +28,19 @@ class PortInventory:
 
     def saw(self, ports: Iterable[Port]) -> None:
         """Writes where a port is new, or faster than ever. A disk that takes nothing is told of; memory holds it."""
+        told = list(ports)
         better = {
             port.name: rate
-            for port in ports
+            for port in told
             if is_rdma(port.name) and port.state.get("state") == ACTIVE
             if (rate := port.state.get("rate_gbps", 0.0)) > self.rate_gbps.get(port.name, -1.0)
         }
         if not better:
             return
+        # A driver's update names devices otherwise: for each name that is new one that is gone is forgotten.
+        num_new = len(better.keys() - self.rate_gbps.keys())
+        for gone in sorted(self.rate_gbps.keys() - {port.name for port in told})[:num_new]:
+            del self.rate_gbps[gone]
         self.rate_gbps |= better
         try:
             write_durably(self._file, msgspec.json.encode(self.rate_gbps))

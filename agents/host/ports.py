@@ -64,6 +64,8 @@ def ports_under(sys: Path) -> dict[str, Reader]:
     """
     found: dict[str, Reader] = {}
     for device in folders_in(sys / "class" / "infiniband"):
+        if (device / "device" / "physfn").exists():  # a virtual function comes and goes with who uses it
+            continue
         found[device.name] = partial(_ports_of, device)
     for interface in folders_in(sys / "class" / "net"):
         if (interface / "device").exists():  # bridges, tunnels and containers' ends have none

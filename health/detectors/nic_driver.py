@@ -22,6 +22,11 @@ ABOUT: Final = About(
 )
 
 
+def card_of(fault_key: str) -> str:
+    """Of a finding of this detector: the card's PCI address or interface."""
+    return fault_key.split(":", 2)[-1]
+
+
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     fault = read_nic(signal.text)
     if fault is None:

@@ -276,14 +276,18 @@ def _nic(seen: Seen) -> Findings:
 
 
 def _nic_driver(seen: Seen) -> Findings:
-    """Of any card of the node: which one it is, the findings say."""
+    """Of one card: what three of them say once each is no repetition."""
     rule = seen.policy.detectors.nic_driver_repeats
     if seen.newest.detector != nic_driver.NAME:
         return NO_FINDINGS
-    times = len(seen.alike(rule.window_s, lambda each: each.detector == nic_driver.NAME))
+    card = nic_driver.card_of(seen.newest.fault_key)
+    alike = seen.alike(
+        rule.window_s, lambda each: each.detector == nic_driver.NAME and nic_driver.card_of(each.fault_key) == card
+    )
+    times = len(alike)
     if times < rule.times:
         return NO_FINDINGS
-    words = f"the driver of network cards told {times} faults in {rule.window_s / 3600:g} h"
+    words = f"the driver of network card {card} told {times} faults in {rule.window_s / 3600:g} h"
     return (seen.found("nic_driver_repeats", Severity.DEGRADED, words, values={TIMES: float(times)}),)
 
 

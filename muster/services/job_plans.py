@@ -22,16 +22,20 @@ from muster.domain.states import PlanOutcome
 from muster.identity import new_id
 from muster.services import jobs
 from muster.services.lives import to_ms
+from muster.services.placement import longest_run_s
+from muster.services.policies import active_policy
 from muster.services.scheduling import Question, question
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from scheduler.elastic import nodes_within
 from scheduler.model import GpuView, Parts, Plan, Reclaim, WaitingJob, Workload
-from scheduler.order import in_order
+from scheduler.order import LEAST_RUN_S, in_order
 from scheduler.planner import plan_on
 from scheduler.solver import most_nodes, place, request_of
 from scheduler.topology import FleetState, Ints
 
 PLAN: Final = declare_action("job.plan")
+TYPING_S: Final = 60.0
+"""An advised wall time still holds so long after the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,9 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = jobs.owner_of(unit, tenant_id)
     jobs.require_possible(unit, spec)
-    job = _waiting(spec, owner, to_ms(unit.now))
+    policy = active_policy(unit.session)
+    grace_s = policy.dispatch.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s
+    job = replace(_waiting(spec, owner, to_ms(unit.now)), expected_s=longest_run_s(spec, policy))
     asked = question(unit.session, unit.now, beside=job)
     if asked is None:
         message = "a job that waits in thought is a queue of one: a bug of ours"
@@ -92,7 +98,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     decided = plan_on(state, asked.queue, asked.policy, asked.workload)
     order = [one.job_id for one in in_order(asked.queue, asked.policy, asked.workload.now_ms)]
     found = _answer(unit, job, decided, asked.gpus, asked.workload)
-    changes = () if found.outcome is PlanOutcome.STARTS else tuple(_changes(asked, state, job, decided))
+    changes = () if found.outcome is PlanOutcome.STARTS else tuple(_changes(asked, state, job, decided, grace_s))
     return replace(found, num_ahead=order.index(job.job_id), changes=changes)
 
 
@@ -111,7 +117,6 @@ def _waiting(spec: JobSpec, owner: TenantId, now_ms: int) -> WaitingJob:
         preferred_level=spec.topology.preferred,
         min_nodes=sizes.fewest if spec.shape.is_elastic else None,
         max_nodes=sizes.most if spec.shape.is_elastic else None,
-        expected_s=spec.wall_time_s,
     )
 
 
@@ -159,10 +164,16 @@ def _victims(reclaims: Sequence[Reclaim], workload: Workload) -> tuple[Victim, .
     return tuple(victim(item) for item in sorted(reclaims, key=lambda item: item.victim))
 
 
-def _changes(asked: Question, state: FleetState, job: WaitingJob, decided: Plan) -> list[Change]:
+def _changes(asked: Question, state: FleetState, job: WaitingJob, decided: Plan, grace_s: float) -> list[Change]:
     """Each by itself would let the job start at once: a shorter wall time, another tier, fewer hosts."""
+    if job.tier not in asked.policy.tiers:
+        return []  # the policy has changed since the job was found possible
     _let_go(asked, state, decided, [*_held_for(job.job_id, decided)])
-    return [*_wall_times(asked, state, job, decided), *_tiers(asked, state, job), *_sizes(asked, state, job)]
+    return [
+        *_wall_times(asked, state, job, decided, grace_s),
+        *_tiers(asked, state, job, decided),
+        *_sizes(asked, state, job, decided),
+    ]
 
 
 def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
@@ -184,43 +195,52 @@ def _let_go(asked: Question, state: FleetState, decided: Plan, uuids: Sequence[G
     return idle
 
 
-def _may_start(asked: Question, state: FleetState, job: WaitingJob) -> bool:
+def _holdings(asked: Question, decided: Plan) -> Counter[tuple[TenantId, str]]:
+    """GPUs by tenant and tier: of what runs, and of what this plan places."""
     holdings = Counter[tuple[TenantId, str]]()
     for attempt in asked.workload.running:
         holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
-    if nodes_within(job, asked.workload, holdings) < job.fewest_nodes:
+    waiting = {one.job_id: one for one in asked.queue}
+    for placed in decided.placements:
+        one = waiting[placed.job_id]
+        holdings[one.tenant_id, one.tier] += sum(len(uuids) for _, uuids in placed.parts)
+    return holdings
+
+
+def _may_start(asked: Question, state: FleetState, job: WaitingJob, decided: Plan) -> bool:
+    if nodes_within(job, asked.workload, _holdings(asked, decided)) < job.fewest_nodes:
         return False
     is_reclaimable = asked.policy.tier(job.tier).notice_s is not None
     return place(state, request_of(job, is_reclaimable=is_reclaimable).at_least()) is not None
 
 
-def _wall_times(asked: Question, state: FleetState, job: WaitingJob, decided: Plan) -> Iterator[Change]:
-    """The longest with which it runs where a place is held for another."""
+def _wall_times(asked: Question, state: FleetState, job: WaitingJob, decided: Plan, grace_s: float) -> Iterator[Change]:
+    """The longest with which it runs where a place is held for another; its grace comes after it."""
     for held in sorted(decided.holds, key=lambda held: -held.until_ms):
         if held.job_id == job.job_id:
             continue
         idle = _let_go(asked, state, decided, held.gpus)
-        fits = _may_start(asked, state, job)
+        fits = _may_start(asked, state, job, decided)
         state.take(idle)
-        wall_time_s = (held.until_ms - asked.workload.now_ms) / 1000
-        if fits and wall_time_s > 0:
-            yield Change("wall_time_s", wall_time_s)
+        wall_time_s = (held.until_ms - asked.workload.now_ms) / 1000 - grace_s - TYPING_S
+        if fits and wall_time_s >= LEAST_RUN_S:
+            yield Change("wall_time_s", float(int(wall_time_s)))
             return
 
 
-def _tiers(asked: Question, state: FleetState, job: WaitingJob) -> Iterator[Change]:
+def _tiers(asked: Question, state: FleetState, job: WaitingJob, decided: Plan) -> Iterator[Change]:
     """The lowest priority first, since it costs least."""
     by_priority = sorted(asked.policy.tiers, key=lambda name: (asked.policy.tier(name).priority, name))
     for name in by_priority:
-        if name != job.tier and _may_start(asked, state, replace(job, tier=name)):
+        if name != job.tier and _may_start(asked, state, replace(job, tier=name), decided):
             yield Change("tier", name)
 
 
-def _sizes(asked: Question, state: FleetState, job: WaitingJob) -> Iterator[Change]:
+def _sizes(asked: Question, state: FleetState, job: WaitingJob, decided: Plan) -> Iterator[Change]:
     """As many hosts as may start at once, where the job is of one size."""
     if job.min_nodes is not None:
         return
-    for nodes in range(min(job.nodes - 1, most_nodes(state, request_of(job))), 0, -1):
-        if _may_start(asked, state, replace(job, nodes=nodes)):
-            yield Change("shape.nodes", nodes)
-            return
+    within = nodes_within(job, asked.workload, _holdings(asked, decided))
+    nodes = min(job.nodes - 1, within, most_nodes(state, request_of(job)))
+    if nodes > 0 and _may_start(asked, state, replace(job, nodes=nodes), decided):
+        yield Change("shape.nodes", nodes)

@@ -5,6 +5,7 @@ counts. The partial unique indexes make a double holding impossible in any case 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import and_, exists, func, or_, select
@@ -18,7 +19,7 @@ from muster.domain.causes import CAUSE_RULES, Avoid
 from muster.domain.elastic import sizes_of
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId
-from muster.domain.job_spec import NodeLossRule
+from muster.domain.job_spec import JobSpec, NodeLossRule
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission
@@ -27,6 +28,7 @@ from muster.identity import new_id
 from muster.services.attempts import ring, step_job
 from muster.services.fleet import facts_of
 from muster.services.lives import spec_of, to_ms
+from muster.services.policies import active_policy
 from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -59,10 +61,23 @@ def waiting_jobs(
     held = _last_parts(session, [job.id for job in rows])
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
     num_held = {own.job_id: len(own.gpus) for own in own_holds}
+    policy = active_policy(session)
     return [
-        _waiting_job(job, avoided.get(job.id, frozenset()), num_nodes, held.get(job.id, ()), num_held.get(job.id, 0))
+        replace(
+            _waiting_job(
+                job, avoided.get(job.id, frozenset()), num_nodes, held.get(job.id, ()), num_held.get(job.id, 0)
+            ),
+            expected_s=longest_run_s(spec_of(job), policy),
+        )
         for job in rows
     ]
+
+
+def longest_run_s(spec: JobSpec, policy: Policy) -> float | None:
+    """An attempt of it runs no longer: its wall time, and the grace after it. None where it says no wall time."""
+    if spec.wall_time_s is None:
+        return None
+    return spec.wall_time_s + (policy.dispatch.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s)
 
 
 def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int, last_parts: Parts, num_held: int) -> WaitingJob:
@@ -85,7 +100,6 @@ def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int, last_part
         keep=last_parts,
         min_nodes=sizes.fewest if spec.shape.is_elastic else None,
         max_nodes=sizes.most if spec.shape.is_elastic else None,
-        expected_s=spec.wall_time_s,
     )
 
 

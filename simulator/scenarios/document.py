@@ -11,8 +11,10 @@ from muster.domain.states import Contact, Standing
 from muster.domain.strict import StrictModel, Text
 
 MOST_EVENTS: Final = 10_000
-_RANGE: Final = re.compile(r"(.*)\[(\d+)-(\d+)\]")
-Number = Annotated[float, Field(strict=False)]
+_RANGE: Final = re.compile(r"(.*)\[(\d{1,9})-(\d{1,9})\]")
+Number = Annotated[float, Field(ge=-31_536_000, le=31_536_000, strict=False)]
+Length = Annotated[float, Field(gt=0, le=31_536_000, strict=False)]
+MOST_NODES: Final = 100_000
 Count = Annotated[int, Field(ge=1, le=100_000)]
 
 
@@ -23,6 +25,11 @@ class Nodes(StrictModel):
     path: tuple[Text, ...] = Field(default=(), strict=False)
     gpus: Annotated[int, Field(ge=1, le=64)] = 8
     model: Text = "h100"
+
+    @property
+    def number(self) -> int:
+        found = _RANGE.fullmatch(self.names)
+        return 1 if found is None else max(int(found.group(3)) - int(found.group(2)) + 1, 0)
 
     def each(self) -> Iterator[str]:
         found = _RANGE.fullmatch(self.names)
@@ -38,6 +45,12 @@ class Topology(StrictModel):
 
     levels: tuple[Text, ...] = Field(default=("rack",), strict=False)
     nodes: tuple[Nodes, ...] = Field(min_length=1, strict=False)
+
+    @model_validator(mode="after")
+    def _are_not_too_many(self) -> Self:
+        if sum(nodes.number for nodes in self.nodes) > MOST_NODES:
+            raise ValueError(f"has more than {MOST_NODES:,} nodes")
+        return self
 
     @model_validator(mode="after")
     def _paths_have_a_name_a_level(self) -> Self:
@@ -83,9 +96,9 @@ class JobFields(StrictModel):
     max_nodes: Count | None = None
     required: Text | None = None
     preferred: Text | None = None
-    wall_time_s: Annotated[float, Field(gt=0, strict=False)] | None = None
-    duration_s: Annotated[float, Field(gt=0, strict=False)] | None = None
-    leaves_in_s: Annotated[float, Field(ge=0, strict=False)] | None = None
+    wall_time_s: Length | None = None
+    duration_s: Length | None = None
+    leaves_in_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] | None = None
 
 
 class RunningJob(JobFields):
@@ -100,6 +113,12 @@ class QueuedJob(JobFields):
     nodes: Count = 1
     queued_s: Number = 0.0
 
+    @model_validator(mode="after")
+    def _wishes_for_a_size_that_it_takes(self) -> Self:
+        if not (self.min_nodes or self.nodes) <= self.nodes <= (self.max_nodes or self.nodes):
+            raise ValueError(f"{self.name}: nodes must be from min_nodes to max_nodes")
+        return self
+
 
 class Jobs(StrictModel):
     running: tuple[RunningJob, ...] = Field(default=(), strict=False)
@@ -109,7 +128,7 @@ class Jobs(StrictModel):
 class Happening(StrictModel):
     """One of ``submit``, ``cancel``, ``end`` or ``change``, at its second."""
 
-    at_s: Annotated[float, Field(ge=0, strict=False)]
+    at_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)]
     submit: QueuedJob | None = None
     cancel: Text | None = None
     end: Text | None = None
@@ -145,6 +164,10 @@ class Scenario(StrictModel):
         nodes = {name for nodes in self.topology.nodes for name in nodes.each()}
         if len(nodes) != sum(1 for nodes in self.topology.nodes for _ in nodes.each()):
             raise ValueError("topology.nodes names a node twice")
+        jobs = [*self.jobs.running, *self.jobs.queued, *(one.submit for one in self.happenings if one.submit)]
+        names = [job.name for job in jobs]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two jobs are named {next(name for name in names if names.count(name) > 1)}")
         told = [one.node for one in self.gpus] + [one.change.node for one in self.happenings if one.change is not None]
         told += [node for job in self.jobs.running for node in job.nodes]
         unknown = sorted(set(told) - nodes)

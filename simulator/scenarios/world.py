@@ -97,6 +97,7 @@ class _World:
         self._running: dict[str, _Attempt] = {}
         self._waiting: dict[str, WaitingJob] = {}
         self._shapes: dict[str, JobFields] = {}
+        self._queued_ms: dict[str, int] = {}
         self._reclaims: dict[AttemptId, StandingReclaim] = {}
         self._losses: list[ReclaimLoss] = []
         self._peaks: Counter[TenantId] = Counter()
@@ -173,7 +174,8 @@ class _World:
 
     def _submit(self, job: QueuedJob) -> None:
         self._shapes[job.name] = job
-        self._waiting[job.name] = _waiting(job, min(_ms(job.queued_s), self._now_ms), job.nodes, ())
+        queued_ms = self._queued_ms[job.name] = min(_ms(job.queued_s), self._now_ms)
+        self._waiting[job.name] = _waiting(job, queued_ms, job.nodes, ())
 
     def _hold(self, uuids: Sequence[GpuUuid], *, is_held: bool) -> None:
         for uuid in uuids:
@@ -217,7 +219,7 @@ class _World:
             self._losses.append(ReclaimLoss(TenantId(attempt.job.tenant), len(attempt.gpus), self._now_ms))
         self._end(name, "interrupted")
         nodes = attempt.job.nodes if isinstance(attempt.job, QueuedJob) else len(attempt.parts)
-        self._waiting[name] = _waiting(attempt.job, self._now_ms, nodes, attempt.parts)
+        self._waiting[name] = _waiting(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
 
     def _interrupt(self) -> None:
         """What stood on a GPU that nothing may run on any more ends there, and waits for its next attempt."""
@@ -270,7 +272,8 @@ class _World:
                 attempt = self._running[names[reclaim.victim]]
                 leaves_s = attempt.job.leaves_in_s
                 attempt.stops_ms = deadline_ms
-                attempt.leaves_ms = deadline_ms if leaves_s is None else self._now_ms + round(leaves_s * 1000)
+                soon_ms = deadline_ms if leaves_s is None else self._now_ms + round(leaves_s * 1000)
+                attempt.leaves_ms = min(soon_ms, deadline_ms)
                 self._reclaims[reclaim.victim] = StandingReclaim(reclaim.victim, job_id, deadline_ms, reclaim.held)
             held = {self._gpus[uuid].node_id: None for uuid in own[0].held}
             self._say(

@@ -19,10 +19,10 @@ WARNED = {
     "power": f"{CARD}: mlx5_pcie_event:299:(pid 1): Detected insufficient power on the PCIe slot (27W).",
     "heat": f"{CARD}: temp_warn:187:(pid 0): High temperature on sensors with bit set 0 1",
     "cable": f"{CARD}: Port module event[error]: module 0, Cable error, Bad/unsupported EEPROM",
-    "unplugged": f"{CARD}: Port module event: module 1, Cable unplugged",
     "transmit_timeout": f"{CARD} ib0: NETDEV WATCHDOG: CPU: 3: transmit queue 5 timed out 5200 ms",
 }
 NO_FAULT = (
+    f"{CARD}: Port module event: module 1, Cable unplugged",
     f"{CARD}: Port module event: module 1, Cable plugged",
     f"{CARD}: firmware version: 28.39.1002",
     f"{CARD}: mlx5_cmd_out_err:808:(pid 4): ACCESS_REG(0x805) op_mod(0x1) failed, status bad parameter(0x3)",

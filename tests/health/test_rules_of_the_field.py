@@ -27,7 +27,7 @@ PORT, PORT_RATES = EventKind.PORT_STATE, EventKind.PORT_RATES
 ECC_ON_LINK = "NVLink: fatal error detected on link 2(0x10, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
 SM = "Graphics SM Warp Exception on (GPC 3, TPC 1, SM 0): Out Of Range Address"
 RDMA = "mlx5_0/1"
-CARD = "mlx5_core 0000:3b:00.0: Port module event: module 1, Cable unplugged"
+CARD = "mlx5_core 0000:3b:00.0: Port module event: module 1, Cable error, Power budget exceeded"
 H100, A100, B200 = (words_text({"model": name}) for name in ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "B200"))
 
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.queue_policy import QueuePolicy
 from scheduler.model import GpuView, Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
+from scheduler.reclaim import CLEANING_MS
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, job, of_host, racks, running
 
 DAY_MINUTES = 24 * 60
@@ -58,9 +60,7 @@ def test_only_who_is_gone_before_runs_on_what_is_held() -> None:
         assert placed(decided) == (["small"] if passes else []), wall
         assert decided.holds[0].job_id == "gang"
         if not passes:
-            assert "held for gang until about 1970-01-01T17:40:00Z: with a wall time that ends before" in why(
-                decided, "small"
-            )
+            assert "GPUs are held until about 1970-01-01T17:40:00Z for a gang before it" in why(decided, "small")
 
 
 def test_what_is_not_held_is_passed_by_anybody() -> None:
@@ -131,6 +131,47 @@ def test_short_jobs_go_first_and_long_ones_come_to_their_turn() -> None:
     assert placed(decide(racks({"r0": [8]}), [short, aged], [])) == ["long"]
     by_age = DEFAULT_POLICY.model_copy(update={"queue": QueuePolicy(ageing_exponent=0)})
     assert placed(decide(racks({"r0": [8]}), [waiting("young"), waiting("old", ago=1)], [], by_age)) == ["old"]
+
+
+def test_what_is_being_cleaned_comes_free_soon_and_the_hold_stands_meanwhile() -> None:
+    gang, small = waiting("gang", nodes=2, ago=600, wall=60), waiting("small", gpus=4)
+    workload = Workload(NOW_MS, cleaning=tuple(GpuUuid(uuid) for uuid in of_host("r0h0")))
+    decided = plan(FLEET, [gang, small], DEFAULT_POLICY, workload)
+    assert placed(decided) == []
+    assert (decided.holds[0].num_free, decided.holds[0].until_ms) == (8, NOW_MS + CLEANING_MS)
+
+
+def test_a_starving_gang_keeps_what_is_idle_though_the_young_are_believed_to_end_first() -> None:
+    fleet = racks({"r0": [8, 8, 0, 0, 0, 0]})
+    young = [running(f"a{n}", of_host(f"r0h{n}"), tier="on_demand", minutes=0.5) for n in range(2, 6)]
+    queue = [waiting("gang", nodes=4, ago=2 * DAY_MINUTES), waiting("small", gpus=4)]
+    decided = decide(fleet, queue, young)
+    assert placed(decided) == []
+    assert decided.holds[0].num_free == 16
+
+
+def test_who_outstays_its_end_frees_nothing_and_idles_nobody() -> None:
+    stuck = [running("a0", of_host("r0h0"), tier="on_demand", ends_minutes=-5)]
+    decided = decide(FLEET, [waiting("gang", nodes=2, ago=10), waiting("small", gpus=4)], stuck)
+    assert (decided.holds, placed(decided)) == ((), ["small"])
+
+
+def test_what_has_run_before_goes_on_before_others_and_keeps_its_own_gpus() -> None:
+    again = replace(
+        waiting("again", nodes=1, ago=600, wall=24 * 60),
+        keep=((NodeId("r0h1"), tuple(GpuUuid(uuid) for uuid in of_host("r0h1"))),),
+    )
+    decided = decide(FLEET, [waiting("gang", nodes=2, ago=600, wall=60), again], BUSY)
+    assert placed(decided) == ["again"]
+
+
+def test_a_hold_ends_when_reclaim_would_help() -> None:
+    """The spot job on r0h0 has its minimum run behind it in 25 minutes; its wall time ends in ten hours."""
+    spot = [running("a0", of_host("r0h0"), minutes=5, ends_minutes=600)]
+    gang = replace(waiting("gang", nodes=2, ago=600, wall=60), tier="reserved")
+    decided = decide(FLEET, [gang, waiting("nine-hours", gpus=4, wall=540), waiting("brief", gpus=4, wall=20)], spot)
+    assert placed(decided) == ["brief"]
+    assert decided.holds[0].until_ms == NOW_MS + 25 * MINUTE_MS
 
 
 @settings(max_examples=300, deadline=None)

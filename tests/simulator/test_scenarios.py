@@ -54,6 +54,13 @@ def test_every_file_has_its_expectation_and_the_other_way_round() -> None:
         ({"requests": [{"at_s": 1, "cancel": "a", "end": "b"}]}, "says one of submit, cancel, end and change"),
         ({"topology": {"nodes": [{"names": "a0"}, {"names": "a[0-1]"}]}}, "names a node twice"),
         ({"polcy": {}}, "Extra inputs"),
+        (
+            {"jobs": {"queued": [{"name": "a", "nodes": 2, "max_nodes": 1}]}},
+            "nodes must be from min_nodes",
+        ),
+        ({"jobs": {"queued": [{"name": "a", "wall_time_s": 1e300}]}}, "less than or equal to"),
+        ({"jobs": {"queued": [{"name": "a"}, {"name": "a"}]}}, "two jobs are named a"),
+        ({"topology": {"nodes": [{"names": "a[0-999999999]"}]}}, "more than 100,000 nodes"),
     ],
 )
 def test_what_is_no_scenario_is_refused_by_name(change: dict[str, Any], words: str) -> None:

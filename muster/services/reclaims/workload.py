@@ -8,8 +8,8 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, union_all
 from sqlalchemy.orm import Session
 
-from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Quota, Reclaim
-from muster.domain.ids import AttemptId, JobId, TenantId
+from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Quota, Reclaim
+from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.states import AllocationState, AttemptState, CheckpointStatus, ReclaimState
 from muster.services.lives import to_ms
@@ -35,13 +35,15 @@ def workload(
     return Workload(
         now_ms=to_ms(now),
         running=tuple(
-            replace(attempt, elastic=gangs.get(attempt.attempt_id)) for attempt in _running(session, now, tenants)
+            replace(attempt, elastic=gangs.get(attempt.attempt_id))
+            for attempt in _running(session, now, policy, tenants)
         ),
         reclaims=tuple(_standing(session, tenants)),
         losses=tuple(_losses(session, now, since, tenants)),
         peak_gpus=_peaks(session, since, tenants),
         ceilings={} if tenants is not None else _ceilings(session),
         holds=tuple(own_holds),
+        cleaning=() if tenants is not None else _cleaning(session),
         may_grow=elastic is not None,
         others_wait=others_wait,
     )
@@ -52,7 +54,9 @@ def beneficiaries(session: Session) -> list[JobId]:
     return list(session.scalars(select(Reclaim.beneficiary_job_id).where(Reclaim.hold_ended_at.is_(None)).distinct()))
 
 
-def _running(session: Session, now: datetime, tenants: Collection[TenantId] | None) -> list[RunningAttempt]:
+def _running(
+    session: Session, now: datetime, policy: Policy, tenants: Collection[TenantId] | None
+) -> list[RunningAttempt]:
     saved = (
         select(func.max(Checkpoint.committed_at))
         .where(Checkpoint.job_id == Attempt.job_id, Checkpoint.status.in_(DURABLE))
@@ -68,19 +72,22 @@ def _running(session: Session, now: datetime, tenants: Collection[TenantId] | No
             Attempt.stop_deadline_at,
             Attempt.wall_deadline_at,
             Attempt.ending_cause,
+            Job.spec["wall_time_s"].as_float().label("wall_time_s"),
+            Job.spec["stop_grace_s"].as_float().label("stop_grace_s"),
             saved.label("saved_at"),
             func.array_agg(AllocationGpu.gpu_uuid).label("gpus"),
         )
+        .join(Job, Job.id == Attempt.job_id)
         .join(Allocation, Allocation.attempt_id == Attempt.id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
         .where(Attempt.state != AttemptState.ENDED, _is_of(Attempt.tenant_id, tenants))
-        .group_by(Attempt.id, Allocation.tier)
+        .group_by(Attempt.id, Allocation.tier, Job.id)
     )
-    return [_attempt(row, now) for row in session.execute(query)]
+    return [_attempt(row, now, policy) for row in session.execute(query)]
 
 
-def _attempt(row: Any, now: datetime) -> RunningAttempt:
-    ends = [moment for moment in (row.stop_deadline_at, row.wall_deadline_at) if moment is not None]
+def _attempt(row: Any, now: datetime, policy: Policy) -> RunningAttempt:
+    ends_at = _ends_at(row, now, policy)
     return RunningAttempt(
         attempt_id=row.id,
         job_id=row.job_id,
@@ -89,9 +96,30 @@ def _attempt(row: Any, now: datetime) -> RunningAttempt:
         gpus=tuple(sorted(row.gpus)),
         started_ms=to_ms(row.running_at or now),
         saved_ms=None if row.saved_at is None else to_ms(row.saved_at),
-        ends_ms=to_ms(min(ends)) if ends else None,
+        ends_ms=None if ends_at is None else to_ms(ends_at),
         is_stopping=row.stop_deadline_at is not None or row.ending_cause is not None,
     )
+
+
+def _ends_at(row: Any, now: datetime, policy: Policy) -> datetime | None:
+    """At the latest: by its stop's deadline, or by its wall time, from its start on, and the grace after it."""
+    if row.stop_deadline_at is not None or row.wall_time_s is None:
+        return row.stop_deadline_at  # type: ignore[no-any-return]  # a column of moments
+    grace = timedelta(seconds=policy.dispatch.stop_grace_s if row.stop_grace_s is None else row.stop_grace_s)
+    deadline: datetime = row.wall_deadline_at or now + timedelta(seconds=row.wall_time_s)
+    return deadline + grace
+
+
+def _cleaning(session: Session) -> tuple[GpuUuid, ...]:
+    """Of attempts that have ended: their hosts prove that nothing of them is left."""
+    query = (
+        select(AllocationGpu.gpu_uuid)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .join(Attempt, Attempt.id == Allocation.attempt_id)
+        .where(AllocationGpu.state != AllocationState.RELEASED, Attempt.state == AttemptState.ENDED)
+        .order_by(AllocationGpu.gpu_uuid)
+    )
+    return tuple(session.scalars(query))
 
 
 def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[StandingReclaim]:
