@@ -27,6 +27,6 @@ class QueuePolicy(StrictModel):
     )
     starvation_s: Seconds = Field(
         86_400.0,
-        description="Once the job whose turn it is to have a place held has waited so long, one is held also where jobs "
-        "without a wall time run: each is believed to run as long again as it has.",
+        description="Once the job whose turn it is to have a place held has waited so long, one is held also where "
+        "jobs without a wall time run: each is believed to run as long again as it has.",
     )
