@@ -210,14 +210,20 @@ class CheckpointWords:
         if maker.tainted_since is not None and committed_at >= maker.tainted_since:
             row.reason = tainted_words(maker.tainted_since)
             move_checkpoint(self._unit, row, CheckpointStatus.TAINTED)
-        elif is_own and self._is_overtaken(maker, committed_at):
+        elif self._is_overtaken(maker, committed_at):
             row.reason = _STALE
             move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
 
     def _is_overtaken(self, attempt: Attempt, at: datetime) -> bool:
-        """Whether a newer attempt had begun by then. What was committed before that, the newer one has seen."""
+        """Whether a newer attempt had begun by then. What was committed before that, the newer one has seen.
+
+        Who tells of an older one's is no such attempt: it has seen that one, whatever the clocks of their hosts say.
+        """
         newer = select(Attempt.id).where(
-            Attempt.job_id == attempt.job_id, Attempt.fence > attempt.fence, Attempt.training_began_at <= at
+            Attempt.job_id == attempt.job_id,
+            Attempt.fence > attempt.fence,
+            Attempt.id != self._loaded.attempt.id,
+            Attempt.training_began_at <= at,
         )
         return self._unit.session.scalar(newer.limit(1)) is not None
 
