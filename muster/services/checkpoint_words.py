@@ -5,6 +5,7 @@ Which generation a job goes on from is no value of its own: it is the newest row
 fence; so to ask whether a newer attempt has begun and to write what an older one says is one compare-and-set.
 """
 
+import re
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from muster.domain.states import AttemptState, CheckpointStatus
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt
 from muster.services.checkpoints import RESUMABLE, drop_failed, move_checkpoint, tainted_words
+from muster.services.descent import fence_in, taint_descendants
 from muster.services.lives import spec_of, to_time
 from muster.services.storage_faults import note_failed, note_saved
 from muster.services.unit_of_work import UnitOfWork
@@ -35,6 +37,7 @@ from muster.wire.training import (
     Lineage,
 )
 
+_NAME: Final = re.compile(r"step-[0-9]{1,18}/gen-[0-9]{1,20}")
 _STALE: Final = "it was committed under an older fence, when a newer attempt had begun"
 
 
@@ -108,6 +111,7 @@ class CheckpointWords:
         seen, counts for nothing either.
         """
         self.note_begun(at)
+        self._note_descent(generation)
         own = self._loaded.attempt
         seen = self._row_of(generation)
         later = select(Checkpoint).where(
@@ -121,6 +125,16 @@ class CheckpointWords:
         for row in self._unit.session.scalars(later).all():
             row.reason = _STALE
             move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
+
+    def _note_descent(self, generation: str) -> None:
+        """Whose results it builds on. They may have become doubtful since its order was given."""
+        maker = self._maker_of(generation) if _NAME.fullmatch(generation) else None
+        if maker is None:
+            return
+        self._loaded.attempt.resumed_from = generation
+        lock = select(Attempt.id).where(Attempt.id == maker.id).with_for_update(key_share=True)
+        self._unit.session.execute(lock)  # whoever taints it meanwhile waits, and then sees who went on from it
+        taint_descendants(self._unit, [maker.job_id])
 
     def _note_kept(self, message: CheckpointPinned | CheckpointScrubbed, at: datetime) -> None:
         row = self._row_of(message.generation)
@@ -203,21 +217,27 @@ class CheckpointWords:
         if maker.tainted_since is not None and committed_at >= maker.tainted_since:
             row.reason = tainted_words(maker.tainted_since)
             move_checkpoint(self._unit, row, CheckpointStatus.TAINTED)
-        elif is_own and self._is_overtaken(maker, committed_at):
+        elif self._is_overtaken(maker, committed_at):
             row.reason = _STALE
             move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
 
     def _is_overtaken(self, attempt: Attempt, at: datetime) -> bool:
-        """Whether a newer attempt had begun by then. What was committed before that, the newer one has seen."""
+        """Whether a newer attempt had begun by then. What was committed before that, the newer one has seen.
+
+        Who tells of an older one's is no such attempt: it has seen that one, whatever the clocks of their hosts say.
+        """
         newer = select(Attempt.id).where(
-            Attempt.job_id == attempt.job_id, Attempt.fence > attempt.fence, Attempt.training_began_at <= at
+            Attempt.job_id == attempt.job_id,
+            Attempt.fence > attempt.fence,
+            Attempt.id != self._loaded.attempt.id,
+            Attempt.training_began_at <= at,
         )
         return self._unit.session.scalar(newer.limit(1)) is not None
 
     def _maker_of(self, generation: str) -> Attempt | None:
         """The earlier attempt of this job whose fence stands in the name."""
         own = self._loaded.attempt
-        fence = int(generation.rpartition("-")[2])
+        fence = fence_in(generation)
         if fence >= own.fence:
             return None
         return self._unit.session.scalar(select(Attempt).where(Attempt.job_id == own.job_id, Attempt.fence == fence))

@@ -58,7 +58,8 @@ def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
     """What a new attempt is told: the newest generation that nothing speaks against, and those never to be used (I15).
 
     The runtime verifies it before it loads anything, and falls back by itself. An attempt may have died between a
-    commit and its word, so what is newer on the disk goes before it, unless it was made since its attempt is tainted.
+    commit and its word, so what is newer on the disk goes before it, unless it was made since its attempt is tainted or
+    a newer one had begun to train.
     Of those that are gone the newest are named, whose removal a death may have left half done.
     """
     rows = session.scalars(
@@ -71,6 +72,7 @@ def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
         "may_be_newer": True,
         "refuse": [row.generation for row in rows if row.status in _NEVER_AGAIN] + gone,
         "tainted_since_unix_ms": _tainted_of(session, job_id),
+        "overtaken_since_unix_ms": _overtaken_of(session, job_id, rows),
         "pinned": [row.generation for row in rows if is_wished(row)],
     }
 
@@ -81,6 +83,23 @@ def _tainted_of(session: Session, job_id: JobId) -> dict[str, int]:
         Attempt.job_id == job_id, Attempt.tainted_since.is_not(None)
     )
     return {str(fence): to_ms(since) for fence, since in session.execute(query)}
+
+
+def _overtaken_of(session: Session, job_id: JobId, rows: Sequence[Checkpoint]) -> dict[str, int]:
+    """By fence, since when a newer attempt trained: what that attempt committed from then on, nobody went on from.
+
+    By the clocks of two hosts a newer attempt may have gone on from what was committed later, so what stands as good
+    goes before. Of the newest attempts alone, as of what is gone.
+    """
+    query = select(Attempt.fence, Attempt.training_began_at).where(Attempt.job_id == job_id)
+    began: datetime | None = None
+    since: dict[str, int] = {}
+    for fence, own in session.execute(query.order_by(Attempt.fence.desc()).limit(_MOST_GONE)):
+        if began is not None:
+            stand = [row.committed_at for row in rows if row.fence == fence and row.status in RESUMABLE]
+            since[str(fence)] = max([to_ms(began), *(to_ms(at) + 1 for at in stand if at is not None)])
+        began = min((at for at in (own, began) if at is not None), default=None)
+    return since
 
 
 def is_wished(row: Checkpoint) -> bool:

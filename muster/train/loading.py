@@ -169,11 +169,19 @@ class Loading:
         if limit is not None and about.committed_at_unix_ms > limit:
             late = UnusableError("it was committed later than this attempt may resume from", is_damage=False)
             return None, late, ""
-        if self._resume.is_tainted(about.fence, about.committed_at_unix_ms):
+        why = self._doubt_about(about)
+        if why:
             self._tell_found(about)
-            why = "it was committed when a fault may have falsified its attempt's results"
             return None, UnusableError(why, is_damage=False), ""
         return about, None, ""
+
+    def _doubt_about(self, about: Manifest) -> str:
+        """Why it is not used, by what is known of its attempt; empty where nothing speaks against it."""
+        if self._resume.is_tainted(about.fence, about.committed_at_unix_ms):
+            return "it was committed when a fault may have falsified its attempt's results"
+        if self._resume.is_overtaken(about.fence, about.committed_at_unix_ms):
+            return "it was committed when a newer attempt had begun to train"
+        return ""
 
     def _tell_found(self, about: Manifest) -> None:
         """Whoever committed it may have died before it could say so: the control plane hears of it from us."""

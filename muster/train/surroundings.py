@@ -12,7 +12,7 @@
 | ``MUSTER_SECRETS_DIR`` | where the job's secrets lie | it has none |
 | ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | nothing is said or heard |
 | ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill where no ``stop`` names a deadline | as long as it takes |
-| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``may_be_newer`` (it is the newest that was heard of: one that is newer goes first), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``tainted_since_unix_ms`` (by fence: nothing that this attempt committed from then on), ``good_after_steps`` (20), ``hold_s`` (600), ``pinned`` (never removed) | the newest that verifies |
+| ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``may_be_newer`` (it is the newest that was heard of: one that is newer goes first), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``tainted_since_unix_ms`` (by fence: nothing that this attempt committed from then on), ``overtaken_since_unix_ms`` (as that), ``good_after_steps`` (20), ``hold_s`` (600), ``pinned`` (never removed) | the newest that verifies |
 | ``MUSTER_CHECKPOINT_INTERVAL`` | for ``checkpoint_every="auto"``: JSON, all fields optional: ``failures_per_gpu_hour``, ``num_gpus``, ``min_s``, ``max_s`` | ``interval``'s prior, as many GPUs as ranks, 30, 3600 |
 | ``MUSTER_SCRUB`` | how what is kept is read again (``scrub``): JSON, all fields optional: ``interval_s`` (0: never), ``bytes_per_s`` | each day, 50 MB/s |
 | ``MUSTER_ACCUMULATION`` | take each batch in so many times as many pieces: an earlier attempt ran out of GPU memory | 1 |
@@ -56,7 +56,9 @@ class Resume:
     is the newest such. ``hold_s``: how late a fault may be found; the newest checkpoint that is older stays too.
     ``may_be_newer``: ``generation`` is the newest that the control plane heard of; what was committed by an attempt
     that died before it could say so is used before it. ``tainted_since_unix_ms``: by fence, from when on results of
-    that attempt may be false, heard of or not. ``pinned`` None: nothing is said of pins.
+    that attempt may be false, heard of or not. ``overtaken_since_unix_ms``: by fence, from when on a newer attempt
+    trained, which has not seen what that one committed since; to go on from it would undo the newer one's work.
+    ``pinned`` None: nothing is said of pins.
     """
 
     generation: str | None = None
@@ -67,9 +69,14 @@ class Resume:
     pinned: frozenset[str] | None = None
     may_be_newer: bool = False
     tainted_since_unix_ms: Mapping[int, int] = field(default_factory=dict)
+    overtaken_since_unix_ms: Mapping[int, int] = field(default_factory=dict)
 
     def is_tainted(self, fence: int, committed_at_unix_ms: int) -> bool:
         since = self.tainted_since_unix_ms.get(fence)
+        return since is not None and committed_at_unix_ms >= since
+
+    def is_overtaken(self, fence: int, committed_at_unix_ms: int) -> bool:
+        since = self.overtaken_since_unix_ms.get(fence)
         return since is not None and committed_at_unix_ms >= since
 
 
@@ -213,6 +220,7 @@ def _resume(text: str | None) -> Resume:
     pinned = document.get("pinned")
     may_be_newer = document.get("may_be_newer") or False
     tainted = document.get("tainted_since_unix_ms") or {}
+    overtaken = document.get("overtaken_since_unix_ms") or {}
     fits = (
         _is_words(refused)
         and (pinned is None or _is_words(pinned))
@@ -222,6 +230,7 @@ def _resume(text: str | None) -> Resume:
         and (hold_s is None or isinstance(hold_s, (int, float)))
         and isinstance(may_be_newer, bool)
         and _is_by_fence(tainted)
+        and _is_by_fence(overtaken)
     )
     if not fits:
         raise ValueError(f"MUSTER_RESUME={text!r}: a field is of another kind than muster.train.surroundings says")
@@ -234,6 +243,7 @@ def _resume(text: str | None) -> Resume:
         None if pinned is None else frozenset(pinned),
         may_be_newer,
         {int(fence): since for fence, since in tainted.items()},
+        {int(fence): since for fence, since in overtaken.items()},
     )
 
 

@@ -165,6 +165,39 @@ def test_one_of_a_tainted_attempt_is_tainted_whoever_tells_of_it(job: Job) -> No
     assert job.pointer() == job.name(0, 40)
 
 
+def told_next(job: Job) -> Word:
+    with job.fleet.units.read() as session:
+        return resume_of(session, job.job_id)
+
+
+def test_a_late_commit_that_a_third_attempt_finds_is_refused_as_if_its_own_had_told_of_it(job: Job) -> None:
+    """Its attempt had lost its network; the second one never saw it, and the third lists it above the second's."""
+    job.say(1, job.resumed(), {**job.word(1, 60), "status": "verified"})
+    began, (_, first_fence) = job.clock.now, job.attempts[0]
+    job.clock.advance(10)
+    late = job.word(0, 100, kind="checkpoint_found", ago_s=5)
+    job.host.report(*job.attempts[1], "exited", "clean", record={"launcher_exit_code": 1})
+    job.start()
+    assert told_next(job)["overtaken_since_unix_ms"] == {str(first_fence): to_ms(began)}
+    job.say(2, late, job.resumed(job.name(1, 60)))
+    assert job.statuses() == {
+        job.name(1, 60): CheckpointStatus.VERIFIED,
+        job.name(0, 100): CheckpointStatus.REJECTED,
+    }
+    assert "a newer attempt had begun" in str(job.rows()[job.name(0, 100)].reason)
+    assert job.pointer() == job.name(1, 60)
+    assert told_next(job)["refuse"] == [job.name(0, 100)]
+
+
+def test_what_the_second_went_on_from_stays_for_the_third_however_the_clocks_of_their_hosts_differ(job: Job) -> None:
+    found = job.word(0, 40, kind="checkpoint_found", ago_s=-5)
+    job.say(1, found, job.resumed(job.name(0, 40)))
+    assert job.statuses() == {job.name(0, 40): CheckpointStatus.VERIFIED}
+    _, first_fence = job.attempts[0]
+    since = {str(first_fence): to_ms(job.clock.now + timedelta(seconds=5)) + 1}
+    assert told_next(job)["overtaken_since_unix_ms"] == since
+
+
 def test_nobody_tells_of_what_is_no_earlier_attempts(job: Job) -> None:
     """A program may say anything: a fence that is its own, a newer one, or another job's."""
     other = job.word(0, 40, kind="checkpoint_found")

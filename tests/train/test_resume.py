@@ -212,6 +212,23 @@ def test_the_control_plane_says_where_to_go_on(training: Training) -> None:
     assert again == {step: whole[step] for step in range(9, 13)}, "nothing that was committed later"
 
 
+def test_what_was_committed_when_a_newer_attempt_trained_is_passed_over_and_told(training: Training) -> None:
+    """It lies in the folder above all that the newer one saved, and whole."""
+    whole = training.run("--every", "2").steps[0]
+    late = json.loads((training.checkpoints / "step-00000010/gen-1" / MANIFEST).read_text(encoding="utf-8"))
+    resume = {
+        "generation": "step-00000008/gen-1",
+        "may_be_newer": True,
+        "overtaken_since_unix_ms": {"1": late["committed_at_unix_ms"]},
+    }
+    with Listening(training.checkpoints.parent / "s") as supervisor:
+        again = training.run(MUSTER_RESUME=json.dumps(resume), MUSTER_TRAIN_SOCKET=str(supervisor.path)).steps[0]
+    assert again == {step: whole[step] for step in range(9, 13)}
+    told = {str(word["generation"]) for word in supervisor.heard("checkpoint_found")}
+    assert told >= {"step-00000010/gen-1"}, "so that it has a row that says why"
+    assert supervisor.heard("checkpoint_rejected") == [], "nothing is wrong with its files"
+
+
 def test_a_plain_script_resumes_and_counts_its_own_attempts(training: Training) -> None:
     whole = training.run("--steps", "8", MUSTER_FENCE="").steps[0]
     assert list(training.run(MUSTER_FENCE="").steps[0]) == [9, 10, 11, 12]

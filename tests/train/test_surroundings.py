@@ -87,6 +87,13 @@ def test_since_when_each_attempt_is_tainted() -> None:
     assert told == [False, True, False]
 
 
+def test_since_when_each_attempt_is_overtaken() -> None:
+    resume = Surroundings.of({"MUSTER_RESUME": '{"overtaken_since_unix_ms": {"4294967297": 1000}}'}).resume
+    assert resume == Resume(overtaken_since_unix_ms={4294967297: 1000})
+    told = [resume.is_overtaken(*each) for each in ((4294967297, 999), (4294967297, 1000), (4294967298, 1000))]
+    assert told == [False, True, False]
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"generation": null, "refuse": []}', '{"not_after_unix_ms": null}'])
 def test_no_wish_is_no_limit(text: str) -> None:
     assert Surroundings.of({"MUSTER_RESUME": text}).resume == Resume()
@@ -115,6 +122,7 @@ def test_no_wish_is_no_limit(text: str) -> None:
         ("MUSTER_RESUME", '{"tainted_since_unix_ms": [1]}'),
         ("MUSTER_RESUME", '{"tainted_since_unix_ms": {"first": 1}}'),
         ("MUSTER_RESUME", '{"tainted_since_unix_ms": {"1": "noon"}}'),
+        ("MUSTER_RESUME", '{"overtaken_since_unix_ms": {"1": "noon"}}'),
     ],
 )
 def test_what_cannot_be_read_is_named(name: str, text: str) -> None:

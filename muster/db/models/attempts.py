@@ -22,7 +22,8 @@ class Attempt(Base):
     of before there were such. ``checkpoint_interval``: at which it saves, as ``wire.training.CheckpointInterval`` says;
     None for so many steps. ``energy``: as ``services.job_energy`` read it once it had ended; None until then.
     ``training_began_at``: when its program had chosen from which checkpoint to go on, by its first word; a commit of an
-    older attempt that is later counts for nothing. ``pairwise``: the check of its hosts before their start, as
+    older attempt that is later counts for nothing. ``resumed_from``: the generation of an earlier attempt that it went
+    on from; None: of none, or nothing is heard of it yet. ``pairwise``: the check of its hosts before their start, as
     ``health.pairwise_start`` says; None: none is made.
     """
 
@@ -72,6 +73,7 @@ class Attempt(Base):
     stop_deadline_at: Mapped[datetime | None] = mapped_column(default=None)
     tainted_since: Mapped[datetime | None] = mapped_column(default=None)
     training_began_at: Mapped[datetime | None] = mapped_column(default=None)
+    resumed_from: Mapped[str | None] = mapped_column(default=None)
     checkpoint_interval: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     energy: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     pairwise: Mapped[dict[str, Any] | None] = mapped_column(default=None)

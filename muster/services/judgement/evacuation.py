@@ -4,7 +4,8 @@ Found from what stands in the database, not from a message: a quarantine whose e
 out by the next round. Where the finding threatens correctness the job stops at once, and its checkpoints since the
 fault's onset (minus a margin) are TAINTED; else it is given time for a checkpoint. Such a finding does not wait for the
 breaker (I10): the GPU keeps its standing under a placement hold, and its job leaves. What a person has taken out by an
-override is left in the same way.
+override is left in the same way. So is an attempt stopped that runs elsewhere and went on from a tainted checkpoint
+(``descent``): it goes on from the newest one that is not.
 """
 
 from collections.abc import Sequence
@@ -37,25 +38,23 @@ def to_be_left(now: datetime) -> ColumnElement[bool]:
 
 
 def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Each attempt that holds a GPU which is to be left, and that nothing as urgent stops yet. Returns how many.
+    """Each attempt that holds a GPU which is to be left, or is tainted, and that nothing as urgent stops yet. How many.
 
     One that fails does not keep the others: its fault is raised when all have had their turn.
     """
     with units.read() as session:
         urgent = [reason for reason in StopReason if STOP_URGENCY[reason] >= STOP_URGENCY[StopReason.EVACUATION]]
-        query = (
-            select(Attempt.id)
-            .join(Allocation, Allocation.attempt_id == Attempt.id)
+        holds_such = (
+            select(Allocation.attempt_id)
             .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
             .join(Gpu, Gpu.uuid == AllocationGpu.gpu_uuid)
-            .where(
-                Attempt.state != AttemptState.ENDED,
-                Attempt.ending_cause.is_(None),
-                or_(Attempt.stop_reason.is_(None), Attempt.stop_reason.not_in(urgent)),
-                AllocationGpu.state == AllocationState.HELD,
-                to_be_left(units.clock()),
-            )
-            .distinct()
+            .where(AllocationGpu.state == AllocationState.HELD, to_be_left(units.clock()))
+        )
+        query = select(Attempt.id).where(
+            Attempt.state != AttemptState.ENDED,
+            Attempt.ending_cause.is_(None),
+            or_(Attempt.stop_reason.is_(None), Attempt.stop_reason.not_in(urgent)),
+            or_(Attempt.tainted_since.is_not(None), Attempt.id.in_(holds_such)),
         )
         attempt_ids = session.scalars(query).all()
     faults: list[Exception] = []
@@ -74,15 +73,17 @@ def _evacuate(units: UnitOfWorkFactory, principal: Principal, attempt_id: Attemp
     with units.begin(principal, EVACUATE) as unit:
         loaded = lock_attempt(unit, attempt_id)
         out = _gpus_out(unit, loaded)
-        if loaded.attempt.state is AttemptState.ENDED or not out:
+        is_tainted = loaded.attempt.tainted_since is not None
+        if loaded.attempt.state is AttemptState.ENDED or not (out or is_tainted):
             return
         policy = active_policy(unit.session)
         threats = [row for row in _grounds(unit, out) if row.threatens_correctness]
         grace = timedelta(seconds=policy.evacuation.grace_s)
-        payload = {"job_id": loaded.job.id, "gpus": out, "threatens_correctness": bool(threats)}
+        payload = {"job_id": loaded.job.id, "gpus": out, "threatens_correctness": is_tainted or bool(threats)}
+        if payload["threatens_correctness"]:
+            grace = timedelta(seconds=policy.evacuation.correctness_grace_s)
         if threats:
             onset = min(row.onset_at for row in threats)
-            grace = timedelta(seconds=policy.evacuation.correctness_grace_s)
             payload["tainted"] = taint_users(unit, out, onset, policy, beside=[loaded.attempt.id])
         tenant_id = loaded.attempt.tenant_id
         unit.emit("attempt.evacuating", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)

@@ -1,7 +1,8 @@
 """Whose checkpoints a GPU that computed wrong may have falsified: every job's that was on it since its fault began.
 
 What has ended by the time of the judgement is tainted with the move that takes the GPU out, in its transaction; what
-runs there still as it is stopped (``evacuation``), with whatever it may yet commit on its way out.
+runs there still as it is stopped (``evacuation``), with whatever it may yet commit on its way out. What went on from
+such a checkpoint is tainted with it, wherever it runs (``descent``).
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from muster.domain.ids import AttemptId, GpuUuid, JobId
 from muster.domain.policy import Policy
 from muster.domain.states import AttemptState
 from muster.services.checkpoints import taint
+from muster.services.descent import taint_descendants
 from muster.services.unit_of_work import UnitOfWork
 
 
@@ -54,4 +56,5 @@ def _taint(
         .where(Attempt.id.in_(attempt_ids), or_(Attempt.tainted_since.is_(None), Attempt.tainted_since > since))
         .values(tainted_since=since)
     )
-    return taint(unit, sorted({JobId(row.job_id) for row in were_there}), since=since)
+    job_ids = sorted({JobId(row.job_id) for row in were_there})
+    return taint(unit, job_ids, since=since) + taint_descendants(unit, job_ids)
