@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _MOST_HASHED = 1 << 14
 _MOST_NAMED = 3
+_TELL_THE_HOST = ("MUSTER_NODE_RANK", "GROUP_RANK", "NODE_RANK")
+"""Muster's supervisor, torchrun, and other launchers; the first that says it is believed."""
 
 
 class Adviser:
@@ -50,7 +52,7 @@ class Adviser:
         if ranks_before not in (0, self._ranks.world_size) and self._num_readers == self._ranks.world_size:
             self._say("learning_rate", _of_learning_rate(ranks_before, self._ranks.world_size, optimizer))
         self._say("random_numbers", _of_random_numbers(ranks_before, self._ranks.world_size))
-        places = self._ranks.gather((self._number, os.environ.get("GROUP_RANK", "0")))
+        places = self._ranks.gather((self._number, _own_host()))
         self._say("tensor_across_nodes", _of_nodes(places))
         if self._num_readers > 1:
             self._hook = model.register_forward_pre_hook(self._first.note, with_kwargs=True)
@@ -124,6 +126,11 @@ def _of_random_numbers(before: int, now: int) -> str:
         return ""
     ranks = f"rank {before} has" if before + 1 == now else f"ranks {before} to {now - 1} have"
     return f"resumed on {now} ranks from a checkpoint of {before}: {ranks} no random numbers there, new ones are drawn"
+
+
+def _own_host() -> str:
+    """Its number among the job's hosts; where nobody says, all ranks are taken to be on one."""
+    return next((told for name in _TELL_THE_HOST if (told := os.environ.get(name))), "0")
 
 
 def _of_nodes(places: Sequence[tuple[int, str]]) -> str:

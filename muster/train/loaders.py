@@ -5,6 +5,10 @@ supervisor signals ranks alone (``workers.host.supervisor.rank_entry``); this is
 its workers a handler of their own as they start, so ours takes its place right after that: a forked worker has ours by
 what it inherits. One that is spawned, or comes of a fork server, begins as a new interpreter: it starts with SIGTERM
 blocked, which a new program inherits, since it imports for seconds, and unblocks it once it has the handler.
+
+What comes of a fork server inherits from that, and not from us. So loaders have a fork server of their own, which has
+SIGTERM blocked for life: were it to die, its workers would count as dead. What else the program starts comes of
+Python's own fork server, and may be told to end.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import mmap
 import os
 import signal
 import threading
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from typing import TYPE_CHECKING, Any
 
 import torch.multiprocessing
@@ -34,6 +38,18 @@ _torchs: Any = signal_handling
 _of_torch = _torchs._set_worker_signal_handlers  # noqa: SLF001  # there is no public place for it
 _loaders: Any = DataLoader
 _iterator_of_torch = _loaders._get_iterator  # noqa: SLF001  # as above
+_servers: Any = forkserver
+_connect_of_python = forkserver.connect_to_new_process
+_own_server = forkserver.ForkServer()
+
+
+class _Starting(threading.local):
+    """What this thread starts now: workers of a loader, or what else there is."""
+
+    is_loader = False
+
+
+_starting = _Starting()
 
 
 def keep_loaders() -> None:
@@ -42,6 +58,7 @@ def keep_loaders() -> None:
         return
     _torchs._set_worker_signal_handlers = _set_handlers  # noqa: SLF001
     _loaders._get_iterator = _get_iterator  # noqa: SLF001
+    _servers.connect_to_new_process = _connect
     atexit.register(_rank.__setitem__, 0, _LEAVES)
 
 
@@ -90,10 +107,20 @@ def _blocked() -> Iterator[None]:
     """
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    _starting.is_loader = True
     try:
         yield
     finally:
+        _starting.is_loader = False
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _connect(descriptors: list[int]) -> tuple[int, int]:
+    """In place of the function of Python's: asks a fork server for a process."""
+    if not _starting.is_loader:
+        return _connect_of_python(descriptors)
+    _own_server.set_forkserver_preload(_servers._forkserver._preload_modules)  # noqa: SLF001  # as the program asked
+    return _own_server.connect_to_new_process(descriptors)
 
 
 def _set_handlers() -> None:

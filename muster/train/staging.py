@@ -65,7 +65,7 @@ def _room_for(part: dict[str, Any]) -> dict[tuple[object, ...], torch.Tensor]:
     gpu = next((value.device for _, value in plain if value.is_cuda), None)
     with contextlib.nullcontext() if gpu is None else torch.cuda.device(gpu):  # memory is pinned for the thread's GPU
         for place, value in plain:
-            room.place_for(value, place)
+            room.room_for(value, place)
         for made in room.used.values():
             made.zero_()
     return room.used
@@ -81,7 +81,7 @@ class _Pass:
 
     def of(self, value: Any, place: tuple[object, ...]) -> Any:
         if isinstance(value, torch.Tensor):
-            return self.place_for(value, place) if is_plain(value) else value.detach().clone().cpu()
+            return self._copied(value, place) if is_plain(value) else value.detach().clone().cpu()
         if isinstance(value, dict):
             return {key: self.of(inner, (*place, key)) for key, inner in value.items()}
         if isinstance(value, (list, tuple)) and any(isinstance(inner, _HOLDERS) for inner in value):
@@ -89,7 +89,8 @@ class _Pass:
             return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
         return copy.deepcopy(value)
 
-    def place_for(self, value: torch.Tensor, place: tuple[object, ...]) -> torch.Tensor:
+    def room_for(self, value: torch.Tensor, place: tuple[object, ...]) -> torch.Tensor:
+        """Memory to copy it into; nothing is copied. ``used`` has the place, unless one before shares its values."""
         layout = (value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg())
         same = (value.device, value.data_ptr(), *layout)
         if value.numel() and same in self._shared:
@@ -98,6 +99,12 @@ class _Pass:
         if made is None or (made.shape, made.dtype, made.stride()) != (value.shape, value.dtype, value.stride()):
             made = torch.empty_like(value, device="cpu", requires_grad=False, pin_memory=value.is_cuda)
         self.used[place] = self._shared[same] = made
+        return made
+
+    def _copied(self, value: torch.Tensor, place: tuple[object, ...]) -> torch.Tensor:
+        made = self.room_for(value, place)
+        if place not in self.used:
+            return made
         if value.is_cuda:
             self._devices.add(value.device)
             _copy([(made, value)])

@@ -60,6 +60,25 @@ def test_ranks_that_share_one_samples_work_belong_on_one_host(places: list[tuple
     assert bool(told) == bool(words)
 
 
+@pytest.mark.parametrize(
+    ("told", "host"),
+    [
+        ({"MUSTER_NODE_RANK": "3", "GROUP_RANK": "0", "NODE_RANK": "1"}, "3"),
+        ({"GROUP_RANK": "2", "NODE_RANK": "1"}, "2"),
+        ({"MUSTER_NODE_RANK": "", "NODE_RANK": "1"}, "1"),
+        ({}, "0"),
+    ],
+)
+def test_a_ranks_host_is_known_under_any_launcher(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, str], host: str
+) -> None:
+    for name in ("MUSTER_NODE_RANK", "GROUP_RANK", "NODE_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert advice._own_host() == host
+
+
 def test_samples_that_nobody_could_compare_are_not_spoken_of() -> None:
     assert advice._of_samples([(0, "a"), (1, "")]) == ""
     assert advice._of_samples([(0, "a"), (0, "a"), (1, "b")]) == "", "ranks of one group read the same"

@@ -1,6 +1,8 @@
 """The copy that is written while training changes the original."""
 
+import contextlib
 import importlib.util
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,6 +13,7 @@ pytestmark = TRAINS
 if importlib.util.find_spec("torch") is not None:
     import torch
 
+    from muster.train import staging as module
     from muster.train.staging import Staging
 
     class Pair(NamedTuple):
@@ -120,6 +123,45 @@ def test_room_that_was_made_before_is_what_the_first_copy_goes_into() -> None:
     assert staged["state"][0] is made["state", 0]
     assert torch.equal(staged["model"]["w"], torch.arange(1000.0) + 1), "of now, and not of when the room was made"
     assert staging.copied(part)["model"]["w"] is made["model", "w"]
+
+
+@pytest.fixture
+def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tensor says that it is a GPU's, and nothing can be pinned."""
+    real = torch.empty_like
+
+    def unpinned(value: torch.Tensor, **wanted: Any) -> torch.Tensor:
+        return real(value, **{**wanted, "pin_memory": False})
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
+    monkeypatch.setattr(torch, "empty_like", unpinned)
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(synchronize=lambda: None))
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_to_make_room_copies_nothing_of_a_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy on the thread's stream would hold training up, and could end after the one that is saved."""
+    sources: list[int] = []
+    real = module._copy
+
+    def copy(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        sources.extend(value.data_ptr() for _, value in pairs)
+        real(pairs)
+
+    monkeypatch.setattr(module, "_copy", copy)
+    weights = torch.ones(1000)
+    part = {"w": weights, "tied": weights.view(1000), "b": torch.ones(3)}
+    staging = Staging()
+    staging.make_room(part)
+    assert staging._making is not None
+    made = staging._making.result()
+    assert set(made) == {("w",), ("b",)}
+    assert sources == []
+    staged = staging.copied(part)
+    assert sources == [weights.data_ptr(), part["b"].data_ptr()], "what is tied is copied once"
+    assert staged["w"] is staged["tied"] is made["w",]
+    assert torch.equal(staged["w"], weights)
 
 
 def test_room_that_does_not_fit_or_could_not_be_made_costs_nothing_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:

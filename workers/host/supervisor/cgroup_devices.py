@@ -30,6 +30,8 @@ _ALL_BUT = "a *:* rwm"
 which may open what they list.
 """
 _ANY = "*"
+_OPENS = frozenset("rw")
+"""The third access, ``m``, is to make the file."""
 _MOST_MINORS = 512
 """So many of one major are GPUs', render nodes' or MIG capabilities'."""
 _SYSCALLS = {"x86_64": 321, "aarch64": 280}
@@ -71,11 +73,14 @@ def _deny(folder: Path, devices: Sequence[Device]) -> None:
 
 def _take_off_list(folder: Path, line: str, devices: Sequence[Device]) -> None:
     """Where a group may open what it lists alone, a denial of what a wildcard lists is silently without effect. So the
-    wildcard goes, and all that it stood for and is not barred is listed by its number.
+    wildcard goes, and all that it stood for and is not barred is listed by its number. Of all devices at once that
+    cannot be; Docker lists them to be made alone, and what is made is opened no more for it.
     """
     kind, number, access = line.split()
     major, _, minor = number.partition(":")
     if kind != "c":
+        return
+    if major == _ANY and not _OPENS & set(access):
         return
     if major == _ANY:
         raise NotBarredError(f"{folder} lists every device: {line}")

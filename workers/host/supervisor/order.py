@@ -113,7 +113,9 @@ class Preparation:
 
 
 class Order:
-    """One host's part of an attempt. ``local_ranks`` are global rank numbers; a bare command is one of them."""
+    """One host's part of an attempt. Ranks are global numbers. ``local_ranks``: those that the supervisor starts and
+    has an end of; a bare command is one of them.
+    """
 
     def __init__(self, document: dict[str, Any]) -> None:
         try:
@@ -166,9 +168,14 @@ class Order:
             raise ValueError("command is empty")
 
     @property
-    def local_ranks(self) -> list[int]:
+    def host_ranks(self) -> range:
+        """All of this host, whoever starts them: a bare command may be a launcher itself."""
         first = self.node_rank * self.ranks_per_node
-        return list(range(first, first + self.ranks_per_node)) if self.is_torchrun else [first]
+        return range(first, first + self.ranks_per_node)
+
+    @property
+    def local_ranks(self) -> list[int]:
+        return list(self.host_ranks) if self.is_torchrun else [self.host_ranks.start]
 
     @property
     def marks(self) -> tuple[str, str]:

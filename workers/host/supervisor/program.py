@@ -80,7 +80,7 @@ class Program:
             raise MissingProgramError(f"the working directory {order.working_dir} does not exist")
         if order.is_torchrun:
             self._require_script()
-        self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.local_ranks, self._redactor)
+        self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.host_ranks, self._redactor)
         order.user.own(self.train_socket.path)
         self._environment = {**program_environment(order, self._folder, scratch), **self._give_secrets()}
         try:

@@ -315,6 +315,27 @@ def test_a_group_that_lists_every_device_bars_none_and_says_so(tmp_path: Path) -
         bar(Group(V1, {"pids": folder}), [(MAJOR, 1)])
 
 
+def test_docker_lists_every_device_to_be_made_alone_and_the_gpus_are_barred_there(tmp_path: Path) -> None:
+    folder = tmp_path / "muster-a"
+    folder.mkdir()
+    listed = ["b *:* m", "c *:* m", "c 1:3 rwm", "c 136:* rwm", f"c {MAJOR}:* rw"]
+    (folder / "devices.list").write_text("\n".join(listed) + "\n", encoding="ascii")
+    for name in ("deny", "allow"):
+        (folder / f"devices.{name}").touch()
+    bar(Group(V1, {V1_DEVICES: folder}), [(MAJOR, 1), (MAJOR, 2)])
+    assert (folder / "devices.deny").read_text(encoding="ascii") == f"c {MAJOR}:* rw\n"
+    allowed = (folder / "devices.allow").read_text(encoding="ascii").splitlines()
+    assert allowed[:3] == [f"c {MAJOR}:{minor} rw" for minor in (0, 3, 4)]
+    assert not {f"c {MAJOR}:1 rw", f"c {MAJOR}:2 rw"} & set(allowed)
+
+
+@pytest.mark.parametrize("access", ["r", "w", "rm"])
+def test_every_device_that_may_be_opened_in_any_way_is_too_many(tmp_path: Path, access: str) -> None:
+    (tmp_path / "devices.list").write_text(f"c *:* {access}\n", encoding="ascii")
+    with pytest.raises(NotBarredError, match="lists every device"):
+        bar(Group(V1, {V1_DEVICES: tmp_path}), [(MAJOR, 1)])
+
+
 def test_a_host_of_version_1_makes_the_folder_only_where_something_is_barred(tmp_path: Path) -> None:
     place = Place(V1, {name: tmp_path / name for name in ("pids", V1_DEVICES)})
     for folder in place.folders.values():

@@ -15,7 +15,7 @@ from workers.host.training_relay import next_lines
 from .attempt_case import Attempt
 
 SPEAKS = """
-import json, os, socket
+import json, os, socket, sys
 channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
 def say(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
 """
@@ -25,6 +25,12 @@ SAYS_STEPS = SPEAKS + (
     "say(type='step', step=1, loss=2.5)\n"
     'channel.sendall(b\'{"type": "to\')\n'
 )
+SAYS_WHO_IT_IS = f"""
+import os, subprocess, sys
+ranks = [subprocess.Popen([sys.executable, "-c", {SPEAKS + "say(type='hello', rank=int(sys.argv[1]))"!r}, str(rank)])
+         for rank in (3, 4, 5, 6)]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
 HEARS_A_STOP = SPEAKS + (
     "import signal, time\n"
     "signal.signal(signal.SIGTERM, lambda *_: None); print('up', flush=True)\n"
@@ -46,6 +52,15 @@ def test_messages_are_kept_and_everything_else_is_not(attempt: Attempt) -> None:
     attempt.start(SAYS_STEPS)
     assert attempt.ended()["ranks"]["0"]["exit_code"] == 0, attempt.log()
     assert said(attempt) == [{"type": "hello", "rank": 0}, {"type": "step", "step": 1, "loss": 2.5}]
+
+
+def test_a_command_that_starts_ranks_itself_has_each_of_its_hosts_known_and_no_other(attempt: Attempt) -> None:
+    """As mpirun and DeepSpeed do; the command's end is recorded as its first rank's, as before."""
+    attempt.start(SAYS_WHO_IT_IS, node_rank=2, num_nodes=3, ranks_per_node=2)
+    assert list(attempt.ended()["ranks"]) == ["4"], attempt.log("4")
+    lines = (attempt.folder / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    known = {line["message"]["rank"]: line["rank"] for line in map(json.loads, lines)}
+    assert known == {3: None, 4: 4, 5: 5, 6: None}
 
 
 def test_a_rank_hears_why_and_until_when_it_has_to_stop(attempt: Attempt) -> None:
