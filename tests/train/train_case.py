@@ -242,7 +242,8 @@ class Listening:
         until(lambda: bool(self._ranks), "connection")
 
     def tell(self, message: Mapping[str, object]) -> None:
-        """To the rank that connected first."""
+        """To the rank that connected first, once one has."""
+        until(lambda: bool(self._ranks), "rank that connects")
         self._ranks[0].sendall(json.dumps(message).encode() + b"\n")
 
     def heard(self, kind: str, **fields: object) -> list[dict[str, Any]]:
