@@ -68,7 +68,7 @@ def measure() -> list[Figure]:
             stack.wait(60)
     peers = {"death → step s": ours_s, "bare torchrun → step s": bare_s}
     return [
-        Figure("worker death → next step, over a bare torchrun start", ours_s - bare_s, "s", OWN_S, peers=peers),
+        Figure("worker death → next step, no pause, over bare torchrun", ours_s - bare_s, "s", OWN_S, peers=peers),
         Figure("torchrun's death → no rank lives, no port is held, longest", gone_s, "s", GONE_S),
     ]
 

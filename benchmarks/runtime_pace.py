@@ -33,7 +33,7 @@ def measure() -> list[Figure]:
     cost_us = found["told_us"] - found["untold_us"]
     peers = {"told µs": cost_us, "step µs": found["step_us"], "supervisor µs": found["listener_us"]}
     share = cost_us / found["step_us"] * 100
-    return [Figure("telling a step and where its time goes, of the step", share, "%", BAR_PERCENT, peers=peers)]
+    return [Figure("telling where a step's time goes, of a rank's step on a CPU", share, "%", BAR_PERCENT, peers=peers)]
 
 
 def _measured(folder: Path) -> dict[str, float]:
