@@ -42,7 +42,7 @@ for step in run.steps(100_000):
     torch.autograd.backward(run.model(torch.ones(8, 64)).sum())
     optimizer.step()
     run.report(loss=0.0)
-    print("step", step, time.time(), os.getpid(), flush=True)
+    print(f"step {step} {time.time()} {os.getpid()}\\n", end="", flush=True)
     time.sleep(0.05)
 """
 
