@@ -3,9 +3,7 @@
 It computes on the GPU, so it is part of a burn-in where the host's owner wishes it, and never runs beside a job.
 """
 
-import os
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -16,11 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from agents.dcgm.diagnosis import Diagnosis, DiagnosisError, TestResult, parse_diagnosis
+from agents.ending import end_with_group
 
 COMMAND: Final = "dcgmi"
 OUTPUT_BYTES_MAX: Final = 8 << 20
 LOOK_UP_S: Final = 0.25
-_END_S: Final = 5.0
 _NOT_THE_GPU: Final = frozenset({"configuration"})
 """What DCGM advises where the host is set up wrongly: no GPU fails for it."""
 _ERROR_CHARACTERS: Final = 300
@@ -117,18 +115,8 @@ def _wait(process: "subprocess.Popen[bytes]", out: Path, deadline_s: float, stop
             if out.stat().st_size > OUTPUT_BYTES_MAX:
                 return f"it wrote more than {OUTPUT_BYTES_MAX >> 20} MiB"
     finally:
-        _end(process)
+        end_with_group(process)
     return None
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                continue
 
 
 def _is_gpu(result: TestResult) -> bool:

@@ -1,8 +1,6 @@
 """What carries out a repair's verb: on this host by the vendor's and the system's own programs, without a shell."""
 
-import os
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -14,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, Protocol
 
 from agents.dcgm.diagnosing import DcgmDiag, DiagnosingError
+from agents.ending import end_with_group
 from agents.probes.interface import GpuIdentity
 from muster.domain.repairs import RepairVerb
 
@@ -23,7 +22,6 @@ COMMAND_S: Final = 120.0
 """How long one program may take."""
 WORDS_MAX: Final = 600
 LOOK_UP_S: Final = 0.1
-_END_S: Final = 5.0
 _MODULES: Final = ("nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")
 """In the order in which they are let go of: each is used by those after it."""
 Released = Callable[[], AbstractContextManager[None]]
@@ -149,18 +147,8 @@ def _wait(process: "subprocess.Popen[bytes]", limit_s: float, stop: threading.Ev
             if time.monotonic() >= until_s:
                 return f"did not end within {limit_s:g} s"
     finally:
-        _end(process)
+        end_with_group(process)
     return None
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                continue
 
 
 def _end_of(path: Path) -> str:

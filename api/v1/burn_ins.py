@@ -1,10 +1,8 @@
 """Burn-ins: to read, to order, and the agents' side."""
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
@@ -16,6 +14,7 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import PRINTABLE, Limit, NodeNamed, page_of, reading, require_id
 from api.views import burn_in_view
+from api.wire_answers import answered
 from muster import documents
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid
@@ -24,9 +23,7 @@ from muster.domain.states import BurnInOutcome, BurnInState
 from muster.domain.strict import StrictModel, Text
 from muster.services.burn_ins import hosts, orders
 from muster.services.burn_ins import reading as reading_burn_ins
-from muster.services.unit_of_work import UnitOfWork, retrying
 from muster.wire.burn_in import AskAnswer, AskRequest, BurnInAnswer, BurnInReport
-from muster.wire.messages import WireAnswer
 
 router = APIRouter()
 Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
@@ -124,7 +121,7 @@ def order_burn_in(
 )
 def ask_for_burn_ins(request: Request, node: Node, message: Annotated[AskRequest, wire_body(AskRequest)]) -> Response:
     """What this node is to burn in now. Who asks runs nothing: what it was given and has not reported comes again."""
-    return _wire(request, node, hosts.ASK, lambda unit: hosts.ask(unit, message))
+    return answered(request, node, hosts.ASK, lambda unit: hosts.ask(unit, message))
 
 
 @router.post(
@@ -138,14 +135,4 @@ def report_burn_in(
 ) -> Response:
     """Figures, or why there are none; a repeated report has no effect."""
     found_id = require_id("burn_in", burn_in_id)
-    return _wire(request, node, hosts.REPORT, lambda unit: hosts.report(unit, found_id, message))
-
-
-def _wire(request: Request, node: Principal, action: str, work: Callable[[UnitOfWork], WireAnswer]) -> Response:
-    units = dependencies_of(request).units
-
-    def once() -> WireAnswer:
-        with units.begin(node, action) as unit:
-            return work(unit)
-
-    return Response(msgspec.json.encode(retrying(once)), media_type="application/json")
+    return answered(request, node, hosts.REPORT, lambda unit: hosts.report(unit, found_id, message))

@@ -1,20 +1,16 @@
 """Repairs by a host's agent: it asks what to do, and tells how it went."""
 
-from collections.abc import Callable
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.bodies import described_by_wire, wire_body
-from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import require_id
+from api.wire_answers import answered
 from muster.domain.principals import Permission, Principal
 from muster.services.judgement import repair_orders
-from muster.services.unit_of_work import UnitOfWork, retrying
-from muster.wire.messages import WireAnswer
 from muster.wire.repair import RepairAnswer, RepairAsk, RepairAskAnswer, RepairReport
 
 router = APIRouter(tags=["hosts"])
@@ -26,7 +22,7 @@ Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
 )
 def ask_for_repair(request: Request, node: Node, message: Annotated[RepairAsk, wire_body(RepairAsk)]) -> Response:
     """What this node's agent is to do now, if anything. What it was given and asks on without a report has failed."""
-    return _wire(request, node, repair_orders.ASK, lambda unit: repair_orders.ask(unit, message))
+    return answered(request, node, repair_orders.ASK, lambda unit: repair_orders.ask(unit, message))
 
 
 @router.post(
@@ -39,14 +35,4 @@ def report_repair(
 ) -> Response:
     """How it went; a repeated report has no effect. `again_s`: the GPU still tells of the fault; report again then."""
     found_id = require_id("repair", repair_id)
-    return _wire(request, node, repair_orders.REPORT, lambda unit: repair_orders.report(unit, found_id, message))
-
-
-def _wire(request: Request, node: Principal, action: str, work: Callable[[UnitOfWork], WireAnswer]) -> Response:
-    units = dependencies_of(request).units
-
-    def once() -> WireAnswer:
-        with units.begin(node, action) as unit:
-            return work(unit)
-
-    return Response(msgspec.json.encode(retrying(once)), media_type="application/json")
+    return answered(request, node, repair_orders.REPORT, lambda unit: repair_orders.report(unit, found_id, message))

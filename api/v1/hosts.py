@@ -1,20 +1,17 @@
 """The host protocol over HTTP: a node acts for itself alone, so its id is in its key and in no path."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.bodies import described_by_wire, wire_body
-from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import require_id
+from api.wire_answers import answered
 from muster.domain.ids import AttemptId
 from muster.domain.principals import Permission, Principal
 from muster.services import host_reports, hosts, training
-from muster.services.unit_of_work import UnitOfWork, retrying
 from muster.wire.host import (
     ClaimAnswer,
     ClaimRequest,
@@ -25,23 +22,10 @@ from muster.wire.host import (
     ReportAnswer,
     ReportBatch,
 )
-from muster.wire.messages import WireAnswer
 from muster.wire.training import TrainAnswer, TrainBatch
 
 router = APIRouter(prefix="/hosts/self", tags=["hosts"])
 Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
-
-
-def _run(
-    request: Request, node: Principal, action: str, work: Callable[[UnitOfWork], WireAnswer], *, quiet: bool = False
-) -> Response:
-    units = dependencies_of(request).units
-
-    def once() -> Any:
-        with units.begin(node, action, quiet=quiet) as unit:
-            return work(unit)
-
-    return Response(msgspec.json.encode(retrying(once)), media_type="application/json")
 
 
 @router.post("/heartbeat", response_model=None, openapi_extra=described_by_wire(HeartbeatRequest, HeartbeatAnswer))
@@ -49,7 +33,7 @@ def heartbeat(
     request: Request, node: Node, message: Annotated[HeartbeatRequest, wire_body(HeartbeatRequest)]
 ) -> Response:
     """Renew leases; the answer lists what to claim, to stop and to forget."""
-    return _run(request, node, hosts.HEARTBEAT, lambda unit: hosts.heartbeat(unit, message), quiet=True)
+    return answered(request, node, hosts.HEARTBEAT, lambda unit: hosts.heartbeat(unit, message), quiet=True)
 
 
 @router.post(
@@ -60,7 +44,7 @@ def claim(
 ) -> Response:
     """Claim before start: granted with the order, or refused with the reason."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return _run(request, node, hosts.CLAIM, lambda unit: hosts.claim(unit, found_id, message))
+    return answered(request, node, hosts.CLAIM, lambda unit: hosts.claim(unit, found_id, message))
 
 
 @router.post(
@@ -71,7 +55,7 @@ def report_attempt(
 ) -> Response:
     """What happened to the host's part; a repeated fact has no effect."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return _run(request, node, host_reports.REPORT, lambda unit: host_reports.report(unit, found_id, message))
+    return answered(request, node, host_reports.REPORT, lambda unit: host_reports.report(unit, found_id, message))
 
 
 @router.post("/attempts/{attempt_id}/logs", response_model=None, openapi_extra=described_by_wire(LogBatch, LogAnswer))
@@ -80,7 +64,7 @@ def store_logs(
 ) -> Response:
     """Pieces of logs, keyed by their offsets."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return _run(request, node, hosts.LOGS, lambda unit: hosts.store_logs(unit, found_id, message), quiet=True)
+    return answered(request, node, hosts.LOGS, lambda unit: hosts.store_logs(unit, found_id, message), quiet=True)
 
 
 @router.post(
@@ -91,4 +75,4 @@ def take_training(
 ) -> Response:
     """What ranks said of their training, keyed by the offset in the host's file."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return _run(request, node, training.TAKE, lambda unit: training.take(unit, found_id, message), quiet=True)
+    return answered(request, node, training.TAKE, lambda unit: training.take(unit, found_id, message), quiet=True)

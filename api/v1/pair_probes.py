@@ -1,8 +1,7 @@
 """Probes between hosts: what they told by pair of racks, and the agents' side."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
@@ -10,11 +9,11 @@ from api.bodies import described_by_wire, wire_body
 from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading
+from api.wire_answers import answered
 from muster import documents
 from muster.db.repositories.pair_probes import RackPairRow
 from muster.domain.principals import Permission, Principal
 from muster.services import pair_probes
-from muster.services.unit_of_work import retrying
 from muster.wire.pair_probes import PairProbeAnswer, PairProbeAsk
 
 router = APIRouter()
@@ -48,13 +47,8 @@ def list_rack_pairs(
 )
 def ask_for_peers(request: Request, node: Node, message: Annotated[PairProbeAsk, wire_body(PairProbeAsk)]) -> Response:
     """Whom this node is to probe until it asks again, and the keys that its own answers are asked with."""
-    dependencies = dependencies_of(request)
-
-    def once() -> Any:
-        with dependencies.units.begin(node, pair_probes.ASK, quiet=True) as unit:
-            return pair_probes.ask(unit, message, dependencies.secret_key)
-
-    return Response(msgspec.json.encode(retrying(once)), media_type="application/json")
+    secret_key = dependencies_of(request).secret_key
+    return answered(request, node, pair_probes.ASK, lambda unit: pair_probes.ask(unit, message, secret_key), quiet=True)
 
 
 def _view(row: RackPairRow) -> documents.RackPair:

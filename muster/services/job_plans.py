@@ -14,7 +14,6 @@ import numpy as np
 from sqlalchemy import select
 
 from muster.db.models import Node
-from muster.domain.elastic import sizes_of
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Permission
@@ -22,7 +21,7 @@ from muster.domain.states import PlanOutcome
 from muster.identity import new_id
 from muster.services import jobs
 from muster.services.lives import to_ms
-from muster.services.placement import longest_run_s
+from muster.services.placement import waiting_job
 from muster.services.policies import active_policy
 from muster.services.scheduling import Question, question
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -89,7 +88,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     jobs.require_possible(unit, spec)
     policy = active_policy(unit.session)
     grace_s = policy.dispatch.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s
-    job = replace(_waiting(spec, owner, to_ms(unit.now)), expected_s=longest_run_s(spec, policy))
+    job = waiting_job(spec, JobId(new_id("job")), owner, to_ms(unit.now), policy)
     asked = question(unit.session, unit.now, beside=job)
     if asked is None:
         message = "a job that waits in thought is a queue of one: a bug of ours"
@@ -98,26 +97,11 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     decided = plan_on(state, asked.queue, asked.policy, asked.workload)
     order = [one.job_id for one in in_order(asked.queue, asked.policy, asked.workload.now_ms)]
     found = _answer(unit, job, decided, asked.gpus, asked.workload)
-    changes = () if found.outcome is PlanOutcome.STARTS else tuple(_changes(asked, state, job, decided, grace_s))
-    return replace(found, num_ahead=order.index(job.job_id), changes=changes)
-
-
-def _waiting(spec: JobSpec, owner: TenantId, now_ms: int) -> WaitingJob:
-    """As ``placement.waiting_jobs`` has it once it is submitted."""
-    sizes = sizes_of(spec.shape, None)
-    return WaitingJob(
-        job_id=JobId(new_id("job")),
-        version=0,
-        tier=spec.tier,
-        queued_ms=now_ms,
-        nodes=sizes.wished,
-        gpus_per_node=spec.shape.gpus_per_node,
-        tenant_id=owner,
-        required_level=spec.topology.required,
-        preferred_level=spec.topology.preferred,
-        min_nodes=sizes.fewest if spec.shape.is_elastic else None,
-        max_nodes=sizes.most if spec.shape.is_elastic else None,
-    )
+    found = replace(found, num_ahead=order.index(job.job_id))
+    if found.outcome is PlanOutcome.STARTS:
+        return found
+    advice = _Advice(asked, state, job, decided, grace_s, _holdings(asked, decided))
+    return replace(found, changes=tuple(advice.changes()))
 
 
 def _answer(unit: UnitOfWork, job: WaitingJob, decided: Plan, gpus: Sequence[GpuView], workload: Workload) -> JobPlan:
@@ -164,16 +148,67 @@ def _victims(reclaims: Sequence[Reclaim], workload: Workload) -> tuple[Victim, .
     return tuple(victim(item) for item in sorted(reclaims, key=lambda item: item.victim))
 
 
-def _changes(asked: Question, state: FleetState, job: WaitingJob, decided: Plan, grace_s: float) -> list[Change]:
-    """Each by itself would let the job start at once: a shorter wall time, another tier, fewer hosts."""
-    if job.tier not in asked.policy.tiers:
-        return []  # the policy has changed since the job was found possible
-    _let_go(asked, state, decided, [*_held_for(job.job_id, decided)])
-    return [
-        *_wall_times(asked, state, job, decided, grace_s),
-        *_tiers(asked, state, job, decided),
-        *_sizes(asked, state, job, decided),
-    ]
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What would let the job start at once. ``state``: as the plan left it."""
+
+    asked: Question
+    state: FleetState
+    job: WaitingJob
+    decided: Plan
+    grace_s: float
+    holdings: Counter[tuple[TenantId, str]]
+
+    def changes(self) -> list[Change]:
+        """Each by itself: a shorter wall time, another tier, fewer hosts."""
+        if self.job.tier not in self.asked.policy.tiers:
+            return []  # the policy has changed since the job was found possible
+        self._let_go([*_held_for(self.job.job_id, self.decided)])
+        return [*self._wall_times(), *self._tiers(), *self._sizes()]
+
+    def _let_go(self, uuids: Sequence[GpuUuid]) -> Ints:
+        """Of what is held those GPUs that are idle, free in the state from now on."""
+        placed = {uuid for item in self.decided.placements for _, part in item.parts for uuid in part}
+        busy = placed.union(gpu.uuid for gpu in self.asked.gpus if gpu.facts.is_held)
+        idle = np.unique(self.state.layout.gpu_indices(uuid for uuid in uuids if uuid not in busy))
+        idle = idle[~self.state.is_free[idle]]
+        self.state.give(idle)
+        return idle
+
+    def _may_start(self, job: WaitingJob) -> bool:
+        if nodes_within(job, self.asked.workload, self.holdings) < job.fewest_nodes:
+            return False
+        is_reclaimable = self.asked.policy.tier(job.tier).notice_s is not None
+        return place(self.state, request_of(job, is_reclaimable=is_reclaimable).at_least()) is not None
+
+    def _wall_times(self) -> Iterator[Change]:
+        """The longest with which it runs where a place is held for another; its grace comes after it."""
+        for held in sorted(self.decided.holds, key=lambda held: -held.until_ms):
+            if held.job_id == self.job.job_id:
+                continue
+            idle = self._let_go(held.gpus)
+            fits = self._may_start(self.job)
+            self.state.take(idle)
+            wall_time_s = (held.until_ms - self.asked.workload.now_ms) / 1000 - self.grace_s - TYPING_S
+            if fits and wall_time_s >= LEAST_RUN_S:
+                yield Change("wall_time_s", float(int(wall_time_s)))
+                return
+
+    def _tiers(self) -> Iterator[Change]:
+        """The lowest priority first, since it costs least."""
+        tiers = self.asked.policy.tiers
+        for name in sorted(tiers, key=lambda name: (tiers[name].priority, name)):
+            if name != self.job.tier and self._may_start(replace(self.job, tier=name)):
+                yield Change("tier", name)
+
+    def _sizes(self) -> Iterator[Change]:
+        """As many hosts as may start at once, where the job is of one size."""
+        if self.job.min_nodes is not None:
+            return
+        within = nodes_within(self.job, self.asked.workload, self.holdings)
+        nodes = min(self.job.nodes - 1, within, most_nodes(self.state, request_of(self.job)))
+        if nodes > 0 and self._may_start(replace(self.job, nodes=nodes)):
+            yield Change("shape.nodes", nodes)
 
 
 def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
@@ -183,16 +218,6 @@ def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
     for held in decided.holds:
         if held.job_id == job_id:
             yield from held.gpus
-
-
-def _let_go(asked: Question, state: FleetState, decided: Plan, uuids: Sequence[GpuUuid]) -> Ints:
-    """Of what is held those GPUs that are idle, free in ``state`` from now on."""
-    placed = {uuid for item in decided.placements for _, part in item.parts for uuid in part}
-    busy = placed.union(gpu.uuid for gpu in asked.gpus if gpu.facts.is_held)
-    idle = np.unique(state.layout.gpu_indices(uuid for uuid in uuids if uuid not in busy))
-    idle = idle[~state.is_free[idle]]
-    state.give(idle)
-    return idle
 
 
 def _holdings(asked: Question, decided: Plan) -> Counter[tuple[TenantId, str]]:
@@ -205,42 +230,3 @@ def _holdings(asked: Question, decided: Plan) -> Counter[tuple[TenantId, str]]:
         one = waiting[placed.job_id]
         holdings[one.tenant_id, one.tier] += sum(len(uuids) for _, uuids in placed.parts)
     return holdings
-
-
-def _may_start(asked: Question, state: FleetState, job: WaitingJob, decided: Plan) -> bool:
-    if nodes_within(job, asked.workload, _holdings(asked, decided)) < job.fewest_nodes:
-        return False
-    is_reclaimable = asked.policy.tier(job.tier).notice_s is not None
-    return place(state, request_of(job, is_reclaimable=is_reclaimable).at_least()) is not None
-
-
-def _wall_times(asked: Question, state: FleetState, job: WaitingJob, decided: Plan, grace_s: float) -> Iterator[Change]:
-    """The longest with which it runs where a place is held for another; its grace comes after it."""
-    for held in sorted(decided.holds, key=lambda held: -held.until_ms):
-        if held.job_id == job.job_id:
-            continue
-        idle = _let_go(asked, state, decided, held.gpus)
-        fits = _may_start(asked, state, job, decided)
-        state.take(idle)
-        wall_time_s = (held.until_ms - asked.workload.now_ms) / 1000 - grace_s - TYPING_S
-        if fits and wall_time_s >= LEAST_RUN_S:
-            yield Change("wall_time_s", float(int(wall_time_s)))
-            return
-
-
-def _tiers(asked: Question, state: FleetState, job: WaitingJob, decided: Plan) -> Iterator[Change]:
-    """The lowest priority first, since it costs least."""
-    by_priority = sorted(asked.policy.tiers, key=lambda name: (asked.policy.tier(name).priority, name))
-    for name in by_priority:
-        if name != job.tier and _may_start(asked, state, replace(job, tier=name), decided):
-            yield Change("tier", name)
-
-
-def _sizes(asked: Question, state: FleetState, job: WaitingJob, decided: Plan) -> Iterator[Change]:
-    """As many hosts as may start at once, where the job is of one size."""
-    if job.min_nodes is not None:
-        return
-    within = nodes_within(job, asked.workload, _holdings(asked, decided))
-    nodes = min(job.nodes - 1, within, most_nodes(state, request_of(job)))
-    if nodes > 0 and _may_start(asked, state, replace(job, nodes=nodes), decided):
-        yield Change("shape.nodes", nodes)

@@ -18,7 +18,7 @@ from muster.db.repositories import gangs
 from muster.domain.causes import CAUSE_RULES, Avoid
 from muster.domain.elastic import sizes_of
 from muster.domain.errors import ConflictError, NotFoundError
-from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId
+from muster.domain.ids import AllocationId, AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job_spec import JobSpec, NodeLossRule
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy import Policy
@@ -62,15 +62,14 @@ def waiting_jobs(
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
     num_held = {own.job_id: len(own.gpus) for own in own_holds}
     policy = active_policy(session)
-    return [
-        replace(
-            _waiting_job(
-                job, avoided.get(job.id, frozenset()), num_nodes, held.get(job.id, ()), num_held.get(job.id, 0)
-            ),
-            expected_s=longest_run_s(spec_of(job), policy),
+    wished = []
+    for job in rows:
+        one = waiting_job(
+            spec_of(job), job.id, job.tenant_id, to_ms(job.created_at), policy, wanted_nodes=job.wanted_nodes
         )
-        for job in rows
-    ]
+        one = replace(one, version=job.version, keep=held.get(job.id, ()))
+        wished.append(_fitted(one, avoided.get(job.id, frozenset()), num_nodes, num_held.get(job.id, 0)))
+    return wished
 
 
 def longest_run_s(spec: JobSpec, policy: Policy) -> float | None:
@@ -80,26 +79,41 @@ def longest_run_s(spec: JobSpec, policy: Policy) -> float | None:
     return spec.wall_time_s + (policy.dispatch.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s)
 
 
-def _waiting_job(job: Job, avoided: frozenset[NodeId], num_nodes: int, last_parts: Parts, num_held: int) -> WaitingJob:
-    """``num_held``: GPUs that are held for its next size, which it then wishes for."""
-    spec = spec_of(job)
-    sizes = sizes_of(spec.shape, job.wanted_nodes)
-    held_nodes = num_held // spec.shape.gpus_per_node
+def waiting_job(
+    spec: JobSpec,
+    job_id: JobId,
+    tenant_id: TenantId,
+    queued_ms: int,
+    policy: Policy,
+    *,
+    wanted_nodes: int | None = None,
+) -> WaitingJob:
+    """As the planner has a job that was just submitted. ``wanted_nodes``: what was asked for since."""
+    sizes = sizes_of(spec.shape, wanted_nodes)
     return WaitingJob(
-        job_id=job.id,
-        version=job.version,
-        tier=job.tier,
-        queued_ms=to_ms(job.created_at),
-        nodes=held_nodes if sizes.fewest <= held_nodes <= sizes.most else sizes.wished,
+        job_id=job_id,
+        version=0,
+        tier=spec.tier,
+        queued_ms=queued_ms,
+        nodes=sizes.wished,
         gpus_per_node=spec.shape.gpus_per_node,
-        # To avoid every host would leave the job waiting for ever: then the fault is forgiven.
-        avoid_nodes=avoided if num_nodes - len(avoided) >= sizes.fewest else frozenset(),
-        tenant_id=job.tenant_id,
+        tenant_id=tenant_id,
         required_level=spec.topology.required,
         preferred_level=spec.topology.preferred,
-        keep=last_parts,
         min_nodes=sizes.fewest if spec.shape.is_elastic else None,
         max_nodes=sizes.most if spec.shape.is_elastic else None,
+        expected_s=longest_run_s(spec, policy),
+    )
+
+
+def _fitted(job: WaitingJob, avoided: frozenset[NodeId], num_nodes: int, num_held: int) -> WaitingJob:
+    """``num_held``: GPUs that are held for its next size, which it then wishes for."""
+    held_nodes = num_held // job.gpus_per_node
+    return replace(
+        job,
+        nodes=held_nodes if job.fewest_nodes <= held_nodes <= job.most_nodes else job.nodes,
+        # To avoid every host would leave the job waiting for ever: then the fault is forgiven.
+        avoid_nodes=avoided if num_nodes - len(avoided) >= job.fewest_nodes else frozenset(),
     )
 
 

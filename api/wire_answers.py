@@ -1,0 +1,25 @@
+"""How a daemon of a host is answered: one unit of work, tried again where transactions collide, as JSON of the wire."""
+
+from collections.abc import Callable
+
+import msgspec
+from fastapi import Request
+from fastapi.responses import Response
+
+from api.dependencies import dependencies_of
+from muster.domain.principals import Principal
+from muster.services.unit_of_work import UnitOfWork, retrying
+from muster.wire.messages import WireAnswer
+
+
+def answered(
+    request: Request, node: Principal, action: str, work: Callable[[UnitOfWork], WireAnswer], *, quiet: bool = False
+) -> Response:
+    """``quiet``: leases and positions, which leave no trace (I18)."""
+    units = dependencies_of(request).units
+
+    def once() -> WireAnswer:
+        with units.begin(node, action, quiet=quiet) as unit:
+            return work(unit)
+
+    return Response(msgspec.json.encode(retrying(once)), media_type="application/json")
