@@ -54,10 +54,6 @@ class GapBook:
         sending = sum(marker.num_reports for report in self._book.sending for marker in report.gaps)
         return sending + sum(marker.num_reports for markers in self._book.open.values() for marker in markers)
 
-    @property
-    def has_news(self) -> bool:
-        return bool(self._book.sending or self._book.open)
-
     def _load(self) -> _Book:
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=_Book)

@@ -15,7 +15,6 @@ Priority = Literal["events", "health", "metrics"]
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 """P0, P1, P2."""
 
-MAX_REPORT_BYTES: Final = 32 << 20
 _MAGIC: Final = b"\xff\xfeM1"
 _HEAD: Final = struct.Struct("<4sBBHIQQ")
 """Magic, priority, nothing, bytes of the boot id, bytes of the report, seq, at_ms."""

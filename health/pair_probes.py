@@ -15,8 +15,6 @@ PEERS: Final = 2
 BURST: Final = 20
 """Messages at once to each peer."""
 BURST_EVERY_S: Final = 60.0
-NO_RACK: Final = ""
-"""Where hosts are counted whose rack is not known."""
 
 Racks = Mapping[str, Sequence[NodeId]]
 """Rack → its hosts that answer probes, in the order of their ids."""

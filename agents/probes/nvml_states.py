@@ -117,9 +117,7 @@ def _read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:
 
     sheet.take(("nvlink_links", "nvlink_links_down"), count)
     if up:
-        sheet.take_one(
-            "nvlink_mb_per_s", lambda: number_of(sheet.nvml, read_fields(sheet.nvml, handle, [NVLINK_SPEED])[0])
-        )
+        sheet.take_one("nvlink_mb_per_s", lambda: _link_speed(sheet.nvml, handle))
     if "nvlink_links" in sheet.values:
         sheet.take_one("nvlink_links_to_nothing", lambda: _to_nothing(sheet.nvml, handle, up))
 

@@ -68,11 +68,6 @@ def is_of_links(values: Mapping[str, float]) -> bool:
     return values.get("code") in _OF_LINKS
 
 
-def awaits_words(values: Mapping[str, float]) -> bool:
-    """Whether these are values of an NVLink's error that nobody has told in its own words."""
-    return values.get(CODE) in _TOLD_WITHOUT_WORDS and HAS_WORDS not in values
-
-
 def bit_key(register: int, bit: int) -> str:
     """Key in ``values`` of a bit of an XID 74 that counts by how often it comes on one link."""
     return f"{_BIT}{register}_{bit}"

@@ -221,7 +221,6 @@ RECLAIM_EDGES: Final[Mapping[ReclaimState, frozenset[ReclaimState]]] = {
 }
 
 TERMINAL_JOB_STATES: Final = frozenset(state for state, onward in JOB_EDGES.items() if not onward)
-LIVE_ATTEMPT_STATES: Final = frozenset(AttemptState) - {AttemptState.ENDED}
 
 STOP_URGENCY: Final[Mapping[StopReason, int]] = {
     _reason: urgency

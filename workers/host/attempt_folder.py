@@ -94,9 +94,6 @@ class AttemptFolder:
     def has_go(self) -> bool:
         return (self.path / "go.json").exists()
 
-    def write_exit(self, record: dict[str, Any]) -> None:
-        self._write("exit.json", record)
-
     def read(self, name: str) -> dict[str, Any] | None:
         """A record of the supervisor, or None while there is none."""
         try:
