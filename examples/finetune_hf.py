@@ -7,6 +7,9 @@ here is a tiny Llama made from its config, so that nothing is fetched, and its t
 byte: ``AutoModelForCausalLM.from_pretrained(folder)`` and the tokenizer beside it take their places.
 """
 
+from muster import train  # first: it hears a stop while the rest is imported
+
+# isort: split
 import argparse
 import os
 import sys
@@ -15,8 +18,6 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-from muster import train
 
 REQUIREMENT = "transformers>=5.23,<5.24"  # pyproject.toml's extra "huggingface"
 try:

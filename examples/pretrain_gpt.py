@@ -7,6 +7,9 @@ The losses of all layouts are those of one process. A checkpoint of one layout g
 ranks. On the CPU over gloo and on GPUs over NCCL it is the same program.
 """
 
+from muster import train  # first: it hears a stop while the rest is imported
+
+# isort: split
 import argparse
 import contextlib
 import os
@@ -28,8 +31,6 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-
-from muster import train
 
 VOCABULARY = 16
 SIGNS = "0123456789+-=; ?"

@@ -5,6 +5,9 @@
 Kill anything while it runs: it goes on at the exact next step, and the loss comes out the same bit for bit.
 """
 
+from muster import train  # first: it hears a stop while the rest is imported
+
+# isort: split
 import argparse
 import random
 import time
@@ -12,8 +15,6 @@ import time
 import torch
 from torch import nn
 from torch.nn import functional
-
-from muster import train
 
 WIDTH, NUM_HEADS, NUM_LAYERS, CONTEXT = 64, 4, 2, 48
 SUBJECTS = ("the scheduler", "a rank", "the fleet", "one GPU", "the operator", "a gang", "the supervisor", "a host")

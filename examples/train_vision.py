@@ -6,6 +6,9 @@ Warm-up and cosine of the learning rate go on where they were, and so do each ra
 augments its pictures: a resumed run equals an undisturbed one bit for bit on the CPU at the same number of ranks.
 """
 
+from muster import train  # first: it hears a stop while the rest is imported
+
+# isort: split
 import argparse
 import math
 import os
@@ -17,8 +20,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
-
-from muster import train
 
 SHAPES = ("circle", "square", "triangle", "cross")
 SIDE, WIDTHS = 24, (16, 32, 64)

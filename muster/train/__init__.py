@@ -10,7 +10,8 @@
 
 ``start`` joins the process group, loads the newest checkpoint that verifies and goes on at the exact next step.
 ``steps`` ends early, on all ranks at one step and with a checkpoint, when the job has to stop. Without Muster around
-it (no variables of its own set) the same script runs as it is, from the start.
+it (no variables of its own set) the same script runs as it is, from the start. Imported before what takes long to
+import, it hears a stop meanwhile (``importing``).
 
 What the launcher tells a rank stands in ``surroundings``, what ranks and supervisor tell each other in ``wire``. Exit
 codes: 0 done, 75 stopped with a checkpoint, 76 stopped without one, 93 never start this attempt again.
@@ -19,6 +20,7 @@ codes: 0 done, 75 stopped with a checkpoint, 76 stopped without one, 93 never st
 import importlib
 from typing import TYPE_CHECKING
 
+from muster.train import importing
 from muster.train.fences import StaleFenceError
 
 if TYPE_CHECKING:
@@ -80,3 +82,6 @@ def __getattr__(name: str) -> object:
     if name in _ROOMS:
         return getattr(importlib.import_module(f"muster.train.{_ROOMS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+importing.begin()

@@ -1,4 +1,4 @@
-"""How a rank leaves where there is no time left, and how long it may still wait where there is some."""
+"""How a rank leaves: by which exit code, and how long it may still wait where there is time left."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import contextlib
 import os
 import sys
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
+if TYPE_CHECKING:
+    from muster.train.wire import Channel
+
+EXIT_STOPPED_WITH_CHECKPOINT: Final = 75
+EXIT_STOPPED_WITHOUT: Final = 76
+EXIT_NEVER_RESTART: Final = 93
 _MOST_SETTLING_S = 3600.0
 _LEAVING_S = 0.2
 
@@ -18,6 +24,13 @@ def leave_at_once(code: int) -> NoReturn:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(code)
+
+
+def leave_before_start(channel: Channel, why: str) -> NoReturn:
+    """Told to stop before it met the other ranks: there is nothing to save."""
+    channel.say("outcome", exit="stopped_without", step=0, message=why, dropped_lines=channel.dropped_lines)
+    channel.close()
+    leave_at_once(EXIT_STOPPED_WITHOUT)
 
 
 def patience_s(deadline_ms: int) -> float:

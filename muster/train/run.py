@@ -22,17 +22,18 @@ from muster.train.faults import Faults
 from muster.train.fences import StaleFenceError
 from muster.train.generations import Generation
 from muster.train.growth import MemoryGrowth
-from muster.train.leaving import leave_at_once, patience_s
+from muster.train.leaving import (
+    EXIT_NEVER_RESTART,
+    EXIT_STOPPED_WITH_CHECKPOINT,
+    EXIT_STOPPED_WITHOUT,
+    leave_at_once,
+    patience_s,
+)
 from muster.train.load import Load
 from muster.train.meshes import clip_grad_norm, place_in
 from muster.train.samples import Samples
 from muster.train.shards import is_sharded
 from muster.train.sizes import Sizes
-from muster.train.surroundings import (
-    EXIT_NEVER_RESTART,
-    EXIT_STOPPED_WITH_CHECKPOINT,
-    EXIT_STOPPED_WITHOUT,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

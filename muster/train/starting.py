@@ -24,13 +24,13 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from muster.train import chance
+from muster.train import chance, importing
 from muster.train.cadence import require_cadence
 from muster.train.datasets import Dataset
 from muster.train.determinism import ask_for_determinism
 from muster.train.devices import Gpu, Host
 from muster.train.joining import joining
-from muster.train.leaving import leave_at_once
+from muster.train.leaving import leave_before_start
 from muster.train.lineage import Lineage, require_config
 from muster.train.loaders import keep_loaders
 from muster.train.orders import Orders
@@ -39,7 +39,7 @@ from muster.train.pace import Pace
 from muster.train.ranks import Ranks
 from muster.train.run import Run
 from muster.train.state import Trained
-from muster.train.surroundings import EXIT_STOPPED_WITHOUT, Surroundings
+from muster.train.surroundings import Surroundings
 from muster.train.wire import Channel
 
 if TYPE_CHECKING:
@@ -130,13 +130,6 @@ def _tell_of_data(channel: Channel, datasets: Sequence[Dataset]) -> None:
             channel.say("warning", code="data_not_staged", message=words)
 
 
-def _leave_alone(channel: Channel, why: str) -> None:
-    """Told to stop before it met the other ranks."""
-    channel.say("outcome", exit="stopped_without", step=0, message=why, dropped_lines=channel.dropped_lines)
-    channel.close()
-    leave_at_once(EXIT_STOPPED_WITHOUT)
-
-
 def _joined(
     model: torch.nn.Module, *, seed: int, deterministic: bool, patience_s: float
 ) -> tuple[tuple[Surroundings, Ranks, Channel, Orders], Device]:
@@ -146,13 +139,14 @@ def _joined(
     channel.say("hello", rank=around.rank, world_size=around.world_size, pid=os.getpid())
     orders = Orders(channel, around.stop_notice_s)
     orders.watch_signals()
+    importing.end()
     keep_loaders()
     gpu = next((parameter.device for parameter in model.parameters() if parameter.is_cuda), None)
     has_gpu = gpu is not None
     if deterministic:
         ask_for_determinism(has_gpu=has_gpu)
-    meeting = joining(orders, partial(_leave_alone, channel)) if around.world_size > 1 else contextlib.nullcontext()
-    with meeting:
+    leave = partial(leave_before_start, channel)
+    with joining(orders, leave) if around.world_size > 1 else contextlib.nullcontext():
         ranks = Ranks(
             around.rank, around.world_size, is_launched=around.is_launched, has_gpu=has_gpu, patience_s=patience_s
         )

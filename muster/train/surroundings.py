@@ -42,9 +42,6 @@ from muster.train.scrub import ScrubRule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXIT_STOPPED_WITH_CHECKPOINT = 75
-EXIT_STOPPED_WITHOUT = 76
-EXIT_NEVER_RESTART = 93
 _LONGEST_FENCE = 20
 
 

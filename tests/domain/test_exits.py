@@ -4,7 +4,7 @@ import pytest
 
 from muster.domain.exits import ExitRecord, RankExit, classify, parse_exit_record
 from muster.domain.states import Cause, StopReason
-from muster.train.surroundings import EXIT_STOPPED_WITH_CHECKPOINT, EXIT_STOPPED_WITHOUT
+from muster.train.leaving import EXIT_STOPPED_WITH_CHECKPOINT, EXIT_STOPPED_WITHOUT
 
 TIMEOUT_LINE = "[rank0]:[E ProcessGroupNCCL.cpp:689] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)"
 

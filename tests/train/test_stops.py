@@ -1,14 +1,13 @@
 """All ranks stop at one step, whoever was told, with a checkpoint where the notice allows; nothing holds up a step."""
 
 import signal
-import socket
 import time
 from pathlib import Path
 
 import pytest
 
 from .marks import TRAINS
-from .train_case import Listening, Training, free_port, until
+from .train_case import Listening, Training, free_port, is_listening, until
 
 pytestmark = TRAINS
 LONG = ("--steps", "20000", "--every", "0", "--sleep", "0.01")
@@ -113,11 +112,6 @@ def test_a_stop_while_the_other_ranks_have_not_come_is_heard_inside_the_meeting(
     (outcome,) = supervisor.heard("outcome")
     assert (outcome["exit"], outcome["step"]) == ("stopped_without", 0)
     assert outcome["message"] == ("SIGTERM" if by == "signal" else "reclaim")
-
-
-def is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_checkpoint_is_made_when_asked_for(training: Training) -> None:

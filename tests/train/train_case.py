@@ -176,6 +176,11 @@ def free_port() -> int:
     return port
 
 
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def under_torchrun(program: Path, *arguments: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
     """Two ranks of a real torchrun, which starts none of them again. ``folder``: for their checkpoints."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
