@@ -14,7 +14,6 @@ from typing import Final
 
 from muster.domain.states import Cause
 
-
 _OF_A_LAUNCHER: Final = re.compile(
     r"^Primary job +terminated normally, but|^mpi(run|exec) (detected|noticed) that"
     r"|^srun: error: .*: tasks? |^slurmstepd.*: error: \*\*\* |launch\.py:\d+:sigkill_handler\]"
@@ -131,7 +130,7 @@ def first_of(signs: tuple[Sign, ...], text: str | None) -> tuple[Sign, str] | No
 
 
 def last_words(text: str) -> str:
-    """Of the program: mpirun, srun and DeepSpeed's launcher have a word of their own on a rank's end behind its last."""
+    """Of the program: mpirun, srun and DeepSpeed's launcher add their own to a rank's end."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = next((at for at, line in enumerate(lines) if _OF_A_LAUNCHER.search(line)), None)
     own = [line for line in lines[:told] if line.strip("-")]

@@ -250,7 +250,7 @@ def test_ranks_keep_their_global_numbers() -> None:
     "launchers_words",
     [
         "----------\nPrimary job  terminated normally, but 1 process returned\na non-zero exit code.\n----------",
-        "----------\nmpirun detected that one or more processes exited with non-zero status\n  Exit code:    1\n----------",
+        "----------\nmpirun detected that one or more processes exited with a fault\n  Exit code:    1\n----------",
         "srun: error: gpu-7: task 1: Exited with exit code 1\nslurmstepd-gpu-7: error: *** STEP 1.0 ON gpu-7 CANCELLED",
         "[2026-11-23 09:39:21,771] [INFO] [launch.py:253:sigkill_handler] Killing subprocess 17029",
     ],

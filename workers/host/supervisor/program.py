@@ -243,7 +243,7 @@ class Program:
 
         To be called again and again during a stop, for ranks that start late. torchrun is told only while it has
         started none: once it has, it ends when they end, and it would kill their whole groups. The same holds for a
-        command that has started who hears our word: a shell would end at once, and mpirun kill its ranks a second later.
+        command that has started who hears our word: a shell would end at once, mpirun kill its ranks soon.
         """
         if not self._order.is_torchrun:
             if not self._is_heard_within():

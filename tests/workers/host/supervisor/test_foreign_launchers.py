@@ -37,9 +37,8 @@ time.sleep(600)
 
 
 def _has_slurm() -> bool:
-    return (
-        shutil.which("srun") is not None and subprocess.run(["sinfo"], capture_output=True, check=False).returncode == 0
-    )
+    asks = shutil.which("sinfo")
+    return asks is not None and subprocess.run([asks], capture_output=True, check=False).returncode == 0
 
 
 def _needs(tool: str, *, is_there: bool) -> pytest.MarkDecorator:
