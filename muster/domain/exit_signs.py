@@ -8,10 +8,16 @@ measured of the GPU tells whose it was (``exits.GpuFault``), and so it is of a C
 as well ("unspecified launch failure", "illegal memory access").
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from muster.domain.states import Cause
+
+_OF_A_LAUNCHER: Final = re.compile(
+    r"^Primary job +terminated normally, but|^mpi(run|exec) (detected|noticed) that"
+    r"|^srun: error: .*: tasks? |^slurmstepd.*: error: \*\*\* |launch\.py:\d+:sigkill_handler\]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +127,11 @@ def first_of(signs: tuple[Sign, ...], text: str | None) -> tuple[Sign, str] | No
             if all(token in line for token in sign.tokens):
                 return sign, line.strip()
     return None
+
+
+def last_words(text: str) -> str:
+    """Of the program: mpirun, srun and DeepSpeed's launcher add their own to a rank's end."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = next((at for at, line in enumerate(lines) if _OF_A_LAUNCHER.search(line)), None)
+    own = [line for line in lines[:told] if line.strip("-")]
+    return (own or lines or [""])[-1]

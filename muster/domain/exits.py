@@ -21,6 +21,7 @@ from muster.domain.exit_signs import (
     Sign,
     ended_out_of_gpu_memory,
     first_of,
+    last_words,
 )
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Cause, StopReason
@@ -314,8 +315,7 @@ def _says(rank: RankExit, signs: tuple[Sign, ...]) -> bool:
 
 
 def _last_line(text: str | None) -> str:
-    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    return lines[-1][:_LONGEST_LINE] if lines else ""
+    return last_words(text or "")[:_LONGEST_LINE]
 
 
 def _ending(exit_code: int | None, signal: int | None) -> str:

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from muster.domain.exit_signs import last_words
 from muster.domain.exits import ExitRecord, RankExit, classify, parse_exit_record
 from muster.domain.states import Cause, StopReason
 from muster.train.leaving import EXIT_STOPPED_WITH_CHECKPOINT, EXIT_STOPPED_WITHOUT
@@ -243,3 +244,21 @@ def test_the_codes_by_which_the_runtime_leaves_are_known(code: int) -> None:
 
 def test_ranks_keep_their_global_numbers() -> None:
     assert record(ranks={"17": FINE}).ranks == {17: RankExit(exit_code=0)}
+
+
+@pytest.mark.parametrize(
+    "launchers_words",
+    [
+        "----------\nPrimary job  terminated normally, but 1 process returned\na non-zero exit code.\n----------",
+        "----------\nmpirun detected that one or more processes exited with a fault\n  Exit code:    1\n----------",
+        "srun: error: gpu-7: task 1: Exited with exit code 1\nslurmstepd-gpu-7: error: *** STEP 1.0 ON gpu-7 CANCELLED",
+        "[2026-11-23 09:39:21,771] [INFO] [launch.py:253:sigkill_handler] Killing subprocess 17029",
+    ],
+    ids=["mpirun", "mpirun-detected", "srun", "deepspeed"],
+)
+def test_the_proof_is_the_programs_last_word_and_not_its_launchers(launchers_words: str) -> None:
+    assert (
+        last_words(f"Traceback (most recent call last):\nKeyError: 'tokens'\n{launchers_words}\n")
+        == "KeyError: 'tokens'"
+    )
+    assert last_words(launchers_words)

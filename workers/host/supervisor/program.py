@@ -53,6 +53,7 @@ class Program:
         self._redactor = order.secrets.redactor()
         self._kept_open: list[int] = []
         self._terminated: set[int] = set()
+        self._listeners: set[int] = set()
         self.streams: dict[str, LogStream] = {}
         self.train_socket: TrainSocket | None = None
         self.reaped: dict[int, int] = {}
@@ -241,10 +242,12 @@ class Program:
         """SIGTERM to each rank once: to its pid alone, so its helpers live while it checkpoints.
 
         To be called again and again during a stop, for ranks that start late. torchrun is told only while it has
-        started none: once it has, it ends when they end, and it would kill their whole groups.
+        started none: once it has, it ends when they end, and it would kill their whole groups. The same holds for a
+        command that has started who hears our word: a shell would end at once, mpirun kill its ranks soon.
         """
         if not self._order.is_torchrun:
-            self._signal_once(self.pid, os.getpid())
+            if not self._is_heard_within():
+                self._signal_once(self.pid, os.getpid())
             return
         user, ranks = self._order.user, self._folder / files.RANKS
         started = [said for rank in self._order.local_ranks if (said := user.read_json(ranks / f"{rank}.json"))]
@@ -252,6 +255,12 @@ class Program:
             self._signal_once(rank.get("pid"), rank.get("entry_pid"))
         if not started:
             self._signal_once(self.pid, os.getpid())
+
+    def _is_heard_within(self) -> bool:
+        """Whether the command is not itself who was told to stop, but runs who was, and has not ended yet."""
+        if self.train_socket is not None:
+            self._listeners |= self.train_socket.listeners - {self.pid}
+        return any(read_process(pid) is not None for pid in self._listeners)
 
     def _signal_once(self, pid: object, parent_pid: object) -> None:
         """Only a process that still is the child it was: numbers are used again. With the user's own rights, since a

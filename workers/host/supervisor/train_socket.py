@@ -12,6 +12,7 @@ import json
 import os
 import select
 import socket
+import struct
 import time
 from pathlib import Path
 
@@ -38,9 +39,16 @@ def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is no JSON")
 
 
+def _peer_pid(channel: socket.socket) -> int:
+    """Who connected, by the kernel's word; 0 where that is no process of this namespace."""
+    pid, _, _ = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(pid)
+
+
 class _Connection:
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
+        self.pid = _peer_pid(channel)
         self.kept = bytearray()
         self.rank: int | None = None
 
@@ -77,6 +85,11 @@ class TrainSocket:
     @property
     def descriptor(self) -> int:
         return self._poll.fileno()
+
+    @property
+    def listeners(self) -> set[int]:
+        """The processes that are connected, and hear what they are told."""
+        return {connection.pid for connection in self._ranks.values()}
 
     def pump(self) -> None:
         """Take what is there, a bounded amount."""

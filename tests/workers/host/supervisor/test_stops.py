@@ -1,6 +1,8 @@
 """Who may end a program, when, and how gently."""
 
 import json
+import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -186,3 +188,24 @@ def test_sigterm_once_promised_is_not_taken_back() -> None:
     plan.ask("cancel", 20, is_terminating=False)
     assert plan.is_terminating
     assert plan.is_kill_due(20)
+
+
+HEARS = (
+    "import json, os, socket, time\n"
+    "channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ['MUSTER_TRAIN_SOCKET'])\n"
+    "channel.sendall(b'{}\\n'); print('up', flush=True)\n"
+    "channel.makefile().readline(); time.sleep(1); print('saved', flush=True)\n"
+)
+
+
+def test_a_shell_is_not_told_to_end_while_what_it_runs_hears_the_stop_and_saves(attempt: Attempt) -> None:
+    """A shell ends at once at SIGTERM, and with the command all that it has started would end."""
+    program = attempt.folder / "program.py"
+    program.write_text(HEARS, encoding="utf-8")
+    attempt.order(command=["/bin/sh", "-c", f"{sys.executable} {program}; echo next; sleep 600"], grace_s=60.0)
+    supervisor.spawn_supervisor(attempt.folder)
+    attempt.wait_for_log("up")
+    attempt.stop("reclaim", after_s=60)
+    record = attempt.ended()
+    assert "saved" in attempt.log()
+    assert (record["stop_reason"], record["launcher_signal"]) == ("reclaim", signal.SIGTERM)
