@@ -110,6 +110,9 @@ class ProbeWithDcgm:
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
         return (*self._probe.events(timeout_s), *self._told())
 
+    def take_change(self) -> bool:
+        return self._probe.take_change()
+
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         return self._probe.compute_device(gpu_uuid)
 

@@ -156,7 +156,13 @@ class Probe(Protocol):
         """The slow look at every known GPU, in slot order, within the same deadline as ``check``. Raises ProbeError."""
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        """Waits up to ``timeout_s`` for the first event, then gives all that are there. Each is given once."""
+        """Waits up to ``timeout_s`` for the first event or change, then gives all events, each once."""
+
+    def take_change(self) -> bool:
+        """Whether the driver has told, since this was asked last, of a change that a look at the GPUs would show.
+
+        What it told before the newest ``events`` counts. Asked by the thread that waits for events.
+        """
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         """What a burn-in of this GPU computes on. Raises ProbeError: there is no such GPU, or it is lost."""

@@ -26,7 +26,7 @@ from agents.probes.interface import (
 )
 from agents.probes.nvml_devices import Device, DeviceList
 from agents.probes.nvml_driver import Driver
-from agents.probes.nvml_events import XidWatcher
+from agents.probes.nvml_events import EventWatcher
 from agents.probes.nvml_identity import cuda_version, read_identity
 from agents.probes.nvml_inspection import Inspected, inspect
 from agents.probes.nvml_readings import Polled, poll
@@ -51,9 +51,10 @@ class NvmlProbe:
         self._nvml = nvml
         self._driver = Driver(nvml, deadline_s)
         self._lock = Lock()
-        self._events: SimpleQueue[ProbeEvent] = SimpleQueue()
+        self._events: SimpleQueue[ProbeEvent | None] = SimpleQueue()
+        self._has_changed = False
         self._wall_ms = wall_ms
-        self._watcher = XidWatcher(nvml, self._events.put, wall_ms)
+        self._watcher = self._new_watcher()
         self._devices = DeviceList(self._driver, self._listen)
         self._presence = Presence(session=str(time.monotonic_ns()))
         self._identities: dict[GpuUuid, GpuIdentity] = {}
@@ -115,13 +116,18 @@ class NvmlProbe:
         return tuple(sorted(found, key=lambda inspection: inspection.index))
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        found: list[ProbeEvent] = []
+        found: list[ProbeEvent | None] = []
         try:
             found.append(self._events.get(timeout=timeout_s))
             while True:
                 found.append(self._events.get_nowait())
         except Empty:
-            return tuple(found)
+            self._has_changed |= None in found
+            return tuple(event for event in found if event is not None)
+
+    def take_change(self) -> bool:
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         with self._lock:
@@ -133,6 +139,10 @@ class NvmlProbe:
         # Under a call that hangs, a shutdown would hang or crash too.
         if self._watcher.close() and self._driver.is_idle:
             self._driver.stop()
+
+    def _new_watcher(self) -> EventWatcher:
+        """A change is put between the events as None, so that who waits for them hears of it at once."""
+        return EventWatcher(self._nvml, self._events.put, lambda: self._events.put(None), self._wall_ms)
 
     def _listen(self, uuid: GpuUuid, handle: Any) -> None:
         """By the watcher of now: ``released`` makes a new one."""
@@ -148,7 +158,7 @@ class NvmlProbe:
             try:
                 yield
             finally:
-                self._watcher = XidWatcher(self._nvml, self._events.put, self._wall_ms)
+                self._watcher = self._new_watcher()
                 self._devices.forget()
                 self._driver.start()
                 self._watcher.start()
