@@ -52,7 +52,7 @@ def _answer(probe: NvmlProbe, asked: set[str], command: dict[str, Any]) -> objec
             return dataclasses.asdict(probe.compute_device(command["gpu"]))
         case "release":
             with probe.released():
-                return None
+                return [dataclasses.asdict(found) for found in probe.check(NOW_MS)]
         case "close":
             probe.close()
             return None
