@@ -56,7 +56,8 @@ def test_an_xid_and_a_change_do_not_hide_each_other(hosts: Hosts) -> None:
     host = hosts.healthy()
     host.state.gpus[0].pending_xid = 48
     host.state.gpus[1].pending_change = CHANGES["uncorrected ECC error"]
-    codes, has_changed = [], False
+    codes: list[int] = []
+    has_changed = False
     while not (codes and has_changed):
         events, told = host.take_change()
         codes += [event["code"] for event in events]
@@ -79,9 +80,14 @@ def test_an_agent_samples_and_inspects_at_once_when_the_driver_tells_of_a_change
     """Its interval is five minutes: the counter behind the event would wait for that."""
     server.answer = every(300.0)
     state = map_state(tmp_path / "nvml.state", 1)
-    library = {"FAKE_NVML_STATE": str(tmp_path / "nvml.state"), "LD_LIBRARY_PATH": str(libraries.today)}
     errors, sram = INDEX["ecc_uncorrected_volatile"], "sram_threshold_exceeded"
-    with agent(server, tmp_path / "a", program=DAEMON_OF_REAL_GPUS, **library):
+    with agent(
+        server,
+        tmp_path / "a",
+        program=DAEMON_OF_REAL_GPUS,
+        FAKE_NVML_STATE=str(tmp_path / "nvml.state"),
+        LD_LIBRARY_PATH=str(libraries.today),
+    ):
         server.wait_for(lambda report: any(event.values.get(sram) == 0 for event in report.events))
         state.gpus[0].ecc[2] = 3
         state.gpus[0].sram_exceeded = 1
