@@ -51,6 +51,10 @@ class Inspector:
             self.turn()
             stop.wait(min(LOOK_S, self._window_s) * self._jitter())
 
+    def hurry(self) -> None:
+        """The next turn looks at all, whenever the last one did."""
+        self._next_s = 0.0
+
     def turn(self) -> None:
         """Looks at the ports, and at all else where it is time."""
         at_ms, now_s = self._clocks.wall_ms(), self._clocks.boottime_ms() / 1000
@@ -93,4 +97,6 @@ def inspector_of(
         return {name: float(number) for name, number in found.items() if number is not None}
 
     host = HostTeller(naming, places, server_clock=client.server_clock, gpus=counts)
-    return Inspector(probe, gpus, host, clocks=clocks, keep=observer.keep, chance=chance)
+    inspector = Inspector(probe, gpus, host, clocks=clocks, keep=observer.keep, chance=chance)
+    observer.on_change = inspector.hurry
+    return inspector

@@ -46,9 +46,14 @@ class Observer:
         self._open_events = OpenEvents()
         self._driver_version: str | None = None
         self._was_probed = True
+        self._sampling = threading.Lock()
+        self._sampled_s = 0.0
+        self._has_changed = False
         self.interval_s = INTERVAL_S
         self.on_checks: Callable[[tuple[GpuCheck, ...]], None] = lambda _checks: None
         """Shown the checks of each sample."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called where the driver told of a change, after the sample that it led to."""
         self.num_gpus: int | None = None
         """GPUs that answered the newest check, late ones too; None while the driver is away."""
         self.has_sampled = threading.Event()
@@ -59,6 +64,11 @@ class Observer:
 
     def sample(self) -> None:
         """One report of current state. Where the driver is away altogether, the node's own state alone."""
+        with self._sampling:  # the watcher samples too: readings and numbers keep one order
+            self._sample()
+
+    def _sample(self) -> None:
+        self._sampled_s = self._clocks.boottime_ms() / 1000
         at_ms = self._clocks.wall_ms()
         checks = self._checks(at_ms)
         self.on_checks(checks)
@@ -73,8 +83,17 @@ class Observer:
         self.has_sampled.set()
 
     def watch(self, timeout_s: float) -> int:
-        """Waits for the probe's events and keeps them. Returns how many came."""
-        return self.keep(self._probe.events(timeout_s))
+        """Waits for the probe's events and keeps them. Returns how many came.
+
+        Samples at once where the driver told of a change, but no more often than an interval may be short.
+        """
+        num_kept = self.keep(self._probe.events(timeout_s))
+        self._has_changed |= self._probe.take_change()
+        if self._has_changed and self._clocks.boottime_ms() / 1000 - self._sampled_s >= MIN_INTERVAL_S:
+            self._has_changed = False
+            self.sample()
+            self.on_change()
+        return num_kept
 
     def keep(self, events: tuple[ProbeEvent, ...]) -> int:
         """Durably, before the uplink hears of them. Returns how many they are."""

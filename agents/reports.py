@@ -76,7 +76,12 @@ def events_report(events: tuple[EventReport, ...], *, boot_id: str, seq: int, at
 
 
 def gpu_report(check: GpuCheck) -> GpuReport:
-    return GpuReport(uuid=check.gpu_uuid, values=[_fit(value) for value in check.values], is_lost=check.is_lost)
+    return GpuReport(
+        uuid=check.gpu_uuid,
+        values=[_fit(value) for value in check.values],
+        is_lost=check.is_lost,
+        from_dcgm=tuple(sorted(check.from_dcgm)),
+    )
 
 
 def _fit(value: float | None) -> float | None:

@@ -23,7 +23,7 @@ from health.weightless import (
 )
 from health.xid.reading import RECOVERY_ACTION_CHANGED
 from muster.domain.detector_policy import RepeatPolicy
-from muster.domain.evidence import Evidence, Finding, Severity, Trust
+from muster.domain.evidence import Evidence, Finding, Severity, Source, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 
@@ -50,7 +50,8 @@ def join(
     known = replace(finding, onset_ms=min(finding.onset_ms, now_ms))
     near = [each for each in existing if _is_same_fault(known, each, policy)]
     if near:
-        joined = _joined(max(near, key=lambda each: (each.last_seen_ms, each.id)), known)
+        newest = max(near, key=lambda each: (each.last_seen_ms, each.id))
+        joined = _joined(newest, _as_of(newest, known))
         if not _is_stale(known, policy, now_ms):  # it weighs though it was first told too late
             joined = replace(joined, counts_for_ms=joined.counts_for_ms or known.counts_for_ms)
         return Joined(joined, is_new=False)
@@ -148,14 +149,15 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
     if xid.is_of_another_link(finding.values, evidence.values):
         return False
     if _is_words_apart(finding, evidence):
-        wait_ms = _words_wait_ms(policy)
+        wait_ms = max(_words_wait_ms(policy), _late_ms(finding, evidence, policy))
         return xid.HAS_WORDS in evidence.values and abs(finding.onset_ms - evidence.onset_ms) <= wait_ms
     if finding.severity > evidence.severity or (finding.threatens_correctness and not evidence.threatens_correctness):
         return False
-    if finding.onset_ms > evidence.values.get(CLOSED_AT, finding.onset_ms) and not _hovers(evidence):
+    late_ms = _late_ms(finding, evidence, policy)
+    if finding.onset_ms - late_ms > evidence.values.get(CLOSED_AT, finding.onset_ms) and not _hovers(evidence):
         return False
     window_s = max(_window_s(detector, policy) for detector in (finding.detector, evidence.detector))
-    window_ms = int(window_s * 1000)
+    window_ms = max(int(window_s * 1000), late_ms)
     return evidence.onset_ms - window_ms <= finding.onset_ms <= evidence.last_seen_ms + window_ms
 
 
@@ -194,6 +196,19 @@ def _is_words_apart(finding: Finding, evidence: Evidence) -> bool:
 
 def _words_wait_ms(policy: HealthPolicy) -> int:
     return int(max(policy.warm_up.words_wait_s, policy.evidence.coalescing_s) * 1000)
+
+
+def _late_ms(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> int:
+    """How far apart the two may be told where DCGM alone tells one of them: it tells later than NVML and the log."""
+    is_late = (finding.source is Source.DCGM) is not (evidence.sources == (Source.DCGM,))
+    return int(policy.evidence.dcgm_window_s * 1000) if is_late else 0
+
+
+def _as_of(evidence: Evidence, finding: Finding) -> Finding:
+    """An XID that DCGM tells after others is no newer than what they told."""
+    if finding.detector != xid.NAME or finding.source is not Source.DCGM or evidence.sources == (Source.DCGM,):
+        return finding
+    return replace(finding, onset_ms=min(finding.onset_ms, evidence.last_seen_ms))
 
 
 def _window_s(detector: str, policy: HealthPolicy) -> float:

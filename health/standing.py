@@ -9,7 +9,7 @@ time; falling again and again is flapping; and what is older than ``stale_action
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from health.evidence import counts, is_condemning
+from health.evidence import counts, is_condemning, is_open
 from health.gpu_case import (
     RULE,
     BurnInResult,
@@ -128,13 +128,18 @@ def _repair(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     new = [
         each.id
         for each in condemning_of(gpu)
-        if each.last_seen_ms > gpu.since_ms and each.detector not in EXPECTED_IN_REPAIR
+        if _is_told_since(each, gpu.since_ms) and each.detector not in EXPECTED_IN_REPAIR
     ]
     if new:
         return _to_quarantine(gpu, MoveReason.CONDEMNED, now_ms, tuple(new))
     if now_ms - gpu.since_ms >= _ms(policy.repair.timeout_s):
         return _to_quarantine(gpu, MoveReason.REPAIR_TIMED_OUT, now_ms)
     return None
+
+
+def _is_told_since(evidence: Evidence, since_ms: int) -> bool:
+    """That an old fault is over was told last, too, and speaks for the repair."""
+    return evidence.onset_ms > since_ms or (is_open(evidence) and evidence.last_seen_ms > since_ms)
 
 
 _RULES: Final[Mapping[Standing, Callable[[GpuCase, int, HealthPolicy], Move | None]]] = {

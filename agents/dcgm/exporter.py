@@ -1,18 +1,20 @@
 """A dcgm-exporter beside the driver: its readings fill what NVML does not tell, and never stand beside NVML's own.
 
 Off unless it is named. Where it does not answer, is slow, or sends what is no scrape, the GPUs are told by NVML alone;
-that is said once until it changes. Its XID gauge is the last XID, whenever it was: never an event.
+that is said once until it changes. Its XID gauge tells of an XID when it changes (``last_xid``).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Final
 
 import httpx
 import structlog
 
 from agents.burn_in.devices import ComputeDevice
+from agents.dcgm.last_xid import LastXids
 from agents.dcgm.metrics import DcgmGpu, merged, parse_metrics
 from agents.probes.deadline import Callers, NoAnswerError
 from agents.probes.interface import GpuCheck, GpuInspection, HostInventory, Probe, ProbeEvent
@@ -84,26 +86,32 @@ class Exporter:
 
 
 class ProbeWithDcgm:
-    """A probe whose checks are filled by an exporter; all else is the probe's own."""
+    """A probe whose checks are filled by an exporter, and whose events have the exporter's XIDs beside its own."""
 
     def __init__(self, probe: Probe, exporter: Exporter) -> None:
         self._probe = probe
         self._exporter = exporter
+        self._last_xids = LastXids()
+        self._events: SimpleQueue[ProbeEvent] = SimpleQueue()
 
     def identify(self) -> HostInventory:
         return self._probe.identify()
 
     def check(self, now_ms: int) -> tuple[GpuCheck, ...]:
         checks = self._probe.check(now_ms)
-        if not any(None in check.values for check in checks if _answers(check)):
-            return checks
-        return tuple(map(partial(filled, self._exporter.gpus()), checks))
+        exported = self._exporter.gpus()
+        for event in self._last_xids.changes(exported, [check.gpu_uuid for check in checks], now_ms):
+            self._events.put(event)
+        return tuple(map(partial(filled, exported), checks))
 
     def inspect(self, now_ms: int) -> tuple[GpuInspection, ...]:
         return self._probe.inspect(now_ms)
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        return self._probe.events(timeout_s)
+        return (*self._probe.events(timeout_s), *self._told())
+
+    def take_change(self) -> bool:
+        return self._probe.take_change()
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         return self._probe.compute_device(gpu_uuid)
@@ -111,6 +119,13 @@ class ProbeWithDcgm:
     def close(self) -> None:
         self._exporter.close()
         self._probe.close()
+
+    def _told(self) -> Iterator[ProbeEvent]:
+        while True:
+            try:
+                yield self._events.get_nowait()
+            except Empty:
+                return
 
 
 def filled(exported: Mapping[str, DcgmGpu], check: GpuCheck) -> GpuCheck:
@@ -124,7 +139,8 @@ def filled(exported: Mapping[str, DcgmGpu], check: GpuCheck) -> GpuCheck:
     offered = tuple(value if metric.name in check.unsupported else None for metric, value in told)
     values = merged(check.values, offered)
     known = {METRICS[at].name for at in range(NUM_METRICS) if values[at] is not None}
-    return replace(check, values=values, unsupported=check.unsupported - known)
+    is_filled = check.unsupported & known
+    return replace(check, values=values, unsupported=check.unsupported - known, from_dcgm=is_filled)
 
 
 def _answers(check: GpuCheck) -> bool:

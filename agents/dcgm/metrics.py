@@ -62,7 +62,7 @@ class DcgmGpu:
     """What a scrape says of one GPU.
 
     ``last_xid``: the number of the newest XID, 0 for none, None where the exporter does not tell it. It is a gauge that
-    stays and says neither when nor how often, so it is shown and makes no event: NVML and the kernel log do.
+    stays and says neither when nor how often: only its change makes an event (``last_xid``).
     """
 
     uuid: str

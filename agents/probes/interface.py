@@ -82,7 +82,8 @@ class GpuCheck:
     """One check of one GPU.
 
     ``is_lost``: the driver says so, or no longer lists it. ``is_late``: it did not answer within the deadline; what it
-    is we do not know. In both cases every value is None. ``unsupported`` and ``faults`` hold names of metrics.
+    is we do not know. In both cases every value is None. ``unsupported`` and ``faults`` hold names of metrics, and so
+    does ``from_dcgm``: of those that NVML does not tell, and DCGM does.
     """
 
     gpu_uuid: GpuUuid
@@ -91,11 +92,12 @@ class GpuCheck:
     values: Values = NO_VALUES
     unsupported: frozenset[str] = frozenset()
     faults: Mapping[str, str] = field(default_factory=dict)
+    from_dcgm: frozenset[str] = frozenset()
     is_lost: bool = False
     is_late: bool = False
 
     def sample(self) -> GpuSample:
-        return GpuSample(gpu_uuid=self.gpu_uuid, at_ms=self.at_ms, values=self.values, is_lost=self.is_lost)
+        return GpuSample(self.gpu_uuid, self.at_ms, self.values, self.is_lost, self.from_dcgm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +156,13 @@ class Probe(Protocol):
         """The slow look at every known GPU, in slot order, within the same deadline as ``check``. Raises ProbeError."""
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        """Waits up to ``timeout_s`` for the first event, then gives all that are there. Each is given once."""
+        """Waits up to ``timeout_s`` for the first event or change, then gives all events, each once."""
+
+    def take_change(self) -> bool:
+        """Whether the driver has told, since this was asked last, of a change that a look at the GPUs would show.
+
+        What it told before the newest ``events`` counts. Asked by the thread that waits for events.
+        """
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         """What a burn-in of this GPU computes on. Raises ProbeError: there is no such GPU, or it is lost."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, Final
@@ -26,7 +27,7 @@ from agents.probes.interface import (
 )
 from agents.probes.nvml_devices import Device, DeviceList
 from agents.probes.nvml_driver import Driver
-from agents.probes.nvml_events import XidWatcher
+from agents.probes.nvml_events import EventWatcher
 from agents.probes.nvml_identity import cuda_version, read_identity
 from agents.probes.nvml_inspection import Inspected, inspect
 from agents.probes.nvml_readings import Polled, poll
@@ -36,6 +37,8 @@ from muster.domain.ids import GpuUuid
 
 DEADLINE_S: Final = 2.0
 """How long one GPU may take for a check."""
+RELEASED: Final = "the agent has let go of the driver for a repair"
+_TURN_S: Final = 0.1
 XID_EVENTS: Final = "xid_events"
 """Name under which an identity says that a GPU's XIDs cannot be heard."""
 
@@ -51,9 +54,11 @@ class NvmlProbe:
         self._nvml = nvml
         self._driver = Driver(nvml, deadline_s)
         self._lock = Lock()
-        self._events: SimpleQueue[ProbeEvent] = SimpleQueue()
+        self._is_released = False
+        self._events: SimpleQueue[ProbeEvent | None] = SimpleQueue()
+        self._has_changed = False
         self._wall_ms = wall_ms
-        self._watcher = XidWatcher(nvml, self._events.put, wall_ms)
+        self._watcher = self._new_watcher()
         self._devices = DeviceList(self._driver, self._listen)
         self._presence = Presence(session=str(time.monotonic_ns()))
         self._identities: dict[GpuUuid, GpuIdentity] = {}
@@ -66,7 +71,9 @@ class NvmlProbe:
         self._presence.start(self._devices.listed, self._devices.num_listed)
 
     def identify(self) -> HostInventory:
-        with self._lock:
+        with self._turn() as has_driver:
+            if not has_driver:
+                raise ProbeError(RELEASED)
             self._devices.refresh(self._devices.count())
             listed = self._devices.listed
             answers = self._driver.each(
@@ -85,7 +92,9 @@ class NvmlProbe:
             )
 
     def check(self, now_ms: int) -> tuple[GpuCheck, ...]:
-        with self._lock:
+        with self._turn() as has_driver:
+            if not has_driver:
+                return self._released_checks(now_ms)
             count = self._devices.count()
             if count != self._devices.num_listed or self._devices.nameless:
                 self._devices.refresh(count)
@@ -102,7 +111,9 @@ class NvmlProbe:
             return tuple(sorted(checks, key=lambda found: found.index))
 
     def inspect(self, now_ms: int) -> tuple[GpuInspection, ...]:  # noqa: ARG002  # of the interface; counters have no date
-        with self._lock:
+        with self._turn() as has_driver:
+            if not has_driver:
+                return ()
             devices = self._devices.listed
             now_s = time.monotonic()
             answers = self._driver.each(
@@ -115,16 +126,23 @@ class NvmlProbe:
         return tuple(sorted(found, key=lambda inspection: inspection.index))
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
-        found: list[ProbeEvent] = []
+        found: list[ProbeEvent | None] = []
         try:
             found.append(self._events.get(timeout=timeout_s))
             while True:
                 found.append(self._events.get_nowait())
         except Empty:
-            return tuple(found)
+            self._has_changed |= None in found
+            return tuple(event for event in found if event is not None)
+
+    def take_change(self) -> bool:
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
-        with self._lock:
+        with self._turn() as has_driver:
+            if not has_driver:
+                raise ProbeError(RELEASED)
             if gpu_uuid not in self._devices.listed:
                 raise ProbeError(f"{gpu_uuid} is not among the GPUs that the driver lists")
         return ComputeDevice("cuda")
@@ -134,25 +152,49 @@ class NvmlProbe:
         if self._watcher.close() and self._driver.is_idle:
             self._driver.stop()
 
+    def _new_watcher(self) -> EventWatcher:
+        """A change is put between the events as None, so that who waits for them hears of it at once."""
+        return EventWatcher(self._nvml, self._events.put, lambda: self._events.put(None), self._wall_ms)
+
     def _listen(self, uuid: GpuUuid, handle: Any) -> None:
         """By the watcher of now: ``released`` makes a new one."""
         self._watcher.register(uuid, handle)
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """The driver let go of, for a reset or a reload: whoever asks meanwhile waits. Raises ProbeError."""
+        """The driver let go of, for a reset or a reload: whoever asks meanwhile is told so. Raises ProbeError."""
         with self._lock:
             if not (self._driver.is_idle and self._watcher.close()):
                 raise ProbeError("a call hangs in the driver, so the agent cannot let go of it")
             self._driver.stop()
+            self._is_released = True
             try:
                 yield
             finally:
-                self._watcher = XidWatcher(self._nvml, self._events.put, self._wall_ms)
+                self._is_released = False
+                self._watcher = self._new_watcher()
                 self._devices.forget()
                 self._driver.start()
                 self._watcher.start()
                 self._devices.refresh(self._devices.count())
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """The driver for one caller at a time; False: it is let go of, and there is nothing to ask."""
+        while not self._lock.acquire(timeout=_TURN_S):
+            if self._is_released:
+                yield False
+                return
+        try:
+            yield True
+        finally:
+            self._lock.release()
+
+    def _released_checks(self, now_ms: int) -> tuple[GpuCheck, ...]:
+        """Late: neither lost nor found by it."""
+        late = partial(GpuCheck, at_ms=now_ms, faults={WHOLE_GPU: RELEASED}, is_late=True)
+        slots = sorted(self._devices.slots.items(), key=itemgetter(1))
+        return tuple(late(gpu_uuid=uuid, index=index) for uuid, index in slots)
 
     def _identity_of(self, device: Device, answer: GpuIdentity | BaseException) -> GpuIdentity:
         if isinstance(answer, BaseException):

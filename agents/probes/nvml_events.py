@@ -1,13 +1,15 @@
-"""XIDs the moment that the driver reports them: an event set in a thread of its own.
+"""XIDs the moment that the driver reports them, and its other events as a reason to look: an event set in a thread.
 
 NVML delivers an XID once, to whoever waits. GPUs are registered one by one, and one that refuses does not keep the
-others from being heard; what is missed here (XID 79 may never reach NVML) the kernel log tells.
+others from being heard; what is missed here (XID 79 may never reach NVML) the kernel log tells. An event of memory, of
+the recovery action, of MIG or of the power source says no more than its kind, and a counter or state shows what it
+means: so it is no finding, but brings the next look forward, and the same fault is not told twice.
 """
 
 import ctypes
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -20,6 +22,20 @@ from muster.domain.state_readings import SINCE_BOOT_S
 
 XID_EVENT: Final = 0x8
 """nvmlEventTypeXidCriticalError."""
+CHANGES: Final[Mapping[str, int]] = {
+    "uncorrected ECC error": 0x2,
+    "power source": 0x80,
+    "MIG configuration": 0x100,
+    "storm of corrected ECC errors": 0x200,
+    "DRAM retirement": 0x400,
+    "failed DRAM retirement": 0x800,
+    "contained poison": 0x1000,
+    "fatal poison": 0x2000,
+    "GPU unavailable": 0x4000,
+    "recovery action": 0x8000,
+}
+"""nvmlEventType…: those that come seldom. P-states, clocks and single corrected errors come all the time under load."""
+_HEARD: Final = XID_EVENT | sum(CHANGES.values())
 WAIT_MS: Final = 500
 """How long one wait takes at most: the time that ``close`` may need."""
 PAUSE_AFTER_ERROR_S: Final = 1.0
@@ -28,12 +44,22 @@ PAUSE_AFTER_ERROR_S: Final = 1.0
 log = structlog.get_logger()
 
 
-class XidWatcher:
-    """``deliver`` gets each event, in the watcher's thread. ``wall_ms``: milliseconds since 1970."""
+class EventWatcher:
+    """``deliver`` gets each XID and ``changed`` is called at another event, both in the watcher's thread.
 
-    def __init__(self, nvml: Any, deliver: Callable[[ProbeEvent], None], wall_ms: Callable[[], int]) -> None:
+    ``wall_ms``: milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        nvml: Any,
+        deliver: Callable[[ProbeEvent], None],
+        changed: Callable[[], None],
+        wall_ms: Callable[[], int],
+    ) -> None:
         self._nvml = nvml
         self._deliver = deliver
+        self._changed = changed
         self._wall_ms = wall_ms
         self._event_set: Any = None
         self._uuids: dict[int, GpuUuid] = {}
@@ -52,10 +78,14 @@ class XidWatcher:
 
     def register(self, uuid: GpuUuid, handle: Any) -> None:
         """Raises NVMLError where this GPU's XIDs cannot be heard."""
-        if self._event_set is None or not self._nvml.nvmlDeviceGetSupportedEventTypes(handle) & XID_EVENT:
+        told = 0 if self._event_set is None else self._nvml.nvmlDeviceGetSupportedEventTypes(handle)
+        if not told & XID_EVENT:
             raise self._nvml.NVMLError(NOT_SUPPORTED)
         self._uuids[_address(handle)] = uuid
-        self._nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, self._event_set)
+        try:
+            self._nvml.nvmlDeviceRegisterEvents(handle, told & _HEARD, self._event_set)
+        except self._nvml.NVMLError:  # a driver may tell of more than it lets one hear
+            self._nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, self._event_set)
 
     def close(self) -> bool:
         """Whether the thread ended and the set was freed."""
@@ -80,6 +110,8 @@ class XidWatcher:
                 continue
             if data.eventType & XID_EVENT:
                 self._deliver(self._event_of(data))
+            else:
+                self._note_change(data)
 
     def _pause_after(self, error: Any) -> None:
         """A wait that ends without an event; another kind of fault than the last is logged."""
@@ -89,6 +121,11 @@ class XidWatcher:
         if is_new:
             log.warning("xid_wait_failed", words=words_of(error))
         self._stop.wait(PAUSE_AFTER_ERROR_S)
+
+    def _note_change(self, data: Any) -> None:
+        kinds = [name for name, bit in CHANGES.items() if data.eventType & bit]
+        log.info("driver_told_of_a_change", gpu_uuid=self._uuid_of(data.device)[0], kinds=kinds)
+        self._changed()
 
     def _event_of(self, data: Any) -> ProbeEvent:
         uuid, fault = self._uuid_of(data.device)

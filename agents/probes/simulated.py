@@ -140,6 +140,10 @@ class SimulatedProbe:
                 return found
             time.sleep(min(POLL_S, left_s))
 
+    def take_change(self) -> bool:
+        """A simulated GPU's readings are what its driver tells."""
+        return False
+
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         if gpu_uuid not in self._slots:
             raise ProbeError(f"{gpu_uuid} is no GPU of this host")

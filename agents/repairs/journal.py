@@ -1,4 +1,7 @@
-"""What the agent was given to do, on disk before it begins: whoever starts after a kill tells how it went."""
+"""What the agent was given to do, on disk before it begins: whoever starts after a kill tells how it went.
+
+One verb is under way at most; beside it there may be some that ended, and whose GPUs still tell of the fault.
+"""
 
 import os
 from pathlib import Path
@@ -36,21 +39,33 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self) -> Given | None:
-        """None: nothing was given. What cannot be read counts as nothing: the server then takes it as lost."""
+    def read(self) -> tuple[Given, ...]:
+        """In the order in which they were given. What cannot be read counts as nothing: to the server it is lost.
+
+        An older release kept one order, and not in a list.
+        """
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Given)
+            found = msgspec.json.decode(self._path.read_bytes(), type=tuple[Given, ...] | Given)
         except (FileNotFoundError, msgspec.MsgspecError):
-            return None
+            return ()
+        return (found,) if isinstance(found, Given) else found
 
     def write(self, given: Given) -> None:
+        """In place of what it says of this order."""
+        held = {each.repair_id: each for each in self.read()}
+        self._replace(tuple({**held, given.repair_id: given}.values()))
+
+    def forget(self, repair_id: str) -> None:
+        self._replace(tuple(each for each in self.read() if each.repair_id != repair_id))
+
+    def _replace(self, held: tuple[Given, ...]) -> None:
+        if not held:
+            self._path.unlink(missing_ok=True)
+            return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new = self._path.with_name(self._path.name + ".new")
         with new.open("wb") as file:
-            file.write(msgspec.json.encode(given))
+            file.write(msgspec.json.encode(held))
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)
-
-    def clear(self) -> None:
-        self._path.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
@@ -52,6 +53,7 @@ class RepairWorker:
         chance: random.Random,
         turn_taking: "threading.Lock | None" = None,
         wall_ms: Callable[[], int] = host_facts.wall_ms,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
         self._probe = probe
@@ -62,6 +64,8 @@ class RepairWorker:
         self._chance = chance
         self._turn_taking = turn_taking or threading.Lock()
         self._wall_ms = wall_ms
+        self._now_s = now_s
+        self._report_at_s: dict[str, float] = {}
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -70,21 +74,29 @@ class RepairWorker:
     def turn(self, stop: threading.Event) -> float:
         """What is still to be reported, else one question and what it gives to do. Seconds until the next turn."""
         try:
-            before = self._journal.read()
-            if before is not None:
-                return self._report(before.settled(self._boot_id))
+            held = self._journal.read()
+            due = next((each for each in held if self._report_in_s(each) <= 0), None)
+            if due is not None:
+                return self._report(due.settled(self._boot_id))
             if not self._turn_taking.acquire(timeout=1.0):
                 return 0.0  # a burn-in runs
             try:
-                return self._ask(stop)
+                ask_in_s = self._ask(held, stop)
             finally:
                 self._turn_taking.release()
+            return min([ask_in_s, *map(self._report_in_s, held)])
         except (OSError, ProbeError, UnreachableError, Problem) as fault:
             _log.debug("repair_waits", fault=str(fault))
             return AWAY_S
 
-    def _ask(self, stop: threading.Event) -> float:
-        answer = self._server.ask(RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=self._boot_id))
+    def _report_in_s(self, given: Given) -> float:
+        """0 or less: now."""
+        return self._report_at_s.get(given.repair_id, 0.0) - self._now_s()
+
+    def _ask(self, held: tuple[Given, ...], stop: threading.Event) -> float:
+        """``held``: what has ended and waits."""
+        waiting = tuple(each.repair_id for each in held)
+        answer = self._server.ask(RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=self._boot_id, waiting=waiting))
         order = answer.order
         if order is None:
             return answer.ask_again_s
@@ -154,14 +166,19 @@ class RepairWorker:
             if problem.status >= 500 or problem.status in _REPEATED:
                 raise
             _log.error("repair_report_refused", repair_id=given.repair_id, fault=str(problem))
-            self._journal.clear()
+            self._forget(given)
             return 0.0
         if answer.again_s is not None:
             self._journal.write(given)
-            return answer.again_s
-        self._journal.clear()
+            self._report_at_s[given.repair_id] = self._now_s() + answer.again_s
+            return 0.0
+        self._forget(given)
         _log.info("repair_reported", repair_id=given.repair_id, outcome=given.outcome, is_taken=answer.is_taken)
         return 0.0
+
+    def _forget(self, given: Given) -> None:
+        self._journal.forget(given.repair_id)
+        self._report_at_s.pop(given.repair_id, None)
 
 
 def _printable(words: str) -> str:

@@ -83,5 +83,6 @@ def _finding(rule: ClockRule, window: int, reading: Reading, policy: HealthPolic
         policy,
         words,
         version=VERSION,
+        reads=_REASONS,
         values={"samples": float(count), "window": float(span)},
     )

@@ -37,7 +37,7 @@ def judge(reading: Reading, policy: HealthPolicy) -> Findings:
     is_many = total > policy.detectors.corrected_remaps.rows_max
     words = f"{rise:.0f} more row{'s' if rise > 1 else ''} remapped after correctable errors, {total:.0f} in all"
     key, severity = (MANY, Severity.WARNING) if is_many else (FEW, Severity.INFO)
-    return (reading.finding(NAME, key, severity, policy, words, values={ROWS: rise}),)
+    return (reading.finding(NAME, key, severity, policy, words, reads=READING, values={ROWS: rise}),)
 
 
 DETECTOR: Final = SampleDetector(NAME, 1, judge, is_standing=False, about=ABOUT)

@@ -8,6 +8,7 @@ from typing import Final
 from muster.domain.evidence import EventKind, Finding, GpuSample, GpuSignal, Severity, Source, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.metrics import METRICS
 
 Findings = tuple[Finding, ...]
 NO_FINDINGS: Findings = ()
@@ -53,10 +54,14 @@ class Reading:
         summary: str,
         *,
         version: int = 1,
+        reads: int | None = None,
         threatens_correctness: bool = False,
         values: dict[str, float] | None = None,
     ) -> Finding:
-        """A measured finding about this GPU, seen by NVML at the sample's time."""
+        """A measured finding about this GPU at the sample's time, by whoever told the metric that it ``reads``: NVML,
+        or DCGM where NVML does not tell it.
+        """
+        is_dcgms = reads is not None and METRICS[reads].name in self.sample.from_dcgm
         return Finding(
             detector=detector,
             version=version,
@@ -65,7 +70,7 @@ class Reading:
             node_id=self.node_id,
             severity=severity,
             trust=Trust.MEASURED,
-            source=Source.NVML,
+            source=Source.DCGM if is_dcgms else Source.NVML,
             onset_ms=self.sample.at_ms,
             counts_for_ms=counts_for_ms(severity, policy),
             summary=summary,

@@ -23,13 +23,20 @@ def judge(reading: Reading, policy: HealthPolicy) -> Findings:
     before, now = previous.values, reading.sample.values
     if now[VOLATILE] == before[VOLATILE] and now[AGGREGATE] == before[AGGREGATE]:
         return NO_FINDINGS
-    rise = max(rise_of(before[VOLATILE], now[VOLATILE]), rise_of(before[AGGREGATE], now[AGGREGATE]))
+    rise, reads = max((rise_of(before[at], now[at]), at) for at in (VOLATILE, AGGREGATE))
     if rise <= 0:
         return NO_FINDINGS
     words = f"{rise:.0f} uncorrected ECC error{'s' if rise > 1 else ''}"
     return (
         reading.finding(
-            NAME, NAME, Severity.CONDEMNING, policy, words, threatens_correctness=True, values={"errors": rise}
+            NAME,
+            NAME,
+            Severity.CONDEMNING,
+            policy,
+            words,
+            reads=reads,
+            threatens_correctness=True,
+            values={"errors": rise},
         ),
     )
 

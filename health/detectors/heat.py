@@ -69,14 +69,16 @@ def judge_temperature(reading: Reading, policy: HealthPolicy) -> Findings:
     memory_max_c = _own_or(
         own.memory_max_c, limit_of(model, heat.memory_max_c, heat.memory_max_c_of), heat.strictest_memory_c
     )
-    for key, what, hot_c, limit_c in (
-        (GPU_MAX, "core", core_c, gpu_max_c),
-        (MEMORY_MAX, "HBM", memory_c, memory_max_c),
+    for key, what, reads, hot_c, limit_c in (
+        (GPU_MAX, "core", CORE_READING, core_c, gpu_max_c),
+        (MEMORY_MAX, "HBM", MEMORY_READING, memory_c, memory_max_c),
     ):
         if limit_c < hot_c < HOTTEST_C:
             words = f"{what} at {hot_c:.0f} °C, {limit_c:g} °C at most"
             values_c = {"celsius": hot_c, "limit": limit_c}
-            found.append(reading.finding(TEMPERATURE, key, Severity.DEGRADED, policy, words, values=values_c))
+            found.append(
+                reading.finding(TEMPERATURE, key, Severity.DEGRADED, policy, words, reads=reads, values=values_c)
+            )
     return tuple(found)
 
 
@@ -87,7 +89,8 @@ def judge_margin(reading: Reading, policy: HealthPolicy) -> Findings:
     if left_c >= limit_of(reading.model, rule.least_c, rule.least_c_of):
         return NO_FINDINGS
     words = f"{-left_c:.0f} °C past the temperature at which it slows itself down"
-    return (reading.finding(MARGIN, MARGIN, Severity.DEGRADED, policy, words, values={"margin_c": left_c}),)
+    values = {"margin_c": left_c}
+    return (reading.finding(MARGIN, MARGIN, Severity.DEGRADED, policy, words, reads=MARGIN_READING, values=values),)
 
 
 def limit_of(model: str, default: float, by_model: Mapping[str, float]) -> float:

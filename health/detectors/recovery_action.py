@@ -19,7 +19,8 @@ def judge(reading: Reading, policy: HealthPolicy) -> Findings:
         return NO_FINDINGS
     action = action_of_nvml(value)
     words = f"the driver asks for {action} (NVML recovery action {value:.0f})"
-    return (reading.finding(NAME, f"{NAME}:{action}", SEVERITY_OF[action], policy, words, values={"action": value}),)
+    told = {"action": value}
+    return (reading.finding(NAME, f"{NAME}:{action}", SEVERITY_OF[action], policy, words, reads=_ACTION, values=told),)
 
 
 ABOUT: Final = About("the driver asks for a reset, a reboot or a drain", "NVML field 230", Severity.CONDEMNING)

@@ -32,13 +32,20 @@ def judge(reading: Reading, policy: HealthPolicy) -> Findings:
     found: list[Finding] = []
     if values[FAILURE_READING]:
         words = "a row remap failed: the board is to be replaced"
-        found.append(reading.finding(NAME, FAILURE, Severity.CONDEMNING, policy, words, threatens_correctness=True))
+        found.append(
+            reading.finding(
+                NAME, FAILURE, Severity.CONDEMNING, policy, words, reads=FAILURE_READING, threatens_correctness=True
+            )
+        )
     if is_exhausted and rows is not None:
         words = f"{rows:.0f} rows remapped after uncorrectable errors: the board is used up"
-        found.append(reading.finding(NAME, EXHAUSTED, Severity.CONDEMNING, policy, words, values={"rows": rows}))
+        told = {"rows": rows}
+        found.append(
+            reading.finding(NAME, EXHAUSTED, Severity.CONDEMNING, policy, words, reads=UNCORRECTED, values=told)
+        )
     if values[PENDING_READING]:
         words = "a row remap waits for a GPU reset"
-        found.append(reading.finding(NAME, PENDING, Severity.DEGRADED, policy, words))
+        found.append(reading.finding(NAME, PENDING, Severity.DEGRADED, policy, words, reads=PENDING_READING))
     return tuple(found)
 
 
@@ -51,7 +58,8 @@ def judge_rise(reading: Reading, policy: HealthPolicy) -> Findings:
     if rise <= 0:
         return NO_FINDINGS
     words = f"{rise:.0f} more row{'s' if rise > 1 else ''} remapped after uncorrectable errors"
-    return (reading.finding(RISE, REMAPPED, Severity.WARNING, policy, words, values={"rows": rise}),)
+    told = {"rows": rise}
+    return (reading.finding(RISE, REMAPPED, Severity.WARNING, policy, words, reads=UNCORRECTED, values=told),)
 
 
 ABOUT: Final = About(

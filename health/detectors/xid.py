@@ -1,7 +1,7 @@
 """XIDs, by their own words and the catalogue. Source: ``health/xid/knowledge.json``.
 
-NVML tells of an NVLink's error (74, 144 to 150) without its words, the kernel log with them a moment later: what NVML
-alone tells weighs only after ``health.warm_up.words_wait_s``, and never if the words come before
+NVML and DCGM tell of an NVLink's error (74, 144 to 150) without its words, the kernel log with them: what these two
+alone tell weighs only after ``health.warm_up.words_wait_s``, and never if the words come before
 (``health.evidence.superseded_by``). Links train when hosts boot: their XIDs of that time are kept and weigh nothing.
 """
 
@@ -28,6 +28,7 @@ LINK: Final = "link"
 """Key in ``values`` of an NVLink's error: which of the GPU's links."""
 _BIT: Final = "bit_"
 _TOLD_WITHOUT_WORDS: Final = frozenset({NVLINK_ERROR, *NVLINK5_CODES})
+_WORDLESS: Final = frozenset({Source.NVML, Source.DCGM})
 _OF_LINKS: Final = _TOLD_WITHOUT_WORDS | {136}
 """NVIDIA's catalogue: a link's error, or one that did not train."""
 
@@ -98,7 +99,7 @@ def _waits(signal: GpuSignal, code: int, read: ErrorReading, policy: HealthPolic
     since_boot_s = signal.values.get(SINCE_BOOT_S)
     if code in _OF_LINKS and since_boot_s is not None and since_boot_s < policy.warm_up.after_boot_s:
         return {WARM_UP: 1.0}
-    if code in _TOLD_WITHOUT_WORDS and read.link is None and signal.source is Source.NVML:
+    if code in _TOLD_WITHOUT_WORDS and read.link is None and signal.source in _WORDLESS:
         return pending_until(signal.at_ms, policy.warm_up.words_wait_s)
     return {}
 

@@ -103,7 +103,7 @@ def _of_report(rest: dict[str, Any]) -> tuple[Input, ...]:
     samples = [
         Sampled(
             node_id,
-            GpuSample(GpuUuid(each.uuid), report.at_ms, tuple(each.values), each.is_lost),
+            GpuSample(GpuUuid(each.uuid), report.at_ms, tuple(each.values), each.is_lost, frozenset(each.from_dcgm)),
             is_history=report.is_history,
         )
         for each in report.gpus

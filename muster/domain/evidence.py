@@ -63,12 +63,13 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """The readings of one GPU at one time."""
+    """The readings of one GPU at one time. ``from_dcgm``: the metrics that NVML does not tell, and DCGM did."""
 
     gpu_uuid: GpuUuid
     at_ms: int
     values: Values
     is_lost: bool = False
+    from_dcgm: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

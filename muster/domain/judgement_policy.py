@@ -31,6 +31,11 @@ class EvidencePolicy(StrictModel):
         description="The same window for the detectors in `counter_detectors`: a counter shows a fault up to one "
         "sample's interval later, or two where a poll failed.",
     )
+    dcgm_window_s: Seconds = Field(
+        90.0,
+        description="The same window where DCGM alone tells one of the two: an exporter reads each half a minute, and "
+        "tells an XID after NVML and the kernel log.",
+    )
     restate_s: Seconds = Field(
         600.0, description="A fault that stands is stated again that often, so that it does not decay while it lasts."
     )

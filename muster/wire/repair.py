@@ -1,21 +1,28 @@
 """Repairs between a node's agent and the server: which verb to carry out, and how it went.
 
 An order is given once. An agent keeps what it was given, so one that asks without having reported has lost it: that
-repair failed. A verb that ended is reported again while its GPU still tells of the fault, until its time is over.
+repair failed. A verb that ended is reported again while its GPU still tells of the fault, until its time is over; other
+GPUs' orders are asked for meanwhile.
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
 
 from muster.wire.burn_in import Words
-from muster.wire.host import BootId
+from muster.wire.host import BootId, ShortText
 from muster.wire.messages import WireAnswer, WireMessage
+from muster.wire.telemetry import MAX_GPUS
 
 REPAIR_PROTOCOL: Final = 1
 
 
-class RepairAsk(WireMessage, frozen=True, kw_only=True):
+class RepairAsk(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
+    """``waiting``: repairs whose verb ended and was reported, and that are to be reported again."""
+
     protocol: int
     boot_id: BootId
+    waiting: Annotated[tuple[ShortText, ...], Meta(max_length=MAX_GPUS)] = ()
 
 
 class RepairOrder(WireAnswer, frozen=True, kw_only=True):

@@ -23,12 +23,17 @@ Values = Annotated[
 ]
 
 
-class GpuReport(WireMessage, frozen=True, kw_only=True):
-    """``is_lost``: the driver no longer answers for it; ``values`` are then all None."""
+class GpuReport(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
+    """``is_lost``: the driver no longer answers for it; ``values`` are then all None.
+
+    ``from_dcgm``: names of the metrics that DCGM told, since NVML does not. What is empty is left out, since an older
+    server does not know it.
+    """
 
     uuid: ShortText
     values: Values
     is_lost: bool = False
+    from_dcgm: Annotated[tuple[ShortText, ...], Meta(max_length=NUM_METRICS)] = ()
 
 
 class NodeReport(WireMessage, frozen=True, kw_only=True):

@@ -84,7 +84,9 @@ def server() -> Iterator[Server]:
         yield made
 
 
-def _start(server: Server, folder: Path, state_dir: Path | None = None, **more: str) -> subprocess.Popen[str]:
+def _start(
+    server: Server, folder: Path, state_dir: Path | None = None, *, program: str = DAEMON, **more: str
+) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
     key_file = folder / "node.key"
     key_file.write_text("mst_test\n", encoding="ascii")
@@ -97,13 +99,16 @@ def _start(server: Server, folder: Path, state_dir: Path | None = None, **more: 
         "MUSTER_SIMULATED_BOOT_ID": "boot-1",
         **more,
     }
-    command = [sys.executable, "-c", DAEMON, str(folder / "faults.json")]
+    command = [sys.executable, "-c", program, str(folder / "faults.json")]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 @contextmanager
-def agent(server: Server, folder: Path, state_dir: Path | None = None, **more: str) -> Iterator[subprocess.Popen[str]]:
-    with _start(server, folder, state_dir, **more) as process:
+def agent(
+    server: Server, folder: Path, state_dir: Path | None = None, *, program: str = DAEMON, **more: str
+) -> Iterator[subprocess.Popen[str]]:
+    """``program``: what runs in it, simulated GPUs unless told otherwise."""
+    with _start(server, folder, state_dir, program=program, **more) as process:
         try:
             yield process
         finally:

@@ -2,11 +2,12 @@
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agents.probes.faults import Fault, read_faults, write_fault
@@ -39,21 +40,25 @@ class PlayedServer:
     answers: list[RepairAnswer | Exception] = field(default_factory=list)
     told: list[RepairReport] = field(default_factory=list)
     num_asked: int = 0
+    waiting: list[tuple[str, ...]] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
 
-    def ask(self, _request: RepairAsk) -> RepairAskAnswer:
+    def ask(self, request: RepairAsk) -> RepairAskAnswer:
         self.num_asked += 1
+        self.waiting.append(request.waiting)
         return RepairAskAnswer(order=self.orders.pop(0) if self.orders else None, ask_again_s=7.0)
 
-    def report(self, _repair_id: str, report: RepairReport) -> RepairAnswer:
+    def report(self, repair_id: str, report: RepairReport) -> RepairAnswer:
         self.told.append(report)
+        self.reported.append(repair_id)
         answer = self.answers.pop(0) if self.answers else TAKEN
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-def ordered(verb: str, gpu: str = ONE) -> RepairOrder:
-    return RepairOrder(repair_id="rep_1", gpu_uuid=gpu, verb=verb, deadline_s=60.0)
+def ordered(verb: str, gpu: str = ONE, repair_id: str = "rep_1") -> RepairOrder:
+    return RepairOrder(repair_id=repair_id, gpu_uuid=gpu, verb=verb, deadline_s=60.0)
 
 
 def worker(
@@ -64,6 +69,7 @@ def worker(
     boot_id: str = "boot-1",
     allowed: str = "all",
     busy: tuple[str, ...] = (),
+    now_s: Callable[[], float] = lambda: 0.0,
 ) -> RepairWorker:
     return RepairWorker(
         server,
@@ -73,6 +79,7 @@ def worker(
         boot_id,
         allowed=tuple(RepairVerb) if allowed == "all" else (),
         chance=random.Random(1),  # noqa: S311  # jitter, no secret
+        now_s=now_s,
     )
 
 
@@ -197,9 +204,37 @@ def test_a_report_goes_out_until_the_server_takes_it_or_has_no_use_for_it(tmp_pa
     away = UnreachableError("no answer")
     waits = RepairAnswer(is_taken=False, again_s=3.0)
     server = PlayedServer(answers=[away, waits, RepairAnswer(is_taken=False)])
-    made = worker(server, host_hands(tmp_path), tmp_path)
-    assert [made.turn(threading.Event()) for _ in range(4)] == [AWAY_S, 3.0, 0.0, 7.0]
+    time_s = [100.0]
+    made = worker(server, host_hands(tmp_path), tmp_path, now_s=lambda: time_s[0])
+    assert [made.turn(threading.Event()) for _ in range(2)] == [AWAY_S, 0.0]
+    assert made.turn(threading.Event()) == 3.0, "it asks for others until then"
+    time_s[0] += 3.0
+    assert [made.turn(threading.Event()) for _ in range(2)] == [0.0, 7.0]
     assert [each.outcome for each in server.told] == ["done", "done", "done"]
+    assert server.waiting == [("rep_1",), ()]
+
+
+def test_a_repair_that_waits_for_its_fault_to_end_holds_up_no_other_gpus(tmp_path: Path) -> None:
+    waits = RepairAnswer(is_taken=False, again_s=30.0)
+    server = PlayedServer([ordered("gpu_reset"), ordered("gpu_reset", TWO, "rep_2")], answers=[waits])
+    hands = SimulatedHands(frozenset({ONE, TWO}), tmp_path / "faults.json")
+    made = worker(server, hands, tmp_path)
+    for _ in range(4):
+        made.turn(threading.Event())
+    assert server.reported == ["rep_1", "rep_2"]
+    assert [each.repair_id for each in Journal(tmp_path / "repair.json").read()] == ["rep_1"]
+    again = worker(server, hands, tmp_path)
+    again.turn(threading.Event())
+    assert server.reported == ["rep_1", "rep_2", "rep_1"], "the next life of the agent tells it first"
+    assert Journal(tmp_path / "repair.json").read() == ()
+
+
+def test_an_order_that_an_older_release_was_given_is_told(tmp_path: Path) -> None:
+    given = Given(repair_id="rep_1", gpu_uuid=ONE, verb="gpu_reset", boot_id="boot-1")
+    (tmp_path / "repair.json").write_bytes(msgspec.json.encode(given))
+    server = PlayedServer()
+    worker(server, host_hands(tmp_path), tmp_path).turn(threading.Event())
+    assert server.reported == ["rep_1"]
 
 
 def test_a_simulated_reset_mends_what_a_reset_mends_on_its_gpu_alone(tmp_path: Path) -> None:
@@ -235,4 +270,4 @@ def test_a_refused_report_is_kept_no_longer(tmp_path: Path) -> None:
     gone = Problem(404, "not_found", "no such repair")
     made = worker(PlayedServer(answers=[gone]), host_hands(tmp_path), tmp_path)
     made.turn(threading.Event())
-    assert journal.read() is None
+    assert journal.read() == ()

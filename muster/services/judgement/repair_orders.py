@@ -77,7 +77,10 @@ def require_host_ready(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
 
 
 def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
-    """The asking node's next order. Whoever asks does nothing: what it was given and did not report has failed."""
+    """The asking node's next order. Whoever asks does nothing: what it was given and did not report has failed.
+
+    What it reported as done, and still tells of its fault, waits on, and holds up no other GPU's repair.
+    """
     node_id = _node_of(unit, request.protocol)
     policy = active_policy(unit.session).health
     answer_again_s = ask_again_s(unit, policy.burn_in)
@@ -88,7 +91,7 @@ def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
     query = _open_of(node_id).where(Repair.gpu_uuid.in_(gpus)).with_for_update(of=Repair)
     rows = unit.session.scalars(query.execution_options(populate_existing=True)).all()
     for row in rows:
-        if row.taken_at is not None:
+        if row.taken_at is not None and not _waits(row, request):
             _fail(unit, gpus[row.gpu_uuid], row, LOST, policy)
     for row in rows:
         if row.taken_at is None:
@@ -97,6 +100,11 @@ def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
                 return RepairAskAnswer(order=_give(unit, row, request, policy), ask_again_s=answer_again_s)
             _fail(unit, gpus[row.gpu_uuid], row, why_not, policy)
     return RepairAskAnswer(ask_again_s=answer_again_s)
+
+
+def _waits(row: Repair, request: RepairAsk) -> bool:
+    """Whether its verb ended by its agent's word, as ``_finish`` noted, and the agent still holds it."""
+    return row.words is not None and row.id in request.waiting
 
 
 def _why_not_now(unit: UnitOfWork, gpu: Gpu, row: Repair, policy: HealthPolicy) -> str | None:

@@ -226,7 +226,8 @@ def _is_as_quiet(quiet: Quiet | None, fresh: FreshReport, told: Sequence[tuple[f
 
 
 def _sample(gpu: GpuReport, fresh: FreshReport) -> GpuSample:
-    return GpuSample(GpuUuid(gpu.uuid), fresh.incoming.placed_ms, tuple(gpu.values), gpu.is_lost)
+    told_ms = fresh.incoming.placed_ms
+    return GpuSample(GpuUuid(gpu.uuid), told_ms, tuple(gpu.values), gpu.is_lost, frozenset(gpu.from_dcgm))
 
 
 def _row(said: Said, fresh: FreshReport, now: datetime) -> dict[str, Any]:

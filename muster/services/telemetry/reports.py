@@ -72,7 +72,7 @@ class AcceptedReport(Struct, frozen=True):
     @property
     def samples(self) -> tuple[GpuSample, ...]:
         return tuple(
-            GpuSample(GpuUuid(gpu.uuid), self.report.at_ms, tuple(gpu.values), gpu.is_lost)
+            GpuSample(GpuUuid(gpu.uuid), self.report.at_ms, tuple(gpu.values), gpu.is_lost, frozenset(gpu.from_dcgm))
             for gpu in self.report.gpus
             if gpu.uuid not in self.unknown_gpus
         )

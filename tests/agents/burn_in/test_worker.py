@@ -56,6 +56,9 @@ class PlayedProbe:
     def inspect(self, _now_ms: int) -> tuple[GpuInspection, ...]:
         return ()
 
+    def take_change(self) -> bool:
+        raise NotImplementedError
+
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         if gpu_uuid not in self.readings:
             raise ProbeError(f"{gpu_uuid} is no GPU of this host")

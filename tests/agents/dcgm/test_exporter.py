@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from agents.probes.faults import Fault, write_fault
 from agents.probes.interface import GpuCheck
 from agents.probes.profiles import A100
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
+from muster.domain.evidence import Source
+from muster.domain.ids import GpuUuid
 from muster.domain.metrics import METRICS, value_of
 from tests.recorded_server import Answer, Asked, RecordedServer, serving
 
@@ -65,6 +68,7 @@ def test_dcgm_fills_what_nvml_does_not_tell_and_nothing_else(host: Host) -> None
         assert value_of(check.values, "recovery_action") == 2
         assert value_of(check.values, "temperature_c") != 7, "NVML told it: its word stands"
         assert check.unsupported == {MARGIN}
+        assert check.from_dcgm == {"recovery_action"}
         assert value_of(check.values, MARGIN) is None
 
 
@@ -74,10 +78,42 @@ def test_counters_that_both_tell_are_not_added(host: Host) -> None:
     assert value_of(host.check()[0].values, "ecc_uncorrected_volatile") == 3
 
 
-def test_the_exporters_last_xid_is_no_event(host: Host) -> None:
-    host.text = lambda: Answer(raw=(HEALTHY + scraped(UUIDS[0], DCGM_FI_DEV_XID_ERRORS=79)).encode())
+def with_last_xid(host: Host, *codes: int) -> list[tuple[int | None, Source, GpuUuid | None]]:
+    """What one check after the other tells while the first GPU's gauge shows these codes."""
+    told = []
+    for code in codes:
+        text = HEALTHY + scraped(UUIDS[0], DCGM_FI_DEV_XID_ERRORS=code)
+        host.text = partial(Answer, raw=text.encode())
+        host.check()
+        told += [(each.code, each.source, each.gpu_uuid) for each in host.probes[0].events(0.0)]
+    return told
+
+
+def test_an_xid_that_the_exporter_had_before_we_looked_is_no_event(host: Host) -> None:
+    assert with_last_xid(host, 79, 79) == []
+
+
+def test_a_change_of_the_exporters_last_xid_is_an_xid_told_by_dcgm_once(host: Host) -> None:
+    assert with_last_xid(host, 0, 79, 79, 48) == [(79, Source.DCGM, UUIDS[0]), (48, Source.DCGM, UUIDS[0])]
+
+
+def test_a_dcgm_that_started_anew_tells_no_xid_until_there_is_one(host: Host) -> None:
+    assert with_last_xid(host, 79, 0, 79) == [(79, Source.DCGM, UUIDS[0])]
+
+
+def test_an_xid_while_the_exporter_was_away_is_not_dated_now(host: Host) -> None:
+    assert with_last_xid(host, 0) == []
+    host.text = lambda: Answer(status=500)
     host.check()
-    assert host.probes[0].events(0.1) == ()
+    assert with_last_xid(host, 79) == []
+
+
+def test_an_xid_of_another_hosts_gpu_is_nobodys_here(host: Host) -> None:
+    for code in (0, 79):
+        text = HEALTHY + scraped("GPU-elsewhere", DCGM_FI_DEV_XID_ERRORS=code)
+        host.text = partial(Answer, raw=text.encode())
+        host.check()
+    assert host.probes[0].events(0.0) == ()
 
 
 def test_a_reading_that_failed_once_is_not_filled() -> None:

@@ -44,6 +44,7 @@ typedef struct {
     uint32_t num_validations, persistence, set_limit_mw, thresholds[4], pcie_max_generation, pcie_max_width;
     uint32_t links_to_nothing, fabric_state, fabric_status, fabric_health, fabric_clique, fabric_version;
     uint32_t fabric_cluster, link_mb_per_s, vbios_build, application_clock;
+    uint32_t pending_change, registered, event_types, unheard_types;
 } Gpu;
 
 typedef struct {
@@ -371,10 +372,12 @@ EXPORT int nvmlDeviceGetFieldValues(Gpu *gpu, int count, Field *fields) {
 EXPORT int nvmlEventSetCreate(void **set) { *set = state; return OK; }
 EXPORT int nvmlEventSetFree(void *set) { (void)set; return (int)state->init_code; }
 EXPORT int nvmlDeviceGetSupportedEventTypes(Gpu *gpu, unsigned long long *types) {
-    ENTER(EVENTS); *types = 0x1F; return OK;
+    ENTER(EVENTS); *types = gpu->event_types; return OK;
 }
 EXPORT int nvmlDeviceRegisterEvents(Gpu *gpu, unsigned long long types, void *set) {
-    (void)set; ENTER(REGISTRATION); gpu->is_watched = (types & 8) != 0; return OK;
+    (void)set; ENTER(REGISTRATION);
+    if (types & gpu->unheard_types) return INVALID;
+    gpu->is_watched = (types & 8) != 0; gpu->registered = (uint32_t)types; return OK;
 }
 typedef struct { Gpu *gpu; unsigned long long type, data; unsigned instance, compute; } Event;
 EXPORT int nvmlEventSetWait_v2(void *set, Event *event, unsigned timeout_ms) {
@@ -382,6 +385,12 @@ EXPORT int nvmlEventSetWait_v2(void *set, Event *event, unsigned timeout_ms) {
     for (unsigned waited = 0; waited <= timeout_ms; waited += 5) {
         for (unsigned i = 0; i < MAX_GPUS; i++) {
             Gpu *gpu = &state->gpus[i];
+            uint32_t change = gpu->pending_change & gpu->registered;
+            if (change) {
+                __atomic_and_fetch(&gpu->pending_change, ~change, __ATOMIC_SEQ_CST);
+                *event = (Event){gpu, change, 0, 0, 0};
+                return OK;
+            }
             uint32_t xid = gpu->is_watched ? __atomic_exchange_n(&gpu->pending_xid, 0, __ATOMIC_SEQ_CST) : 0;
             if (!xid) continue;
             *event = (Event){gpu, 8, xid, 0, 0};

@@ -46,11 +46,13 @@ def _answer(probe: NvmlProbe, asked: set[str], command: dict[str, Any]) -> objec
             return [dataclasses.asdict(found) for found in probe.inspect(NOW_MS)]
         case "events":
             return [dataclasses.asdict(event) for event in probe.events(command["timeout_s"])]
+        case "take_change":
+            return probe.take_change()
         case "compute_device":
             return dataclasses.asdict(probe.compute_device(command["gpu"]))
         case "release":
             with probe.released():
-                return None
+                return [dataclasses.asdict(found) for found in probe.check(NOW_MS)]
         case "close":
             probe.close()
             return None

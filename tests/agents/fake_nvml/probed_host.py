@@ -63,6 +63,10 @@ class ProbedHost:
         answer: list[dict[str, Any]] = self.ask("events", timeout_s=timeout_s)
         return answer
 
+    def take_change(self, timeout_s: float = 5.0) -> tuple[list[dict[str, Any]], bool]:
+        """The events of one wait, and whether the driver told of a change."""
+        return self.events(timeout_s), self.ask("take_change")
+
 
 class Hosts:
     def __init__(self, folder: Path, libraries: Libraries) -> None:

@@ -108,6 +108,10 @@ class FakeGpu(ctypes.Structure):
         ("link_mb_per_s", ctypes.c_uint32),
         ("vbios_build", ctypes.c_uint32),
         ("application_clock", ctypes.c_uint32),
+        ("pending_change", ctypes.c_uint32),
+        ("registered", ctypes.c_uint32),
+        ("event_types", ctypes.c_uint32),
+        ("unheard_types", ctypes.c_uint32),
     )
 
 
@@ -176,6 +180,7 @@ def _make_healthy(gpu: FakeGpu, index: int) -> None:
         "link_mb_per_s": 26_562,
         "vbios_build": 1,
         "application_clock": 1_980,
+        "event_types": 0xFF9F,
     }
     for name, value in readings.items():
         setattr(gpu, name, value)

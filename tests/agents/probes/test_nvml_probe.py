@@ -58,7 +58,11 @@ def test_values_come_in_the_units_of_their_metrics(hosts: Hosts) -> None:
 def test_a_driver_that_was_let_go_of_is_taken_up_again_with_its_events(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=2)
     before = [found["gpu_uuid"] for found in host.check()]
-    assert host.ask("release") is None
+    meanwhile = host.ask("release")
+    assert [(found["gpu_uuid"], found["is_late"], found["is_lost"]) for found in meanwhile] == [
+        (uuid, True, False) for uuid in before
+    ], "the sampler goes on: its GPUs are late, and the host is not silent"
+    assert {found["faults"]["gpu"] for found in meanwhile} == {"the agent has let go of the driver for a repair"}
     checks = host.check()
     assert [(found["gpu_uuid"], found["is_lost"], found["faults"]) for found in checks] == [
         (uuid, False, {}) for uuid in before

@@ -20,7 +20,7 @@ from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairO
 from tests.fleet_factory import OPERATOR
 from tests.services.burn_in_case import Host, enrol, judge_time, order, order_intake, standing
 from tests.services.conftest import SetClock
-from tests.services.judgement.conftest import Court
+from tests.services.judgement.conftest import GPU, OTHER, Court, sample
 
 
 def ordered(host: Host, action: RepairAction, gpu: GpuUuid | None = None) -> None:
@@ -33,9 +33,10 @@ def ordered(host: Host, action: RepairAction, gpu: GpuUuid | None = None) -> Non
         start_repair(unit, uuid, action=action, reason="the driver says so", by=RepairBy.AGENT)
 
 
-def ask(host: Host, boot_id: str = "boot-1") -> RepairOrder | None:
+def ask(host: Host, boot_id: str = "boot-1", waiting: tuple[str, ...] = ()) -> RepairOrder | None:
+    asked = RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=boot_id, waiting=waiting)
     with host.units.begin(host.principal, repair_orders.ASK) as unit:
-        return repair_orders.ask(unit, RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=boot_id)).order
+        return repair_orders.ask(unit, asked).order
 
 
 def report(
@@ -111,6 +112,53 @@ def test_an_agent_that_asks_anew_without_a_report_has_failed_and_its_late_word_h
     assert (newest(units).outcome, newest(units).words) == (RepairOutcome.FAILED, repair_orders.LOST)
     assert not report(host, lost).is_taken
     assert standing(units, host.gpus[0]) is Standing.QUARANTINED
+
+
+@pytest.fixture
+def waiting(court: Court) -> tuple[Host, RepairOrder]:
+    """A host of two quarantined GPUs: the first one's reset is done, and its samples tell of the fault still."""
+    host = Host(court.units, court.node_id, (GPU, OTHER))
+    court.hear(sample(), sample(OTHER))
+    court.hear(sample(is_lost=True), sample(OTHER))
+    court.judge()
+    with host.units.begin(OPERATOR, START_REPAIR) as unit:
+        start_repair(unit, GPU, action=RepairAction.RESET, reason="the driver says so", by=RepairBy.AGENT)
+    given = given_to(host)
+    answer = report(host, given)
+    assert (answer.is_taken, answer.again_s) == (False, repair_orders.AGAIN_S)
+    ordered(host, RepairAction.RESET, OTHER)
+    return host, given
+
+
+def test_a_repair_that_waits_for_its_fault_to_end_holds_up_no_other_gpus(
+    court: Court, waiting: tuple[Host, RepairOrder]
+) -> None:
+    host, first = waiting
+    second = ask(host, waiting=(first.repair_id,))
+    assert second is not None
+    assert second.gpu_uuid == OTHER
+    assert report(host, second).is_taken
+    assert (court.standing(), court.standing(OTHER)) == (Standing.REPAIR, Standing.UNPROVEN)
+    court.hear(sample(), sample(OTHER))
+    court.judge()
+    assert report(host, first).is_taken
+    assert court.standing() is Standing.UNPROVEN
+
+
+def test_an_agent_that_holds_a_waiting_repair_no_more_has_lost_it(
+    court: Court, waiting: tuple[Host, RepairOrder]
+) -> None:
+    host, _first = waiting
+    assert given_to(host).gpu_uuid == OTHER
+    assert court.standing() is Standing.QUARANTINED
+
+
+def test_a_repair_that_was_never_reported_does_not_wait_by_its_agents_word(units: UnitOfWorkFactory) -> None:
+    host = enrol(units)
+    ordered(host, RepairAction.RESET)
+    given = given_to(host)
+    assert ask(host, waiting=(given.repair_id,)) is None
+    assert newest(units).words == repair_orders.LOST
 
 
 def test_a_repair_that_nobody_takes_or_reports_ends_by_its_timeout(units: UnitOfWorkFactory, clock: SetClock) -> None:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -10,7 +10,7 @@ from muster.db.models import Event, EvidenceRow, NodeLatest, StoredSignal
 from muster.domain.states import Standing
 from muster.failpoints import arming
 from muster.services.telemetry.reports import AcceptedReport, Duplicate
-from muster.wire.telemetry import EventReport
+from muster.wire.telemetry import EventReport, GpuReport
 from tests.services.judgement.conftest import GPU, OTHER, Court, sample
 from tests.telemetry_reports import reading, report
 
@@ -175,6 +175,26 @@ def test_an_error_told_by_event_and_by_counter_is_one_evidence(court: Court, fir
     (row,) = court.rows(EvidenceRow)
     assert sorted(row.sources) == ["kernel_log", "nvml"]
     assert row.threatens_correctness
+
+
+def test_what_dcgm_fills_and_tells_is_one_evidence_with_the_kernel_logs(court: Court) -> None:
+    """The exporter tells the counter a while later, and its XID later still."""
+
+    def told(errors: float) -> GpuReport:
+        values = sample(ecc_uncorrected_volatile=errors, ecc_uncorrected_aggregate=None).values
+        return GpuReport(uuid=GPU, values=values, from_dcgm=("ecc_uncorrected_volatile",))
+
+    def xid(source: Literal["kernel_log", "dcgm"]) -> EventReport:
+        return EventReport(event_id=source, kind="xid", source=source, at_ms=court.now_ms, gpu_uuid=GPU, code=48)
+
+    court.hear(told(0.0))
+    court.hear(told(0.0), events=(xid("kernel_log"),))
+    court.hear(told(1.0))
+    court.hear(told(1.0), events=(xid("dcgm"),))
+    court.judge()
+    (row,) = court.rows(EvidenceRow)
+    assert row.sources == ["kernel_log", "dcgm"]
+    assert court.standing() is Standing.QUARANTINED
 
 
 def test_a_fault_that_stands_is_one_evidence_and_closes_when_it_is_over(court: Court) -> None:
