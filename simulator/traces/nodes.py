@@ -1,6 +1,7 @@
 """Which GPUs of a fleet of equal nodes are free: best fit by node, no topology, no failures."""
 
 from heapq import heappop, heappush
+from itertools import accumulate
 
 
 class Nodes:
@@ -19,10 +20,18 @@ class Nodes:
     def num_whole(self) -> int:
         return self.num_with[self.size]
 
+    @property
+    def num_gpus(self) -> int:
+        return len(self.free) * self.size
+
     def fits(self, num_nodes: int, gpus_per_node: int) -> bool:
         if self.num_free < num_nodes * gpus_per_node:
             return False
         return sum(self.num_with[gpus_per_node:]) >= num_nodes
+
+    def num_with_at_least(self) -> list[int]:
+        """Of each number of GPUs, how many nodes have so many of them free, or more."""
+        return list(accumulate(reversed(self.num_with)))[::-1]
 
     def take(self, num_nodes: int, gpus_per_node: int) -> list[int]:
         """The fullest nodes that have room, the first of equals. They must fit."""

@@ -45,7 +45,7 @@ def play(
             cluster.end(heappop(ends)[1])
             end_s = now_s
         while next_job < len(jobs) and jobs[next_job].submit_s <= now_s:
-            cluster.queue.append(next_job)
+            cluster.submit(next_job)
             next_job += 1
         for number in rule(cluster):
             heappush(ends, (now_s + jobs[number].duration_s, number))
