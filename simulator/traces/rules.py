@@ -56,9 +56,11 @@ class Cluster:
     now_s: float = 0.0
     columns: _Columns = field(init=False)
     passed: PassedWork = field(init=False)
+    num_racks: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.started_s = [math.nan] * len(self.jobs)
+        self.num_racks = [0] * len(self.jobs)
         self.columns = _Columns(self.jobs, self.estimates_s)
         bound_gpu_s = passed_work_bound_gpu_s(DEFAULT_POLICY, self.nodes.num_gpus)
         self.passed = PassedWork(len(self.jobs), bound_gpu_s)
@@ -75,7 +77,8 @@ class Cluster:
         del self.queue[bisect_left(self.queue, number)]
         self.columns.is_waiting[number] = False
         job = self.jobs[number]
-        self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node)
+        taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node)
+        self.num_racks[number] = self.nodes.num_racks_of(taken)
         self.started_s[number] = self.now_s
         self.passed.starts(number, job.num_nodes * job.gpus_per_node, self.now_s)
         insort(self.ends, (self.now_s + self.estimates_s[number], number))
@@ -145,7 +148,7 @@ def muster(cluster: Cluster) -> list[int]:
 def _by_worth(cluster: Cluster) -> tuple[Numbers, npt.NDArray[np.float64]]:
     """Who waits, in order of submission, and what each is worth: the first of the largest has its turn."""
     columns, first, last = cluster.columns, cluster.queue[0], cluster.queue[-1]
-    numbers = np.flatnonzero(columns.is_waiting[first : last + 1]) + first
+    numbers = columns.is_waiting[first : last + 1].nonzero()[0] + first
     waits_s = cluster.now_s - columns.submitted_s[numbers]
     worth = urgency(waits_s, columns.expected_s[numbers], columns.slowness[numbers])
     worth[: bisect_left(cluster.queue, cluster.passed.advance(cluster.now_s))] = math.inf
