@@ -16,6 +16,9 @@ from scheduler.solver import Request, most_nodes
 from scheduler.topology import FleetState, Ints
 
 DIFFERENCES_TOLD: Final = 2
+PASSED_ENOUGH: Final = (
+    "as much work as the policy allows has passed it, so it goes before all of its tier that came later"
+)
 _WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.MIG_ENABLED: "in MIG mode",
     Refusal.NODE_CONTACT: "on hosts that are silent or lost",

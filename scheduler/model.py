@@ -37,7 +37,8 @@ class WaitingJob:
     """``keep``: the parts of the last attempt, whose good GPUs the next one should take again, rank by rank.
 
     ``min_nodes``, ``max_nodes``: of an elastic job, around the ``nodes`` that it wishes for; None: no others.
-    ``expected_s``: its wall time, where it says one: an attempt runs no longer.
+    ``expected_s``: its wall time, where it says one: an attempt runs no longer. ``passed_gpu_s``: GPU-seconds that jobs
+    of its tier have run for which came later.
     """
 
     job_id: JobId
@@ -54,6 +55,7 @@ class WaitingJob:
     min_nodes: int | None = None
     max_nodes: int | None = None
     expected_s: float | None = None
+    passed_gpu_s: float = 0.0
 
     @property
     def fewest_nodes(self) -> int:

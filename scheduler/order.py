@@ -6,6 +6,7 @@ jobs weigh more. The rules of ``muster simulate`` use the same function, and ``m
 does to the waits of two public traces.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
@@ -21,10 +22,26 @@ LEAST_RUN_S: Final = 60.0
 Seconds = TypeVar("Seconds", float, npt.NDArray[np.float64])
 
 
-def urgency(wait_s: Seconds, expected_s: Seconds, exponent: float) -> Seconds:
-    """The larger, the earlier. ``expected_s``: ``LEAST_RUN_S`` or more; of arrays, each of its own."""
-    ratio: Any = (wait_s + expected_s) / expected_s**exponent
-    return ratio  # type: ignore[no-any-return]  # of floats a float, of arrays an array
+def slowness(expected_s: Seconds, policy: Policy) -> Seconds:
+    """What a wait is divided by. ``expected_s``: ``LEAST_RUN_S`` or more; of arrays, each of its own."""
+    power: Any = expected_s**policy.queue.ageing_exponent
+    return power  # type: ignore[no-any-return]  # of floats a float, of arrays an array
+
+
+def urgency(wait_s: Seconds, expected_s: Seconds, divisor: Seconds) -> Seconds:
+    """The larger, the earlier. ``divisor``: its ``slowness``."""
+    ratio: Any = (wait_s + expected_s) / divisor
+    return ratio  # type: ignore[no-any-return]  # as above
+
+
+def passed_work_bound_gpu_s(policy: Policy, num_gpus: int) -> float:
+    """So much work of jobs that came later may pass one in a fleet of so many GPUs."""
+    return policy.queue.passed_work_bound_s * num_gpus
+
+
+def is_passed_enough(job: WaitingJob, policy: Policy, num_gpus: int) -> bool:
+    """Whether nobody of its tier that came later goes before it any more."""
+    return 0 < passed_work_bound_gpu_s(policy, num_gpus) <= job.passed_gpu_s
 
 
 def expected_s(job: WaitingJob, policy: Policy) -> float:
@@ -33,16 +50,19 @@ def expected_s(job: WaitingJob, policy: Policy) -> float:
     return max(known_s, LEAST_RUN_S)
 
 
-def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int | None) -> list[WaitingJob]:
-    """By tier; what has run before goes on first, since it holds work; then the most urgent.
+def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int | None, num_gpus: int) -> list[WaitingJob]:
+    """By tier; what has run before goes on first, since it holds work; then who was passed enough; then by urgency.
 
-    ``now_ms``: None where nobody knows it; then it is the moment at which the last of them came.
+    ``now_ms``: None where nobody knows it; then it is the moment at which the last of them came. ``num_gpus``: all of
+    the fleet.
     """
     latest_ms = max((job.queued_ms for job in queue), default=0) if now_ms is None else now_ms
 
     def place(job: WaitingJob) -> tuple[int, bool, float, int, str]:
-        wait_s = max(latest_ms - job.queued_ms, 0) / 1000
-        worth = urgency(wait_s, expected_s(job, policy), policy.queue.ageing_exponent)
+        worth = math.inf
+        if not is_passed_enough(job, policy, num_gpus):
+            wait_s, run_s = max(latest_ms - job.queued_ms, 0) / 1000, expected_s(job, policy)
+            worth = urgency(wait_s, run_s, slowness(run_s, policy))
         return (-_priority(policy, job.tier), not job.keep, -worth, job.queued_ms, job.job_id)
 
     return sorted(queue, key=place)

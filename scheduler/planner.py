@@ -34,7 +34,7 @@ from scheduler.model import (
     Withdrawal,
     Workload,
 )
-from scheduler.order import in_order
+from scheduler.order import in_order, is_passed_enough
 from scheduler.reclaim import Notified, Outcome, Reclaimer, Refused
 from scheduler.recovery import replan
 from scheduler.solver import Chosen, Request, could_ever_fit, most_nodes, parts_of, place, request_of
@@ -80,7 +80,8 @@ def plan(
 def plan_on(state: FleetState, queue: Iterable[WaitingJob], policy: Policy, workload: Workload | None = None) -> Plan:
     """As ``plan``, on a state that stands already: afterwards it has taken what was placed and what is held."""
     cycle = _Cycle(state, policy, workload)
-    cycle.run(in_order(list(queue), policy, None if workload is None else workload.now_ms))
+    now_ms = None if workload is None else workload.now_ms
+    cycle.run(in_order(list(queue), policy, now_ms, len(state.layout.uuids)))
     return cycle.plan()
 
 
@@ -116,7 +117,8 @@ class _Cycle:
         for job in ordered:
             why = self._decide(job)
             if why is not None:
-                self.waiting.append(Waiting(job.job_id, why))
+                goes_first = is_passed_enough(job, self.policy, len(self.state.layout.uuids))
+                self.waiting.append(Waiting(job.job_id, f"{why}; {explain.PASSED_ENOUGH}" if goes_first else why))
         if self.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
         self._enlarge()

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -53,6 +54,10 @@ def simulate(
     ] = None,
     nodes: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Nodes of the fleet, for a trace.")] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each.")] = 8,
+    nodes_per_rack: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, help="Nodes of a rack: gangs of whole nodes then prefer one rack."),
+    ] = None,
     policy: Annotated[QueueRule, typer.Option(help="The rule of the queue; muster is ours.")] = QueueRule.MUSTER,
     estimate_error: Annotated[
         float, typer.Option(min=1, max=1000, help="A job is believed to take up to so many times more, or less.")
@@ -79,15 +84,19 @@ def simulate(
     jobs = _jobs_of(trace, nodes, gpus_per_node, arrivals)
     started_s = time.perf_counter()
     estimates = estimates_of(jobs, error=estimate_error, seed=seed)
-    played = play(jobs, estimates, RULES[policy], num_nodes=nodes, gpus_per_node=gpus_per_node)
+    played_by = partial(
+        play, jobs, estimates, num_nodes=nodes, gpus_per_node=gpus_per_node, nodes_per_rack=nodes_per_rack
+    )
+    played = played_by(RULES[policy])
     wall_s = time.perf_counter() - started_s
-    in_order = play(jobs, estimates, RULES["fifo"], num_nodes=nodes, gpus_per_node=gpus_per_node)
-    report = report_of(jobs, played, in_order, num_gpus=nodes * gpus_per_node)
+    in_order = played_by(RULES["fifo"])
+    report = report_of(jobs, played, in_order, num_gpus=nodes * gpus_per_node, nodes_per_rack=nodes_per_rack)
     document = {
         "trace": trace.name,
         "policy": policy.value,
         "nodes": nodes,
         "gpus_per_node": gpus_per_node,
+        "nodes_per_rack": nodes_per_rack,
         "arrivals": arrivals,
         "estimate_error": estimate_error,
         "seed": seed,
@@ -138,6 +147,12 @@ def _tell(document: dict[str, Any], report: Report, as_json: Path | None) -> Non
         f"{report.jobs:,} jobs: wait {report.mean_wait_s:,.0f} s (p95 {report.p95_wait_s:,.0f}), "
         f"completion {report.mean_jct_s:,.0f} s after {report.makespan_s / 86_400:,.1f} d in all; "
         f"{report.utilisation:.1%} of the GPUs' time used; {report.starved:,} starved. Simulated: nothing ran."
+    )
+    idle = report.fragmentation
+    say(
+        f"Idle while anybody waited: {idle.idle_while_waiting:.1%} of the GPUs' time, {idle.scattered:.0%} of it on "
+        f"nodes partly in use; {idle.split_gangs:,} of {idle.rack_sized_gangs:,} gangs that fit a rack ran in "
+        f"several; fairness between {len(report.by_tenant):,} tenants {report.fairness:.2f}."
     )
 
 

@@ -25,6 +25,12 @@ class QueuePolicy(StrictModel):
         description="For so many waiting jobs of a cohort a place is held until its GPUs come free; others run there "
         "only where their wall time ends before (1 is EASY backfill). 0: whoever fits passes.",
     )
+    passed_work_bound_s: Seconds = Field(
+        216_000.0,
+        description="Once jobs of its tier that came later have done so much work before a job starts, that job goes "
+        "first in its tier. The work is GPU-seconds ÷ GPUs of the fleet: for so long the whole fleet may work for "
+        "others.",
+    )
     starvation_s: Seconds = Field(
         86_400.0,
         description="Once the job whose turn it is to have a place held has waited so long, one is held also where "

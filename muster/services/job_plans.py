@@ -95,7 +95,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
         raise AssertionError(message)
     state = FleetState(asked.gpus, asked.policy)
     decided = plan_on(state, asked.queue, asked.policy, asked.workload)
-    order = [one.job_id for one in in_order(asked.queue, asked.policy, asked.workload.now_ms)]
+    order = [one.job_id for one in in_order(asked.queue, asked.policy, asked.workload.now_ms, len(asked.gpus))]
     found = _answer(unit, job, decided, asked.gpus, asked.workload)
     found = replace(found, num_ahead=order.index(job.job_id))
     if found.outcome is PlanOutcome.STARTS:

@@ -10,6 +10,7 @@ from muster.domain.ids import JobId
 from muster.domain.policy import Policy
 from muster.services import elastic, looks
 from muster.services.fleet import gpu_views
+from muster.services.passed_work import with_passed_work
 from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
@@ -38,6 +39,7 @@ def question(
     cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
     not_yet = cleaning | looks.not_yet(session, policy, [job.job_id for job in queue], unlooked)
     queue = [job for job in queue if job.job_id not in not_yet] + ([] if beside is None else [beside])
+    queue = with_passed_work(session, queue, now, policy)
     may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
     if not queue and not may_grow and not has_promises(session):
         return None

@@ -16,12 +16,30 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.domain.policy import DEFAULT_POLICY
-from scheduler.order import LEAST_RUN_S, urgency
+from scheduler.order import LEAST_RUN_S, passed_work_bound_gpu_s, slowness, urgency
 from simulator.traces.jobs import TraceJob
 from simulator.traces.nodes import Nodes
+from simulator.traces.passing import PassedWork
 
 LOOK_AHEAD: Final = 300
-"""So many jobs of the queue are tried behind its head, as schedulers bound it (Slurm's bf_max_job_test is 500)."""
+"""So many jobs behind its head skip and EASY try, as schedulers bound it (Slurm's bf_max_job_test is 500)."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+class _Columns:
+    """What is asked of many jobs at once, a value a job."""
+
+    __slots__ = ("estimates_s", "expected_s", "gpus_per_node", "is_waiting", "num_nodes", "slowness", "submitted_s")
+
+    def __init__(self, jobs: Sequence[TraceJob], estimates_s: Sequence[float]) -> None:
+        self.submitted_s = np.array([job.submit_s for job in jobs])
+        self.num_nodes = np.array([job.num_nodes for job in jobs])
+        self.gpus_per_node = np.array([job.gpus_per_node for job in jobs])
+        self.estimates_s = np.array(estimates_s)
+        self.expected_s = np.maximum(self.estimates_s, LEAST_RUN_S)
+        self.slowness = slowness(self.expected_s, DEFAULT_POLICY)
+        self.is_waiting = np.zeros(len(jobs), dtype=bool)
 
 
 @dataclass(slots=True)
@@ -36,28 +54,40 @@ class Cluster:
     running: dict[int, list[int]] = field(default_factory=dict)
     started_s: list[float] = field(init=False)
     now_s: float = 0.0
-    submitted_s: npt.NDArray[np.float64] = field(init=False)
-    expected_s: npt.NDArray[np.float64] = field(init=False)
+    columns: _Columns = field(init=False)
+    passed: PassedWork = field(init=False)
+    num_racks: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.started_s = [math.nan] * len(self.jobs)
-        self.submitted_s = np.array([job.submit_s for job in self.jobs])
-        self.expected_s = np.maximum(np.array(self.estimates_s), LEAST_RUN_S)
+        self.num_racks = [0] * len(self.jobs)
+        self.columns = _Columns(self.jobs, self.estimates_s)
+        bound_gpu_s = passed_work_bound_gpu_s(DEFAULT_POLICY, self.nodes.num_gpus)
+        self.passed = PassedWork(len(self.jobs), bound_gpu_s)
 
     def fits(self, number: int) -> bool:
         job = self.jobs[number]
         return self.nodes.fits(job.num_nodes, job.gpus_per_node)
 
+    def submit(self, number: int) -> None:
+        self.queue.append(number)
+        self.columns.is_waiting[number] = True
+
     def start(self, number: int) -> int:
         del self.queue[bisect_left(self.queue, number)]
+        self.columns.is_waiting[number] = False
         job = self.jobs[number]
-        self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node)
+        taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node)
+        self.num_racks[number] = self.nodes.num_racks_of(taken)
         self.started_s[number] = self.now_s
+        self.passed.starts(number, job.num_nodes * job.gpus_per_node, self.now_s)
         insort(self.ends, (self.now_s + self.estimates_s[number], number))
         return number
 
     def end(self, number: int) -> None:
-        self.nodes.give(self.running.pop(number), self.jobs[number].gpus_per_node)
+        job = self.jobs[number]
+        self.nodes.give(self.running.pop(number), job.gpus_per_node)
+        self.passed.ends(number, job.num_nodes * job.gpus_per_node, self.now_s)
         del self.ends[bisect_left(self.ends, (self.started_s[number] + self.estimates_s[number], number))]
 
 
@@ -92,48 +122,65 @@ def easy(cluster: Cluster) -> list[int]:
     started = fifo(cluster)
     if not cluster.queue or not cluster.nodes.num_free:
         return started
-    return started + _behind(cluster, cluster.queue[0], cluster.queue[1 : LOOK_AHEAD + 1])
+    others = np.array(cluster.queue[1 : LOOK_AHEAD + 1], dtype=np.int64)
+    return started + _behind(cluster, cluster.queue[0], others, None)
 
 
 def muster(cluster: Cluster) -> list[int]:
-    """The most urgent first, and what EASY promises its head promised to the most urgent that does not fit."""
+    """The most urgent first, and what EASY promises its head promised to the most urgent that does not fit.
+
+    Who was passed by as much work as the policy allows goes before the others, in order of submission.
+    """
     started: list[int] = []
     if not cluster.queue or not cluster.nodes.num_free:
         return started
-    order = _most_urgent(cluster, LOOK_AHEAD + cluster.nodes.num_free + 1)
-    for place, number in enumerate(order):
-        if not cluster.nodes.num_free:
-            break
+    numbers, worth = _by_worth(cluster)
+    while len(started) < len(numbers):
+        first = int(worth.argmax())
+        number = int(numbers[first])
+        worth[first] = -math.inf
         if not cluster.fits(number):
-            return started + _behind(cluster, number, order[place + 1 : place + 1 + LOOK_AHEAD])
+            return started + _behind(cluster, number, numbers, worth)
         started.append(cluster.start(number))
     return started
 
 
-def _most_urgent(cluster: Cluster, most: int) -> list[int]:
-    """So many of the queue, the most urgent first, of equals the first submitted."""
-    queue = np.array(cluster.queue)
-    waits_s = cluster.now_s - cluster.submitted_s[queue]
-    worth = urgency(waits_s, cluster.expected_s[queue], DEFAULT_POLICY.queue.ageing_exponent)
-    if len(queue) > most:
-        first = np.argpartition(-worth, most)[:most]
-        queue, worth = queue[first], worth[first]
-    ordered: list[int] = queue[np.lexsort((queue, -worth))].tolist()
-    return ordered
+def _by_worth(cluster: Cluster) -> tuple[Numbers, npt.NDArray[np.float64]]:
+    """Who waits, in order of submission, and what each is worth: the first of the largest has its turn."""
+    columns, first, last = cluster.columns, cluster.queue[0], cluster.queue[-1]
+    numbers = columns.is_waiting[first : last + 1].nonzero()[0] + first
+    waits_s = cluster.now_s - columns.submitted_s[numbers]
+    worth = urgency(waits_s, columns.expected_s[numbers], columns.slowness[numbers])
+    worth[: bisect_left(cluster.queue, cluster.passed.advance(cluster.now_s))] = math.inf
+    return numbers, worth
 
 
-def _behind(cluster: Cluster, head: int, others: Sequence[int]) -> list[int]:
-    """Start of the others who do not delay the head: they end before it can start, or fit beside it."""
+def _behind(cluster: Cluster, head: int, others: Numbers, worth: npt.NDArray[np.float64] | None) -> list[int]:
+    """Start of the others who do not delay the head: they end before it can start, or fit beside it.
+
+    ``worth``: what each of them is worth, so that the most goes first; minus infinity: it is passed over. None: they
+    go as they stand.
+    """
     started: list[int] = []
+    nodes, columns = cluster.nodes, cluster.columns
+    has_room = np.array(nodes.num_with_at_least())[columns.gpus_per_node[others]] >= columns.num_nodes[others]
+    if worth is not None:
+        has_room &= worth > -math.inf
+    if not has_room.any():
+        return started
     shadow_s, num_spare = _promise(cluster, cluster.jobs[head].num_nodes)
-    for number in others:
-        if not cluster.nodes.num_free:
-            break
-        ends_in_time = cluster.now_s + cluster.estimates_s[number] <= shadow_s
+    ends_in_time = cluster.now_s + columns.estimates_s[others] <= shadow_s
+    may_start = np.flatnonzero(has_room & (ends_in_time | (columns.num_nodes[others] <= num_spare)))
+    if worth is not None:
+        may_start = may_start[np.argsort(-worth[may_start], kind="stable")]
+    for place in may_start.tolist():
+        number = int(others[place])
         num_nodes = cluster.jobs[number].num_nodes
-        if cluster.fits(number) and (ends_in_time or num_nodes <= num_spare):
-            num_spare -= 0 if ends_in_time else num_nodes
+        if cluster.fits(number) and (ends_in_time[place] or num_nodes <= num_spare):
+            num_spare -= 0 if ends_in_time[place] else num_nodes
             started.append(cluster.start(number))
+            if not nodes.num_free:
+                break
     return started
 
 

@@ -22,7 +22,9 @@ def simulate(*words: str) -> subprocess.CompletedProcess[str]:
 def test_a_trace_is_played_and_its_result_written(tmp_path: Path, *, is_packed: bool) -> None:
     trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
     trace.write_bytes(gzip.compress(TRACE.encode(), mtime=0) if is_packed else TRACE.encode())
-    done = simulate("--trace", str(trace), "--nodes", "4", "--policy", "easy", "--json", str(out))
+    done = simulate(
+        "--trace", str(trace), "--nodes", "4", "--nodes-per-rack", "2", "--policy", "easy", "--json", str(out)
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "3 jobs: wait 33 s" in done.stdout
     assert "Simulated: nothing ran." in done.stdout
@@ -32,7 +34,10 @@ def test_a_trace_is_played_and_its_result_written(tmp_path: Path, *, is_packed: 
     assert found["wait_by_gpus"][-1] == {
         "min_gpus": 32, "max_gpus": 63, "jobs": 1, "mean_wait_s": 99.0, "p95_wait_s": 99.0
     }  # fmt: skip
-    assert {"p95_wait_s", "mean_jct_s", "wall_s", "seed", "policy"} <= set(found)
+    assert [(own["tenant"], own["jobs"]) for own in found["by_tenant"]] == [("a", 2), ("b", 1)]
+    assert (found["nodes_per_rack"], found["fragmentation"]["rack_sized_gangs"]) == (2, 0)
+    assert "fairness between 2 tenants" in done.stdout
+    assert {"p95_wait_s", "p95_jct_s", "fairness", "mean_jct_s", "wall_s", "seed", "policy"} <= set(found)
 
 
 @pytest.mark.parametrize(

@@ -160,3 +160,25 @@ def test_ours_waits_less_than_each_other_rule_with_estimates_off_by_two() -> Non
     by_size = {size.min_gpus: size.mean_wait_s for size in rules["fifo"].wait_by_gpus}
     assert all(size.mean_wait_s <= by_size[size.min_gpus] for size in ours.wait_by_gpus), "no size class starves"
     assert ours.starved == 0
+
+
+def test_gangs_that_fit_a_rack_are_counted_where_they_are_split_and_what_is_idle_where_anybody_waits() -> None:
+    jobs = [job(0, 3, 100), job(0, 3, 100), job(1, 2, 50), job(2, 8, 10)]
+    exact = estimates_of(jobs, error=1, seed=0)
+    played = play(jobs, exact, RULES["fifo"], num_nodes=8, gpus_per_node=8, nodes_per_rack=4)
+    assert list(played.num_racks) == [1, 1, 2, 2]
+    found = report_of(jobs, played, played, num_gpus=64, nodes_per_rack=4).fragmentation
+    assert (found.rack_sized_gangs, found.split_gangs) == (3, 1)
+    assert played.idle_gpu_s == 2 * 8 * 49, "from 51, when the third ends, to 100, when the last starts"
+    assert found.scattered == 0
+
+
+def test_tenants_that_are_slowed_down_alike_are_treated_fairly() -> None:
+    alone = [TraceJob(0, 100, 8, 1, 8, "a"), TraceJob(0, 100, 8, 1, 8, "b")]
+    exact = estimates_of(alone, error=1, seed=0)
+    two, one = (play(alone, exact, RULES["fifo"], num_nodes=number, gpus_per_node=8) for number in (2, 1))
+    assert report_of(alone, two, two, num_gpus=16).fairness == 1
+    found = report_of(alone, one, one, num_gpus=8)
+    assert [(own.tenant, own.mean_wait_s, own.mean_slowdown) for own in found.by_tenant] == [("a", 0, 1), ("b", 100, 2)]
+    assert found.fairness == pytest.approx(9 / 10)
+    assert found.p95_jct_s == 200
