@@ -10,9 +10,11 @@ from muster.db.records import JobRecord
 from muster.db.repositories.job_documents import AttemptView
 from muster.domain.energy import J_PER_KWH
 from muster.domain.states import PlanOutcome
+from muster.domain.wait_reasons import WORDS
 from muster.services.job_energy import AttemptEnergy
 from muster.services.job_plans import JobPlan
 from muster.services.log_search import LogLine
+from scheduler.model import Reason
 
 
 def job_view(job: Job | JobRecord) -> documents.Job:
@@ -81,9 +83,14 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
     """Of who would give way a tenant reads tier, size and cost, and no hosts on which others still run."""
     return {
         "outcome": plan.outcome.value,
-        "why": plan.why,
+        "why": None if plan.verdict is None else plan.verdict.why,
+        "binding": None if plan.verdict is None else plan.verdict.binding.value,
+        "reasons": [] if plan.verdict is None else [_reason_view(reason) for reason in plan.verdict.reasons],
         "starts_at": time_of(plan.starts_at),
+        "earliest_at": time_of(plan.earliest_at),
+        "latest_at": time_of(plan.latest_at),
         "num_ahead": plan.num_ahead,
+        "gpus_ahead": plan.gpus_ahead,
         "hosts": [
             {"node_id": host.node_id, "node_name": host.node_name, "node_rank": rank, "gpus": list(host.gpus)}
             for rank, host in enumerate(plan.hosts)
@@ -101,6 +108,15 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
             for victim in plan.victims
         ],
         "changes": [{"field": change.field, "value": change.value} for change in plan.changes],
+    }
+
+
+def _reason_view(reason: Reason) -> documents.WaitingReason:
+    return {
+        "token": reason.token.value,
+        "text": WORDS[reason.token],
+        "num_gpus": reason.num_gpus,
+        "num_hosts": reason.num_hosts,
     }
 
 

@@ -1,7 +1,8 @@
-"""One sentence why a job waits, as its tenant reads it: what it needs, what is free, and what binds."""
+"""Why a job waits: one sentence as its tenant reads it, of what it needs, what is free and what binds; and tokens."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -10,15 +11,14 @@ import numpy as np
 from health.admission import Refusal
 from health.cohorts import attributes_of
 from muster.domain.policy import Policy
-from scheduler.model import Held, WaitingJob
-from scheduler.reclaim import Coming, Notified, Obstacle, Outcome
+from muster.domain.wait_reasons import WaitReason
+from scheduler.funnel import Funnel
+from scheduler.model import Held, Reason, Verdict, WaitingJob
+from scheduler.reclaim import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.solver import Request, most_nodes
 from scheduler.topology import FleetState, Ints
 
 DIFFERENCES_TOLD: Final = 2
-PASSED_ENOUGH: Final = (
-    "as much work as the policy allows has passed it, so it goes before all of its tier that came later"
-)
 _WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.MIG_ENABLED: "in MIG mode",
     Refusal.NODE_CONTACT: "on hosts that are silent or lost",
@@ -31,34 +31,56 @@ _WORDS: Final[Mapping[Refusal, str]] = {
 }
 
 
-def unknown_tier(tier: str) -> str:
-    return f"the policy no longer defines the tier {tier}"
+def unknown_tier(tier: str) -> Verdict:
+    return _alone(f"the policy no longer defines the tier {tier}", Reason(WaitReason.UNKNOWN_TIER))
 
 
-def over_quota(job: WaitingJob, *, held: int, ceiling: int) -> str:
-    return (
+def over_quota(job: WaitingJob, *, held: int, ceiling: int) -> Verdict:
+    """Counted are the GPUs that it has too many."""
+    why = (
         f"needs {job.fewest_gpus} GPUs, but its tenant holds {held} of the {ceiling} GPUs that its quota allows in the "
         f"tier {job.tier}"
     )
+    return _alone(why, Reason(WaitReason.QUOTA, held + job.fewest_gpus - ceiling))
 
 
-def reclaimed_for_it(request: Request, deadline_ms: int) -> str:
-    return f"{_needed(request)}; GPUs are being reclaimed for it, due by {_moment(deadline_ms)}"
+def _alone(why: str, reason: Reason) -> Verdict:
+    return Verdict(why, reason.token, (reason,))
 
 
-def planned_anew(request: Request) -> str:
-    return f"{_needed(request)}; what was being reclaimed for it no longer suffices, so its place is planned anew"
+def reclaimed_for_it(request: Request, deadline_ms: int, through: Funnel) -> Verdict:
+    why = f"{_needed(request)}; GPUs are being reclaimed for it, due by {_moment(deadline_ms)}"
+    num_gpus = request.fewest_nodes * request.gpus_per_node
+    return _verdict(why, through, Reason(WaitReason.RECLAIM_NOTIFIED, num_gpus, request.fewest_nodes))
 
 
-def held_for_it(request: Request, held: Held) -> str:
+def planned_anew(request: Request, through: Funnel) -> Verdict:
+    why = f"{_needed(request)}; what was being reclaimed for it no longer suffices, so its place is planned anew"
+    return _verdict(why, through, Reason(WaitReason.TRIED_AGAIN))
+
+
+def held_for_it(request: Request, held: Held, through: Funnel) -> Verdict:
     """Of GPUs whose jobs say no wall time the moment is a belief. It is told by half minutes, so that it stands."""
-    return (
+    why = (
         f"{_needed(request)}; enough of them come free by {_rounded(held.until_ms, 30_000)} without reclaim, and "
         f"{held.num_free} of the {len(held.gpus)} that it will start on are idle and held for it"
     )
+    num_hosts = len(held.gpus) // request.gpus_per_node
+    return _verdict(why, through, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts))
 
 
-def in_the_way(until_ms: int) -> str:
+def _verdict(why: str, through: Funnel, *done: Reason) -> Verdict:
+    """``done``: what is done about it, or cannot be."""
+    return Verdict(why, through.binding, (*through.reasons, *done))
+
+
+def passed_enough(verdict: Verdict) -> Verdict:
+    """For one that goes first in its tier, since enough work has passed it."""
+    told = "as much work as the policy allows has passed it, so it goes before all of its tier that came later"
+    return replace(verdict, why=f"{verdict.why}; {told}")
+
+
+def _in_the_way(until_ms: int) -> str:
     return (
         f"it would fit where GPUs are held until about {_rounded(until_ms, 300_000)} for a gang before it: with a wall "
         "time that ends before, it runs there"
@@ -70,8 +92,34 @@ def _rounded(at_ms: int, by_ms: int) -> str:
     return _moment(-(-at_ms // by_ms) * by_ms)
 
 
-def no_room(state: FleetState, request: Request, outcome: Outcome, policy: Policy) -> str:
-    """For a gang that was tried and did not fit; ``outcome``: what reclaim could do about it."""
+def no_room(
+    state: FleetState,
+    request: Request,
+    outcome: Outcome,
+    policy: Policy,
+    through: Funnel,
+    *,
+    held_until_ms: int | None = None,
+) -> Verdict:
+    """For a gang that was tried and did not fit; ``outcome``: what reclaim could do about it.
+
+    ``held_until_ms``: until when a place is held for others where it would fit.
+    """
+    why = _no_room(state, request, outcome, policy)
+    why = why if held_until_ms is None else f"{why}; {_in_the_way(held_until_ms)}"
+    return _verdict(why, through, *_obstacle(outcome))
+
+
+def _obstacle(outcome: Outcome) -> Iterator[Reason]:
+    if isinstance(outcome, Coming):
+        yield Reason(WaitReason.ENDING_SOON)
+    elif isinstance(outcome, Refused) and outcome.obstacle is Obstacle.CAP:
+        yield Reason(WaitReason.RECLAIM_CAP)
+    elif isinstance(outcome, Refused) and outcome.obstacle is Obstacle.MIN_RUN:
+        yield Reason(WaitReason.RECLAIM_MIN_RUN)
+
+
+def _no_room(state: FleetState, request: Request, outcome: Outcome, policy: Policy) -> str:
     num_gpus = len(state.layout.uuids)
     if not num_gpus:
         return f"{_needed(request)}; no host is enrolled"

@@ -6,6 +6,8 @@ from typing import Final
 
 from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.policy import Policy
+from muster.domain.wait_reasons import WaitReason
 
 DEFAULT_LEVELS: Final = ("rack",)
 """Named levels of the tree, widest first. The fleet above them and the node below them are always there."""
@@ -169,9 +171,34 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Reason:
+    """``num_gpus``, ``num_hosts``: what a filter leaves out, or what it is about; None where nothing is counted.
+
+    ``num_hosts`` of a filter: those that could give one host's part before it, and cannot after it.
+    """
+
+    token: WaitReason
+    num_gpus: int | None = None
+    num_hosts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a job waits: in words, as the token that binds, and all reasons in their order."""
+
+    why: str
+    binding: WaitReason
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     job_id: JobId
-    why: str
+    verdict: Verdict
+
+    @property
+    def why(self) -> str:
+        return self.verdict.why
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +271,21 @@ class Plan:
     lapses: tuple[Lapse, ...] = ()
     growths: tuple[Growth, ...] = ()
     holds: tuple[Held, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """All that a cycle is asked: policy, fleet, queue and what runs, of one moment."""
+
+    policy: Policy
+    gpus: list[GpuView]
+    queue: list[WaitingJob]
+    workload: Workload
+
+
+@dataclass(frozen=True, slots=True)
+class StartRange:
+    """``latest_ms``: None where nobody knows."""
+
+    earliest_ms: int
+    latest_ms: int | None

@@ -12,11 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
 from scheduler import explain
 from scheduler.backfill import Backfill
 from scheduler.elastic import enlarge, grow, nodes_within
+from scheduler.funnel import Funnel, funnel
 from scheduler.model import (
     DEFAULT_LEVELS,
     GpuView,
@@ -29,6 +32,7 @@ from scheduler.model import (
     Reclaim,
     RunningAttempt,
     StandingReclaim,
+    Verdict,
     Waiting,
     WaitingJob,
     Withdrawal,
@@ -85,6 +89,14 @@ def plan_on(state: FleetState, queue: Iterable[WaitingJob], policy: Policy, work
     return cycle.plan()
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """``is_of_all``: it holds for each job with the same request."""
+
+    verdict: Verdict
+    is_of_all: bool = False
+
+
 @dataclass(slots=True)
 class _Cycle:
     state: FleetState
@@ -95,7 +107,7 @@ class _Cycle:
     holdings: Counter[tuple[TenantId, str]] = field(default_factory=Counter)
     unplaceable: set[Request] = field(default_factory=set)
     unpassable: set[tuple[Request, tuple[int, ...]]] = field(default_factory=set)
-    reasons: dict[Request, str] = field(default_factory=dict)
+    verdicts: dict[Request, Verdict] = field(default_factory=dict)
     placements: list[Placement] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     num_beneficiaries: int = 0
@@ -115,10 +127,10 @@ class _Cycle:
             for attempt in self.workload.running:
                 self.holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
         for job in ordered:
-            why = self._decide(job)
-            if why is not None:
+            verdict = self._decide(job)
+            if verdict is not None:
                 goes_first = is_passed_enough(job, self.policy, len(self.state.layout.uuids))
-                self.waiting.append(Waiting(job.job_id, f"{why}; {explain.PASSED_ENOUGH}" if goes_first else why))
+                self.waiting.append(Waiting(job.job_id, explain.passed_enough(verdict) if goes_first else verdict))
         if self.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
         self._enlarge()
@@ -135,18 +147,18 @@ class _Cycle:
         withdrawals, growths = tuple(promises.withdrawals), tuple(self.growths)
         return Plan(placements, waiting, reclaims, withdrawals, lapses, growths, tuple(self.holds))
 
-    def _decide(self, job: WaitingJob) -> str | None:
+    def _decide(self, job: WaitingJob) -> Verdict | None:
         """None when the job is placed, else why it waits."""
         promises = None if self.reclaimer is None else self.reclaimer.promises
         if promises is None or not promises.lift_own(job.job_id):
             return self._tried(job)
         self.unplaceable.clear()  # for the job itself there is more than there was
-        why = self._tried(job)
-        if why is not None:
+        verdict = self._tried(job)
+        if verdict is not None:
             promises.lapses.append(Lapse(job.job_id, "what was held for its new size does not suffice"))
-        return why
+        return verdict
 
-    def _tried(self, job: WaitingJob) -> str | None:
+    def _tried(self, job: WaitingJob) -> Verdict | None:
         if job.tier not in self.policy.tiers:
             return explain.unknown_tier(job.tier)
         over_quota = self._over_quota(job)
@@ -160,26 +172,35 @@ class _Cycle:
             return self._decide_promised(self.reclaimer, job, request)
         if self._pass(job, request) or self._place(job, request):
             return None
-        if request not in self.reasons:
-            can_ever_fit = could_ever_fit(self.state, request.at_least())
-            self.has_hopeful = self.has_hopeful or can_ever_fit
-            outcome = self._reclaim(job, request.at_least())
-            if isinstance(outcome, Notified):
-                return explain.reclaimed_for_it(request, outcome.until_ms)
-            held = None
-            if self.backfill is not None and can_ever_fit:
-                at_most_ms = outcome.until_ms if isinstance(outcome, Refused) else None
-                held = self.backfill.hold(job, request.at_least(), at_most_ms)
+        if request not in self.verdicts:
+            found = self._refused_or_held(job, request)
+            if not found.is_of_all:
+                return found.verdict
+            self.verdicts[request] = found.verdict
+        return self.verdicts[request]
+
+    def _refused_or_held(self, job: WaitingJob, request: Request) -> "_Found":
+        """Reclaim for it, or hold a place for it; else it is as with all jobs of its request."""
+        can_ever_fit = could_ever_fit(self.state, request.at_least())
+        self.has_hopeful = self.has_hopeful or can_ever_fit
+        through = self._funnel(request)
+        outcome = self._reclaim(job, request.at_least())
+        if isinstance(outcome, Notified):
+            return _Found(explain.reclaimed_for_it(request, outcome.until_ms, through))
+        if self.backfill is not None and can_ever_fit:
+            at_most_ms = outcome.until_ms if isinstance(outcome, Refused) else None
+            held = self.backfill.hold(job, request.at_least(), at_most_ms)
             if held is not None:
                 self.holds.append(held)
-                return explain.held_for_it(request, held)
-            self.reasons[request] = self._why_not(request, outcome)
-        return self.reasons[request]
-
-    def _why_not(self, request: Request, outcome: Outcome) -> str:
-        why = explain.no_room(self.state, request, outcome, self.policy)
+                return _Found(explain.held_for_it(request, held, through))
         passed = None if self.backfill is None else self.backfill.in_the_way(request.at_least())
-        return why if passed is None else f"{why}; {explain.in_the_way(passed)}"
+        verdict = explain.no_room(self.state, request, outcome, self.policy, through, held_until_ms=passed)
+        return _Found(verdict, is_of_all=True)
+
+    def _funnel(self, request: Request) -> Funnel:
+        if self.reclaimer is not None:
+            return funnel(self.state, request, self.reclaimer.promises.mask)
+        return funnel(self.state, request, np.zeros(len(self.state.layout.uuids), dtype=np.bool_))
 
     def _pass(self, job: WaitingJob, request: Request) -> bool:
         """Run where a place is held for another that this one is gone before."""
@@ -195,7 +216,7 @@ class _Cycle:
             self.unpassable.add((request, holds))
         return chosen is not None
 
-    def _over_quota(self, job: WaitingJob) -> str | None:
+    def _over_quota(self, job: WaitingJob) -> Verdict | None:
         """I6, as the commit will ask it again."""
         if self._within_quota(job) >= job.fewest_nodes:
             return None
@@ -246,7 +267,7 @@ class _Cycle:
             self.holdings[job.tenant_id, job.tier] += len(larger.gpus)
             self.placements[index] = Placement(job.job_id, job.version, parts_of(self.state.layout, larger))
 
-    def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> str | None:
+    def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
         """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""
         promises, self.has_hopeful = reclaimer.promises, True
         promises.lift(job.job_id)
@@ -258,11 +279,12 @@ class _Cycle:
         if is_placed:
             reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
             return None
+        through = self._funnel(request)
         if not reclaimer.still_suffices(job.job_id, request.at_least()):
             reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
-            return explain.planned_anew(request)
+            return explain.planned_anew(request, through)
         promises.hold(job.job_id, promises.held(job.job_id))
-        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id))
+        return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through)
 
     def _reclaim(self, job: WaitingJob, request: Request) -> Outcome:
         if self.reclaimer is None or self.num_beneficiaries == MAX_BENEFICIARIES:

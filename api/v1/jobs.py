@@ -102,6 +102,19 @@ def plan_job(
     return job_plan_view(found, sees_all=principal.sees_all_tenants)
 
 
+@router.get("/jobs/{job_id}/explanation")
+def explain_job(
+    request: Request, principal: Annotated[Principal, requires(Permission.JOB_READ)], job_id: str
+) -> documents.JobPlan:
+    """Why a job waits: tokens with counts, what binds, who is before it, when it may start, what would let it start.
+
+    The scheduler's own planner answers, on what its next cycle would see; 409 for a job that does not wait.
+    """
+    found_id, units = JobId(require_id("job", job_id)), dependencies_of(request).units
+    found = reading(units, principal, job_plans.EXPLAIN, lambda unit: job_plans.explain_job(unit, found_id))
+    return job_plan_view(found, sees_all=principal.sees_all_tenants)
+
+
 @router.get("/jobs", response_model=documents.JobPage)
 def list_jobs(
     request: Request,

@@ -1,13 +1,13 @@
-"""``muster job plan``: what would become of a job if it were submitted now."""
+"""``muster job plan`` and ``muster job explain``: what would become of a job, and why one waits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
 import typer
 
 from muster.cli.durations import seconds_of
 from muster.cli.job_submit import MaxNodes, MinNodes, Within
-from muster.cli.names import TenantOption, tenant_named
+from muster.cli.names import JobId, TenantOption, tenant_named
 from muster.cli.output import Page
 from muster.cli.profile import open_client
 from muster.domain.states import PlanOutcome
@@ -18,7 +18,12 @@ _SAID: Final = {
     PlanOutcome.HELD: "a place is held for it",
     PlanOutcome.WAITS: "it waits",
 }
-_OPTIONS: Final = {"wall_time_s": "--wall-time", "tier": "--tier", "shape.nodes": "--nodes"}
+_OPTIONS: Final = {
+    "wall_time_s": "--wall-time",
+    "tier": "--tier",
+    "shape.nodes": "--nodes",
+    "quota.ceiling_gpus": "a quota of GPUs in its tier of",
+}
 
 
 def plan(
@@ -47,13 +52,27 @@ def plan(
     return Page(found, _lines(found))
 
 
+def explain(job_id: JobId) -> Page:
+    """Ask why a job waits: what binds, who is before it, when it may start, and what would let it start at once."""
+    with open_client() as client:
+        found = client.explain_job(job_id)
+    return Page(found, [f"{job_id}: {_lines(found)[0]}", *_lines(found)[1:]])
+
+
 def _lines(found: Mapping[str, Any]) -> list[str]:
     outcome = PlanOutcome(found["outcome"])
-    starts_at = f", at about {found['starts_at']}" if found["starts_at"] and outcome is not PlanOutcome.STARTS else ""
+    starts_at = (
+        f", free at about {found['starts_at']}" if found["starts_at"] and outcome is not PlanOutcome.STARTS else ""
+    )
     ahead = f"; {found['num_ahead']} jobs are before it" if found["num_ahead"] else ""
-    lines = [f"{_SAID[outcome]}{starts_at}{ahead}"]
+    gpus = f", for {found['gpus_ahead']} GPUs" if found.get("gpus_ahead") else ""
+    lines = [f"{_SAID[outcome]}{starts_at}{ahead}{gpus}"]
     if found["why"]:
         lines.append(f"  {found['why']}")
+    lines += _reasons(found)
+    if found.get("earliest_at"):
+        until = f"and {found['latest_at']}" if found["latest_at"] else "and nobody knows when"
+        lines.append(f"  starts between {found['earliest_at']} {until}, in about 8 of 10 cases")
     lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
     for victim in found["victims"]:
         whose = f" of {victim['job_id']}" if victim["job_id"] else ""
@@ -63,6 +82,14 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         )
     lines += [f"  it would start at once with {_OPTIONS[item['field']]} {_value(item)}" for item in found["changes"]]
     return lines
+
+
+def _reasons(found: Mapping[str, Any]) -> Iterator[str]:
+    """An older server tells none."""
+    for reason in found.get("reasons", ()):
+        counted = "" if reason["num_gpus"] is None else f"{reason['num_gpus']} GPUs "
+        mark = "→" if reason["token"] == found["binding"] else " "
+        yield f"  {mark} {reason['token']}: {counted}{reason['text']}"
 
 
 def _value(change: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import typer
 from muster.cli.durations import seconds_of
 from muster.cli.job_logs import logs
 from muster.cli.job_pins import pin, unpin
-from muster.cli.job_plan import plan
+from muster.cli.job_plan import explain, plan
 from muster.cli.job_submit import submit
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import JobId, TenantOption, tenant_named
@@ -135,6 +135,7 @@ changes(
     context_settings={"allow_interspersed_args": False},
 )(submit)
 reads(app, "plan", example="muster job plan --nodes 4 --gpus 8 --wall-time 2h")(plan)
+reads(app, "explain", example="muster job explain job_…")(explain)
 changes(app, "pin", example="muster job pin job_… 400 --reason 'the one that we published'")(pin)
 changes(app, "unpin", example="muster job unpin job_… 400")(unpin)
 app.command("logs", epilog="Example: `muster job logs job_… --follow --rank 0`")(logs)

@@ -25,6 +25,11 @@ class JobCalls:
         return asking("/v1/job-plans", documents.JobPlan, body=question)
 
     @answered
+    def explain_job(self, job_id: str) -> Call[documents.JobPlan]:
+        """Why a job waits, who is before it, when it may start, and what would let it start."""
+        return read("/v1/jobs/{job_id}/explanation", documents.JobPlan, {"job_id": job_id})
+
+    @answered
     def job(self, job_id: str) -> Call[documents.JobDetail]:
         """The job with every attempt, its hosts, GPUs, cause and proof."""
         return read("/v1/jobs/{job_id}", documents.JobDetail, {"job_id": job_id})

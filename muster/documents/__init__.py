@@ -88,6 +88,7 @@ from muster.documents.jobs import (
     Step,
     StepPage,
     TopologyRule,
+    WaitingReason,
 )
 from muster.documents.nodes import ChangedNode, NewDrain, Node, NodeAgent, NodeDetail, NodeJob, NodePage, Place
 from muster.documents.pair_probes import RackPair, RackPairPage
@@ -259,6 +260,7 @@ __all__ = [
     "TenantPage",
     "TopologyRule",
     "Trial",
+    "WaitingReason",
     "WayBack",
     "Whoami",
 ]

@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from muster.documents.words import Json, Moment, OneOf, Page, Stretch, Trial
 from muster.domain.states import AttemptState, Cause, CheckpointStatus, HostPartState, JobState, PlanOutcome, StopReason
+from muster.domain.wait_reasons import WaitReason
 
 
 class Job(TypedDict):
@@ -163,22 +164,43 @@ class PlannedVictim(TypedDict):
 
 
 class PlannedChange(TypedDict):
-    """``field`` of the job, set to ``value``, would let it start at once."""
+    """``field`` of the job, or of its tenant's quota in its tier, set to ``value``, would let it start at once."""
 
-    field: Literal["wall_time_s", "tier", "shape.nodes"]
+    field: Literal["wall_time_s", "tier", "shape.nodes", "quota.ceiling_gpus"]
     value: int | float | str
+
+
+class WaitingReason(TypedDict):
+    """``num_gpus``, ``num_hosts``: what a filter leaves out, each GPU once; or what it is about. Null: not counted.
+
+    ``num_hosts`` of a filter: those that could have given one host's part before it, and cannot after it.
+    """
+
+    token: Annotated[str, OneOf(WaitReason)]
+    text: str
+    num_gpus: int | None
+    num_hosts: int | None
 
 
 class JobPlan(TypedDict):
     """``starts`` at once, ``reclaims`` GPUs of others, has a place ``held`` until others end, or ``waits``.
 
-    ``starts_at`` is a belief, null where nobody knows; ``num_ahead``: jobs that the queue has before it.
+    ``reasons``: why it waits, filters first and in their order; ``binding``: the first of them without which, and
+    without those after it, it would fit. ``starts_at``: when what is held or reclaimed for it is free.
+    ``earliest_at``, ``latest_at``: between them about eight of ten such jobs start, by how long what runs, and what is
+    before it, is believed to run; null where nobody knows. ``num_ahead``: jobs that wait before it, for ``gpus_ahead``
+    GPUs. ``changes``: each would let it start at once, the cheapest first.
     """
 
     outcome: Annotated[str, OneOf(PlanOutcome)]
     why: str | None
+    binding: Annotated[str, OneOf(WaitReason)] | None
+    reasons: list[WaitingReason]
     starts_at: Moment | None
+    earliest_at: Moment | None
+    latest_at: Moment | None
     num_ahead: int
+    gpus_ahead: int
     hosts: list[PlannedHost]
     victims: list[PlannedVictim]
     changes: list[PlannedChange]

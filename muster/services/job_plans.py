@@ -1,40 +1,41 @@
-"""A plan of a job that nobody has submitted: where it would start, who would give way, or why it would wait.
+"""What would become of a job: where it would start, who would give way, or why it waits and until when.
 
 The planner answers, on the snapshot that its next cycle would have; so a job that is submitted before anything changes
 is placed as its plan says. Nothing is written.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
-import numpy as np
 from sqlalchemy import select
 
-from muster.db.models import Node
+from muster.db.models import Job, Node
+from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Permission
-from muster.domain.states import PlanOutcome
+from muster.domain.states import JobState, PlanOutcome
+from muster.domain.wait_reasons import WaitReason
 from muster.identity import new_id
 from muster.services import jobs
-from muster.services.lives import to_ms
-from muster.services.placement import waiting_job
+from muster.services.lives import spec_of, to_ms
+from muster.services.placement import stop_grace_s, waiting_job
 from muster.services.policies import active_policy
-from muster.services.scheduling import Question, question
+from muster.services.scheduling import question, why_not_asked
 from muster.services.unit_of_work import UnitOfWork, declare_action
-from scheduler.elastic import nodes_within
-from scheduler.model import GpuView, Parts, Plan, Reclaim, WaitingJob, Workload
-from scheduler.order import LEAST_RUN_S, in_order
+from scheduler.answer import Change, answer
+from scheduler.model import GpuView, Parts, Plan, Question, Reason, Reclaim, Verdict, WaitingJob
 from scheduler.planner import plan_on
-from scheduler.solver import most_nodes, place, request_of
-from scheduler.topology import FleetState, Ints
+from scheduler.topology import FleetState
 
 PLAN: Final = declare_action("job.plan")
-TYPING_S: Final = 60.0
-"""An advised wall time still holds so long after the plan."""
+EXPLAIN: Final = declare_action("job.explain")
+_WAITING: Final[Mapping[JobState, WaitReason]] = {
+    JobState.HELD: WaitReason.PERSON,
+    JobState.RECOVERING: WaitReason.RECOVERING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +58,21 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """``field`` of the job, set to ``value``, and it would start at once."""
-
-    field: Literal["wall_time_s", "tier", "shape.nodes"]
-    value: int | float | str
-
-
-@dataclass(frozen=True, slots=True)
 class JobPlan:
-    """``starts_at``: None where nobody knows. ``hosts``: in the order of ranks; of a job that waits none."""
+    """``verdict``, ``earliest_at``, ``latest_at``: of a job that waits, None where nobody knows. ``starts_at``: when
+    what is held or reclaimed for it is free. ``hosts``: in the order of ranks; of a job that waits none.
+    """
 
     outcome: PlanOutcome
-    why: str | None
-    starts_at: datetime | None
-    num_ahead: int
-    hosts: tuple[PlannedHost, ...]
-    victims: tuple[Victim, ...]
-    changes: tuple[Change, ...]
+    verdict: Verdict | None = None
+    starts_at: datetime | None = None
+    hosts: tuple[PlannedHost, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    num_ahead: int = 0
+    gpus_ahead: int = 0
+    earliest_at: datetime | None = None
+    latest_at: datetime | None = None
+    changes: tuple[Change, ...] = ()
 
 
 def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> JobPlan:
@@ -87,39 +85,78 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     owner = jobs.owner_of(unit, tenant_id)
     jobs.require_possible(unit, spec)
     policy = active_policy(unit.session)
-    grace_s = policy.dispatch.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s
     job = waiting_job(spec, JobId(new_id("job")), owner, to_ms(unit.now), policy)
     asked = question(unit.session, unit.now, beside=job)
     if asked is None:
         message = "a job that waits in thought is a queue of one: a bug of ours"
         raise AssertionError(message)
+    return _planned(unit, asked, job, stop_grace_s(spec, policy))
+
+
+def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
+    """What the next cycle would do with a job that waits, and why it waits if that is what it does.
+
+    Raises:
+        ConflictError: it does not wait.
+    """
+    unit.principal.require(Permission.JOB_READ)
+    job = jobs.get(unit, job_id)
+    if job.state in _WAITING:
+        return _not_looked_at(job, _WAITING[job.state])
+    if job.state is not JobState.QUEUED:
+        message = f"{job.id} is {job.state}: only a job that is QUEUED, HELD or RECOVERING is explained"
+        raise ConflictError(message)
+    asked = question(unit.session, unit.now)
+    found = None if asked is None else next((one for one in asked.queue if one.job_id == job.id), None)
+    if asked is None or found is None:
+        return _not_looked_at(job, why_not_asked(unit.session, unit.now, job.id))
+    return _planned(unit, asked, found, stop_grace_s(spec_of(job), asked.policy))
+
+
+def _not_looked_at(job: Job, reason: WaitReason) -> JobPlan:
+    return JobPlan(PlanOutcome.WAITS, Verdict(job.state_reason, reason, (Reason(reason),)))
+
+
+def _planned(unit: UnitOfWork, asked: Question, job: WaitingJob, grace_s: float) -> JobPlan:
     state = FleetState(asked.gpus, asked.policy)
     decided = plan_on(state, asked.queue, asked.policy, asked.workload)
-    order = [one.job_id for one in in_order(asked.queue, asked.policy, asked.workload.now_ms, len(asked.gpus))]
-    found = _answer(unit, job, decided, asked.gpus, asked.workload)
-    found = replace(found, num_ahead=order.index(job.job_id))
-    if found.outcome is PlanOutcome.STARTS:
-        return found
-    advice = _Advice(asked, state, job, decided, grace_s, _holdings(asked, decided))
-    return replace(found, changes=tuple(advice.changes()))
-
-
-def _answer(unit: UnitOfWork, job: WaitingJob, decided: Plan, gpus: Sequence[GpuView], workload: Workload) -> JobPlan:
     placed = next((item for item in decided.placements if item.job_id == job.job_id), None)
     if placed is not None:
-        return JobPlan(PlanOutcome.STARTS, None, unit.now, 0, _hosts(unit, placed.parts), (), ())
-    why = next(item.why for item in decided.waiting if item.job_id == job.job_id)
+        return JobPlan(PlanOutcome.STARTS, starts_at=unit.now, hosts=_hosts(unit, placed.parts))
+    found = answer(state, asked, decided, job, grace_s)
+
+    def moment(at_ms: int | None) -> datetime | None:
+        return None if at_ms is None else unit.now + timedelta(milliseconds=at_ms - asked.workload.now_ms)
+
+    return replace(
+        _outcome(unit, job, asked, decided),
+        verdict=found.verdict,
+        num_ahead=len(found.ahead),
+        gpus_ahead=found.gpus_ahead,
+        earliest_at=None if found.starts is None else moment(found.starts.earliest_ms),
+        latest_at=None if found.starts is None else moment(found.starts.latest_ms),
+        changes=found.changes,
+    )
+
+
+def _outcome(unit: UnitOfWork, job: WaitingJob, asked: Question, decided: Plan) -> JobPlan:
+    """What is done for a job that waits: GPUs reclaimed, now or before, a place held, or nothing."""
+    standing = [item for item in asked.workload.reclaims if item.beneficiary == job.job_id]
+    if standing:
+        due_ms = max(item.deadline_ms for item in standing)
+        starts_at = unit.now + timedelta(milliseconds=max(due_ms - asked.workload.now_ms, 0))
+        hosts = _hosts(unit, _parts(standing[0].held, asked.gpus))
+        return JobPlan(PlanOutcome.RECLAIMS, starts_at=starts_at, hosts=hosts)
     reclaims = [item for item in decided.reclaims if item.beneficiary == job.job_id]
     if reclaims:
-        notice_s = max(item.notice_s for item in reclaims)
-        hosts = _hosts(unit, _parts(reclaims[0].held, gpus))
-        victims = _victims(reclaims, workload)
-        return JobPlan(PlanOutcome.RECLAIMS, why, unit.now + timedelta(seconds=notice_s), 0, hosts, victims, ())
+        starts_at = unit.now + timedelta(seconds=max(item.notice_s for item in reclaims))
+        hosts = _hosts(unit, _parts(reclaims[0].held, asked.gpus))
+        return JobPlan(PlanOutcome.RECLAIMS, starts_at=starts_at, hosts=hosts, victims=_victims(reclaims, asked))
     held = next((item for item in decided.holds if item.job_id == job.job_id), None)
     if held is None:
-        return JobPlan(PlanOutcome.WAITS, why, None, 0, (), (), ())
-    starts_at = unit.now + timedelta(milliseconds=held.until_ms - workload.now_ms)
-    return JobPlan(PlanOutcome.HELD, why, starts_at, 0, _hosts(unit, _parts(held.gpus, gpus)), (), ())
+        return JobPlan(PlanOutcome.WAITS)
+    starts_at = unit.now + timedelta(milliseconds=held.until_ms - asked.workload.now_ms)
+    return JobPlan(PlanOutcome.HELD, starts_at=starts_at, hosts=_hosts(unit, _parts(held.gpus, asked.gpus)))
 
 
 def _parts(uuids: Iterable[GpuUuid], gpus: Sequence[GpuView]) -> Parts:
@@ -137,8 +174,8 @@ def _hosts(unit: UnitOfWork, parts: Parts) -> tuple[PlannedHost, ...]:
     return tuple(PlannedHost(node_id, names[node_id], uuids) for node_id, uuids in parts)
 
 
-def _victims(reclaims: Sequence[Reclaim], workload: Workload) -> tuple[Victim, ...]:
-    running = {attempt.attempt_id: attempt for attempt in workload.running}
+def _victims(reclaims: Sequence[Reclaim], asked: Question) -> tuple[Victim, ...]:
+    running = {attempt.attempt_id: attempt for attempt in asked.workload.running}
 
     def victim(item: Reclaim) -> Victim:
         attempt = running[item.victim]
@@ -146,87 +183,3 @@ def _victims(reclaims: Sequence[Reclaim], workload: Workload) -> tuple[Victim, .
         return Victim(attempt.job_id, attempt.tenant_id, attempt.tier, len(item.gpus), item.notice_s, cost_gpu_s)
 
     return tuple(victim(item) for item in sorted(reclaims, key=lambda item: item.victim))
-
-
-@dataclass(frozen=True, slots=True)
-class _Advice:
-    """What would let the job start at once. ``state``: as the plan left it."""
-
-    asked: Question
-    state: FleetState
-    job: WaitingJob
-    decided: Plan
-    grace_s: float
-    holdings: Counter[tuple[TenantId, str]]
-
-    def changes(self) -> list[Change]:
-        """Each by itself: a shorter wall time, another tier, fewer hosts."""
-        if self.job.tier not in self.asked.policy.tiers:
-            return []  # the policy has changed since the job was found possible
-        self._let_go([*_held_for(self.job.job_id, self.decided)])
-        return [*self._wall_times(), *self._tiers(), *self._sizes()]
-
-    def _let_go(self, uuids: Sequence[GpuUuid]) -> Ints:
-        """Of what is held those GPUs that are idle, free in the state from now on."""
-        placed = {uuid for item in self.decided.placements for _, part in item.parts for uuid in part}
-        busy = placed.union(gpu.uuid for gpu in self.asked.gpus if gpu.facts.is_held)
-        idle = np.unique(self.state.layout.gpu_indices(uuid for uuid in uuids if uuid not in busy))
-        idle = idle[~self.state.is_free[idle]]
-        self.state.give(idle)
-        return idle
-
-    def _may_start(self, job: WaitingJob) -> bool:
-        if nodes_within(job, self.asked.workload, self.holdings) < job.fewest_nodes:
-            return False
-        is_reclaimable = self.asked.policy.tier(job.tier).notice_s is not None
-        return place(self.state, request_of(job, is_reclaimable=is_reclaimable).at_least()) is not None
-
-    def _wall_times(self) -> Iterator[Change]:
-        """The longest with which it runs where a place is held for another; its grace comes after it."""
-        for held in sorted(self.decided.holds, key=lambda held: -held.until_ms):
-            if held.job_id == self.job.job_id:
-                continue
-            idle = self._let_go(held.gpus)
-            fits = self._may_start(self.job)
-            self.state.take(idle)
-            wall_time_s = (held.until_ms - self.asked.workload.now_ms) / 1000 - self.grace_s - TYPING_S
-            if fits and wall_time_s >= LEAST_RUN_S:
-                yield Change("wall_time_s", float(int(wall_time_s)))
-                return
-
-    def _tiers(self) -> Iterator[Change]:
-        """The lowest priority first, since it costs least."""
-        tiers = self.asked.policy.tiers
-        for name in sorted(tiers, key=lambda name: (tiers[name].priority, name)):
-            if name != self.job.tier and self._may_start(replace(self.job, tier=name)):
-                yield Change("tier", name)
-
-    def _sizes(self) -> Iterator[Change]:
-        """As many hosts as may start at once, where the job is of one size."""
-        if self.job.min_nodes is not None:
-            return
-        within = nodes_within(self.job, self.asked.workload, self.holdings)
-        nodes = min(self.job.nodes - 1, within, most_nodes(self.state, request_of(self.job)))
-        if nodes > 0 and self._may_start(replace(self.job, nodes=nodes)):
-            yield Change("shape.nodes", nodes)
-
-
-def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
-    for reclaim in decided.reclaims:
-        if reclaim.beneficiary == job_id:
-            yield from reclaim.held
-    for held in decided.holds:
-        if held.job_id == job_id:
-            yield from held.gpus
-
-
-def _holdings(asked: Question, decided: Plan) -> Counter[tuple[TenantId, str]]:
-    """GPUs by tenant and tier: of what runs, and of what this plan places."""
-    holdings = Counter[tuple[TenantId, str]]()
-    for attempt in asked.workload.running:
-        holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
-    waiting = {one.job_id: one for one in asked.queue}
-    for placed in decided.placements:
-        one = waiting[placed.job_id]
-        holdings[one.tenant_id, one.tier] += sum(len(uuids) for _, uuids in placed.parts)
-    return holdings

@@ -21,6 +21,7 @@ from muster.domain.looks import Ask, Decision, GiveUp, Look, LookState, MayBePla
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Cause, Contact, JobState, Standing
+from muster.domain.wait_reasons import WaitReason
 from muster.services.attempts import lock_job, ring, step_job
 from muster.services.cordons import those_that_stand
 from muster.services.lives import spec_of, to_ms
@@ -29,7 +30,7 @@ from muster.services.placement import MAX_QUEUE, nodes_at_fault, note_waiting
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from muster.wire.host import LookOrder, LookReport
-from scheduler.model import Waiting
+from scheduler.model import Verdict, Waiting
 
 ASK: Final = declare_action("looks.ask")
 NOTE_WAITING: Final = declare_action("looks.note_waiting")
@@ -53,7 +54,7 @@ def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
         able = _Able(session, [job for job, _ in rows], now)
         decided = [(job, 0 if look is None else look.number, _decision(job, look, able, now)) for job, look in rows]
     words = [(job, _words(what, able.names)) for job, _, what in decided if isinstance(what, Waits)]
-    waiting = [Waiting(job.id, why) for job, why in words if job.state_reason != why]
+    waiting = [Waiting(job.id, Verdict(why, WaitReason.LOOK)) for job, why in words if job.state_reason != why]
     for job, number, what in decided:
         if isinstance(what, Ask | GiveUp):
             _commit(units, principal, job.id, what, number, policy)

@@ -76,7 +76,11 @@ def longest_run_s(spec: JobSpec, policy: Policy) -> float | None:
     """An attempt of it runs no longer: its wall time, and the grace after it. None where it says no wall time."""
     if spec.wall_time_s is None:
         return None
-    return spec.wall_time_s + (policy.dispatch.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s)
+    return spec.wall_time_s + stop_grace_s(spec, policy)
+
+
+def stop_grace_s(spec: JobSpec, policy: Policy) -> float:
+    return policy.dispatch.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s
 
 
 def waiting_job(

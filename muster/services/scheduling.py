@@ -1,13 +1,12 @@
 """What the planner is asked: queue, fleet and what runs at one moment, for a cycle and for the plan of a job."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from muster.domain.ids import JobId
-from muster.domain.policy import Policy
+from muster.domain.wait_reasons import WaitReason
 from muster.services import elastic, looks
 from muster.services.fleet import gpu_views
 from muster.services.passed_work import with_passed_work
@@ -15,15 +14,7 @@ from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
 from muster.services.recovering import waiting_for_their_own
-from scheduler.model import GpuView, WaitingJob, Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    policy: Policy
-    gpus: list[GpuView]
-    queue: list[WaitingJob]
-    workload: Workload
+from scheduler.model import Question, WaitingJob
 
 
 def question(
@@ -46,3 +37,11 @@ def question(
     gangs = elastic.elastic_gangs(session) if may_grow else None
     running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
     return Question(policy, gpu_views(session, now, policy.health), queue, running)
+
+
+def why_not_asked(session: Session, now: datetime, job_id: JobId) -> WaitReason:
+    """Of a job that is QUEUED and not in the question."""
+    if waiting_for_their_own(session, [job_id], now):
+        return WaitReason.CLEANING
+    is_unseen = bool(looks.not_yet(session, active_policy(session), [job_id], ()))
+    return WaitReason.LOOK if is_unseen else WaitReason.FAR_BEHIND

@@ -4,12 +4,17 @@ import pytest
 from sqlalchemy import func, select
 
 from muster.db.models import AuditEntry, Event, GpuHold, Job, OutboxMessage, Reclaim
-from muster.domain.errors import ForbiddenError, ValidationFailedError
+from muster.domain.errors import ConflictError, ForbiddenError, ValidationFailedError
+from muster.domain.ids import JobId
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Principal, Role
-from muster.domain.states import PlanOutcome
-from muster.services.job_plans import PLAN, TYPING_S, Change, JobPlan, plan_job
+from muster.domain.states import JobState, PlanOutcome
+from muster.domain.wait_reasons import WaitReason
+from muster.services import quotas
+from muster.services.job_plans import EXPLAIN, PLAN, JobPlan, explain_job, plan_job
 from muster.services.unit_of_work import UnitOfWorkFactory
+from scheduler.answer import TYPING_S, Change
+from tests.fleet_factory import OPERATOR
 from tests.services.conftest import SetClock
 from tests.services.reclaims.stage import Stage, make_stage
 
@@ -47,7 +52,7 @@ def test_what_is_planned_is_what_the_next_cycle_does_and_nothing_is_written(stag
     before = written(stage)
     found = asked(stage, spec(nodes=2))
     assert written(stage) == before
-    assert (found.outcome, found.why, found.num_ahead, found.victims) == (PlanOutcome.STARTS, None, 0, ())
+    assert (found.outcome, found.verdict, found.num_ahead, found.victims) == (PlanOutcome.STARTS, None, 0, ())
     stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
     (placement,) = stage.cycle().placements
     assert tuple((host.node_id, host.gpus) for host in found.hosts) == placement.parts
@@ -101,3 +106,56 @@ def test_what_no_wait_makes_possible_is_refused_as_submitting_it_is(stage: Stage
         asked(stage, spec(nodes=3))
     with pytest.raises(ForbiddenError):
         asked(stage, spec(), by=Principal(name="reader", role=Role.AUDITOR))
+
+
+def explained(stage: Stage, job_id: JobId) -> JobPlan:
+    with stage.units.begin(stage.fleet.tenant, EXPLAIN, dry_run=True, quiet=True) as unit:
+        return explain_job(unit, job_id)
+
+
+def test_a_waiting_job_is_explained_as_its_plan_was_and_nothing_is_written(stage: Stage) -> None:
+    stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=3600.0)
+    planned = asked(stage, spec(nodes=2))
+    job_id = stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    stage.cycle()
+    before = written(stage)
+    found = explained(stage, job_id)
+    assert written(stage) == before
+    assert found.verdict is not None
+    assert found.verdict.binding is WaitReason.IN_USE
+    assert [(each.token, each.num_gpus) for each in found.verdict.reasons] == [
+        (WaitReason.IN_USE, 2),
+        (WaitReason.PLACE_HELD, 4),
+    ]
+    assert (found.outcome, found.hosts, found.changes) == (planned.outcome, planned.hosts, planned.changes)
+    assert found.earliest_at is not None
+    assert found.starts_at is not None
+    assert found.latest_at is not None
+    assert stage.clock.now < found.earliest_at < found.starts_at <= found.latest_at
+
+
+def test_jobs_before_it_are_counted_with_their_gpus(stage: Stage) -> None:
+    stage.run("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    last = stage.submit("spot", shape={"nodes": 1, "gpus_per_node": 2})
+    found = explained(stage, last)
+    assert (found.num_ahead, found.gpus_ahead) == (1, 4)
+
+
+def test_a_job_above_its_quota_is_told_the_ceiling_that_would_do(stage: Stage) -> None:
+    tenant_id = stage.fleet.tenant.tenant_id
+    assert tenant_id is not None
+    with stage.units.begin(OPERATOR, quotas.SET) as unit:
+        quotas.set_ceiling(unit, tenant_id, "on_demand", 1, reason="contract")
+    job_id = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
+    stage.cycle()
+    found = explained(stage, job_id)
+    assert found.verdict is not None
+    assert found.verdict.binding is WaitReason.QUOTA
+    assert Change("quota.ceiling_gpus", 2) in found.changes
+
+
+def test_a_job_that_does_not_wait_is_not_explained(stage: Stage) -> None:
+    running = stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
+    with pytest.raises(ConflictError, match=JobState.ACTIVE):
+        explained(stage, running)

@@ -1,0 +1,74 @@
+"""Why a job waits, as tokens that a program can act on: stable names, in the order in which they are told."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+
+class WaitReason(StrEnum):
+    """First what is asked before any GPU is looked at; then the filters, each of which leaves GPUs out; then what is
+    done about it; last what keeps a job from being looked at at all.
+    """
+
+    UNKNOWN_TIER = "unknown_tier"
+    QUOTA = "quota"
+
+    CAPACITY = "capacity"
+    MIG_MODE = "mig_mode"
+    STANDING = "standing"
+    YOUNG_PROBATION = "young_probation"
+    CORDON = "cordon"
+    CONTACT = "contact"
+    BURN_IN = "burn_in"
+    REPORTED = "reported"
+    AVOIDED = "avoided"
+    IN_USE = "in_use"
+    PROMISED = "promised"
+    FRAGMENTATION = "fragmentation"
+    COHORT = "cohort"
+    TOPOLOGY = "topology"
+
+    RECLAIM_CAP = "reclaim_cap"
+    RECLAIM_MIN_RUN = "reclaim_min_run"
+    ENDING_SOON = "ending_soon"
+    RECLAIM_NOTIFIED = "reclaim_notified"
+    PLACE_HELD = "place_held"
+
+    TRIED_AGAIN = "tried_again"
+    PERSON = "person"
+    RECOVERING = "recovering"
+    LOOK = "look"
+    CLEANING = "cleaning"
+    FAR_BEHIND = "far_behind"
+
+
+WORDS: Final[Mapping[WaitReason, str]] = {
+    WaitReason.UNKNOWN_TIER: "the policy no longer defines its tier",
+    WaitReason.QUOTA: "above its tenant's quota in this tier",
+    WaitReason.CAPACITY: "the whole fleet, idle and fit, would not hold it",
+    WaitReason.MIG_MODE: "in MIG mode",
+    WaitReason.STANDING: "without a standing that its tier admits",
+    WaitReason.YOUNG_PROBATION: "in the first part of a probation, which is for reclaimable tiers",
+    WaitReason.CORDON: "cordoned, or in a maintenance window",
+    WaitReason.CONTACT: "on hosts that are silent or lost",
+    WaitReason.BURN_IN: "in burn-in",
+    WaitReason.REPORTED: "reported as broken, and about to be judged",
+    WaitReason.AVOIDED: "on hosts where its last attempts met a fault",
+    WaitReason.IN_USE: "in use, or being proved clean",
+    WaitReason.PROMISED: "held for other jobs, or taken by them in this cycle",
+    WaitReason.FRAGMENTATION: "free on hosts with too few free GPUs for one host's part",
+    WaitReason.COHORT: "free on whole hosts of other cohorts",
+    WaitReason.TOPOLOGY: "free on whole hosts of its cohort, in other domains",
+    WaitReason.RECLAIM_CAP: "the tenants that would give way have lost all that the cap allows in its window",
+    WaitReason.RECLAIM_MIN_RUN: "those that would give way have not had their minimum run time",
+    WaitReason.ENDING_SOON: "enough comes free of its own accord within the notice of a reclaim",
+    WaitReason.RECLAIM_NOTIFIED: "being reclaimed for it",
+    WaitReason.PLACE_HELD: "of the place where it will start, held for it as they come free",
+    WaitReason.TRIED_AGAIN: "there is room by now: the scheduler tries it in its next cycle",
+    WaitReason.PERSON: "it is HELD until a person releases it",
+    WaitReason.RECOVERING: "its last attempt is being cleared away, or the pause before the next one is not over",
+    WaitReason.LOOK: "a host looks first whether what it needs is there",
+    WaitReason.CLEANING: "the GPUs that it goes on with are being proved clean",
+    WaitReason.FAR_BEHIND: "so many jobs are before it that the scheduler does not look at it yet",
+}
+"""What each says; of a filter, where the GPUs are that it leaves out."""

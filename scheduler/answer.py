@@ -1,0 +1,149 @@
+"""What one waiting job is told: why it waits, who is before it, when it may start, and what would let it start now."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from muster.domain.ids import GpuUuid, JobId, TenantId
+from scheduler.elastic import nodes_within
+from scheduler.eta import start_range
+from scheduler.model import Plan, Question, StartRange, Verdict, WaitingJob
+from scheduler.order import LEAST_RUN_S, in_order
+from scheduler.solver import most_nodes, place, request_of
+from scheduler.topology import FleetState, Ints
+
+TYPING_S: Final = 60.0
+"""An advised wall time still holds so long after the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``field`` of the job, or of its tenant's quota, set to ``value``, and it would start at once."""
+
+    field: Literal["wall_time_s", "tier", "shape.nodes", "quota.ceiling_gpus"]
+    value: int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``ahead``: who waits before it, in order. ``starts``: None where nobody knows. ``changes``: cheapest first."""
+
+    verdict: Verdict
+    ahead: tuple[WaitingJob, ...]
+    starts: StartRange | None
+    changes: tuple[Change, ...]
+
+    @property
+    def gpus_ahead(self) -> int:
+        return sum(job.fewest_gpus for job in self.ahead)
+
+
+def answer(state: FleetState, asked: Question, decided: Plan, job: WaitingJob, grace_s: float) -> Answer:
+    """``state``: as ``decided`` left it, by which ``job`` waits. ``grace_s``: what comes after its wall time."""
+    verdicts = {waiting.job_id: waiting.verdict for waiting in decided.waiting}
+    order = in_order(asked.queue, asked.policy, asked.workload.now_ms, len(asked.gpus))
+    before = order[: next(number for number, one in enumerate(order) if one.job_id == job.job_id)]
+    ahead = tuple(one for one in before if one.job_id in verdicts)
+    starts = start_range(state, asked, decided, (*ahead, job))
+    changes = _Advice(asked, state, job, decided, grace_s, _holdings(asked, decided)).changes()
+    return Answer(verdicts[job.job_id], ahead, starts, tuple(changes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What would let the job start at once. ``state``: as the plan left it."""
+
+    asked: Question
+    state: FleetState
+    job: WaitingJob
+    decided: Plan
+    grace_s: float
+    holdings: Counter[tuple[TenantId, str]]
+
+    def changes(self) -> list[Change]:
+        """Each by itself: a shorter wall time, another tier, fewer hosts, a higher quota."""
+        if self.job.tier not in self.asked.policy.tiers:
+            return []  # the policy has changed since the job was found possible
+        own = self._let_go([*_held_for(self.job.job_id, self.decided)])
+        found = [*self._wall_times(), *self._tiers(), *self._sizes(), *self._quotas()]
+        self.state.take(own)
+        return found
+
+    def _let_go(self, uuids: Sequence[GpuUuid]) -> Ints:
+        """Of what is held those GPUs that are idle, free in the state from now on."""
+        placed = {uuid for item in self.decided.placements for _, part in item.parts for uuid in part}
+        busy = placed.union(gpu.uuid for gpu in self.asked.gpus if gpu.facts.is_held)
+        idle = np.unique(self.state.layout.gpu_indices(uuid for uuid in uuids if uuid not in busy))
+        idle = idle[~self.state.is_free[idle]]
+        self.state.give(idle)
+        return idle
+
+    def _may_start(self, job: WaitingJob) -> bool:
+        if nodes_within(job, self.asked.workload, self.holdings) < job.fewest_nodes:
+            return False
+        return self._fits(job)
+
+    def _fits(self, job: WaitingJob) -> bool:
+        is_reclaimable = self.asked.policy.tier(job.tier).notice_s is not None
+        return place(self.state, request_of(job, is_reclaimable=is_reclaimable).at_least()) is not None
+
+    def _wall_times(self) -> Iterator[Change]:
+        """The longest with which it runs where a place is held for another; its grace comes after it."""
+        for held in sorted(self.decided.holds, key=lambda held: -held.until_ms):
+            if held.job_id == self.job.job_id:
+                continue
+            idle = self._let_go(held.gpus)
+            fits = self._may_start(self.job)
+            self.state.take(idle)
+            wall_time_s = (held.until_ms - self.asked.workload.now_ms) / 1000 - self.grace_s - TYPING_S
+            if fits and wall_time_s >= LEAST_RUN_S:
+                yield Change("wall_time_s", float(int(wall_time_s)))
+                return
+
+    def _tiers(self) -> Iterator[Change]:
+        """The lowest priority first, since it costs least."""
+        tiers = self.asked.policy.tiers
+        for name in sorted(tiers, key=lambda name: (tiers[name].priority, name)):
+            if name != self.job.tier and self._may_start(replace(self.job, tier=name)):
+                yield Change("tier", name)
+
+    def _sizes(self) -> Iterator[Change]:
+        """As many hosts as may start at once, where the job is of one size."""
+        if self.job.min_nodes is not None:
+            return
+        within = nodes_within(self.job, self.asked.workload, self.holdings)
+        nodes = min(self.job.nodes - 1, within, most_nodes(self.state, request_of(self.job)))
+        if nodes > 0 and self._may_start(replace(self.job, nodes=nodes)):
+            yield Change("shape.nodes", nodes)
+
+    def _quotas(self) -> Iterator[Change]:
+        """The least ceiling of its tenant in its tier, where nothing else keeps it waiting. An operator sets it."""
+        key = (self.job.tenant_id, self.job.tier)
+        ceiling = self.asked.workload.ceilings.get(key)
+        needed = self.holdings[key] + self.job.fewest_gpus
+        if ceiling is not None and ceiling < needed and self._fits(self.job):
+            yield Change("quota.ceiling_gpus", needed)
+
+
+def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
+    for reclaim in decided.reclaims:
+        if reclaim.beneficiary == job_id:
+            yield from reclaim.held
+    for held in decided.holds:
+        if held.job_id == job_id:
+            yield from held.gpus
+
+
+def _holdings(asked: Question, decided: Plan) -> Counter[tuple[TenantId, str]]:
+    """GPUs by tenant and tier: of what runs, and of what this plan places."""
+    holdings = Counter[tuple[TenantId, str]]()
+    for attempt in asked.workload.running:
+        holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
+    waiting = {one.job_id: one for one in asked.queue}
+    for placed in decided.placements:
+        one = waiting[placed.job_id]
+        holdings[one.tenant_id, one.tier] += sum(len(uuids) for _, uuids in placed.parts)
+    return holdings

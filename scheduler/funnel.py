@@ -1,0 +1,136 @@
+"""Which GPUs of the fleet a gang cannot have, by the first reason in a fixed order, and which of the reasons binds.
+
+Each GPU is counted once, so that the counts and what is left add up to the fleet. The binding reason is the first one
+after which the gang fits no longer, although it would with all that the later ones leave out.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from health.admission import Refusal
+from muster.domain.wait_reasons import WaitReason
+from scheduler.model import Reason
+from scheduler.solver import Request, count_by_group, fitting_cells, level_span, most_nodes
+from scheduler.topology import REFUSALS, Flags, FleetState, Ints
+
+_OF_REFUSAL: Final = {
+    Refusal.MIG_ENABLED: WaitReason.MIG_MODE,
+    Refusal.STANDING: WaitReason.STANDING,
+    Refusal.RECLAIMABLE_ONLY: WaitReason.YOUNG_PROBATION,
+    Refusal.CORDONED: WaitReason.CORDON,
+    Refusal.NODE_CONTACT: WaitReason.CONTACT,
+    Refusal.BURN_IN: WaitReason.BURN_IN,
+    Refusal.REPORTED: WaitReason.REPORTED,
+    Refusal.HELD: WaitReason.IN_USE,
+}
+MASKS: Final = (*_OF_REFUSAL.values(), WaitReason.AVOIDED, WaitReason.PROMISED)
+_ORDER: Final = tuple(WaitReason)
+MASKS_IN_ORDER: Final = tuple(sorted(MASKS, key=_ORDER.index))
+"""What takes single GPUs out, the most lasting first. What is left may still be in the wrong places."""
+_LEFT: Final = len(MASKS_IN_ORDER)
+
+
+def _code(reason: WaitReason) -> int:
+    return MASKS_IN_ORDER.index(reason)
+
+
+_CODE_OF_REFUSAL: Final[Ints] = np.array(
+    [*(_code(_OF_REFUSAL[refusal]) for refusal in REFUSALS), _LEFT], dtype=np.int64
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    """``reasons``: those that leave any GPU out, and the one that binds, uncounted where others leave its GPUs out.
+
+    ``num_gpus``, ``num_hosts``: what is left in the best home.
+    """
+
+    reasons: tuple[Reason, ...]
+    binding: WaitReason
+    num_gpus: int
+    num_hosts: int
+
+
+def funnel(state: FleetState, request: Request, promised: Flags) -> Funnel:
+    """Of a gang that does not fit. ``promised``: GPUs that are held for others, free or not."""
+    wanted = replace(request.at_least(), avoid_nodes=frozenset())
+    left = _left_after(state, request, promised)
+    suitable = [_num_suitable(counts, request) for counts in left]
+    reasons = [
+        Reason(reason, int(left[number].sum() - left[number + 1].sum()), suitable[number] - suitable[number + 1])
+        for number, reason in enumerate(MASKS_IN_ORDER)
+    ]
+    shape, num_gpus, num_hosts = _misplaced(state, wanted, left[-1])
+    told = [reason for reason in (*reasons, *shape) if reason.num_gpus]
+    binding = _binding(state, wanted, left)
+    if all(reason.token is not binding for reason in told):
+        told.append(Reason(binding))
+    in_order = sorted(told, key=lambda reason: _ORDER.index(reason.token))
+    return Funnel(tuple(in_order), binding, num_gpus, num_hosts)
+
+
+def _left_after(state: FleetState, request: Request, promised: Flags) -> list[Ints]:
+    """GPUs of each cell that are left: of the whole fleet, then after each mask."""
+    layout = state.layout
+    codes = _CODE_OF_REFUSAL[state.tier(request.tier).refusals]
+    is_avoided = np.zeros(layout.num_cells, dtype=np.bool_)
+    for node_id in request.avoid_nodes:
+        is_avoided[list(layout.cells_of_node.get(node_id, ()))] = True
+    is_taken = np.where(promised, _code(WaitReason.PROMISED), _code(WaitReason.IN_USE))
+    codes = np.where(codes < _LEFT, codes, np.where(state.is_free, _LEFT, is_taken))
+    is_later = codes > _code(WaitReason.AVOIDED)
+    codes = np.where(is_avoided[layout.cell_of_gpu] & is_later, _code(WaitReason.AVOIDED), codes)
+    size = _LEFT + 1
+    counted = np.bincount(layout.cell_of_gpu * size + codes, minlength=layout.num_cells * size)
+    out = counted.reshape(layout.num_cells, size)[:, :_LEFT]
+    lost = np.cumsum(out, axis=1)
+    return [layout.cell_size, *(layout.cell_size - lost[:, number] for number in range(_LEFT))]
+
+
+def _num_suitable(counts: Ints, request: Request) -> int:
+    return int(np.count_nonzero(counts >= request.gpus_per_node))
+
+
+def _binding(state: FleetState, wanted: Request, left: list[Ints]) -> WaitReason:
+    if most_nodes(state, wanted, left[-1]) >= wanted.nodes:
+        return WaitReason.TRIED_AGAIN
+    number = next(number for number, counts in enumerate(left) if most_nodes(state, wanted, counts) < wanted.nodes)
+    if number and MASKS_IN_ORDER[number - 1] not in {WaitReason.IN_USE, WaitReason.PROMISED}:
+        return MASKS_IN_ORDER[number - 1]
+    return _shape(state, wanted, left[number]) or (MASKS_IN_ORDER[number - 1] if number else WaitReason.CAPACITY)
+
+
+def _shape(state: FleetState, wanted: Request, counts: Ints) -> WaitReason | None:
+    """What is wrong with where GPUs are, of which there would be enough; None: there are too few."""
+    if int(counts.sum()) < wanted.nodes * wanted.gpus_per_node:
+        return None
+    if _num_suitable(counts, wanted) < wanted.nodes:
+        is_possible = _num_suitable(state.layout.cell_size, wanted) >= wanted.nodes
+        return WaitReason.FRAGMENTATION if is_possible else WaitReason.CAPACITY
+    suitable = state.layout.cell_cohort[counts >= wanted.gpus_per_node]
+    if int(np.bincount(suitable).max(initial=0)) < wanted.nodes:
+        return WaitReason.COHORT
+    return WaitReason.TOPOLOGY
+
+
+def _misplaced(state: FleetState, wanted: Request, counts: Ints) -> tuple[list[Reason], int, int]:
+    """GPUs that are free, but not in the best home; then what that has left, GPUs and hosts."""
+    layout = state.layout
+    is_whole = counts >= wanted.gpus_per_node
+    is_home = np.zeros(layout.num_cells, dtype=np.bool_)
+    span = level_span(layout, wanted)
+    cells = fitting_cells(state, wanted, counts)
+    if span and len(cells):
+        is_home[cells] = layout.groups[span[-1]][cells] == int(count_by_group(layout, cells, span[-1]).argmax())
+    homes = layout.cell_cohort[is_home] if is_home.any() else layout.cell_cohort[is_whole]
+    is_cohort = layout.cell_cohort == (homes[0] if len(homes) else -1)
+    crumbs, other_cohort, elsewhere = ~is_whole & (counts > 0), is_whole & ~is_cohort, is_whole & is_cohort & ~is_home
+    reasons = [
+        Reason(WaitReason.FRAGMENTATION, int(counts[crumbs].sum()), int(np.count_nonzero(crumbs))),
+        Reason(WaitReason.COHORT, int(counts[other_cohort].sum()), int(np.count_nonzero(other_cohort))),
+        Reason(WaitReason.TOPOLOGY, int(counts[elsewhere].sum()), int(np.count_nonzero(elsewhere))),
+    ]
+    return reasons, int(counts[is_home].sum()), int(np.count_nonzero(is_home))
