@@ -191,20 +191,20 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
         PlacementLostError: the job or a GPU is no longer as the plan saw it.
     """
     unit.principal.require(Permission.SYSTEM_RUN)
-    uuids = sorted(uuid for _, part in placement.parts for uuid in part)
-    locked = gangs.lock(unit.session, placement.job_id, uuids, unit.now)
-    job, rows = locked.job, locked.gpus
+    locked = gangs.lock(unit.session, placement.job_id, placement.parts, unit.now)
+    job, kinds = locked.job, locked.kinds
     if job is None:
         raise NotFoundError
     if job.state is not JobState.QUEUED or job.version != placement.version:
         message = f"{job.id} is {job.state} now"
         raise PlacementLostError(message)
-    _require_there(placement, rows)
+    num_gpus = sum(len(part) for _, part in placement.parts)
+    _require_there(num_gpus, kinds)
     _require_size(job, placement)
-    _require_admitted(unit, job, rows, policy)
-    if rows[0].has_ceiling:
-        _require_quota(unit, job, len(uuids))
-    if rows[0].has_holds:
+    _require_admitted(unit, job, kinds, policy)
+    if kinds[0].has_ceiling:
+        _require_quota(unit, job, num_gpus)
+    if kinds[0].has_holds:
         holds.let_go(unit, job, holds.PLACED)
     step_job(unit, job, jobs.Placed(), policy)
     gang = _gang(job, placement, locked)
@@ -213,10 +213,9 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     return gang.attempt_id
 
 
-def _require_there(placement: Placement, rows: Sequence[Any]) -> None:
+def _require_there(num_gpus: int, kinds: Sequence[Any]) -> None:
     """Each GPU on its node, and all of one cohort."""
-    planned = {(uuid, node_id) for node_id, part in placement.parts for uuid in part}
-    if {(row.uuid, row.node_id) for row in rows} != planned or len({row.cohort_key for row in rows}) != 1:
+    if sum(kind.num_gpus for kind in kinds) != num_gpus or len({kind.cohort_key for kind in kinds}) != 1:
         message = "the GPUs are no longer where they were, or no longer one cohort"
         raise PlacementLostError(message)
 
@@ -228,15 +227,15 @@ def _require_size(job: Job, placement: Placement) -> None:
         raise PlacementLostError(message)
 
 
-def _require_admitted(unit: UnitOfWork, job: Job, rows: Sequence[Any], policy: Policy) -> None:
+def _require_admitted(unit: UnitOfWork, job: Job, kinds: Sequence[Any], policy: Policy) -> None:
     """I3 and I4 at the moment of commit, under locks."""
     tier, now_ms = policy.tier(job.tier), to_ms(unit.now)
-    for row in rows:
-        refusal = refusal_of(facts_of(row, now_ms, policy.health), tier)
+    for kind in kinds:
+        refusal = refusal_of(facts_of(kind, now_ms, policy.health), tier)
         if refusal is not None:
-            message = f"{row.uuid} is no longer admitted: {refusal}"
+            message = f"{kind.uuid} is no longer admitted: {refusal}"
             raise PlacementLostError(message)
-    if promised := [row.uuid for row in rows if row.is_promised]:
+    if promised := [kind.uuid for kind in kinds if kind.is_promised]:
         message = f"{min(promised)} is held for another job"
         raise PlacementLostError(message)
 
@@ -249,15 +248,14 @@ def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
 
 
 def _gang(job: Job, placement: Placement, locked: gangs.Locked) -> gangs.Gang:
-    rows = locked.gpus
-    first_node = placement.parts[0][0]
+    of_job = locked.kinds[0]
     return gangs.Gang(
         attempt_id=AttemptId(new_id("attempt")),
         allocation_id=AllocationId(new_id("allocation")),
-        number=(rows[0].last_number or 0) + 1,
+        number=(of_job.last_number or 0) + 1,
         fence=locked.fence,
         on_node_loss=spec_of(job).on_node_loss or NodeLossRule.WAIT,
-        address=next(row.address for row in rows if row.node_id == first_node),
+        address=of_job.address,
         # A gang on one host meets on a port that the host itself finds free.
         ports=range(1) if len(placement.parts) == 1 else RENDEZVOUS_PORTS,
         parts=placement.parts,

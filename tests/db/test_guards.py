@@ -136,10 +136,48 @@ def test_a_gpu_being_cleaned_is_not_free_and_a_released_one_is(session: Session,
     holding.state = AllocationState.CLEANING
     session.flush()
     assert outcome_of(session, lambda: rows.allocation_gpu(gpu)) == "uq_allocation_gpus_taken"
-    holding = session.get_one(type(holding), (holding.allocation_id, gpu.uuid))
+    holding = session.get_one(type(holding), (gpu.uuid, holding.allocation_id))
     holding.state = AllocationState.RELEASED
     session.flush()
     rows.allocation_gpu(gpu)
+
+
+def test_an_allocation_has_gpus_that_are_there(session: Session, rows: Any) -> None:
+    gpu, elsewhere, allocation = rows.gpu(), rows.node(), rows.allocation()
+    hold = text(
+        "INSERT INTO allocation_gpus (allocation_id, gpu_uuid, node_id, node_rank, local_index, state) VALUES"
+        " (:allocation_id, :own, :node_id, 0, 0, 'HELD'), (:allocation_id, :gpu_uuid, :other_id, 1, 0, 'HELD')"
+    )
+
+    def refused(allocation_id: str = allocation.id, gpu_uuid: str = "", other_id: str = "") -> str | None:
+        other = rows.gpu()
+        named = {"gpu_uuid": gpu_uuid or other.uuid, "other_id": other_id or other.node_id}
+        own = {"own": gpu.uuid, "node_id": gpu.node_id, "allocation_id": allocation_id}
+        return outcome_of(session, lambda: session.execute(hold, named | own))
+
+    assert refused() is None
+    assert refused(gpu_uuid="GPU-of-nobody") == "allocation_gpus_gpu"
+    assert refused(other_id=elsewhere.id) == "allocation_gpus_gpu"
+    assert refused(allocation_id="alc_of_nobody") == "allocation_gpus_allocation"
+
+
+@pytest.mark.parametrize(
+    ("statement", "refusal"),
+    [
+        ("DELETE FROM gpus", "gpus_stay"),
+        ("TRUNCATE gpus CASCADE", "gpus_stay_all"),
+        ("UPDATE gpus SET uuid = 'GPU-of-another-name'", "uuids_stay"),
+        ("DELETE FROM allocations", "allocations_stay"),
+        ("TRUNCATE allocations", "allocations_stay_all"),
+        ("UPDATE allocations SET id = 'alc_of_another_name'", "ids_stay"),
+        ("UPDATE allocation_gpus SET gpu_uuid = 'GPU-of-nobody'", "places_stay"),
+        ("UPDATE allocation_gpus SET allocation_id = 'alc_of_nobody'", "places_stay"),
+        ("UPDATE allocation_gpus SET node_id = 'node_of_nobody'", "places_stay"),
+    ],
+)
+def test_what_an_allocation_names_stays(session: Session, rows: Any, statement: str, refusal: str) -> None:
+    rows.allocation_gpu()
+    assert outcome_of(session, lambda: session.execute(text(statement))) == refusal
 
 
 def test_a_job_has_one_live_attempt(session: Session, rows: Any) -> None:

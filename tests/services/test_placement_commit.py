@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import select, text, update
 
-from muster.db.models import AllocationGpu, Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job
+from muster.db.models import AllocationGpu, Attempt, AttemptHost, Cordon, Gpu, GpuHold, GpuOverride, Job, Node
+from muster.db.repositories import gangs
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
-from muster.domain.states import HostPartState, JobState, Standing
+from muster.domain.states import Contact, HostPartState, JobState, Standing
 from muster.services.attempts import lock_job
 from muster.services.fleet import gpu_views
 from muster.services.placement import PLACE, RENDEZVOUS_PORTS, PlacementLostError, place, waiting_jobs
@@ -26,9 +28,12 @@ GANG = {"nodes": 2, "gpus_per_node": 2}
 WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 
 
-@pytest.fixture
-def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
-    """Two hosts of two GPUs each."""
+@pytest.fixture(params=["few GPUs", "many GPUs"])
+def stage(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, units: UnitOfWorkFactory, clock: SetClock
+) -> Stage:
+    """Two hosts of two GPUs each, once asked about GPU by GPU and once as if they were thousands."""
+    monkeypatch.setattr(gangs, "LARGE", 1 if request.param == "many GPUs" else gangs.LARGE)
     return make_stage(units, clock, num_hosts=2)
 
 
@@ -76,6 +81,37 @@ def hold_for_another(unit: UnitOfWork, placement: Placement) -> None:
     unit.session.add(GpuHold(gpu_uuid=gpu.uuid, job_id=job_id, created_at=unit.now))
 
 
+def override(unit: UnitOfWork, placement: Placement) -> None:
+    gpu, later = lock_last_gpu(unit, placement), unit.now + timedelta(seconds=1)
+    unit.session.add(
+        GpuOverride(
+            id="ovr_1",
+            gpu_uuid=gpu.uuid,
+            standing=Standing.SUSPECT,
+            reason="noise",
+            actor="test",
+            until=later + timedelta(hours=1),
+            created_at=later,
+        )
+    )
+
+
+def cordon_node(unit: UnitOfWork, placement: Placement) -> None:
+    node_id = lock_last_gpu(unit, placement).node_id
+    unit.session.add(
+        Cordon(id="cdn_1", node_id=node_id, reason_code="test", reason="noise", owner="test", created_at=unit.now)
+    )
+
+
+def lose_contact(unit: UnitOfWork, placement: Placement) -> None:
+    node_id = lock_last_gpu(unit, placement).node_id
+    unit.session.execute(update(Node).where(Node.id == node_id).values(contact=Contact.SILENT))
+
+
+def change_cohort(unit: UnitOfWork, placement: Placement) -> None:
+    lock_last_gpu(unit, placement).cohort_key = "of another kind"
+
+
 def move(unit: UnitOfWork, placement: Placement) -> None:
     gpu = lock_last_gpu(unit, placement)
     gpu.node_id, gpu.slot_index = placement.parts[0][0], 7
@@ -88,6 +124,10 @@ def hold_job(unit: UnitOfWork, placement: Placement) -> None:
 CHANGES: list[tuple[Callable[[UnitOfWork, Placement], None], str]] = [
     (quarantine, "no longer admitted: standing"),
     (cordon, "no longer admitted: cordoned"),
+    (cordon_node, "no longer admitted: cordoned"),
+    (override, "no longer admitted: standing"),
+    (lose_contact, "no longer admitted: node_contact"),
+    (change_cohort, "no longer one cohort"),
     (report_as_broken, "no longer admitted: reported"),
     (hold_for_another, "is held for another job"),
     (move, "no longer where they were"),
@@ -171,3 +211,13 @@ def test_a_job_that_has_changed_since_the_plan_is_not_placed(stage: Stage) -> No
         unit.session.execute(update(Job).where(Job.id == job_id).values(version=Job.version + 1))
     with pytest.raises(PlacementLostError):
         commit(stage, placement)
+
+
+def test_a_gpu_that_another_job_has_taken_is_not_placed_again(stage: Stage) -> None:
+    stage.submit("on_demand", shape=GANG)
+    placement = planned(stage)
+    commit(stage, placement)
+    job_id = stage.submit("on_demand", shape=GANG)
+    late = Placement(job_id, stage.job(job_id).version, placement.parts)
+    with pytest.raises(PlacementLostError, match="no longer admitted: held"):
+        commit(stage, late)

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, text
-from sqlalchemy.orm import Mapped, mapped_column, relationship
+from sqlalchemy import CheckConstraint, ForeignKey, Index, PrimaryKeyConstraint, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, foreign, mapped_column, relationship
 
 from muster.db.base import Base, EnumText, one_of
 from muster.db.models.attempts import Attempt
@@ -32,10 +32,16 @@ class Allocation(Base):
 
 
 class AllocationGpu(Base):
-    """One GPU of an allocation. ``uq_allocation_gpus_taken`` is I1: held or being cleaned, at most once."""
+    """One GPU of an allocation. ``uq_allocation_gpus_taken`` is I1: held or being cleaned, at most once.
+
+    Its allocation is there, and its GPU on its node: triggers see to that, a statement's rows at once, since foreign
+    keys look up one row after another, which would be half of a large placement. GPUs and allocations are never
+    deleted, and no row of these changes but for its state.
+    """
 
     __tablename__ = "allocation_gpus"
     __table_args__ = (
+        PrimaryKeyConstraint("gpu_uuid", "allocation_id"),
         UniqueConstraint("allocation_id", "node_rank", "local_index"),
         Index(
             "uq_allocation_gpus_taken",
@@ -43,16 +49,19 @@ class AllocationGpu(Base):
             unique=True,
             postgresql_where=text("state IN ('HELD', 'CLEANING')"),
         ),
-        Index(None, "gpu_uuid", "allocation_id"),
         Index("ix_allocation_gpus_node_id_open", "node_id", postgresql_where=text("state <> 'RELEASED'")),
     )
 
-    allocation_id: Mapped[AllocationId] = mapped_column(ForeignKey("allocations.id"), primary_key=True)
-    gpu_uuid: Mapped[GpuUuid] = mapped_column(ForeignKey("gpus.uuid"), primary_key=True)
-    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"))
+    allocation_id: Mapped[AllocationId]
+    gpu_uuid: Mapped[GpuUuid]
+    node_id: Mapped[NodeId]
     node_rank: Mapped[int]
     local_index: Mapped[int]
     state: Mapped[AllocationState] = mapped_column(EnumText(AllocationState), one_of("state", AllocationState))
 
-    allocation: Mapped[Allocation] = relationship(lazy="raise", init=False)
-    gpu: Mapped[Gpu] = relationship(lazy="raise", init=False)
+    allocation: Mapped[Allocation] = relationship(
+        primaryjoin=lambda: foreign(AllocationGpu.allocation_id) == Allocation.id, lazy="raise", init=False
+    )
+    gpu: Mapped[Gpu] = relationship(
+        primaryjoin=lambda: foreign(AllocationGpu.gpu_uuid) == Gpu.uuid, lazy="raise", init=False
+    )

@@ -6,30 +6,43 @@ indexes. With parameters it plans the query anew each time, which takes longer t
 
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Exists, Select, bindparam, exists, literal_column, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Exists,
+    Select,
+    any_,
+    bindparam,
+    case,
+    exists,
+    literal_column,
+    or_,
+    select,
+    true,
+    tuple_,
+)
+from sqlalchemy.orm import InstrumentedAttribute
 
 from muster.db.base import UtcTimestamp
 from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, Node, StoredSignal
 from muster.domain.states import AllocationState, BurnInState
 
-_TAKEN: Final = (AllocationState.HELD, AllocationState.CLEANING)
+_TAKEN: Final = AllocationGpu.state.in_(
+    literal_column(f"'{state.value}'") for state in (AllocationState.HELD, AllocationState.CLEANING)
+)
 _NOW: Final = bindparam("now", type_=UtcTimestamp())
-_HELD: Final = select(AllocationGpu.gpu_uuid).where(
-    AllocationGpu.gpu_uuid == Gpu.uuid,
-    AllocationGpu.state.in_(literal_column(f"'{state.value}'") for state in _TAKEN),
-)
-_BURNING_IN: Final = select(BurnIn.gpu_uuid).where(
-    BurnIn.gpu_uuid == Gpu.uuid, BurnIn.state == literal_column(f"'{BurnInState.RUNNING.value}'")
-)
-_CORDONED: Final = exists().where(
-    or_(Cordon.node_id == Gpu.node_id, Cordon.gpu_uuid == Gpu.uuid),
+_HELD: Final = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == Gpu.uuid, _TAKEN)
+_RUNS: Final = BurnIn.state == literal_column(f"'{BurnInState.RUNNING.value}'")
+_BURNING_IN: Final = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid == Gpu.uuid, _RUNS)
+_CORDON_STANDS: Final = (
     Cordon.released_at.is_(None),
     or_(Cordon.until.is_(None), Cordon.until > _NOW),
     or_(Cordon.starts_at.is_(None), Cordon.starts_at <= _NOW),
 )
+_CORDONED: Final = exists().where(or_(Cordon.node_id == Gpu.node_id, Cordon.gpu_uuid == Gpu.uuid), *_CORDON_STANDS)
+_OVERRIDE_STANDS: Final = (GpuOverride.ended_at.is_(None), GpuOverride.until > _NOW)
 _OVERRIDE: Final = (
     select(GpuOverride.standing)
-    .where(GpuOverride.gpu_uuid == Gpu.uuid, GpuOverride.ended_at.is_(None), GpuOverride.until > _NOW)
+    .where(GpuOverride.gpu_uuid == Gpu.uuid, *_OVERRIDE_STANDS)
     .order_by(GpuOverride.created_at.desc())
     .limit(literal_column("1"))
     .scalar_subquery()
@@ -47,32 +60,47 @@ def one_by_one(query: Select[*tuple[Any, ...]]) -> Exists:
     return query.offset(literal_column("0")).exists()
 
 
-def _facts(is_held: Exists, is_burning_in: Exists, is_reported: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
-    return (
-        select(
-            Gpu.uuid,
-            Gpu.node_id,
-            Gpu.slot_index,
-            Gpu.cohort_key,
-            Gpu.standing,
-            Gpu.standing_since,
-            Gpu.is_mig_enabled,
-            Node.contact,
-            Node.rack,
-            is_held.label("is_held"),
-            _CORDONED.label("is_cordoned"),
-            _OVERRIDE.label("override"),
-            is_burning_in.label("is_burning_in"),
-            is_reported.label("is_reported"),
-        )
-        .join(Node, Node.id == Gpu.node_id)
-        .order_by(Node.rack, Gpu.node_id, Gpu.slot_index)
-    )
+def among(query: Select[*tuple[Any, ...]], *columns: InstrumentedAttribute[Any]) -> ColumnElement[bool]:
+    """Whether ``query`` finds a GPU's own ``columns``, looked up in all that it finds, which is read once.
+
+    IS TRUE keeps the planner from making a join of it, and so a look-up for each row.
+    """
+    is_found: ColumnElement[bool] = tuple_(*columns).in_(query).is_(true())
+    return is_found
 
 
-FACTS: Final = _facts(_HELD.exists(), _BURNING_IN.exists(), _REPORTED)
+def _facts(
+    is_held: ColumnElement[bool],
+    is_burning_in: ColumnElement[bool],
+    is_reported: ColumnElement[bool],
+    is_cordoned: ColumnElement[bool] = _CORDONED,
+    override: ColumnElement[str | None] = _OVERRIDE,
+) -> Select[*tuple[Any, ...]]:
+    return select(
+        Gpu.uuid,
+        Gpu.node_id,
+        Gpu.slot_index,
+        Gpu.cohort_key,
+        Gpu.standing,
+        Gpu.standing_since,
+        Gpu.is_mig_enabled,
+        Node.contact,
+        Node.rack,
+        is_held.label("is_held"),
+        is_cordoned.label("is_cordoned"),
+        override.label("override"),
+        is_burning_in.label("is_burning_in"),
+        is_reported.label("is_reported"),
+    ).join(Node, Node.id == Gpu.node_id)
+
+
+def _in_order(facts: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    return facts.order_by(Node.rack, Gpu.node_id, Gpu.slot_index)
+
+
+FACTS: Final = _in_order(_facts(_HELD.exists(), _BURNING_IN.exists(), _REPORTED))
 """Takes the instant ``now``, at which cordons and overrides are in force."""
-FACTS_OF_FEW: Final = _facts(
+_FEW: Final = _facts(
     one_by_one(_HELD),
     one_by_one(_BURNING_IN),
     one_by_one(
@@ -83,4 +111,19 @@ FACTS_OF_FEW: Final = _facts(
         )
     ),
 )
+FACTS_OF_FEW: Final = _in_order(_FEW)
 """The same for a few GPUs of a large fleet: it does not grow with what the others hold."""
+
+
+def facts_of_gang(nodes: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
+    """The same in no order for thousands of GPUs of ``nodes``, an array: what is rare is read once for all of them."""
+    held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.node_id == any_(nodes), _TAKEN)
+    cordoned_nodes = select(Cordon.node_id).where(Cordon.node_id.is_not(None), *_CORDON_STANDS)
+    cordoned_gpus = select(Cordon.gpu_uuid).where(Cordon.gpu_uuid.is_not(None), *_CORDON_STANDS)
+    return _facts(
+        among(held, Gpu.uuid),
+        among(select(BurnIn.gpu_uuid).where(_RUNS), Gpu.uuid),
+        _REPORTED,
+        or_(among(cordoned_nodes, Gpu.node_id), among(cordoned_gpus, Gpu.uuid)),
+        case((among(select(GpuOverride.gpu_uuid).where(*_OVERRIDE_STANDS), Gpu.uuid), _OVERRIDE)),
+    ).where(Gpu.node_id == any_(nodes))

@@ -12,7 +12,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, BindParameter, Text, any_, bindparam, exists, func, literal_column, or_, select
+from sqlalchemy import (
+    ARRAY,
+    BindParameter,
+    ColumnElement,
+    Select,
+    Text,
+    any_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 from sqlalchemy.dialects.postgresql.psycopg import dialect
 from sqlalchemy.orm import Session
 
@@ -20,43 +34,84 @@ from muster.db.exchanges import Asked
 from muster.db.models import Attempt, Gpu, GpuHold, Job, Node, Quota, Reclaim
 from muster.db.packed_arrays import joined_texts
 from muster.db.pipelined import ask_together
-from muster.db.repositories.admission import FACTS_OF_FEW, one_by_one
+from muster.db.repositories.admission import FACTS_OF_FEW, among, facts_of_gang, one_by_one
 from muster.db.repositories.cluster import NEXT_FENCE, fence_of
 from muster.domain.ids import AllocationId, AttemptId, Fence, GpuUuid, JobId, NodeId
 from muster.domain.job_spec import NodeLossRule
 from muster.domain.states import AllocationState, AttemptState, Contact, HostPartState, JobState, Standing
 
+LARGE: Final = 64
+"""GPUs from which on a gang's are found host by host, and what is rare is read once: a look-up a GPU would be most of
+the commit.
+"""
 _LOCK: Final = r"""
-WITH job AS (SELECT * FROM jobs WHERE id = %(job_id)s FOR NO KEY UPDATE),
+WITH job AS (SELECT * FROM jobs WHERE id = %%(job_id)s FOR NO KEY UPDATE),
     gpu AS (
-        SELECT uuid FROM gpus WHERE uuid = ANY(string_to_array(%(uuids)s, E'\x1f')) AND EXISTS (SELECT FROM job)
+        SELECT uuid FROM gpus WHERE %s AND EXISTS (SELECT FROM job)
         ORDER BY uuid FOR NO KEY UPDATE
     )
 SELECT job.id, tenant_id, name, tier, state, state_reason, spec, submitted_by, created_at, updated_at, restarts_used,
     launch_failures, oom_doublings, next_try_at, cancel_requested_at, version, (SELECT count(*) FROM gpu)
 FROM job
 """  # counted, so that none is left out; and none is locked before the job is
-# Through a subquery the planner takes the array to be as long in a plan for these parameters as in one for any, and so
-# keeps the latter: to plan this query anew takes three times as long as to run it.
-_JOINED: Final = func.string_to_array(bindparam("uuids", type_=Text), literal_column(r"E'\x1f'"), type_=ARRAY(Text))
-_UUIDS: Final = func.array(select(func.unnest(_JOINED)).scalar_subquery())
+_LOCK_FEW: Final = _LOCK % r"uuid = ANY(string_to_array(%(uuids)s, E'\x1f'))"
+_LOCK_LARGE: Final = (
+    _LOCK
+    % r"""node_id = ANY(string_to_array(%(nodes)s, E'\x1f'))
+            AND (uuid IN (SELECT unnest(string_to_array(%(uuids)s, E'\x1f')))) IS TRUE"""
+)  # as ``admission.among`` says
+
+
+def _joined(name: str) -> Any:
+    return func.string_to_array(bindparam(name, type_=Text), literal_column(r"E'\x1f'"), type_=ARRAY(Text))
+
+
+def _array(name: str) -> Any:
+    """Through a subquery the planner takes the array to be as long in a plan for these parameters as in one for any,
+    and so keeps the latter: to plan a query of this size anew takes three times as long as to run it.
+    """
+    return func.array(select(func.unnest(_joined(name))).scalar_subquery())
+
+
 _JOB_ID: Final[BindParameter[str]] = bindparam("job_id", type_=Text)
-_FACTS: Final = FACTS_OF_FEW.where(Gpu.uuid == any_(_UUIDS)).add_columns(
-    Node.address,
-    one_by_one(select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid == Gpu.uuid, GpuHold.job_id != _JOB_ID)).label(
-        "is_promised"
-    ),
-    exists()
-    .where(Job.id == _JOB_ID, Quota.tenant_id == Job.tenant_id, Quota.tier == Job.tier)
-    .correlate(None)
-    .label("has_ceiling"),
-    select(func.max(Attempt.number)).where(Attempt.job_id == _JOB_ID).scalar_subquery().label("last_number"),
-    or_(
-        exists().where(Reclaim.beneficiary_job_id == _JOB_ID, Reclaim.hold_ended_at.is_(None)),
-        exists().where(GpuHold.job_id == _JOB_ID).correlate(None),
-    ).label("has_holds"),
+_PLANNED: Final = among(select(func.unnest(_joined("uuids")), func.unnest(_joined("gpu_nodes"))), Gpu.uuid, Gpu.node_id)
+_SINCE: Final = case((Gpu.standing == literal_column(f"'{Standing.PROBATION.value}'"), Gpu.standing_since))
+_FOR_OTHERS: Final = select(GpuHold.gpu_uuid).where(GpuHold.job_id != _JOB_ID)
+
+
+def _alike(facts: Select[*tuple[Any, ...]], is_promised: ColumnElement[bool]) -> str:
+    """GPUs that admission cannot tell apart, each kind with its number and one of them; and beside it what the commit
+    asks of the job.
+    """
+    told = [each for each in facts.selected_columns if each.key not in _APART]
+    one = facts.with_only_columns(
+        Gpu.uuid, *told, _SINCE.label("standing_since"), is_promised.label("is_promised")
+    ).where(_PLANNED)
+    uuid, *kind = one.subquery("one").columns
+    kinds = select(func.min(uuid).label("uuid"), func.count().label("num_gpus"), *kind).group_by(*kind).subquery("kind")
+    query = select(
+        kinds,
+        select(Node.address).where(Node.id == bindparam("first_node", type_=Text)).scalar_subquery().label("address"),
+        exists()
+        .where(Job.id == _JOB_ID, Quota.tenant_id == Job.tenant_id, Quota.tier == Job.tier)
+        .correlate(None)
+        .label("has_ceiling"),
+        select(func.max(Attempt.number)).where(Attempt.job_id == _JOB_ID).scalar_subquery().label("last_number"),
+        or_(
+            exists().where(Reclaim.beneficiary_job_id == _JOB_ID, Reclaim.hold_ended_at.is_(None)),
+            exists().where(GpuHold.job_id == _JOB_ID).correlate(None),
+        ).label("has_holds"),
+    )
+    return str(query.compile(dialect=dialect()))  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+
+
+_APART: Final = ("uuid", "node_id", "slot_index", "standing_since", "rack")
+"""In which GPUs differ that are alike to admission; ``standing_since`` counts in a probation alone."""
+_ASK_FEW: Final = _alike(
+    FACTS_OF_FEW.order_by(None).where(Gpu.uuid == any_(_array("uuids"))),
+    one_by_one(_FOR_OTHERS.where(GpuHold.gpu_uuid == Gpu.uuid)),
 )
-_ASK: Final = str(_FACTS.compile(dialect=dialect()))  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+_ASK_LARGE: Final = _alike(facts_of_gang(_array("nodes")), among(_FOR_OTHERS, Gpu.uuid))
 _WRITE: Final = r"""
 WITH attempt AS (
     INSERT INTO attempts (id, job_id, tenant_id, number, fence, state, placed_at, on_node_loss, rendezvous_address,
@@ -85,6 +140,10 @@ WHERE id = %(job_id)s AND version = %(version)s
 """  # of a job with another version there is no attempt, and without it the hosts' foreign key refuses all the rest
 
 
+Parts = Sequence[tuple[NodeId, Sequence[GpuUuid]]]
+"""The GPUs of each host, in node rank order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """One attempt as it is placed. ``parts`` in node rank order; of ``ports`` the fence chooses one."""
@@ -96,7 +155,7 @@ class Gang:
     on_node_loss: NodeLossRule
     address: str
     ports: range
-    parts: Sequence[tuple[NodeId, Sequence[GpuUuid]]]
+    parts: Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +163,34 @@ class Locked:
     """What a placement's commit found, and the fence that it may give.
 
     ``job``: None when there is no such job. The session does not follow it: what becomes of it is stored by
-    ``written``. ``gpus``: a row each: ``FACTS_OF_FEW``, its node's address, whether it is held for another job; and in
-    each row the same of the job: whether its tenant has a ceiling in its tier, the number of its last attempt, whether
-    something is still held for it.
+    ``written``. ``kinds``: of the GPUs that stand on the host that was planned a row for each kind that admission could
+    tell apart: ``num_gpus``, one ``uuid`` of them, the facts of ``admission``, whether they are held for another job;
+    and in each row the same of the job: its first host's address, whether its tenant has a ceiling in its tier, the
+    number of its last attempt, whether something is still held for it.
     """
 
     job: Job | None
-    gpus: Sequence[Any]
+    kinds: Sequence[Any]
     fence: Fence
 
 
-def lock(session: Session, job_id: JobId, uuids: Sequence[GpuUuid], now: datetime) -> Locked:
+def lock(session: Session, job_id: JobId, parts: Parts, now: datetime) -> Locked:
     """The job's row, then its GPUs in id order, then the next fence, locked until the commit: in one round trip."""
-    of_job = {"job_id": job_id, "uuids": joined_texts(uuids)}
-    jobs, facts, fence = ask_together(session, (_LOCK, of_job), (_ASK, {**of_job, "now": now}), NEXT_FENCE)
-    gpus = [row._replace(standing=Standing(row.standing), contact=Contact(row.contact)) for row in facts]
-    return Locked(_job_of(jobs[0]) if jobs else None, gpus, fence_of(fence))
+    asked = {"job_id": job_id, **_places(parts), "first_node": parts[0][0], "now": now}
+    is_large = sum(len(part) for _, part in parts) >= LARGE
+    locking, asking = (_LOCK_LARGE, _ASK_LARGE) if is_large else (_LOCK_FEW, _ASK_FEW)
+    jobs, facts, fence = ask_together(session, (locking, asked), (asking, asked), NEXT_FENCE)
+    kinds = [row._replace(standing=Standing(row.standing), contact=Contact(row.contact)) for row in facts]
+    return Locked(_job_of(jobs[0]) if jobs else None, kinds, fence_of(fence))
+
+
+def _places(parts: Parts) -> dict[str, str]:
+    """The hosts in rank order, and each GPU with its host."""
+    return {
+        "nodes": joined_texts(node_id for node_id, _ in parts),
+        "uuids": joined_texts(uuid for _, part in parts for uuid in part),
+        "gpu_nodes": joined_texts(node_id for node_id, part in parts for _ in part),
+    }
 
 
 def _job_of(row: Any) -> Job:
@@ -159,9 +230,7 @@ def written(job: Job, gang: Gang, now: datetime) -> Asked:
         "address": gang.address,
         "rendezvous_port": gang.ports.start + gang.fence % len(gang.ports),
         "num_nodes": len(gang.parts),
-        "nodes": joined_texts(node_id for node_id, _ in gang.parts),
-        "uuids": joined_texts(uuid for part in parts for uuid in part),
-        "gpu_nodes": joined_texts(node_id for node_id, part in gang.parts for _ in part),
+        **_places(gang.parts),
         "node_ranks": ",".join(str(node_rank) for node_rank, part in enumerate(parts) for _ in part),
         "local_indexes": ",".join(str(local_index) for part in parts for local_index in range(len(part))),
         "placed": AttemptState.PLACED.value,
