@@ -22,7 +22,7 @@ from console.words import TONES
 from muster.db.models import Checkpoint, Event, LogChunk, TrainingRank
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import JobId
-from muster.domain.pace import pace_of
+from muster.domain.pace import UNSEEN_EXCHANGE, pace_of
 from muster.domain.principals import Permission
 from muster.domain.states import TERMINAL_JOB_STATES
 from muster.services import jobs, training_views
@@ -118,6 +118,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "search": shown.search,
         "value_of": value_of,
         "words": job_words,
+        "unseen_exchange": UNSEEN_EXCHANGE,
         "tones": TONES,
         "spec_text": json.dumps(job.spec, indent=2, ensure_ascii=False),
         "is_over": job.state in TERMINAL_JOB_STATES,

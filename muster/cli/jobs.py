@@ -18,7 +18,7 @@ from muster.cli.profile import open_client
 from muster.cli.tables import Column, Document
 from muster.domain.checkpoint_interval import interval_in_words
 from muster.domain.energy import energy_in_words
-from muster.domain.pace import PARTS, pace_of
+from muster.domain.pace import PARTS, UNSEEN_EXCHANGE, pace_of
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
 Reason = Annotated[str | None, typer.Option(help="Why; it stands in the job's timeline.")]
@@ -251,6 +251,8 @@ def _shares(found: Sequence[Document]) -> Iterator[str]:
             yield f"Of a step's {what}, rank {found[skew.place]['rank']} has {skew.ratio:.2f} times the mean, the most."
     if pace.padding is not None:
         yield f"{pace.padding:.1%} of what they read is padding."
+    if "collective" in pace.unseen:
+        yield UNSEEN_EXCHANGE
 
 
 @reads(app, "steps", example="muster job steps job_… --json")

@@ -260,7 +260,9 @@ class CheckpointPage(Page):
 class Pace(TypedDict):
     """Where the time of the last ``num_steps`` steps went, each part the mean of a step, by a rank's own word.
 
-    ``checkpoint_s`` is what saving held up between steps. ``tokens_per_s``: this rank's share of the job's.
+    ``checkpoint_s`` is what saving held up between steps. ``collective_s``: null where ranks exchange within their
+    passes (FSDP, tensor parallelism), unseen from outside: what it took is then in the other parts.
+    ``tokens_per_s``: this rank's share of the job's.
     ``memory_mib``: the most that its tensors have held on the GPU; without one, what its process has in memory.
     ``mfu`` and ``hfu`` are shares of 1, of its GPU's dense peak; null where the program did not say what a token costs.
     ``samples``: that this rank has trained on in this attempt; beside it the means of a step. ``padding``: the share of
@@ -271,7 +273,7 @@ class Pace(TypedDict):
     data_s: float
     forward_s: float
     backward_s: float
-    collective_s: float
+    collective_s: float | None
     optimizer_s: float
     other_s: float
     checkpoint_s: float

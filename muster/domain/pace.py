@@ -6,6 +6,10 @@ from typing import Any, Final
 
 PARTS: Final = ("data", "forward", "backward", "collective", "optimizer", "other", "checkpoint")
 """Of a step, in its order; ``checkpoint`` is between steps."""
+UNSEEN_EXCHANGE: Final = (
+    "Ranks exchange within the forward and backward pass here, as FSDP and tensor parallelism do: what that took is in "
+    "these parts, and there is no figure of it."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +23,14 @@ class Skew:
 @dataclass(frozen=True, slots=True)
 class JobPace:
     """``parts``: (name, seconds a step, share of all), the mean over the ranks that told; those that took no time not.
+    ``unseen``: those that a rank could not tell apart from the others.
 
     ``tokens_per_s`` of all ranks, ``mfu`` and ``hfu`` their mean: None unless each rank told. ``memory_mib``: the most
     of any rank. ``samples`` and ``tokens``: how evenly a step's are shared. ``padding``: the mean of the ranks' shares.
     """
 
     parts: tuple[tuple[str, float, float], ...]
+    unseen: tuple[str, ...]
     tokens_per_s: float | None
     grad_norm: float | None
     memory_mib: float | None
@@ -43,10 +49,12 @@ def pace_of(told: Sequence[Mapping[str, Any] | None]) -> JobPace | None:
     means = {part: sum(pace.get(f"{part}_s") or 0.0 for pace in known) / len(known) for part in PARTS}
     whole = sum(means.values())
     parts = tuple((part, seconds, seconds / whole) for part, seconds in means.items() if seconds > 0)
+    unseen = tuple(part for part in PARTS if any(pace.get(f"{part}_s", 0.0) is None for pace in known))
     rates = _of_all(told, "tokens_per_s")
     memories = [pace["memory_mib"] for pace in known if pace.get("memory_mib") is not None]
     return JobPace(
         parts,
+        unseen,
         sum(rates) if rates else None,
         known[0].get("grad_norm"),
         max(memories, default=None),

@@ -12,9 +12,10 @@ A step is cut into parts, each beginning where the one before ends:
 | other | the optimizer has stepped, or a pass without gradients is done | the step's end |
 | checkpoint | the end of the step before | this step's begin: saving, and the word with the other ranks |
 
-Over gloo DDP exchanges nothing while it computes, and all of it is collective. What FSDP and tensor parallelism
-exchange within their passes is in forward and backward. On a GPU the borders are events on its stream, read when the
-GPU has passed them: nothing waits for a figure.
+Over gloo DDP exchanges nothing while it computes, and all of it is collective. Several ranks under anything else (FSDP,
+tensor parallelism, an exchange of the program's own) exchange within their passes, where nobody sees it from outside:
+there collective is null, and what it took is in the other parts. On a GPU the borders are events on its stream, read
+when the GPU has passed them: nothing waits for a figure.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import distributed
 
 from muster.train.devices import Host
 from muster.train.flops import peak_of, utilisation
+from muster.train.shards import is_sharded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,6 +68,7 @@ class Pace:
         peak = None if device.gpu is None else peak_of(device.gpu)
         self._peak_tflops = None if peak is None or work is None else peak.tflops_of(work.dtype)
         self._ranks_per_replica = ranks_per_replica
+        self._sees_exchanges = True
         self._hooks: list[Any] = []
         self._marks: list[tuple[str, Any]] = []
         self._is_in_step = False
@@ -85,6 +89,7 @@ class Pace:
         """From now on; until ``leave``."""
         if not self._is_on:
             return
+        self._sees_exchanges = _is_alone() or _is_under_ddp_alone(model)
         self._hooks.append(model.register_forward_pre_hook(self._forward_begins))
         self._hooks.append(model.register_forward_hook(self._forward_ends))
         if optimizer is not None:
@@ -152,7 +157,7 @@ class Pace:
         if self._num_summed == 0:
             return None
         said: dict[str, float | int | None] = {"num_steps": self._num_summed}
-        said |= {f"{part}_s": round(self._sums[part] / self._num_summed, 6) for part in PARTS}
+        said |= self._parts()
         rate = None if self._tokens is None else self._tokens / self._ranks_per_replica / max(elapsed_s, 1e-9)
         said |= {
             "tokens_per_s": rate,
@@ -165,6 +170,14 @@ class Pace:
         self._tokens = self._grad_norm = None
         self._said_at += elapsed_s
         return said
+
+    def _parts(self) -> dict[str, float | None]:
+        """Seconds a step. What is not seen whole is null, and what was seen of it belongs to the backward pass."""
+        sums: dict[str, float | None] = dict(self._sums)
+        if not self._sees_exchanges:
+            sums |= {"backward": self._sums["backward"] + self._sums["collective"], "collective": None}
+        num_steps = self._num_summed
+        return {f"{part}_s": None if total is None else round(total / num_steps, 6) for part, total in sums.items()}
 
     def _turn(self, part: str) -> None:
         if torch.compiler.is_compiling() or not self._is_in_step:
@@ -250,6 +263,15 @@ class Pace:
             recompute=work.recompute,
         )
         return {"mfu": round(found.mfu, 5), "hfu": round(found.hfu, 5)}
+
+
+def _is_alone() -> bool:
+    return not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
+
+
+def _is_under_ddp_alone(model: torch.nn.Module) -> bool:
+    """And none of its parameters is spread over ranks, whose parts would be gathered within the passes."""
+    return isinstance(model, torch.nn.parallel.DistributedDataParallel) and not any(map(is_sharded, model.parameters()))
 
 
 def _at_end_of_backward(call: Callable[[], None]) -> None:

@@ -43,6 +43,7 @@ class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
     """Where the time of the last ``num_steps`` steps went, each part a mean per step: see ``muster.train.pace``.
 
     ``tokens_per_s``: of this rank's share of the work. ``memory_mib``: the most on its GPU, or in the process.
+    ``collective_s``: null where ranks exchange within their passes, unseen; it is then in the other parts.
     ``samples``: of this rank in its attempt. ``padding``: the share of what it read that only filled sequences up.
     """
 
@@ -51,7 +52,7 @@ class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
     data_s: Seconds
     forward_s: Seconds
     backward_s: Seconds
-    collective_s: Seconds
+    collective_s: Seconds | None
     optimizer_s: Seconds
     other_s: Seconds
     checkpoint_s: Seconds

@@ -20,6 +20,14 @@ def test_parts_are_the_mean_of_the_ranks_and_shares_of_the_whole() -> None:
     assert found.mfu is None, "one rank alone knows its own"
 
 
+def test_what_a_rank_could_not_tell_apart_is_named() -> None:
+    apart, within = {**IDLE, "forward_s": 1.0}, {**IDLE, "forward_s": 3.0, "collective_s": None}
+    found = [pace_of(told) for told in ([apart, apart], [apart, within], [within, within])]
+    assert [pace.unseen for pace in found if pace] == [(), ("collective",), ("collective",)]
+    assert found[2] is not None
+    assert found[2].parts == (("forward", 3.0, 1.0),)
+
+
 def test_a_rate_of_some_ranks_is_none_of_the_job() -> None:
     told = {**IDLE, "tokens_per_s": 10.0, "mfu": 0.4, "hfu": 0.5}
     some = pace_of([told, None])

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import importlib.util
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from .marks import TRAINS
 from .train_case import Listening, Training
 
 pytestmark = TRAINS
+GPT = Path(__file__).resolve().parents[2] / "examples" / "pretrain_gpt.py"
 if importlib.util.find_spec("torch") is not None:
     import torch
 
@@ -323,3 +325,21 @@ def test_ranks_tell_it_and_most_of_a_gloo_exchange_is_collective(training: Train
     assert all(said["collective_s"] > 0 for said in told)
     assert all(said["other_s"] > 0.19 for said in told), "the program sleeps behind its optimizer"
     assert {said["mfu"] for said in told} == {None}
+
+
+@pytest.mark.parametrize("words", ["ddp", "fsdp", "tensor --tensor 2"])
+def test_only_what_ddp_exchanges_is_told_as_collective(training: Training, words: str) -> None:
+    with Listening(training.checkpoints.parent / "s") as supervisor:
+        training.run(
+            "--steps",
+            "4",
+            "--layout",
+            *words.split(),
+            num_ranks=2,
+            program=GPT,
+            MUSTER_TRAIN_SOCKET=str(supervisor.path),
+        )
+    told = supervisor.heard("pace")
+    assert told
+    assert {said["collective_s"] is not None for said in told} == {words == "ddp"}
+    assert all(said["forward_s"] > 0 and said["backward_s"] > 0 for said in told)
