@@ -18,12 +18,14 @@ from api.dependencies import AppDependencies, dependencies_of
 from api.job_views import attempt_view, job_plan_view, job_view, log_view
 from api.permissions import requires
 from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, require_id
+from api.refusals import refusing_also
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
 from muster import documents
 from muster.db.models import Job
 from muster.db.repositories.events import events_after
 from muster.db.repositories.job_documents import JOB, newest_jobs
+from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId, TenantId
 from muster.domain.job_spec import JobSpec, LauncherKind, Program
 from muster.domain.principals import Permission, Principal
@@ -102,7 +104,7 @@ def plan_job(
     return job_plan_view(found, sees_all=principal.sees_all_tenants)
 
 
-@router.get("/jobs/{job_id}/explanation")
+@router.get("/jobs/{job_id}/explanation", dependencies=[refusing_also(ConflictError)])
 def explain_job(
     request: Request, principal: Annotated[Principal, requires(Permission.JOB_READ)], job_id: str
 ) -> documents.JobPlan:
