@@ -29,7 +29,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``ahead``: who waits before it, in order. ``starts``: None where nobody knows. ``changes``: cheapest first."""
+    """``ahead``: who waits before it, in order. ``starts``: None where nobody knows. ``changes``: as they are tried."""
 
     verdict: Verdict
     ahead: tuple[WaitingJob, ...]

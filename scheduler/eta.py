@@ -6,7 +6,7 @@ ten lasts 9a (so the range between holds eight in ten). Who comes later and goes
 """
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +24,8 @@ from scheduler.topology import Flags, FleetState, Ints
 
 MAX_LOOKS: Final = 1_000
 """So many gangs are tried at most; then nobody knows. It bounds what a question costs on a long queue."""
+MAX_KINDS: Final = 100_000
+"""And so many kinds of gangs are considered, also those whose quota or a like gang's failure keeps them waiting."""
 
 MOMENTS_APART: Final = 1.05
 """Ends are taken together by so much of the time until them: a range needs no more."""
@@ -86,7 +88,7 @@ class _Play:
         self, state: FleetState, asked: Question, decided: Plan, ahead: Sequence[WaitingJob], pace: _Pace
     ) -> None:
         self._state, self._asked, self._pace = state, asked, pace
-        self._now_ms, self._num_looks = asked.workload.now_ms, 0
+        self._now_ms, self._num_looks, self._num_kinds = asked.workload.now_ms, 0, 0
         self._waiting = dict(enumerate(ahead))
         self._asked_for = ahead[-1].job_id
         self._holdings = Counter[tuple[TenantId, str]]()
@@ -96,7 +98,23 @@ class _Play:
         numbers = {job.job_id: number for number, job in self._waiting.items()}
         for job_id, uuids in _holds(asked, decided) if pace.keeps_holds else ():
             self._held_for[state.layout.gpu_indices(uuids)] = numbers.get(job_id, NOBODY)
+        self._with_holds = frozenset(np.unique(self._held_for).tolist())
+        self._kinds = self._alike()
         self._begin(decided)
+
+    def _alike(self) -> list[tuple[Request, deque[int]]]:
+        """Jobs of one tenant that ask for the same, in their order: where one of them does not start, none does.
+
+        Who has a place held for it is a kind of its own. A tier that the policy no longer defines starts nobody.
+        """
+        kinds = defaultdict[tuple[Request, TenantId, str, int], deque[int]](deque)
+        for number, job in self._waiting.items():
+            tier = self._asked.policy.tiers.get(job.tier)
+            if tier is not None:
+                request = request_of(job, is_reclaimable=tier.notice_s is not None).at_least()
+                own = number if number in self._with_holds else NOBODY
+                kinds[request, job.tenant_id, job.tier, own].append(number)
+        return [(request, numbers) for (request, *_), numbers in kinds.items()]
 
     def _begin(self, decided: Plan) -> None:
         due_ms = {item.victim: self._now_ms + int(item.notice_s * 1000) for item in decided.reclaims}
@@ -131,7 +149,7 @@ class _Play:
         for at_ms in self._moments():
             if self._asked_for in self._placed(at_ms):
                 return at_ms
-            if self._num_looks >= MAX_LOOKS:
+            if self._num_looks >= MAX_LOOKS or self._num_kinds >= MAX_KINDS:
                 return None
         return None
 
@@ -158,31 +176,40 @@ class _Play:
         """Who starts now, in the queue's order."""
         failed: set[Request] = set()
         placed = []
-        for number, job in list(self._waiting.items()):
-            request = self._request(job)
-            if request is None or (request in failed and number not in self._held_for):
+        heads = [(numbers[0], which) for which, (_, numbers) in enumerate(self._kinds) if numbers]
+        heapq.heapify(heads)
+        while heads:
+            number, which = heapq.heappop(heads)
+            request, numbers = self._kinds[which]
+            self._num_kinds += 1
+            if (request in failed and number not in self._with_holds) or not self._may_have(self._waiting[number]):
                 continue
-            self._num_looks += 1
-            own = np.flatnonzero((self._held_for == number) & ~self._is_busy & ~self._state.is_free)
-            self._state.give(own)
-            chosen = place(self._state, request)
-            if chosen is None:
-                self._state.take(own)
+            if not self._starts(number, request, at_ms):
                 failed.add(request)
                 continue
-            placed.append(job.job_id)
-            del self._waiting[number]
-            self._held_for[self._held_for == number] = NOBODY
-            self._state.take(chosen.gpus)
-            self._will_end(at_ms + self._pace.run_ms(job, self._asked.policy), chosen.gpus, (job.tenant_id, job.tier))
+            placed.append(self._waiting.pop(number).job_id)
+            numbers.popleft()
+            if numbers:
+                heapq.heappush(heads, (numbers[0], which))
         return placed
 
-    def _request(self, job: WaitingJob) -> Request | None:
-        """None: its tenant's quota, or the policy, keeps it waiting whatever is free."""
-        tier = self._asked.policy.tiers.get(job.tier)
-        if tier is None or nodes_within(job, self._asked.workload, self._holdings) < job.fewest_nodes:
-            return None
-        return request_of(job, is_reclaimable=tier.notice_s is not None).at_least()
+    def _may_have(self, job: WaitingJob) -> bool:
+        """Within its tenant's quota."""
+        return nodes_within(job, self._asked.workload, self._holdings) >= job.fewest_nodes
+
+    def _starts(self, number: int, request: Request, at_ms: int) -> bool:
+        job = self._waiting[number]
+        self._num_looks += 1
+        own = np.flatnonzero((self._held_for == number) & ~self._is_busy & ~self._state.is_free)
+        self._state.give(own)
+        chosen = place(self._state, request)
+        if chosen is None:
+            self._state.take(own)
+            return False
+        self._held_for[self._held_for == number] = NOBODY
+        self._state.take(chosen.gpus)
+        self._will_end(at_ms + self._pace.run_ms(job, self._asked.policy), chosen.gpus, (job.tenant_id, job.tier))
+        return True
 
 
 def _holds(asked: Question, decided: Plan) -> Iterator[tuple[JobId, Sequence[GpuUuid]]]:

@@ -75,8 +75,13 @@ def _verdict(why: str, through: Funnel, *done: Reason) -> Verdict:
 
 
 def passed_enough(verdict: Verdict) -> Verdict:
-    """For one that goes first in its tier, since enough work has passed it."""
-    told = "as much work as the policy allows has passed it, so it goes before all of its tier that came later"
+    """For one that goes first in its tier, since enough work has passed it; not where that does not help it."""
+    if verdict.binding in {WaitReason.QUOTA, WaitReason.UNKNOWN_TIER}:
+        return verdict
+    told = (
+        "as much work as the policy allows has passed it, so it goes before all of its tier that came later and have "
+        "not run yet"
+    )
     return replace(verdict, why=f"{verdict.why}; {told}")
 
 

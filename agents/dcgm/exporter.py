@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
+from threading import Lock
 from typing import Final
 
 import httpx
@@ -92,6 +93,7 @@ class ProbeWithDcgm:
         self._probe = probe
         self._exporter = exporter
         self._last_xids = LastXids()
+        self._scraping = Lock()
         self._events: SimpleQueue[ProbeEvent] = SimpleQueue()
 
     def identify(self) -> HostInventory:
@@ -99,9 +101,10 @@ class ProbeWithDcgm:
 
     def check(self, now_ms: int) -> tuple[GpuCheck, ...]:
         checks = self._probe.check(now_ms)
-        exported = self._exporter.gpus()
-        for event in self._last_xids.changes(exported, [check.gpu_uuid for check in checks], now_ms):
-            self._events.put(event)
+        with self._scraping:  # burn-ins and repairs look too: an older scrape must not come after a newer one
+            exported = self._exporter.gpus()
+            for event in self._last_xids.changes(exported, [check.gpu_uuid for check in checks], now_ms):
+                self._events.put(event)
         return tuple(map(partial(filled, exported), checks))
 
     def inspect(self, now_ms: int) -> tuple[GpuInspection, ...]:

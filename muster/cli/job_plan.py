@@ -71,8 +71,9 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"  {found['why']}")
     lines += _reasons(found)
     if found.get("earliest_at"):
-        until = f"and {found['latest_at']}" if found["latest_at"] else "and nobody knows when"
-        lines.append(f"  starts between {found['earliest_at']} {until}, in about 8 of 10 cases")
+        known = f"between {found['earliest_at']} and {found['latest_at']}, in about 8 of 10 cases"
+        unknown = f"at {found['earliest_at']} at the earliest; nobody knows the latest"
+        lines.append(f"  starts {known if found['latest_at'] else unknown}")
     lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
     for victim in found["victims"]:
         whose = f" of {victim['job_id']}" if victim["job_id"] else ""

@@ -189,7 +189,7 @@ class JobPlan(TypedDict):
     without those after it, it would fit. ``starts_at``: when what is held or reclaimed for it is free.
     ``earliest_at``, ``latest_at``: between them about eight of ten such jobs start, by how long what runs, and what is
     before it, is believed to run; null where nobody knows. ``num_ahead``: jobs that wait before it, for ``gpus_ahead``
-    GPUs. ``changes``: each would let it start at once, the cheapest first.
+    GPUs. ``changes``: each would let it start at once: wall time, tier, hosts, quota.
     """
 
     outcome: Annotated[str, OneOf(PlanOutcome)]

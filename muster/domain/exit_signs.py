@@ -15,9 +15,10 @@ from typing import Final
 from muster.domain.states import Cause
 
 _OF_A_LAUNCHER: Final = re.compile(
-    r"^Primary job +terminated normally, but|^mpi(run|exec) (detected|noticed) that"
-    r"|^srun: error: .*: tasks? |^slurmstepd.*: error: \*\*\* |launch\.py:\d+:sigkill_handler\]"
+    r"^srun: error: .*: tasks? |^slurmstepd.*: error: \*\*\* |launch\.py:\d+:sigkill_handler\]"
 )
+_BANNER: Final = re.compile(r"^Primary job +terminated normally, but|^mpi(run|exec) (detected|noticed) that")
+"""Of mpirun: until its line of dashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,10 @@ def first_of(signs: tuple[Sign, ...], text: str | None) -> tuple[Sign, str] | No
 def last_words(text: str) -> str:
     """Of the program: mpirun, srun and DeepSpeed's launcher add their own to a rank's end."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = next((at for at, line in enumerate(lines) if _OF_A_LAUNCHER.search(line)), None)
-    own = [line for line in lines[:told] if line.strip("-")]
+    own, is_banner = [], False
+    for line in lines:
+        is_dashes = not line.strip("-")
+        is_banner = (is_banner and not is_dashes) or bool(_BANNER.search(line))
+        if not is_banner and not is_dashes and not _OF_A_LAUNCHER.search(line):
+            own.append(line)
     return (own or lines or [""])[-1]

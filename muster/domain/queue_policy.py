@@ -29,7 +29,7 @@ class QueuePolicy(StrictModel):
         216_000.0,
         description="Once jobs of its tier that came later have done so much work before a job starts, that job goes "
         "first in its tier. The work is GPU-seconds ÷ GPUs of the fleet: for so long the whole fleet may work for "
-        "others.",
+        "others. It counts from submission, also while the job is HELD or its tenant's quota keeps it waiting.",
     )
     starvation_s: Seconds = Field(
         86_400.0,

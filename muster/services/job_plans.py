@@ -21,6 +21,7 @@ from muster.domain.wait_reasons import WaitReason
 from muster.identity import new_id
 from muster.services import jobs
 from muster.services.lives import spec_of, to_ms
+from muster.services.looks import without_a_look
 from muster.services.placement import stop_grace_s, waiting_job
 from muster.services.policies import active_policy
 from muster.services.scheduling import question, why_not_asked
@@ -86,7 +87,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     jobs.require_possible(unit, spec)
     policy = active_policy(unit.session)
     job = waiting_job(spec, JobId(new_id("job")), owner, to_ms(unit.now), policy)
-    asked = question(unit.session, unit.now, beside=job)
+    asked = question(unit.session, unit.now, without_a_look(unit.session, unit.now), beside=job)
     if asked is None:
         message = "a job that waits in thought is a queue of one: a bug of ours"
         raise AssertionError(message)
@@ -101,16 +102,23 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
     """
     unit.principal.require(Permission.JOB_READ)
     job = jobs.get(unit, job_id)
+    _require_waiting(job)
     if job.state in _WAITING:
         return _not_looked_at(job, _WAITING[job.state])
-    if job.state is not JobState.QUEUED:
-        message = f"{job.id} is {job.state}: only a job that is QUEUED, HELD or RECOVERING is explained"
-        raise ConflictError(message)
-    asked = question(unit.session, unit.now)
+    asked = question(unit.session, unit.now, without_a_look(unit.session, unit.now))
     found = None if asked is None else next((one for one in asked.queue if one.job_id == job.id), None)
     if asked is None or found is None:
-        return _not_looked_at(job, why_not_asked(unit.session, unit.now, job.id))
+        unit.session.refresh(job)  # it may have been placed since
+        _require_waiting(job)
+        reason = _WAITING.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
+        return _not_looked_at(job, reason)
     return _planned(unit, asked, found, stop_grace_s(spec_of(job), asked.policy))
+
+
+def _require_waiting(job: Job) -> None:
+    if job.state is not JobState.QUEUED and job.state not in _WAITING:
+        message = f"{job.id} is {job.state}: only a job that is QUEUED, HELD or RECOVERING is explained"
+        raise ConflictError(message)
 
 
 def _not_looked_at(job: Job, reason: WaitReason) -> JobPlan:

@@ -36,6 +36,8 @@ ASK: Final = declare_action("looks.ask")
 NOTE_WAITING: Final = declare_action("looks.note_waiting")
 LOOKS: Final = "look"
 """The word of hosts that can."""
+_Decided = tuple[Job, int, Decision]
+"""A job, the number of its look (0 for none), and what comes of it."""
 _OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 _HOSTS_FAULT: Final = tuple(cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoid.NODE)
 _SEEN: Final = (LookState.FIT, LookState.GIVEN_UP)
@@ -47,13 +49,8 @@ def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
     """Ask hosts about the jobs that wait and were not looked at. Returns those that are placed without a look."""
     with units.read() as session:
         policy = active_policy(session)
-        rows = _head_of_unseen(session, policy)
-        if not rows:
-            return frozenset()
-        now = units.clock()
-        able = _Able(session, [job for job, _ in rows], now)
-        decided = [(job, 0 if look is None else look.number, _decision(job, look, able, now)) for job, look in rows]
-    words = [(job, _words(what, able.names)) for job, _, what in decided if isinstance(what, Waits)]
+        decided, names = _decided(session, policy, units.clock())
+    words = [(job, _words(what, names)) for job, _, what in decided if isinstance(what, Waits)]
     waiting = [Waiting(job.id, Verdict(why, WaitReason.LOOK)) for job, why in words if job.state_reason != why]
     for job, number, what in decided:
         if isinstance(what, Ask | GiveUp):
@@ -61,7 +58,26 @@ def see_to(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
     if waiting:
         with units.begin(principal, NOTE_WAITING, quiet=True) as unit:
             note_waiting(unit, waiting)
+    return _placed_unlooked(decided)
+
+
+def without_a_look(session: Session, now: datetime) -> frozenset[JobId]:
+    """What ``see_to`` would return now; nobody is asked."""
+    return _placed_unlooked(_decided(session, active_policy(session), now)[0])
+
+
+def _placed_unlooked(decided: Sequence[_Decided]) -> frozenset[JobId]:
     return frozenset(job.id for job, _, what in decided if isinstance(what, MayBePlaced))
+
+
+def _decided(session: Session, policy: Policy, now: datetime) -> tuple[list[_Decided], dict[NodeId, str]]:
+    """Of each job at the head of those that nobody has looked at; and what the hosts are called."""
+    rows = _head_of_unseen(session, policy)
+    if not rows:
+        return [], {}
+    able = _Able(session, [job for job, _ in rows], now)
+    found = [(job, 0 if look is None else look.number, _decision(job, look, able, now)) for job, look in rows]
+    return found, able.names
 
 
 def not_yet(session: Session, policy: Policy, queue: Collection[JobId], without: Collection[JobId]) -> frozenset[JobId]:

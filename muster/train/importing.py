@@ -67,17 +67,22 @@ class Importing:
 
     def forget(self) -> None:
         """SIGTERM has its usual action, or whatever another one has made of it."""
-        if signal.getsignal(signal.SIGTERM) == self._leave:
+        if self._is_handler():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         set_by_now = signal.set_wakeup_fd(-1)
         if set_by_now not in (-1, self._writes):  # the program's own
             signal.set_wakeup_fd(set_by_now)
 
     def _watch(self) -> None:
-        """Python writes the number of each signal that it handles into the pipe, wherever the main thread is."""
+        """Python writes the number of each signal that it handles into the pipe, wherever the main thread is; also of
+        one that the program handles itself by now, which is none of ours.
+        """
         while _OVER not in (heard := os.read(self._reads, 4096)):
-            if signal.SIGTERM in heard:
+            if signal.SIGTERM in heard and self._is_handler() and not self._is_over:
                 self._leave()
+
+    def _is_handler(self) -> bool:
+        return signal.getsignal(signal.SIGTERM) == self._leave
 
     def _leave(self, *_: object) -> None:
         if self._is_over:

@@ -262,3 +262,5 @@ def test_the_proof_is_the_programs_last_word_and_not_its_launchers(launchers_wor
         == "KeyError: 'tokens'"
     )
     assert last_words(launchers_words)
+    first = f"step 5\n{launchers_words}\nTraceback (most recent call last):\nRuntimeError: of the other task\n"
+    assert last_words(first) == "RuntimeError: of the other task"

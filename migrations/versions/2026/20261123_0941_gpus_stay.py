@@ -10,6 +10,8 @@ branch_labels = None
 depends_on = None
 
 UP: Final = """
+-- What this and the next two need, in the order in which a placement locks: it waits while it holds nothing.
+LOCK TABLE gpus, nodes, allocations, allocation_gpus IN ACCESS EXCLUSIVE MODE;
 CREATE TRIGGER gpus_stay BEFORE DELETE ON gpus FOR EACH ROW
     EXECUTE FUNCTION refuse('a GPU is retired, never deleted');
 CREATE TRIGGER gpus_stay_all BEFORE TRUNCATE ON gpus

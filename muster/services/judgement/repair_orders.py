@@ -36,9 +36,9 @@ from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairA
 ASK: Final = declare_action("repair.ask")
 REPORT: Final = declare_action("repair.report")
 AGAIN_S: Final = 10.0
+"""A verb is done, and its GPU still tells of the fault: its next samples may say that it is over."""
 LEAST_S: Final = 300.0
 """An order is given with that much of its time left, or half of all where that is less."""
-"""A verb is done, and its GPU still tells of the fault: its next samples may say that it is over."""
 LOST: Final = "its agent asked anew without having told how it went"
 
 

@@ -18,7 +18,7 @@ from workers.host.supervisor.job_secrets import MissingSecretError
 from workers.host.supervisor.job_user import REACHES
 from workers.host.supervisor.log_streams import LogStream
 from workers.host.supervisor.order import program_environment
-from workers.host.supervisor.processes import processes_of, read_process
+from workers.host.supervisor.processes import is_same_process, processes_of, read_process
 from workers.host.supervisor.train_socket import TrainSocket
 
 TYPE_CHECKING = False
@@ -53,7 +53,7 @@ class Program:
         self._redactor = order.secrets.redactor()
         self._kept_open: list[int] = []
         self._terminated: set[int] = set()
-        self._listeners: set[int] = set()
+        self._listeners: dict[int, int] = {}
         self.streams: dict[str, LogStream] = {}
         self.train_socket: TrainSocket | None = None
         self.reaped: dict[int, int] = {}
@@ -257,10 +257,15 @@ class Program:
             self._signal_once(self.pid, os.getpid())
 
     def _is_heard_within(self) -> bool:
-        """Whether the command is not itself who was told to stop, but runs who was, and has not ended yet."""
-        if self.train_socket is not None:
-            self._listeners |= self.train_socket.listeners - {self.pid}
-        return any(read_process(pid) is not None for pid in self._listeners)
+        """Whether the command is not itself who was told to stop, but runs who was, and has not ended yet.
+
+        By number and start: numbers are used again, and one that nobody has reaped yet has ended.
+        """
+        heard = set() if self.train_socket is None else self.train_socket.listeners - {self.pid}
+        for pid in heard.difference(self._listeners):
+            if (found := read_process(pid)) is not None:
+                self._listeners[pid] = found.start_ticks
+        return any(is_same_process(pid, start_ticks) for pid, start_ticks in self._listeners.items())
 
     def _signal_once(self, pid: object, parent_pid: object) -> None:
         """Only a process that still is the child it was: numbers are used again. With the user's own rights, since a
