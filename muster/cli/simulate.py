@@ -8,9 +8,9 @@ import io
 import math
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -81,31 +81,40 @@ def simulate(
         raise CommandError("a trace and its fleet are missing", "Name --trace and --nodes, or --scenario.", Exit.USAGE)
     if not all(map(math.isfinite, (estimate_error, arrivals))):
         raise CommandError("a number must be finite", "Neither nan nor inf.", Exit.USAGE)
+    fleet = _Fleet(nodes, gpus_per_node, nodes_per_rack)
     jobs = _jobs_of(trace, nodes, gpus_per_node, arrivals)
+    report, pace = _played(jobs, fleet, policy, error=estimate_error, seed=seed)
+    told = {"arrivals": arrivals, "estimate_error": estimate_error, "seed": seed}
+    asked = {"trace": trace.name, "policy": policy.value, **asdict(fleet), **told}
+    _tell({**asked, **asdict(report), **pace}, report, as_json)
+    return Exit.OK
+
+
+@dataclass(frozen=True, slots=True)
+class _Fleet:
+    nodes: int
+    gpus_per_node: int
+    nodes_per_rack: int | None
+
+
+def _played(
+    jobs: Sequence[TraceJob], fleet: _Fleet, policy: QueueRule, *, error: float, seed: int
+) -> tuple[Report, dict[str, Any]]:
+    """What came of it, beside what FIFO makes of the same; and how fast it was played."""
     started_s = time.perf_counter()
-    estimates = estimates_of(jobs, error=estimate_error, seed=seed)
     played_by = partial(
-        play, jobs, estimates, num_nodes=nodes, gpus_per_node=gpus_per_node, nodes_per_rack=nodes_per_rack
+        play,
+        jobs,
+        estimates_of(jobs, error=error, seed=seed),
+        num_nodes=fleet.nodes,
+        gpus_per_node=fleet.gpus_per_node,
+        nodes_per_rack=fleet.nodes_per_rack,
     )
     played = played_by(RULES[policy])
-    wall_s = time.perf_counter() - started_s
+    pace = {"events": played.num_events, "wall_s": round(time.perf_counter() - started_s, 3)}
     in_order = played_by(RULES["fifo"])
-    report = report_of(jobs, played, in_order, num_gpus=nodes * gpus_per_node, nodes_per_rack=nodes_per_rack)
-    document = {
-        "trace": trace.name,
-        "policy": policy.value,
-        "nodes": nodes,
-        "gpus_per_node": gpus_per_node,
-        "nodes_per_rack": nodes_per_rack,
-        "arrivals": arrivals,
-        "estimate_error": estimate_error,
-        "seed": seed,
-        **asdict(report),
-        "events": played.num_events,
-        "wall_s": round(wall_s, 3),
-    }
-    _tell(document, report, as_json)
-    return Exit.OK
+    num_gpus = fleet.nodes * fleet.gpus_per_node
+    return report_of(jobs, played, in_order, num_gpus=num_gpus, nodes_per_rack=fleet.nodes_per_rack), pace
 
 
 def _jobs_of(trace: Path, nodes: int, gpus_per_node: int, arrivals: float) -> list[TraceJob]:

@@ -76,11 +76,17 @@ def every(interval_s: float) -> Callable[[Report], Answer]:
     return lambda report: Answer(document={"boot_id": "boot-1", "seq": report.seq, "interval_s": interval_s})
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@contextmanager
+def serving_agents() -> Iterator[Server]:
     made = Server()
     with serving(made.take) as recorded:
         made.url = recorded.url
+        yield made
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving_agents() as made:
         yield made
 
 

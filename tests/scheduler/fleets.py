@@ -3,12 +3,25 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from hypothesis import strategies as st
+
 from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.states import Contact, Standing
 from scheduler.model import GpuView, Parts, RunningAttempt, StandingReclaim, WaitingJob
 
 FIT = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
+FACTS = st.builds(
+    AdmissionFacts,
+    standing=st.sampled_from(Standing),
+    contact=st.sampled_from(Contact),
+    is_cordoned=st.booleans(),
+    is_held=st.booleans(),
+    is_burning_in=st.booleans(),
+    is_reclaimable_only=st.booleans(),
+    is_mig_enabled=st.booleans(),
+    override=st.none() | st.sampled_from(Standing),
+)
 MINUTE_MS = 60_000
 NOW_MS = 1_000 * MINUTE_MS
 

@@ -6,17 +6,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.admission import AdmissionFacts
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY, Policy, ReclaimPolicy
-from muster.domain.states import Contact, Standing
+from muster.domain.states import Standing
 from muster.domain.wait_reasons import WORDS, WaitReason
 from scheduler.funnel import Funnel, funnel
 from scheduler.model import GpuView, Reason, Verdict, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.solver import most_nodes, request_of
 from scheduler.topology import FleetState
-from tests.scheduler.fleets import FIT, NOW_MS, hold, host, job, of_host, racks, running
+from tests.scheduler.fleets import FACTS, FIT, NOW_MS, hold, host, job, of_host, racks, running
 
 QUARANTINED = replace(FIT, standing=Standing.QUARANTINED)
 
@@ -93,17 +92,6 @@ def test_gpus_that_are_reclaimed_for_it_are_told() -> None:
     gpus = hold(host("a", 8), of_host("a"))
     found = verdict(gpus, job("j", gpus=8, tier="reserved"), Workload(NOW_MS, (running("s", of_host("a")),)))
     assert counts(found)[WaitReason.RECLAIM_NOTIFIED] == (8, 1)
-
-
-FACTS = st.builds(
-    AdmissionFacts,
-    standing=st.sampled_from(Standing),
-    contact=st.sampled_from(Contact),
-    is_cordoned=st.booleans(),
-    is_held=st.booleans(),
-    is_burning_in=st.booleans(),
-    is_reclaimable_only=st.booleans(),
-)
 
 
 @st.composite

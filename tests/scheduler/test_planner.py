@@ -10,6 +10,7 @@ from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
 from scheduler.planner import GpuView, WaitingJob, plan
+from tests.scheduler.fleets import FACTS
 
 FIT = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
 
@@ -85,15 +86,6 @@ def test_a_tier_that_the_policy_dropped_waits_with_that_reason() -> None:
     assert "no longer defines" in plan(host("a", 1), [job("j", tier="gone")], DEFAULT_POLICY).waiting[0].why
 
 
-FACTS = st.builds(
-    AdmissionFacts,
-    standing=st.sampled_from(Standing),
-    contact=st.sampled_from(Contact),
-    is_cordoned=st.booleans(),
-    is_held=st.booleans(),
-    is_mig_enabled=st.booleans(),
-    override=st.none() | st.sampled_from(Standing),
-)
 FLEETS = st.lists(st.tuples(st.integers(1, 8), st.sampled_from(["h100", "a100"]), FACTS), max_size=6)
 JOBS = st.lists(
     st.tuples(

@@ -57,7 +57,7 @@ class PlayedProbe:
         return ()
 
     def take_change(self) -> bool:
-        raise NotImplementedError
+        return False
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         if gpu_uuid not in self.readings:

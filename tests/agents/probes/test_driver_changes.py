@@ -9,8 +9,7 @@ from agents.probes.nvml_events import CHANGES
 from muster.domain.metrics import INDEX
 from tests.agents.fake_nvml.probed_host import Hosts, Libraries
 from tests.agents.fake_nvml.state import map_state
-from tests.agents.test_daemon import Server, agent, every
-from tests.recorded_server import serving
+from tests.agents.test_daemon import Server, agent, every, serving_agents
 
 DAEMON_OF_REAL_GPUS = """
 from agents import daemon
@@ -28,9 +27,7 @@ CLOCK = 0x10
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    made = Server()
-    with serving(made.take) as recorded:
-        made.url = recorded.url
+    with serving_agents() as made:
         yield made
 
 
