@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from scheduler.order import LEAST_RUN_S
 from simulator.traces.jobs import TraceJob
 from simulator.traces.playing import Played
 
@@ -12,8 +13,6 @@ SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """The least GPUs of each class of waits; the last is open."""
 STARVED_AFTER_S: Final = 7 * 86_400
 """A job starves that starts so much later than in strict order of submission: others went before it for so long."""
-
-_LEAST_RUN_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def _by_tenant(jobs: Sequence[TraceJob], played: Played) -> tuple[TenantWaits, .
             jobs=len(told),
             gpu_hours=sum(job.gpus * job.duration_s for job, _ in told) / 3600,
             mean_wait_s=_mean([wait for _, wait in told]),
-            mean_slowdown=_mean([(wait + job.duration_s) / max(job.duration_s, _LEAST_RUN_S) for job, wait in told]),
+            mean_slowdown=_mean([(wait + job.duration_s) / max(job.duration_s, LEAST_RUN_S) for job, wait in told]),
         )
         for tenant, told in sorted(own.items())
     )
