@@ -134,3 +134,12 @@ def test_hosts_of_one_model_share_a_rack_and_no_gpu(tmp_path: Path) -> None:
 def test_the_tours_jobs_ask_for_one_rack_and_carry_its_label() -> None:
     spec = training("one", steps=5, nodes=2, gpus_per_node=6, ranks_per_node=2, tier="spot")
     assert (spec["topology"], spec["labels"], spec["tier"]) == ({"required": "rack"}, {"tour": "yes"}, "spot")
+
+
+def test_what_a_program_said_is_told_as_it_stands_whatever_brackets_it_has(tmp_path: Path) -> None:
+    world, _ = world_of(RestClient("http://127.0.0.1:1", "mst_test"), tmp_path)
+    words = "rank 0: [/__w/pytorch/third_party/gloo/pair.cc:537] closed"
+    world.teller.held("its proof is told", words)
+    world.teller.not_held(NotHeldError("nothing", words, tmp_path))
+    world.teller.summary()
+    assert words in [check.seen for check in world.teller.checks]

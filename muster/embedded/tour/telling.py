@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -64,11 +65,13 @@ class Teller:
         self.console.print(f"   [dim]{why}[/]")
 
     def say(self, words: str) -> None:
-        self.console.print(f"   [dim]{self._clock()}[/]  {words}", soft_wrap=True)
+        self.console.print(f"   [dim]{self._clock()}[/]  {escape(words)}", soft_wrap=True)
 
     def held(self, expected: str, seen: str) -> None:
         self.checks.append(Check(self._stage, expected, seen))
-        self.console.print(f"   [dim]{self._clock()}[/]  [green]✓[/] {expected}: {seen}", soft_wrap=True)
+        self.console.print(
+            f"   [dim]{self._clock()}[/]  [green]✓[/] {escape(expected)}: {escape(seen)}", soft_wrap=True
+        )
 
     def measured(
         self, name: str, value: float, bar: float | None = None, *, unit: str = "s", is_promise: bool = False
@@ -82,7 +85,7 @@ class Teller:
             yield lambda _: None
             return
         with self.console.status(f"   {words}", spinner="dots") as status:
-            yield lambda more: status.update(f"   {words}  [dim]{more}[/]")
+            yield lambda more: status.update(f"   {words}  [dim]{escape(more)}[/]")
 
     def summary(self) -> bool:
         """The tables. Returns whether every promise held."""
@@ -90,7 +93,7 @@ class Teller:
         for column in ("", "expected", "seen"):
             proved.add_column(column, overflow="fold")
         for check in self.checks:
-            proved.add_row(check.stage, check.expected, check.seen)
+            proved.add_row(check.stage, escape(check.expected), escape(check.seen))
         times = Table(title="what it took", title_justify="left", title_style="bold")
         for column in ("", "measured", "at most", "held"):
             times.add_column(column, justify="left" if column in {"", "held"} else "right")
@@ -105,9 +108,9 @@ class Teller:
 
     def not_held(self, fault: NotHeldError) -> None:
         self.console.print(f"\n[bold red]not held[/] (step {self._stage})")
-        self.console.print(f"  expected  {fault.expected}", soft_wrap=True)
-        self.console.print(f"  seen      {fault.seen}", soft_wrap=True)
-        self.console.print(f"  read      {fault.log}", soft_wrap=True)
+        self.console.print(f"  expected  {escape(fault.expected)}", soft_wrap=True)
+        self.console.print(f"  seen      {escape(str(fault.seen))}", soft_wrap=True)
+        self.console.print(f"  read      {escape(str(fault.log))}", soft_wrap=True)
 
     def _clock(self) -> str:
         seconds = int(time.monotonic() - self.started_s)
