@@ -65,7 +65,7 @@ class Teller:
         self.console.print(f"   [dim]{why}[/]")
 
     def say(self, words: str) -> None:
-        self.console.print(f"   [dim]{self._clock()}[/]  {escape(words)}", soft_wrap=True)
+        self.console.print(f"   [dim]{self._clock()}[/]  {words}", soft_wrap=True)
 
     def held(self, expected: str, seen: str) -> None:
         self.checks.append(Check(self._stage, expected, seen))
