@@ -69,6 +69,16 @@ def held_for_it(request: Request, held: Held, through: Funnel) -> Verdict:
     return _verdict(why, through, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts))
 
 
+def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict:
+    num_hosts = len(held.gpus) // request.gpus_per_node
+    why = (
+        f"{_needed(request)}; {num_hosts} of its {request.nodes} hosts are good and kept for it, and until "
+        f"{_moment(held.until_ms)} it waits for others of that {request.required} to take the place of those it lost: "
+        "then the whole gang is placed anew"
+    )
+    return _verdict(why, through, Reason(WaitReason.REPLACEMENT, len(held.gpus), num_hosts))
+
+
 def _verdict(why: str, through: Funnel, *done: Reason) -> Verdict:
     """``done``: what is done about it, or cannot be."""
     return Verdict(why, through.binding, (*through.reasons, *done))

@@ -40,7 +40,8 @@ class WaitingJob:
 
     ``min_nodes``, ``max_nodes``: of an elastic job, around the ``nodes`` that it wishes for; None: no others.
     ``expected_s``: its wall time, where it says one: an attempt runs no longer. ``passed_gpu_s``: GPU-seconds that jobs
-    of its tier have run for which came later.
+    of its tier have run for which came later. ``interrupted_ms``: when a fault or maintenance ended its last attempt;
+    None where something else did.
     """
 
     job_id: JobId
@@ -58,6 +59,7 @@ class WaitingJob:
     max_nodes: int | None = None
     expected_s: float | None = None
     passed_gpu_s: float = 0.0
+    interrupted_ms: int | None = None
 
     @property
     def fewest_nodes(self) -> int:
@@ -162,12 +164,25 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
+class Swap:
+    """How an attempt that was interrupted goes on: what it keeps, and by rank which host takes another's place.
+
+    ``kept_nodes`` 0: nothing of it was kept; the whole gang was placed anew.
+    """
+
+    kept_nodes: int
+    kept_gpus: int
+    replaced: tuple[tuple[NodeId, NodeId], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
-    """One gang: the GPUs of each node, in node rank order."""
+    """One gang: the GPUs of each node, in node rank order. ``swap``: of a job whose last attempt was interrupted."""
 
     job_id: JobId
     version: int
     parts: Parts
+    swap: Swap | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from scheduler.model import (
 )
 from scheduler.order import in_order, is_passed_enough
 from scheduler.reclaim import Notified, Outcome, Reclaimer, Refused
-from scheduler.recovery import replan
+from scheduler.recovery import replan, still_good, swap_of, wait_until_ms
 from scheduler.solver import Chosen, Request, could_ever_fit, most_nodes, parts_of, place, request_of
 from scheduler.topology import FleetState
 
@@ -170,6 +170,9 @@ class _Cycle:
         request = request.sized(min(job.nodes, self._within_quota(job)))
         if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
             return self._decide_promised(self.reclaimer, job, request)
+        awaited = self._swap_or_wait(job, request)
+        if awaited is not None:
+            return awaited
         if self._pass(job, request) or self._place(job, request):
             return None
         if request not in self.verdicts:
@@ -216,6 +219,21 @@ class _Cycle:
             self.unpassable.add((request, holds))
         return chosen is not None
 
+    def _swap_or_wait(self, job: WaitingJob, request: Request) -> Verdict | None:
+        """A gang that lost hosts of its required domain keeps the others for a while, where none takes their place."""
+        until_ms = wait_until_ms(job, request, self.policy, self.workload)
+        if until_ms is None or replan(self.state, request, job.keep) is not None:
+            return None
+        kept = still_good(self.state, request, job.keep)
+        if kept is None:
+            return None
+        through, uuids = self._funnel(request), self.state.layout.uuids
+        self.state.take(kept)
+        held = Held(job.job_id, tuple(uuids[gpu] for gpu in kept), len(kept), until_ms)
+        self.holds.append(held)
+        self.has_hopeful = True
+        return explain.awaits_replacement(request, held, through)
+
     def _over_quota(self, job: WaitingJob) -> Verdict | None:
         """I6, as the commit will ask it again."""
         if self._within_quota(job) >= job.fewest_nodes:
@@ -255,7 +273,12 @@ class _Cycle:
         self.holdings[job.tenant_id, job.tier] += len(chosen.gpus)
         if request.min_nodes is not None and len(chosen.cells) < job.most_nodes:
             self.enlargeable[len(self.placements)] = (job, request, chosen)
-        self.placements.append(Placement(job.job_id, job.version, parts_of(self.state.layout, chosen)))
+        self.placements.append(self._placement(job, chosen))
+
+    def _placement(self, job: WaitingJob, chosen: Chosen) -> Placement:
+        parts = parts_of(self.state.layout, chosen)
+        swap = None if job.interrupted_ms is None or not job.keep else swap_of(job.keep, parts)
+        return Placement(job.job_id, job.version, parts, swap)
 
     def _enlarge(self) -> None:
         """Nobody waits: what was placed with fewer hosts than it takes has more of them where they are idle."""
@@ -265,7 +288,7 @@ class _Cycle:
             self.state.give(chosen.gpus)
             self.state.take(larger.gpus)
             self.holdings[job.tenant_id, job.tier] += len(larger.gpus)
-            self.placements[index] = Placement(job.job_id, job.version, parts_of(self.state.layout, larger))
+            self.placements[index] = self._placement(job, larger)
 
     def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
         """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.quantities import Days, Seconds
 from muster.domain.queue_policy import QueuePolicy
+from muster.domain.recovery_policy import RecoveryPolicy
 from muster.domain.start_policy import PAIRWISE_LATE_S, PairwisePolicy
 from muster.domain.strict import Name, StrictModel
 
@@ -347,6 +348,7 @@ class Policy(StrictModel):
     training: TrainingPolicy = Field(default_factory=TrainingPolicy)
     evacuation: EvacuationPolicy = Field(default_factory=EvacuationPolicy)
     elastic: ElasticPolicy = Field(default_factory=ElasticPolicy)
+    recovery: RecoveryPolicy = Field(default_factory=RecoveryPolicy)
     suspicion: SuspicionPolicy = Field(default_factory=SuspicionPolicy)
     health: HealthPolicy = Field(default_factory=HealthPolicy)
 

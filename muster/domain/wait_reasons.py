@@ -33,6 +33,7 @@ class WaitReason(StrEnum):
     ENDING_SOON = "ending_soon"
     RECLAIM_NOTIFIED = "reclaim_notified"
     PLACE_HELD = "place_held"
+    REPLACEMENT = "replacement"
 
     TRIED_AGAIN = "tried_again"
     PERSON = "person"
@@ -64,6 +65,7 @@ WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.ENDING_SOON: "enough comes free of its own accord within the notice of a reclaim",
     WaitReason.RECLAIM_NOTIFIED: "being reclaimed for it",
     WaitReason.PLACE_HELD: "of the place where it will start, held for it as they come free",
+    WaitReason.REPLACEMENT: "of its last attempt and good, kept until others of its domain replace those that it lost",
     WaitReason.TRIED_AGAIN: "there is room by now: the scheduler tries it in its next cycle",
     WaitReason.PERSON: "it is HELD until a person releases it",
     WaitReason.RECOVERING: "its last attempt is being cleared away, or the pause before the next one is not over",

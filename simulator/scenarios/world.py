@@ -17,6 +17,7 @@ from scheduler.model import (
     ElasticGang,
     GpuView,
     Parts,
+    Placement,
     Plan,
     ReclaimLoss,
     RunningAttempt,
@@ -195,7 +196,15 @@ class _World:
         ]
         if self._waiting:
             ends.append(self._now_ms + TICK_MS)
+            ends += [moment for moment in map(self._waits_no_longer_ms, self._waiting.values()) if moment is not None]
         return [max(moment, self._now_ms + 1) for moment in ends]
+
+    def _waits_no_longer_ms(self, job: WaitingJob) -> int | None:
+        """When the planner gives up hope for a replacement in the job's domain."""
+        if job.interrupted_ms is None:
+            return None
+        until_ms = job.interrupted_ms + round(self._policy.recovery.wait_for_replacement_s * 1000)
+        return until_ms if until_ms > self._now_ms else None
 
     def _pass(self) -> None:
         for name, one in sorted(self._running.items()):
@@ -212,21 +221,22 @@ class _World:
             self._hold(attempt.gpus, is_held=False)
         self._say(name, kind)
 
-    def _requeue(self, name: str) -> None:
-        """It has saved and let go, and waits for its next attempt."""
+    def _requeue(self, name: str, *, is_interrupted: bool = False) -> None:
+        """It has let go, and waits for its next attempt. ``is_interrupted``: by a fault, not by a notice."""
         attempt = self._running[name]
         if attempt.attempt_id in self._reclaims:
             self._losses.append(ReclaimLoss(TenantId(attempt.job.tenant), len(attempt.gpus), self._now_ms))
         self._end(name, "interrupted")
         nodes = attempt.job.nodes if isinstance(attempt.job, QueuedJob) else len(attempt.parts)
-        self._waiting[name] = _waiting(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
+        waiting = _waiting(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
+        self._waiting[name] = replace(waiting, interrupted_ms=self._now_ms if is_interrupted else None)
 
     def _interrupt(self) -> None:
         """What stood on a GPU that nothing may run on any more ends there, and waits for its next attempt."""
         for name, attempt in sorted(self._running.items()):
             views = [self._gpus[uuid].facts for uuid in attempt.gpus]
             if any(facts.standing in _OUT or facts.contact is Contact.LOST for facts in views):
-                self._requeue(name)
+                self._requeue(name, is_interrupted=True)
 
     def _decide(self) -> None:
         decided = plan(
@@ -240,7 +250,7 @@ class _World:
             for key in gone:
                 del self._reclaims[key]
         for placement in decided.placements:
-            self._place(placement.job_id, placement.parts)
+            self._place(placement)
         self._notify(decided, names)
         self._explain(decided)
         for growth in decided.growths:
@@ -256,13 +266,18 @@ class _World:
         attempt.stops_ms = attempt.leaves_ms = None
         self._say(beneficiary, "withdrawn", victims=[victim], why=why)
 
-    def _place(self, job_id: JobId, parts: Parts) -> None:
+    def _place(self, placement: Placement) -> None:
+        job_id, parts, swap = placement.job_id, placement.parts, placement.swap
         del self._waiting[job_id]
         self._told.pop(job_id, None)
         self._hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
         self._start(job_id, self._shapes[job_id], parts, self._now_ms)
         gpus = [[self._gpus[uuid].slot_index for uuid in uuids] for _, uuids in parts]
-        self._say(job_id, "placed", nodes=[node for node, _ in parts], slots=gpus)
+        replaced = None if swap is None or not swap.kept_nodes else dict(swap.replaced)
+        kept = None if swap is None else swap.kept_nodes
+        self._say(
+            job_id, "placed", nodes=[node for node, _ in parts], slots=gpus, kept_nodes=kept, replaced=replaced or None
+        )
 
     def _notify(self, decided: Plan, names: Mapping[AttemptId, str]) -> None:
         for job_id in dict.fromkeys(reclaim.beneficiary for reclaim in decided.reclaims):
