@@ -104,6 +104,7 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
                 "num_gpus": victim.num_gpus,
                 "notice_s": victim.notice_s,
                 "cost_gpu_s": victim.cost_gpu_s,
+                "num_kept_gpus": victim.num_kept_gpus,
             }
             for victim in plan.victims
         ],

@@ -161,6 +161,11 @@ def _reasons(state: FleetState, request: Request) -> str:
     reasons = [f"{count} {_WORDS[refusal]}" for refusal, count in refused]
     if request.avoid_nodes:
         reasons.append(f"{len(request.avoid_nodes)} hosts avoided after a fault there")
+    if request.closing_ms is not None:
+        closes = state.cell_closes_ms <= request.closing_ms
+        num_closing = int(state.tier(request.tier).counts[closes].sum())
+        if num_closing:
+            reasons.append(f"{num_closing} of the free on hosts that close for planned work before it would end")
     return f" ({', '.join(reasons)})" if reasons else ""
 
 

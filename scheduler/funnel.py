@@ -25,7 +25,7 @@ _OF_REFUSAL: Final = {
     Refusal.REPORTED: WaitReason.REPORTED,
     Refusal.HELD: WaitReason.IN_USE,
 }
-MASKS: Final = (*_OF_REFUSAL.values(), WaitReason.AVOIDED, WaitReason.PROMISED)
+MASKS: Final = (*_OF_REFUSAL.values(), WaitReason.MAINTENANCE, WaitReason.AVOIDED, WaitReason.PROMISED)
 _ORDER: Final = tuple(WaitReason)
 MASKS_IN_ORDER: Final = tuple(sorted(MASKS, key=_ORDER.index))
 """What takes single GPUs out, the most lasting first. What is left may still be in the wrong places."""
@@ -56,7 +56,7 @@ class Funnel:
 
 def funnel(state: FleetState, request: Request, promised: Flags) -> Funnel:
     """Of a gang that does not fit. ``promised``: GPUs that are held for others, free or not."""
-    wanted = replace(request.at_least(), avoid_nodes=frozenset())
+    wanted = replace(request.at_least(), avoid_nodes=frozenset(), closing_ms=None)
     left = _left_after(state, request, promised)
     suitable = [_num_suitable(counts, request) for counts in left]
     reasons = [
@@ -81,8 +81,9 @@ def _left_after(state: FleetState, request: Request, promised: Flags) -> list[In
         is_avoided[list(layout.cells_of_node.get(node_id, ()))] = True
     is_taken = np.where(promised, _code(WaitReason.PROMISED), _code(WaitReason.IN_USE))
     codes = np.where(codes < _LEFT, codes, np.where(state.is_free, _LEFT, is_taken))
-    is_later = codes > _code(WaitReason.AVOIDED)
-    codes = np.where(is_avoided[layout.cell_of_gpu] & is_later, _code(WaitReason.AVOIDED), codes)
+    closes = state.cell_closes_ms <= (-1 if request.closing_ms is None else request.closing_ms)
+    for is_out, reason in ((is_avoided, WaitReason.AVOIDED), (closes, WaitReason.MAINTENANCE)):
+        codes = np.where(is_out[layout.cell_of_gpu] & (codes > _code(reason)), _code(reason), codes)
     size = _LEFT + 1
     counted = np.bincount(layout.cell_of_gpu * size + codes, minlength=layout.num_cells * size)
     out = counted.reshape(layout.num_cells, size)[:, :_LEFT]

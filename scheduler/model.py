@@ -92,7 +92,7 @@ class ElasticGang:
 
 @dataclass(frozen=True, slots=True)
 class RunningAttempt:
-    """A live attempt. ``elastic``: only of one that may have other sizes than it has.
+    """A live attempt. ``elastic``: only of one that may have another number of hosts than it has.
 
     ``saved_ms`` is when its newest durable checkpoint was made; ``ends_ms`` when it ends for certain at the latest:
     its wall time, or the deadline of a stop request (then ``is_stopping``).
@@ -114,13 +114,15 @@ class RunningAttempt:
 class StandingReclaim:
     """A reclaim that was committed and whose beneficiary still waits, whether or not its victim has ended by now.
 
-    ``held`` are the GPUs on which the beneficiary will run; nobody else may take them.
+    ``held`` are the GPUs on which the beneficiary will run; nobody else may take them. ``keeps``: those with which an
+    elastic victim goes on; it gives the others alone.
     """
 
     victim: AttemptId
     beneficiary: JobId
     deadline_ms: int
     held: tuple[GpuUuid, ...]
+    keeps: tuple[GpuUuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +147,10 @@ class Workload:
     """What runs and what is promised, beside the fleet and the queue.
 
     ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``ceilings``: by tenant and tier, where the
-    quota sets one (I6). ``cleaning``: GPUs whose attempt has ended, and that are being proved clean. ``may_grow``:
-    somebody may, by size and dwell. ``others_wait``: beside the queue, for their own
-    GPUs; nobody has more than its wish then. Without a workload the planner neither reclaims, nor lets anybody grow,
-    nor knows of quotas.
+    quota sets one (I6). ``closings``: from when on nobody shall be on a node, for planned work. ``cleaning``: GPUs
+    whose attempt has ended, and that are being proved clean. ``may_grow``: somebody may, by size and dwell.
+    ``others_wait``: beside the queue, for their own GPUs; nobody has more than its wish then. Without a workload the
+    planner neither reclaims, nor lets anybody grow, nor knows of quotas.
     """
 
     now_ms: int
@@ -161,6 +163,7 @@ class Workload:
     cleaning: tuple[GpuUuid, ...] = ()
     may_grow: bool = True
     others_wait: bool = False
+    closings: Mapping[NodeId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +242,7 @@ class Reclaim:
     """Take ``gpus`` back from ``victim`` after ``notice_s``, for ``beneficiary``, which will run on ``held``.
 
     ``cost_gpu_s``: GPU-seconds that the victim loses: since its newest durable checkpoint, and to start again.
+    ``keeps``: whole hosts, in rank order, with which an elastic victim's job goes on; none: it gives all that it has.
     """
 
     victim: AttemptId
@@ -248,6 +252,7 @@ class Reclaim:
     held: tuple[GpuUuid, ...]
     cost_gpu_s: float
     runner_up: RunnerUp | None = None
+    keeps: tuple[GpuUuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
 from scheduler import explain
 from scheduler.backfill import Backfill
+from scheduler.closing import closing_of
 from scheduler.elastic import enlarge, grow, nodes_within
 from scheduler.funnel import Funnel, funnel
 from scheduler.model import (
@@ -119,6 +120,7 @@ class _Cycle:
 
     def run(self, ordered: Sequence[WaitingJob]) -> None:
         if self.workload is not None:
+            self.state.close(self.workload.closings)
             self.reclaimer = Reclaimer(self.state, self.policy, self.workload)
             self.backfill = Backfill(self.state, self.policy, self.reclaimer, self.workload.now_ms)
             self.reclaimer.hold_standing({job.job_id for job in ordered if job.tier in self.policy.tiers})
@@ -166,7 +168,9 @@ class _Cycle:
             if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
                 self.reclaimer.withdraw(job.job_id, "its tenant has reached its quota")
             return over_quota
-        request = request_of(job, is_reclaimable=self.policy.tier(job.tier).notice_s is not None)
+        closing_ms = None if self.workload is None else closing_of(self.state, job, self.policy, self.workload.now_ms)
+        is_reclaimable = self.policy.tier(job.tier).notice_s is not None
+        request = request_of(job, is_reclaimable=is_reclaimable, closing_ms=closing_ms)
         request = request.sized(min(job.nodes, self._within_quota(job)))
         if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
             return self._decide_promised(self.reclaimer, job, request)

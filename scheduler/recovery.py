@@ -113,6 +113,8 @@ def _good_ranks(state: FleetState, request: Request, last: Parts, bad: Collectio
     usable[state.layout.gpu_indices(bad)] = False
     for node_id in request.avoid_nodes:
         usable[state.layout.gpus_of_cells(_cells_of(state, node_id))] = False
+    if request.closing_ms is not None:
+        usable &= state.cell_closes_ms[state.layout.cell_of_gpu] > request.closing_ms
     cohort = _cohort_of_most(state, last, usable)
     if cohort is None:
         return None

@@ -20,7 +20,8 @@ from scheduler.topology import NOWHERE, FleetState, Ints, Layout
 class Request:
     """One class of request: jobs with equal requests fit or fail together.
 
-    ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` where so many do not fit.
+    ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` where so many do not fit. ``closing_ms``: it
+    would still run as nodes close that do so then or before (``FleetState.last_closing_ms``): it does not go there.
     """
 
     tier: str
@@ -31,6 +32,7 @@ class Request:
     avoid_nodes: frozenset[NodeId] = frozenset()
     prefers_weak: bool = False
     min_nodes: int | None = None
+    closing_ms: int | None = None
 
     @property
     def fewest_nodes(self) -> int:
@@ -52,7 +54,7 @@ class Chosen:
     gpus: Ints
 
 
-def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
+def request_of(job: WaitingJob, *, is_reclaimable: bool = False, closing_ms: int | None = None) -> Request:
     """A small job of a reclaimable tier prefers weak GPUs: a fault costs least there."""
     return Request(
         tier=job.tier,
@@ -63,6 +65,7 @@ def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
         avoid_nodes=job.avoid_nodes,
         prefers_weak=is_reclaimable and job.nodes == 1,
         min_nodes=job.min_nodes,
+        closing_ms=closing_ms,
     )
 
 
@@ -120,6 +123,8 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
     fits = counts >= request.gpus_per_node
     for node_id in request.avoid_nodes:
         fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
+    if request.closing_ms is not None:
+        fits &= state.cell_closes_ms > request.closing_ms
     if request.required is not None:
         required = state.layout.level(request.required)
         if required is None:

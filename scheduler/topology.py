@@ -21,6 +21,7 @@ Flags = npt.NDArray[np.bool_]
 
 FLEET_LEVEL: Final = "fleet"
 NODE_LEVEL: Final = "node"
+NEVER_MS: Final = int(np.iinfo(np.int64).max)
 NOWHERE: Final = -1
 """The group of a cell whose node has no known place at a level."""
 
@@ -141,7 +142,7 @@ class TierView:
 class FleetState:
     """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give."""
 
-    __slots__ = ("_distinct", "_facts", "_policy", "_tiers", "is_free", "layout")
+    __slots__ = ("_distinct", "_facts", "_policy", "_tiers", "cell_closes_ms", "is_free", "layout")
 
     def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
         self.layout, ordered = build_layout(gpus, levels)
@@ -151,6 +152,18 @@ class FleetState:
         self.is_free: Flags = np.array([not gpu.facts.is_held for gpu in ordered], dtype=np.bool_)
         self._policy = policy
         self._tiers: dict[str, TierView] = {}
+        self.cell_closes_ms: Ints = np.full(self.layout.num_cells, NEVER_MS, dtype=np.int64)
+
+    def close(self, closings: Mapping[NodeId, int]) -> None:
+        """From these moments on nobody may be on these nodes, for planned work."""
+        self.cell_closes_ms[:] = NEVER_MS
+        for node_id, at_ms in closings.items():
+            self.cell_closes_ms[list(self.layout.cells_of_node.get(node_id, ()))] = at_ms
+
+    def last_closing_ms(self, end_ms: float) -> int | None:
+        """The last closing before ``end_ms``; None: none. Who ends between the same two may go to the same nodes."""
+        before = self.cell_closes_ms[self.cell_closes_ms < min(end_ms, NEVER_MS)]
+        return int(before.max()) if len(before) else None
 
     def tier(self, name: str) -> TierView:
         """Raises ``KeyError`` for a tier that the policy does not define."""

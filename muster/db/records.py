@@ -114,6 +114,7 @@ class CordonRecord(msgspec.Struct, frozen=True):
     until: datetime | None
     created_at: datetime
     starts_at: datetime | None
+    evacuate_at: datetime | None
     released_at: datetime | None
     released_by: str | None
 

@@ -153,6 +153,7 @@ class PlannedVictim(TypedDict):
     """An attempt that would be asked to give way. ``job_id``, ``tenant_id``: null for a tenant.
 
     ``cost_gpu_s``: GPU-seconds that it would lose: since its newest durable checkpoint, and to start again.
+    ``num_kept_gpus``: with so many an elastic one would go on; 0: it gives all that it has.
     """
 
     job_id: str | None
@@ -161,6 +162,7 @@ class PlannedVictim(TypedDict):
     num_gpus: int
     notice_s: float
     cost_gpu_s: float
+    num_kept_gpus: int
 
 
 class PlannedChange(TypedDict):

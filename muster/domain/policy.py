@@ -157,6 +157,11 @@ class ReclaimPolicy(StrictModel):
         description="What each GPU of a victim is reckoned to lose beside its unsaved work. Victims are chosen by the "
         "least sum.",
     )
+    shrink_cost_factor: Annotated[float, Field(ge=0, le=1_000_000, strict=False)] = Field(
+        10.0,
+        description="Elastic gangs give hosts and go on smaller before any gang has to end, where that loses at most "
+        "so many times what the cheapest whole victims would. 0: never; 1: only where it loses no more.",
+    )
 
 
 class LimitPolicy(StrictModel):

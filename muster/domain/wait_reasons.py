@@ -18,6 +18,7 @@ class WaitReason(StrEnum):
     STANDING = "standing"
     YOUNG_PROBATION = "young_probation"
     CORDON = "cordon"
+    MAINTENANCE = "maintenance"
     CONTACT = "contact"
     BURN_IN = "burn_in"
     REPORTED = "reported"
@@ -51,6 +52,7 @@ WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.STANDING: "without a standing that its tier admits",
     WaitReason.YOUNG_PROBATION: "in the first part of a probation, which is for reclaimable tiers",
     WaitReason.CORDON: "cordoned, or in a maintenance window",
+    WaitReason.MAINTENANCE: "on hosts that close for planned work before it would end; a wall time may bring it there",
     WaitReason.CONTACT: "on hosts that are silent or lost",
     WaitReason.BURN_IN: "in burn-in",
     WaitReason.REPORTED: "reported as broken, and about to be judged",

@@ -1,6 +1,7 @@
 """What the planner is asked: queue, fleet and what runs at one moment, for a cycle and for the plan of a job."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -9,6 +10,7 @@ from muster.domain.ids import JobId
 from muster.domain.wait_reasons import WaitReason
 from muster.services import elastic, looks
 from muster.services.fleet import gpu_views
+from muster.services.maintenance import closings
 from muster.services.passed_work import with_passed_work
 from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
@@ -34,8 +36,16 @@ def question(
     may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
     if not queue and not may_grow and not has_promises(session):
         return None
-    gangs = elastic.elastic_gangs(session) if may_grow else None
-    running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
+    running = workload(
+        session,
+        now,
+        policy,
+        elastic=elastic.elastic_gangs(session),
+        own_holds=own_holds,
+        may_grow=may_grow,
+        others_wait=bool(not_yet),
+    )
+    running = replace(running, closings=closings(session, now))
     return Question(policy, gpu_views(session, now, policy.health), queue, running)
 
 
