@@ -161,6 +161,9 @@ def _reasons(state: FleetState, request: Request) -> str:
     reasons = [f"{count} {_WORDS[refusal]}" for refusal, count in refused]
     if request.avoid_nodes:
         reasons.append(f"{len(request.avoid_nodes)} hosts avoided after a fault there")
+    num_spares = int(np.count_nonzero(state.is_spare & ~state.is_free))
+    if num_spares and not request.may_use_spares:
+        reasons.append(f"{num_spares} of those are kept as spares for gangs that lose hosts")
     if request.closing_ms is not None:
         closes = state.cell_closes_ms <= request.closing_ms
         num_closing = int(state.tier(request.tier).counts[closes].sum())

@@ -25,7 +25,13 @@ _OF_REFUSAL: Final = {
     Refusal.REPORTED: WaitReason.REPORTED,
     Refusal.HELD: WaitReason.IN_USE,
 }
-MASKS: Final = (*_OF_REFUSAL.values(), WaitReason.MAINTENANCE, WaitReason.AVOIDED, WaitReason.PROMISED)
+MASKS: Final = (
+    *_OF_REFUSAL.values(),
+    WaitReason.MAINTENANCE,
+    WaitReason.AVOIDED,
+    WaitReason.SPARE,
+    WaitReason.PROMISED,
+)
 _ORDER: Final = tuple(WaitReason)
 MASKS_IN_ORDER: Final = tuple(sorted(MASKS, key=_ORDER.index))
 """What takes single GPUs out, the most lasting first. What is left may still be in the wrong places."""
@@ -79,7 +85,8 @@ def _left_after(state: FleetState, request: Request, promised: Flags) -> list[In
     is_avoided = np.zeros(layout.num_cells, dtype=np.bool_)
     for node_id in request.avoid_nodes:
         is_avoided[list(layout.cells_of_node.get(node_id, ()))] = True
-    is_taken = np.where(promised, _code(WaitReason.PROMISED), _code(WaitReason.IN_USE))
+    is_taken = np.where(state.is_spare & ~state.is_free, _code(WaitReason.SPARE), _code(WaitReason.IN_USE))
+    is_taken = np.where(promised, _code(WaitReason.PROMISED), is_taken)
     codes = np.where(codes < _LEFT, codes, np.where(state.is_free, _LEFT, is_taken))
     closes = state.cell_closes_ms <= (-1 if request.closing_ms is None else request.closing_ms)
     for is_out, reason in ((is_avoided, WaitReason.AVOIDED), (closes, WaitReason.MAINTENANCE)):
@@ -99,7 +106,7 @@ def _binding(state: FleetState, wanted: Request, left: list[Ints]) -> WaitReason
     if most_nodes(state, wanted, left[-1]) >= wanted.nodes:
         return WaitReason.TRIED_AGAIN
     number = next(number for number, counts in enumerate(left) if most_nodes(state, wanted, counts) < wanted.nodes)
-    if number and MASKS_IN_ORDER[number - 1] not in {WaitReason.IN_USE, WaitReason.PROMISED}:
+    if number and MASKS_IN_ORDER[number - 1] not in {WaitReason.IN_USE, WaitReason.SPARE, WaitReason.PROMISED}:
         return MASKS_IN_ORDER[number - 1]
     return _shape(state, wanted, left[number]) or (MASKS_IN_ORDER[number - 1] if number else WaitReason.CAPACITY)
 

@@ -164,6 +164,7 @@ class Workload:
     may_grow: bool = True
     others_wait: bool = False
     closings: Mapping[NodeId, int] = field(default_factory=dict)
+    failures_per_gpu_hour: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

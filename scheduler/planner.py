@@ -9,7 +9,8 @@ anything is reclaimed.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,7 @@ from scheduler.order import in_order, is_passed_enough
 from scheduler.reclaim import Notified, Outcome, Reclaimer, Refused
 from scheduler.recovery import replan, still_good, swap_of, wait_until_ms
 from scheduler.solver import Chosen, Request, could_ever_fit, most_nodes, parts_of, place, request_of
+from scheduler.spares import Spares
 from scheduler.topology import FleetState
 
 __all__ = [
@@ -105,6 +107,7 @@ class _Cycle:
     workload: Workload | None
     reclaimer: Reclaimer | None = None
     backfill: Backfill | None = None
+    spares: Spares | None = None
     holdings: Counter[tuple[TenantId, str]] = field(default_factory=Counter)
     unplaceable: set[Request] = field(default_factory=set)
     unpassable: set[tuple[Request, tuple[int, ...]]] = field(default_factory=set)
@@ -126,10 +129,12 @@ class _Cycle:
             self.reclaimer.hold_standing({job.job_id for job in ordered if job.tier in self.policy.tiers})
             for own in self.workload.holds:
                 self.reclaimer.promises.hold_own(own)
+            self.spares = Spares(self.state, self.policy, self.workload)
             for attempt in self.workload.running:
                 self.holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
         for job in ordered:
-            verdict = self._decide(job)
+            with nullcontext() if self.spares is None else self.spares.open_to(job):
+                verdict = self._decide(job)
             if verdict is not None:
                 goes_first = is_passed_enough(job, self.policy, len(self.state.layout.uuids))
                 self.waiting.append(Waiting(job.job_id, explain.passed_enough(verdict) if goes_first else verdict))
@@ -171,6 +176,8 @@ class _Cycle:
         closing_ms = None if self.workload is None else closing_of(self.state, job, self.policy, self.workload.now_ms)
         is_reclaimable = self.policy.tier(job.tier).notice_s is not None
         request = request_of(job, is_reclaimable=is_reclaimable, closing_ms=closing_ms)
+        if self.spares is not None and self.spares.may_use(job):
+            request = replace(request, may_use_spares=True)
         request = request.sized(min(job.nodes, self._within_quota(job)))
         if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
             return self._decide_promised(self.reclaimer, job, request)

@@ -33,6 +33,7 @@ class Request:
     prefers_weak: bool = False
     min_nodes: int | None = None
     closing_ms: int | None = None
+    may_use_spares: bool = False
 
     @property
     def fewest_nodes(self) -> int:

@@ -142,7 +142,7 @@ class TierView:
 class FleetState:
     """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give."""
 
-    __slots__ = ("_distinct", "_facts", "_policy", "_tiers", "cell_closes_ms", "is_free", "layout")
+    __slots__ = ("_distinct", "_facts", "_policy", "_tiers", "cell_closes_ms", "is_free", "is_spare", "layout")
 
     def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
         self.layout, ordered = build_layout(gpus, levels)
@@ -152,6 +152,7 @@ class FleetState:
         self.is_free: Flags = np.array([not gpu.facts.is_held for gpu in ordered], dtype=np.bool_)
         self._policy = policy
         self._tiers: dict[str, TierView] = {}
+        self.is_spare: Flags = np.zeros(len(ordered), dtype=np.bool_)
         self.cell_closes_ms: Ints = np.full(self.layout.num_cells, NEVER_MS, dtype=np.int64)
 
     def close(self, closings: Mapping[NodeId, int]) -> None:

@@ -24,6 +24,7 @@ class WaitReason(StrEnum):
     REPORTED = "reported"
     AVOIDED = "avoided"
     IN_USE = "in_use"
+    SPARE = "spare"
     PROMISED = "promised"
     FRAGMENTATION = "fragmentation"
     COHORT = "cohort"
@@ -58,6 +59,7 @@ WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.REPORTED: "reported as broken, and about to be judged",
     WaitReason.AVOIDED: "on hosts where its last attempts met a fault",
     WaitReason.IN_USE: "in use, or being proved clean",
+    WaitReason.SPARE: "kept free as spares, for gangs that lose hosts",
     WaitReason.PROMISED: "held for other jobs, or taken by them in this cycle",
     WaitReason.FRAGMENTATION: "free on hosts with too few free GPUs for one host's part",
     WaitReason.COHORT: "free on whole hosts of other cohorts",

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from muster.domain.ids import JobId
 from muster.domain.wait_reasons import WaitReason
 from muster.services import elastic, looks
+from muster.services.failure_rates import fleet_rate
 from muster.services.fleet import gpu_views
 from muster.services.maintenance import closings
 from muster.services.passed_work import with_passed_work
@@ -45,7 +46,8 @@ def question(
         may_grow=may_grow,
         others_wait=bool(not_yet),
     )
-    running = replace(running, closings=closings(session, now))
+    rate = 0.0 if policy.recovery.spares.confidence is None else fleet_rate(session, policy)
+    running = replace(running, closings=closings(session, now), failures_per_gpu_hour=rate)
     return Question(policy, gpu_views(session, now, policy.health), queue, running)
 
 

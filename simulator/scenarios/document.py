@@ -168,6 +168,7 @@ class Scenario(StrictModel):
     gpus: tuple[GpuState, ...] = Field(default=(), strict=False)
     quotas: tuple[Quota, ...] = Field(default=(), strict=False)
     jobs: Jobs = Field(default_factory=Jobs)
+    failures_per_gpu_hour: Annotated[float, Field(ge=0, le=1, strict=False)] = 0.0
     maintenance: tuple[Maintenance, ...] = Field(default=(), strict=False)
     requests: tuple[Happening, ...] = Field(default=(), max_length=MOST_EVENTS, strict=False)
     faults: tuple[Happening, ...] = Field(default=(), max_length=MOST_EVENTS, strict=False)

@@ -116,6 +116,7 @@ class _World:
         self._peaks: Counter[TenantId] = Counter()
         self._told: dict[str, str] = {}
         self._num_attempts = 0
+        self._failures_per_gpu_hour = scenario.failures_per_gpu_hour
         self._windows = list(_windows(scenario))
         self.decisions: list[dict[str, Any]] = []
         for state in scenario.gpus:
@@ -383,6 +384,7 @@ class _World:
             losses=tuple(self._losses),
             peak_gpus=dict(self._peaks),
             ceilings=self._ceilings,
+            failures_per_gpu_hour=self._failures_per_gpu_hour,
             closings={
                 node: min(one.closes_ms for one in self._windows if node in one.nodes and self._now_ms < one.until_ms)
                 for node in {

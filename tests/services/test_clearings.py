@@ -40,14 +40,14 @@ def test_who_would_still_run_goes_elsewhere_and_who_is_gone_before_may_come(stag
     declare(stage)
     alpha, beta = stage.hosts
     long = stage.run("on_demand", wall_time_s=7200.0)
-    short = stage.run("on_demand", wall_time_s=3600.0)
     unsaid = stage.run("on_demand")
-    assert stage.nodes_of(long) == {beta.node_id}
-    assert stage.nodes_of(short) == {alpha.node_id}
-    assert stage.nodes_of(unsaid) == {beta.node_id}, "without a wall time it is believed to take a day"
+    assert stage.nodes_of(long) == stage.nodes_of(unsaid) == {beta.node_id}
     waits = stage.submit("on_demand")
     stage.cycle()
-    assert "1 of the free on hosts that close for planned work" in stage.job(waits).state_reason
+    assert "2 of the free on hosts that close for planned work" in stage.job(waits).state_reason
+    short = stage.run("on_demand", wall_time_s=3600.0, shape={"gpus_per_node": 2})
+    assert stage.nodes_of(short) == {alpha.node_id}
+    assert stage.job(waits).state is JobState.QUEUED, "without a wall time it is believed to take a day"
 
 
 def test_who_runs_there_is_told_once_with_the_start_as_its_deadline(stage: Stage) -> None:
