@@ -33,7 +33,7 @@ HELD = replace(FREE, is_held=True)
 
 
 def measure() -> list[Figure]:
-    views = _views(random.Random(1))  # noqa: S311  # a seeded fleet must repeat
+    views = fleet_views(random.Random(1))  # noqa: S311  # a seeded fleet must repeat
     started = time.process_time()
     state = FleetState(views, DEFAULT_POLICY, LEVELS)
     build_ms = (time.process_time() - started) * 1000
@@ -51,7 +51,7 @@ def measure() -> list[Figure]:
     ]
 
 
-def _views(chance: random.Random) -> list[GpuView]:
+def fleet_views(chance: random.Random) -> list[GpuView]:
     views = []
     for node in range(NUM_NODES):
         num_held = chance.choice([0, 0, 0, 8, 8, 3])
