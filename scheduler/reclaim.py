@@ -19,7 +19,7 @@ from scheduler.model import Reclaim, RunnerUp, RunningAttempt, Workload
 from scheduler.promises import Promises
 from scheduler.solver import Chosen, Request, count_by_group, fitting_cells, level_span, most_nodes, place
 from scheduler.topology import Flags, FleetState, Ints
-from scheduler.victims import Candidates, Cover, cheapest_covers
+from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
 
 MAX_MINIMISED: Final = 64
 """Above this many victims they are no longer each left out on trial; the greedy run has done so by counts."""
@@ -246,7 +246,8 @@ class Reclaimer:
         victims = list(cover.victims)
         given_by = self._given_by(victims, owner)
         self._state.give(np.concatenate(list(given_by.values())))
-        for victim in sorted(victims, key=lambda index: (-self._costs[index], index))[:MAX_MINIMISED]:
+        trials = dispensable(self._state, request, given_by)
+        for victim in sorted(trials, key=lambda index: (-self._costs[index], index))[:MAX_MINIMISED]:
             self._state.take(given_by[victim])
             if most_nodes(self._state, request) >= request.nodes:
                 victims.remove(victim)

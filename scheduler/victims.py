@@ -33,6 +33,28 @@ class Candidates:
     allowance: Mapping[int, float]
 
 
+def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints]) -> set[int]:
+    """Of victims, on a state that has their GPUs, those without whom alone the gang may still fit, by a count of cells.
+
+    Who is none of them now is none after others were let off. ``given_by``: the GPUs of each victim.
+    """
+    layout, span = state.layout, level_span(state.layout, request)
+    counts = state.tier(request.tier).counts
+    cells = fitting_cells(state, request, counts)
+    spare = count_by_group(layout, cells, span[-1]) - request.nodes
+    victims = np.repeat(list(given_by), [len(gpus) for gpus in given_by.values()])
+    given = layout.cell_of_gpu[np.concatenate(list(given_by.values()))]
+    pairs, gains = np.unique(victims * layout.num_cells + given, return_counts=True)
+    victims, given = np.divmod(pairs, layout.num_cells)
+    is_home = np.append(spare >= 0, False)[layout.groups[span[-1]][given]]
+    is_undone = is_home & np.isin(given, cells) & (counts[given] - gains < request.gpus_per_node)
+    losses, lost = np.unique(
+        victims[is_undone] * len(spare) + layout.groups[span[-1]][given[is_undone]], return_counts=True
+    )
+    num_closed = Counter((losses[lost > spare[losses % len(spare)]] // len(spare)).tolist())
+    return {victim for victim in given_by if num_closed[victim] < np.count_nonzero(spare >= 0)}
+
+
 @dataclass(frozen=True, slots=True)
 class Cover:
     """Attempts, by index, that suffice together, none to spare."""
@@ -164,6 +186,7 @@ class _Run:
     freed: Counter[int] = field(default_factory=Counter)
     spent: Counter[int] = field(default_factory=Counter)
     heap: list[tuple[float, int]] = field(default_factory=list)
+    gains: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     far: tuple[Ints, npt.NDArray[np.float64]] | None = None
     """Cells that are not in the heap yet, and their keys: all but the cheapest are seldom looked at."""
 
@@ -199,16 +222,23 @@ class _Run:
         heapq.heapify(self.heap)
 
     def _cost(self, bundle: Sequence[int]) -> float:
-        return float(sum(self.candidates.costs[victim] for victim in bundle))
+        return float(sum([self.candidates.costs[victim] for victim in bundle]))
 
     def _key(self, bundle: Sequence[int]) -> float:
         if not self.counts_cells:
             return self._cost(bundle)
-        gains: Counter[int] = Counter()
-        for victim in bundle:
-            gains.update(dict(self.shares.of_attempt(victim)))
+        gains = dict(self._gains(bundle[0]))
+        for victim in bundle[1:]:
+            for cell, gain in self._gains(victim):
+                gains[cell] = gains.get(cell, 0) + gain
         completed = sum(1 for cell, gain in gains.items() if cell in self.open_cells and gain >= self._shortage(cell))
         return self._cost(bundle) / min(self.need, completed)
+
+    def _gains(self, victim: int) -> list[tuple[int, int]]:
+        gains = self.gains.get(victim)
+        if gains is None:
+            gains = self.gains[victim] = self.shares.of_attempt(victim)
+        return gains
 
     def _shortage(self, cell: int) -> int:
         return self.request.gpus_per_node - int(self.counts[cell]) - self.freed[cell]
@@ -256,7 +286,7 @@ class _Run:
         for victim in bundle:
             self.chosen[victim] = None
             self.spent[self.candidates.tenants[victim]] += self.candidates.num_gpus[victim]
-            for cell, gain in self.shares.of_attempt(victim):
+            for cell, gain in self._gains(victim):
                 self.freed[cell] += gain
                 if cell not in self.open_cells:
                     continue
@@ -271,7 +301,7 @@ class _Run:
         """Let off each victim without whom enough cells stay complete, the dearest first."""
         spare = -self.need
         for victim in sorted(self.chosen, key=lambda index: (-self.candidates.costs[index], index)):
-            gains = self.shares.of_attempt(victim)
+            gains = self._gains(victim)
             undone = sum(1 for cell, gain in gains if cell in self.completed and self._shortage(cell) + gain > 0)
             if undone <= spare:
                 spare -= undone
