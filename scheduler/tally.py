@@ -131,7 +131,10 @@ class Tallies:
         if tally is None or sum(map(len, behind)) > self._layout.num_cells:
             tally = self._tallies[key] = Tally(self._layout, counts, gpus_per_node)
         elif behind:
-            cells = np.unique(np.concatenate(behind))
+            is_touched = np.zeros(self._layout.num_cells, dtype=np.bool_)
+            for touched in behind:
+                is_touched[touched] = True
+            cells = np.flatnonzero(is_touched)
             tally.follow(cells, counts[cells])
         self._seen[key] = len(self._touched)
         return tally

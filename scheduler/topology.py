@@ -15,7 +15,8 @@ from health.admission import AdmissionFacts, Refusal, refusal_of
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from scheduler.model import DEFAULT_LEVELS, GpuView
-from scheduler.tally import Ints, Tallies, Tally
+from scheduler.tally import Ints as Ints  # noqa: PLC0414  # every room of the core has it from here
+from scheduler.tally import Tallies, Tally
 
 Flags = npt.NDArray[np.bool_]
 
@@ -155,16 +156,20 @@ class TierView:
 
 
 class FleetState:
-    """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give."""
+    """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give.
 
-    __slots__ = ("_distinct", "_facts", "_policy", "_tallies", "_tiers", "is_free", "layout")
+    ``was_held``: the GPUs that were held when the state was made, whatever was taken and given since.
+    """
+
+    __slots__ = ("_distinct", "_facts", "_policy", "_tallies", "_tiers", "is_free", "layout", "was_held")
 
     def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
         self.layout, ordered = build_layout(gpus, levels)
         known: dict[AdmissionFacts, int] = {}
         self._facts: Ints = np.array([known.setdefault(gpu.facts, len(known)) for gpu in ordered], dtype=np.int64)
         self._distinct = tuple(known)
-        self.is_free: Flags = np.array([not gpu.facts.is_held for gpu in ordered], dtype=np.bool_)
+        self.was_held: Flags = np.array([gpu.facts.is_held for gpu in ordered], dtype=np.bool_)
+        self.is_free: Flags = ~self.was_held
         self._policy = policy
         self._tiers: dict[str, TierView] = {}
         self._tallies = Tallies(self.layout)
