@@ -75,7 +75,7 @@ def _summed_up(world: World) -> bool:
 
 def _put_right(world: World) -> None:
     """What a tour before this one left: its jobs, its faults, its broken GPUs."""
-    for job in world.tenant.jobs():
+    for job in world.operator.jobs():
         if job["state"] not in TERMINAL and job["spec"]["labels"].get(LABEL):
-            world.tenant.cancel_job(job["id"], reason="a new tour begins")
+            world.operator.cancel_job(job["id"], reason="a new tour begins")
     repairing.return_to_service(world)

@@ -5,12 +5,13 @@ from typing import Final
 
 from muster.embedded.tour import planning, waiting
 from muster.embedded.tour.failing import CHECKPOINT_EVERY, STEPS
-from muster.embedded.tour.world import BROKER, Document, World, log_of, seconds_of, training
+from muster.embedded.tour.world import BROKER, TERMINAL, Document, World, log_of, seconds_of, training
 
 SPOT_STEPS: Final = 50
 WHOLE_HOST: Final = 8
 RESERVED_GPUS: Final = 7
 """Of each host, so that there are two places to take back: the spot job's, and its rival's."""
+RIVAL: Final = "tour-rival"
 _LOST: Final = "a GPU, a rank, a torchrun, a host, workers and the broker"
 
 
@@ -45,7 +46,13 @@ def reclaim(world: World, interrupted: Document, step_sleep_s: float) -> str:
     _settled(world, reclaimed)
     reserved = world.wait_for_end(reserved_id, "the reserved job")
     door.touch()
-    world.wait_for_end(rival["id"], "the other spot job")
+    world.until(
+        "the other spot job ends",
+        lambda: world.operator.job(rival["id"]),
+        lambda found: found["state"] in TERMINAL,
+        seen=lambda found: f"{found['state']}: {found['state_reason']}",
+        log="scheduler",
+    )
     attempt = reserved["attempts"][0]
     world.teller.measured(
         "reserved: submit → running", seconds_of(attempt["running_at"]) - seconds_of(reserved["created_at"])
@@ -84,8 +91,7 @@ def _start_spot(world: World, step_sleep_s: float) -> tuple[Document, Document, 
         seen=lambda _: world.progress(world.tenant.job(job_id)),
         log="scheduler",
     )
-    rival_spec, door = waiting.until_opened(world, "sweep", nodes=2, topology={"required": "rack"})
-    rival = waiting.placed(world, rival_spec)
+    rival, door = _start_rival(world)
     world.until(
         "the spot job trains and has a checkpoint",
         lambda: world.saved(job_id),
@@ -95,8 +101,24 @@ def _start_spot(world: World, step_sleep_s: float) -> tuple[Document, Document, 
     )
     job = world.tenant.job(job_id)
     hosts, others = (planning.names_of(one["attempts"][-1]["hosts"]) for one in (job, rival))
-    world.teller.say(f"a spot job trains on all 16 GPUs of {hosts}; another, which saves nothing, is on {others}")
+    world.teller.say(f"a spot job trains on all 16 GPUs of {hosts}; {RIVAL} has one on {others}, which saves nothing")
     return job, rival, door
+
+
+def _start_rival(world: World) -> tuple[Document, Path]:
+    """Another tenant's, since of one tenant a rule takes no more at once than its smallest job holds."""
+    named = {tenant["name"]: tenant["id"] for tenant in world.operator.tenants()}
+    tenant_id = named.get(RIVAL) or world.operator.create_tenant(RIVAL)["id"]
+    spec, door = waiting.until_opened(world, "sweep", nodes=2, topology={"required": "rack"}, tenant_id=tenant_id)
+    job_id = world.submit(world.operator, spec)["id"]
+    rival = world.until(
+        "the other spot job runs",
+        lambda: world.operator.job(job_id),
+        lambda found: bool(found["attempts"]) and found["attempts"][-1]["running_at"] is not None,
+        seen=lambda found: f"{found['state']}: {found['state_reason']}",
+        log="scheduler",
+    )
+    return rival, door
 
 
 def _planned(world: World, spec: Document, spot: Document) -> Document:
