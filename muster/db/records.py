@@ -165,6 +165,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     restarts_used: int
     oom_doublings: int
     wanted_nodes: int | None
+    wait_verdict: dict[str, Any] | None
     next_try_at: datetime | None
     cancel_requested_at: datetime | None
     version: int

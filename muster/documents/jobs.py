@@ -14,6 +14,8 @@ class Job(TypedDict):
 
     ``accumulation``: into how many times as many pieces as the program's own its next attempt takes each batch.
     ``wanted_nodes``: of an elastic job, how many hosts were asked for since it was submitted, and no more.
+    ``binding``, ``reasons``: of a job that waits why, as in its explanation, by the scheduler's newest look at it; null
+    and none where it does not wait, or was not looked at yet.
     """
 
     id: str
@@ -30,6 +32,8 @@ class Job(TypedDict):
     restarts_used: int
     accumulation: int
     wanted_nodes: int | None
+    binding: Annotated[str, OneOf(WaitReason)] | None
+    reasons: list["WaitingReason"]
     next_try_at: Moment | None
     cancel_requested_at: Moment | None
     version: int

@@ -8,13 +8,15 @@ from sqlalchemy.orm import Session
 from muster.domain.ids import JobId
 from muster.domain.wait_reasons import WaitReason
 from muster.services import elastic, looks
-from muster.services.fleet import gpu_views
+from muster.services.fleet import count_gpus, gpu_views
+from muster.services.lives import to_ms
 from muster.services.passed_work import with_passed_work
 from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
 from muster.services.recovering import waiting_for_their_own
 from scheduler.model import Question, WaitingJob
+from scheduler.order import in_order
 
 
 def question(
@@ -37,6 +39,13 @@ def question(
     gangs = elastic.elastic_gangs(session) if may_grow else None
     running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
     return Question(policy, gpu_views(session, now, policy.health), queue, running)
+
+
+def queue_in_order(session: Session, now: datetime) -> list[WaitingJob]:
+    """Who is QUEUED, as the next cycle tries them; without those that are too far behind to be looked at."""
+    policy = active_policy(session)
+    queue = waiting_jobs(session, beneficiaries(session), elastic.own_holds(session))
+    return in_order(with_passed_work(session, queue, now, policy), policy, to_ms(now), count_gpus(session))
 
 
 def why_not_asked(session: Session, now: datetime, job_id: JobId) -> WaitReason:
