@@ -1,8 +1,8 @@
 """What a process in a container may have of files, processes and locked memory: as much as we may.
 
-``--ulimit=host`` of podman is not that: it asks for 1,048,576 files whatever we have, which takes CAP_SYS_RESOURCE, and
-without that the runtime refuses to start anything ("error setting rlimit type 7"); with files alone named it asks for as
-many processes (type 6). Seen with podman 4.3.1 and runc 1.1. So without the capability both are named.
+``--ulimit=host`` of podman is not that: it asks for 1,048,576 files whatever we have, which takes CAP_SYS_RESOURCE:
+without that the runtime refuses to start anything ("error setting rlimit type 7"). With files alone named it asks for
+as many processes (type 6). Seen with podman 4.3.1 and runc 1.1. So without the capability both are named.
 """
 
 from __future__ import annotations
