@@ -76,6 +76,7 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
                 "exited_at": time_of(host.part.exited_at),
                 "clean_at": time_of(host.part.clean_at),
                 "exit_record": host.part.exit_record,
+                "gpu_processes_unknown": (host.part.clean_proof or {}).get("gpu_processes_unknown"),
             }
             for host in view.hosts
         ],

@@ -208,3 +208,4 @@ class AttemptHostRecord(msgspec.Struct, frozen=True):
     exited_at: datetime | None
     clean_at: datetime | None
     exit_record: dict[str, Any] | None
+    clean_proof: dict[str, Any] | None

@@ -52,6 +52,8 @@ class AttemptHost(TypedDict):
 
     ``awaits_go``: it says when it is ready, ``ready_at``, and starts once all hosts of the attempt are.
     ``is_at_fault``: the attempt ended because this host was not ready or did not come; the job avoids it.
+    ``gpu_processes_unknown``: why nobody could say what computes on its GPUs after the end, so that the host counts as
+    clean without that; null: their driver said that nobody does, or there is no proof yet.
     """
 
     node_id: str
@@ -67,6 +69,7 @@ class AttemptHost(TypedDict):
     exited_at: Moment | None
     clean_at: Moment | None
     exit_record: Json | None
+    gpu_processes_unknown: str | None
 
 
 class CheckpointInterval(TypedDict):
