@@ -118,7 +118,7 @@ class NvmlProbe:
             now_s = time.monotonic()
             answers = self._driver.each(
                 {
-                    uuid: partial(inspect, self._nvml, device.handle, device.links, device.inforom, now_s)
+                    uuid: partial(inspect, self._nvml, device.handle, device.links, device.inforom, device.gpm, now_s)
                     for uuid, device in devices.items()
                 }
             )
@@ -166,6 +166,8 @@ class NvmlProbe:
         with self._lock:
             if not (self._driver.is_idle and self._watcher.close()):
                 raise ProbeError("a call hangs in the driver, so the agent cannot let go of it")
+            for device in self._devices.listed.values():
+                device.gpm.drop(self._nvml)
             self._driver.stop()
             self._is_released = True
             try:
