@@ -75,10 +75,13 @@ class _Advice:
 
     def _let_go(self, uuids: Sequence[GpuUuid]) -> Ints:
         """Of what is held those GPUs that are idle, free in the state from now on."""
-        placed = {uuid for item in self.decided.placements for _, part in item.parts for uuid in part}
-        busy = placed.union(gpu.uuid for gpu in self.asked.gpus if gpu.facts.is_held)
-        idle = np.unique(self.state.layout.gpu_indices(uuid for uuid in uuids if uuid not in busy))
-        idle = idle[~self.state.is_free[idle]]
+        gpus = np.unique(self.state.layout.gpu_indices(uuids))
+        placed = (
+            {uuid for item in self.decided.placements for _, part in item.parts for uuid in part} if len(gpus) else ()
+        )
+        is_busy = self.state.was_held.copy()
+        is_busy[self.state.layout.gpu_indices(placed)] = True
+        idle = gpus[~is_busy[gpus] & ~self.state.is_free[gpus]]
         self.state.give(idle)
         return idle
 

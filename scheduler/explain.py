@@ -175,7 +175,7 @@ def _reasons(state: FleetState, request: Request) -> str:
 def _binding(state: FleetState, request: Request, num_free: int) -> str:
     """What stands in the way although the number of free GPUs would do, or would not even with all of them free."""
     request, tier = request.at_least(), state.tier(request.tier)
-    admitted = np.bincount(state.layout.cell_of_gpu[tier.admitted], minlength=state.layout.num_cells)
+    admitted = tier.admitted_counts
     most = most_nodes(state, request, admitted)
     if most < request.nodes:
         return f"even with every GPU idle, {_has(request, most, 'that this tier admits')}{_apart(state, admitted)}"

@@ -69,7 +69,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"{_SAID[outcome]}{starts_at}{ahead}{gpus}"]
     if found["why"]:
         lines.append(f"  {found['why']}")
-    lines += _reasons(found)
+    lines += reasons(found)
     if found.get("earliest_at"):
         known = f"between {found['earliest_at']} and {found['latest_at']}, in about 8 of 10 cases"
         unknown = f"at {found['earliest_at']} at the earliest; nobody knows the latest"
@@ -86,7 +86,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _reasons(found: Mapping[str, Any]) -> Iterator[str]:
+def reasons(found: Mapping[str, Any]) -> Iterator[str]:
     """An older server tells none."""
     for reason in found.get("reasons", ()):
         counted = "" if reason["num_gpus"] is None else f"{reason['num_gpus']} GPUs "

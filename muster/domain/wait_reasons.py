@@ -45,6 +45,10 @@ class WaitReason(StrEnum):
     FAR_BEHIND = "far_behind"
 
 
+_ALL: Final = tuple(WaitReason)
+FILTERS: Final = frozenset(_ALL[_ALL.index(WaitReason.CAPACITY) : _ALL.index(WaitReason.TOPOLOGY) + 1])
+"""What leaves GPUs out, each GPU counted once. ``quota`` and what is done about it count others."""
+
 WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.UNKNOWN_TIER: "the policy no longer defines its tier",
     WaitReason.QUOTA: "above its tenant's quota in this tier",

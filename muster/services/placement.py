@@ -33,7 +33,7 @@ from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from scheduler.model import OwnHold, Parts, Swap
-from scheduler.planner import Placement, Waiting, WaitingJob
+from scheduler.planner import Placement, WaitingJob
 
 PLACE: Final = declare_action("placement.place")
 NOTE_WAITING: Final = declare_action("placement.note_waiting")
@@ -320,16 +320,3 @@ def _recovery(job: Job, swap: Swap) -> dict[str, Any]:
         "kept_gpus": swap.kept_gpus,
         "replaced": [{"from": old, "to": new} for old, new in swap.replaced],
     }
-
-
-def note_waiting(unit: UnitOfWork, waiting: Sequence[Waiting]) -> int:
-    """Keep the one sentence why a job waits, where it has changed. Returns how many changed."""
-    changed = 0
-    for verdict in waiting:
-        job = unit.session.scalar(
-            select(Job).where(Job.id == verdict.job_id, Job.state == JobState.QUEUED, Job.state_reason != verdict.why)
-        )
-        if job is not None:
-            job.state_reason, job.updated_at = verdict.why, unit.now
-            changed += 1
-    return changed

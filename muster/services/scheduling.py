@@ -10,7 +10,8 @@ from muster.domain.ids import JobId
 from muster.domain.wait_reasons import WaitReason
 from muster.services import elastic, looks
 from muster.services.failure_rates import fleet_rate
-from muster.services.fleet import gpu_views
+from muster.services.fleet import count_gpus, gpu_views
+from muster.services.lives import to_ms
 from muster.services.maintenance import closings
 from muster.services.passed_work import with_passed_work
 from muster.services.placement import waiting_jobs
@@ -18,6 +19,7 @@ from muster.services.policies import active_policy
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
 from muster.services.recovering import waiting_for_their_own
 from scheduler.model import Question, WaitingJob
+from scheduler.order import in_order
 
 
 def question(
@@ -49,6 +51,13 @@ def question(
     rate = 0.0 if policy.recovery.spares.confidence is None else fleet_rate(session, policy)
     running = replace(running, closings=closings(session, now), failures_per_gpu_hour=rate)
     return Question(policy, gpu_views(session, now, policy.health), queue, running)
+
+
+def queue_in_order(session: Session, now: datetime) -> list[WaitingJob]:
+    """Who is QUEUED, as the next cycle tries them; without those that are too far behind to be looked at."""
+    policy = active_policy(session)
+    queue = waiting_jobs(session, beneficiaries(session), elastic.own_holds(session))
+    return in_order(with_passed_work(session, queue, now, policy), policy, to_ms(now), count_gpus(session))
 
 
 def why_not_asked(session: Session, now: datetime, job_id: JobId) -> WaitReason:
