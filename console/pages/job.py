@@ -42,11 +42,7 @@ POINTS: Final = 1_600
 CURVES: Final = 8
 PACES: Final = 240
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
-PARTS: Final = {
-    "story": "parts/job_story.html",
-    "waiting": "parts/job_waiting.html",
-    "tables": "parts/job_tables.html",
-}
+PARTS: Final = {"story": "parts/job_story.html", "tables": "parts/job_tables.html"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ def job_page(
     job_id: str,
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     attempts: Annotated[str, Query(pattern="^(newest|all)$")] = "newest",
-    part: Annotated[str, Query(pattern="^(story|waiting|tables)$")] = "story",
+    part: Annotated[str, Query(pattern="^(story|tables)$")] = "story",
     log: Annotated[str, Query(max_length=80)] = "",
     find: Annotated[str, Query(max_length=200)] = "",
     begin: Annotated[str, Query(max_length=160)] = "",
@@ -99,8 +95,8 @@ def job_page(
     if attempt is not None and shown.placement is None:
         raise NotFoundError("the job has no such attempt")
     template = PARTS[part] if is_fragment(request) else "job.html"
-    is_asked = not is_fragment(request) or part == "waiting"
-    waits = _waits(request, viewer, shown.detail.job) if is_asked else None
+    is_told = template != PARTS["tables"]
+    waits = _waits(request, viewer, shown.detail.job) if is_told else None
     context = {**_context(viewer, shown, log), "waits": waits, "find": find}
     return pages_of(request).page(request, template, viewer, place="jobs", **context)
 

@@ -132,4 +132,5 @@ def _told(fault: MusterError | None) -> Sequence[str]:
     """Field by field, without the document's path."""
     if not isinstance(fault, ValidationFailedError):
         return ()
-    return [f"{each.pointer.rpartition('/')[2].replace('_', ' ')}: {each.detail}" for each in fault.faults]
+    told = [(each.pointer.rpartition("/")[2].replace("_", " "), each.detail) for each in fault.faults]
+    return [f"{field}: {words}".replace("`", "") for field, words in told]
