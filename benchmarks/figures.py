@@ -9,6 +9,10 @@ from typing import Final, Literal
 RESULTS: Final = Path(__file__).parent / "results"
 
 
+class NothingToMeasureError(Exception):
+    """This machine lacks what the figures are of: they are neither made up nor written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """``bar`` None: nothing is promised. ``peers`` holds what was measured beside it in the same run."""

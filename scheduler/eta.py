@@ -15,6 +15,7 @@ import numpy as np
 
 from muster.domain.ids import GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
+from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.model import Plan, Question, RunningAttempt, StartRange, WaitingJob
 from scheduler.order import expected_s
@@ -114,7 +115,8 @@ class _Play:
         for number, job in self._waiting.items():
             tier = self._asked.policy.tiers.get(job.tier)
             if tier is not None:
-                request = request_of(job, is_reclaimable=tier.notice_s is not None).at_least()
+                closing_ms = closing_of(self._state, job, self._asked.policy, self._now_ms)
+                request = request_of(job, is_reclaimable=tier.notice_s is not None, closing_ms=closing_ms).at_least()
                 own = number if number in self._with_holds else NOBODY
                 kinds[request, job.tenant_id, job.tier, own].append(number)
         return [(request, numbers) for (request, *_), numbers in kinds.items()]

@@ -15,7 +15,7 @@ from health.admission import Refusal
 from muster.domain.wait_reasons import WaitReason
 from scheduler.model import Reason
 from scheduler.solver import Request, count_by_group, fitting_cells, level_span, most_nodes
-from scheduler.topology import REFUSALS, Flags, FleetState, Ints
+from scheduler.topology import REFUSALS, Flags, FleetState, Ints, Layout
 
 _OF_REFUSAL: Final = {
     Refusal.MIG_ENABLED: WaitReason.MIG_MODE,
@@ -27,7 +27,13 @@ _OF_REFUSAL: Final = {
     Refusal.REPORTED: WaitReason.REPORTED,
     Refusal.HELD: WaitReason.IN_USE,
 }
-MASKS: Final = (*_OF_REFUSAL.values(), WaitReason.AVOIDED, WaitReason.PROMISED)
+MASKS: Final = (
+    *_OF_REFUSAL.values(),
+    WaitReason.MAINTENANCE,
+    WaitReason.AVOIDED,
+    WaitReason.SPARE,
+    WaitReason.PROMISED,
+)
 _ORDER: Final = tuple(WaitReason)
 MASKS_IN_ORDER: Final = tuple(sorted(MASKS, key=_ORDER.index))
 """What takes single GPUs out, the most lasting first. What is left may still be in the wrong places."""
@@ -40,6 +46,7 @@ def _code(reason: WaitReason) -> int:
 
 _CODE_OF_REFUSAL: Final = tuple(_code(_OF_REFUSAL[refusal]) for refusal in REFUSALS)
 _AVOIDED, _IN_USE, _PROMISED = map(_code, (WaitReason.AVOIDED, WaitReason.IN_USE, WaitReason.PROMISED))
+_MAINTENANCE, _SPARE = map(_code, (WaitReason.MAINTENANCE, WaitReason.SPARE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Funnel:
 
 def funnel(state: FleetState, request: Request, promised: Flags) -> Funnel:
     """Of a gang that does not fit. ``promised``: GPUs that are held for others, free or not."""
-    wanted = replace(request.at_least(), avoid_nodes=frozenset())
+    wanted = replace(request.at_least(), avoid_nodes=frozenset(), closing_ms=None)
     left = _left_after(state, request, promised)
     num_gpus, suitable = (
         _of_each(left, lambda counts: int(counts.sum())),
@@ -102,13 +109,21 @@ def _left_out(state: FleetState, request: Request, promised: Flags) -> Ints:
         out[:, code] = refused
     taken = np.flatnonzero(promised & tier.admitted & ~state.is_free)
     out[:, _PROMISED] = np.bincount(layout.cell_of_gpu[taken], minlength=layout.num_cells)
-    out[:, _IN_USE] = tier.admitted_counts - tier.counts - out[:, _PROMISED]
+    spares = np.flatnonzero(state.is_spare & ~promised & tier.admitted & ~state.is_free)
+    out[:, _SPARE] = np.bincount(layout.cell_of_gpu[spares], minlength=layout.num_cells)
+    out[:, _IN_USE] = tier.admitted_counts - tier.counts - out[:, _PROMISED] - out[:, _SPARE]
     for node_id in request.avoid_nodes:
-        cells = list(layout.cells_of_node.get(node_id, ()))
-        before = out[cells, :_AVOIDED].sum(axis=1)
-        out[cells, _AVOIDED:] = 0
-        out[cells, _AVOIDED] = layout.cell_size[cells] - before
+        _leave_out(layout, out, list(layout.cells_of_node.get(node_id, ())), _AVOIDED)
+    if request.closing_ms is not None:
+        _leave_out(layout, out, np.flatnonzero(state.cell_closes_ms <= request.closing_ms).tolist(), _MAINTENANCE)
     return out
+
+
+def _leave_out(layout: Layout, out: Ints, cells: list[int], code: int) -> None:
+    """All of these cells that no mask before this one has taken."""
+    before = out[cells, :code].sum(axis=1)
+    out[cells, code:] = 0
+    out[cells, code] = layout.cell_size[cells] - before
 
 
 def _num_suitable(request: Request, counts: Ints) -> int:
@@ -120,7 +135,7 @@ def _binding(state: FleetState, wanted: Request, left: list[Ints]) -> WaitReason
     if fits[-1]:
         return WaitReason.TRIED_AGAIN
     number = fits.index(False)
-    if number and MASKS_IN_ORDER[number - 1] not in {WaitReason.IN_USE, WaitReason.PROMISED}:
+    if number and MASKS_IN_ORDER[number - 1] not in {WaitReason.IN_USE, WaitReason.SPARE, WaitReason.PROMISED}:
         return MASKS_IN_ORDER[number - 1]
     return _shape(state, wanted, left[number]) or (MASKS_IN_ORDER[number - 1] if number else WaitReason.CAPACITY)
 

@@ -17,8 +17,9 @@ from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.policy import Policy
 from scheduler.model import Reclaim, RunnerUp, RunningAttempt, Workload
 from scheduler.promises import Promises
+from scheduler.shrinking import cheapest_shrink, kept_beside, surplus_of
 from scheduler.solver import Chosen, Request, count_by_group, fitting_cells, level_span, most_nodes, place
-from scheduler.topology import Flags, FleetState, Ints
+from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
 from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
 
 MAX_MINIMISED: Final = 64
@@ -28,8 +29,6 @@ OVERDUE_MS: Final = 60_000
 LEAST_LEFT_MS: Final = 60_000
 CLEANING_MS: Final = 60_000
 """What is being proved clean comes free within so long, or its host is cordoned."""
-
-NEVER_MS: Final = int(np.iinfo(np.int64).max)
 
 
 class Obstacle(StrEnum):
@@ -68,10 +67,11 @@ def allowances(workload: Workload, policy: Policy, notified: Collection[AttemptI
     """GPUs that each tenant may still lose in this window (I9); ``notified``: the victims of reclaims that stand."""
     sizes: dict[TenantId, list[int]] = defaultdict(list)
     lost: Counter[TenantId] = Counter()
+    keeps = {reclaim.victim: len(reclaim.keeps) for reclaim in workload.reclaims}
     for attempt in workload.running:
         sizes[attempt.tenant_id].append(len(attempt.gpus))
         if attempt.attempt_id in notified:
-            lost[attempt.tenant_id] += len(attempt.gpus)
+            lost[attempt.tenant_id] += len(attempt.gpus) - keeps.get(attempt.attempt_id, 0)
     since_ms = workload.now_ms - policy.reclaim.window_s * 1000
     for loss in workload.losses:
         if loss.at_ms > since_ms:
@@ -111,7 +111,11 @@ class Reclaimer:
         self._tier_names = sorted({attempt.tier for attempt in self._attempts})
         codes = {name: code for code, name in enumerate(self._tier_names)}
         self._tier_codes = np.array([codes[attempt.tier] for attempt in self._attempts], dtype=np.int64)
+        self._elastic = [index for index, attempt in enumerate(self._attempts) if attempt.elastic is not None]
         self.promises = Promises(state, workload.reclaims, indices)
+        for reclaim in workload.reclaims:
+            if reclaim.victim in indices:
+                self.promises.mask[state.layout.gpu_indices(reclaim.keeps)] = True
         self.reclaims: list[Reclaim] = []
 
     def still_suffices(self, job_id: JobId, request: Request) -> bool:
@@ -148,11 +152,9 @@ class Reclaimer:
             owners = set(self._owner[chosen.gpus[~self._state.is_free[chosen.gpus]]].tolist())
             return Coming(max((int(self._ends[owner]) for owner in owners), default=self._now_ms))
         self._state.give(coming)
-        victims = self._victims(request)
+        choice = self._victims(request)
         self._state.take(coming)
-        if isinstance(victims, Refused):
-            return victims
-        return self._commit(job_id, *victims)
+        return choice if isinstance(choice, Refused) else self._commit(job_id, choice)
 
     def _min_run_ms(self, tier_name: str, request: Request) -> int:
         """Before an attempt of this tier may be a victim; never, where no rule reclaims it for the request (I7)."""
@@ -226,9 +228,40 @@ class Reclaimer:
         self._state.take(gpus)
         return chosen
 
-    def _victims(self, request: Request) -> tuple[Chosen, list[int], RunnerUp | None] | Refused:
-        """The target, its victims and the next best set, on a state that has given what comes of its own."""
+    def _victims(self, request: Request) -> "_Choice | Refused":
+        """Whoever can do with less gives first, unless it costs too many times what whole victims would lose.
+
+        On a state that has given what comes of its own.
+        """
         free_from = self._free_from_ms(request)
+        whole = self._whole_victims(request, free_from)
+        shrunk = self._shrunk(request, free_from)
+        if shrunk is None:
+            return whole
+        if isinstance(whole, Refused):
+            return shrunk
+        if shrunk.cost > whole.cost * self._policy.reclaim.shrink_cost_factor:
+            others = [one for one in (whole.runner_up, self._runner_up(shrunk)) if one is not None]
+            return replace(whole, runner_up=min(others, key=lambda one: one.cost_gpu_s))
+        return replace(shrunk, runner_up=self._runner_up(whole))
+
+    def _shrunk(self, request: Request, free_from: Ints) -> "_Choice | None":
+        if not self._elastic:
+            return None
+        owner = self._owners_if(free_from <= self._now_ms, request)
+        offers = [
+            surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._costs[index]))
+            for index in self._elastic
+            if free_from[index] <= self._now_ms
+        ]
+        giving = [offer for offer in offers if offer.most > 0]
+        shrink = cheapest_shrink(self._state, request, giving, self._allowance)
+        if shrink is None:
+            return None
+        target = self.with_freed(shrink.gpus, request)
+        return None if target is None else _Choice(target, list(shrink.victims), shrink.cost)
+
+    def _whole_victims(self, request: Request, free_from: Ints) -> "_Choice | Refused":
         allowance = {code: self._allowance[tenant] for code, tenant in enumerate(sorted(self._allowance))}
         allowed = np.array([allowance[code] for code in range(len(allowance))], dtype=np.float64)
         is_open: Flags = self._sizes <= allowed[self._tenants]
@@ -238,8 +271,9 @@ class Reclaimer:
         if not covers:
             return self._refusal(free_from, request)
         target, victims = self._minimal(covers[0], owner, request)
-        runner_up = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
-        return target, victims, None if runner_up is None else self._runner_up(runner_up)
+        next_best = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
+        cost = float(sum(self._costs[index] for index in victims))
+        return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
 
     def _minimal(self, cover: Cover, owner: Ints, request: Request) -> tuple[Chosen, list[int]]:
         """The target among what the cover frees, and those victims alone without whom none is found."""
@@ -269,7 +303,7 @@ class Reclaimer:
         numbers, starts = np.unique(owner[gpus], return_index=True)
         return dict(zip(numbers.tolist(), np.split(gpus, starts[1:]), strict=True))
 
-    def _runner_up(self, cover: Cover) -> RunnerUp:
+    def _runner_up(self, cover: "Cover | _Choice") -> RunnerUp:
         return RunnerUp(tuple(self._attempts[index].attempt_id for index in cover.victims), cover.cost)
 
     def _refusal(self, free_from: Ints, request: Request) -> Refused:
@@ -298,15 +332,28 @@ class Reclaimer:
         self._notified.add(index)
         self._ends[index] = min(int(self._ends[index]), deadline_ms)
 
-    def _commit(self, job_id: JobId, target: Chosen, victims: list[int], runner_up: RunnerUp | None) -> Notified:
-        uuids = self._state.layout.uuids
-        held = tuple(uuids[gpu] for gpu in target.gpus)
-        for index in victims:
+    def _commit(self, job_id: JobId, choice: "_Choice") -> Notified:
+        layout, target = self._state.layout, choice.target
+        held = tuple(layout.uuids[gpu] for gpu in target.gpus)
+        for index in choice.victims:
             attempt = self._attempts[index]
+            keeps = kept_beside(attempt, frozenset(held))
+            given = tuple(uuid for uuid in attempt.gpus if uuid not in keeps)
             notice_s = self._policy.tier(attempt.tier).notice_s or 0.0
             self._notify(index, self._now_ms + int(notice_s * 1000))
-            self._allowance[attempt.tenant_id] -= len(attempt.gpus)
-            first = Reclaim(attempt.attempt_id, job_id, notice_s, attempt.gpus, held, float(self._costs[index]))
-            self.reclaims.append(replace(first, runner_up=runner_up))
+            self._allowance[attempt.tenant_id] -= len(given)
+            self.promises.mask[layout.gpu_indices(keeps)] = True
+            first = Reclaim(attempt.attempt_id, job_id, notice_s, given, held, float(self._costs[index]))
+            self.reclaims.append(replace(first, runner_up=choice.runner_up, keeps=keeps))
         self.promises.hold(job_id, target.gpus)
-        return Notified(max(int(self._ends[index]) for index in victims))
+        return Notified(max(int(self._ends[index]) for index in choice.victims))
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """``target``: where the gang goes once ``victims``, by index, have given what of theirs lies in it."""
+
+    target: Chosen
+    victims: list[int]
+    cost: float
+    runner_up: RunnerUp | None = None

@@ -21,7 +21,8 @@ from scheduler.topology import NOWHERE, FleetState, Ints, Layout
 class Request:
     """One class of request: jobs with equal requests fit or fail together.
 
-    ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` where so many do not fit.
+    ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` where so many do not fit. ``closing_ms``: it
+    would still run as nodes close that do so then or before (``FleetState.last_closing_ms``): it does not go there.
     """
 
     tier: str
@@ -32,6 +33,8 @@ class Request:
     avoid_nodes: frozenset[NodeId] = frozenset()
     prefers_weak: bool = False
     min_nodes: int | None = None
+    closing_ms: int | None = None
+    may_use_spares: bool = False
 
     @property
     def fewest_nodes(self) -> int:
@@ -53,7 +56,7 @@ class Chosen:
     gpus: Ints
 
 
-def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
+def request_of(job: WaitingJob, *, is_reclaimable: bool = False, closing_ms: int | None = None) -> Request:
     """A small job of a reclaimable tier prefers weak GPUs: a fault costs least there."""
     return Request(
         tier=job.tier,
@@ -64,6 +67,7 @@ def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
         avoid_nodes=job.avoid_nodes,
         prefers_weak=is_reclaimable and job.nodes == 1,
         min_nodes=job.min_nodes,
+        closing_ms=closing_ms,
     )
 
 
@@ -103,7 +107,7 @@ def place(state: FleetState, request: Request, within: Ints | None = None) -> Ch
 
 
 def _room(state: FleetState, request: Request, within: Ints | None = None) -> Tally:
-    """Where one host's part may be: not on hosts to avoid, nor where the required domain is unknown."""
+    """Where one host's part may be: not on hosts to avoid, that close too soon, or whose required domain is unknown."""
     if within is None:
         room = state.tally(request.tier, request.gpus_per_node)
     else:
@@ -112,6 +116,8 @@ def _room(state: FleetState, request: Request, within: Ints | None = None) -> Ta
         room = Tally(state.layout, counts, request.gpus_per_node)
     cells_of = state.layout.cells_of_node
     out = [cell for node_id in request.avoid_nodes for cell in cells_of.get(node_id, ())]
+    if request.closing_ms is not None:
+        out += np.flatnonzero(state.cell_closes_ms <= request.closing_ms).tolist()
     required = None if request.required is None else state.layout.level(request.required)
     unknown = state.layout.unknown_cells[required] if required is not None else ()
     if not out and not len(unknown):
@@ -135,6 +141,8 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
     fits = counts >= request.gpus_per_node
     for node_id in request.avoid_nodes:
         fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
+    if request.closing_ms is not None:
+        fits &= state.cell_closes_ms > request.closing_ms
     if request.required is not None:
         required = state.layout.level(request.required)
         if required is None:

@@ -22,6 +22,7 @@ Flags = npt.NDArray[np.bool_]
 
 FLEET_LEVEL: Final = "fleet"
 NODE_LEVEL: Final = "node"
+NEVER_MS: Final = int(np.iinfo(np.int64).max)
 NOWHERE: Final = -1
 """The group of a cell whose node has no known place at a level."""
 
@@ -168,10 +169,22 @@ class TierView:
 class FleetState:
     """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give.
 
-    ``was_held``: the GPUs that were held when the state was made, whatever was taken and given since.
+    ``was_held``: the GPUs that were held when the state was made, whatever was taken and given since. ``is_spare``:
+    kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there.
     """
 
-    __slots__ = ("_distinct", "_facts", "_policy", "_tallies", "_tiers", "is_free", "layout", "was_held")
+    __slots__ = (
+        "_distinct",
+        "_facts",
+        "_policy",
+        "_tallies",
+        "_tiers",
+        "cell_closes_ms",
+        "is_free",
+        "is_spare",
+        "layout",
+        "was_held",
+    )
 
     def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
         self.layout, ordered = build_layout(gpus, levels)
@@ -182,6 +195,19 @@ class FleetState:
         self._policy = policy
         self._tiers: dict[str, TierView] = {}
         self._tallies = Tallies(self.layout)
+        self.is_spare: Flags = np.zeros(len(ordered), dtype=np.bool_)
+        self.cell_closes_ms: Ints = np.full(self.layout.num_cells, NEVER_MS, dtype=np.int64)
+
+    def close(self, closings: Mapping[NodeId, int]) -> None:
+        """From these moments on nobody may be on these nodes, for planned work."""
+        self.cell_closes_ms[:] = NEVER_MS
+        for node_id, at_ms in closings.items():
+            self.cell_closes_ms[list(self.layout.cells_of_node.get(node_id, ()))] = at_ms
+
+    def last_closing_ms(self, end_ms: float) -> int | None:
+        """The last closing before ``end_ms``; None: none. Who ends between the same two may go to the same nodes."""
+        before = self.cell_closes_ms[self.cell_closes_ms < min(end_ms, NEVER_MS)]
+        return int(before.max()) if len(before) else None
 
     def tier(self, name: str) -> TierView:
         """Raises ``KeyError`` for a tier that the policy does not define."""
