@@ -19,7 +19,7 @@ from benchmarks.commit import place_by_hosts, submit
 from benchmarks.console_stage import analyse, enrol
 from benchmarks.figures import Figure
 from muster.db import migrate
-from muster.db.engine import make_engine
+from muster.db.engine import NO_LIMITS, make_engine
 from muster.db.models import Gpu, Node, Tenant
 from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
@@ -64,7 +64,7 @@ def measure() -> list[Figure]:
 
 
 def _fill(url: str, folder: Path) -> None:
-    engine = make_engine(url)
+    engine = make_engine(url, limits=NO_LIMITS)
     units = UnitOfWorkFactory(engine)
     bootstrap(units, folder / "keys", policy=Policy(), policy_name="the benchmark")
     enrol(engine, NUM_GPUS)
@@ -86,7 +86,7 @@ def _fill(url: str, folder: Path) -> None:
 
 def ask(url: str) -> dict[str, float]:
     """In this process: what a cycle costs, the first one left out, since it makes plans and compiles statements."""
-    engine = make_engine(url)
+    engine = make_engine(url, limits=NO_LIMITS)
     units = UnitOfWorkFactory(engine)
     own_ms, backend_ms, wall_ms, array_ms, num_gangs = [], [], [], [], 0
     for _ in range(TIMES):
