@@ -14,6 +14,7 @@ from muster.domain.wait_reasons import WORDS
 from muster.services.job_energy import AttemptEnergy
 from muster.services.job_plans import JobPlan
 from muster.services.log_search import LogLine
+from muster.services.wait_verdicts import binding_of, reasons_of
 from scheduler.model import Reason
 
 
@@ -33,6 +34,8 @@ def job_view(job: Job | JobRecord) -> documents.Job:
         "restarts_used": job.restarts_used,
         "accumulation": 1 << job.oom_doublings,
         "wanted_nodes": job.wanted_nodes,
+        "binding": binding_of(job.state, job.wait_verdict),
+        "reasons": [_reason_view(reason) for reason in reasons_of(job.state, job.wait_verdict)],
         "next_try_at": time_of(job.next_try_at),
         "cancel_requested_at": time_of(job.cancel_requested_at),
         "version": job.version,
@@ -105,6 +108,7 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
                 "num_gpus": victim.num_gpus,
                 "notice_s": victim.notice_s,
                 "cost_gpu_s": victim.cost_gpu_s,
+                "num_kept_gpus": victim.num_kept_gpus,
             }
             for victim in plan.victims
         ],
