@@ -76,6 +76,7 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
                 "exited_at": time_of(host.part.exited_at),
                 "clean_at": time_of(host.part.clean_at),
                 "exit_record": host.part.exit_record,
+                "gpu_processes_unknown": (host.part.clean_proof or {}).get("gpu_processes_unknown"),
             }
             for host in view.hosts
         ],
@@ -107,6 +108,7 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
                 "num_gpus": victim.num_gpus,
                 "notice_s": victim.notice_s,
                 "cost_gpu_s": victim.cost_gpu_s,
+                "num_kept_gpus": victim.num_kept_gpus,
             }
             for victim in plan.victims
         ],

@@ -77,9 +77,10 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
     for victim in found["victims"]:
         whose = f" of {victim['job_id']}" if victim["job_id"] else ""
+        kept = f", goes on with {victim['num_kept_gpus']}" if victim.get("num_kept_gpus") else ""
         lines.append(
             f"  gives way: {victim['num_gpus']} GPUs{whose} ({victim['tier']}), {victim['notice_s']:g} s of notice, "
-            f"{victim['cost_gpu_s']:,.0f} GPU-seconds lost"
+            f"{victim['cost_gpu_s']:,.0f} GPU-seconds lost{kept}"
         )
     lines += [f"  it would start at once with {_OPTIONS[item['field']]} {_value(item)}" for item in found["changes"]]
     return lines

@@ -45,7 +45,7 @@ class PlannedHost:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Who would be asked to give way. Whose it is only operators read."""
+    """Who would be asked to give way; an elastic one may keep GPUs and go on. Whose it is only operators read."""
 
     job_id: JobId
     tenant_id: TenantId
@@ -53,6 +53,7 @@ class Victim:
     num_gpus: int
     notice_s: float
     cost_gpu_s: float
+    num_kept_gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ def _victims(reclaims: Sequence[Reclaim], asked: Question) -> tuple[Victim, ...]
     def victim(item: Reclaim) -> Victim:
         attempt = running[item.victim]
         cost_gpu_s = round(item.cost_gpu_s, 1)
-        return Victim(attempt.job_id, attempt.tenant_id, attempt.tier, len(item.gpus), item.notice_s, cost_gpu_s)
+        of_job = (attempt.job_id, attempt.tenant_id, attempt.tier)
+        return Victim(*of_job, len(item.gpus), item.notice_s, cost_gpu_s, len(item.keeps))
 
     return tuple(victim(item) for item in sorted(reclaims, key=lambda item: item.victim))
