@@ -133,7 +133,7 @@ def _of_typed(rest: dict[str, Any]) -> Input:
             if burn_in.ended_ms < burn_in.began_ms:
                 raise RecordError(f"ended_ms: {burn_in.ended_ms} lies before began_ms")
             result = BurnInResult(burn_in.began_ms, burn_in.ended_ms, burn_in.has_passed)
-            return Burned(GpuUuid(burn_in.gpu_uuid), result)
+            return Burned(GpuUuid(burn_in.gpu_uuid), result, NodeId(burn_in.node_id))
         case "maintenance":
             window = msgspec.convert(rest, _Maintenance)
             if window.until_ms <= window.at_ms:
