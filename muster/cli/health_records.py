@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from health.gpu_case import BurnInResult
-from health.replay import BreakerClosed, Burned, Input, Maintained, Passed, Placed, Sampled
+from health.replay_stream import BreakerClosed, Burned, Input, Maintained, Passed, Placed, Sampled
 from muster.domain.evidence import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, NUM_METRICS, SCHEMA

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from health.replay import Held, Moved, Opened, Output, Passed, Replay, Scored, Told
+from health.replay import Replay
+from health.replay_stream import Held, Moved, Opened, Output, Passed, Scored, Told
 from muster.cli.durations import seconds_of
 from muster.cli.exits import CommandError, Exit
 from muster.cli.health_records import RecordError, inputs_of

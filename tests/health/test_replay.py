@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from health.gpu_case import BurnInResult, MoveReason
-from health.replay import (
+from health.replay import Replay
+from health.replay_stream import (
     Burned,
     Held,
     Input,
@@ -14,7 +15,6 @@ from health.replay import (
     Output,
     Passed,
     Placed,
-    Replay,
     Sampled,
     Scored,
     Told,
