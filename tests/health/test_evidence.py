@@ -90,7 +90,7 @@ def test_the_order_of_arrival_decides_nothing(order: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("least", "is_new"), [(7.0, False), (0.0, True)])
-def test_a_count_that_flaps_is_one_evidence_but_where_each_loss_holds_the_node(least: float, is_new: bool) -> None:
+def test_a_count_that_flaps_is_one_evidence_but_where_each_loss_holds_the_node(least: float, *, is_new: bool) -> None:
     gone = signal(EventKind.GPU_COUNT, gpu=None, before=8.0, now=least)
     back = signal(EventKind.GPU_COUNT, gpu=None, at_ms=NOW_MS + MINUTE, before=least, now=8.0)
     again = signal(EventKind.GPU_COUNT, gpu=None, at_ms=NOW_MS + 2 * MINUTE, before=8.0, now=least)
