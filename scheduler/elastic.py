@@ -90,6 +90,7 @@ def _request(attempt: RunningAttempt, gang: ElasticGang) -> Request:
         preferred=gang.preferred_level,
         avoid_nodes=gang.avoid_nodes,
         min_nodes=gang.min_nodes,
+        rule=gang.rule,
     )
 
 

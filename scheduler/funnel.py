@@ -12,8 +12,10 @@ import numpy as np
 from health.admission import Refusal
 from muster.domain.wait_reasons import WaitReason
 from scheduler.model import Reason
-from scheduler.solver import Request, count_by_group, fitting_cells, level_span, most_nodes
-from scheduler.topology import REFUSALS, Flags, FleetState, Ints
+from scheduler.placement_rule import LabelRule
+from scheduler.slices import count_by_group, in_whole_slices
+from scheduler.solver import Request, fitting_cells, has_labels, level_span, most_nodes, room_of
+from scheduler.topology import REFUSALS, Flags, FleetState, Ints, Layout
 
 _OF_REFUSAL: Final = {
     Refusal.MIG_ENABLED: WaitReason.MIG_MODE,
@@ -25,7 +27,7 @@ _OF_REFUSAL: Final = {
     Refusal.REPORTED: WaitReason.REPORTED,
     Refusal.HELD: WaitReason.IN_USE,
 }
-MASKS: Final = (*_OF_REFUSAL.values(), WaitReason.AVOIDED, WaitReason.PROMISED)
+MASKS: Final = (WaitReason.LABELS, *_OF_REFUSAL.values(), WaitReason.AVOIDED, WaitReason.PROMISED)
 _ORDER: Final = tuple(WaitReason)
 MASKS_IN_ORDER: Final = tuple(sorted(MASKS, key=_ORDER.index))
 """What takes single GPUs out, the most lasting first. What is left may still be in the wrong places."""
@@ -56,7 +58,9 @@ class Funnel:
 
 def funnel(state: FleetState, request: Request, promised: Flags) -> Funnel:
     """Of a gang that does not fit. ``promised``: GPUs that are held for others, free or not."""
-    wanted = replace(request.at_least(), avoid_nodes=frozenset())
+    wanted = replace(
+        request.at_least(), avoid_nodes=frozenset(), rule=replace(request.rule, labels=LabelRule(), wished=())
+    )
     left = _left_after(state, request, promised)
     suitable = [_num_suitable(counts, request) for counts in left]
     reasons = [
@@ -83,6 +87,8 @@ def _left_after(state: FleetState, request: Request, promised: Flags) -> list[In
     codes = np.where(codes < _LEFT, codes, np.where(state.is_free, _LEFT, is_taken))
     is_later = codes > _code(WaitReason.AVOIDED)
     codes = np.where(is_avoided[layout.cell_of_gpu] & is_later, _code(WaitReason.AVOIDED), codes)
+    if request.rule.labels:
+        codes = np.where(has_labels(layout, request)[layout.cell_of_gpu], codes, _code(WaitReason.LABELS))
     size = _LEFT + 1
     counted = np.bincount(layout.cell_of_gpu * size + codes, minlength=layout.num_cells * size)
     out = counted.reshape(layout.num_cells, size)[:, :_LEFT]
@@ -113,7 +119,8 @@ def _shape(state: FleetState, wanted: Request, counts: Ints) -> WaitReason | Non
     suitable = state.layout.cell_cohort[counts >= wanted.gpus_per_node]
     if int(np.bincount(suitable).max(initial=0)) < wanted.nodes:
         return WaitReason.COHORT
-    return WaitReason.TOPOLOGY
+    whole = replace(wanted, rule=replace(wanted.rule, slices=()))
+    return WaitReason.SLICES if most_nodes(state, whole, counts) >= wanted.nodes else WaitReason.TOPOLOGY
 
 
 def _misplaced(state: FleetState, wanted: Request, counts: Ints) -> tuple[list[Reason], int, int]:
@@ -123,14 +130,30 @@ def _misplaced(state: FleetState, wanted: Request, counts: Ints) -> tuple[list[R
     is_home = np.zeros(layout.num_cells, dtype=np.bool_)
     span = level_span(layout, wanted)
     cells = fitting_cells(state, wanted, counts)
+    is_over = np.zeros(layout.num_cells, dtype=np.bool_)
     if span and len(cells):
-        is_home[cells] = layout.groups[span[-1]][cells] == int(count_by_group(layout, cells, span[-1]).argmax())
-    homes = layout.cell_cohort[is_home] if is_home.any() else layout.cell_cohort[is_whole]
+        home = _home(layout, wanted, cells, span[-1])
+        inside = cells[layout.groups[span[-1]][cells] == home]
+        is_home[in_whole_slices(layout, wanted.rule.slices, inside, span[-1])] = True
+        is_over[inside] = ~is_home[inside]
+    is_found = is_home | is_over
+    homes = layout.cell_cohort[is_found] if is_found.any() else layout.cell_cohort[is_whole]
     is_cohort = layout.cell_cohort == (homes[0] if len(homes) else -1)
-    crumbs, other_cohort, elsewhere = ~is_whole & (counts > 0), is_whole & ~is_cohort, is_whole & is_cohort & ~is_home
+    crumbs, other_cohort, elsewhere = (
+        ~is_whole & (counts > 0),
+        is_whole & ~is_cohort,
+        is_whole & is_cohort & ~is_home & ~is_over,
+    )
     reasons = [
         Reason(WaitReason.FRAGMENTATION, int(counts[crumbs].sum()), int(np.count_nonzero(crumbs))),
         Reason(WaitReason.COHORT, int(counts[other_cohort].sum()), int(np.count_nonzero(other_cohort))),
         Reason(WaitReason.TOPOLOGY, int(counts[elsewhere].sum()), int(np.count_nonzero(elsewhere))),
+        Reason(WaitReason.SLICES, int(counts[is_over].sum()), int(np.count_nonzero(is_over))),
     ]
     return reasons, int(counts[is_home].sum()), int(np.count_nonzero(is_home))
+
+
+def _home(layout: Layout, wanted: Request, cells: Ints, level: int) -> int:
+    """The group with the most room for it; of equals that with the most hosts, then the first."""
+    room, num_hosts = room_of(layout, wanted, cells, level), count_by_group(layout, cells, level)
+    return int(np.lexsort((-num_hosts, -room))[0])

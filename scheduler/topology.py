@@ -15,6 +15,7 @@ from health.admission import AdmissionFacts, Refusal, refusal_of
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from scheduler.model import DEFAULT_LEVELS, GpuView
+from scheduler.placement_rule import Labels
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -43,6 +44,9 @@ class Layout:
     cell_cohort: Ints
     cohort_keys: tuple[str, ...]
     cell_health_cost: Ints
+    gpu_health_cost: Ints
+    label_sets: tuple[Labels, ...]
+    cell_label_set: Ints
     cells_of_node: Mapping[NodeId, tuple[int, ...]]
     groups: tuple[Ints, ...]
     first_cell: tuple[Ints, ...]
@@ -87,6 +91,7 @@ def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS
     by_node: dict[NodeId, tuple[int, ...]] = {}
     for cell, head in enumerate(heads):
         by_node[head.node_id] = (*by_node.get(head.node_id, ()), cell)
+    label_sets = {labels: number for number, labels in enumerate(sorted({head.labels for head in heads}))}
     groups = [_groups(heads, depth) for depth in range(len(levels) + 1)]
     groups.append(np.arange(len(heads), dtype=np.int64))
     num_groups = tuple(int(group.max(initial=NOWHERE)) + 1 for group in groups)
@@ -102,6 +107,9 @@ def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS
         cohort_keys=tuple(cohorts),
         cell_cohort=np.array([cohorts[head.cohort_key] for head in heads], dtype=np.int64),
         cell_health_cost=np.maximum.reduceat(health_cost, cell_start) if heads else health_cost,
+        gpu_health_cost=health_cost,
+        label_sets=tuple(label_sets),
+        cell_label_set=np.array([label_sets[head.labels] for head in heads], dtype=np.int64),
         cells_of_node=by_node,
         groups=tuple(groups),
         first_cell=tuple(map(_first_cells, groups, num_groups)),
@@ -141,15 +149,16 @@ class TierView:
 class FleetState:
     """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give."""
 
-    __slots__ = ("_distinct", "_facts", "_policy", "_tiers", "is_free", "layout")
+    __slots__ = ("_distinct", "_facts", "_tiers", "is_free", "layout", "policy")
 
-    def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
+    def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] | None = None) -> None:
+        levels = policy.placement.levels if levels is None else levels
         self.layout, ordered = build_layout(gpus, levels)
         known: dict[AdmissionFacts, int] = {}
         self._facts: Ints = np.array([known.setdefault(gpu.facts, len(known)) for gpu in ordered], dtype=np.int64)
         self._distinct = tuple(known)
         self.is_free: Flags = np.array([not gpu.facts.is_held for gpu in ordered], dtype=np.bool_)
-        self._policy = policy
+        self.policy = policy
         self._tiers: dict[str, TierView] = {}
 
     def tier(self, name: str) -> TierView:
@@ -187,7 +196,7 @@ class FleetState:
             np.add.at(tier.counts, self.layout.cell_of_gpu[gpus[tier.admitted[gpus]]], sign)
 
     def _make_tier(self, name: str) -> TierView:
-        verdicts = [refusal_of(facts, self._policy.tier(name)) for facts in self._distinct]
+        verdicts = [refusal_of(facts, self.policy.tier(name)) for facts in self._distinct]
         codes = [_ADMITTED if verdict in {None, Refusal.HELD} else REFUSALS.index(verdict) for verdict in verdicts]
         refusals = np.array(codes, dtype=np.int64)[self._facts] if codes else self._facts
         admitted: Flags = refusals == _ADMITTED

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.solver import Request, count_by_group, fitting_cells, level_span
+from scheduler.slices import cheapest_in_slices
+from scheduler.solver import Request, fitting_cells, level_span, room_of
 from scheduler.topology import FleetState, Ints
 
 
@@ -52,14 +53,15 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
     before = fitting_cells(state, request, counts)
     bounds = [_least_keys(shares, candidates, num_cells, most) for most in (1, request.nodes)]
     for level in levels:
-        possible = count_by_group(state.layout, after, level)
+        possible = room_of(state.layout, request, after, level)
         groups = state.layout.groups[level]
         covers: set[Cover] = set()
         for group in np.flatnonzero(possible >= request.nodes):
-            num_free = int(np.count_nonzero(groups[before] == group))
-            cells = np.setdiff1d(after[groups[after] == group], before, assume_unique=True)
+            inside = after[groups[after] == group]
             for by_cells, least in enumerate(bounds):
-                need = request.nodes - num_free
+                usable = _usable(state, request, level, inside, np.where(np.isin(inside, before), 0.0, least[inside]))
+                cells = np.setdiff1d(usable, before, assume_unique=True)
+                need = request.nodes - (len(usable) - len(cells))
                 run = _Run(request, counts, shares, candidates, need, counts_cells=bool(by_cells))
                 found = run.cover(cells, least[cells])
                 if found is not None:
@@ -67,6 +69,12 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
         if covers:
             return sorted(covers, key=lambda cover: (cover.cost, len(cover.victims), cover.victims))
     return []
+
+
+def _usable(state: FleetState, request: Request, level: int, cells: Ints, costs: npt.NDArray[np.float64]) -> Ints:
+    """Any of the cells, or of a gang in slices those of the slices that are believed cheapest to free."""
+    slices = request.rule.slices
+    return cheapest_in_slices(state.layout, slices, cells, costs, request.nodes, level) if slices else cells
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from muster.domain.ids import JobId
 from muster.domain.wait_reasons import WaitReason
 from muster.services import elastic, looks
-from muster.services.fleet import gpu_views
+from muster.services.fleet import placed_views
 from muster.services.passed_work import with_passed_work
 from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
@@ -36,7 +36,7 @@ def question(
         return None
     gangs = elastic.elastic_gangs(session) if may_grow else None
     running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
-    return Question(policy, gpu_views(session, now, policy.health), queue, running)
+    return Question(policy, placed_views(session, now, policy), queue, running)
 
 
 def why_not_asked(session: Session, now: datetime, job_id: JobId) -> WaitReason:
