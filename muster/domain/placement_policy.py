@@ -17,6 +17,14 @@ class HazardBand(StrictModel):
     failures_per_1000_h: _Rate = Field(description="Failures expected in 1,000 hours beyond those of a sound GPU.")
 
 
+def _default_bands() -> dict[str, HazardBand]:
+    return {
+        "poor": HazardBand(below_score=50.0, failures_per_1000_h=10.0),
+        "weak": HazardBand(below_score=70.0, failures_per_1000_h=2.0),
+        "worn": HazardBand(below_score=90.0, failures_per_1000_h=0.5),
+    }
+
+
 class HazardPolicy(StrictModel):
     """How much likelier a GPU is to end a gang than a sound one: by its score's band, times its board's history.
 
@@ -24,13 +32,9 @@ class HazardPolicy(StrictModel):
     unknown is sound. The defaults are choices of ours until a fleet's own record says better.
     """
 
-    bands: Annotated[tuple[HazardBand, ...], Field(max_length=16, strict=False)] = Field(
-        default=(
-            HazardBand(below_score=50.0, failures_per_1000_h=10.0),
-            HazardBand(below_score=70.0, failures_per_1000_h=2.0),
-            HazardBand(below_score=90.0, failures_per_1000_h=0.5),
-        ),
-        description="Lowest band first. None: placement takes no notice of scores.",
+    bands: dict[Name, HazardBand] = Field(
+        default_factory=_default_bands,
+        description="Name of a band of scores → what it adds. None of them: scores add nothing.",
     )
     failures_per_1000_h_of_quarantine: _Rate = Field(
         0.2, description="Added for each time that its board was quarantined within `history_s`, whatever its score."
@@ -43,16 +47,22 @@ class HazardPolicy(StrictModel):
     )
 
     @model_validator(mode="after")
-    def _bands_in_order(self) -> Self:
-        """`below_score` rises from band to band."""
-        scores = [band.below_score for band in self.bands]
-        if sorted(set(scores)) != scores:
-            raise ValueError("bands must rise in below_score, each once")
+    def _bands_are_apart(self) -> Self:
+        """No two `bands` have one `below_score`."""
+        scores = [band.below_score for band in self.bands.values()]
+        if len(set(scores)) < len(scores):
+            raise ValueError("two bands have the same below_score: a GPU is in one band alone")
         return self
+
+    @property
+    def weak_below_score(self) -> float:
+        """A GPU with a score from there on is in no band."""
+        return max((band.below_score for band in self.bands.values()), default=0.0)
 
     def failures_in_million_h(self, score: float | None, num_quarantines: int) -> int:
         """Expected beyond those of a sound GPU, of one with this score and history."""
-        band = next((band for band in self.bands if score is not None and score < band.below_score), None)
+        own = [band for band in self.bands.values() if score is not None and score < band.below_score]
+        band = min(own, key=lambda band: band.below_score, default=None)
         rate = 0.0 if band is None else band.failures_per_1000_h
         return round((rate + num_quarantines * self.failures_per_1000_h_of_quarantine) * 1000)
 

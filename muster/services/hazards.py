@@ -16,9 +16,9 @@ from muster.domain.states import Standing
 def excess_failures(session: Session, now: datetime, policy: HazardPolicy) -> Mapping[GpuUuid, int]:
     """In 1,000,000 hours, of each GPU that is not sound. History follows the board serial, where there is one."""
     quarantines = _quarantines_by_board(session, now - timedelta(seconds=policy.history_s))
-    weakest = policy.bands[-1].below_score if policy.bands else 0.0
     board = func.coalesce(Gpu.serial, Gpu.uuid)
-    is_weak = or_(Gpu.score < weakest, board.in_(list(quarantines))) if quarantines else Gpu.score < weakest
+    is_weak = Gpu.score < policy.weak_below_score
+    is_weak = or_(is_weak, board.in_(list(quarantines))) if quarantines else is_weak
     found = {
         uuid: policy.failures_in_million_h(score, quarantines[key])
         for uuid, score, key in session.execute(select(Gpu.uuid, Gpu.score, board).where(is_weak))

@@ -1,4 +1,4 @@
-"""Where a node stands in the fleet's tree, and its labels, as the planner takes them; the change of its labels."""
+"""Where a node stands in the fleet's tree, and its labels, as the planner takes them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,17 +8,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from muster.db.models import Node
-from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import NodeId
-from muster.domain.principals import Permission
-from muster.services.node_names import find_node
-from muster.services.nodes import NodeDetail, detail_of
-from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from scheduler.placement_rule import Labels
 
-LABEL: Final = declare_action("node.label")
 RACK: Final = "rack"
-MOST_LABELS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +35,3 @@ def places(session: Session, levels: Sequence[str]) -> Mapping[NodeId, Place]:
 def path_of(levels: Sequence[str], rack: str | None, labels: Mapping[str, str]) -> tuple[str, ...]:
     """The rack is the host's join token's; the domain of any other level is the label of its name."""
     return tuple((rack if level == RACK else labels.get(level)) or "" for level in levels)
-
-
-def set_labels(
-    unit: UnitOfWork, text: str, labels: Mapping[str, str], *, remove: Sequence[str] = (), reason: str
-) -> NodeDetail:
-    """Set some labels of the node whose id or name is ``text``, and remove others. What runs there runs on.
-
-    Raises:
-        NotFoundError: there is no such node.
-        ValidationFailedError: a label is set and removed, or a node would have too many.
-    """
-    unit.principal.require(Permission.NODE_WRITE)
-    if both := sorted(set(labels) & set(remove)):
-        raise ValidationFailedError.at("/remove", "also_set", f"these labels are set as well: {', '.join(both)}")
-    node = find_node(unit, text)
-    unit.session.refresh(node, with_for_update={"key_share": True})
-    kept = {name: value for name, value in node.labels.items() if name not in remove}
-    after = dict(sorted({**kept, **labels}.items()))
-    if len(after) > MOST_LABELS:
-        detail = f"a node has {MOST_LABELS} labels at most; it would have {len(after)}"
-        raise ValidationFailedError.at("/labels", "too_many", detail)
-    if after != node.labels:
-        told = {"from": node.labels, "to": after, "reason": reason}
-        node.labels = after
-        unit.emit("node.labelled", "node", node.id, payload=told)
-        unit.audit("node.label", "node", node.id, reason=reason, detail=told)
-        unit.wake(SCHEDULER_CHANNEL)
-    return detail_of(unit, node.id)
