@@ -142,7 +142,7 @@ def test_a_submission_says_what_the_words_meant(muster: Command) -> None:
         words = ("--nodes", "2", "--gpus", "4", *limits, "--env", "A=b=c", "--", "train.py", "--lr", "1")
         assert muster.run("job", "submit", *words, url=server.url).returncode == 0
         spec = json.loads(server.asked[0].body)
-    assert spec["shape"] == {"nodes": 2, "gpus_per_node": 4, "ranks_per_node": None}
+    assert spec["shape"] == {"nodes": 2, "gpus_per_node": 4}
     assert (spec["wall_time_s"], spec["budget_gpu_hours"], spec["topology"]) == (600, 2.5, {"required": "rack"})
     assert spec["program"]["script"] == str(muster.folder / "train.py")
     assert spec["program"]["args"] == ["--lr", "1"]
