@@ -13,6 +13,8 @@ class Request:
 
     ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` where so many do not fit. ``expected_s``: for how
     long it is believed to run, which weighs the health of places and decides nothing about whether one is found.
+    ``closing_ms``: it would still run as nodes close that do so then or before (``FleetState.last_closing_ms``): it
+    does not go there.
     """
 
     tier: str
@@ -24,6 +26,8 @@ class Request:
     prefers_weak: bool = False
     min_nodes: int | None = None
     rule: PlacementRule = ANYWHERE
+    closing_ms: int | None = None
+    may_use_spares: bool = False
     expected_s: float | None = field(default=None, compare=False)
 
     @property
@@ -42,7 +46,7 @@ class Request:
         return replace(self, rule=replace(self.rule, slices=self.rule.wished, wished=()))
 
 
-def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
+def request_of(job: WaitingJob, *, is_reclaimable: bool = False, closing_ms: int | None = None) -> Request:
     """A small job of a reclaimable tier prefers weak GPUs: a fault costs least there."""
     return Request(
         tier=job.tier,
@@ -54,5 +58,6 @@ def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
         prefers_weak=is_reclaimable and job.nodes == 1,
         min_nodes=job.min_nodes,
         rule=job.rule,
+        closing_ms=closing_ms,
         expected_s=job.expected_s,
     )

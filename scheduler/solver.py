@@ -17,6 +17,7 @@ from scheduler.model import Parts
 from scheduler.request import Request, request_of
 from scheduler.slices import count_by_group, in_whole_slices, room_by_group
 from scheduler.soundness import cell_costs, pick_gpus, soundest, weakness_of
+from scheduler.tally import Tally
 from scheduler.topology import NOWHERE, Flags, FleetState, Ints, Layout
 
 __all__ = [
@@ -52,16 +53,15 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
     span = level_span(state.layout, request)
     if not span:
         return 0
-    counts = state.tier(request.tier).counts if counts is None else counts
-    cells = fitting_cells(state, request, counts)
+    if counts is None and not request.rule.slices:
+        return _room(state, request).most_cells(span[-1])
+    cells = _room(state, request).cells if counts is None else fitting_cells(state, request, counts)
     return int(room_of(state.layout, request, cells, span[-1]).max(initial=0))
 
 
 def could_ever_fit(state: FleetState, request: Request) -> bool:
     """Whether the request would fit with every GPU idle that its tier admits."""
-    admitted = state.tier(request.tier).admitted
-    counts = np.bincount(state.layout.cell_of_gpu[admitted], minlength=state.layout.num_cells)
-    return most_nodes(state, request, counts) >= request.nodes
+    return most_nodes(state, request, state.tier(request.tier).admitted_counts) >= request.nodes
 
 
 def place(state: FleetState, request: Request, within: Ints | None = None) -> Chosen | None:
@@ -71,18 +71,17 @@ def place(state: FleetState, request: Request, within: Ints | None = None) -> Ch
 
 
 def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen | None:
-    candidates = fitting_cells(state, request, state.tier(request.tier).counts)
-    if within is not None:
-        candidates = np.intersect1d(candidates, within)
-    if len(candidates) < request.nodes:
+    span = level_span(state.layout, request)
+    room = _room(state, request, within)
+    if not span or room.most_cells(span[-1]) < request.nodes:
         return None
-    for level in level_span(state.layout, request):
+    for level in span:
         if state.layout.largest[level] < request.nodes:
             continue
-        group = _best_group(state, request, candidates, level)
+        group = _best_group(state, room, request, level)
         if group is not None:
-            inside = candidates[state.layout.groups[level][candidates] == group]
-            inside = soundest(state, request, inside, partial(_suffices, state, request, level, group))
+            suffices = partial(_suffices, state, request, level, group)
+            inside = soundest(state, request, room.cells_in(level, group), suffices)
             cells = np.sort(_descend(state, request, level, inside, request.nodes))
             return Chosen(cells, pick_gpus(state, request, cells))
     return None
@@ -90,6 +89,30 @@ def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen |
 
 def _suffices(state: FleetState, request: Request, level: int, group: int, cells: Ints) -> bool:
     return bool(room_of(state.layout, request, cells, level)[group] >= request.nodes)
+
+
+def _room(state: FleetState, request: Request, within: Ints | None = None) -> Tally:
+    """Where one host's part may be: not on hosts to avoid, that close too soon, of other labels, of unknown place."""
+    if within is None:
+        room = state.tally(request.tier, request.gpus_per_node)
+    else:
+        counts = np.zeros(state.layout.num_cells, dtype=np.int64)
+        counts[within] = state.tier(request.tier).counts[within]
+        room = Tally(state.layout, counts, request.gpus_per_node)
+    cells_of = state.layout.cells_of_node
+    out = [cell for node_id in request.avoid_nodes for cell in cells_of.get(node_id, ())]
+    if request.closing_ms is not None:
+        out += np.flatnonzero(state.cell_closes_ms <= request.closing_ms).tolist()
+    if request.rule.labels:
+        out += np.flatnonzero(~has_labels(state.layout, request)).tolist()
+    for level in map(state.layout.level, _known_levels(request)):
+        out += [] if level is None else state.layout.unknown_cells[level].tolist()
+    return room.without(np.unique(np.array(out, dtype=np.int64))) if out else room
+
+
+def _known_levels(request: Request) -> Sequence[str]:
+    """Those at which the place of its hosts has to be known."""
+    return request.rule.levels if request.required is None else (request.required, *request.rule.levels)
 
 
 def level_span(layout: Layout, request: Request) -> Sequence[int]:
@@ -110,10 +133,11 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
     fits = counts >= request.gpus_per_node
     for node_id in request.avoid_nodes:
         fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
+    if request.closing_ms is not None:
+        fits &= state.cell_closes_ms > request.closing_ms
     if request.rule.labels:
         fits &= has_labels(state.layout, request)
-    asked = request.rule.levels if request.required is None else (request.required, *request.rule.levels)
-    for name in asked:
+    for name in _known_levels(request):
         level = state.layout.level(name)
         if level is None:
             return np.zeros(0, dtype=np.int64)
@@ -132,33 +156,35 @@ def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:
     return room_by_group(layout, request.rule.slices, cells, level)
 
 
-def _best_group(state: FleetState, request: Request, candidates: Ints, level: int) -> int | None:
+def _best_group(state: FleetState, room: Tally, request: Request, level: int) -> int | None:
     """Far fewer expected failures first, then the most even spread where that is asked for; then fewest fitting nodes,
     then fewest GPUs left over, then the fullest surroundings, then health, then place.
     """
     layout = state.layout
-    num_nodes = room_of(layout, request, candidates, level)
-    enough = np.flatnonzero(num_nodes >= request.nodes)
+    is_node = level == layout.node_level
+    sums = None if is_node else room.sums(level)
+    num_nodes = None if sums is None else sums.cells[:-1]
+    if num_nodes is not None and request.rule.slices:
+        num_nodes = room_of(layout, request, room.cells, level)
+    enough = np.flatnonzero(room.usable if num_nodes is None else num_nodes >= request.nodes)
     if not len(enough):
         return None
-    weakness = weakness_of(state, request, candidates, level)
-    enough = _least(enough, weakness.grade[enough])
+    weakness = weakness_of(state, request, room.cells, level) if layout.has_weak and len(enough) > 1 else None
+    if weakness is not None:
+        enough = _least(enough, weakness.grade[enough])
     if request.rule.balance is not None:
-        enough = _least(enough, -_least_shares(layout, request, candidates, level, enough))
-    enough = _least(enough, num_nodes[enough])
-    placed = candidates[layout.groups[level][candidates] != NOWHERE]
-    groups = layout.groups[level][placed]
+        enough = _least(enough, -_least_shares(layout, request, room.cells, level, enough))
+    if num_nodes is not None:
+        enough = _least(enough, num_nodes[enough])
     if len(enough) > 1:
-        usable = np.bincount(groups, state.tier(request.tier).counts[placed], minlength=layout.num_groups[level])
-        enough = _least(enough, usable[enough])
+        enough = _least(enough, (room.usable if sums is None else sums.gpus)[enough])
     for wider in range(level - 1, -1, -1):
         if len(enough) == 1:
             break
         around = layout.groups[wider][layout.first_cell[level][enough]]
-        # The last entry is that of NOWHERE: nothing is known to stand around it.
-        enough = _least(enough, np.append(count_by_group(layout, candidates, wider), 0)[around])
-    enough = _least(enough, weakness.cost[enough])
-    return int(enough[0])
+        # Where the wider domain is unknown, nothing is known to stand around.
+        enough = _least(enough, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
+    return int((enough if weakness is None else _least(enough, weakness.cost[enough]))[0])
 
 
 def _least(groups: Ints, keys: npt.NDArray[Any]) -> Ints:
@@ -206,12 +232,15 @@ def _descend(state: FleetState, request: Request, level: int, cells: Ints, nodes
         keys = (cells, cell_costs(state, request, cells), state.tier(request.tier).counts[cells])
         fullest: Ints = cells[np.lexsort(keys)[:nodes]]
         return fullest
-    groups, domain, sizes = np.unique(layout.groups[below][cells], return_inverse=True, return_counts=True)
-    is_whole = np.isin(cells, in_whole_slices(layout, request.rule.slices, cells, below))
-    rooms = np.bincount(domain[is_whole], minlength=len(groups)) if request.rule.slices else sizes
+    groups = layout.groups[below][cells]
+    domain = groups - groups.min()
+    rooms = sizes = np.bincount(domain)
+    if request.rule.slices:
+        is_whole = np.isin(cells, in_whole_slices(layout, request.rule.slices, cells, below))
+        rooms = np.bincount(domain[is_whole], minlength=len(sizes))
     is_balanced = below == _balance_level(layout, request)
     shares = even_shares(rooms, nodes, _unit(layout, request, below)) if is_balanced else _fewest(rooms, nodes)
-    parts = [cells[np.isin(domain, np.flatnonzero(shares == sizes))]]
+    parts = [cells[(shares == sizes)[domain]]]
     parts += [
         _descend(state, request, below, cells[domain == index], int(shares[index]))
         for index in np.flatnonzero((shares > 0) & (shares < sizes))
@@ -234,9 +263,9 @@ def _fewest(rooms: Ints, nodes: int) -> Ints:
 
 
 def parts_of(layout: Layout, chosen: Chosen) -> Parts:
-    uuids = [layout.uuids[index] for index in chosen.gpus]
+    uuids = [layout.uuids[index] for index in chosen.gpus.tolist()]
     width = len(uuids) // len(chosen.cells)
     return tuple(
         (layout.cell_node[cell], tuple(uuids[rank * width : (rank + 1) * width]))
-        for rank, cell in enumerate(chosen.cells)
+        for rank, cell in enumerate(chosen.cells.tolist())
     )
