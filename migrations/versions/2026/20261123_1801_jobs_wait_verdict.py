@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "20261123_1801"
-down_revision = "20261123_0943"
+down_revision = "20261123_1602"
 branch_labels = None
 depends_on = None
 
