@@ -36,6 +36,7 @@ from api.v1 import (
     jobs,
     keys,
     log_lines,
+    node_labels,
     nodes,
     overrides,
     pair_probes,
@@ -108,7 +109,19 @@ def _routes() -> Sequence[BaseRoute]:
     """
     root = APIRouter(generate_unique_id_function=operator.attrgetter("name"))
     of_hosts = (enrolment, hosts, telemetry, host_repairs)
-    fleet_wide = (drains, fleet, overrides, gpu_past, cohorts, burn_ins, breakers, cordons, incidents, pair_probes)
+    fleet_wide = (
+        drains,
+        node_labels,
+        fleet,
+        overrides,
+        gpu_past,
+        cohorts,
+        burn_ins,
+        breakers,
+        cordons,
+        incidents,
+        pair_probes,
+    )
     records = (events, audit, policies, system_figures)
     of_tenants = (log_lines, training, reclaims, keys, persons, tenants, quotas)
     for module in (jobs, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):

@@ -136,6 +136,7 @@ class _Advice:
             return
         within = nodes_within(self.job, self.asked.workload, self.holdings)
         nodes = min(self.job.nodes - 1, within, most_nodes(self.state, self._request(self.job)))
+        nodes -= nodes % self.job.rule.step
         if nodes > 0 and self._may_start(replace(self.job, nodes=nodes)):
             yield Change("shape.nodes", nodes)
 

@@ -93,6 +93,7 @@ def _request(attempt: RunningAttempt, gang: ElasticGang, closing_ms: int | None)
         preferred=gang.preferred_level,
         avoid_nodes=gang.avoid_nodes,
         min_nodes=gang.min_nodes,
+        rule=gang.rule,
         closing_ms=closing_ms,
     )
 

@@ -15,7 +15,7 @@ from muster.domain.wait_reasons import WaitReason
 from scheduler.funnel import Funnel
 from scheduler.model import Held, Reason, Verdict, WaitingJob
 from scheduler.reclaim import Coming, Notified, Obstacle, Outcome, Refused
-from scheduler.solver import Request, most_nodes
+from scheduler.solver import Request, has_labels, most_nodes
 from scheduler.topology import FleetState, Ints
 
 DIFFERENCES_TOLD: Final = 2
@@ -138,8 +138,9 @@ def _no_room(state: FleetState, request: Request, outcome: Outcome, policy: Poli
     num_gpus = len(state.layout.uuids)
     if not num_gpus:
         return f"{_needed(request)}; no host is enrolled"
-    if request.required is not None and state.layout.level(request.required) is None:
-        return f"{_needed(request)}; the fleet has no level named {request.required}"
+    for name in (request.required, *request.rule.levels):
+        if name is not None and state.layout.level(name) is None:
+            return f"{_needed(request)}; the fleet has no level named {name}"
     num_free = int(state.tier(request.tier).counts.sum())
     clauses = [
         _needed(request),
@@ -153,12 +154,25 @@ def _no_room(state: FleetState, request: Request, outcome: Outcome, policy: Poli
 def _needed(request: Request) -> str:
     where = "" if request.required is None else f" in one {request.required}"
     nodes = f"{request.fewest_nodes} to {request.nodes}" if request.fewest_nodes < request.nodes else f"{request.nodes}"
-    return f"needs {nodes} × {request.gpus_per_node} GPUs of one cohort{where}"
+    return f"needs {nodes} × {request.gpus_per_node} GPUs of one cohort{where}{_rule(request)}"
+
+
+def _rule(request: Request) -> str:
+    rule = request.rule
+    slices = [f"each {one.nodes} hosts in one {one.level}" for one in rule.slices]
+    spread = [] if rule.balance is None else [f"spread evenly over each {rule.balance}"]
+    labels = [f"on hosts with {name}={'|'.join(sorted(values))}" for name, values in rule.labels.required]
+    labels += [f"not on hosts with {name}={'|'.join(sorted(values))}" for name, values in rule.labels.forbidden]
+    told = [*slices, *spread, *labels]
+    return f", {', '.join(told)}" if told else ""
 
 
 def _reasons(state: FleetState, request: Request) -> str:
     refused = sorted(state.refused(request.tier).items(), key=lambda item: -item[1])
     reasons = [f"{count} {_WORDS[refusal]}" for refusal, count in refused]
+    if request.rule.labels:
+        num_gpus = int(state.layout.cell_size[~has_labels(state.layout, request)].sum())
+        reasons.append(f"{num_gpus} on hosts whose labels leave them out")
     if request.avoid_nodes:
         reasons.append(f"{len(request.avoid_nodes)} hosts avoided after a fault there")
     num_spares = int(np.count_nonzero(state.is_spare & ~state.is_free))
@@ -178,10 +192,16 @@ def _binding(state: FleetState, request: Request, num_free: int) -> str:
     admitted = tier.admitted_counts
     most = most_nodes(state, request, admitted)
     if most < request.nodes:
-        return f"even with every GPU idle, {_has(request, most, 'that this tier admits')}{_apart(state, admitted)}"
+        told = _has(request, most, "that this tier admits", _in_any_slices(state, request, admitted))
+        return f"even with every GPU idle, {told}{_apart(state, admitted)}"
     if num_free < request.nodes * request.gpus_per_node:
         return ""
-    return _has(request, most_nodes(state, request), "free")
+    return _has(request, most_nodes(state, request), "free", _in_any_slices(state, request, tier.counts))
+
+
+def _in_any_slices(state: FleetState, request: Request, counts: Ints) -> int:
+    """The most hosts that a home would give if nothing were rounded to slices."""
+    return most_nodes(state, replace(request, rule=replace(request.rule, slices=())), counts)
 
 
 def _apart(state: FleetState, admitted: Ints) -> str:
@@ -200,11 +220,13 @@ def _apart(state: FleetState, admitted: Ints) -> str:
     return f" ({', '.join(told)})" if told else ""
 
 
-def _has(request: Request, most: int, condition: str) -> str:
+def _has(request: Request, most: int, condition: str, most_unrounded: int) -> str:
+    """``most_unrounded``: hosts that it would have if it asked for no slices."""
     what = "cohort" if request.required is None else f"cohort in one {request.required}"
     gpus = f"{request.gpus_per_node} GPU{'' if request.gpus_per_node == 1 else 's'} {condition}"
     hosts = "no host" if not most else f"only {most} of {request.nodes} hosts"
-    return f"the largest {what} has {hosts} with {gpus}"
+    rounded = f", of {most_unrounded} before they are rounded down to whole slices" if most_unrounded > most else ""
+    return f"the largest {what} has {hosts} with {gpus}{rounded}"
 
 
 def _outcome(outcome: Outcome, policy: Policy) -> str:

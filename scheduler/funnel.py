@@ -14,7 +14,9 @@ import numpy as np
 from health.admission import Refusal
 from muster.domain.wait_reasons import WaitReason
 from scheduler.model import Reason
-from scheduler.solver import Request, count_by_group, fitting_cells, level_span, most_nodes
+from scheduler.placement_rule import LabelRule
+from scheduler.slices import count_by_group, in_whole_slices
+from scheduler.solver import Request, fitting_cells, has_labels, level_span, most_nodes, room_of
 from scheduler.topology import REFUSALS, Flags, FleetState, Ints, Layout
 
 _OF_REFUSAL: Final = {
@@ -28,6 +30,7 @@ _OF_REFUSAL: Final = {
     Refusal.HELD: WaitReason.IN_USE,
 }
 MASKS: Final = (
+    WaitReason.LABELS,
     *_OF_REFUSAL.values(),
     WaitReason.MAINTENANCE,
     WaitReason.AVOIDED,
@@ -64,7 +67,8 @@ class Funnel:
 
 def funnel(state: FleetState, request: Request, promised: Flags) -> Funnel:
     """Of a gang that does not fit. ``promised``: GPUs that are held for others, free or not."""
-    wanted = replace(request.at_least(), avoid_nodes=frozenset(), closing_ms=None)
+    rule = replace(request.rule, labels=LabelRule(), wished=())
+    wanted = replace(request.at_least(), avoid_nodes=frozenset(), closing_ms=None, rule=rule)
     left = _left_after(state, request, promised)
     num_gpus, suitable = (
         _of_each(left, lambda counts: int(counts.sum())),
@@ -116,6 +120,8 @@ def _left_out(state: FleetState, request: Request, promised: Flags) -> Ints:
         _leave_out(layout, out, list(layout.cells_of_node.get(node_id, ())), _AVOIDED)
     if request.closing_ms is not None:
         _leave_out(layout, out, np.flatnonzero(state.cell_closes_ms <= request.closing_ms).tolist(), _MAINTENANCE)
+    if request.rule.labels:
+        _leave_out(layout, out, np.flatnonzero(~has_labels(layout, request)).tolist(), _code(WaitReason.LABELS))
     return out
 
 
@@ -150,7 +156,8 @@ def _shape(state: FleetState, wanted: Request, counts: Ints) -> WaitReason | Non
     suitable = state.layout.cell_cohort[counts >= wanted.gpus_per_node]
     if int(np.bincount(suitable).max(initial=0)) < wanted.nodes:
         return WaitReason.COHORT
-    return WaitReason.TOPOLOGY
+    whole = replace(wanted, rule=replace(wanted.rule, slices=()))
+    return WaitReason.SLICES if most_nodes(state, whole, counts) >= wanted.nodes else WaitReason.TOPOLOGY
 
 
 def _misplaced(state: FleetState, wanted: Request, counts: Ints) -> tuple[list[Reason], int, int]:
@@ -160,14 +167,30 @@ def _misplaced(state: FleetState, wanted: Request, counts: Ints) -> tuple[list[R
     is_home = np.zeros(layout.num_cells, dtype=np.bool_)
     span = level_span(layout, wanted)
     cells = fitting_cells(state, wanted, counts)
+    is_over = np.zeros(layout.num_cells, dtype=np.bool_)
     if span and len(cells):
-        is_home[cells] = layout.groups[span[-1]][cells] == int(count_by_group(layout, cells, span[-1]).argmax())
-    homes = layout.cell_cohort[is_home] if is_home.any() else layout.cell_cohort[is_whole]
+        home = _home(layout, wanted, cells, span[-1])
+        inside = cells[layout.groups[span[-1]][cells] == home]
+        is_home[in_whole_slices(layout, wanted.rule.slices, inside, span[-1])] = True
+        is_over[inside] = ~is_home[inside]
+    is_found = is_home | is_over
+    homes = layout.cell_cohort[is_found] if is_found.any() else layout.cell_cohort[is_whole]
     is_cohort = layout.cell_cohort == (homes[0] if len(homes) else -1)
-    crumbs, other_cohort, elsewhere = ~is_whole & (counts > 0), is_whole & ~is_cohort, is_whole & is_cohort & ~is_home
+    crumbs, other_cohort, elsewhere = (
+        ~is_whole & (counts > 0),
+        is_whole & ~is_cohort,
+        is_whole & is_cohort & ~is_home & ~is_over,
+    )
     reasons = [
         Reason(WaitReason.FRAGMENTATION, int(counts[crumbs].sum()), int(np.count_nonzero(crumbs))),
         Reason(WaitReason.COHORT, int(counts[other_cohort].sum()), int(np.count_nonzero(other_cohort))),
         Reason(WaitReason.TOPOLOGY, int(counts[elsewhere].sum()), int(np.count_nonzero(elsewhere))),
+        Reason(WaitReason.SLICES, int(counts[is_over].sum()), int(np.count_nonzero(is_over))),
     ]
     return reasons, int(counts[is_home].sum()), int(np.count_nonzero(is_home))
+
+
+def _home(layout: Layout, wanted: Request, cells: Ints, level: int) -> int:
+    """The group with the most room for it; of equals that with the most hosts, then the first."""
+    room, num_hosts = room_of(layout, wanted, cells, level), count_by_group(layout, cells, level)
+    return int(np.lexsort((-num_hosts, -room))[0])

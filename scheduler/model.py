@@ -8,6 +8,7 @@ from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.wait_reasons import WaitReason
+from scheduler.placement_rule import ANYWHERE, Labels, PlacementRule
 
 DEFAULT_LEVELS: Final = ("rack",)
 """Named levels of the tree, widest first. The fleet above them and the node below them are always there."""
@@ -22,7 +23,8 @@ Parts = tuple[tuple[NodeId, tuple[GpuUuid, ...]], ...]
 class GpuView:
     """``path``: the names of the node's domains, one a level, widest first; an empty name is an unknown place.
 
-    ``health_cost`` grows as the GPU's health falls: among equal places gangs take the least, small spot jobs the most.
+    ``health_cost``: failures that are expected in 1,000,000 hours beyond those of a sound GPU. Gangs avoid it, small
+    spot jobs seek it. ``labels``: the node's.
     """
 
     uuid: GpuUuid
@@ -32,6 +34,7 @@ class GpuView:
     facts: AdmissionFacts
     path: tuple[str, ...] = ()
     health_cost: int = 0
+    labels: Labels = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class WaitingJob:
     max_nodes: int | None = None
     expected_s: float | None = None
     passed_gpu_s: float = 0.0
+    rule: PlacementRule = ANYWHERE
     interrupted_ms: int | None = None
 
     @property
@@ -88,6 +92,7 @@ class ElasticGang:
     required_level: str | None = None
     preferred_level: str | None = None
     avoid_nodes: frozenset[NodeId] = frozenset()
+    rule: PlacementRule = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)

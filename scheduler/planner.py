@@ -23,7 +23,6 @@ from scheduler.closing import closing_of
 from scheduler.elastic import enlarge, grow, nodes_within
 from scheduler.funnel import Funnel, funnel
 from scheduler.model import (
-    DEFAULT_LEVELS,
     GpuView,
     Growth,
     Held,
@@ -74,12 +73,13 @@ def plan(
     policy: Policy,
     workload: Workload | None = None,
     *,
-    levels: Sequence[str] = DEFAULT_LEVELS,
+    levels: Sequence[str] | None = None,
 ) -> Plan:
     """Place what fits, in order; say of each other job why it waits; reclaim and withdraw as the policy has it.
 
     ``queue`` holds every waiting job that a standing reclaim is for: one that is missing waits no more, and what was
-    being reclaimed for it is withdrawn. ``levels`` name the entries of the GPUs' paths, widest first.
+    being reclaimed for it is withdrawn. ``levels`` name the entries of the GPUs' paths, widest first; by default the
+    policy's.
     """
     return plan_on(FleetState(gpus, policy, levels), queue, policy, workload)
 

@@ -18,7 +18,7 @@ from muster.domain.policy import Policy
 from scheduler.model import Reclaim, RunnerUp, RunningAttempt, Workload
 from scheduler.promises import Promises
 from scheduler.shrinking import cheapest_shrink, kept_beside, surplus_of
-from scheduler.solver import Chosen, Request, count_by_group, fitting_cells, level_span, most_nodes, place
+from scheduler.solver import Chosen, Request, fitting_cells, level_span, most_nodes, place, room_of
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
 from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
 
@@ -326,7 +326,7 @@ class Reclaimer:
         gpus = np.flatnonzero(self._owners_if(is_victim, request) >= 0)
         freed = np.bincount(self._state.layout.cell_of_gpu[gpus], minlength=self._state.layout.num_cells)
         cells = fitting_cells(self._state, request, self._state.tier(request.tier).counts + freed)
-        return bool(count_by_group(self._state.layout, cells, span[-1]).max(initial=0) >= request.nodes)
+        return bool(room_of(self._state.layout, request, cells, span[-1]).max(initial=0) >= request.nodes)
 
     def _notify(self, index: int, deadline_ms: int) -> None:
         self._notified.add(index)

@@ -13,8 +13,9 @@ import numpy as np
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from scheduler.model import Parts, Swap, WaitingJob, Workload
-from scheduler.solver import Chosen, Request, fitting_cells, parts_of
-from scheduler.topology import NOWHERE, Flags, FleetState, Ints
+from scheduler.slices import are_in_slices
+from scheduler.solver import Chosen, Request, fitting_cells, has_labels, parts_of
+from scheduler.topology import NOWHERE, Flags, FleetState, Ints, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ def replan(state: FleetState, request: Request, last: Parts, bad: Collection[Gpu
     if filled is None:
         return None
     gpus = np.concatenate(filled)
-    return Chosen(state.layout.cell_of_gpu[gpus[:: request.gpus_per_node]], gpus)
+    chosen = Chosen(state.layout.cell_of_gpu[gpus[:: request.gpus_per_node]], gpus)
+    return chosen if are_in_slices(state.layout, request.rule.slices, chosen.cells) else None
 
 
 def still_good(state: FleetState, request: Request, last: Parts) -> Ints | None:
@@ -115,6 +117,8 @@ def _good_ranks(state: FleetState, request: Request, last: Parts, bad: Collectio
         usable[state.layout.gpus_of_cells(_cells_of(state, node_id))] = False
     if request.closing_ms is not None:
         usable &= state.cell_closes_ms[state.layout.cell_of_gpu] > request.closing_ms
+    if request.rule.labels:
+        usable &= has_labels(state.layout, request)[state.layout.cell_of_gpu]
     cohort = _cohort_of_most(state, last, usable)
     if cohort is None:
         return None
@@ -171,17 +175,44 @@ def _replace_nodes(
         return None
     cells = cells[(layout.cell_cohort[cells] == cohort) & home[cells]]
     filled: list[Ints] = []
-    for node_id, part in zip(nodes, ranks, strict=True):
+    homes = _SliceHomes(state.layout, request, ranks)
+    for rank, (node_id, part) in enumerate(zip(nodes, ranks, strict=True)):
+        near = cells[homes.admits(rank, cells)]
         if part is not None:
             filled.append(part)
-        elif not len(kept) or not len(cells):
+        elif not len(kept) or not len(near):
             return None
         else:
-            cell = _nearest(state, node_id, cells, counts)
+            cell = _nearest(state, node_id, near, counts)
             cells = cells[cells != cell]
+            homes.settle(rank, cell)
             here = layout.gpus_of_cells(np.array([cell]))
             filled.append(here[usable[here]][: request.gpus_per_node])
     return filled
+
+
+class _SliceHomes:
+    """Where the slices of a gang stand, by the hosts that they have: a replacement stands in each of its slices'."""
+
+    def __init__(self, layout: Layout, request: Request, ranks: Sequence[Ints | None]) -> None:
+        levels = [(layout.level(one.level), one.nodes) for one in request.rule.slices]
+        self._slices = [(layout.groups[level], nodes) for level, nodes in levels if level is not None]
+        self._homes: dict[tuple[int, int], int] = {}
+        for rank, part in enumerate(ranks):
+            if part is not None:
+                self.settle(rank, int(layout.cell_of_gpu[part[0]]))
+
+    def settle(self, rank: int, cell: int) -> None:
+        for number, (groups, nodes) in enumerate(self._slices):
+            self._homes.setdefault((number, rank // nodes), int(groups[cell]))
+
+    def admits(self, rank: int, cells: Ints) -> Flags:
+        admitted: Flags = np.ones(len(cells), dtype=np.bool_)
+        for number, (groups, nodes) in enumerate(self._slices):
+            home = self._homes.get((number, rank // nodes))
+            if home is not None:
+                admitted &= groups[cells] == home
+        return admitted
 
 
 def _required_group(state: FleetState, request: Request, kept_cells: Ints) -> Flags | None:

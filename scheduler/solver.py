@@ -5,47 +5,36 @@ that the same state gives the same answer (I19).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from muster.domain.ids import NodeId
-from scheduler.model import Parts, WaitingJob
+from scheduler.balance import even_shares, least_share
+from scheduler.model import Parts
+from scheduler.request import Request, request_of
+from scheduler.slices import count_by_group, in_whole_slices, room_by_group
+from scheduler.soundness import cell_costs, pick_gpus, soundest, weakness_of
 from scheduler.tally import Tally
-from scheduler.topology import NOWHERE, FleetState, Ints, Layout
+from scheduler.topology import NOWHERE, Flags, FleetState, Ints, Layout
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One class of request: jobs with equal requests fit or fail together.
-
-    ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` where so many do not fit. ``closing_ms``: it
-    would still run as nodes close that do so then or before (``FleetState.last_closing_ms``): it does not go there.
-    """
-
-    tier: str
-    nodes: int
-    gpus_per_node: int
-    required: str | None = None
-    preferred: str | None = None
-    avoid_nodes: frozenset[NodeId] = frozenset()
-    prefers_weak: bool = False
-    min_nodes: int | None = None
-    closing_ms: int | None = None
-    may_use_spares: bool = False
-
-    @property
-    def fewest_nodes(self) -> int:
-        return self.nodes if self.min_nodes is None else self.min_nodes
-
-    def sized(self, nodes: int) -> "Request":
-        return self if nodes == self.nodes else replace(self, nodes=nodes)
-
-    def at_least(self) -> "Request":
-        """The smallest that would do."""
-        return self.sized(self.fewest_nodes)
+__all__ = [
+    "Chosen",
+    "Request",
+    "could_ever_fit",
+    "count_by_group",
+    "fitting_cells",
+    "has_labels",
+    "level_span",
+    "most_nodes",
+    "parts_of",
+    "pick_gpus",
+    "place",
+    "request_of",
+    "room_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +45,6 @@ class Chosen:
     gpus: Ints
 
 
-def request_of(job: WaitingJob, *, is_reclaimable: bool = False, closing_ms: int | None = None) -> Request:
-    """A small job of a reclaimable tier prefers weak GPUs: a fault costs least there."""
-    return Request(
-        tier=job.tier,
-        nodes=job.nodes,
-        gpus_per_node=job.gpus_per_node,
-        required=job.required_level,
-        preferred=job.preferred_level,
-        avoid_nodes=job.avoid_nodes,
-        prefers_weak=is_reclaimable and job.nodes == 1,
-        min_nodes=job.min_nodes,
-        closing_ms=closing_ms,
-    )
-
-
 def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) -> int:
     """The most hosts that one home of the request can give, by ``counts`` GPUs a cell; of what is free by default.
 
@@ -79,10 +53,10 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
     span = level_span(state.layout, request)
     if not span:
         return 0
-    if counts is None:
+    if counts is None and not request.rule.slices:
         return _room(state, request).most_cells(span[-1])
-    cells = fitting_cells(state, request, counts)
-    return int(count_by_group(state.layout, cells, span[-1]).max(initial=0))
+    cells = _room(state, request).cells if counts is None else fitting_cells(state, request, counts)
+    return int(room_of(state.layout, request, cells, span[-1]).max(initial=0))
 
 
 def could_ever_fit(state: FleetState, request: Request) -> bool:
@@ -92,6 +66,11 @@ def could_ever_fit(state: FleetState, request: Request) -> bool:
 
 def place(state: FleetState, request: Request, within: Ints | None = None) -> Chosen | None:
     """The best place for the whole gang, or None (I5). The state is not changed. ``within``: on these cells alone."""
+    chosen = _place(state, request.wishing(), within) if request.rule.wished else None
+    return chosen or _place(state, request, within)
+
+
+def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen | None:
     span = level_span(state.layout, request)
     room = _room(state, request, within)
     if not span or room.most_cells(span[-1]) < request.nodes:
@@ -99,15 +78,21 @@ def place(state: FleetState, request: Request, within: Ints | None = None) -> Ch
     for level in span:
         if state.layout.largest[level] < request.nodes:
             continue
-        group = _best_group(state.layout, room, request, level)
+        group = _best_group(state, room, request, level)
         if group is not None:
-            cells = np.sort(_descend(state, request, level, room.cells_in(level, group), request.nodes))
+            suffices = partial(_suffices, state, request, level, group)
+            inside = soundest(state, request, room.cells_in(level, group), suffices)
+            cells = np.sort(_descend(state, request, level, inside, request.nodes))
             return Chosen(cells, pick_gpus(state, request, cells))
     return None
 
 
+def _suffices(state: FleetState, request: Request, level: int, group: int, cells: Ints) -> bool:
+    return bool(room_of(state.layout, request, cells, level)[group] >= request.nodes)
+
+
 def _room(state: FleetState, request: Request, within: Ints | None = None) -> Tally:
-    """Where one host's part may be: not on hosts to avoid, that close too soon, or whose required domain is unknown."""
+    """Where one host's part may be: not on hosts to avoid, that close too soon, of other labels, of unknown place."""
     if within is None:
         room = state.tally(request.tier, request.gpus_per_node)
     else:
@@ -118,17 +103,24 @@ def _room(state: FleetState, request: Request, within: Ints | None = None) -> Ta
     out = [cell for node_id in request.avoid_nodes for cell in cells_of.get(node_id, ())]
     if request.closing_ms is not None:
         out += np.flatnonzero(state.cell_closes_ms <= request.closing_ms).tolist()
-    required = None if request.required is None else state.layout.level(request.required)
-    unknown = state.layout.unknown_cells[required] if required is not None else ()
-    if not out and not len(unknown):
-        return room
-    return room.without(np.array(sorted({*out, *unknown}), dtype=np.int64))
+    if request.rule.labels:
+        out += np.flatnonzero(~has_labels(state.layout, request)).tolist()
+    for level in map(state.layout.level, _known_levels(request)):
+        out += [] if level is None else state.layout.unknown_cells[level].tolist()
+    return room.without(np.unique(np.array(out, dtype=np.int64))) if out else room
+
+
+def _known_levels(request: Request) -> Sequence[str]:
+    """Those at which the place of its hosts has to be known."""
+    return request.rule.levels if request.required is None else (request.required, *request.rule.levels)
 
 
 def level_span(layout: Layout, request: Request) -> Sequence[int]:
-    """The levels to try, narrowest first. Empty where the required level is none of this fleet's."""
+    """The levels to try, narrowest first. Empty where a level that it asks for is none of this fleet's."""
     top = 0 if request.required is None else layout.level(request.required)
     if top is None:
+        return ()
+    if any(layout.level(level) is None for level in request.rule.levels):
         return ()
     preferred = None if request.preferred is None else layout.level(request.preferred)
     is_open = request.nodes == 1 or preferred is None
@@ -143,28 +135,47 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
         fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
     if request.closing_ms is not None:
         fits &= state.cell_closes_ms > request.closing_ms
-    if request.required is not None:
-        required = state.layout.level(request.required)
-        if required is None:
+    if request.rule.labels:
+        fits &= has_labels(state.layout, request)
+    for name in _known_levels(request):
+        level = state.layout.level(name)
+        if level is None:
             return np.zeros(0, dtype=np.int64)
-        fits &= state.layout.groups[required] != NOWHERE
+        fits &= state.layout.groups[level] != NOWHERE
     return np.flatnonzero(fits)
 
 
-def count_by_group(layout: Layout, cells: Ints, level: int) -> Ints:
-    groups = layout.groups[level][cells]
-    return np.bincount(groups[groups != NOWHERE], minlength=layout.num_groups[level])
+def has_labels(layout: Layout, request: Request) -> Flags:
+    """The cells on whose nodes the request may be by their labels."""
+    admitted = np.array([request.rule.labels.admits(labels) for labels in layout.label_sets], dtype=np.bool_)
+    return np.asarray(admitted[layout.cell_label_set], dtype=np.bool_)
 
 
-def _best_group(layout: Layout, room: Tally, request: Request, level: int) -> int | None:
-    """Fewest fitting nodes, then fewest GPUs left over, then the fullest surroundings, then health, then place."""
+def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:
+    """The hosts that each group of ``level`` has for the request, of ``cells`` that can give one's part."""
+    return room_by_group(layout, request.rule.slices, cells, level)
+
+
+def _best_group(state: FleetState, room: Tally, request: Request, level: int) -> int | None:
+    """Far fewer expected failures first, then the most even spread where that is asked for; then fewest fitting nodes,
+    then fewest GPUs left over, then the fullest surroundings, then health, then place.
+    """
+    layout = state.layout
     is_node = level == layout.node_level
     sums = None if is_node else room.sums(level)
-    enough = np.flatnonzero(room.usable if sums is None else sums.cells[:-1] >= request.nodes)
+    num_nodes = None if sums is None else sums.cells[:-1]
+    if num_nodes is not None and request.rule.slices:
+        num_nodes = room_of(layout, request, room.cells, level)
+    enough = np.flatnonzero(room.usable if num_nodes is None else num_nodes >= request.nodes)
     if not len(enough):
         return None
-    if sums is not None:
-        enough = _least(enough, sums.cells[enough])
+    weakness = weakness_of(state, request, room.cells, level) if layout.has_weak and len(enough) > 1 else None
+    if weakness is not None:
+        enough = _least(enough, weakness.grade[enough])
+    if request.rule.balance is not None:
+        enough = _least(enough, -_least_shares(layout, request, room.cells, level, enough))
+    if num_nodes is not None:
+        enough = _least(enough, num_nodes[enough])
     if len(enough) > 1:
         enough = _least(enough, (room.usable if sums is None else sums.gpus)[enough])
     for wider in range(level - 1, -1, -1):
@@ -173,10 +184,7 @@ def _best_group(layout: Layout, room: Tally, request: Request, level: int) -> in
         around = layout.groups[wider][layout.first_cell[level][enough]]
         # Where the wider domain is unknown, nothing is known to stand around.
         enough = _least(enough, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
-    if len(enough) > 1:
-        cost = (layout.cell_health_cost if sums is None else sums.health_cost)[enough]
-        enough = _least(enough, -cost if request.prefers_weak else cost)
-    return int(enough[0])
+    return int((enough if weakness is None else _least(enough, weakness.cost[enough]))[0])
 
 
 def _least(groups: Ints, keys: npt.NDArray[Any]) -> Ints:
@@ -184,41 +192,74 @@ def _least(groups: Ints, keys: npt.NDArray[Any]) -> Ints:
     return least
 
 
+def _least_shares(layout: Layout, request: Request, cells: Ints, level: int, homes: Ints) -> Ints:
+    """The least share that an even spread over its level has in each of these groups of ``level``."""
+    below = _level_below(layout, request, level)
+    if below != _balance_level(layout, request):
+        return np.full(len(homes), request.nodes, dtype=np.int64)
+    rooms = room_of(layout, request, cells, below)
+    around = layout.groups[level][layout.first_cell[below]]
+    unit = _unit(layout, request, below)
+    shares = [least_share(rooms[around == home], request.nodes, unit) for home in homes]
+    return np.array(shares, dtype=np.int64)
+
+
+def _balance_level(layout: Layout, request: Request) -> int | None:
+    return None if request.rule.balance is None else layout.level(request.rule.balance)
+
+
+def _level_below(layout: Layout, request: Request, level: int) -> int:
+    """Over whose domains a gang is divided within a domain of ``level``."""
+    balanced = _balance_level(layout, request)
+    return balanced if balanced is not None and balanced > level else level + 1
+
+
+def _unit(layout: Layout, request: Request, level: int) -> int:
+    """The hosts of the widest slice that lies within the domains of ``level``."""
+    inside = [one.nodes for one in request.rule.slices if (layout.level(one.level) or 0) >= level]
+    return max(inside, default=1)
+
+
 def _descend(state: FleetState, request: Request, level: int, cells: Ints, nodes: int) -> Ints:
-    """``nodes`` of ``cells``, which lie in one domain of ``level``: the fewest domains below, the last by best fit."""
+    """``nodes`` of ``cells``, which lie in one domain of ``level``: the fewest domains below, the last by best fit;
+    evenly over those of the level that it asks for.
+    """
     if len(cells) == nodes:
         return cells
-    below = level + 1
-    if below >= state.layout.node_level:
-        cost = state.layout.cell_health_cost[cells]
-        keys = (cells, -cost if request.prefers_weak else cost, state.tier(request.tier).counts[cells])
+    layout = state.layout
+    below = _level_below(layout, request, level)
+    if below >= layout.node_level:
+        keys = (cells, cell_costs(state, request, cells), state.tier(request.tier).counts[cells])
         fullest: Ints = cells[np.lexsort(keys)[:nodes]]
         return fullest
-    groups = state.layout.groups[below][cells]
+    groups = layout.groups[below][cells]
     domain = groups - groups.min()
-    sizes = np.bincount(domain)
-    largest_first = np.argsort(-sizes, kind="stable")
-    reached = np.cumsum(sizes[largest_first])
+    rooms = sizes = np.bincount(domain)
+    if request.rule.slices:
+        is_whole = np.isin(cells, in_whole_slices(layout, request.rule.slices, cells, below))
+        rooms = np.bincount(domain[is_whole], minlength=len(sizes))
+    is_balanced = below == _balance_level(layout, request)
+    shares = even_shares(rooms, nodes, _unit(layout, request, below)) if is_balanced else _fewest(rooms, nodes)
+    parts = [cells[(shares == sizes)[domain]]]
+    parts += [
+        _descend(state, request, below, cells[domain == index], int(shares[index]))
+        for index in np.flatnonzero((shares > 0) & (shares < sizes))
+    ]
+    return np.concatenate(parts)
+
+
+def _fewest(rooms: Ints, nodes: int) -> Ints:
+    """What each domain gives, where as few as can be are used: the largest whole, of the last the tightest."""
+    shares = np.zeros(len(rooms), dtype=np.int64)
+    largest_first = np.argsort(-rooms, kind="stable")
+    reached = np.cumsum(rooms[largest_first])
     num_whole = int(np.searchsorted(reached, nodes))
+    shares[largest_first[:num_whole]] = rooms[largest_first[:num_whole]]
     rest = nodes - (int(reached[num_whole - 1]) if num_whole else 0)
     others = largest_first[num_whole:]
-    enough = others[sizes[others] >= rest]
-    last = enough[np.argmin(sizes[enough])]
-    is_whole = np.zeros(len(sizes), dtype=np.bool_)
-    is_whole[largest_first[:num_whole]] = True
-    whole = cells[is_whole[domain]]
-    return np.concatenate([whole, _descend(state, request, below, cells[domain == last], rest)])
-
-
-def pick_gpus(state: FleetState, request: Request, cells: Ints) -> Ints:
-    """The first usable GPUs of each cell by slot, ``gpus_per_node`` a cell; ``cells`` in topology order."""
-    layout = state.layout
-    gpus = layout.gpus_of_cells(cells)
-    gpus = gpus[state.tier(request.tier).admitted[gpus] & state.is_free[gpus]]
-    owners = layout.cell_of_gpu[gpus]
-    place_in_cell = np.arange(len(gpus)) - np.searchsorted(owners, owners)
-    picked: Ints = gpus[place_in_cell < request.gpus_per_node]
-    return picked
+    enough = others[rooms[others] >= rest]
+    shares[enough[np.argmin(rooms[enough])]] = rest
+    return shares
 
 
 def parts_of(layout: Layout, chosen: Chosen) -> Parts:

@@ -23,12 +23,11 @@ MAX_BEHIND: Final = 1_000
 class Sums:
     """One entry a group of a level, and a last one for cells of no known group.
 
-    ``cells``: that fit; ``gpus``: usable in those; ``health_cost``: of those, summed.
+    ``cells``: that fit; ``gpus``: usable in those.
     """
 
     cells: Ints
     gpus: Ints
-    health_cost: Ints
 
 
 class Tally:
@@ -47,6 +46,12 @@ class Tally:
         if sums is None:
             sums = self._sums[level] = self._count(level)
         return sums
+
+    @property
+    def cells(self) -> Ints:
+        """Those that fit, in topology order."""
+        fitting: Ints = np.flatnonzero(self.usable)
+        return fitting
 
     def most_cells(self, level: int) -> int:
         """That fit in one group."""
@@ -72,20 +77,18 @@ class Tally:
         cells, before, after = cells[is_changed], before[is_changed], after[is_changed]
         self.usable[cells] = after
         by = (after > 0).astype(np.int64) - (before > 0)
-        costs = by * self._layout.cell_health_cost[cells]
         for level, sums in enumerate(self._sums):
             if sums is not None:
                 groups = self._layout.groups[level][cells]
                 np.add.at(sums.cells, groups, by)
                 np.add.at(sums.gpus, groups, after - before)
-                np.add.at(sums.health_cost, groups, costs)
 
     def without(self, cells: Ints) -> "Tally":
         """The same where ``cells``, distinct, cannot be had."""
         other = Tally.__new__(Tally)
         other._layout, other._width, other.usable = self._layout, self._width, self.usable.copy()  # noqa: SLF001  # of its own class
         known = map(self.sums, range(len(self._sums)))
-        other._sums = [Sums(one.cells.copy(), one.gpus.copy(), one.health_cost.copy()) for one in known]  # noqa: SLF001
+        other._sums = [Sums(one.cells.copy(), one.gpus.copy()) for one in known]  # noqa: SLF001
         other.follow(cells, np.zeros(len(cells), dtype=np.int64))
         return other
 
@@ -96,7 +99,6 @@ class Tally:
         return Sums(
             np.bincount(groups, minlength=size),
             _summed(groups, self.usable[cells], size),
-            _summed(groups, self._layout.cell_health_cost[cells], size),
         )
 
 

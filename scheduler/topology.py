@@ -15,6 +15,7 @@ from health.admission import AdmissionFacts, Refusal, refusal_of
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from scheduler.model import DEFAULT_LEVELS, GpuView
+from scheduler.placement_rule import Labels
 from scheduler.tally import Ints as Ints  # noqa: PLC0414  # every room of the core has it from here
 from scheduler.tally import Tallies, Tally
 
@@ -45,6 +46,9 @@ class Layout:
     cell_cohort: Ints
     cohort_keys: tuple[str, ...]
     cell_health_cost: Ints
+    gpu_health_cost: Ints
+    label_sets: tuple[Labels, ...]
+    cell_label_set: Ints
     cells_of_node: Mapping[NodeId, tuple[int, ...]]
     groups: tuple[Ints, ...]
     first_cell: tuple[Ints, ...]
@@ -56,6 +60,11 @@ class Layout:
     @property
     def node_level(self) -> int:
         return len(self.levels) - 1
+
+    @property
+    def has_weak(self) -> bool:
+        """Whether any GPU is less sound than others."""
+        return bool(self.cell_health_cost.any())
 
     @property
     def num_cells(self) -> int:
@@ -91,6 +100,7 @@ def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS
     by_node: dict[NodeId, tuple[int, ...]] = {}
     for cell, head in enumerate(heads):
         by_node[head.node_id] = (*by_node.get(head.node_id, ()), cell)
+    label_sets = {labels: number for number, labels in enumerate(sorted({head.labels for head in heads}))}
     groups = [_groups(heads, depth) for depth in range(len(levels) + 1)]
     groups.append(np.arange(len(heads), dtype=np.int64))
     num_groups = tuple(int(group.max(initial=NOWHERE)) + 1 for group in groups)
@@ -106,6 +116,9 @@ def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS
         cohort_keys=tuple(cohorts),
         cell_cohort=np.array([cohorts[head.cohort_key] for head in heads], dtype=np.int64),
         cell_health_cost=np.maximum.reduceat(health_cost, cell_start) if heads else health_cost,
+        gpu_health_cost=health_cost,
+        label_sets=tuple(label_sets),
+        cell_label_set=np.array([label_sets[head.labels] for head in heads], dtype=np.int64),
         cells_of_node=by_node,
         groups=tuple(groups),
         first_cell=tuple(map(_first_cells, groups, num_groups)),
@@ -176,23 +189,24 @@ class FleetState:
     __slots__ = (
         "_distinct",
         "_facts",
-        "_policy",
         "_tallies",
         "_tiers",
         "cell_closes_ms",
         "is_free",
         "is_spare",
         "layout",
+        "policy",
         "was_held",
     )
 
-    def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
+    def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] | None = None) -> None:
+        levels = policy.placement.levels if levels is None else levels
         self.layout, ordered = build_layout(gpus, levels)
         self._facts, self._distinct = _told_apart([gpu.facts for gpu in ordered])
         is_held = np.array([facts.is_held for facts in self._distinct], dtype=np.bool_)
         self.was_held: Flags = is_held[self._facts]
         self.is_free: Flags = ~self.was_held
-        self._policy = policy
+        self.policy = policy
         self._tiers: dict[str, TierView] = {}
         self._tallies = Tallies(self.layout)
         self.is_spare: Flags = np.zeros(len(ordered), dtype=np.bool_)
@@ -251,7 +265,7 @@ class FleetState:
         self._tallies.touch(cells)
 
     def _make_tier(self, name: str) -> TierView:
-        verdicts = [refusal_of(facts, self._policy.tier(name)) for facts in self._distinct]
+        verdicts = [refusal_of(facts, self.policy.tier(name)) for facts in self._distinct]
         codes = [_ADMITTED if verdict in {None, Refusal.HELD} else REFUSALS.index(verdict) for verdict in verdicts]
         refusals = np.array(codes, dtype=np.int64)[self._facts] if codes else self._facts
         admitted: Flags = refusals == _ADMITTED

@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.solver import Request, count_by_group, fitting_cells, level_span
-from scheduler.topology import FleetState, Ints
+from scheduler.slices import cheapest_in_slices
+from scheduler.solver import Request, count_by_group, fitting_cells, level_span, room_of
+from scheduler.topology import Flags, FleetState, Ints
 
 FAR: Final = -1
 
@@ -82,15 +83,18 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
     for level in levels:
         groups = state.layout.groups[level]
         need_in = request.nodes - count_by_group(state.layout, before, level)
-        possible = np.flatnonzero(count_by_group(state.layout, after, level) >= request.nodes)
+        possible = np.flatnonzero(room_of(state.layout, request, after, level) >= request.nodes)
         least_costs = _least_costs(groups[short], bounds[1][short], need_in)
         covers: set[Cover] = set()
         for group in possible[np.argsort(least_costs[possible], kind="stable")]:
             if len(covers) > 1 and least_costs[group] > sorted(cover.cost for cover in covers)[1]:
                 break
-            cells = short[groups[short] == group]
+            inside = short[groups[short] == group]
             for by_cells, least in enumerate(bounds):
-                need = int(need_in[group])
+                cells, need = inside, int(need_in[group])
+                if request.rule.slices:
+                    cells = _of_slices(state, request, level, after[groups[after] == group], is_enough, least)
+                    need = len(cells)
                 run = _Run(request, counts, shares, candidates, need, counts_cells=bool(by_cells))
                 found = run.cover(cells, least[cells])
                 if found is not None:
@@ -98,6 +102,16 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
         if covers:
             return sorted(covers, key=lambda cover: (cover.cost, len(cover.victims), cover.victims))
     return []
+
+
+def _of_slices(
+    state: FleetState, request: Request, level: int, cells: Ints, is_enough: Flags, least: npt.NDArray[np.float64]
+) -> Ints:
+    """The cells that have to be completed for the slices that are believed cheapest. ``is_enough``: those that fit."""
+    costs = np.where(is_enough, 0.0, least)[cells]
+    chosen = cheapest_in_slices(state.layout, request.rule.slices, cells, costs, request.nodes, level)
+    missing: Ints = chosen[~is_enough[chosen]]
+    return missing
 
 
 def _least_costs(groups: Ints, least_keys: npt.NDArray[np.float64], need_in: Ints) -> npt.NDArray[np.float64]:

@@ -15,6 +15,7 @@ from api.reading import reading, require_id
 from console import job_words, plan_words
 from console.job_curves import charts_of
 from console.job_life import is_spoilt, life_of
+from console.job_place import place_words
 from console.pages.job_logs import LAST_BYTES, Search, filter_in, joined, said, searched, value_of
 from console.plan_words import PlanShown
 from console.rendering import is_fragment, pages_of
@@ -125,6 +126,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "spec": spec,
         "detail": detail,
         "why": job_words.why(detail),
+        "place": list(place_words(spec)),
         "life": life_of(detail, shown.checkpoints, datetime.now(UTC)),
         "placement": shown.placement,
         "placed_numbers": [each.attempt.number for each in detail.attempts],

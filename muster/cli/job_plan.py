@@ -6,9 +6,22 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli.durations import seconds_of
-from muster.cli.job_submit import MaxNodes, MinNodes, Within
+from muster.cli.job_submit import MaxNodes, MinNodes
 from muster.cli.names import JobId, TenantOption, tenant_named
 from muster.cli.output import Page
+from muster.cli.placement_options import (
+    Balance,
+    Layout,
+    Near,
+    NotOnLabels,
+    OnLabels,
+    Slices,
+    TotalGpus,
+    TpAcross,
+    Within,
+    place_of,
+    shape_of,
+)
 from muster.cli.profile import open_client
 from muster.domain.states import PlanOutcome
 
@@ -27,24 +40,28 @@ _OPTIONS: Final = {
 
 
 def plan(
-    nodes: Annotated[int, typer.Option(min=1, help="How many hosts.")] = 1,
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs a node.")] = 1,
+    nodes: Annotated[int | None, typer.Option(min=1, help="How many hosts. Default: 1.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs a node. Default: 1.")] = None,
+    total_gpus: TotalGpus = None,
     min_nodes: MinNodes = None,
     max_nodes: MaxNodes = None,
     tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
     wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
     within: Within = None,
+    near: Near = None,
+    slices: Slices = None,
+    balance: Balance = None,
+    layout: Layout = None,
+    on_labels: OnLabels = None,
+    not_on_labels: NotOnLabels = None,
     tenant: TenantOption = None,
+    *,
+    tp_across_nodes: TpAcross = False,
 ) -> Page:
     """Ask where a job would start, who would give way, or why it would wait. Nothing is stored."""
-    shape = {"nodes": nodes, "gpus_per_node": gpus}
-    if min_nodes is not None:
-        shape["min_nodes"] = min_nodes
-    if max_nodes is not None:
-        shape["max_nodes"] = max_nodes
-    question: dict[str, Any] = {"shape": shape, "tier": tier, "wall_time_s": seconds_of(wall_time)}
-    if within is not None:
-        question["topology"] = {"required": within}
+    place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
+    shape = shape_of(nodes, gpus, total_gpus, min_nodes=min_nodes, max_nodes=max_nodes)
+    question: dict[str, Any] = {"shape": shape, "tier": tier, "wall_time_s": seconds_of(wall_time), **place}
     with open_client() as client:
         if tenant is not None:
             question["tenant_id"] = tenant_named(client, tenant)

@@ -14,6 +14,19 @@ from muster.cli.job_wait import wait_for_end
 from muster.cli.names import TenantOption, tenant_named
 from muster.cli.output import Done, DryRun
 from muster.cli.pending import once
+from muster.cli.placement_options import (
+    Balance,
+    Layout,
+    Near,
+    NotOnLabels,
+    OnLabels,
+    Slices,
+    TotalGpus,
+    TpAcross,
+    Within,
+    place_of,
+    shape_of,
+)
 from muster.cli.profile import open_client
 from muster.cli.sizes import bytes_of
 
@@ -38,7 +51,6 @@ DiskWrites = Annotated[str | None, typer.Option(help="To each disk of a host, a 
 Budget = Annotated[
     float | None, typer.Option(min=0.001, help="GPU hours that all its attempts together may hold; then it is stopped.")
 ]
-Within = Annotated[str | None, typer.Option(help="A level that must hold the whole gang, such as rack.")]
 
 Datasets = Annotated[
     list[str] | None,
@@ -49,8 +61,9 @@ Datasets = Annotated[
 def submit(
     program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
     name: Annotated[str | None, typer.Option(help="Default: the script's name.")] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="How many hosts.")] = 1,
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs a node.")] = 1,
+    nodes: Annotated[int | None, typer.Option(min=1, help="How many hosts. Default: 1.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs a node. Default: 1.")] = None,
+    total_gpus: TotalGpus = None,
     min_nodes: MinNodes = None,
     max_nodes: MaxNodes = None,
     ranks: Annotated[int | None, typer.Option(min=1, help="Ranks a node; default: one a GPU.")] = None,
@@ -63,6 +76,12 @@ def submit(
     wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
     budget_gpu_hours: Budget = None,
     within: Within = None,
+    near: Near = None,
+    slices: Slices = None,
+    balance: Balance = None,
+    layout: Layout = None,
+    on_labels: OnLabels = None,
+    not_on_labels: NotOnLabels = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
     memory: Memory = None,
     pids: Pids = None,
@@ -83,6 +102,7 @@ def submit(
     ] = None,
     tenant: TenantOption = None,
     *,
+    tp_across_nodes: TpAcross = False,
     command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its logs until it ends.")] = False,
     must_wait: Annotated[bool, typer.Option("--wait", help="Show how far it is until it ends.")] = False,
@@ -96,12 +116,7 @@ def submit(
     spec: dict[str, Any] = {
         "name": name or name_of(program[0]),
         "program": program_of(program, env or [], python, workdir, around, is_command=command),
-        "shape": {
-            "nodes": nodes,
-            "gpus_per_node": gpus,
-            "ranks_per_node": ranks,
-            **_if_said(min_nodes=min_nodes, max_nodes=max_nodes),
-        },
+        "shape": shape_of(nodes, gpus, total_gpus, ranks_per_node=ranks, min_nodes=min_nodes, max_nodes=max_nodes),
         "tier": tier,
         "restart": restart_of(max_restarts, oom_doublings),
         "wall_time_s": seconds_of(wall_time),
@@ -110,7 +125,16 @@ def submit(
             limits=limits_of(memory, pids, cpus, disk_reads, disk_writes),
             secrets=secret,
             budget_gpu_hours=budget_gpu_hours,
-            topology=within and {"required": within},
+            **place_of(
+                within,
+                near,
+                slices,
+                balance,
+                layout,
+                on_labels,
+                not_on_labels,
+                tp_across_nodes=tp_across_nodes,
+            ),
             datasets=[dataset_of(words) for words in dataset or []],
         ),
     }

@@ -166,6 +166,36 @@ def drain(
     return Done(found, "" if dry_run else _drain_words(found))
 
 
+@changes(app, "label", example="muster node label h100-1 site=ams generation=new --remove old --reason 'moved'")
+def label(
+    node: NodeName,
+    labels: Annotated[list[str] | None, typer.Argument(help="NAME=VALUE, each set.")] = None,
+    remove: Annotated[list[str] | None, typer.Option(help="The name of one that goes; may be repeated.")] = None,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the audit.")] = "",
+    *,
+    dry_run: DryRun = False,
+) -> Done:
+    """Set and remove labels, by which jobs choose hosts, and which name its site or block. What runs there runs on."""
+    pairs = [each.partition("=") for each in labels or []]
+    if any(not name or not separator or not value for name, separator, value in pairs) or not (pairs or remove):
+        raise typer.BadParameter("name at least one NAME=VALUE to set, or --remove NAME")
+    if not reason:
+        raise typer.BadParameter("say why by --reason; it stands in the audit")
+    body: Any = {"labels": {name: value for name, _, value in pairs}, "remove": remove or [], "reason": reason}
+    with open_client(as_operator=True) as client:
+        if dry_run:
+            return Done(client.label_node(node, body, dry_run=True), "")
+        asked = ["label", node, labels, remove, reason]
+        found = once(
+            asked, body, lambda body, key: client.label_node(node, body, idempotency_key=key), what="the labels"
+        )
+    return Done(found, f"{found['name']}: {_labels(found) or 'no labels'}")
+
+
+def _labels(node: Document) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(node["labels"].items()))
+
+
 def _drained(client: "RestClient", node: Document, timeout_s: float) -> Document:
     """Raises ``CommandError`` when the time is up, or when somebody released its cordon meanwhile."""
     deadline = time.monotonic() + timeout_s
@@ -198,6 +228,8 @@ def _parts(node: Document) -> Iterator[str | Table]:
     yield f"{node['name']}  {node['contact']}"
     yield f"  {node['id']}, {node['num_gpus']} {kind} GPUs, driver {', '.join(node['driver_versions']) or 'unknown'}"
     yield f"  at {node['address']}, in {' > '.join(each['name'] for each in node['path']) or 'no known place'}"
+    if node["labels"]:
+        yield f"  labels {_labels(node)}"
     yield f"  heard {_ago(node['last_heartbeat_at'])}, enrolled {_ago(node['enrolled_at'])}"
     agent = node["agent"]
     if agent is None:

@@ -68,6 +68,15 @@ class FleetCalls:
         return change("POST", path, answer, path_values, body=body, dry_run=dry_run, key=idempotency_key)
 
     @answered
+    def label_node(
+        self, node_id: str, wanted: documents.LabelChange, *, idempotency_key: str | None = None, dry_run: bool = False
+    ) -> Call[documents.ChangedNode]:
+        """Set labels of a node, by its id or its name, and remove others."""
+        path, path_values = "/v1/nodes/{node_id}/labels", {"node_id": node_id}
+        answer = documents.ChangedNode
+        return change("POST", path, answer, path_values, body=wanted, dry_run=dry_run, key=idempotency_key)
+
+    @answered
     def create_cordon(
         self, wanted: documents.NewCordon, *, idempotency_key: str | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedCordon]:

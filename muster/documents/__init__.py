@@ -90,7 +90,17 @@ from muster.documents.jobs import (
     TopologyRule,
     WaitingReason,
 )
-from muster.documents.nodes import ChangedNode, NewDrain, Node, NodeAgent, NodeDetail, NodeJob, NodePage, Place
+from muster.documents.nodes import (
+    ChangedNode,
+    LabelChange,
+    NewDrain,
+    Node,
+    NodeAgent,
+    NodeDetail,
+    NodeJob,
+    NodePage,
+    Place,
+)
 from muster.documents.pair_probes import RackPair, RackPairPage
 from muster.documents.persons import ChangedPerson, NewPerson, Person, PersonPage, PersonWithPassword
 from muster.documents.policies import (
@@ -202,6 +212,7 @@ __all__ = [
     "Judged",
     "Key",
     "KeyPage",
+    "LabelChange",
     "Latest",
     "LogLine",
     "LogLinePage",

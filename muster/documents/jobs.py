@@ -418,11 +418,38 @@ class Shape(TypedDict):
     ranks_per_node: NotRequired[int | None]
     min_nodes: NotRequired[int | None]
     max_nodes: NotRequired[int | None]
+    gpus: NotRequired[int | None]
+
+
+class SliceRule(TypedDict):
+    """``ranks`` that follow each other stand in one domain of ``level``."""
+
+    level: str
+    ranks: int
 
 
 class TopologyRule(TypedDict):
     required: NotRequired[str | None]
     preferred: NotRequired[str | None]
+    slices: NotRequired[list[SliceRule]]
+    balance: NotRequired[str | None]
+
+
+class ParallelLayout(TypedDict):
+    """``pp`` × ``dp`` × ``fsdp`` × ``tp`` ranks, the last varying fastest."""
+
+    tp: NotRequired[int]
+    fsdp: NotRequired[int]
+    dp: NotRequired[int]
+    pp: NotRequired[int]
+    allow_tp_across_nodes: NotRequired[bool]
+
+
+class NodeLabelRule(TypedDict):
+    """Values by a label's name: a host has one of these, or none of these."""
+
+    required: NotRequired[dict[str, list[str]]]
+    forbidden: NotRequired[dict[str, list[str]]]
 
 
 class Restart(TypedDict):
@@ -459,6 +486,8 @@ class _JobFields(TypedDict):
 
     shape: NotRequired[Shape]
     topology: NotRequired[TopologyRule]
+    layout: NotRequired[ParallelLayout | None]
+    node_labels: NotRequired[NodeLabelRule]
     tier: NotRequired[str]
     restart: NotRequired[Restart]
     checkpoint: NotRequired[CheckpointRule]

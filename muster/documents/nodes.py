@@ -96,7 +96,7 @@ class FailingSaves(TypedDict):
 
 
 class NodeDetail(Node):
-    """``path``: its place in the tree, widest first. ``agent``: null until its agent has reported.
+    """``path``: its known place in the tree, widest first. ``agent``: null until its agent has reported.
 
     ``drain``: null while the node is not drained.
     """
@@ -120,6 +120,14 @@ class NewDrain(TypedDict):
     reason: str
     until: NotRequired[Moment | None]
     deadline_s: NotRequired[float | None]
+
+
+class LabelChange(TypedDict):
+    """``labels``: to be set, by name; ``remove``: names of those that go."""
+
+    labels: NotRequired[dict[str, str]]
+    remove: NotRequired[list[str]]
+    reason: str
 
 
 class ChangedNode(NodeDetail, Trial):

@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from muster.domain.container_spec import Container, Mount
 from muster.domain.dataset_spec import Dataset, require_each_once
+from muster.domain.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
 from muster.domain.strict import AbsolutePath, EnvKey, Name, ObjectPrefix, StrictModel, Text
 
 REFUSED_ENVIRONMENT_PREFIXES: Final = ("LD_", "NVIDIA_", "MUSTER_", "TORCHELASTIC_")
@@ -99,6 +100,9 @@ class Program(StrictModel):
 class Shape(StrictModel):
     """A gang: ``nodes`` × ``gpus_per_node`` GPUs; ``ranks_per_node`` is one a GPU unless said.
 
+    ``gpus``: as many in all, instead of ``nodes`` and ``gpus_per_node``, on the fewest hosts that each give as many.
+    Which those are is settled as the job is submitted, by the hosts that the fleet has then.
+
     ``min_nodes``, ``max_nodes``: an elastic gang's fewest and most hosts, ``nodes`` unless said. It wishes for
     ``nodes``, starts or goes on with fewer where there are no more, and grows when GPUs are idle: each attempt has a
     size of its own.
@@ -109,6 +113,7 @@ class Shape(StrictModel):
     ranks_per_node: Annotated[int, Field(ge=1, le=576)] | None = None
     min_nodes: Annotated[int, Field(ge=1, le=12_500)] | None = None
     max_nodes: Annotated[int, Field(ge=1, le=12_500)] | None = None
+    gpus: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
     @model_validator(mode="after")
     def _sizes_in_order(self) -> Self:
@@ -117,6 +122,21 @@ class Shape(StrictModel):
         if self.max_nodes is not None and self.max_nodes < self.nodes:
             raise ValueError(f"`max_nodes` {self.max_nodes} is less than `nodes`, which is {self.nodes}")
         return self
+
+    @model_validator(mode="after")
+    def _says_its_size_once(self) -> Self:
+        said = self.model_fields_set & {"nodes", "gpus_per_node", "ranks_per_node", "min_nodes", "max_nodes"}
+        given = sorted(name for name in said if getattr(self, name) is not None)
+        if self.gpus is not None and given:
+            raise ValueError(f"takes `gpus` alone, the sum over its hosts, not with {', '.join(given)}")
+        return self
+
+    def settled(self, gpus_of_host: int) -> "Shape":
+        """As nodes × GPUs where it says a sum: the fewest hosts of equal parts, on hosts of so many GPUs."""
+        if self.gpus is None:
+            return self
+        width = next(width for width in range(min(self.gpus, gpus_of_host, 72), 0, -1) if self.gpus % width == 0)
+        return Shape(nodes=self.gpus // width, gpus_per_node=width)
 
     @property
     def sizes(self) -> range:
@@ -134,18 +154,6 @@ class Shape(StrictModel):
     @property
     def num_ranks_per_node(self) -> int:
         return self.ranks_per_node or self.gpus_per_node
-
-
-class TopologyRule(StrictModel):
-    """How near the gang's hosts must be to each other. A level is a name of the fleet's tree, such as ``rack``.
-
-    ``required``: the whole gang stands in one domain of that level, or waits. None: anywhere.
-    ``preferred``: domains of that level are tried first, then wider ones, up to ``required``. None: the smallest
-    domain that fits. A host whose place is unknown never satisfies a required level.
-    """
-
-    required: Name | None = None
-    preferred: Name | None = None
 
 
 MAX_RESTARTS: Final = 3
@@ -224,6 +232,8 @@ class JobSpec(StrictModel):
     program: Program
     shape: Shape = Field(default_factory=Shape)
     topology: TopologyRule = Field(default_factory=TopologyRule)
+    layout: ParallelLayout | None = None
+    node_labels: NodeLabelRule = Field(default_factory=NodeLabelRule)
     tier: Name = "on_demand"
     restart: Restart = Field(default_factory=Restart)
     checkpoint: CheckpointRule = Field(default_factory=CheckpointRule)

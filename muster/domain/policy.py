@@ -5,6 +5,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 
 from muster.domain.health_policy import HealthPolicy
+from muster.domain.placement_policy import PlacementPolicy
 from muster.domain.quantities import Days, Seconds
 from muster.domain.queue_policy import QueuePolicy
 from muster.domain.recovery_policy import RecoveryPolicy
@@ -348,6 +349,7 @@ class Policy(StrictModel):
         default_factory=_default_tiers, min_length=1, description="Name of a tier → what it promises."
     )
     queue: QueuePolicy = Field(default_factory=QueuePolicy)
+    placement: PlacementPolicy = Field(default_factory=PlacementPolicy)
     reclaim: ReclaimPolicy = Field(default_factory=ReclaimPolicy)
     limits: LimitPolicy = Field(default_factory=LimitPolicy)
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)

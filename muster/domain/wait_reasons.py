@@ -14,6 +14,7 @@ class WaitReason(StrEnum):
     QUOTA = "quota"
 
     CAPACITY = "capacity"
+    LABELS = "labels"
     MIG_MODE = "mig_mode"
     STANDING = "standing"
     YOUNG_PROBATION = "young_probation"
@@ -29,6 +30,7 @@ class WaitReason(StrEnum):
     FRAGMENTATION = "fragmentation"
     COHORT = "cohort"
     TOPOLOGY = "topology"
+    SLICES = "slices"
 
     RECLAIM_CAP = "reclaim_cap"
     RECLAIM_MIN_RUN = "reclaim_min_run"
@@ -53,6 +55,7 @@ WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.UNKNOWN_TIER: "the policy no longer defines its tier",
     WaitReason.QUOTA: "above its tenant's quota in this tier",
     WaitReason.CAPACITY: "the whole fleet, idle and fit, would not hold it",
+    WaitReason.LABELS: "on hosts that its rule of labels leaves out",
     WaitReason.MIG_MODE: "in MIG mode",
     WaitReason.STANDING: "without a standing that its tier admits",
     WaitReason.YOUNG_PROBATION: "in the first part of a probation, which is for reclaimable tiers",
@@ -68,6 +71,7 @@ WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.FRAGMENTATION: "free on hosts with too few free GPUs for one host's part",
     WaitReason.COHORT: "free on whole hosts of other cohorts",
     WaitReason.TOPOLOGY: "free on whole hosts of its cohort, in other domains",
+    WaitReason.SLICES: "free on whole hosts of its home that are left over once slices are rounded down",
     WaitReason.RECLAIM_CAP: "the tenants that would give way have lost all that the cap allows in its window",
     WaitReason.RECLAIM_MIN_RUN: "those that would give way have not had their minimum run time",
     WaitReason.ENDING_SOON: "enough comes free of its own accord within the notice of a reclaim",

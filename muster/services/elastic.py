@@ -31,6 +31,7 @@ from muster.services.policies import active_policy
 from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+from scheduler.job_rules import rule_of
 from scheduler.model import ElasticGang, Growth, OwnHold
 
 GROW: Final = declare_action("elastic.grow")
@@ -82,7 +83,7 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
     )
     found = session.execute(query).all()
     avoided = nodes_at_fault(session, [job.id for _, job, _, _ in found])
-    gangs = {}
+    gangs, placement = {}, active_policy(session).placement
     for attempt_id, job, nodes, uuids in found:
         shape, topology, range_of = spec_of(job).shape, spec_of(job).topology, sizes(job)
         parts: dict[NodeId, list[GpuUuid]] = {}
@@ -96,6 +97,7 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
             required_level=topology.required,
             preferred_level=topology.preferred,
             avoid_nodes=avoided.get(job.id, frozenset()),
+            rule=rule_of(spec_of(job), placement),
         )
     return gangs
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import func, select, tuple_
 
-from muster.db.models import Job, LogChunk, Tenant
+from muster.db.models import Job, LogChunk, Node, Tenant
 from muster.db.repositories.job_documents import JOB, AttemptView, JobView
 from muster.domain.errors import (
     ConflictError,
@@ -26,12 +26,14 @@ from muster.services.fleet import count_gpus
 from muster.services.lives import emit_job
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
-from scheduler.model import DEFAULT_LEVELS
+from scheduler.job_rules import faults_of, has_tp_across_nodes
 
 SUBMIT: Final = declare_action("job.submit")
 CANCEL: Final = declare_action("job.cancel")
 RELEASE: Final = declare_action("job.release")
 READ: Final = declare_action("job.read")
+LARGEST_HOST_GPUS: Final = 8
+"""Before any host is enrolled."""
 
 
 def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, reason: str | None = None) -> Job:
@@ -42,6 +44,7 @@ def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = owner_of(unit, tenant_id)
+    spec = settled(unit, spec)
     require_possible(unit, spec)
     job = Job(
         id=JobId(new_id("job")),
@@ -57,7 +60,9 @@ def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None
     )
     unit.session.add(job)
     emit_job(unit, job, None)
-    detail = {"name": spec.name, "tier": spec.tier}
+    detail: dict[str, object] = {"name": spec.name, "tier": spec.tier}
+    if has_tp_across_nodes(spec, active_policy(unit.session).placement):
+        detail["tp_across_nodes"] = True
     unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
@@ -77,6 +82,14 @@ def owner_of(unit: UnitOfWork, asked: TenantId | None) -> TenantId:
     return asked
 
 
+def settled(unit: UnitOfWork, spec: JobSpec) -> JobSpec:
+    """With the shape as nodes × GPUs, by the largest hosts that are enrolled."""
+    if spec.shape.gpus is None:
+        return spec
+    largest = unit.session.scalar(select(func.max(Node.num_gpus))) or LARGEST_HOST_GPUS
+    return spec.model_copy(update={"shape": spec.shape.settled(max(largest, 1))})
+
+
 def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
     """What no wait could ever make possible is refused at once; what waiting may solve is queued."""
     policy = active_policy(unit.session)
@@ -84,11 +97,8 @@ def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
         raise ValidationFailedError.at(
             "/tier", "unknown_tier", f"the policy defines: {', '.join(sorted(policy.tiers))}"
         )
-    for name, level in (("required", spec.topology.required), ("preferred", spec.topology.preferred)):
-        if level is not None and level not in DEFAULT_LEVELS:
-            known = ", ".join(DEFAULT_LEVELS)
-            detail = f"the fleet's tree has no level {level}, only: {known}"
-            raise ValidationFailedError.at(f"/topology/{name}", "unknown_level", detail)
+    for fault in faults_of(spec, policy.placement):
+        raise ValidationFailedError.at(*fault)
     num_gpus = count_gpus(unit.session)
     least = spec.shape.sizes[0] * spec.shape.gpus_per_node
     if num_gpus and least > num_gpus:

@@ -16,8 +16,8 @@ from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import AllocationState, Contact, Standing
 from muster.services import cordons, drains
+from muster.services.node_places import path_of
 from muster.services.unit_of_work import UnitOfWork, declare_action
-from scheduler.model import DEFAULT_LEVELS
 
 READ: Final = declare_action("node.read")
 
@@ -87,7 +87,8 @@ def detail_from(found: NodeView | None) -> NodeDetail:
     if found is None:
         raise NotFoundError("there is no such node")
     node = found.node
-    place = ((level, name) for level, name in zip(DEFAULT_LEVELS, (node.rack,), strict=True) if name is not None)
+    path = path_of(found.levels, node.rack, node.labels)
+    place = ((level, name) for level, name in zip(found.levels, path, strict=True) if name)
     own_cordons = sum(cordon.node_id == node.id for cordon in found.cordons)
     return NodeDetail(
         listed=ListedNode(node, Counter(each.gpu.standing for each in found.gpus), found.num_held, own_cordons),

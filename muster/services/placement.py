@@ -32,6 +32,7 @@ from muster.services.policies import active_policy
 from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.job_rules import rule_of
 from scheduler.model import OwnHold, Parts, Swap
 from scheduler.planner import Placement, WaitingJob
 
@@ -114,6 +115,7 @@ def waiting_job(
         min_nodes=sizes.fewest if spec.shape.is_elastic else None,
         max_nodes=sizes.most if spec.shape.is_elastic else None,
         expected_s=longest_run_s(spec, policy),
+        rule=rule_of(spec, policy.placement),
     )
 
 

@@ -10,7 +10,7 @@ from muster.domain.ids import JobId
 from muster.domain.wait_reasons import WaitReason
 from muster.services import elastic, looks
 from muster.services.failure_rates import fleet_rate
-from muster.services.fleet import count_gpus, gpu_views
+from muster.services.fleet import count_gpus, placed_views
 from muster.services.lives import to_ms
 from muster.services.maintenance import closings
 from muster.services.passed_work import with_passed_work
@@ -50,7 +50,7 @@ def question(
     )
     rate = 0.0 if policy.recovery.spares.confidence is None else fleet_rate(session, policy)
     running = replace(running, closings=closings(session, now), failures_per_gpu_hour=rate)
-    return Question(policy, gpu_views(session, now, policy.health), queue, running)
+    return Question(policy, placed_views(session, now, policy), queue, running)
 
 
 def queue_in_order(session: Session, now: datetime) -> list[WaitingJob]:

@@ -6,9 +6,12 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from muster.domain.job_spec import Shape
+from muster.domain.placement_spec import NodeLabelRule, ParallelLayout, SliceRule, TopologyRule
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.states import Contact, Standing
-from muster.domain.strict import StrictModel, Text
+from muster.domain.strict import Name, StrictModel, Text
+from scheduler.job_rules import faults_of
 
 MOST_EVENTS: Final = 10_000
 _RANGE: Final = re.compile(r"(.*)\[(\d{1,9})-(\d{1,9})\]")
@@ -19,12 +22,16 @@ Count = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class Nodes(StrictModel):
-    """``names``: one, or a run of them such as ``a[0-3]``. ``path``: its domains, one a level; empty: nobody knows."""
+    """``names``: one, or a run of them such as ``a[0-3]``. ``path``: its domains, one a level; empty: nobody knows.
+
+    ``attributes``: their labels.
+    """
 
     names: Text
     path: tuple[Text, ...] = Field(default=(), strict=False)
     gpus: Annotated[int, Field(ge=1, le=64)] = 8
     model: Text = "h100"
+    attributes: dict[Name, Text] = Field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -43,7 +50,7 @@ class Nodes(StrictModel):
 class Topology(StrictModel):
     """``levels``: names of the tree's levels between fleet and node, widest first."""
 
-    levels: tuple[Text, ...] = Field(default=("rack",), strict=False)
+    levels: tuple[Name, ...] = Field(default=("rack",), strict=False)
     nodes: tuple[Nodes, ...] = Field(min_length=1, strict=False)
 
     @model_validator(mode="after")
@@ -64,7 +71,9 @@ class Topology(StrictModel):
 
 
 class GpuState(StrictModel):
-    """Of GPUs of a node, all where ``slots`` are not said. ``score``: 1 is sound, 0 is broken."""
+    """Of GPUs of a node, all where ``slots`` are not said. ``score``: 1 is sound, 0 is broken. ``quarantines``: of its
+    board, within the time that the policy counts them.
+    """
 
     node: Text
     slots: tuple[int, ...] | None = Field(default=None, strict=False)
@@ -72,6 +81,7 @@ class GpuState(StrictModel):
     contact: Contact = Field(default=Contact.LIVE, strict=False)
     is_cordoned: bool = False
     score: Annotated[float, Field(ge=0, le=1, strict=False)] = 1.0
+    quarantines: Annotated[int, Field(ge=0, le=1000)] = 0
 
 
 class Quota(StrictModel):
@@ -85,7 +95,8 @@ class Quota(StrictModel):
 class JobFields(StrictModel):
     """``duration_s``: how long it runs; without one it does not end by itself.
 
-    ``leaves_in_s``: so soon after a notice it has saved and let go; without it at the deadline.
+    ``leaves_in_s``: so soon after a notice it has saved and let go; without it at the deadline. What it asks of its
+    place is as a job's specification has it, with a rank a GPU.
     """
 
     name: Text
@@ -94,11 +105,32 @@ class JobFields(StrictModel):
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 8
     min_nodes: Count | None = None
     max_nodes: Count | None = None
-    required: Text | None = None
-    preferred: Text | None = None
+    required: Name | None = None
+    preferred: Name | None = None
+    slices: tuple[SliceRule, ...] = Field(default=(), max_length=8, strict=False)
+    balance: Name | None = None
+    layout: ParallelLayout | None = None
+    node_labels: NodeLabelRule = Field(default_factory=NodeLabelRule)
     wall_time_s: Length | None = None
     duration_s: Length | None = None
     leaves_in_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.model_construct(
+            nodes=self.num_nodes,
+            gpus_per_node=self.gpus_per_node,
+            min_nodes=self.min_nodes,
+            max_nodes=self.max_nodes,
+        )
+
+    @property
+    def topology(self) -> TopologyRule:
+        return TopologyRule(required=self.required, preferred=self.preferred, slices=self.slices, balance=self.balance)
 
 
 class RunningJob(JobFields):
@@ -108,10 +140,18 @@ class RunningJob(JobFields):
     started_s: Number = 0.0
     last_checkpoint_s: Number | None = None
 
+    @property
+    def num_nodes(self) -> int:
+        return len(self.nodes)
+
 
 class QueuedJob(JobFields):
     nodes: Count = 1
     queued_s: Number = 0.0
+
+    @property
+    def num_nodes(self) -> int:
+        return self.nodes
 
     @model_validator(mode="after")
     def _wishes_for_a_size_that_it_takes(self) -> Self:
@@ -177,8 +217,14 @@ class Scenario(StrictModel):
 
     @property
     def rules(self) -> Policy:
-        """Raises ValidationError: what it overrides makes no policy."""
-        return Policy.model_validate(_merged(DEFAULT_POLICY.model_dump(mode="json"), self.policy), strict=False)
+        """The built-in policy with the topology's levels, under what it overrides.
+
+        Raises ValidationError: that makes no policy.
+        """
+        leaf = self.topology.levels[-1] if self.topology.levels else None
+        own = {"placement": {"levels": self.topology.levels, "leaf_level": leaf}}
+        base = _merged(DEFAULT_POLICY.model_dump(mode="json"), own)
+        return Policy.model_validate(_merged(base, self.policy), strict=False)
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
@@ -187,6 +233,9 @@ class Scenario(StrictModel):
             raise ValueError("topology.nodes names a node twice")
         jobs = [*self.jobs.running, *self.jobs.queued, *(one.submit for one in self.happenings if one.submit)]
         names = [job.name for job in jobs]
+        for job in jobs:
+            for fault in faults_of(job, self.rules.placement):
+                raise ValueError(f"{job.name}: {fault.pointer}: {fault.detail}")
         if len(set(names)) < len(names):
             raise ValueError(f"two jobs are named {next(name for name in names if names.count(name) > 1)}")
         told = [one.node for one in self.gpus] + [one.change.node for one in self.happenings if one.change is not None]

@@ -13,6 +13,7 @@ from typing import Any, Final
 from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.states import Contact, Standing
+from scheduler.job_rules import rule_of
 from scheduler.model import (
     ElasticGang,
     GpuView,
@@ -162,7 +163,9 @@ class _World:
             if view.node_id != state.node or (state.slots is not None and view.slot_index not in state.slots):
                 continue
             facts = replace(view.facts, standing=state.standing, contact=state.contact, is_cordoned=state.is_cordoned)
-            self._gpus[uuid] = replace(view, facts=facts, health_cost=round((1 - state.score) * 1000))
+            hazard = self._policy.placement.hazard
+            cost = hazard.failures_in_million_h(state.score * 100, state.quarantines)
+            self._gpus[uuid] = replace(view, facts=facts, health_cost=cost)
 
     def _begin_with(self, job: RunningJob) -> None:
         parts: list[tuple[NodeId, tuple[GpuUuid, ...]]] = []
@@ -191,7 +194,10 @@ class _World:
     def _submit(self, job: QueuedJob) -> None:
         self._shapes[job.name] = job
         queued_ms = self._queued_ms[job.name] = min(_ms(job.queued_s), self._now_ms)
-        self._waiting[job.name] = _waiting(job, queued_ms, job.nodes, ())
+        self._waiting[job.name] = self._asks(job, queued_ms, job.nodes, ())
+
+    def _asks(self, job: JobFields, queued_ms: int, nodes: int, keep: Parts) -> WaitingJob:
+        return replace(_waiting(job, queued_ms, nodes, keep), rule=rule_of(job, self._policy.placement))
 
     def _hold(self, uuids: Sequence[GpuUuid], *, is_held: bool) -> None:
         for uuid in uuids:
@@ -270,7 +276,7 @@ class _World:
             return
         self._end(name, "interrupted")
         nodes = attempt.job.nodes if isinstance(attempt.job, QueuedJob) else len(attempt.parts)
-        waiting = _waiting(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
+        waiting = self._asks(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
         self._waiting[name] = replace(waiting, interrupted_ms=self._now_ms if is_interrupted else None)
 
     def _shrink(self, name: str, attempt: _Attempt) -> None:
@@ -410,9 +416,11 @@ def _said(best: RunnerUp, names: Mapping[AttemptId, str]) -> dict[str, Any]:
 def _views(scenario: Scenario) -> Iterator[GpuView]:
     facts = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
     for nodes in scenario.topology.nodes:
+        labels = tuple(sorted(nodes.attributes.items()))
         for name in nodes.each():
             for slot in range(nodes.gpus):
-                yield GpuView(GpuUuid(f"{name}/{slot}"), NodeId(name), slot, nodes.model, facts, nodes.path)
+                uuid = GpuUuid(f"{name}/{slot}")
+                yield GpuView(uuid, NodeId(name), slot, nodes.model, facts, nodes.path, labels=labels)
 
 
 def _waiting(job: JobFields, queued_ms: int, nodes: int, keep: Parts) -> WaitingJob:

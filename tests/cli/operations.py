@@ -66,6 +66,7 @@ COMMANDS: Final = {
     "GET /v1/nodes/{node_id}": "node show",
     "POST /v1/nodes/{node_id}/drain": "node drain",
     "POST /v1/nodes/{node_id}/maintenance": "node maintenance",
+    "POST /v1/nodes/{node_id}/labels": "node label",
     "GET /v1/persons": "person list",
     "POST /v1/persons": "person create",
     "POST /v1/persons/{person_id}/disable": "person disable",

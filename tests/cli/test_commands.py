@@ -142,7 +142,7 @@ def test_a_submission_says_what_the_words_meant(muster: Command) -> None:
         words = ("--nodes", "2", "--gpus", "4", *limits, "--env", "A=b=c", "--", "train.py", "--lr", "1")
         assert muster.run("job", "submit", *words, url=server.url).returncode == 0
         spec = json.loads(server.asked[0].body)
-    assert spec["shape"] == {"nodes": 2, "gpus_per_node": 4, "ranks_per_node": None}
+    assert spec["shape"] == {"nodes": 2, "gpus_per_node": 4}
     assert (spec["wall_time_s"], spec["budget_gpu_hours"], spec["topology"]) == (600, 2.5, {"required": "rack"})
     assert spec["program"]["script"] == str(muster.folder / "train.py")
     assert spec["program"]["args"] == ["--lr", "1"]
@@ -275,3 +275,39 @@ def test_whoever_waits_for_a_held_job_is_told_that_it_waits_for_a_person(muster:
         answer = muster.run("job", "wait", "job_1", "--timeout", "2s", url=server.url)
     assert answer.returncode == Exit.FAILED
     assert answer.stderr.count("HELD: 5 launches failed in a row\nIt waits for a person: `muster job release") == 1
+
+
+def test_what_a_submission_says_of_its_place(muster: Command) -> None:
+    with serving(lambda _asked, _number: Answer(201, JOB)) as server:
+        slices = ("--slice", "block=32", "--slice", "rack=16", "--balance", "rack", "--near", "rack")
+        labels = ("--on-label", "gen=new|newest", "--not-on-label", "site=fra")
+        layout = ("--layout", "pp=2,fsdp=4,tp=8", "--tp-across-nodes")
+        words = ("--total-gpus", "64", *slices, *labels, *layout, "--", "train.py")
+        assert muster.run("job", "submit", *words, url=server.url).returncode == 0
+        spec = json.loads(server.asked[0].body)
+    assert spec["shape"] == {"gpus": 64}
+    assert spec["topology"] == {
+        "preferred": "rack",
+        "balance": "rack",
+        "slices": [{"level": "block", "ranks": 32}, {"level": "rack", "ranks": 16}],
+    }
+    assert spec["node_labels"] == {"required": {"gen": ["new", "newest"]}, "forbidden": {"site": ["fra"]}}
+    assert spec["layout"] == {"pp": 2, "fsdp": 4, "tp": 8, "allow_tp_across_nodes": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--total-gpus", "8", "--nodes", "2"), "leave out --nodes"),
+        (("--slice", "rack"), "is not NAME=NUMBER"),
+        (("--layout", "ep=2"), "not ep"),
+        (("--tp-across-nodes",), "--layout, which is missing"),
+        (("--on-label", "gen="), "is not NAME=VALUE"),
+    ],
+)
+def test_a_place_that_means_nothing_is_refused_before_anything_is_asked(
+    muster: Command, words: tuple[str, ...], told: str
+) -> None:
+    found = muster.run("job", "submit", *words, "--", "train.py", url="http://127.0.0.1:9")
+    assert found.returncode == Exit.USAGE
+    assert told in " ".join(found.stderr.replace("│", " ").split())

@@ -47,13 +47,15 @@ class FailingSaves(msgspec.Struct, frozen=True):
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """``gpus``: by slot. ``cordons``: the node's own and those of its GPUs that stand, the newest first.
+    """``levels``: the policy's, widest first. ``gpus``: by slot. ``cordons``: the node's own and
+    those of its GPUs that stand, the newest first.
 
     ``jobs``: the longest there first, until their GPUs are proved clean; ``num_held``: how many GPUs that are.
     ``failing_saves``: those that stand (``services.storage_blame``), the newest failure first; no more than twenty.
     """
 
     node: NodeRecord
+    levels: list[str]
     latest: NodeLatestRecord | None
     gpus: list[GpuOnNode]
     num_held: int
@@ -69,6 +71,9 @@ NODE: Final = Question(
             SELECT n.id, n.name, n.contact, n.boot_id, n.last_heartbeat_at, n.lease_renewed_at, n.address, n.num_gpus,
                 n.is_simulated, n.rack, n.labels, n.agent_version, n.created_at, n.version
         ) AS r),
+        'levels', COALESCE((
+            SELECT p.document #> '{placement,levels}' FROM policy_versions AS p WHERE p.is_active
+        ), '["rack"]'),
         'latest', (SELECT to_json(r) FROM (
             SELECT l.boot_id, l.at, l.received_at, l.skew_ms, l.readings FROM node_latest AS l WHERE l.node_id = n.id
         ) AS r),

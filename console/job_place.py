@@ -1,0 +1,26 @@
+"""What a job asks of its place, in words, a line each."""
+
+from collections.abc import Iterator
+
+from muster.domain.job_spec import JobSpec
+
+
+def place_words(spec: JobSpec) -> Iterator[str]:
+    """Nothing of one that may stand anywhere."""
+    topology, layout = spec.topology, spec.layout
+    if topology.required is not None:
+        yield f"within one {topology.required}"
+    if topology.preferred is not None:
+        yield f"near one {topology.preferred}"
+    for one in topology.slices:
+        yield f"each {one.ranks} ranks in one {one.level}"
+    if topology.balance is not None:
+        yield f"spread evenly over each {topology.balance}"
+    if layout is not None:
+        yield f"pp {layout.pp} × dp {layout.dp} × fsdp {layout.fsdp} × tp {layout.tp}"
+        if layout.allow_tp_across_nodes and layout.tp > spec.shape.num_ranks_per_node:
+            yield "its tensor-parallel groups may span hosts, as its submitter allowed: slow where no NVLink joins them"
+    for name, values in sorted(spec.node_labels.required.items()):
+        yield f"on hosts with {name} {' or '.join(values)}"
+    for name, values in sorted(spec.node_labels.forbidden.items()):
+        yield f"not on hosts with {name} {' or '.join(values)}"

@@ -1,0 +1,100 @@
+"""The fleet's tree by name, and what a weak GPU is reckoned to cost a gang."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from muster.domain.quantities import DAY_S, Seconds
+from muster.domain.strict import Name, StrictModel
+
+_Rate = Annotated[float, Field(ge=0, le=1_000, strict=False)]
+
+
+class HazardBand(StrictModel):
+    """GPUs of a health score below `below_score`, and of no lower band."""
+
+    below_score: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(description="Points of a score's 100.")
+    failures_per_1000_h: _Rate = Field(description="Failures expected in 1,000 hours beyond those of a sound GPU.")
+
+
+def _default_bands() -> dict[str, HazardBand]:
+    return {
+        "poor": HazardBand(below_score=50.0, failures_per_1000_h=10.0),
+        "weak": HazardBand(below_score=70.0, failures_per_1000_h=2.0),
+        "worn": HazardBand(below_score=90.0, failures_per_1000_h=0.5),
+    }
+
+
+class HazardPolicy(StrictModel):
+    """How much likelier a GPU is to end a gang than a sound one: by its score's band, times its board's history.
+
+    A gang's cost is the sum over its GPUs times its expected run: its wall time, or `queue.expected_run_s`. What is
+    unknown is sound. The defaults are choices of ours until a fleet's own record says better.
+    """
+
+    bands: dict[Name, HazardBand] = Field(
+        default_factory=_default_bands,
+        description="Name of a band of scores → what it adds. None of them: scores add nothing.",
+    )
+    failures_per_1000_h_of_quarantine: _Rate = Field(
+        0.2, description="Added for each time that its board was quarantined within `history_s`, whatever its score."
+    )
+    history_s: Seconds = Field(90 * DAY_S, description="How long a board's quarantines count.")
+    tolerated_failures: Annotated[float, Field(gt=0, le=1_000, strict=False)] = Field(
+        0.05,
+        description="A place with fewer expected failures by so much is taken first, before one that leaves less over. "
+        "What differs by less decides among places that are equal otherwise.",
+    )
+
+    @model_validator(mode="after")
+    def _bands_are_apart(self) -> Self:
+        """No two `bands` have one `below_score`."""
+        scores = [band.below_score for band in self.bands.values()]
+        if len(set(scores)) < len(scores):
+            raise ValueError("two bands have the same below_score: a GPU is in one band alone")
+        return self
+
+    @property
+    def weak_below_score(self) -> float:
+        """A GPU with a score from there on is in no band."""
+        return max((band.below_score for band in self.bands.values()), default=0.0)
+
+    def failures_in_million_h(self, score: float | None, num_quarantines: int) -> int:
+        """Expected beyond those of a sound GPU, of one with this score and history."""
+        own = [band for band in self.bands.values() if score is not None and score < band.below_score]
+        band = min(own, key=lambda band: band.below_score, default=None)
+        rate = 0.0 if band is None else band.failures_per_1000_h
+        return round((rate + num_quarantines * self.failures_per_1000_h_of_quarantine) * 1000)
+
+
+class PlacementPolicy(StrictModel):
+    """The fleet's tree, and how health weighs in placement."""
+
+    levels: Annotated[tuple[Name, ...], Field(max_length=8, strict=False)] = Field(
+        default=("rack",),
+        description="Levels of the tree between fleet and host, widest first, such as site, block, rack. `rack` is "
+        "what a host's join token says; the name of a domain of any other level is the host's label of that name. A "
+        "host without one has no known place there, and satisfies nothing that asks for the level.",
+    )
+    leaf_level: Name | None = Field(
+        "rack",
+        description="The level whose domains are network leaves; groups of ranks that shard a model are kept within "
+        "one where they fit. Null: there is none.",
+    )
+    nvlink_level: Name | None = Field(
+        None,
+        description="The level whose domains are NVLink domains wider than a host, such as the racks of NVL72. Null: "
+        "an NVLink domain is a host.",
+    )
+    hazard: HazardPolicy = Field(default_factory=HazardPolicy)
+
+    @model_validator(mode="after")
+    def _levels_are_known(self) -> Self:
+        """Levels are named once, neither `fleet` nor `node`; `leaf_level` and `nvlink_level` are of them."""
+        if len(set(self.levels)) < len(self.levels) or {"fleet", "node"} & set(self.levels):
+            raise ValueError("levels must be named once each, and neither fleet nor node, which are always there")
+        for name in ("leaf_level", "nvlink_level"):
+            level = getattr(self, name)
+            if level is not None and level not in self.levels:
+                raise ValueError(f"{name} is {level}, which is none of levels: {', '.join(self.levels) or 'none'}")
+        return self

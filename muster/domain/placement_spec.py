@@ -1,0 +1,81 @@
+"""What a job asks of where its ranks stand: levels of the fleet's tree, slices, node labels, a parallel layout."""
+
+from typing import Annotated, Final, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from muster.domain.strict import Name, StrictModel, Text
+
+MOST_RANKS: Final = 12_500 * 576
+_Degree = Annotated[int, Field(ge=1, le=MOST_RANKS)]
+_LabelValues = Annotated[tuple[Text, ...], Field(min_length=1, max_length=64, strict=False)]
+
+
+class SliceRule(StrictModel):
+    """Each ``ranks`` ranks that follow each other, counted from the first, stand in one domain of ``level``.
+
+    They fill whole hosts, and the job's ranks are a multiple of them.
+    """
+
+    level: Name
+    ranks: Annotated[int, Field(ge=1, le=MOST_RANKS)]
+
+
+class TopologyRule(StrictModel):
+    """How near the gang's hosts must be to each other. A level is a name of the fleet's tree, such as ``rack``.
+
+    ``required``: the whole gang stands in one domain of that level, or waits. None: anywhere.
+    ``preferred``: domains of that level are tried first, then wider ones, up to ``required``. None: the smallest
+    domain that fits. A host whose place is unknown never satisfies a required level.
+    ``slices``: one a level, such as 32 ranks a block and of these 16 a rack.
+    ``balance``: the gang is spread evenly over the domains of that level, over the fewest that hold it.
+    """
+
+    required: Name | None = None
+    preferred: Name | None = None
+    slices: tuple[SliceRule, ...] = Field(default=(), max_length=8, strict=False)
+    balance: Name | None = None
+
+    @field_validator("slices")
+    @classmethod
+    def _one_a_level(cls, slices: tuple[SliceRule, ...]) -> tuple[SliceRule, ...]:
+        levels = [one.level for one in slices]
+        if len(set(levels)) < len(levels):
+            raise ValueError("names a level twice: a level has one size of slices")
+        return slices
+
+
+class ParallelLayout(StrictModel):
+    """How the program divides its ranks: ``pp`` × ``dp`` × ``fsdp`` × ``tp``, as torch's device mesh lays them out.
+
+    ``tp`` (tensor parallel) varies fastest, then ``fsdp`` (a sharded data-parallel group), ``dp`` (its replicas), and
+    ``pp`` (pipeline stages). A tensor-parallel group stands in one NVLink domain: on one host, or in one domain of the
+    policy's ``placement.nvlink_level``. A group of ``fsdp`` × ``tp`` ranks stands under one network leaf where that
+    can be. ``allow_tp_across_nodes``: where no NVLink domain is so large, run all the same, over the network.
+    """
+
+    tp: _Degree = 1
+    fsdp: _Degree = 1
+    dp: _Degree = 1
+    pp: _Degree = 1
+    allow_tp_across_nodes: bool = False
+
+    @property
+    def num_ranks(self) -> int:
+        return self.tp * self.fsdp * self.dp * self.pp
+
+
+class NodeLabelRule(StrictModel):
+    """On which hosts a job may run, by labels that operators set. ``required``: of each name the host has one of these
+    values. ``forbidden``: none of these.
+    """
+
+    required: dict[Name, _LabelValues] = Field(default_factory=dict, max_length=32)
+    forbidden: dict[Name, _LabelValues] = Field(default_factory=dict, max_length=32)
+
+    @model_validator(mode="after")
+    def _leaves_a_value(self) -> Self:
+        for name, values in self.required.items():
+            if set(values) <= set(self.forbidden.get(name, ())):
+                raise ValueError(f"`required` and `forbidden` leave the label {name} no value")
+        return self

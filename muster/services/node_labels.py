@@ -1,0 +1,41 @@
+"""Labels of a node, which operators set."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from muster.domain.errors import ValidationFailedError
+from muster.domain.principals import Permission
+from muster.services.node_names import find_node
+from muster.services.nodes import NodeDetail, detail_of
+from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+
+LABEL: Final = declare_action("node.label")
+MOST_LABELS: Final = 64
+
+
+def set_labels(
+    unit: UnitOfWork, text: str, labels: Mapping[str, str], *, remove: Sequence[str] = (), reason: str
+) -> NodeDetail:
+    """Set some labels of the node whose id or name is ``text``, and remove others. What runs there runs on.
+
+    Raises:
+        NotFoundError: there is no such node.
+        ValidationFailedError: a label is set and removed, or a node would have too many.
+    """
+    unit.principal.require(Permission.NODE_WRITE)
+    if both := sorted(set(labels) & set(remove)):
+        raise ValidationFailedError.at("/remove", "also_set", f"these labels are set as well: {', '.join(both)}")
+    node = find_node(unit, text)
+    unit.session.refresh(node, with_for_update={"key_share": True})
+    kept = {name: value for name, value in node.labels.items() if name not in remove}
+    after = dict(sorted({**kept, **labels}.items()))
+    if len(after) > MOST_LABELS:
+        detail = f"a node has {MOST_LABELS} labels at most; it would have {len(after)}"
+        raise ValidationFailedError.at("/labels", "too_many", detail)
+    if after != node.labels:
+        told = {"from": node.labels, "to": after, "reason": reason}
+        node.labels = after
+        unit.emit("node.labelled", "node", node.id, payload=told)
+        unit.audit("node.label", "node", node.id, reason=reason, detail=told)
+        unit.wake(SCHEDULER_CHANNEL)
+    return detail_of(unit, node.id)

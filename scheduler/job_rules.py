@@ -1,0 +1,171 @@
+"""What a job's specification asks of its place, as the solver takes it: slices, spread, labels, from its layout too."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from muster.domain.job_spec import Shape
+from muster.domain.placement_policy import PlacementPolicy
+from muster.domain.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
+from scheduler.placement_rule import LabelRule, PlacementRule, Slice
+
+
+class AsksForPlace(Protocol):
+    """What of a job's specification is about its place."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def topology(self) -> TopologyRule: ...
+    @property
+    def layout(self) -> ParallelLayout | None: ...
+    @property
+    def node_labels(self) -> NodeLabelRule: ...
+
+
+class Fault(NamedTuple):
+    """Where in the specification, its stable code, and what to do."""
+
+    pointer: str
+    code: str
+    detail: str
+
+
+def rule_of(spec: AsksForPlace, policy: PlacementPolicy) -> PlacementRule:
+    """Of a specification without ``faults_of``; one whose policy has changed since asks for levels that are not there,
+    and waits.
+    """
+    asked = _asked(spec, policy)
+    slices = _chain(asked, policy.levels) or tuple(asked)
+    wished = _chain([*asked, *_wished(spec, policy)], policy.levels) or ()
+    labels = spec.node_labels
+    return PlacementRule(
+        slices=slices,
+        wished=() if wished == slices else wished,
+        balance=spec.topology.balance,
+        labels=LabelRule(
+            required=tuple((name, frozenset(values)) for name, values in sorted(labels.required.items())),
+            forbidden=tuple((name, frozenset(values)) for name, values in sorted(labels.forbidden.items())),
+        ),
+    )
+
+
+def has_tp_across_nodes(spec: AsksForPlace, policy: PlacementPolicy) -> bool:
+    """Whether its tensor-parallel groups may span NVLink domains, as its submitter has allowed."""
+    layout = spec.layout
+    return (
+        layout is not None
+        and layout.allow_tp_across_nodes
+        and layout.tp > spec.shape.num_ranks_per_node
+        and policy.nvlink_level is None
+    )
+
+
+def faults_of(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
+    """What no wait could make right. The shape says nodes × GPUs."""
+    topology, shape = spec.topology, spec.shape
+    named = [("required", topology.required), ("preferred", topology.preferred), ("balance", topology.balance)]
+    named += [(f"slices/{number}/level", one.level) for number, one in enumerate(topology.slices)]
+    for name, level in named:
+        if level is not None and level not in policy.levels:
+            known = ", ".join(policy.levels)
+            yield Fault(
+                f"/topology/{name}", "unknown_level", f"the fleet's tree has no level {level}, only: {known or 'none'}"
+            )
+    is_rigid = not topology.slices and topology.balance is None and spec.layout is None
+    if shape.is_elastic and not is_rigid:
+        yield Fault(
+            "/shape", "elastic", "an elastic job takes neither slices, nor balance, nor layout: its size changes"
+        )
+        return
+    yield from _faults_of_slices(spec, policy)
+    yield from _faults_of_layout(spec, policy)
+
+
+def _faults_of_slices(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
+    per_host, num_ranks = spec.shape.num_ranks_per_node, spec.shape.nodes * spec.shape.num_ranks_per_node
+    for number, one in enumerate(spec.topology.slices):
+        pointer = f"/topology/slices/{number}/ranks"
+        if one.ranks % per_host:
+            detail = f"{one.ranks} ranks fill no whole number of hosts with {per_host} ranks each"
+            yield Fault(pointer, "uneven_slices", detail)
+        elif num_ranks % one.ranks:
+            yield Fault(pointer, "uneven_slices", f"the job's {num_ranks} ranks are no multiple of {one.ranks}")
+    asked = [(one.level, one.ranks) for one in spec.topology.slices if one.level in policy.levels]
+    in_order = sorted(asked, key=lambda one: policy.levels.index(one[0]))
+    for (wide, outer), (narrow, inner) in pairwise(in_order):
+        if outer % inner:
+            detail = f"{outer} ranks of one {wide} are no multiple of the {inner} ranks of one {narrow}"
+            yield Fault("/topology/slices", "uneven_slices", detail)
+    balance = spec.topology.balance
+    if balance in policy.levels and any(
+        policy.levels.index(level) < policy.levels.index(balance) for level, _ in asked
+    ):
+        yield Fault(
+            "/topology/balance", "within_slices", f"slices of a level wider than {balance} are not spread evenly"
+        )
+
+
+def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
+    layout, per_host = spec.layout, spec.shape.num_ranks_per_node
+    if layout is None:
+        return
+    num_ranks = spec.shape.nodes * per_host
+    if layout.num_ranks != num_ranks:
+        words = f"pp {layout.pp} × dp {layout.dp} × fsdp {layout.fsdp} × tp {layout.tp}"
+        yield Fault("/layout", "not_its_ranks", f"{words} are {layout.num_ranks} ranks; the shape has {num_ranks}")
+    elif layout.tp <= per_host and per_host % layout.tp:
+        detail = f"hosts with {per_host} ranks hold no whole number of tensor-parallel groups of {layout.tp}"
+        yield Fault("/layout/tp", "tp_across_nodes", detail)
+    elif layout.tp > per_host and layout.tp % per_host:
+        detail = f"{layout.tp} ranks of a tensor-parallel group fill no whole number of hosts with {per_host} each"
+        yield Fault("/layout/tp", "tp_across_nodes", detail)
+    elif layout.tp > per_host and policy.nvlink_level is None and not layout.allow_tp_across_nodes:
+        detail = (
+            f"a tensor-parallel group of {layout.tp} ranks would span hosts of {per_host}, and an NVLink domain is one "
+            "host here: take tp up to that, or say `allow_tp_across_nodes`, and it runs over the network"
+        )
+        yield Fault("/layout/tp", "tp_across_nodes", detail)
+    else:
+        asked = _asked(spec, policy)
+        if asked and _chain(asked, policy.levels) is None:
+            detail = f"its tensor-parallel groups of {layout.tp} ranks and the slices of `topology` cut each other"
+            yield Fault("/layout/tp", "uneven_slices", detail)
+
+
+def _asked(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
+    per_host, layout = spec.shape.num_ranks_per_node, spec.layout
+    asked = [Slice(one.level, one.ranks // per_host) for one in spec.topology.slices]
+    if layout is not None and layout.tp > per_host and policy.nvlink_level and not layout.allow_tp_across_nodes:
+        asked.append(Slice(policy.nvlink_level, layout.tp // per_host))
+    return asked
+
+
+def _wished(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Slice]:
+    """Groups that talk much: those that shard a model under one leaf, and each tensor-parallel group at the least."""
+    per_host, layout = spec.shape.num_ranks_per_node, spec.layout
+    if layout is None:
+        return
+    sharded = layout.fsdp * layout.tp
+    if policy.leaf_level is not None and sharded > per_host and sharded % per_host == 0:
+        yield Slice(policy.leaf_level, sharded // per_host)
+    if policy.nvlink_level is not None and layout.tp > per_host:
+        yield Slice(policy.nvlink_level, layout.tp // per_host)
+
+
+def _chain(asked: Iterable[Slice], levels: Sequence[str]) -> tuple[Slice, ...] | None:
+    """Widest level first, each a multiple of the next; what a narrower one holds already is left out.
+
+    None: two of them cut each other, or a level is unknown.
+    """
+    wanted = list(asked)
+    if any(one.level not in levels for one in wanted):
+        return None
+    chain: list[Slice] = []
+    for one in sorted(wanted, key=lambda one: (-levels.index(one.level), -one.nodes)):
+        inner = chain[0].nodes if chain else 1
+        if max(inner, one.nodes) % min(inner, one.nodes):
+            return None
+        if one.nodes > inner and (not chain or chain[0].level != one.level):
+            chain.insert(0, one)
+    return tuple(chain)

@@ -1,0 +1,94 @@
+"""Slices of a gang: so many hosts that follow each other by rank, in one domain of a level, within wider ones.
+
+What a domain has beyond a whole number of slices is of no use to the gang: counts are rounded down from the narrowest
+level outward (as Kueue's topology-aware scheduling does).
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.placement_rule import Slice
+from scheduler.topology import NOWHERE, Ints, Layout
+
+_Run = tuple[float, tuple[int, ...]]
+"""What a run of cells costs, and the cells."""
+
+
+def count_by_group(layout: Layout, cells: Ints, level: int) -> Ints:
+    groups = layout.groups[level][cells]
+    return np.bincount(groups[groups != NOWHERE], minlength=layout.num_groups[level])
+
+
+def room_by_group(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int) -> Ints:
+    """The hosts that each group of ``level`` has for a gang in such slices: of whole ones alone."""
+    return count_by_group(layout, in_whole_slices(layout, slices, cells, level), level)
+
+
+def in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int = 0) -> Ints:
+    """Of ``cells``, in topology order, as many as make whole slices, the first of each domain.
+
+    ``level``: slices of wider levels ask nothing, since the gang's home lies in one domain of each.
+    """
+    for one in reversed(slices):
+        at = layout.level(one.level)
+        if at is None:
+            return cells[:0]
+        if at < level:
+            break
+        cells = cells[layout.groups[at][cells] != NOWHERE]
+        groups = layout.groups[at][cells]
+        by_group = np.argsort(groups, kind="stable")
+        ordered = groups[by_group]
+        first = np.searchsorted(ordered, ordered)
+        num_in_group = np.searchsorted(ordered, ordered, side="right") - first
+        is_whole = np.arange(len(ordered)) - first < num_in_group - num_in_group % one.nodes
+        cells = np.sort(cells[by_group[is_whole]])
+    return cells
+
+
+def cheapest_in_slices(
+    layout: Layout, slices: Sequence[Slice], cells: Ints, costs: npt.NDArray[np.float64], num_nodes: int, level: int
+) -> Ints:
+    """Of ``cells`` in a domain of ``level`` ``num_nodes`` in whole slices: those of the least sum of ``costs``, a cell
+    each, as far as taking the cheapest slices one after another finds it. Empty where there are too few.
+    """
+    runs: list[_Run] = [(float(cost), (int(cell),)) for cost, cell in zip(costs, cells, strict=True)]
+    for one in reversed(slices):
+        at = layout.level(one.level)
+        if at is None or at < level:
+            break
+        runs = _joined(layout.groups[at], runs, one.nodes)
+    width = len(runs[0][1]) if runs else 1
+    chosen = sorted(runs)[: num_nodes // width]
+    found = [cell for _, run in chosen for cell in run]
+    return np.array(sorted(found) if len(found) == num_nodes else [], dtype=np.int64)
+
+
+def _joined(groups: Ints, runs: Sequence[_Run], num_nodes: int) -> list[_Run]:
+    by_group = defaultdict[int, list[_Run]](list)
+    for run in sorted(runs):
+        by_group[int(groups[run[1][0]])].append(run)
+    by_group.pop(NOWHERE, None)
+    joined = []
+    for inside in by_group.values():
+        width = num_nodes // len(inside[0][1])
+        for start in range(0, len(inside) - width + 1, width):
+            together = inside[start : start + width]
+            joined.append((sum(cost for cost, _ in together), tuple(cell for _, run in together for cell in run)))
+    return joined
+
+
+def are_in_slices(layout: Layout, slices: Sequence[Slice], cells: Ints) -> bool:
+    """Whether ``cells``, a host each in rank order, stand in such slices."""
+    for one in slices:
+        at = layout.level(one.level)
+        groups = None if at is None else layout.groups[at][cells]
+        if groups is None or len(groups) % one.nodes or (groups == NOWHERE).any():
+            return False
+        by_slice = groups.reshape(-1, one.nodes)
+        if (by_slice != by_slice[:, :1]).any():
+            return False
+    return True
