@@ -8,6 +8,7 @@ from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.wait_reasons import WaitReason
+from scheduler.tenancy import Tenancy
 
 DEFAULT_LEVELS: Final = ("rack",)
 """Named levels of the tree, widest first. The fleet above them and the node below them are always there."""
@@ -142,8 +143,8 @@ class ReclaimLoss:
 class Workload:
     """What runs and what is promised, beside the fleet and the queue.
 
-    ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``ceilings``: by tenant and tier, where the
-    quota sets one (I6). ``cleaning``: GPUs whose attempt has ended, and that are being proved clean. ``may_grow``:
+    ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``tenancy``: the tree of tenants, with quotas
+    (I6) and past usage. ``cleaning``: GPUs whose attempt has ended, and that are being proved clean. ``may_grow``:
     somebody may, by size and dwell. ``others_wait``: beside the queue, for their own
     GPUs; nobody has more than its wish then. Without a workload the planner neither reclaims, nor lets anybody grow,
     nor knows of quotas.
@@ -154,7 +155,7 @@ class Workload:
     reclaims: tuple[StandingReclaim, ...] = ()
     losses: tuple[ReclaimLoss, ...] = ()
     peak_gpus: Mapping[TenantId, int] = field(default_factory=dict)
-    ceilings: Mapping[tuple[TenantId, str], int] = field(default_factory=dict)
+    tenancy: Tenancy = field(default_factory=Tenancy)
     holds: tuple[OwnHold, ...] = ()
     cleaning: tuple[GpuUuid, ...] = ()
     may_grow: bool = True

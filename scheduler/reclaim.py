@@ -2,7 +2,8 @@
 
 Nothing is evicted unless one domain becomes sufficient by it. Only reclaimable tiers of lower priority give (I7), no
 attempt before its tier's minimum run time, no tenant more than its cap in a window (I9). What ends soon in any case is
-waited for. What is freed is held for its beneficiary, and a reclaim that is needed no more is withdrawn.
+waited for. What is freed is held for its beneficiary, and a reclaim that is needed no more is withdrawn. Within a
+reclaimable tier a tenant takes back what it has lent (``scheduler.lending``).
 """
 
 from collections import Counter, defaultdict
@@ -15,6 +16,7 @@ import numpy as np
 
 from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.policy import Policy, TierPolicy
+from scheduler.lending import Claim, Lending
 from scheduler.model import Reclaim, RunnerUp, RunningAttempt, Workload
 from scheduler.promises import Promises
 from scheduler.solver import Chosen, Request, count_by_group, fitting_cells, level_span, place
@@ -37,6 +39,8 @@ class Obstacle(StrEnum):
 
     MIN_RUN = "min_run"
     CAP = "cap"
+    GUARANTEES = "guarantees"
+    """What others borrow is not enough; the rest is guaranteed to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class Reclaimer:
         self._is_cleaning: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
         self._notified: set[int] = set()
+        self.lending = Lending(workload.tenancy, policy, self._attempts)
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
                 self._notify(indices[reclaim.victim], reclaim.deadline_ms)
@@ -130,9 +135,12 @@ class Reclaimer:
             if attempt.attempt_id in spared:
                 self._ends[index] = NEVER_MS if attempt.ends_ms is None else attempt.ends_ms
 
-    def choose(self, job_id: JobId, request: Request) -> Outcome:
-        """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome says why not."""
-        notice_s = self._longest_notice_s(request)
+    def choose(self, job_id: JobId, request: Request, claim: Claim | None = None) -> Outcome:
+        """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome says why not.
+
+        ``claim``: of its tenant on what it has lent.
+        """
+        notice_s = self._longest_notice_s(request, claim)
         if notice_s is None:
             return Refused()
         coming = self.coming(self._now_ms + int(notice_s * 1000))
@@ -141,28 +149,31 @@ class Reclaimer:
             owners = set(self._owner[chosen.gpus[~self._state.is_free[chosen.gpus]]].tolist())
             return Coming(max((self._ends[owner] for owner in owners), default=self._now_ms))
         self._state.give(coming)
-        victims = self._victims(request)
+        victims = self._victims(request, claim)
         self._state.take(coming)
         if isinstance(victims, Refused):
             return victims
         return self._commit(job_id, *victims)
 
-    def _tier_below(self, attempt: RunningAttempt, request: Request) -> TierPolicy | None:
+    def _giving_tier(self, attempt: RunningAttempt, request: Request, claim: Claim | None) -> TierPolicy | None:
         """The attempt's tier, where a rule may reclaim it for the request (I7)."""
         tier = self._policy.tiers.get(attempt.tier)
-        is_below = tier is not None and tier.priority < self._policy.tier(request.tier).priority
-        return tier if tier is not None and is_below and tier.notice_s is not None else None
+        if tier is None or tier.notice_s is None:
+            return None
+        is_below = tier.priority < self._policy.tier(request.tier).priority
+        return tier if is_below or (claim is not None and claim.reaches(attempt)) else None
 
-    def _longest_notice_s(self, request: Request) -> float | None:
-        priority = self._policy.tier(request.tier).priority
-        notices = [tier.notice_s for tier in self._policy.tiers.values() if tier.priority < priority]
+    def _longest_notice_s(self, request: Request, claim: Claim | None = None) -> float | None:
+        own = self._policy.tier(request.tier)
+        notices = [tier.notice_s for tier in self._policy.tiers.values() if tier.priority < own.priority]
+        notices += [] if claim is None else [own.notice_s]
         return max((notice for notice in notices if notice is not None), default=None)
 
-    def _free_from_ms(self, request: Request) -> Ints:
+    def _free_from_ms(self, request: Request, claim: Claim | None) -> Ints:
         """For each attempt, from when on it may be a victim of the request; never, for most."""
         moments = []
         for index, attempt in enumerate(self._attempts):
-            tier = self._tier_below(attempt, request)
+            tier = self._giving_tier(attempt, request, claim)
             is_leaving = attempt.is_stopping or index in self._notified
             min_run_ms = 0 if tier is None else int(tier.min_run_s * 1000)
             moments.append(NEVER_MS if tier is None or is_leaving else attempt.started_ms + min_run_ms)
@@ -217,14 +228,18 @@ class Reclaimer:
         self._state.take(gpus)
         return chosen
 
-    def _victims(self, request: Request) -> tuple[Chosen, list[int], RunnerUp | None] | Refused:
+    def _victims(self, request: Request, claim: Claim | None) -> tuple[Chosen, list[int], RunnerUp | None] | Refused:
         """The target, its victims and the next best set, on a state that has given what comes of its own."""
-        free_from = self._free_from_ms(request)
+        free_from = self._free_from_ms(request, claim)
         allowance = {self._tenants[i]: self._allowance[a.tenant_id] for i, a in enumerate(self._attempts)}
         is_open = np.array([len(a.gpus) <= self._allowance[a.tenant_id] for a in self._attempts], dtype=np.bool_)
         owner = self._owners_if((free_from <= self._now_ms) & is_open, request)
         sizes = [len(attempt.gpus) for attempt in self._attempts]
-        covers = cheapest_covers(self._state, request, Candidates(owner, self._costs, sizes, self._tenants, allowance))
+        candidates = Candidates(owner, self._costs, sizes, self._tenants, allowance)
+        lent = candidates if claim is None else replace(candidates, may_lose=claim.may_lose)
+        covers = cheapest_covers(self._state, request, lent)
+        if not covers and claim is not None and cheapest_covers(self._state, request, candidates):
+            return Refused(Obstacle.GUARANTEES)
         if not covers:
             return self._refusal(free_from, request)
         target, victims = self._minimal(covers[0], owner, request)
@@ -271,6 +286,8 @@ class Reclaimer:
         return bool(count_by_group(self._state.layout, cells, span[-1]).max(initial=0) >= request.nodes)
 
     def _notify(self, index: int, deadline_ms: int) -> None:
+        if index not in self._notified and not self._attempts[index].is_stopping:
+            self.lending.leaves(self._attempts[index])
         self._notified.add(index)
         self._ends[index] = min(self._ends[index], deadline_ms)
 

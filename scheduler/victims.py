@@ -6,7 +6,7 @@ completed; then every victim without whom the gang would still fit is let off, t
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +20,8 @@ from scheduler.topology import FleetState, Ints
 class Candidates:
     """Attempts by index. ``owner``: the attempt of each GPU that would come free to the beneficiary, else -1.
 
-    ``allowance``: GPUs that a tenant may still lose, by ``tenants``' code (I9).
+    ``allowance``: GPUs that a tenant may still lose, by ``tenants``' code (I9). ``may_lose``: whether these together
+    are no more than lenders may take back, where any are taken on that ground.
     """
 
     owner: Ints
@@ -28,6 +29,7 @@ class Candidates:
     num_gpus: Sequence[int]
     tenants: Sequence[int]
     allowance: Mapping[int, float]
+    may_lose: Callable[[Sequence[int]], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,9 @@ class _Run:
         for victim in victims:
             losses[self.candidates.tenants[victim]] += self.candidates.num_gpus[victim]
         tenants = {self.candidates.tenants[victim] for victim in victims}
-        return all(losses[tenant] <= self.candidates.allowance[tenant] for tenant in tenants)
+        if not all(losses[tenant] <= self.candidates.allowance[tenant] for tenant in tenants):
+            return False
+        return self.candidates.may_lose is None or self.candidates.may_lose((*self.chosen, *victims))
 
     def _adopt(self, bundle: Sequence[int]) -> None:
         for victim in bundle:

@@ -31,6 +31,11 @@ class QueuePolicy(StrictModel):
         "first in its tier. The work is GPU-seconds ÷ GPUs of the fleet: for so long the whole fleet may work for "
         "others. It counts from submission, also while the job is HELD or its tenant's quota keeps it waiting.",
     )
+    usage_half_life_s: Seconds = Field(
+        604_800.0,
+        description="What a tenant has held so long ago counts half against its fair share: who used much of late has "
+        "less of what is not guaranteed, until it is forgotten. Counted until the last full hour.",
+    )
     starvation_s: Seconds = Field(
         86_400.0,
         description="Once the job whose turn it is to have a place held has waited so long, one is held also where "

@@ -1,6 +1,7 @@
 """What the planner is asked: queue, fleet and what runs at one moment, for a cycle and for the plan of a job."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -14,6 +15,7 @@ from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
 from muster.services.recovering import waiting_for_their_own
+from muster.services.tenancy import used
 from scheduler.model import Question, WaitingJob
 
 
@@ -36,7 +38,15 @@ def question(
         return None
     gangs = elastic.elastic_gangs(session) if may_grow else None
     running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
+    if _has_to_share(queue):
+        running = replace(running, tenancy=replace(running.tenancy, used=used(session, now, policy)))
     return Question(policy, gpu_views(session, now, policy.health), queue, running)
+
+
+def _has_to_share(queue: Sequence[WaitingJob]) -> bool:
+    """Whether two tenants wait in one tier, so that it matters who has used more."""
+    asking = {(job.tier, job.tenant_id) for job in queue}
+    return len(asking) > len({tier for tier, _ in asking})
 
 
 def why_not_asked(session: Session, now: datetime, job_id: JobId) -> WaitReason:
