@@ -23,6 +23,10 @@ _OPTIONS: Final = {
     "tier": "--tier",
     "shape.nodes": "--nodes",
     "quota.ceiling_gpus": "a quota of GPUs in its tier of",
+    "quota.borrowable_gpus": "a right to borrow GPUs in its tier of",
+    "quota_above.ceiling_gpus": "a quota of GPUs of its department in its tier of",
+    "quota_above.borrowable_gpus": "a right of its department to borrow GPUs in its tier of",
+    "fleet.nodes": "this many more idle hosts of its cohort:",
 }
 
 

@@ -164,9 +164,22 @@ class PlannedVictim(TypedDict):
 
 
 class PlannedChange(TypedDict):
-    """``field`` of the job, or of its tenant's quota in its tier, set to ``value``, would let it start at once."""
+    """``field`` of the job, or of a quota in its tier, set to ``value``, would let it start at once.
 
-    field: Literal["wall_time_s", "tier", "shape.nodes", "quota.ceiling_gpus"]
+    ``quota_above``: of the department that its tenant is a team of, or of one above that. ``fleet.nodes``: so many more
+    idle hosts of its cohort, in one domain of the level that it requires.
+    """
+
+    field: Literal[
+        "wall_time_s",
+        "tier",
+        "shape.nodes",
+        "quota.ceiling_gpus",
+        "quota.borrowable_gpus",
+        "quota_above.ceiling_gpus",
+        "quota_above.borrowable_gpus",
+        "fleet.nodes",
+    ]
     value: int | float | str
 
 
