@@ -40,7 +40,8 @@ class WaitingJob:
     """``keep``: the parts of the last attempt, whose good GPUs the next one should take again, rank by rank.
 
     ``min_nodes``, ``max_nodes``: of an elastic job, around the ``nodes`` that it wishes for; None: no others.
-    ``expected_s``: its wall time, where it says one: an attempt runs no longer. ``passed_gpu_s``: GPU-seconds that jobs
+    ``expected_s``: its wall time, where it says one: an attempt runs no longer. ``predicted_s``: where it says none,
+    what others of its ``name`` and shape took: it may run longer. ``passed_gpu_s``: GPU-seconds that jobs
     of its tier have run for which came later.
     """
 
@@ -59,6 +60,13 @@ class WaitingJob:
     max_nodes: int | None = None
     expected_s: float | None = None
     passed_gpu_s: float = 0.0
+    predicted_s: float | None = None
+    name: str = ""
+
+    @property
+    def believed_s(self) -> float | None:
+        """None: nobody knows."""
+        return self.predicted_s if self.expected_s is None else self.expected_s
 
     @property
     def fewest_nodes(self) -> int:

@@ -223,7 +223,7 @@ class _Cycle:
 
     def _pass(self, job: WaitingJob, request: Request) -> bool:
         """Run where a place is held for another that this one is gone before."""
-        holds = () if self.backfill is None else self.backfill.open_to(job.expected_s)
+        holds = () if self.backfill is None else self.backfill.open_to(job.believed_s)
         if self.backfill is None or not holds or (request, holds) in self.unpassable:
             return False
         with self.backfill.lifted(holds):

@@ -107,6 +107,7 @@ def waiting_job(
         min_nodes=sizes.fewest if spec.shape.is_elastic else None,
         max_nodes=sizes.most if spec.shape.is_elastic else None,
         expected_s=longest_run_s(spec, policy),
+        name=spec.name,
     )
 
 

@@ -15,6 +15,7 @@ from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
 from muster.services.recovering import waiting_for_their_own
+from muster.services.run_history import with_predictions
 from muster.services.tenancy import used
 from scheduler.model import Question, WaitingJob
 
@@ -32,7 +33,7 @@ def question(
     cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
     not_yet = cleaning | looks.not_yet(session, policy, [job.job_id for job in queue], unlooked)
     queue = [job for job in queue if job.job_id not in not_yet] + ([] if beside is None else [beside])
-    queue = with_passed_work(session, queue, now, policy)
+    queue = with_predictions(session, with_passed_work(session, queue, now, policy), policy)
     may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
     if not queue and not may_grow and not has_promises(session):
         return None
