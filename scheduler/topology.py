@@ -15,12 +15,14 @@ from health.admission import AdmissionFacts, Refusal, refusal_of
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from scheduler.model import DEFAULT_LEVELS, GpuView
+from scheduler.tally import Ints as Ints  # noqa: PLC0414  # every room of the core has it from here
+from scheduler.tally import Tallies, Tally
 
-Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 FLEET_LEVEL: Final = "fleet"
 NODE_LEVEL: Final = "node"
+NEVER_MS: Final = int(np.iinfo(np.int64).max)
 NOWHERE: Final = -1
 """The group of a cell whose node has no known place at a level."""
 
@@ -46,6 +48,8 @@ class Layout:
     cells_of_node: Mapping[NodeId, tuple[int, ...]]
     groups: tuple[Ints, ...]
     first_cell: tuple[Ints, ...]
+    last_cell: tuple[Ints, ...]
+    unknown_cells: tuple[Ints, ...]
     num_groups: tuple[int, ...]
     largest: tuple[int, ...]
 
@@ -105,6 +109,8 @@ def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS
         cells_of_node=by_node,
         groups=tuple(groups),
         first_cell=tuple(map(_first_cells, groups, num_groups)),
+        last_cell=tuple(map(_last_cells, groups, num_groups)),
+        unknown_cells=tuple(np.flatnonzero(group == NOWHERE) for group in groups),
         num_groups=num_groups,
         largest=tuple(int(np.bincount(group[group >= 0]).max(initial=0)) for group in groups),
     )
@@ -129,28 +135,70 @@ def _first_cells(groups: Ints, num_groups: int) -> Ints:
     return first
 
 
+def _last_cells(groups: Ints, num_groups: int) -> Ints:
+    last = np.zeros(num_groups, dtype=np.int64)
+    cells = np.flatnonzero(groups >= 0)
+    last[groups[cells]] = cells
+    return last
+
+
 @dataclass(frozen=True, slots=True)
 class TierView:
-    """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell."""
+    """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell.
+
+    ``refused``: GPUs by cell and refusal; ``admitted_counts``: those of each cell that are not refused, free or not.
+    """
 
     admitted: Flags
     refusals: Ints
     counts: Ints
+    refused: Ints
+    admitted_counts: Ints
 
 
 class FleetState:
-    """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give."""
+    """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give.
 
-    __slots__ = ("_distinct", "_facts", "_policy", "_tiers", "is_free", "layout")
+    ``was_held``: the GPUs that were held when the state was made, whatever was taken and given since. ``is_spare``:
+    kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there.
+    """
+
+    __slots__ = (
+        "_distinct",
+        "_facts",
+        "_policy",
+        "_tallies",
+        "_tiers",
+        "cell_closes_ms",
+        "is_free",
+        "is_spare",
+        "layout",
+        "was_held",
+    )
 
     def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
         self.layout, ordered = build_layout(gpus, levels)
         known: dict[AdmissionFacts, int] = {}
         self._facts: Ints = np.array([known.setdefault(gpu.facts, len(known)) for gpu in ordered], dtype=np.int64)
         self._distinct = tuple(known)
-        self.is_free: Flags = np.array([not gpu.facts.is_held for gpu in ordered], dtype=np.bool_)
+        self.was_held: Flags = np.array([gpu.facts.is_held for gpu in ordered], dtype=np.bool_)
+        self.is_free: Flags = ~self.was_held
         self._policy = policy
         self._tiers: dict[str, TierView] = {}
+        self._tallies = Tallies(self.layout)
+        self.is_spare: Flags = np.zeros(len(ordered), dtype=np.bool_)
+        self.cell_closes_ms: Ints = np.full(self.layout.num_cells, NEVER_MS, dtype=np.int64)
+
+    def close(self, closings: Mapping[NodeId, int]) -> None:
+        """From these moments on nobody may be on these nodes, for planned work."""
+        self.cell_closes_ms[:] = NEVER_MS
+        for node_id, at_ms in closings.items():
+            self.cell_closes_ms[list(self.layout.cells_of_node.get(node_id, ()))] = at_ms
+
+    def last_closing_ms(self, end_ms: float) -> int | None:
+        """The last closing before ``end_ms``; None: none. Who ends between the same two may go to the same nodes."""
+        before = self.cell_closes_ms[self.cell_closes_ms < min(end_ms, NEVER_MS)]
+        return int(before.max()) if len(before) else None
 
     def tier(self, name: str) -> TierView:
         """Raises ``KeyError`` for a tier that the policy does not define."""
@@ -162,6 +210,10 @@ class FleetState:
         usable: Flags = self.tier(name).admitted & self.is_free
         return usable
 
+    def tally(self, name: str, gpus_per_node: int) -> Tally:
+        """Of what is usable to the tier now."""
+        return self._tallies.get(name, gpus_per_node, self.tier(name).counts)
+
     def recount(self, name: str) -> Ints:
         """The usable GPUs of each cell counted anew, over the whole fleet: the oracle of the kept counts."""
         return self._count(self.tier(name).admitted & self.is_free)
@@ -169,7 +221,8 @@ class FleetState:
     def refused(self, name: str) -> dict[Refusal, int]:
         """How many GPUs this tier cannot take now, by reason."""
         tier = self.tier(name)
-        numbers = np.bincount(np.where(tier.admitted & ~self.is_free, _HELD, tier.refusals), minlength=_ADMITTED)
+        numbers = tier.refused.sum(axis=0)
+        numbers[_HELD] += tier.admitted_counts.sum() - tier.counts.sum()
         return {refusal: int(number) for refusal, number in zip(REFUSALS, numbers, strict=False) if number}
 
     def take(self, gpus: Ints) -> None:
@@ -183,15 +236,21 @@ class FleetState:
         self._adjust(gpus, 1)
 
     def _adjust(self, gpus: Ints, sign: int) -> None:
+        cells = self.layout.cell_of_gpu[gpus]
         for tier in self._tiers.values():
-            np.add.at(tier.counts, self.layout.cell_of_gpu[gpus[tier.admitted[gpus]]], sign)
+            np.add.at(tier.counts, cells[tier.admitted[gpus]], sign)
+        self._tallies.touch(cells)
 
     def _make_tier(self, name: str) -> TierView:
         verdicts = [refusal_of(facts, self._policy.tier(name)) for facts in self._distinct]
         codes = [_ADMITTED if verdict in {None, Refusal.HELD} else REFUSALS.index(verdict) for verdict in verdicts]
         refusals = np.array(codes, dtype=np.int64)[self._facts] if codes else self._facts
         admitted: Flags = refusals == _ADMITTED
-        return TierView(admitted, refusals, self._count(admitted & self.is_free))
+        num_cells, size = self.layout.num_cells, _ADMITTED + 1
+        numbers = np.bincount(self.layout.cell_of_gpu * size + refusals, minlength=num_cells * size)
+        by_cell = numbers.reshape(num_cells, size)
+        counts = self._count(admitted & self.is_free)
+        return TierView(admitted, refusals, counts, by_cell[:, :_ADMITTED], by_cell[:, _ADMITTED])
 
     def _count(self, usable: Flags) -> Ints:
         if not self.layout.num_cells:

@@ -9,7 +9,10 @@ from sqlalchemy.orm import Session
 from muster.domain.ids import JobId
 from muster.domain.wait_reasons import WaitReason
 from muster.services import elastic, looks
-from muster.services.fleet import gpu_views
+from muster.services.failure_rates import fleet_rate
+from muster.services.fleet import count_gpus, gpu_views
+from muster.services.lives import to_ms
+from muster.services.maintenance import closings
 from muster.services.passed_work import with_passed_work
 from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
@@ -18,6 +21,7 @@ from muster.services.recovering import waiting_for_their_own
 from muster.services.run_history import with_predictions
 from muster.services.tenancy import used
 from scheduler.model import Question, WaitingJob
+from scheduler.order import in_order
 
 
 def question(
@@ -37,8 +41,17 @@ def question(
     may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
     if not queue and not may_grow and not has_promises(session):
         return None
-    gangs = elastic.elastic_gangs(session) if may_grow else None
-    running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
+    running = workload(
+        session,
+        now,
+        policy,
+        elastic=elastic.elastic_gangs(session),
+        own_holds=own_holds,
+        may_grow=may_grow,
+        others_wait=bool(not_yet),
+    )
+    rate = 0.0 if policy.recovery.spares.confidence is None else fleet_rate(session, policy)
+    running = replace(running, closings=closings(session, now), failures_per_gpu_hour=rate)
     if _has_to_share(queue):
         running = replace(running, tenancy=replace(running.tenancy, used=used(session, now, policy)))
     return Question(policy, gpu_views(session, now, policy.health), queue, running)
@@ -48,6 +61,14 @@ def _has_to_share(queue: Sequence[WaitingJob]) -> bool:
     """Whether two tenants wait in one tier, so that it matters who has used more."""
     asking = {(job.tier, job.tenant_id) for job in queue}
     return len(asking) > len({tier for tier, _ in asking})
+
+
+def queue_in_order(session: Session, now: datetime) -> list[WaitingJob]:
+    """Who is QUEUED, as the next cycle tries them where no tenant is over its share; without those too far behind."""
+    policy = active_policy(session)
+    queue = waiting_jobs(session, beneficiaries(session), elastic.own_holds(session))
+    queue = with_predictions(session, with_passed_work(session, queue, now, policy), policy)
+    return in_order(queue, policy, to_ms(now), count_gpus(session))
 
 
 def why_not_asked(session: Session, now: datetime, job_id: JobId) -> WaitReason:

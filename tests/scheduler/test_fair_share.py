@@ -68,8 +68,8 @@ def test_who_used_more_of_late_has_less_until_it_is_forgotten() -> None:
     assert entitlements(heavy, "reserved", 90, {A: 999, B: 999}) == {A: 45, B: 45}
 
 
-def of(tenant: TenantId, name: str, minutes: int, **shape: int) -> WaitingJob:
-    return replace(job(name, nodes=1, gpus=8), tenant_id=tenant, queued_ms=NOW_MS - minutes * MINUTE_MS, **shape)
+def of(tenant: TenantId, name: str, minutes: int) -> WaitingJob:
+    return replace(job(name, nodes=1, gpus=8), tenant_id=tenant, queued_ms=NOW_MS - minutes * MINUTE_MS)
 
 
 def started(queue: list[WaitingJob], num_hosts: int, tenancy: Tenancy) -> list[str]:

@@ -1,7 +1,6 @@
 """Deciding and storing moves of standing, within the circuit breaker (I10). One transaction a ruling."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +19,7 @@ from muster.domain.incidents import IncidentKind
 from muster.domain.states import AllocationState, Standing
 from muster.services.incidents import open_incident
 from muster.services.judgement.placement_holds import keep_holds
-from muster.services.judgement.repairs import end_repair, past_repairs
+from muster.services.judgement.repairs import end_repair, repairs_about, with_repairs
 from muster.services.judgement.retirements import keep_proposals
 from muster.services.judgement.rows import (
     REMEMBERED,
@@ -86,7 +85,7 @@ def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
     evidence = evidence_about(unit, [gpu.uuid for gpu in gpus], ())
     contacts = contact_of(unit.session, {gpu.node_id for gpu in gpus})
     return {
-        gpu.uuid: replace(case_of(unit, gpu, evidence, contacts[gpu.node_id]), repairs=past_repairs(unit, gpu))
+        gpu.uuid: with_repairs(case_of(unit, gpu, evidence, contacts[gpu.node_id]), repairs_about(unit, gpu))
         for gpu in gpus
     }
 
