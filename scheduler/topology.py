@@ -142,6 +142,16 @@ def _last_cells(groups: Ints, num_groups: int) -> Ints:
     return last
 
 
+def _told_apart(facts: Sequence[AdmissionFacts]) -> tuple[Ints, tuple[AdmissionFacts, ...]]:
+    """The number of each, and the distinct ones. Many are one object, which is told by its identity sooner."""
+    known: dict[AdmissionFacts, int] = {}
+    by_object: dict[int, int] = {}
+    for one in facts:
+        if id(one) not in by_object:
+            by_object[id(one)] = known.setdefault(one, len(known))
+    return np.array([by_object[id(one)] for one in facts], dtype=np.int64), tuple(known)
+
+
 @dataclass(frozen=True, slots=True)
 class TierView:
     """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell.
@@ -178,10 +188,9 @@ class FleetState:
 
     def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
         self.layout, ordered = build_layout(gpus, levels)
-        known: dict[AdmissionFacts, int] = {}
-        self._facts: Ints = np.array([known.setdefault(gpu.facts, len(known)) for gpu in ordered], dtype=np.int64)
-        self._distinct = tuple(known)
-        self.was_held: Flags = np.array([gpu.facts.is_held for gpu in ordered], dtype=np.bool_)
+        self._facts, self._distinct = _told_apart([gpu.facts for gpu in ordered])
+        is_held = np.array([facts.is_held for facts in self._distinct], dtype=np.bool_)
+        self.was_held: Flags = is_held[self._facts]
         self.is_free: Flags = ~self.was_held
         self._policy = policy
         self._tiers: dict[str, TierView] = {}

@@ -112,7 +112,8 @@ def _least_costs(groups: Ints, least_keys: npt.NDArray[np.float64], need_in: Int
     groups, keys = groups[order], least_keys[order]
     first = np.searchsorted(groups, groups)
     is_needed = (groups >= 0) & (np.arange(len(groups)) - first < need_in[groups])
-    return np.bincount(groups[is_needed], keys[is_needed], minlength=len(need_in))
+    costs = np.bincount(groups[is_needed], keys[is_needed], minlength=len(need_in))
+    return costs.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)

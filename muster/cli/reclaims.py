@@ -64,13 +64,13 @@ def show(reclaim_id: ReclaimId) -> Page:
 
 
 def _choice(item: Document) -> list[str]:
-    """What it was chosen by, as far as this key may know it. An older server tells no ``num_kept_gpus``."""
+    """What it was chosen by, as far as this key may know it. An older server tells less."""
     said = []
     if item.get("num_kept_gpus"):
         said.append(f"  elastic: it goes on with {item['num_kept_gpus']} of its GPUs")
-    if item["cost_gpu_s"] is not None:
+    if item.get("cost_gpu_s") is not None:
         said.append(f"  reckoned to lose {item['cost_gpu_s']:,.0f} GPU-seconds")
-    best = item["runner_up"]
+    best = item.get("runner_up")
     if best is not None:
         said.append(f"  next best: {best['cost_gpu_s']:,.0f} GPU-seconds of {', '.join(best['victims'])}")
     return said

@@ -70,7 +70,7 @@ def test_a_plan_is_asked_by_its_form_and_stores_nothing(console: Browsing, brows
     member.open("/console/jobs")
     member.page.get_by_role("link", name="Plan a job").click()
     member.page.get_by_label("GPUs a host").fill("8")
-    member.page.get_by_label("Hosts").fill("2")
+    member.page.get_by_label("Hosts", exact=True).fill("2")
     with member.page.expect_navigation():
         member.page.get_by_role("button", name="Plan").click()
     expect(member.page.locator("#plan-title")).to_be_visible()

@@ -47,7 +47,7 @@ EACH: dict[str, dict[str, Any]] = {
              "prefix": "mst_abcdef", "tenant_id": an_id("ten"), "node_id": None, "expires_at": AT},
     "persons": {"id": an_id("prs"), "name": NAME, "role": "tenant_member", "disabled_at": AT, "created_at": AT,
                 "tenant_id": an_id("ten")},
-    "tenants": {"id": an_id("ten"), "name": NAME, "created_at": AT},
+    "tenants": {"id": an_id("ten"), "name": NAME, "created_at": AT, "parent_id": an_id("ten"), "weight": 0.001},
     "audit": {"position": 12345678, "at": AT, "actor": WHO, "action": "gpu.evidence_dismissed", "subject_id": UUID,
               "reason": WORDS, "address": "10.0.0.1", "hash": "f" * 64},
     "cohorts": {"key": f"compute_capability=10.0|model={MODEL}", "num_gpus": 10_000, "num_nodes": 1_250,

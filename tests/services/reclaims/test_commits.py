@@ -271,7 +271,7 @@ def test_whatever_commit_it_dies_at_the_contract_is_carried_out_once(stage: Stag
     reserved = stage.submit("reserved", shape=BOTH)
     ((host, item),) = stage.running[spot]
     deadline_at = stage.clock.now + timedelta(seconds=120)
-    with arming(f"{point}=raise"):
+    with arming(f"{point}=raise@1"):
         died = through_a_crash(stage.cycle)
         died |= through_a_crash(stage.beat_all)
         died |= through_a_crash(lambda: host.report(item.attempt_id, item.fence, "exited", "cleaned", record=LEFT))
