@@ -17,6 +17,7 @@ from muster.services import job_plans, placement, quotas, scheduling
 from muster.services.job_plans import EXPLAIN, PLAN, JobPlan, explain_job, plan_job
 from muster.services.unit_of_work import UnitOfWorkFactory
 from scheduler.answer import TYPING_S, Change
+from scheduler.tenancy import Quota
 from tests.fleet_factory import OPERATOR
 from tests.services.conftest import SetClock
 from tests.services.reclaims.stage import Stage, make_stage
@@ -149,7 +150,7 @@ def test_a_job_above_its_quota_is_told_the_ceiling_that_would_do(stage: Stage) -
     tenant_id = stage.fleet.tenant.tenant_id
     assert tenant_id is not None
     with stage.units.begin(OPERATOR, quotas.SET) as unit:
-        quotas.set_ceiling(unit, tenant_id, "on_demand", 1, reason="contract")
+        quotas.set_quota(unit, tenant_id, "on_demand", Quota(ceiling=1), reason="contract")
     job_id = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
     stage.cycle()
     found = explained(stage, job_id)
