@@ -36,7 +36,7 @@ def enlarge(state: FleetState, request: Request, chosen: Chosen, most: int) -> C
     state.give(chosen.gpus)
     num_nodes = min(most_nodes(state, request.sized(most)), most)
     larger = request.sized(num_nodes)
-    parts = parts_of(state.layout, chosen)
+    parts = parts_of(state, request.tier, chosen)
     found = None if num_nodes <= len(chosen.cells) else replan(state, larger, parts) or place(state, larger)
     state.take(chosen.gpus)
     return found
@@ -49,7 +49,7 @@ def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdin
     for attempt, gang in _ripe(workload, policy):
         one = _request(attempt, gang).sized(1)
         if one not in is_full:
-            is_full[one] = not len(fitting_cells(state, one, state.tier(attempt.tier).counts))
+            is_full[one] = not len(fitting_cells(state.for_tier(one.tier), one, state.tier(one.tier).counts))
         if is_full[one]:
             continue
         chosen = _grown(state, policy, attempt, gang, _most(workload, holdings, attempt, gang))
@@ -58,7 +58,7 @@ def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdin
         fresh = chosen.gpus[state.is_free[chosen.gpus]]
         state.take(fresh)
         holdings[attempt.tenant_id, attempt.tier] += len(chosen.gpus) - len(attempt.gpus)
-        parts = parts_of(state.layout, chosen)
+        parts = parts_of(state, attempt.tier, chosen)
         growths.append(Growth(attempt.attempt_id, attempt.job_id, len(gang.parts), parts))
         is_full.clear()
         if len(growths) == MAX_GROWTHS:

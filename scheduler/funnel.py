@@ -56,7 +56,7 @@ class Funnel:
 
 def funnel(state: FleetState, request: Request, promised: Flags) -> Funnel:
     """Of a gang that does not fit. ``promised``: GPUs that are held for others, free or not."""
-    wanted = replace(request.at_least(), avoid_nodes=frozenset())
+    wanted, state = replace(request.at_least(), avoid_nodes=frozenset()), state.for_tier(request.tier)
     left = _left_after(state, request, promised)
     suitable = [_num_suitable(counts, request) for counts in left]
     reasons = [

@@ -255,7 +255,7 @@ class _Cycle:
         self.holdings[job.tenant_id, job.tier] += len(chosen.gpus)
         if request.min_nodes is not None and len(chosen.cells) < job.most_nodes:
             self.enlargeable[len(self.placements)] = (job, request, chosen)
-        self.placements.append(Placement(job.job_id, job.version, parts_of(self.state.layout, chosen)))
+        self.placements.append(Placement(job.job_id, job.version, parts_of(self.state, job.tier, chosen)))
 
     def _enlarge(self) -> None:
         """Nobody waits: what was placed with fewer hosts than it takes has more of them where they are idle."""
@@ -265,7 +265,7 @@ class _Cycle:
             self.state.give(chosen.gpus)
             self.state.take(larger.gpus)
             self.holdings[job.tenant_id, job.tier] += len(larger.gpus)
-            self.placements[index] = Placement(job.job_id, job.version, parts_of(self.state.layout, larger))
+            self.placements[index] = Placement(job.job_id, job.version, parts_of(self.state, job.tier, larger))
 
     def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
         """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""

@@ -69,8 +69,10 @@ def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
 def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) -> int:
     """The most hosts that one home of the request can give, by ``counts`` GPUs a cell; of what is free by default.
 
-    The widest level decides: each narrower domain lies in one of its own. So no size has to be tried.
+    The widest level decides: each narrower domain lies in one of its own. So no size has to be tried. Cells are those
+    of the tier's own layout, here as in ``place``.
     """
+    state = state.for_tier(request.tier)
     span = level_span(state.layout, request)
     if not span:
         return 0
@@ -81,6 +83,7 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
 
 def could_ever_fit(state: FleetState, request: Request) -> bool:
     """Whether the request would fit with every GPU idle that its tier admits."""
+    state = state.for_tier(request.tier)
     admitted = state.tier(request.tier).admitted
     counts = np.bincount(state.layout.cell_of_gpu[admitted], minlength=state.layout.num_cells)
     return most_nodes(state, request, counts) >= request.nodes
@@ -88,6 +91,7 @@ def could_ever_fit(state: FleetState, request: Request) -> bool:
 
 def place(state: FleetState, request: Request, within: Ints | None = None) -> Chosen | None:
     """The best place for the whole gang, or None (I5). The state is not changed. ``within``: on these cells alone."""
+    state = state.for_tier(request.tier)
     candidates = fitting_cells(state, request, state.tier(request.tier).counts)
     if within is not None:
         candidates = np.intersect1d(candidates, within)
@@ -196,7 +200,8 @@ def pick_gpus(state: FleetState, request: Request, cells: Ints) -> Ints:
     return picked
 
 
-def parts_of(layout: Layout, chosen: Chosen) -> Parts:
+def parts_of(state: FleetState, tier: str, chosen: Chosen) -> Parts:
+    layout = state.for_tier(tier).layout
     uuids = [layout.uuids[index] for index in chosen.gpus]
     width = len(uuids) // len(chosen.cells)
     return tuple(

@@ -1,17 +1,22 @@
 """The topology tree and the fleet's state as arrays in topology order.
 
 A *cell* is the GPUs of one cohort on one node: a gang takes whole parts of cells. Cells lie so that every domain is a
-contiguous run, and each cell's GPUs too. A *group* is one cohort within one domain of a level: the gang's home (I4).
+contiguous run. A *group* is one cohort within one domain of a level: the gang's home (I4).
+
+A tier whose gangs need be alike in less has a layout of its own, of fewer and larger cells. The numbers of GPUs are the
+same in each, those of cells and groups are not: whoever is about a tier's cells asks ``FleetState.for_tier`` first.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from health.admission import AdmissionFacts, Refusal, refusal_of
+from health.cohorts import part_of_key
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from scheduler.model import DEFAULT_LEVELS, GpuView
@@ -31,11 +36,15 @@ _HELD: Final = REFUSALS.index(Refusal.HELD)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What of the fleet does not change within a cycle. ``groups`` and what follows it: one entry a level."""
+    """What of the fleet does not change within a cycle. ``groups`` and what follows it: one entry a level.
+
+    ``by_cell``: the GPUs by their cell, then by slot; ``cell_start`` and ``cell_size`` say which of it are a cell's.
+    """
 
     levels: tuple[str, ...]
     uuids: tuple[GpuUuid, ...]
     index_of: Mapping[GpuUuid, int]
+    by_cell: Ints
     cell_of_gpu: Ints
     cell_start: Ints
     cell_size: Ints
@@ -67,12 +76,33 @@ class Layout:
     def gpus_of_cells(self, cells: Ints) -> Ints:
         sizes = self.cell_size[cells]
         ends = np.cumsum(sizes)
-        return np.repeat(self.cell_start[cells] - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+        places = np.repeat(self.cell_start[cells] - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+        gpus: Ints = self.by_cell[places]
+        return gpus
 
 
 def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS) -> tuple[Layout, list[GpuView]]:
     """The layout, and the GPUs in its order: by place, node, cohort, slot, UUID, whatever the order given."""
-    ordered = sorted(gpus, key=lambda gpu: (gpu.path, gpu.node_id, gpu.cohort_key, gpu.slot_index, gpu.uuid))
+    ordered = _in_order(gpus)
+    return _layout(ordered, tuple(gpu.uuid for gpu in ordered), levels), ordered
+
+
+def layout_by(attributes: Collection[str], ordered: Sequence[GpuView], levels: Sequence[str]) -> Layout:
+    """As ``build_layout`` of these GPUs, with the same numbers for them, and told apart by these attributes alone."""
+    known: dict[str, str] = {}
+    for gpu in ordered:
+        if gpu.cohort_key not in known:
+            known[gpu.cohort_key] = part_of_key(gpu.cohort_key, attributes)
+    alike = [replace(gpu, cohort_key=known[gpu.cohort_key]) for gpu in ordered]
+    return _layout(_in_order(alike), tuple(gpu.uuid for gpu in ordered), levels)
+
+
+def _in_order(gpus: Iterable[GpuView]) -> list[GpuView]:
+    return sorted(gpus, key=lambda gpu: (gpu.path, gpu.node_id, gpu.cohort_key, gpu.slot_index, gpu.uuid))
+
+
+def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequence[str]) -> Layout:
+    """``ordered``: by cell; ``uuids``: as they are numbered."""
     cohorts = {key: index for index, key in enumerate(sorted({gpu.cohort_key for gpu in ordered}))}
     heads: list[GpuView] = []
     starts: list[int] = []
@@ -90,12 +120,16 @@ def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS
     groups = [_groups(heads, depth) for depth in range(len(levels) + 1)]
     groups.append(np.arange(len(heads), dtype=np.int64))
     num_groups = tuple(int(group.max(initial=NOWHERE)) + 1 for group in groups)
-    uuids = tuple(gpu.uuid for gpu in ordered)
-    layout = Layout(
+    index_of = {uuid: index for index, uuid in enumerate(uuids)}
+    by_cell = np.array([index_of[gpu.uuid] for gpu in ordered], dtype=np.int64)
+    cell_of_gpu = np.zeros(len(uuids), dtype=np.int64)
+    cell_of_gpu[by_cell] = np.repeat(np.arange(len(heads), dtype=np.int64), cell_size)
+    return Layout(
         levels=(FLEET_LEVEL, *levels, NODE_LEVEL),
         uuids=uuids,
-        index_of={uuid: index for index, uuid in enumerate(uuids)},
-        cell_of_gpu=np.repeat(np.arange(len(heads), dtype=np.int64), cell_size),
+        index_of=index_of,
+        by_cell=by_cell,
+        cell_of_gpu=cell_of_gpu,
         cell_start=cell_start,
         cell_size=cell_size,
         cell_node=tuple(head.node_id for head in heads),
@@ -108,7 +142,6 @@ def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS
         num_groups=num_groups,
         largest=tuple(int(np.bincount(group[group >= 0]).max(initial=0)) for group in groups),
     )
-    return layout, ordered
 
 
 def _groups(heads: Sequence[GpuView], depth: int) -> Ints:
@@ -131,8 +164,11 @@ def _first_cells(groups: Ints, num_groups: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class TierView:
-    """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell."""
+    """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell of the
+    tier's own layout.
+    """
 
+    layout: Layout
     admitted: Flags
     refusals: Ints
     counts: Ints
@@ -141,16 +177,32 @@ class TierView:
 class FleetState:
     """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give."""
 
-    __slots__ = ("_distinct", "_facts", "_policy", "_tiers", "is_free", "layout")
+    __slots__ = ("_distinct", "_facts", "_levels", "_of_rule", "_ordered", "_policy", "_tiers", "is_free", "layout")
 
     def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
-        self.layout, ordered = build_layout(gpus, levels)
+        self.layout, self._ordered = build_layout(gpus, levels)
         known: dict[AdmissionFacts, int] = {}
-        self._facts: Ints = np.array([known.setdefault(gpu.facts, len(known)) for gpu in ordered], dtype=np.int64)
+        self._facts: Ints = np.array([known.setdefault(gpu.facts, len(known)) for gpu in self._ordered], dtype=np.int64)
         self._distinct = tuple(known)
-        self.is_free: Flags = np.array([not gpu.facts.is_held for gpu in ordered], dtype=np.bool_)
-        self._policy = policy
+        self.is_free: Flags = np.array([not gpu.facts.is_held for gpu in self._ordered], dtype=np.bool_)
+        self._policy, self._levels = policy, levels
         self._tiers: dict[str, TierView] = {}
+        self._of_rule: dict[frozenset[str] | None, FleetState] = {None: self}
+
+    def for_tier(self, name: str) -> "FleetState":
+        """The very same fleet, laid out by what the tier asks of its gangs: what one of them takes is gone for all.
+
+        Raises ``KeyError`` for a tier that the policy does not define.
+        """
+        rule = self._policy.homogeneity(name)
+        if rule not in self._of_rule:
+            self._of_rule[rule] = self._laid_out_by(rule)
+        return self._of_rule[rule]
+
+    def _laid_out_by(self, rule: frozenset[str] | None) -> "FleetState":
+        other = copy(self)
+        other.layout = self.layout if rule is None else layout_by(rule, self._ordered, self._levels)
+        return other
 
     def tier(self, name: str) -> TierView:
         """Raises ``KeyError`` for a tier that the policy does not define."""
@@ -164,7 +216,8 @@ class FleetState:
 
     def recount(self, name: str) -> Ints:
         """The usable GPUs of each cell counted anew, over the whole fleet: the oracle of the kept counts."""
-        return self._count(self.tier(name).admitted & self.is_free)
+        tier = self.tier(name)
+        return _count(tier.layout, tier.admitted & self.is_free)
 
     def refused(self, name: str) -> dict[Refusal, int]:
         """How many GPUs this tier cannot take now, by reason."""
@@ -184,17 +237,20 @@ class FleetState:
 
     def _adjust(self, gpus: Ints, sign: int) -> None:
         for tier in self._tiers.values():
-            np.add.at(tier.counts, self.layout.cell_of_gpu[gpus[tier.admitted[gpus]]], sign)
+            np.add.at(tier.counts, tier.layout.cell_of_gpu[gpus[tier.admitted[gpus]]], sign)
 
     def _make_tier(self, name: str) -> TierView:
         verdicts = [refusal_of(facts, self._policy.tier(name)) for facts in self._distinct]
         codes = [_ADMITTED if verdict in {None, Refusal.HELD} else REFUSALS.index(verdict) for verdict in verdicts]
         refusals = np.array(codes, dtype=np.int64)[self._facts] if codes else self._facts
         admitted: Flags = refusals == _ADMITTED
-        return TierView(admitted, refusals, self._count(admitted & self.is_free))
+        layout = self.for_tier(name).layout
+        return TierView(layout, admitted, refusals, _count(layout, admitted & self.is_free))
 
-    def _count(self, usable: Flags) -> Ints:
-        if not self.layout.num_cells:
-            return np.zeros(0, dtype=np.int64)
-        counts: Ints = np.add.reduceat(usable, self.layout.cell_start, dtype=np.int64)
-        return counts
+
+def _count(layout: Layout, usable: Flags) -> Ints:
+    """The usable GPUs of each cell."""
+    if not layout.num_cells:
+        return np.zeros(0, dtype=np.int64)
+    counts: Ints = np.add.reduceat(usable[layout.by_cell], layout.cell_start, dtype=np.int64)
+    return counts
