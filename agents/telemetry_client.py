@@ -1,6 +1,7 @@
 """One report to the server, and what its answer means for that report."""
 
 import gzip
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,12 +11,13 @@ from typing import Final
 
 import httpx
 import msgspec
+import structlog
 
 from agents import host_facts
 from agents.host.clock import ServerClock
 from agents.tokens import NoTokenError
 from muster.client.transport import open_http
-from muster.wire.telemetry import ReportAccepted
+from muster.wire.telemetry import Report, ReportAccepted
 
 PATH: Final = "/v1/telemetry"
 GZIP_ABOVE_BYTES: Final = 8 << 10
@@ -23,6 +25,9 @@ MAX_RETRY_AFTER_S: Final = 600.0
 KEEP_ALIVE_S: Final = 50.0
 """More than a few intervals, so that no report needs a handshake; less than the server's own 60 s."""
 
+DCGM_NAMES: Final = "from_dcgm"
+NAMELESS_FOR_S: Final = 3_600.0
+_log = structlog.get_logger(__name__)
 _REPEATABLE: Final = frozenset({408, 425, 429})
 _ABOUT_THE_CREDENTIAL: Final = frozenset({401, 403})
 _ABOUT_THE_SERVER: Final = frozenset({404, 405, 407, 426})
@@ -72,6 +77,7 @@ class TelemetryClient:
         self._http = open_http(api_url, "", ca_file=ca_file, keep_alive_s=KEEP_ALIVE_S)
         self._token = token
         self._spurn = spurn
+        self._nameless_until_s = 0.0
         self.server_clock = ServerClock()
         """How far this host's clock is from the server's, by each answer's date."""
 
@@ -79,7 +85,23 @@ class TelemetryClient:
         self._http.close()
 
     def send(self, content: bytes) -> Outcome:
-        """Raises nothing: whatever happens is an outcome."""
+        """Raises nothing: whatever happens is an outcome.
+
+        A server that is older than the names of what DCGM told is sent reports without them, for an hour at a time.
+        """
+        now_s = time.monotonic()
+        if now_s < self._nameless_until_s:
+            return self._sent(without_names(content))
+        outcome = self._sent(content)
+        if not isinstance(outcome, Refused) or DCGM_NAMES not in outcome.reason or DCGM_NAMES.encode() not in content:
+            return outcome
+        self._nameless_until_s = now_s + NAMELESS_FOR_S
+        _log.warning(
+            "server_is_older", passed_over=DCGM_NAMES, suggestion="Upgrade the control plane before its hosts."
+        )
+        return self._sent(without_names(content))
+
+    def _sent(self, content: bytes) -> Outcome:
         encoding = {}
         if len(content) > GZIP_ABOVE_BYTES:
             encoding["Content-Encoding"] = "gzip"
@@ -106,6 +128,15 @@ class TelemetryClient:
         if answer.status_code == 401:
             self._spurn(token)
         return answer
+
+
+def without_names(content: bytes) -> bytes:
+    """A report without the names of the metrics that DCGM told: its readings stand, as if NVML had told them."""
+    if DCGM_NAMES.encode() not in content:
+        return content
+    report = msgspec.json.decode(content, type=Report)
+    gpus = tuple(msgspec.structs.replace(gpu, from_dcgm=()) for gpu in report.gpus)
+    return msgspec.json.encode(msgspec.structs.replace(report, gpus=gpus))
 
 
 def outcome_of(answer: httpx.Response) -> Outcome:

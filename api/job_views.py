@@ -14,6 +14,7 @@ from muster.domain.wait_reasons import WORDS
 from muster.services.job_energy import AttemptEnergy
 from muster.services.job_plans import JobPlan
 from muster.services.log_search import LogLine
+from muster.services.wait_verdicts import binding_of, reasons_of
 from scheduler.model import Reason
 
 
@@ -33,6 +34,8 @@ def job_view(job: Job | JobRecord) -> documents.Job:
         "restarts_used": job.restarts_used,
         "accumulation": 1 << job.oom_doublings,
         "wanted_nodes": job.wanted_nodes,
+        "binding": binding_of(job.state, job.wait_verdict),
+        "reasons": [_reason_view(reason) for reason in reasons_of(job.state, job.wait_verdict)],
         "next_try_at": time_of(job.next_try_at),
         "cancel_requested_at": time_of(job.cancel_requested_at),
         "version": job.version,
@@ -73,6 +76,7 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
                 "exited_at": time_of(host.part.exited_at),
                 "clean_at": time_of(host.part.clean_at),
                 "exit_record": host.part.exit_record,
+                "gpu_processes_unknown": (host.part.clean_proof or {}).get("gpu_processes_unknown"),
             }
             for host in view.hosts
         ],
@@ -104,6 +108,7 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
                 "num_gpus": victim.num_gpus,
                 "notice_s": victim.notice_s,
                 "cost_gpu_s": victim.cost_gpu_s,
+                "num_kept_gpus": victim.num_kept_gpus,
             }
             for victim in plan.victims
         ],

@@ -5,8 +5,9 @@ import math
 import re
 from typing import Any, Final, NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from api.validating import validated
 from muster.domain.errors import FieldFault, MalformedRequestError, ValidationFailedError
 
 MAX_INTEGER: Final = 2**63 - 1
@@ -28,11 +29,7 @@ def read_model(body: bytes, model: type[Model], *, max_depth: int) -> Model:
         MalformedRequestError: not one JSON object in UTF-8, a key twice, nested too deep.
         ValidationFailedError: well-formed, but with fields or values that are not taken.
     """
-    document = read_document(body, max_depth=max_depth)
-    try:
-        return model.model_validate_json(json.dumps(document), strict=None)
-    except ValidationError as error:
-        raise validation_problem(error) from None
+    return validated(model, read_document(body, max_depth=max_depth))
 
 
 def read_document(body: bytes, *, max_depth: int) -> dict[str, Any]:
@@ -126,19 +123,3 @@ def _require_clean_text(text: str, pointer: str) -> None:
 
 def _value_fault(detail: str, pointer: str = "") -> ValidationFailedError:
     return ValidationFailedError(detail, faults=(FieldFault(pointer or "/", "unfit_value", detail),))
-
-
-def validation_problem(error: ValidationError) -> ValidationFailedError:
-    """Pydantic's findings as ours: where and what, never the value itself."""
-    found = error.errors(include_input=False, include_url=False, include_context=False)
-    faults = tuple(
-        FieldFault("/" + "/".join(str(part) for part in fault["loc"]), fault["type"], _words(fault["msg"]))
-        for fault in found
-    )
-    first = faults[0]
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return ValidationFailedError(f"{first.pointer}: {first.detail}{more}", faults=faults)
-
-
-def _words(message: str) -> str:
-    return message.removeprefix("Value error, ")

@@ -3,13 +3,13 @@
 import importlib
 import sys
 
-from benchmarks.figures import Figure, show, write
+from benchmarks.figures import Figure, NothingToMeasureError, show, write
 
 SUITES = {
     "main": ("simulation", "bell", "launches"),
     "setup": ("from_scratch",),
     "placement": ("placement", "commit"),
-    "scheduler": ("placement", "commit", "queue_rules"),
+    "scheduler": ("placement", "decisions", "snapshot", "commit", "queue_rules"),
     "judgement": ("judgement",),
     "health": ("health", "health_storm"),
     "ingest": ("ingest",),
@@ -18,6 +18,7 @@ SUITES = {
     "console": ("console_pages", "console_reads"),
     "soak": ("soak",),
     "runtime": ("runtime_saves", "runtime_damage", "runtime_pace", "recovery"),
+    "runtime_gpu": ("runtime_gpu",),
 }
 """Name → the modules whose ``measure()`` makes its figures."""
 
@@ -27,8 +28,12 @@ def main(arguments: list[str]) -> None:
     if name not in SUITES or len(arguments) > 1:
         sys.exit(f"one of {', '.join(SUITES)}, not: {' '.join(arguments)}")
     figures: list[Figure] = []
-    for module in SUITES[name]:
-        figures += importlib.import_module(f"benchmarks.{module}").measure()
+    try:
+        for module in SUITES[name]:
+            figures += importlib.import_module(f"benchmarks.{module}").measure()
+    except NothingToMeasureError as fault:
+        sys.stderr.write(f"SKIPPED, NOTHING WAS MEASURED and nothing is written: {fault}\n")
+        return
     show(figures)
     print(f"written to {write(name, figures).name}")
 

@@ -184,10 +184,30 @@ def _fill(units: UnitOfWorkFactory) -> None:
     _submit(units, JOBS, {"gpus_per_node": GPUS})
 
 
+def place_by_hosts(units: UnitOfWorkFactory, tenant_id: TenantId, num_gangs: int, num_hosts: int) -> None:
+    """Gangs of so many whole hosts, one after another from the first host on, each committed."""
+    gangs = submit(units, tenant_id, num_gangs, {"nodes": num_hosts, "gpus_per_node": GPUS})
+    with units.read() as session:
+        policy = active_policy(session)
+        versions = dict(session.execute(select(Job.id, Job.version).where(Job.id.in_(gangs))).tuples().all())
+        rows = session.execute(select(Gpu.node_id, Gpu.uuid).order_by(Gpu.node_id, Gpu.slot_index)).all()
+    hosts: dict[NodeId, list[GpuUuid]] = {}
+    for node_id, uuid in rows:
+        hosts.setdefault(node_id, []).append(uuid)
+    parts = [(node_id, tuple(uuids)) for node_id, uuids in hosts.items()]
+    for number, job_id in enumerate(gangs):
+        on = tuple(parts[number * num_hosts : (number + 1) * num_hosts])
+        _commit(units, Placement(job_id, versions[job_id], on), policy)
+
+
 def _submit(units: UnitOfWorkFactory, num_jobs: int, shape: dict[str, int]) -> list[JobId]:
     """For the one tenant there is."""
     with units.read() as session:
         tenant_id = session.scalars(select(Tenant.id)).one()
+    return submit(units, tenant_id, num_jobs, shape)
+
+
+def submit(units: UnitOfWorkFactory, tenant_id: TenantId, num_jobs: int, shape: dict[str, int]) -> list[JobId]:
     tenant = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=tenant_id)
     spec = JobSpec.model_validate(
         {"name": "bench", "program": {"script": "/srv/train.py"}, "shape": shape}, strict=False

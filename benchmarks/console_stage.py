@@ -109,6 +109,7 @@ def stage(num_gpus: int) -> Iterator[Stage]:
 def enrol(engine: Engine, num_gpus: int) -> None:
     nodes = num_gpus // GPUS_A_NODE
     with engine.begin() as connection:
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(_NODES, {"nodes": nodes, "gpus": GPUS_A_NODE, "a_rack": NODES_A_RACK})
         connection.execute(_GPUS, {"nodes": nodes, "gpus": GPUS_A_NODE})
         connection.execute(_LATEST, {"metrics": NUM_METRICS})
@@ -118,7 +119,9 @@ def enrol(engine: Engine, num_gpus: int) -> None:
 def analyse(engine: Engine) -> None:
     """What autovacuum would have done by then."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("SET statement_timeout = 0"))
         connection.execute(text("VACUUM ANALYZE"))
+        connection.execute(text("RESET statement_timeout"))
 
 
 def _api(folder: Path, postgres: PostgresServer) -> tuple[Child, int]:

@@ -9,6 +9,10 @@ from typing import Final, Literal
 RESULTS: Final = Path(__file__).parent / "results"
 
 
+class NothingToMeasureError(Exception):
+    """This machine lacks what the figures are of: they are neither made up nor written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """``bar`` None: nothing is promised. ``peers`` holds what was measured beside it in the same run."""
@@ -40,6 +44,7 @@ def write(name: str, figures: list[Figure]) -> Path:
 def show(figures: list[Figure]) -> None:
     print(f"{'figure':<44} {'value':>12} {'bar':>12}  holds  peers")
     for figure in figures:
-        value, bar = f"{figure.value:,.1f} {figure.unit}", "" if figure.bar is None else f"{figure.bar:,.1f}"
+        digits = 1 if abs(figure.value) >= 10 else 3
+        value, bar = f"{figure.value:,.{digits}f} {figure.unit}", "" if figure.bar is None else f"{figure.bar:,.1f}"
         peers = ", ".join(f"{name} {number:,.2f}" for name, number in figure.peers.items())
         print(f"{figure.name:<44} {value:>12} {bar:>12}  {'yes' if figure.holds else 'NO':<5}  {peers}")

@@ -5,6 +5,7 @@ the full recount, the building of the state from views, and the choice of victim
 """
 
 import random
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,12 +29,18 @@ LEVELS = ("pod", "rack")
 DECISIONS = 300
 NUM_WAITING = 10_000
 NOW_MS = 10_000_000
+PLANS = 15
+RECLAIMS = {
+    "64 GPUs of one rack": Request("reserved", 8, 8, required="rack"),
+    "512 GPUs of one block": Request("reserved", 64, 8, required="pod"),
+    "1,024 GPUs": Request("reserved", 128, 8),
+}
 FREE = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
 HELD = replace(FREE, is_held=True)
 
 
 def measure() -> list[Figure]:
-    views = _views(random.Random(1))  # noqa: S311  # a seeded fleet must repeat
+    views = fleet_views(random.Random(1))  # noqa: S311  # a seeded fleet must repeat
     started = time.process_time()
     state = FleetState(views, DEFAULT_POLICY, LEVELS)
     build_ms = (time.process_time() - started) * 1000
@@ -47,11 +54,11 @@ def measure() -> list[Figure]:
         Figure("placement: 8 of 100,000 GPUs, p95", one_ms, "ms", 1.0, peers=peers),
         Figure("placement: 1,024 of 100,000 GPUs, p95", gang_ms, "ms", 1.0, peers={"64 GPUs of one rack ms": rack_ms}),
         _queue_figure(state),
-        _reclaim_figure(views),
+        *_reclaim_figures(views),
     ]
 
 
-def _views(chance: random.Random) -> list[GpuView]:
+def fleet_views(chance: random.Random) -> list[GpuView]:
     views = []
     for node in range(NUM_NODES):
         num_held = chance.choice([0, 0, 0, 8, 8, 3])
@@ -100,21 +107,27 @@ def _queue_figure(state: FleetState) -> Figure:
     return Figure("placement: 10,000 jobs that do not fit, one that does", took_ms, "ms", 250.0)
 
 
-def _reclaim_figure(views: list[GpuView]) -> Figure:
-    """Victims for a gang of 1,024 GPUs among 10,000 or so running gangs, half of them spot."""
+def _reclaim_figures(views: list[GpuView]) -> list[Figure]:
+    """Victims among 10,000 or so running gangs, half of them spot, on a fleet that is full."""
     workload = _workload(views, random.Random(2))  # noqa: S311  # a seeded workload must repeat
     state = FleetState([replace(view, facts=HELD) for view in views], DEFAULT_POLICY, LEVELS)
-    state.tier("reserved")
-    started = time.process_time()
-    reclaimer = Reclaimer(state, DEFAULT_POLICY, workload)
-    prepared = time.process_time()
-    outcome = reclaimer.choose(JobId("gang"), Request("reserved", 128, 8))
-    chosen = time.process_time()
-    if not isinstance(outcome, Notified):
-        message = f"the benchmark's reclaim was refused: {outcome}"
-        raise TypeError(message)
-    peers = {"prepare ms": (prepared - started) * 1000, "gangs": float(len(workload.running))}
-    return Figure("reclaim: victims for 1,024 GPUs", (chosen - prepared) * 1000, "ms", 250.0, peers=peers)
+    return [_reclaim_figure(name, state, workload, request) for name, request in RECLAIMS.items()]
+
+
+def _reclaim_figure(name: str, state: FleetState, workload: Workload, request: Request) -> Figure:
+    prepare_ms, choose_ms = [], []
+    for _ in range(PLANS):
+        started = time.process_time()
+        reclaimer = Reclaimer(state, DEFAULT_POLICY, workload)
+        prepared = time.process_time()
+        outcome = reclaimer.choose(JobId("gang"), request)
+        choose_ms.append((time.process_time() - prepared) * 1000)
+        prepare_ms.append((prepared - started) * 1000)
+        if not isinstance(outcome, Notified):
+            message = f"the benchmark's reclaim was refused: {outcome}"
+            raise TypeError(message)
+    peers = {"prepare ms": statistics.median(prepare_ms), "gangs": float(len(workload.running))}
+    return Figure(f"reclaim: victims for {name}, p50", statistics.median(choose_ms), "ms", 5.0, peers=peers)
 
 
 def _workload(views: list[GpuView], chance: random.Random) -> Workload:

@@ -55,8 +55,7 @@ def _decides(word: Evidence, fault: Evidence, policy: HealthPolicy) -> bool:
     asked = asked_in(word.fault_key)
     code = int(fault.values.get(xid.CODE, RECOVERY_ACTION_CHANGED))
     decided = action_of(code, nvml=asked) if _is_nvml(word) else action_of(code, xid_154=asked)
-    window_s = policy.evidence.counter_window_s if _is_nvml(word) else policy.evidence.coalescing_s
-    is_of_it = 0 <= word.onset_ms - fault.last_seen_ms <= int(window_s * 1000)
+    is_of_it = 0 <= word.onset_ms - fault.last_seen_ms <= int(_window_s(word, policy) * 1000)
     return is_of_it and decided is asked and SEVERITY_OF[decided] < fault.severity
 
 
@@ -72,6 +71,13 @@ def _may_be_overruled(fault: Evidence) -> bool:
     code = int(fault.values.get(xid.CODE, RECOVERY_ACTION_CHANGED))
     is_shown = shows_as(fault.fault_key) != fault.fault_key
     return entry_of(code).action in _REMEDIES and not is_shown and not xid.is_of_links(fault.values)
+
+
+def _window_s(word: Evidence, policy: HealthPolicy) -> float:
+    """How long after the fault it may be said: a sample comes later than the log, an exporter's reading later still."""
+    if not _is_nvml(word):
+        return policy.evidence.coalescing_s
+    return policy.evidence.dcgm_window_s if word.sources == (Source.DCGM,) else policy.evidence.counter_window_s
 
 
 def _is_nvml(word: Evidence) -> bool:

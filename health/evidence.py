@@ -232,7 +232,7 @@ def _joined(evidence: Evidence, finding: Finding) -> Evidence:
     is_over = finding.onset_ms > values.get(CLOSED_AT, finding.onset_ms)
     is_anew = finding.onset_ms > evidence.last_seen_ms and is_of_another_boot(evidence.values, finding.values)
     if is_over or is_anew:
-        values = again(values, finding.values)
+        values = again(values, finding.values, finding.onset_ms)
     return replace(
         evidence,
         sources=sources,

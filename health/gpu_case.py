@@ -9,6 +9,7 @@ from health.score import Score, Weighed, score, weigh
 from muster.domain.evidence import Evidence
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.repairs import RepairAction
 from muster.domain.states import STANDING_EDGES, Standing, require_edge
 
 RULE: Final = "rule"
@@ -83,7 +84,8 @@ class GpuCase:
 
     ``since_ms``: when it came to its standing. ``origin``: where SUSPECT or QUARANTINED goes back to.
     ``moves``, ``burn_ins``, ``repairs``: its past, oldest first; at least what lies within the policy's windows, and
-    the newest move to QUARANTINED. ``is_heard``: its readings come in; a silent GPU proves nothing.
+    the newest move to QUARANTINED. ``under_way``: what is done to it in REPAIR. ``is_heard``: its readings come in; a
+    silent GPU proves nothing.
     """
 
     gpu_uuid: GpuUuid
@@ -94,6 +96,7 @@ class GpuCase:
     moves: tuple[Move, ...] = ()
     burn_ins: tuple[BurnInResult, ...] = ()
     repairs: tuple[PastRepair, ...] = ()
+    under_way: RepairAction | None = None
     is_heard: bool = True
 
 

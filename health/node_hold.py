@@ -29,6 +29,11 @@ def _holds(evidence: Evidence, policy: NodeHoldPolicy, now_ms: int) -> bool:
     return now_ms - evidence.last_seen_ms < _lasts_s(evidence.detector, policy) * 1000
 
 
+def held_until_ms(evidence: Evidence, policy: HealthPolicy) -> int:
+    """Up to when evidence that holds its node does so, if it is not told again."""
+    return evidence.last_seen_ms + int(_lasts_s(evidence.detector, policy.node_hold) * 1000)
+
+
 def _lasts_s(detector: str, policy: NodeHoldPolicy) -> float:
     match TELLS.get(detector, Tells.MOMENT):
         case Tells.STATE | Tells.STANDING:

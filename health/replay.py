@@ -1,129 +1,48 @@
 """The judgement played again over recorded reports and events: the same rules as production's, without a database.
 
-Pure: readings, events, burn-ins and a policy in; evidence, scores and moves out, each with its time. Between two inputs
-time passes: decay, dwell and the end of a probation move GPUs when they would have. A scope of the breaker that opened
-stays so until a record says that a person closed it. Reports that came late judge no sample, as in production; their
-events count.
+Pure: readings, events, burn-ins and a policy in; evidence, scores, moves and holds of nodes out, each with its time.
+Between two inputs time passes: decay, dwell and the end of a probation move GPUs when they would have. A scope of the
+breaker that opened stays so until a record says that a person closed it. Reports that came late judge no sample, as in
+production; their events count.
 """
 
 import heapq
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from health import breaker
-from health.breaker import BreakerIncident, BreakerState, FleetCounts
+from health.breaker import BreakerState, FleetCounts
 from health.detectors.detector import NO_OWN_HEAT, Closing, Findings, own_heat_in
 from health.detectors.registry import GpuMemory, closings_between, closings_of, judge_sample, judge_signal
 from health.evidence import after_maintenance, close
-from health.gpu_case import BurnInResult, GpuCase, Move, moved, score_of
+from health.gpu_case import GpuCase, Move, moved, score_of
 from health.noting import Place, note
-from health.score import Score
+from health.replay_stream import (
+    BreakerClosed,
+    Burned,
+    Held,
+    Input,
+    Maintained,
+    Moved,
+    Opened,
+    Output,
+    Passed,
+    Placed,
+    Sampled,
+    Scored,
+    Told,
+)
+from health.replayed_nodes import ReplayedNode
 from health.standing import MOVES_AT_ONCE, decide, next_look_ms
 from health.weightless import outlasted
-from muster.domain.evidence import EventKind, Evidence, Finding, GpuSample, GpuSignal
+from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import Standing
 
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A GPU is in this standing from ``at_ms`` on; what the rules made of it before is forgotten.
-
-    ``model``: where it is known; limits that hang on the model are the model's then, as in production.
-    """
-
-    at_ms: int
-    gpu_uuid: GpuUuid
-    node_id: NodeId
-    standing: Standing
-    model: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """One reading of one GPU. ``is_history``: it came late, and judges nothing."""
-
-    node_id: NodeId
-    sample: GpuSample
-    is_history: bool = False
-
-    @property
-    def at_ms(self) -> int:
-        return self.sample.at_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Burned:
-    gpu_uuid: GpuUuid
-    result: BurnInResult
-
-    @property
-    def at_ms(self) -> int:
-        return self.result.ended_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """Nothing but time."""
-
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class BreakerClosed:
-    """A person closed a scope of the breaker; one that is not open stays as it is."""
-
-    at_ms: int
-    scope: str
-
-
-@dataclass(frozen=True, slots=True)
-class Maintained:
-    """A maintenance window of a node, from ``at_ms`` up to, and without, ``until_ms``."""
-
-    at_ms: int
-    node_id: NodeId
-    until_ms: int
-
-
-Input = Placed | Sampled | GpuSignal | Burned | Passed | BreakerClosed | Maintained
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Evidence that is new, has another source, or is over. ``what``: new, joined, closed."""
-
-    at_ms: int
-    what: str
-    evidence: Evidence
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    at_ms: int
-    gpu_uuid: GpuUuid
-    score: Score
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """``is_held_back``: the circuit breaker proposes it to a person instead."""
-
-    at_ms: int
-    move: Move
-    is_held_back: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The circuit breaker opened."""
-
-    at_ms: int
-    incident: BreakerIncident
-
-
-Output = Told | Scored | Moved | Opened
+_NO_GPU = GpuUuid("")
+"""Where a look at the node itself is due."""
 
 
 @dataclass(slots=True)
@@ -143,11 +62,11 @@ class Replay:
     standing: Standing = Standing.HEALTHY
     now_ms: int = 0
     _gpus: dict[GpuUuid, _Gpu] = field(default_factory=dict)
-    _of_nodes: dict[NodeId, tuple[Evidence, ...]] = field(default_factory=dict)
+    _nodes: defaultdict[NodeId, ReplayedNode] = field(default_factory=lambda: defaultdict(ReplayedNode))
     _seen: set[str] = field(default_factory=set)
     _breaker: BreakerState = field(default_factory=BreakerState)
     _num_evidence: int = 0
-    _looks: list[tuple[int, GpuUuid]] = field(default_factory=list)
+    _looks: list[tuple[int, GpuUuid, NodeId]] = field(default_factory=list)
     _windows: dict[NodeId, tuple[Maintained, ...]] = field(default_factory=dict)
     _window_ends: list[tuple[int, NodeId]] = field(default_factory=list)
 
@@ -171,10 +90,10 @@ class Replay:
             case GpuSignal():
                 yield from self._signalled(given)
             case Burned():
-                gpu = self._gpus.get(given.gpu_uuid)
-                if gpu is not None:
-                    gpu.case = replace(gpu.case, burn_ins=(*gpu.case.burn_ins, given.result))
-                    yield from self._judge([given.gpu_uuid])
+                new = self._new(given.gpu_uuid, given.node_id, given.result.began_ms, self.standing)
+                gpu = self._gpus.setdefault(given.gpu_uuid, new)
+                gpu.case = replace(gpu.case, burn_ins=(*gpu.case.burn_ins, given.result))
+                yield from self._judge([given.gpu_uuid])
             case BreakerClosed() if given.scope in self._breaker.open_since_ms:
                 self._breaker = breaker.close(self._breaker, given.scope, self.now_ms)
                 yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.held_back])
@@ -196,7 +115,7 @@ class Replay:
         if self._is_in_window(node_id, self.now_ms):
             return
         of_node = [gpu.case for gpu in self._gpus.values() if gpu.memory.node_id == node_id]
-        known = [*self._of_nodes.get(node_id, ()), *(each for case in of_node for each in case.evidence)]
+        known = [*self._nodes[node_id].evidence, *(each for case in of_node for each in case.evidence)]
         weighing = [(each, after_maintenance(each, self.now_ms)) for each in known]
         about = dict.fromkeys(
             now.gpu_uuid for before, now in weighing if now is not before and now.gpu_uuid is not None
@@ -205,16 +124,18 @@ class Replay:
             if now is not before:
                 self._keep(now)
         yield from self._judge(about)
+        yield from self._settle(node_id)
 
     def _is_in_window(self, node_id: NodeId, at_ms: int) -> bool:
         return any(each.at_ms <= at_ms < each.until_ms for each in self._windows.get(node_id, ()))
 
     def _look_until(self, until_ms: int) -> Iterator[Output]:
         while self._looks and self._looks[0][0] <= until_ms:
-            look_ms, uuid = heapq.heappop(self._looks)
-            if self._gpus[uuid].look_ms == look_ms:  # else it was looked at since, and is due at another time
+            look_ms, uuid, node_id = heapq.heappop(self._looks)
+            due_ms = self._nodes[node_id].look_ms if uuid == _NO_GPU else self._gpus[uuid].look_ms
+            if due_ms == look_ms:  # else it was looked at since, and is due at another time
                 self.now_ms = max(self.now_ms, look_ms)
-                yield from self._judge([uuid])
+                yield from self._settle(node_id) if uuid == _NO_GPU else self._judge([uuid])
         self.now_ms = max(self.now_ms, until_ms)
 
     def _new(self, uuid: GpuUuid, node_id: NodeId, at_ms: int, standing: Standing) -> _Gpu:
@@ -242,6 +163,9 @@ class Replay:
         yield from self._took_note(judge_signal(signal, self.policy), closings_of(signal, self.policy))
 
     def _took_note(self, findings: Findings, closings: Iterable[Closing]) -> Iterator[Output]:
+        closings = tuple(closings)
+        said: tuple[Finding | Closing, ...] = (*findings, *closings)
+        nodes = dict.fromkeys(each.node_id for each in said if each.gpu_uuid is None)
         about: dict[GpuUuid, None] = {}
         for finding in findings:
             if finding.gpu_uuid is not None:
@@ -256,6 +180,8 @@ class Replay:
                         about[closing.gpu_uuid] = None
                     yield Told(self.now_ms, "closed", closed)
         yield from self._judge(about)
+        for node_id in nodes:
+            yield from self._settle(node_id)
 
     def _noted(self, finding: Finding) -> Iterator[Output]:
         known = {each.id: each for each in self._evidence_at(finding.gpu_uuid, finding.node_id)}
@@ -279,17 +205,24 @@ class Replay:
 
     def _evidence_at(self, uuid: GpuUuid | None, node_id: NodeId) -> tuple[Evidence, ...]:
         if uuid is None:
-            return self._of_nodes.get(node_id, ())
+            return self._nodes[node_id].evidence
         return self._known(uuid, node_id).case.evidence
 
     def _keep(self, evidence: Evidence) -> None:
-        known = self._evidence_at(evidence.gpu_uuid, evidence.node_id)
-        kept = (*(each for each in known if each.id != evidence.id), evidence)
         if evidence.gpu_uuid is None:
-            self._of_nodes[evidence.node_id] = kept
-        else:
-            gpu = self._gpus[evidence.gpu_uuid]
-            gpu.case = replace(gpu.case, evidence=kept)
+            self._nodes[evidence.node_id].keep(evidence)
+            return
+        gpu = self._gpus[evidence.gpu_uuid]
+        kept = (*(each for each in gpu.case.evidence if each.id != evidence.id), evidence)
+        gpu.case = replace(gpu.case, evidence=kept)
+
+    def _settle(self, node_id: NodeId) -> Iterator[Output]:
+        node = self._nodes[node_id]
+        held_by = node.settle(self.policy, self.now_ms)
+        if held_by is not None:
+            yield Held(self.now_ms, node_id, held_by)
+        if node.look_ms is not None:
+            heapq.heappush(self._looks, (node.look_ms, _NO_GPU, node_id))
 
     def _judge(self, uuids: Iterable[GpuUuid]) -> Iterator[Output]:
         for uuid in uuids:
@@ -309,7 +242,7 @@ class Replay:
                 yield Scored(self.now_ms, uuid, found)
             gpu.look_ms = next_look_ms(gpu.case, self.now_ms, self.policy)
             if gpu.look_ms is not None:
-                heapq.heappush(self._looks, (gpu.look_ms, uuid))
+                heapq.heappush(self._looks, (gpu.look_ms, uuid, gpu.memory.node_id))
 
     def _rule(self, gpu: _Gpu, move: Move) -> Generator[Output, None, bool]:
         """Whether it was made: by the breaker's word."""

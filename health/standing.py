@@ -9,7 +9,7 @@ time; falling again and again is flapping; and what is older than ``stale_action
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from health.evidence import counts, is_condemning, is_open
+from health.evidence import counts, is_condemning, is_open, lasts
 from health.gpu_case import (
     RULE,
     BurnInResult,
@@ -25,6 +25,7 @@ from health.gpu_case import (
 )
 from health.retirement import retirement_of, used_up_until_ms
 from health.score import Weighed
+from health.weightless import BACK_AT
 from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId
@@ -53,7 +54,7 @@ def next_look_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | None:
         due.append(clean_since_ms(gpu) + _ms(policy.standing.probation_s))
         due.append(gpu.since_ms + _ms(policy.standing.reclaimable_only_s))
     if gpu.standing is Standing.REPAIR:
-        due.append(gpu.since_ms + _ms(policy.repair.timeout_s))
+        due.append(gpu.since_ms + _ms(policy.repair.limit_s(gpu.under_way)))
     if gpu.standing in {Standing.QUARANTINED, Standing.REPAIR}:
         due.append(used_up_until_ms(gpu, now_ms, policy))
     if gpu.standing is Standing.SUSPECT:
@@ -128,18 +129,25 @@ def _repair(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     new = [
         each.id
         for each in condemning_of(gpu)
-        if _is_told_since(each, gpu.since_ms) and each.detector not in EXPECTED_IN_REPAIR
+        if _is_told_since(each, gpu.since_ms, policy) and each.detector not in EXPECTED_IN_REPAIR
     ]
     if new:
         return _to_quarantine(gpu, MoveReason.CONDEMNED, now_ms, tuple(new))
-    if now_ms - gpu.since_ms >= _ms(policy.repair.timeout_s):
+    if now_ms - gpu.since_ms >= _ms(policy.repair.limit_s(gpu.under_way)):
         return _to_quarantine(gpu, MoveReason.REPAIR_TIMED_OUT, now_ms)
     return None
 
 
-def _is_told_since(evidence: Evidence, since_ms: int) -> bool:
-    """That an old fault is over was told last, too, and speaks for the repair."""
-    return evidence.onset_ms > since_ms or (is_open(evidence) and evidence.last_seen_ms > since_ms)
+def _is_told_since(evidence: Evidence, since_ms: int, policy: HealthPolicy) -> bool:
+    """That an old fault is over was told last, too, and speaks for the repair.
+
+    One that the repair is for and that stands is stated again and again meanwhile: only that it came back is news.
+    """
+    if evidence.onset_ms > since_ms:
+        return True
+    stands = lasts(evidence.detector) or evidence.detector in policy.evidence.standing_detectors
+    told_ms = evidence.values.get(BACK_AT, 0) if stands else evidence.last_seen_ms
+    return is_open(evidence) and told_ms > since_ms
 
 
 _RULES: Final[Mapping[Standing, Callable[[GpuCase, int, HealthPolicy], Move | None]]] = {

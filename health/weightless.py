@@ -36,6 +36,8 @@ BOOT: Final = "told_in_boot"
 OUTLASTED: Final = "outlasted_at_ms"
 CLOSED_AT: Final = "closed_at_ms"
 """Key in ``values`` of evidence whose fault was seen to be over."""
+BACK_AT: Final = "back_at_ms"
+"""Key in ``values`` of evidence whose fault was told again after it was over or in another boot: when."""
 WEIGHTLESS: Final = frozenset({*WORDS, WEIGHS_FROM})
 """Keys in ``values``, any of which says that it weighs nothing now."""
 _KEYS: Final = frozenset(WORDS)
@@ -81,10 +83,11 @@ def weighs_from_ms(evidence: Evidence) -> int | None:
     return int(values[WEIGHS_FROM])
 
 
-def again(values: Mapping[str, float], told: Mapping[str, float]) -> dict[str, float]:
+def again(values: Mapping[str, float], told: Mapping[str, float], at_ms: int) -> dict[str, float]:
     """Of evidence whose fault is ``told`` again after it was over or the host booted: what had to last begins anew."""
     waits = {name: told[name] for name in (WEIGHS_FROM, BOOT) if name in told} if WEIGHS_FROM in values else {}
-    return {**{name: value for name, value in values.items() if name != CLOSED_AT}, **waits}
+    kept = {name: value for name, value in values.items() if name != CLOSED_AT}
+    return {**kept, **waits, BACK_AT: float(at_ms)}
 
 
 def is_of_another_boot(values: Mapping[str, float], told: Mapping[str, float]) -> bool:

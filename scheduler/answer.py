@@ -8,12 +8,13 @@ from typing import Final, Literal
 import numpy as np
 
 from muster.domain.ids import GpuUuid, JobId, TenantId
+from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.eta import start_range
 from scheduler.model import Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.order import LEAST_RUN_S, in_order
-from scheduler.solver import most_nodes, place, request_of
-from scheduler.topology import FleetState, Ints
+from scheduler.solver import Request, most_nodes, place, request_of
+from scheduler.topology import NEVER_MS, FleetState, Ints
 
 TYPING_S: Final = 60.0
 """An advised wall time still holds so long after the answer."""
@@ -74,10 +75,13 @@ class _Advice:
 
     def _let_go(self, uuids: Sequence[GpuUuid]) -> Ints:
         """Of what is held those GPUs that are idle, free in the state from now on."""
-        placed = {uuid for item in self.decided.placements for _, part in item.parts for uuid in part}
-        busy = placed.union(gpu.uuid for gpu in self.asked.gpus if gpu.facts.is_held)
-        idle = np.unique(self.state.layout.gpu_indices(uuid for uuid in uuids if uuid not in busy))
-        idle = idle[~self.state.is_free[idle]]
+        gpus = np.unique(self.state.layout.gpu_indices(uuids))
+        placed = (
+            {uuid for item in self.decided.placements for _, part in item.parts for uuid in part} if len(gpus) else ()
+        )
+        is_busy = self.state.was_held.copy()
+        is_busy[self.state.layout.gpu_indices(placed)] = True
+        idle = gpus[~is_busy[gpus] & ~self.state.is_free[gpus]]
         self.state.give(idle)
         return idle
 
@@ -88,7 +92,11 @@ class _Advice:
 
     def _fits(self, job: WaitingJob) -> bool:
         is_reclaimable = self.asked.policy.tier(job.tier).notice_s is not None
-        return place(self.state, request_of(job, is_reclaimable=is_reclaimable).at_least()) is not None
+        return place(self.state, self._request(job, is_reclaimable=is_reclaimable).at_least()) is not None
+
+    def _request(self, job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
+        closing_ms = closing_of(self.state, job, self.asked.policy, self.asked.workload.now_ms)
+        return request_of(job, is_reclaimable=is_reclaimable, closing_ms=closing_ms)
 
     def _wall_times(self) -> Iterator[Change]:
         """The longest with which it runs where a place is held for another; its grace comes after it."""
@@ -101,6 +109,18 @@ class _Advice:
             wall_time_s = (held.until_ms - self.asked.workload.now_ms) / 1000 - self.grace_s - TYPING_S
             if fits and wall_time_s >= LEAST_RUN_S:
                 yield Change("wall_time_s", float(int(wall_time_s)))
+                return
+        yield from self._wall_time_before_work()
+
+    def _wall_time_before_work(self) -> Iterator[Change]:
+        """The longest with which it is gone before a node closes for planned work."""
+        now_ms, closings = self.asked.workload.now_ms, set(self.state.cell_closes_ms.tolist())
+        for closing_ms in sorted((at_ms for at_ms in closings if at_ms < NEVER_MS), reverse=True):
+            longest_s = (closing_ms - now_ms) / 1000 - TYPING_S
+            if longest_s - self.grace_s < LEAST_RUN_S:
+                return
+            if self._may_start(replace(self.job, expected_s=longest_s)):
+                yield Change("wall_time_s", float(int(longest_s - self.grace_s)))
                 return
 
     def _tiers(self) -> Iterator[Change]:
@@ -115,7 +135,7 @@ class _Advice:
         if self.job.min_nodes is not None:
             return
         within = nodes_within(self.job, self.asked.workload, self.holdings)
-        nodes = min(self.job.nodes - 1, within, most_nodes(self.state, request_of(self.job)))
+        nodes = min(self.job.nodes - 1, within, most_nodes(self.state, self._request(self.job)))
         if nodes > 0 and self._may_start(replace(self.job, nodes=nodes)):
             yield Change("shape.nodes", nodes)
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from muster.domain.policy import Policy
 from scheduler.model import Held, WaitingJob
-from scheduler.reclaim import CLEANING_MS, NEVER_MS, Reclaimer
+from scheduler.reclaim import CLEANING_MS, Reclaimer
 from scheduler.solver import Chosen, Request, place
-from scheduler.topology import FleetState, Ints
+from scheduler.topology import NEVER_MS, FleetState, Ints
 
 MAX_SEARCHES: Final = 64
 """A place is looked for so often in a cycle: each look is some bisections over the fleet."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
+from scheduler.closing import closing_of_attempt
 from scheduler.model import ElasticGang, Growth, RunningAttempt, WaitingJob, Workload
 from scheduler.recovery import replan
 from scheduler.solver import Chosen, Request, fitting_cells, most_nodes, parts_of, place
@@ -47,12 +48,14 @@ def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdin
     growths: list[Growth] = []
     is_full: dict[Request, bool] = {}
     for attempt, gang in _ripe(workload, policy):
-        one = _request(attempt, gang).sized(1)
+        closing_ms = closing_of_attempt(state, attempt, policy, workload.now_ms)
+        wanted = _request(attempt, gang, closing_ms)
+        one = wanted.sized(1)
         if one not in is_full:
             is_full[one] = not len(fitting_cells(state.for_tier(one.tier), one, state.tier(one.tier).counts))
         if is_full[one]:
             continue
-        chosen = _grown(state, policy, attempt, gang, _most(workload, holdings, attempt, gang))
+        chosen = _grown(state, policy, wanted, attempt, gang, _most(workload, holdings, attempt, gang))
         if chosen is None:
             continue
         fresh = chosen.gpus[state.is_free[chosen.gpus]]
@@ -81,7 +84,7 @@ def _ripe(workload: Workload, policy: Policy) -> Iterable[tuple[RunningAttempt, 
     return sorted(ripe, key=lambda one: (-policy.tier(one[0].tier).priority, one[0].started_ms, one[0].attempt_id))
 
 
-def _request(attempt: RunningAttempt, gang: ElasticGang) -> Request:
+def _request(attempt: RunningAttempt, gang: ElasticGang, closing_ms: int | None) -> Request:
     return Request(
         tier=attempt.tier,
         nodes=gang.max_nodes,
@@ -90,6 +93,7 @@ def _request(attempt: RunningAttempt, gang: ElasticGang) -> Request:
         preferred=gang.preferred_level,
         avoid_nodes=gang.avoid_nodes,
         min_nodes=gang.min_nodes,
+        closing_ms=closing_ms,
     )
 
 
@@ -101,7 +105,9 @@ def _most(workload: Workload, holdings: Holdings, attempt: RunningAttempt, gang:
     return min(gang.max_nodes, max(ceiling - others, 0) // gang.gpus_per_node)
 
 
-def _grown(state: FleetState, policy: Policy, attempt: RunningAttempt, gang: ElasticGang, most: int) -> Chosen | None:
+def _grown(
+    state: FleetState, policy: Policy, wanted: Request, attempt: RunningAttempt, gang: ElasticGang, most: int
+) -> Chosen | None:
     """Its next place, its own GPUs counting as free for it; None where that is too little gained."""
     has = len(gang.parts)
     least = has + max(1, math.ceil(has * policy.elastic.min_gain_fraction))
@@ -110,7 +116,7 @@ def _grown(state: FleetState, policy: Policy, attempt: RunningAttempt, gang: Ela
     own = state.layout.gpu_indices(attempt.gpus)
     own = own[~state.is_free[own]]
     state.give(own)
-    request = _request(attempt, gang).sized(most)
+    request = wanted.sized(most)
     num_nodes = min(most_nodes(state, request), most)
     larger = request.sized(num_nodes)
     chosen = None if num_nodes < least else replan(state, larger, gang.parts) or place(state, larger)

@@ -15,6 +15,7 @@ import numpy as np
 
 from muster.domain.ids import GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
+from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.model import Plan, Question, RunningAttempt, StartRange, WaitingJob
 from scheduler.order import expected_s
@@ -33,6 +34,7 @@ MOMENTS_APART: Final = 1.05
 EARLY_SHARE: Final = 0.1
 AGE_FACTORS: Final = (1 / 9, 9.0)
 NOBODY: Final = -1
+_NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,11 @@ class _Play:
         self._is_busy: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self._held_for: Ints = np.full(len(state.layout.uuids), NOBODY, dtype=np.int64)
         numbers = {job.job_id: number for number, job in self._waiting.items()}
+        with_holds = {NOBODY}
         for job_id, uuids in _holds(asked, decided) if pace.keeps_holds else ():
+            with_holds.add(numbers.get(job_id, NOBODY))
             self._held_for[state.layout.gpu_indices(uuids)] = numbers.get(job_id, NOBODY)
-        self._with_holds = frozenset(np.unique(self._held_for).tolist())
+        self._with_holds = frozenset(with_holds)
         self._kinds = self._alike()
         self._begin(decided)
 
@@ -111,7 +115,8 @@ class _Play:
         for number, job in self._waiting.items():
             tier = self._asked.policy.tiers.get(job.tier)
             if tier is not None:
-                request = request_of(job, is_reclaimable=tier.notice_s is not None).at_least()
+                closing_ms = closing_of(self._state, job, self._asked.policy, self._now_ms)
+                request = request_of(job, is_reclaimable=tier.notice_s is not None, closing_ms=closing_ms).at_least()
                 own = number if number in self._with_holds else NOBODY
                 kinds[request, job.tenant_id, job.tier, own].append(number)
         return [(request, numbers) for (request, *_), numbers in kinds.items()]
@@ -200,13 +205,15 @@ class _Play:
     def _starts(self, number: int, request: Request, at_ms: int) -> bool:
         job = self._waiting[number]
         self._num_looks += 1
-        own = np.flatnonzero((self._held_for == number) & ~self._is_busy & ~self._state.is_free)
+        has_hold = number in self._with_holds
+        own = np.flatnonzero((self._held_for == number) & ~self._is_busy & ~self._state.is_free) if has_hold else _NONE
         self._state.give(own)
         chosen = place(self._state, request)
         if chosen is None:
             self._state.take(own)
             return False
-        self._held_for[self._held_for == number] = NOBODY
+        if has_hold:
+            self._held_for[self._held_for == number] = NOBODY
         self._state.take(chosen.gpus)
         self._will_end(at_ms + self._pace.run_ms(job, self._asked.policy), chosen.gpus, (job.tenant_id, job.tier))
         return True

@@ -69,6 +69,16 @@ def held_for_it(request: Request, held: Held, through: Funnel) -> Verdict:
     return _verdict(why, through, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts))
 
 
+def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict:
+    num_hosts = len(held.gpus) // request.gpus_per_node
+    why = (
+        f"{_needed(request)}; {num_hosts} of its {request.nodes} hosts are good and kept for it, and until "
+        f"{_moment(held.until_ms)} it waits for others of that {request.required} to take the place of those it lost: "
+        "then the whole gang is placed anew"
+    )
+    return _verdict(why, through, Reason(WaitReason.REPLACEMENT, len(held.gpus), num_hosts))
+
+
 def _verdict(why: str, through: Funnel, *done: Reason) -> Verdict:
     """``done``: what is done about it, or cannot be."""
     return Verdict(why, through.binding, (*through.reasons, *done))
@@ -152,13 +162,21 @@ def _reasons(state: FleetState, request: Request) -> str:
     reasons = [f"{count} {_WORDS[refusal]}" for refusal, count in refused]
     if request.avoid_nodes:
         reasons.append(f"{len(request.avoid_nodes)} hosts avoided after a fault there")
+    num_spares = int(np.count_nonzero(state.is_spare & ~state.is_free))
+    if num_spares and not request.may_use_spares:
+        reasons.append(f"{num_spares} of those are kept as spares for gangs that lose hosts")
+    if request.closing_ms is not None:
+        closes = state.cell_closes_ms <= request.closing_ms
+        num_closing = int(state.tier(request.tier).counts[closes].sum())
+        if num_closing:
+            reasons.append(f"{num_closing} of the free on hosts that close for planned work before it would end")
     return f" ({', '.join(reasons)})" if reasons else ""
 
 
 def _binding(state: FleetState, request: Request, num_free: int) -> str:
     """What stands in the way although the number of free GPUs would do, or would not even with all of them free."""
     request, tier = request.at_least(), state.tier(request.tier)
-    admitted = np.bincount(state.layout.cell_of_gpu[tier.admitted], minlength=state.layout.num_cells)
+    admitted = tier.admitted_counts
     most = most_nodes(state, request, admitted)
     if most < request.nodes:
         return f"even with every GPU idle, {_has(request, most, 'that this tier admits')}{_apart(state, admitted)}"

@@ -4,7 +4,9 @@ Each GPU is counted once, so that the counts and what is left add up to the flee
 after which the gang fits no longer, although it would with all that the later ones leave out.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -13,7 +15,7 @@ from health.admission import Refusal
 from muster.domain.wait_reasons import WaitReason
 from scheduler.model import Reason
 from scheduler.solver import Request, count_by_group, fitting_cells, level_span, most_nodes
-from scheduler.topology import REFUSALS, Flags, FleetState, Ints
+from scheduler.topology import REFUSALS, Flags, FleetState, Ints, Layout
 
 _OF_REFUSAL: Final = {
     Refusal.MIG_ENABLED: WaitReason.MIG_MODE,
@@ -25,7 +27,13 @@ _OF_REFUSAL: Final = {
     Refusal.REPORTED: WaitReason.REPORTED,
     Refusal.HELD: WaitReason.IN_USE,
 }
-MASKS: Final = (*_OF_REFUSAL.values(), WaitReason.AVOIDED, WaitReason.PROMISED)
+MASKS: Final = (
+    *_OF_REFUSAL.values(),
+    WaitReason.MAINTENANCE,
+    WaitReason.AVOIDED,
+    WaitReason.SPARE,
+    WaitReason.PROMISED,
+)
 _ORDER: Final = tuple(WaitReason)
 MASKS_IN_ORDER: Final = tuple(sorted(MASKS, key=_ORDER.index))
 """What takes single GPUs out, the most lasting first. What is left may still be in the wrong places."""
@@ -36,9 +44,9 @@ def _code(reason: WaitReason) -> int:
     return MASKS_IN_ORDER.index(reason)
 
 
-_CODE_OF_REFUSAL: Final[Ints] = np.array(
-    [*(_code(_OF_REFUSAL[refusal]) for refusal in REFUSALS), _LEFT], dtype=np.int64
-)
+_CODE_OF_REFUSAL: Final = tuple(_code(_OF_REFUSAL[refusal]) for refusal in REFUSALS)
+_AVOIDED, _IN_USE, _PROMISED = map(_code, (WaitReason.AVOIDED, WaitReason.IN_USE, WaitReason.PROMISED))
+_MAINTENANCE, _SPARE = map(_code, (WaitReason.MAINTENANCE, WaitReason.SPARE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,49 +64,79 @@ class Funnel:
 
 def funnel(state: FleetState, request: Request, promised: Flags) -> Funnel:
     """Of a gang that does not fit. ``promised``: GPUs that are held for others, free or not."""
-    wanted, state = replace(request.at_least(), avoid_nodes=frozenset()), state.for_tier(request.tier)
+    wanted = replace(request.at_least(), avoid_nodes=frozenset(), closing_ms=None)
+    state = state.for_tier(request.tier)
     left = _left_after(state, request, promised)
-    suitable = [_num_suitable(counts, request) for counts in left]
+    num_gpus, suitable = (
+        _of_each(left, lambda counts: int(counts.sum())),
+        _of_each(left, partial(_num_suitable, request)),
+    )
     reasons = [
-        Reason(reason, int(left[number].sum() - left[number + 1].sum()), suitable[number] - suitable[number + 1])
+        Reason(reason, num_gpus[number] - num_gpus[number + 1], suitable[number] - suitable[number + 1])
         for number, reason in enumerate(MASKS_IN_ORDER)
     ]
-    shape, num_gpus, num_hosts = _misplaced(state, wanted, left[-1])
+    shape, gpus_at_home, hosts_at_home = _misplaced(state, wanted, left[-1])
     told = [reason for reason in (*reasons, *shape) if reason.num_gpus]
     binding = _binding(state, wanted, left)
     if all(reason.token is not binding for reason in told):
         told.append(Reason(binding))
     in_order = sorted(told, key=lambda reason: _ORDER.index(reason.token))
-    return Funnel(tuple(in_order), binding, num_gpus, num_hosts)
+    return Funnel(tuple(in_order), binding, gpus_at_home, hosts_at_home)
+
+
+def _of_each(left: list[Ints], value: Callable[[Ints], int]) -> list[int]:
+    """Of each entry; asked once of those that are one and the same, since their masks leave nothing out."""
+    values: list[int] = []
+    for number, counts in enumerate(left):
+        values.append(values[-1] if number and counts is left[number - 1] else value(counts))
+    return values
 
 
 def _left_after(state: FleetState, request: Request, promised: Flags) -> list[Ints]:
-    """GPUs of each cell that are left: of the whole fleet, then after each mask."""
-    layout = state.layout
-    codes = _CODE_OF_REFUSAL[state.tier(request.tier).refusals]
-    is_avoided = np.zeros(layout.num_cells, dtype=np.bool_)
+    """GPUs of each cell that are left: of the whole fleet, then after each mask; the same array where it takes none."""
+    out = _left_out(state, request, promised)
+    left = [state.layout.cell_size]
+    for code in range(_LEFT):
+        lost = out[:, code]
+        left.append(left[-1] - lost if lost.any() else left[-1])
+    return left
+
+
+def _left_out(state: FleetState, request: Request, promised: Flags) -> Ints:
+    """GPUs by cell and mask, each counted at its first."""
+    layout, tier = state.layout, state.tier(request.tier)
+    out = np.zeros((layout.num_cells, _LEFT), dtype=np.int64, order="F")
+    for code, refused in zip(_CODE_OF_REFUSAL, tier.refused.T, strict=True):
+        out[:, code] = refused
+    taken = np.flatnonzero(promised & tier.admitted & ~state.is_free)
+    out[:, _PROMISED] = np.bincount(layout.cell_of_gpu[taken], minlength=layout.num_cells)
+    spares = np.flatnonzero(state.is_spare & ~promised & tier.admitted & ~state.is_free)
+    out[:, _SPARE] = np.bincount(layout.cell_of_gpu[spares], minlength=layout.num_cells)
+    out[:, _IN_USE] = tier.admitted_counts - tier.counts - out[:, _PROMISED] - out[:, _SPARE]
     for node_id in request.avoid_nodes:
-        is_avoided[list(layout.cells_of_node.get(node_id, ()))] = True
-    is_taken = np.where(promised, _code(WaitReason.PROMISED), _code(WaitReason.IN_USE))
-    codes = np.where(codes < _LEFT, codes, np.where(state.is_free, _LEFT, is_taken))
-    is_later = codes > _code(WaitReason.AVOIDED)
-    codes = np.where(is_avoided[layout.cell_of_gpu] & is_later, _code(WaitReason.AVOIDED), codes)
-    size = _LEFT + 1
-    counted = np.bincount(layout.cell_of_gpu * size + codes, minlength=layout.num_cells * size)
-    out = counted.reshape(layout.num_cells, size)[:, :_LEFT]
-    lost = np.cumsum(out, axis=1)
-    return [layout.cell_size, *(layout.cell_size - lost[:, number] for number in range(_LEFT))]
+        _leave_out(layout, out, list(layout.cells_of_node.get(node_id, ())), _AVOIDED)
+    if request.closing_ms is not None:
+        _leave_out(layout, out, np.flatnonzero(state.cell_closes_ms <= request.closing_ms).tolist(), _MAINTENANCE)
+    return out
 
 
-def _num_suitable(counts: Ints, request: Request) -> int:
+def _leave_out(layout: Layout, out: Ints, cells: list[int], code: int) -> None:
+    """All of these cells that no mask before this one has taken."""
+    before = out[cells, :code].sum(axis=1)
+    out[cells, code:] = 0
+    out[cells, code] = layout.cell_size[cells] - before
+
+
+def _num_suitable(request: Request, counts: Ints) -> int:
     return int(np.count_nonzero(counts >= request.gpus_per_node))
 
 
 def _binding(state: FleetState, wanted: Request, left: list[Ints]) -> WaitReason:
-    if most_nodes(state, wanted, left[-1]) >= wanted.nodes:
+    fits = _of_each(left, lambda counts: most_nodes(state, wanted, counts) >= wanted.nodes)
+    if fits[-1]:
         return WaitReason.TRIED_AGAIN
-    number = next(number for number, counts in enumerate(left) if most_nodes(state, wanted, counts) < wanted.nodes)
-    if number and MASKS_IN_ORDER[number - 1] not in {WaitReason.IN_USE, WaitReason.PROMISED}:
+    number = fits.index(False)
+    if number and MASKS_IN_ORDER[number - 1] not in {WaitReason.IN_USE, WaitReason.SPARE, WaitReason.PROMISED}:
         return MASKS_IN_ORDER[number - 1]
     return _shape(state, wanted, left[number]) or (MASKS_IN_ORDER[number - 1] if number else WaitReason.CAPACITY)
 
@@ -107,8 +145,8 @@ def _shape(state: FleetState, wanted: Request, counts: Ints) -> WaitReason | Non
     """What is wrong with where GPUs are, of which there would be enough; None: there are too few."""
     if int(counts.sum()) < wanted.nodes * wanted.gpus_per_node:
         return None
-    if _num_suitable(counts, wanted) < wanted.nodes:
-        is_possible = _num_suitable(state.layout.cell_size, wanted) >= wanted.nodes
+    if _num_suitable(wanted, counts) < wanted.nodes:
+        is_possible = _num_suitable(wanted, state.layout.cell_size) >= wanted.nodes
         return WaitReason.FRAGMENTATION if is_possible else WaitReason.CAPACITY
     suitable = state.layout.cell_cohort[counts >= wanted.gpus_per_node]
     if int(np.bincount(suitable).max(initial=0)) < wanted.nodes:

@@ -20,13 +20,14 @@ from muster.domain.errors import ConflictError, MusterError
 from muster.domain.ids import JobId
 from muster.domain.principals import Principal, system_principal
 from muster.services import elastic, looks
-from muster.services.placement import NOTE_WAITING, PLACE, note_waiting, place
+from muster.services.placement import NOTE_WAITING, PLACE, place
 from muster.services.reclaims.holds import LAPSE, lapse
 from muster.services.reclaims.notices import NOTIFY, notify
 from muster.services.reclaims.victims import withdraw_idle
 from muster.services.scheduling import question
 from muster.services.system_figures import SCHEDULER_LOCK
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, retrying
+from muster.services.wait_verdicts import note_waiting
 from muster.settings import Settings
 from scheduler.planner import Plan, plan
 

@@ -40,7 +40,8 @@ class WaitingJob:
 
     ``min_nodes``, ``max_nodes``: of an elastic job, around the ``nodes`` that it wishes for; None: no others.
     ``expected_s``: its wall time, where it says one: an attempt runs no longer. ``passed_gpu_s``: GPU-seconds that jobs
-    of its tier have run for which came later.
+    of its tier have run for which came later. ``interrupted_ms``: when a fault or maintenance ended its last attempt;
+    None where something else did.
     """
 
     job_id: JobId
@@ -58,6 +59,7 @@ class WaitingJob:
     max_nodes: int | None = None
     expected_s: float | None = None
     passed_gpu_s: float = 0.0
+    interrupted_ms: int | None = None
 
     @property
     def fewest_nodes(self) -> int:
@@ -90,7 +92,7 @@ class ElasticGang:
 
 @dataclass(frozen=True, slots=True)
 class RunningAttempt:
-    """A live attempt. ``elastic``: only of one that may have other sizes than it has.
+    """A live attempt. ``elastic``: only of one that may have another number of hosts than it has.
 
     ``saved_ms`` is when its newest durable checkpoint was made; ``ends_ms`` when it ends for certain at the latest:
     its wall time, or the deadline of a stop request (then ``is_stopping``).
@@ -112,13 +114,15 @@ class RunningAttempt:
 class StandingReclaim:
     """A reclaim that was committed and whose beneficiary still waits, whether or not its victim has ended by now.
 
-    ``held`` are the GPUs on which the beneficiary will run; nobody else may take them.
+    ``held`` are the GPUs on which the beneficiary will run; nobody else may take them. ``keeps``: those with which an
+    elastic victim goes on; it gives the others alone.
     """
 
     victim: AttemptId
     beneficiary: JobId
     deadline_ms: int
     held: tuple[GpuUuid, ...]
+    keeps: tuple[GpuUuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +147,10 @@ class Workload:
     """What runs and what is promised, beside the fleet and the queue.
 
     ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``ceilings``: by tenant and tier, where the
-    quota sets one (I6). ``cleaning``: GPUs whose attempt has ended, and that are being proved clean. ``may_grow``:
-    somebody may, by size and dwell. ``others_wait``: beside the queue, for their own
-    GPUs; nobody has more than its wish then. Without a workload the planner neither reclaims, nor lets anybody grow,
-    nor knows of quotas.
+    quota sets one (I6). ``closings``: from when on nobody shall be on a node, for planned work. ``cleaning``: GPUs
+    whose attempt has ended, and that are being proved clean. ``may_grow``: somebody may, by size and dwell.
+    ``others_wait``: beside the queue, for their own GPUs; nobody has more than its wish then. Without a workload the
+    planner neither reclaims, nor lets anybody grow, nor knows of quotas.
     """
 
     now_ms: int
@@ -159,15 +163,30 @@ class Workload:
     cleaning: tuple[GpuUuid, ...] = ()
     may_grow: bool = True
     others_wait: bool = False
+    closings: Mapping[NodeId, int] = field(default_factory=dict)
+    failures_per_gpu_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """How an attempt that was interrupted goes on: what it keeps, and by rank which host takes another's place.
+
+    ``kept_nodes`` 0: nothing of it was kept; the whole gang was placed anew.
+    """
+
+    kept_nodes: int
+    kept_gpus: int
+    replaced: tuple[tuple[NodeId, NodeId], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One gang: the GPUs of each node, in node rank order."""
+    """One gang: the GPUs of each node, in node rank order. ``swap``: of a job whose last attempt was interrupted."""
 
     job_id: JobId
     version: int
     parts: Parts
+    swap: Swap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +243,7 @@ class Reclaim:
     """Take ``gpus`` back from ``victim`` after ``notice_s``, for ``beneficiary``, which will run on ``held``.
 
     ``cost_gpu_s``: GPU-seconds that the victim loses: since its newest durable checkpoint, and to start again.
+    ``keeps``: whole hosts, in rank order, with which an elastic victim's job goes on; none: it gives all that it has.
     """
 
     victim: AttemptId
@@ -233,6 +253,7 @@ class Reclaim:
     held: tuple[GpuUuid, ...]
     cost_gpu_s: float
     runner_up: RunnerUp | None = None
+    keeps: tuple[GpuUuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

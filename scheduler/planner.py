@@ -9,7 +9,8 @@ anything is reclaimed.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
 from scheduler import explain
 from scheduler.backfill import Backfill
+from scheduler.closing import closing_of
 from scheduler.elastic import enlarge, grow, nodes_within
 from scheduler.funnel import Funnel, funnel
 from scheduler.model import (
@@ -40,8 +42,9 @@ from scheduler.model import (
 )
 from scheduler.order import in_order, is_passed_enough
 from scheduler.reclaim import Notified, Outcome, Reclaimer, Refused
-from scheduler.recovery import replan
+from scheduler.recovery import replan, still_good, swap_of, wait_until_ms
 from scheduler.solver import Chosen, Request, could_ever_fit, most_nodes, parts_of, place, request_of
+from scheduler.spares import Spares
 from scheduler.topology import FleetState
 
 __all__ = [
@@ -104,6 +107,7 @@ class _Cycle:
     workload: Workload | None
     reclaimer: Reclaimer | None = None
     backfill: Backfill | None = None
+    spares: Spares | None = None
     holdings: Counter[tuple[TenantId, str]] = field(default_factory=Counter)
     unplaceable: set[Request] = field(default_factory=set)
     unpassable: set[tuple[Request, tuple[int, ...]]] = field(default_factory=set)
@@ -119,15 +123,18 @@ class _Cycle:
 
     def run(self, ordered: Sequence[WaitingJob]) -> None:
         if self.workload is not None:
+            self.state.close(self.workload.closings)
             self.reclaimer = Reclaimer(self.state, self.policy, self.workload)
             self.backfill = Backfill(self.state, self.policy, self.reclaimer, self.workload.now_ms)
             self.reclaimer.hold_standing({job.job_id for job in ordered if job.tier in self.policy.tiers})
             for own in self.workload.holds:
                 self.reclaimer.promises.hold_own(own)
+            self.spares = Spares(self.state, self.policy, self.workload)
             for attempt in self.workload.running:
                 self.holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
         for job in ordered:
-            verdict = self._decide(job)
+            with nullcontext() if self.spares is None else self.spares.open_to(job):
+                verdict = self._decide(job)
             if verdict is not None:
                 goes_first = is_passed_enough(job, self.policy, len(self.state.layout.uuids))
                 self.waiting.append(Waiting(job.job_id, explain.passed_enough(verdict) if goes_first else verdict))
@@ -166,10 +173,17 @@ class _Cycle:
             if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
                 self.reclaimer.withdraw(job.job_id, "its tenant has reached its quota")
             return over_quota
-        request = request_of(job, is_reclaimable=self.policy.tier(job.tier).notice_s is not None)
+        closing_ms = None if self.workload is None else closing_of(self.state, job, self.policy, self.workload.now_ms)
+        is_reclaimable = self.policy.tier(job.tier).notice_s is not None
+        request = request_of(job, is_reclaimable=is_reclaimable, closing_ms=closing_ms)
+        if self.spares is not None and self.spares.may_use(job):
+            request = replace(request, may_use_spares=True)
         request = request.sized(min(job.nodes, self._within_quota(job)))
         if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
             return self._decide_promised(self.reclaimer, job, request)
+        awaited = self._swap_or_wait(job, request)
+        if awaited is not None:
+            return awaited
         if self._pass(job, request) or self._place(job, request):
             return None
         if request not in self.verdicts:
@@ -216,6 +230,21 @@ class _Cycle:
             self.unpassable.add((request, holds))
         return chosen is not None
 
+    def _swap_or_wait(self, job: WaitingJob, request: Request) -> Verdict | None:
+        """A gang that lost hosts of its required domain keeps the others for a while, where none takes their place."""
+        until_ms = wait_until_ms(job, request, self.policy, self.workload)
+        if until_ms is None or replan(self.state, request, job.keep) is not None:
+            return None
+        kept = still_good(self.state, request, job.keep)
+        if kept is None:
+            return None
+        through, uuids = self._funnel(request), self.state.layout.uuids
+        self.state.take(kept)
+        held = Held(job.job_id, tuple(uuids[gpu] for gpu in kept), len(kept), until_ms)
+        self.holds.append(held)
+        self.has_hopeful = True
+        return explain.awaits_replacement(request, held, through)
+
     def _over_quota(self, job: WaitingJob) -> Verdict | None:
         """I6, as the commit will ask it again."""
         if self._within_quota(job) >= job.fewest_nodes:
@@ -255,7 +284,12 @@ class _Cycle:
         self.holdings[job.tenant_id, job.tier] += len(chosen.gpus)
         if request.min_nodes is not None and len(chosen.cells) < job.most_nodes:
             self.enlargeable[len(self.placements)] = (job, request, chosen)
-        self.placements.append(Placement(job.job_id, job.version, parts_of(self.state, job.tier, chosen)))
+        self.placements.append(self._placement(job, chosen))
+
+    def _placement(self, job: WaitingJob, chosen: Chosen) -> Placement:
+        parts = parts_of(self.state, job.tier, chosen)
+        swap = None if job.interrupted_ms is None or not job.keep else swap_of(job.keep, parts)
+        return Placement(job.job_id, job.version, parts, swap)
 
     def _enlarge(self) -> None:
         """Nobody waits: what was placed with fewer hosts than it takes has more of them where they are idle."""
@@ -265,7 +299,7 @@ class _Cycle:
             self.state.give(chosen.gpus)
             self.state.take(larger.gpus)
             self.holdings[job.tenant_id, job.tier] += len(larger.gpus)
-            self.placements[index] = Placement(job.job_id, job.version, parts_of(self.state, job.tier, larger))
+            self.placements[index] = self._placement(job, larger)
 
     def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
         """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""

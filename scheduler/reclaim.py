@@ -14,12 +14,13 @@ from typing import Final
 import numpy as np
 
 from muster.domain.ids import AttemptId, JobId, TenantId
-from muster.domain.policy import Policy, TierPolicy
+from muster.domain.policy import Policy
 from scheduler.model import Reclaim, RunnerUp, RunningAttempt, Workload
 from scheduler.promises import Promises
-from scheduler.solver import Chosen, Request, count_by_group, fitting_cells, level_span, place
-from scheduler.topology import Flags, FleetState, Ints
-from scheduler.victims import Candidates, Cover, cheapest_covers
+from scheduler.shrinking import cheapest_shrink, kept_beside, surplus_of
+from scheduler.solver import Chosen, Request, count_by_group, fitting_cells, level_span, most_nodes, place
+from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
+from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
 
 MAX_MINIMISED: Final = 64
 """Above this many victims they are no longer each left out on trial; the greedy run has done so by counts."""
@@ -28,8 +29,6 @@ OVERDUE_MS: Final = 60_000
 LEAST_LEFT_MS: Final = 60_000
 CLEANING_MS: Final = 60_000
 """What is being proved clean comes free within so long, or its host is cordoned."""
-
-NEVER_MS: Final = int(np.iinfo(np.int64).max)
 
 
 class Obstacle(StrEnum):
@@ -68,10 +67,11 @@ def allowances(workload: Workload, policy: Policy, notified: Collection[AttemptI
     """GPUs that each tenant may still lose in this window (I9); ``notified``: the victims of reclaims that stand."""
     sizes: dict[TenantId, list[int]] = defaultdict(list)
     lost: Counter[TenantId] = Counter()
+    keeps = {reclaim.victim: len(reclaim.keeps) for reclaim in workload.reclaims}
     for attempt in workload.running:
         sizes[attempt.tenant_id].append(len(attempt.gpus))
         if attempt.attempt_id in notified:
-            lost[attempt.tenant_id] += len(attempt.gpus)
+            lost[attempt.tenant_id] += len(attempt.gpus) - keeps.get(attempt.attempt_id, 0)
     since_ms = workload.now_ms - policy.reclaim.window_s * 1000
     for loss in workload.losses:
         if loss.at_ms > since_ms:
@@ -93,7 +93,8 @@ class Reclaimer:
         self._owner: Ints = np.full(len(state.layout.uuids), -1, dtype=np.int64)
         for index, attempt in enumerate(self._attempts):
             self._owner[state.layout.gpu_indices(attempt.gpus)] = index
-        self._ends = [NEVER_MS if attempt.ends_ms is None else attempt.ends_ms for attempt in self._attempts]
+        ends_ms = [NEVER_MS if attempt.ends_ms is None else attempt.ends_ms for attempt in self._attempts]
+        self._ends: Ints = np.array(ends_ms, dtype=np.int64)
         self._is_cleaning: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
         self._notified: set[int] = set()
@@ -104,7 +105,17 @@ class Reclaimer:
         self._costs = np.array([self._cost(attempt) for attempt in self._attempts], dtype=np.float64)
         tenants = {tenant: code for code, tenant in enumerate(sorted(self._allowance))}
         self._tenants = [tenants[attempt.tenant_id] for attempt in self._attempts]
+        self._sizes = np.array([len(attempt.gpus) for attempt in self._attempts], dtype=np.int64)
+        self._started_ms = np.array([attempt.started_ms for attempt in self._attempts], dtype=np.int64)
+        self._is_stopping: Flags = np.array([attempt.is_stopping for attempt in self._attempts], dtype=np.bool_)
+        self._tier_names = sorted({attempt.tier for attempt in self._attempts})
+        codes = {name: code for code, name in enumerate(self._tier_names)}
+        self._tier_codes = np.array([codes[attempt.tier] for attempt in self._attempts], dtype=np.int64)
+        self._elastic = [index for index, attempt in enumerate(self._attempts) if attempt.elastic is not None]
         self.promises = Promises(state, workload.reclaims, indices)
+        for reclaim in workload.reclaims:
+            if reclaim.victim in indices:
+                self.promises.mask[state.layout.gpu_indices(reclaim.keeps)] = True
         self.reclaims: list[Reclaim] = []
 
     def still_suffices(self, job_id: JobId, request: Request) -> bool:
@@ -112,7 +123,7 @@ class Reclaimer:
         held = self.promises.held(job_id)
         notice_ms = int((self._longest_notice_s(request) or 0.0) * 1000)
         until_ms = max(self.promises.deadline_ms(job_id), self._now_ms + notice_ms)
-        is_coming = np.array([*(end <= until_ms for end in self._ends), True], dtype=np.bool_)[self._owner[held]]
+        is_coming: Flags = np.append(self._ends <= until_ms, True)[self._owner[held]]
         return self.with_freed(held[is_coming & ~self._state.is_free[held]], request) is not None
 
     def hold_standing(self, waiting: Collection[JobId]) -> None:
@@ -139,19 +150,18 @@ class Reclaimer:
         chosen = self.with_freed(coming, request)
         if chosen is not None:
             owners = set(self._owner[chosen.gpus[~self._state.is_free[chosen.gpus]]].tolist())
-            return Coming(max((self._ends[owner] for owner in owners), default=self._now_ms))
+            return Coming(max((int(self._ends[owner]) for owner in owners), default=self._now_ms))
         self._state.give(coming)
-        victims = self._victims(request)
+        choice = self._victims(request)
         self._state.take(coming)
-        if isinstance(victims, Refused):
-            return victims
-        return self._commit(job_id, *victims)
+        return choice if isinstance(choice, Refused) else self._commit(job_id, choice)
 
-    def _tier_below(self, attempt: RunningAttempt, request: Request) -> TierPolicy | None:
-        """The attempt's tier, where a rule may reclaim it for the request (I7)."""
-        tier = self._policy.tiers.get(attempt.tier)
-        is_below = tier is not None and tier.priority < self._policy.tier(request.tier).priority
-        return tier if tier is not None and is_below and tier.notice_s is not None else None
+    def _min_run_ms(self, tier_name: str, request: Request) -> int:
+        """Before an attempt of this tier may be a victim; never, where no rule reclaims it for the request (I7)."""
+        tier = self._policy.tiers.get(tier_name)
+        if tier is None or tier.notice_s is None or tier.priority >= self._policy.tier(request.tier).priority:
+            return NEVER_MS
+        return int(tier.min_run_s * 1000)
 
     def _longest_notice_s(self, request: Request) -> float | None:
         priority = self._policy.tier(request.tier).priority
@@ -160,13 +170,12 @@ class Reclaimer:
 
     def _free_from_ms(self, request: Request) -> Ints:
         """For each attempt, from when on it may be a victim of the request; never, for most."""
-        moments = []
-        for index, attempt in enumerate(self._attempts):
-            tier = self._tier_below(attempt, request)
-            is_leaving = attempt.is_stopping or index in self._notified
-            min_run_ms = 0 if tier is None else int(tier.min_run_s * 1000)
-            moments.append(NEVER_MS if tier is None or is_leaving else attempt.started_ms + min_run_ms)
-        return np.array(moments, dtype=np.int64)
+        after_ms = np.array([self._min_run_ms(name, request) for name in self._tier_names], dtype=np.int64)
+        moments = after_ms[self._tier_codes]
+        moments = np.where(moments < NEVER_MS, self._started_ms + moments % NEVER_MS, NEVER_MS)
+        moments[self._is_stopping] = NEVER_MS
+        moments[list(self._notified)] = NEVER_MS
+        return moments
 
     def _cost(self, attempt: RunningAttempt) -> float:
         """GPU-seconds lost: since the newest durable checkpoint, and to start again."""
@@ -179,7 +188,8 @@ class Reclaimer:
         outstayed its end for longer than ``OVERDUE_MS``.
         """
         overdue_ms = self._now_ms - OVERDUE_MS
-        return [NEVER_MS if end < overdue_ms else max(end, self._now_ms) for end in self._ends]
+        ends_ms: list[int] = np.where(self._ends < overdue_ms, NEVER_MS, np.maximum(self._ends, self._now_ms)).tolist()
+        return ends_ms
 
     def believed_ends_ms(self) -> list[int]:
         """As ``known_ends_ms``, and of the others: each runs as long again as it has, at least ``LEAST_LEFT_MS``.
@@ -198,7 +208,8 @@ class Reclaimer:
 
         ``ends``: as ``known_ends_ms`` says; then what is being cleaned comes too, within ``CLEANING_MS``.
         """
-        ending = np.array([end <= until_ms for end in ends or self._ends] + [False], dtype=np.bool_)
+        ends_ms = self._ends if ends is None else np.array(ends, dtype=np.int64)
+        ending = np.append(ends_ms <= until_ms, False)
         if ends is not None and until_ms >= self._now_ms + CLEANING_MS:
             is_coming = ending[self._owner] | self._is_cleaning
             return np.flatnonzero(is_coming & ~self._state.is_free & ~self.promises.mask)
@@ -217,35 +228,82 @@ class Reclaimer:
         self._state.take(gpus)
         return chosen
 
-    def _victims(self, request: Request) -> tuple[Chosen, list[int], RunnerUp | None] | Refused:
-        """The target, its victims and the next best set, on a state that has given what comes of its own."""
+    def _victims(self, request: Request) -> "_Choice | Refused":
+        """Whoever can do with less gives first, unless it costs too many times what whole victims would lose.
+
+        On a state that has given what comes of its own.
+        """
         free_from = self._free_from_ms(request)
-        allowance = {self._tenants[i]: self._allowance[a.tenant_id] for i, a in enumerate(self._attempts)}
-        is_open = np.array([len(a.gpus) <= self._allowance[a.tenant_id] for a in self._attempts], dtype=np.bool_)
+        whole = self._whole_victims(request, free_from)
+        shrunk = self._shrunk(request, free_from)
+        if shrunk is None:
+            return whole
+        if isinstance(whole, Refused):
+            return shrunk
+        if shrunk.cost > whole.cost * self._policy.reclaim.shrink_cost_factor:
+            others = [one for one in (whole.runner_up, self._runner_up(shrunk)) if one is not None]
+            return replace(whole, runner_up=min(others, key=lambda one: one.cost_gpu_s))
+        return replace(shrunk, runner_up=self._runner_up(whole))
+
+    def _shrunk(self, request: Request, free_from: Ints) -> "_Choice | None":
+        if not self._elastic:
+            return None
+        owner = self._owners_if(free_from <= self._now_ms, request)
+        offers = [
+            surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._costs[index]))
+            for index in self._elastic
+            if free_from[index] <= self._now_ms
+        ]
+        giving = [offer for offer in offers if offer.most > 0]
+        shrink = cheapest_shrink(self._state, request, giving, self._allowance)
+        if shrink is None:
+            return None
+        target = self.with_freed(shrink.gpus, request)
+        return None if target is None else _Choice(target, list(shrink.victims), shrink.cost)
+
+    def _whole_victims(self, request: Request, free_from: Ints) -> "_Choice | Refused":
+        allowance = {code: self._allowance[tenant] for code, tenant in enumerate(sorted(self._allowance))}
+        allowed = np.array([allowance[code] for code in range(len(allowance))], dtype=np.float64)
+        is_open: Flags = self._sizes <= allowed[self._tenants]
         owner = self._owners_if((free_from <= self._now_ms) & is_open, request)
-        sizes = [len(attempt.gpus) for attempt in self._attempts]
-        covers = cheapest_covers(self._state, request, Candidates(owner, self._costs, sizes, self._tenants, allowance))
+        candidates = Candidates(owner, self._costs, self._sizes.tolist(), self._tenants, allowance)
+        covers = cheapest_covers(self._state, request, candidates)
         if not covers:
             return self._refusal(free_from, request)
         target, victims = self._minimal(covers[0], owner, request)
-        runner_up = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
-        return target, victims, None if runner_up is None else self._runner_up(runner_up)
+        next_best = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
+        cost = float(sum(self._costs[index] for index in victims))
+        return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
 
     def _minimal(self, cover: Cover, owner: Ints, request: Request) -> tuple[Chosen, list[int]]:
         """The target among what the cover frees, and those victims alone without whom none is found."""
         victims = list(cover.victims)
-        for victim in sorted(victims, key=lambda index: (-self._costs[index], index))[:MAX_MINIMISED]:
-            others = [other for other in victims if other != victim]
-            if self.with_freed(np.flatnonzero(np.isin(owner, others)), request) is not None:
-                victims = others
-        target = self.with_freed(np.flatnonzero(np.isin(owner, victims)), request)
+        given_by = self._given_by(victims, owner)
+        self._state.give(np.concatenate(list(given_by.values())))
+        trials = dispensable(self._state, request, given_by)
+        for victim in sorted(trials, key=lambda index: (-self._costs[index], index))[:MAX_MINIMISED]:
+            self._state.take(given_by[victim])
+            if most_nodes(self._state, request) >= request.nodes:
+                victims.remove(victim)
+            else:
+                self._state.give(given_by[victim])
+        target = place(self._state, request)
+        self._state.take(np.concatenate([given_by[victim] for victim in victims]))
         if target is None:
             message = "a cover of victims does not make room for the gang: a bug of ours"
             raise AssertionError(message)
         used = set(owner[target.gpus].tolist())
         return target, [victim for victim in victims if victim in used]
 
-    def _runner_up(self, cover: Cover) -> RunnerUp:
+    def _given_by(self, victims: Sequence[int], owner: Ints) -> dict[int, Ints]:
+        is_victim = np.zeros(len(self._attempts) + 1, dtype=np.bool_)
+        is_victim[list(victims)] = True
+        gpus = np.flatnonzero(is_victim[owner])
+        gpus = gpus[np.argsort(owner[gpus], kind="stable")]
+        numbers, starts = np.unique(owner[gpus], return_index=True)
+        return dict(zip(numbers.tolist(), np.split(gpus, starts[1:]), strict=True))
+
+    def _runner_up(self, cover: "Cover | _Choice") -> RunnerUp:
         return RunnerUp(tuple(self._attempts[index].attempt_id for index in cover.victims), cover.cost)
 
     def _refusal(self, free_from: Ints, request: Request) -> Refused:
@@ -273,17 +331,30 @@ class Reclaimer:
 
     def _notify(self, index: int, deadline_ms: int) -> None:
         self._notified.add(index)
-        self._ends[index] = min(self._ends[index], deadline_ms)
+        self._ends[index] = min(int(self._ends[index]), deadline_ms)
 
-    def _commit(self, job_id: JobId, target: Chosen, victims: list[int], runner_up: RunnerUp | None) -> Notified:
-        uuids = self._state.layout.uuids
-        held = tuple(uuids[gpu] for gpu in target.gpus)
-        for index in victims:
+    def _commit(self, job_id: JobId, choice: "_Choice") -> Notified:
+        layout, target = self._state.layout, choice.target
+        held = tuple(layout.uuids[gpu] for gpu in target.gpus)
+        for index in choice.victims:
             attempt = self._attempts[index]
+            keeps = kept_beside(attempt, frozenset(held))
+            given = tuple(uuid for uuid in attempt.gpus if uuid not in keeps)
             notice_s = self._policy.tier(attempt.tier).notice_s or 0.0
             self._notify(index, self._now_ms + int(notice_s * 1000))
-            self._allowance[attempt.tenant_id] -= len(attempt.gpus)
-            first = Reclaim(attempt.attempt_id, job_id, notice_s, attempt.gpus, held, float(self._costs[index]))
-            self.reclaims.append(replace(first, runner_up=runner_up))
+            self._allowance[attempt.tenant_id] -= len(given)
+            self.promises.mask[layout.gpu_indices(keeps)] = True
+            first = Reclaim(attempt.attempt_id, job_id, notice_s, given, held, float(self._costs[index]))
+            self.reclaims.append(replace(first, runner_up=choice.runner_up, keeps=keeps))
         self.promises.hold(job_id, target.gpus)
-        return Notified(max(self._ends[index] for index in victims))
+        return Notified(max(int(self._ends[index]) for index in choice.victims))
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """``target``: where the gang goes once ``victims``, by index, have given what of theirs lies in it."""
+
+    target: Chosen
+    victims: list[int]
+    cost: float
+    runner_up: RunnerUp | None = None

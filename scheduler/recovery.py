@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from muster.domain.ids import GpuUuid, NodeId
-from scheduler.model import Parts
+from muster.domain.policy import Policy
+from scheduler.model import Parts, Swap, WaitingJob, Workload
 from scheduler.solver import Chosen, Request, fitting_cells, parts_of
 from scheduler.topology import NOWHERE, Flags, FleetState, Ints
 
@@ -45,6 +46,66 @@ def recover(state: FleetState, request: Request, last: Parts, bad: Collection[Gp
 
 def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
     """As ``recover``, of what is free now alone: the last attempt has let go of its GPUs."""
+    good = _good_ranks(state, request, last, bad)
+    if good is None:
+        return None
+    ranks = good.ranks if len(good.ranks) == request.nodes else _resized(good.ranks, request.nodes)
+    nodes = [node_id for node_id, _ in ranks]
+    filled = _replace_nodes(state, request, nodes, [part for _, part in ranks], good.usable, good.cohort)
+    if filled is None:
+        return None
+    gpus = np.concatenate(filled)
+    return Chosen(state.layout.cell_of_gpu[gpus[:: request.gpus_per_node]], gpus)
+
+
+def still_good(state: FleetState, request: Request, last: Parts) -> Ints | None:
+    """What is free now of the last attempt, where its ranks would go on once the others are replaced in one domain.
+
+    None where nothing of it can be kept within the required domain, or no level is required: nothing is to wait for.
+    """
+    good = None if request.required is None else _good_ranks(state, request, last, ())
+    if good is None:
+        return None
+    kept = [part for _, part in good.ranks if part is not None]
+    if not kept or len(kept) == len(good.ranks):
+        return None
+    gpus = np.concatenate(kept)
+    home = _required_group(state, request, np.unique(state.layout.cell_of_gpu[gpus]))
+    return None if home is None else gpus
+
+
+def wait_until_ms(job: WaitingJob, request: Request, policy: Policy, workload: Workload | None) -> int | None:
+    """Until when the job, whose last attempt was interrupted, waits for a replacement in its required domain.
+
+    None: no longer, or not at all; an elastic one goes on smaller instead.
+    """
+    if workload is None or job.interrupted_ms is None or request.required is None or request.min_nodes is not None:
+        return None
+    until_ms = job.interrupted_ms + int(policy.recovery.wait_for_replacement_s * 1000)
+    return until_ms if workload.now_ms < until_ms else None
+
+
+def swap_of(last: Parts, parts: Parts) -> Swap:
+    """What of the last attempt the next one keeps, and which host takes whose rank."""
+    before = {uuid for _, uuids in last for uuid in uuids}
+    pairs = [(old, new) for (old, _), (new, _) in zip(last, parts, strict=False)]
+    return Swap(
+        kept_nodes=sum(old == new for old, new in pairs),
+        kept_gpus=sum(uuid in before for _, uuids in parts for uuid in uuids),
+        replaced=tuple((old, new) for old, new in pairs if old != new),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Good:
+    """``ranks``: each node of the last attempt with its part again, or None where it can give none."""
+
+    ranks: list[tuple[NodeId, Ints | None]]
+    usable: Flags
+    cohort: int
+
+
+def _good_ranks(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid]) -> _Good | None:
     if request.min_nodes is None and len(last) != request.nodes:
         return None
     if not last or any(len(uuids) != request.gpus_per_node for _, uuids in last):
@@ -54,18 +115,13 @@ def replan(state: FleetState, request: Request, last: Parts, bad: Collection[Gpu
     usable[state.layout.gpu_indices(bad)] = False
     for node_id in request.avoid_nodes:
         usable[state.layout.gpus_of_cells(_cells_of(state, node_id))] = False
+    if request.closing_ms is not None:
+        usable &= state.cell_closes_ms[state.layout.cell_of_gpu] > request.closing_ms
     cohort = _cohort_of_most(state, last, usable)
     if cohort is None:
         return None
     ranks = [(node_id, _keep_node(state, node_id, uuids, usable, cohort)) for node_id, uuids in last]
-    if len(ranks) != request.nodes:
-        ranks = _resized(ranks, request.nodes)
-    nodes = [node_id for node_id, _ in ranks]
-    filled = _replace_nodes(state, request, nodes, [part for _, part in ranks], usable, cohort)
-    if filled is None:
-        return None
-    gpus = np.concatenate(filled)
-    return Chosen(state.layout.cell_of_gpu[gpus[:: request.gpus_per_node]], gpus)
+    return _Good(ranks, usable, cohort)
 
 
 def _resized(ranks: Sequence[tuple[NodeId, Ints | None]], num_nodes: int) -> list[tuple[NodeId, Ints | None]]:

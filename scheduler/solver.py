@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from muster.domain.ids import NodeId
 from scheduler.model import Parts, WaitingJob
+from scheduler.tally import Tally
 from scheduler.topology import NOWHERE, FleetState, Ints, Layout
 
 
@@ -20,7 +21,8 @@ from scheduler.topology import NOWHERE, FleetState, Ints, Layout
 class Request:
     """One class of request: jobs with equal requests fit or fail together.
 
-    ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` where so many do not fit.
+    ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` where so many do not fit. ``closing_ms``: it
+    would still run as nodes close that do so then or before (``FleetState.last_closing_ms``): it does not go there.
     """
 
     tier: str
@@ -31,6 +33,8 @@ class Request:
     avoid_nodes: frozenset[NodeId] = frozenset()
     prefers_weak: bool = False
     min_nodes: int | None = None
+    closing_ms: int | None = None
+    may_use_spares: bool = False
 
     @property
     def fewest_nodes(self) -> int:
@@ -52,7 +56,7 @@ class Chosen:
     gpus: Ints
 
 
-def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
+def request_of(job: WaitingJob, *, is_reclaimable: bool = False, closing_ms: int | None = None) -> Request:
     """A small job of a reclaimable tier prefers weak GPUs: a fault costs least there."""
     return Request(
         tier=job.tier,
@@ -63,6 +67,7 @@ def request_of(job: WaitingJob, *, is_reclaimable: bool = False) -> Request:
         avoid_nodes=job.avoid_nodes,
         prefers_weak=is_reclaimable and job.nodes == 1,
         min_nodes=job.min_nodes,
+        closing_ms=closing_ms,
     )
 
 
@@ -76,7 +81,8 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
     span = level_span(state.layout, request)
     if not span:
         return 0
-    counts = state.tier(request.tier).counts if counts is None else counts
+    if counts is None:
+        return _room(state, request).most_cells(span[-1])
     cells = fitting_cells(state, request, counts)
     return int(count_by_group(state.layout, cells, span[-1]).max(initial=0))
 
@@ -84,28 +90,43 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
 def could_ever_fit(state: FleetState, request: Request) -> bool:
     """Whether the request would fit with every GPU idle that its tier admits."""
     state = state.for_tier(request.tier)
-    admitted = state.tier(request.tier).admitted
-    counts = np.bincount(state.layout.cell_of_gpu[admitted], minlength=state.layout.num_cells)
-    return most_nodes(state, request, counts) >= request.nodes
+    return most_nodes(state, request, state.tier(request.tier).admitted_counts) >= request.nodes
 
 
 def place(state: FleetState, request: Request, within: Ints | None = None) -> Chosen | None:
     """The best place for the whole gang, or None (I5). The state is not changed. ``within``: on these cells alone."""
     state = state.for_tier(request.tier)
-    candidates = fitting_cells(state, request, state.tier(request.tier).counts)
-    if within is not None:
-        candidates = np.intersect1d(candidates, within)
-    if len(candidates) < request.nodes:
+    span = level_span(state.layout, request)
+    room = _room(state, request, within)
+    if not span or room.most_cells(span[-1]) < request.nodes:
         return None
-    for level in level_span(state.layout, request):
+    for level in span:
         if state.layout.largest[level] < request.nodes:
             continue
-        group = _best_group(state, request, candidates, level)
+        group = _best_group(state.layout, room, request, level)
         if group is not None:
-            inside = candidates[state.layout.groups[level][candidates] == group]
-            cells = np.sort(_descend(state, request, level, inside, request.nodes))
+            cells = np.sort(_descend(state, request, level, room.cells_in(level, group), request.nodes))
             return Chosen(cells, pick_gpus(state, request, cells))
     return None
+
+
+def _room(state: FleetState, request: Request, within: Ints | None = None) -> Tally:
+    """Where one host's part may be: not on hosts to avoid, that close too soon, or whose required domain is unknown."""
+    if within is None:
+        room = state.tally(request.tier, request.gpus_per_node)
+    else:
+        counts = np.zeros(state.layout.num_cells, dtype=np.int64)
+        counts[within] = state.tier(request.tier).counts[within]
+        room = Tally(state.layout, counts, request.gpus_per_node)
+    cells_of = state.layout.cells_of_node
+    out = [cell for node_id in request.avoid_nodes for cell in cells_of.get(node_id, ())]
+    if request.closing_ms is not None:
+        out += np.flatnonzero(state.cell_closes_ms <= request.closing_ms).tolist()
+    required = None if request.required is None else state.layout.level(request.required)
+    unknown = state.layout.unknown_cells[required] if required is not None else ()
+    if not out and not len(unknown):
+        return room
+    return room.without(np.array(sorted({*out, *unknown}), dtype=np.int64))
 
 
 def level_span(layout: Layout, request: Request) -> Sequence[int]:
@@ -124,6 +145,8 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
     fits = counts >= request.gpus_per_node
     for node_id in request.avoid_nodes:
         fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
+    if request.closing_ms is not None:
+        fits &= state.cell_closes_ms > request.closing_ms
     if request.required is not None:
         required = state.layout.level(request.required)
         if required is None:
@@ -137,27 +160,25 @@ def count_by_group(layout: Layout, cells: Ints, level: int) -> Ints:
     return np.bincount(groups[groups != NOWHERE], minlength=layout.num_groups[level])
 
 
-def _best_group(state: FleetState, request: Request, candidates: Ints, level: int) -> int | None:
+def _best_group(layout: Layout, room: Tally, request: Request, level: int) -> int | None:
     """Fewest fitting nodes, then fewest GPUs left over, then the fullest surroundings, then health, then place."""
-    layout = state.layout
-    num_nodes = count_by_group(layout, candidates, level)
-    enough = np.flatnonzero(num_nodes >= request.nodes)
+    is_node = level == layout.node_level
+    sums = None if is_node else room.sums(level)
+    enough = np.flatnonzero(room.usable if sums is None else sums.cells[:-1] >= request.nodes)
     if not len(enough):
         return None
-    enough = _least(enough, num_nodes[enough])
-    placed = candidates[layout.groups[level][candidates] != NOWHERE]
-    groups = layout.groups[level][placed]
+    if sums is not None:
+        enough = _least(enough, sums.cells[enough])
     if len(enough) > 1:
-        usable = np.bincount(groups, state.tier(request.tier).counts[placed], minlength=layout.num_groups[level])
-        enough = _least(enough, usable[enough])
+        enough = _least(enough, (room.usable if sums is None else sums.gpus)[enough])
     for wider in range(level - 1, -1, -1):
         if len(enough) == 1:
             break
         around = layout.groups[wider][layout.first_cell[level][enough]]
-        # The last entry is that of NOWHERE: nothing is known to stand around it.
-        enough = _least(enough, np.append(count_by_group(layout, candidates, wider), 0)[around])
+        # Where the wider domain is unknown, nothing is known to stand around.
+        enough = _least(enough, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
     if len(enough) > 1:
-        cost = np.bincount(groups, layout.cell_health_cost[placed], minlength=layout.num_groups[level])[enough]
+        cost = (layout.cell_health_cost if sums is None else sums.health_cost)[enough]
         enough = _least(enough, -cost if request.prefers_weak else cost)
     return int(enough[0])
 
@@ -177,7 +198,9 @@ def _descend(state: FleetState, request: Request, level: int, cells: Ints, nodes
         keys = (cells, -cost if request.prefers_weak else cost, state.tier(request.tier).counts[cells])
         fullest: Ints = cells[np.lexsort(keys)[:nodes]]
         return fullest
-    _, domain, sizes = np.unique(state.layout.groups[below][cells], return_inverse=True, return_counts=True)
+    groups = state.layout.groups[below][cells]
+    domain = groups - groups.min()
+    sizes = np.bincount(domain)
     largest_first = np.argsort(-sizes, kind="stable")
     reached = np.cumsum(sizes[largest_first])
     num_whole = int(np.searchsorted(reached, nodes))
@@ -185,7 +208,9 @@ def _descend(state: FleetState, request: Request, level: int, cells: Ints, nodes
     others = largest_first[num_whole:]
     enough = others[sizes[others] >= rest]
     last = enough[np.argmin(sizes[enough])]
-    whole = cells[np.isin(domain, largest_first[:num_whole])]
+    is_whole = np.zeros(len(sizes), dtype=np.bool_)
+    is_whole[largest_first[:num_whole]] = True
+    whole = cells[is_whole[domain]]
     return np.concatenate([whole, _descend(state, request, below, cells[domain == last], rest)])
 
 
@@ -202,9 +227,9 @@ def pick_gpus(state: FleetState, request: Request, cells: Ints) -> Ints:
 
 def parts_of(state: FleetState, tier: str, chosen: Chosen) -> Parts:
     layout = state.for_tier(tier).layout
-    uuids = [layout.uuids[index] for index in chosen.gpus]
+    uuids = [layout.uuids[index] for index in chosen.gpus.tolist()]
     width = len(uuids) // len(chosen.cells)
     return tuple(
         (layout.cell_node[cell], tuple(uuids[rank * width : (rank + 1) * width]))
-        for rank, cell in enumerate(chosen.cells)
+        for rank, cell in enumerate(chosen.cells.tolist())
     )

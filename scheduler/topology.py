@@ -20,12 +20,14 @@ from health.cohorts import part_of_key
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from scheduler.model import DEFAULT_LEVELS, GpuView
+from scheduler.tally import Ints as Ints  # noqa: PLC0414  # every room of the core has it from here
+from scheduler.tally import Tallies, Tally
 
-Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 FLEET_LEVEL: Final = "fleet"
 NODE_LEVEL: Final = "node"
+NEVER_MS: Final = int(np.iinfo(np.int64).max)
 NOWHERE: Final = -1
 """The group of a cell whose node has no known place at a level."""
 
@@ -55,6 +57,8 @@ class Layout:
     cells_of_node: Mapping[NodeId, tuple[int, ...]]
     groups: tuple[Ints, ...]
     first_cell: tuple[Ints, ...]
+    last_cell: tuple[Ints, ...]
+    unknown_cells: tuple[Ints, ...]
     num_groups: tuple[int, ...]
     largest: tuple[int, ...]
 
@@ -139,6 +143,8 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         cells_of_node=by_node,
         groups=tuple(groups),
         first_cell=tuple(map(_first_cells, groups, num_groups)),
+        last_cell=tuple(map(_last_cells, groups, num_groups)),
+        unknown_cells=tuple(np.flatnonzero(group == NOWHERE) for group in groups),
         num_groups=num_groups,
         largest=tuple(int(np.bincount(group[group >= 0]).max(initial=0)) for group in groups),
     )
@@ -162,31 +168,75 @@ def _first_cells(groups: Ints, num_groups: int) -> Ints:
     return first
 
 
+def _last_cells(groups: Ints, num_groups: int) -> Ints:
+    last = np.zeros(num_groups, dtype=np.int64)
+    cells = np.flatnonzero(groups >= 0)
+    last[groups[cells]] = cells
+    return last
+
+
+def _told_apart(facts: Sequence[AdmissionFacts]) -> tuple[Ints, tuple[AdmissionFacts, ...]]:
+    """The number of each, and the distinct ones. Many are one object, which is told by its identity sooner."""
+    known: dict[AdmissionFacts, int] = {}
+    by_object: dict[int, int] = {}
+    for one in facts:
+        if id(one) not in by_object:
+            by_object[id(one)] = known.setdefault(one, len(known))
+    return np.array([by_object[id(one)] for one in facts], dtype=np.int64), tuple(known)
+
+
 @dataclass(frozen=True, slots=True)
 class TierView:
     """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell of the
-    tier's own layout.
+    tier's own ``layout``.
+
+    ``refused``: GPUs by cell and refusal; ``admitted_counts``: those of each cell that are not refused, free or not.
     """
 
     layout: Layout
     admitted: Flags
     refusals: Ints
     counts: Ints
+    refused: Ints
+    admitted_counts: Ints
 
 
 class FleetState:
-    """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give."""
+    """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give.
 
-    __slots__ = ("_distinct", "_facts", "_levels", "_of_rule", "_ordered", "_policy", "_tiers", "is_free", "layout")
+    ``was_held``: the GPUs that were held when the state was made, whatever was taken and given since. ``is_spare``:
+    kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there.
+    """
+
+    __slots__ = (
+        "_closings",
+        "_distinct",
+        "_facts",
+        "_levels",
+        "_of_rule",
+        "_ordered",
+        "_policy",
+        "_tallies",
+        "_tiers",
+        "cell_closes_ms",
+        "is_free",
+        "is_spare",
+        "layout",
+        "was_held",
+    )
 
     def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] = DEFAULT_LEVELS) -> None:
         self.layout, self._ordered = build_layout(gpus, levels)
-        known: dict[AdmissionFacts, int] = {}
-        self._facts: Ints = np.array([known.setdefault(gpu.facts, len(known)) for gpu in self._ordered], dtype=np.int64)
-        self._distinct = tuple(known)
-        self.is_free: Flags = np.array([not gpu.facts.is_held for gpu in self._ordered], dtype=np.bool_)
+        self._facts, self._distinct = _told_apart([gpu.facts for gpu in self._ordered])
+        is_held = np.array([facts.is_held for facts in self._distinct], dtype=np.bool_)
+        self.was_held: Flags = is_held[self._facts]
+        self.is_free: Flags = ~self.was_held
         self._policy, self._levels = policy, levels
         self._tiers: dict[str, TierView] = {}
+        self._tallies = Tallies(self.layout)
+        self.is_spare: Flags = np.zeros(len(self._ordered), dtype=np.bool_)
+        self._closings: dict[NodeId, int] = {}
+        self.cell_closes_ms: Ints = _closes_ms(self.layout, self._closings)
         self._of_rule: dict[frozenset[str] | None, FleetState] = {None: self}
 
     def for_tier(self, name: str) -> "FleetState":
@@ -195,14 +245,29 @@ class FleetState:
         Raises ``KeyError`` for a tier that the policy does not define.
         """
         rule = self._policy.homogeneity(name)
-        if rule not in self._of_rule:
-            self._of_rule[rule] = self._laid_out_by(rule)
-        return self._of_rule[rule]
+        found = self._of_rule.get(rule)
+        if found is None:
+            found = self._of_rule[rule] = self._laid_out_by(rule or frozenset())
+        return found
 
-    def _laid_out_by(self, rule: frozenset[str] | None) -> "FleetState":
+    def _laid_out_by(self, rule: frozenset[str]) -> "FleetState":
         other = copy(self)
-        other.layout = self.layout if rule is None else layout_by(rule, self._ordered, self._levels)
+        other.layout = layout_by(rule, self._ordered, self._levels)
+        other._tallies = Tallies(other.layout)  # noqa: SLF001  # of its own class
+        other.cell_closes_ms = _closes_ms(other.layout, self._closings)
         return other
+
+    def close(self, closings: Mapping[NodeId, int]) -> None:
+        """From these moments on nobody may be on these nodes, for planned work."""
+        self._closings.clear()
+        self._closings.update(closings)
+        for each in self._of_rule.values():
+            each.cell_closes_ms = _closes_ms(each.layout, self._closings)
+
+    def last_closing_ms(self, end_ms: float) -> int | None:
+        """The last closing before ``end_ms``; None: none. Who ends between the same two may go to the same nodes."""
+        before = self.cell_closes_ms[self.cell_closes_ms < min(end_ms, NEVER_MS)]
+        return int(before.max()) if len(before) else None
 
     def tier(self, name: str) -> TierView:
         """Raises ``KeyError`` for a tier that the policy does not define."""
@@ -214,6 +279,11 @@ class FleetState:
         usable: Flags = self.tier(name).admitted & self.is_free
         return usable
 
+    def tally(self, name: str, gpus_per_node: int) -> Tally:
+        """Of what is usable to the tier now."""
+        tallies = self.for_tier(name)._tallies  # noqa: SLF001  # of its own class
+        return tallies.get(name, gpus_per_node, self.tier(name).counts)
+
     def recount(self, name: str) -> Ints:
         """The usable GPUs of each cell counted anew, over the whole fleet: the oracle of the kept counts."""
         tier = self.tier(name)
@@ -222,7 +292,8 @@ class FleetState:
     def refused(self, name: str) -> dict[Refusal, int]:
         """How many GPUs this tier cannot take now, by reason."""
         tier = self.tier(name)
-        numbers = np.bincount(np.where(tier.admitted & ~self.is_free, _HELD, tier.refusals), minlength=_ADMITTED)
+        numbers = tier.refused.sum(axis=0)
+        numbers[_HELD] += tier.admitted_counts.sum() - tier.counts.sum()
         return {refusal: int(number) for refusal, number in zip(REFUSALS, numbers, strict=False) if number}
 
     def take(self, gpus: Ints) -> None:
@@ -238,6 +309,8 @@ class FleetState:
     def _adjust(self, gpus: Ints, sign: int) -> None:
         for tier in self._tiers.values():
             np.add.at(tier.counts, tier.layout.cell_of_gpu[gpus[tier.admitted[gpus]]], sign)
+        for each in self._of_rule.values():
+            each._tallies.touch(each.layout.cell_of_gpu[gpus])  # noqa: SLF001  # of its own class
 
     def _make_tier(self, name: str) -> TierView:
         verdicts = [refusal_of(facts, self._policy.tier(name)) for facts in self._distinct]
@@ -245,7 +318,19 @@ class FleetState:
         refusals = np.array(codes, dtype=np.int64)[self._facts] if codes else self._facts
         admitted: Flags = refusals == _ADMITTED
         layout = self.for_tier(name).layout
-        return TierView(layout, admitted, refusals, _count(layout, admitted & self.is_free))
+        num_cells, size = layout.num_cells, _ADMITTED + 1
+        numbers = np.bincount(layout.cell_of_gpu * size + refusals, minlength=num_cells * size)
+        by_cell = numbers.reshape(num_cells, size)
+        counts = _count(layout, admitted & self.is_free)
+        return TierView(layout, admitted, refusals, counts, by_cell[:, :_ADMITTED], by_cell[:, _ADMITTED])
+
+
+def _closes_ms(layout: Layout, closings: Mapping[NodeId, int]) -> Ints:
+    """Of each cell."""
+    found = np.full(layout.num_cells, NEVER_MS, dtype=np.int64)
+    for node_id, at_ms in closings.items():
+        found[list(layout.cells_of_node.get(node_id, ()))] = at_ms
+    return found
 
 
 def _count(layout: Layout, usable: Flags) -> Ints:

@@ -6,14 +6,17 @@ completed; then every victim without whom the gang would still fit is let off, t
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from scheduler.solver import Request, count_by_group, fitting_cells, level_span
 from scheduler.topology import FleetState, Ints
+
+FAR: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,28 @@ class Candidates:
     num_gpus: Sequence[int]
     tenants: Sequence[int]
     allowance: Mapping[int, float]
+
+
+def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints]) -> set[int]:
+    """Of victims, on a state that has their GPUs, those without whom alone the gang may still fit, by a count of cells.
+
+    Who is none of them now is none after others were let off. ``given_by``: the GPUs of each victim.
+    """
+    layout, span = state.layout, level_span(state.layout, request)
+    counts = state.tier(request.tier).counts
+    cells = fitting_cells(state, request, counts)
+    spare = count_by_group(layout, cells, span[-1]) - request.nodes
+    victims = np.repeat(list(given_by), [len(gpus) for gpus in given_by.values()])
+    given = layout.cell_of_gpu[np.concatenate(list(given_by.values()))]
+    pairs, gains = np.unique(victims * layout.num_cells + given, return_counts=True)
+    victims, given = np.divmod(pairs, layout.num_cells)
+    is_home = np.append(spare >= 0, False)[layout.groups[span[-1]][given]]
+    is_undone = is_home & np.isin(given, cells) & (counts[given] - gains < request.gpus_per_node)
+    losses, lost = np.unique(
+        victims[is_undone] * len(spare) + layout.groups[span[-1]][given[is_undone]], return_counts=True
+    )
+    num_closed = Counter((losses[lost > spare[losses % len(spare)]] // len(spare)).tolist())
+    return {victim for victim in given_by if num_closed[victim] < np.count_nonzero(spare >= 0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +73,25 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
     levels = span[-1:] if request.preferred is None else span
     num_cells = state.layout.num_cells
     counts = state.tier(request.tier).counts
-    shares = _shares(state, candidates.owner)
+    shares = _shares(state, candidates.owner, len(candidates.costs))
     after = fitting_cells(state, request, counts + np.bincount(shares.cells, shares.counts, num_cells))
     before = fitting_cells(state, request, counts)
+    is_enough = np.zeros(num_cells, dtype=np.bool_)
+    is_enough[before] = True
+    short = after[~is_enough[after]]
     bounds = [_least_keys(shares, candidates, num_cells, most) for most in (1, request.nodes)]
     for level in levels:
-        possible = count_by_group(state.layout, after, level)
         groups = state.layout.groups[level]
+        need_in = request.nodes - count_by_group(state.layout, before, level)
+        possible = np.flatnonzero(count_by_group(state.layout, after, level) >= request.nodes)
+        least_costs = _least_costs(groups[short], bounds[1][short], need_in)
         covers: set[Cover] = set()
-        for group in np.flatnonzero(possible >= request.nodes):
-            num_free = int(np.count_nonzero(groups[before] == group))
-            cells = np.setdiff1d(after[groups[after] == group], before, assume_unique=True)
+        for group in possible[np.argsort(least_costs[possible], kind="stable")]:
+            if len(covers) > 1 and least_costs[group] > sorted(cover.cost for cover in covers)[1]:
+                break
+            cells = short[groups[short] == group]
             for by_cells, least in enumerate(bounds):
-                need = request.nodes - num_free
+                need = int(need_in[group])
                 run = _Run(request, counts, shares, candidates, need, counts_cells=bool(by_cells))
                 found = run.cover(cells, least[cells])
                 if found is not None:
@@ -70,31 +101,66 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
     return []
 
 
+def _least_costs(groups: Ints, least_keys: npt.NDArray[np.float64], need_in: Ints) -> npt.NDArray[np.float64]:
+    """Of each group what any cover costs at least: the sum of its cells' least keys, of as many cells as it needs.
+
+    ``groups``, ``least_keys``: of each cell that is short of a node's part. No cell's key is more than its victims'
+    cost shared among all that they complete.
+    """
+    order = np.lexsort((least_keys, groups))
+    groups, keys = groups[order], least_keys[order]
+    first = np.searchsorted(groups, groups)
+    is_needed = (groups >= 0) & (np.arange(len(groups)) - first < need_in[groups])
+    costs = np.bincount(groups[is_needed], keys[is_needed], minlength=len(need_in))
+    return costs.astype(np.float64)
+
+
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """Who holds how many GPUs of which cell: one entry a pair, by attempt and cell; ``by_cell`` sorts it by cell."""
+    """Who holds how many GPUs of which cell: one entry a pair, by attempt and cell; ``by_cell`` sorts it by cell.
+
+    ``of_attempts``, ``of_cells``: where the pairs of each begin, in this order and in that of ``by_cell``.
+    """
 
     attempts: Ints
     cells: Ints
     counts: Ints
     by_cell: Ints
+    of_attempts: Ints
+    of_cells: Ints
 
-    def of_attempt(self, attempt: int) -> Iterator[tuple[int, int]]:
-        pairs = slice(*np.searchsorted(self.attempts, (attempt, attempt + 1)))
-        return zip(self.cells[pairs].tolist(), self.counts[pairs].tolist(), strict=True)
+    def of_attempt(self, attempt: int) -> list[tuple[int, int]]:
+        pairs = slice(self.of_attempts[attempt], self.of_attempts[attempt + 1])
+        return list(zip(self.cells[pairs].tolist(), self.counts[pairs].tolist(), strict=True))
 
-    def of_cell(self, cell: int) -> Iterator[tuple[int, int]]:
-        bounds = np.searchsorted(self.cells, (cell, cell + 1), sorter=self.by_cell)
-        pairs = self.by_cell[slice(*bounds)]
-        return zip(self.attempts[pairs].tolist(), self.counts[pairs].tolist(), strict=True)
+    def of_cell(self, cell: int) -> list[tuple[int, int]]:
+        pairs = self.by_cell[self.of_cells[cell] : self.of_cells[cell + 1]]
+        return list(zip(self.attempts[pairs].tolist(), self.counts[pairs].tolist(), strict=True))
 
 
-def _shares(state: FleetState, owner: Ints) -> _Shares:
+def _shares(state: FleetState, owner: Ints, num_attempts: int) -> _Shares:
     gpus = np.flatnonzero(owner >= 0)
     num_cells = state.layout.num_cells
-    pairs, counts = np.unique(owner[gpus] * num_cells + state.layout.cell_of_gpu[gpus], return_counts=True)
-    cells = pairs % max(num_cells, 1)
-    return _Shares(pairs // max(num_cells, 1), cells, counts, np.argsort(cells, kind="stable"))
+    pairs, counts = _counted(owner[gpus] * max(num_cells, 1) + state.layout.cell_of_gpu[gpus])
+    attempts, cells = np.divmod(pairs, max(num_cells, 1))
+    by_cell = np.argsort(cells, kind="stable")
+    return _Shares(
+        attempts, cells, counts, by_cell, _starts(attempts, num_attempts), _starts(cells[by_cell], num_cells)
+    )
+
+
+def _counted(values: Ints) -> tuple[Ints, Ints]:
+    """The distinct values in order, and how often each is there. Equal ones mostly stand side by side."""
+    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else values
+    lengths = np.diff(np.append(starts, len(values)))
+    order = np.argsort(values[starts], kind="stable")
+    ordered = values[starts][order]
+    firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else ordered
+    return ordered[firsts], np.add.reduceat(lengths[order], firsts) if len(firsts) else firsts
+
+
+def _starts(ordered: Ints, num_keys: int) -> Ints:
+    return np.append(0, np.cumsum(np.bincount(ordered, minlength=num_keys)))
 
 
 def _least_keys(shares: _Shares, candidates: Candidates, num_cells: int, most: int) -> npt.NDArray[np.float64]:
@@ -118,19 +184,24 @@ class _Run:
     counts_cells: bool
     open_cells: set[int] = field(default_factory=set)
     completed: set[int] = field(default_factory=set)
-    chosen: list[int] = field(default_factory=list)
+    chosen: dict[int, None] = field(default_factory=dict)
     freed: Counter[int] = field(default_factory=Counter)
     spent: Counter[int] = field(default_factory=Counter)
     heap: list[tuple[float, int]] = field(default_factory=list)
+    gains: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    far: tuple[Ints, npt.NDArray[np.float64]] | None = None
+    """Cells that are not in the heap yet, and their keys: all but the cheapest are seldom looked at."""
 
     def cover(self, cells: Ints, least_keys: npt.NDArray[np.float64]) -> Cover | None:
         self.open_cells = set(cells.tolist())
-        self.heap = list(zip(least_keys.tolist(), cells.tolist(), strict=True))
-        heapq.heapify(self.heap)
+        self._look_at(cells, least_keys, most=4 * self.need + 16)
         while self.need > 0:
             if not self.heap:
                 return None
             _, cell = heapq.heappop(self.heap)
+            if cell == FAR and self.far is not None:
+                self._look_at(*self.far, most=len(self.far[0]))
+                continue
             bundle = self._bundle(cell) if cell in self.open_cells else None
             if bundle is None:
                 continue
@@ -141,17 +212,35 @@ class _Run:
                 self._adopt(bundle)
         return self._without_idle_victims()
 
+    def _look_at(self, cells: Ints, keys: npt.NDArray[np.float64], *, most: int) -> None:
+        """The ``most`` of least keys and their equals; ``FAR`` stands for the others, at the least of their keys."""
+        is_near = np.ones(len(cells), dtype=np.bool_)
+        if len(cells) > most:
+            is_near = keys <= np.partition(keys, most)[most]
+        self.heap += zip(keys[is_near].tolist(), cells[is_near].tolist(), strict=True)
+        if not is_near.all():
+            self.far = cells[~is_near], keys[~is_near]
+            self.heap.append((float(self.far[1].min()), FAR))
+        heapq.heapify(self.heap)
+
     def _cost(self, bundle: Sequence[int]) -> float:
-        return float(sum(self.candidates.costs[victim] for victim in bundle))
+        return float(sum([self.candidates.costs[victim] for victim in bundle]))
 
     def _key(self, bundle: Sequence[int]) -> float:
         if not self.counts_cells:
             return self._cost(bundle)
-        gains: Counter[int] = Counter()
-        for victim in bundle:
-            gains.update(dict(self.shares.of_attempt(victim)))
+        gains = dict(self._gains(bundle[0]))
+        for victim in bundle[1:]:
+            for cell, gain in self._gains(victim):
+                gains[cell] = gains.get(cell, 0) + gain
         completed = sum(1 for cell, gain in gains.items() if cell in self.open_cells and gain >= self._shortage(cell))
         return self._cost(bundle) / min(self.need, completed)
+
+    def _gains(self, victim: int) -> list[tuple[int, int]]:
+        gains = self.gains.get(victim)
+        if gains is None:
+            gains = self.gains[victim] = self.shares.of_attempt(victim)
+        return gains
 
     def _shortage(self, cell: int) -> int:
         return self.request.gpus_per_node - int(self.counts[cell]) - self.freed[cell]
@@ -159,9 +248,12 @@ class _Run:
     def _bundle(self, cell: int) -> tuple[int, ...] | None:
         """The cheapest victims found that complete the cell: densest first, or one alone."""
         costs, shortage = self.candidates.costs, self._shortage(cell)
+        holders = self.shares.of_cell(cell)
+        if len(holders) == 1:
+            return self._alone(*holders[0], shortage)
         options = [
             (float(costs[victim]) / gain, victim, gain)
-            for victim, gain in self.shares.of_cell(cell)
+            for victim, gain in holders
             if victim not in self.chosen and self._affords((victim,))
         ]
         bundle: list[tuple[int, int]] = []
@@ -180,18 +272,23 @@ class _Run:
         together = tuple(victim for victim, _ in bundle)
         return together if alone is None or self._cost(together) <= alone[0] else (alone[1],)
 
+    def _alone(self, victim: int, gain: int, shortage: int) -> tuple[int, ...] | None:
+        suffices = gain >= shortage and victim not in self.chosen and self._affords((victim,))
+        return (victim,) if suffices else None
+
     def _affords(self, victims: Sequence[int]) -> bool:
-        losses = Counter(self.spent)
+        tenants, num_gpus, allowance = self.candidates.tenants, self.candidates.num_gpus, self.candidates.allowance
+        losses: dict[int, int] = {}
         for victim in victims:
-            losses[self.candidates.tenants[victim]] += self.candidates.num_gpus[victim]
-        tenants = {self.candidates.tenants[victim] for victim in victims}
-        return all(losses[tenant] <= self.candidates.allowance[tenant] for tenant in tenants)
+            tenant = tenants[victim]
+            losses[tenant] = losses.get(tenant, self.spent[tenant]) + num_gpus[victim]
+        return all(lost <= allowance[tenant] for tenant, lost in losses.items())
 
     def _adopt(self, bundle: Sequence[int]) -> None:
         for victim in bundle:
-            self.chosen.append(victim)
+            self.chosen[victim] = None
             self.spent[self.candidates.tenants[victim]] += self.candidates.num_gpus[victim]
-            for cell, gain in self.shares.of_attempt(victim):
+            for cell, gain in self._gains(victim):
                 self.freed[cell] += gain
                 if cell not in self.open_cells:
                     continue
@@ -206,11 +303,11 @@ class _Run:
         """Let off each victim without whom enough cells stay complete, the dearest first."""
         spare = -self.need
         for victim in sorted(self.chosen, key=lambda index: (-self.candidates.costs[index], index)):
-            gains = list(self.shares.of_attempt(victim))
+            gains = self._gains(victim)
             undone = sum(1 for cell, gain in gains if cell in self.completed and self._shortage(cell) + gain > 0)
             if undone <= spare:
                 spare -= undone
-                self.chosen.remove(victim)
+                del self.chosen[victim]
                 self.freed.subtract(dict(gains))
                 self.completed = {cell for cell in self.completed if self._shortage(cell) <= 0}
-        return Cover(self._cost(self.chosen), tuple(sorted(self.chosen)))
+        return Cover(self._cost(tuple(self.chosen)), tuple(sorted(self.chosen)))

@@ -12,7 +12,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from health.replay import Input, Sampled
+from health.replay_stream import Input, Sampled
 from muster.domain.evidence import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import METRICS

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from health.replay import Moved, Passed, Replay, Told
+from health.replay import Replay
+from health.replay_stream import Moved, Passed, Told
 from muster.domain.health_policy import BreakerPolicy, HealthPolicy
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.states import Standing

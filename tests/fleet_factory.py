@@ -75,7 +75,7 @@ class Fleet:
             return len(session.scalars(select(AllocationGpu).where(AllocationGpu.state.in_(open_states))).all())
 
 
-def enrol_host(units: UnitOfWorkFactory, name: str, *, num_gpus: int = 2) -> NodeId:
+def enrol_host(units: UnitOfWorkFactory, name: str, *, num_gpus: int = 2, rack: str | None = None) -> NodeId:
     """A host whose simulated GPUs an operator has declared healthy."""
     gpus = [
         fleet.GpuInventory(
@@ -90,7 +90,7 @@ def enrol_host(units: UnitOfWorkFactory, name: str, *, num_gpus: int = 2) -> Nod
         for index in range(num_gpus)
     ]
     with units.begin(OPERATOR, fleet.ENROL) as unit:
-        node_id = fleet.enrol_node(unit, name, gpus, address="127.0.0.1", is_simulated=True)
+        node_id = fleet.enrol_node(unit, name, gpus, address="127.0.0.1", rack=rack, is_simulated=True)
     with units.begin(OPERATOR, fleet.OVERRIDE) as unit:
         until = unit.now + timedelta(days=1)
         fleet.override_standing(unit, [gpu.uuid for gpu in gpus], Standing.HEALTHY, until=until, reason="test")

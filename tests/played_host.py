@@ -59,8 +59,9 @@ class PlayedHost:
         return self.say(attempt_id, fence, *kinds, record=record).accepted
 
     def say(self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None) -> ReportAnswer:
-        """``record`` goes with what is said of readiness, of a meeting and of an exit."""
-        records = {kind: record or {} if kind in {"ready", "met", "exited"} else {} for kind in kinds}
+        """``record`` goes with what is said of readiness, of a meeting and of an exit, and of a proof said alone."""
+        told = {"ready", "met", "exited"} if len(kinds) > 1 else {"ready", "met", "exited", "cleaned"}
+        records = {kind: record or {} if kind in told else {} for kind in kinds}
         reports = tuple(
             HostReport(kind=kind, boot_id=self.boot_id, fence=fence, record=records[kind])  # type: ignore[arg-type]  # the test names one of the literals
             for kind in kinds

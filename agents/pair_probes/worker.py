@@ -30,6 +30,8 @@ AWAY_S: Final = 30.0
 BURST_MAX: Final = 100
 BURST_EVERY_S_MIN: Final = 5.0
 ASK_S_MIN: Final = 5.0
+CLOSING_S: Final = 2.0
+"""How long a socket may take until it is free again."""
 _log = structlog.get_logger(__name__)
 
 
@@ -99,6 +101,9 @@ class PairProbeWorker:
             if self.responder is None:
                 self._answer_at(self._asked(with_port=False), stop)
             answer = self._asked(with_port=self.responder is not None)
+            if self.responder is not None and self.responder.address != answer.address:
+                self._move(answer, stop)
+                answer = self._asked(with_port=self.responder is not None)
         except (UnreachableError, Problem) as fault:
             self._say("pair_probes_not_asked", str(fault))
             self._ask_at_s = self._now_s() + AWAY_S * self._jitter()
@@ -132,6 +137,15 @@ class PairProbeWorker:
         self._answering = threading.Thread(target=responder.run, args=(stop,), name="pair_probe_answers", daemon=True)
         self._answering.start()
         _log.info("pair_probes_answered", address=answer.address, port=responder.port)
+
+    def _move(self, answer: PairProbeAnswer, stop: threading.Event) -> None:
+        """The node has another address by now: peers are told that one, and ask there."""
+        if self.responder is not None:
+            self.responder.close()
+        if self._answering is not None:
+            self._answering.join(CLOSING_S)
+        self.responder, self.session = None, secrets.token_hex(16)
+        self._answer_at(answer, stop)
 
     def _take(self, answer: PairProbeAnswer) -> None:
         if self.responder is not None:

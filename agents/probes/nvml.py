@@ -118,7 +118,7 @@ class NvmlProbe:
             now_s = time.monotonic()
             answers = self._driver.each(
                 {
-                    uuid: partial(inspect, self._nvml, device.handle, device.links, device.inforom, now_s)
+                    uuid: partial(inspect, self._nvml, device.handle, device.links, device.inforom, device.gpm, now_s)
                     for uuid, device in devices.items()
                 }
             )
@@ -166,6 +166,8 @@ class NvmlProbe:
         with self._lock:
             if not (self._driver.is_idle and self._watcher.close()):
                 raise ProbeError("a call hangs in the driver, so the agent cannot let go of it")
+            for device in self._devices.listed.values():
+                device.gpm.drop(self._nvml)
             self._driver.stop()
             self._is_released = True
             try:
@@ -191,10 +193,13 @@ class NvmlProbe:
             self._lock.release()
 
     def _released_checks(self, now_ms: int) -> tuple[GpuCheck, ...]:
-        """Late: neither lost nor found by it."""
-        late = partial(GpuCheck, at_ms=now_ms, faults={WHOLE_GPU: RELEASED}, is_late=True)
+        """Late: neither lost nor found by it. What was lost before is so still, and counts for nothing."""
+        known = partial(GpuCheck, at_ms=now_ms, faults={WHOLE_GPU: RELEASED})
         slots = sorted(self._devices.slots.items(), key=itemgetter(1))
-        return tuple(late(gpu_uuid=uuid, index=index) for uuid, index in slots)
+        lost = {uuid for uuid, is_lost in self._presence.known.items() if is_lost}
+        return tuple(
+            known(gpu_uuid=uuid, index=index, is_lost=uuid in lost, is_late=uuid not in lost) for uuid, index in slots
+        )
 
     def _identity_of(self, device: Device, answer: GpuIdentity | BaseException) -> GpuIdentity:
         if isinstance(answer, BaseException):

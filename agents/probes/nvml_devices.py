@@ -7,6 +7,7 @@ from typing import Any
 
 from agents.probes.interface import NamelessGpu
 from agents.probes.nvml_driver import Driver
+from agents.probes.nvml_gpm import GpmMemory
 from agents.probes.nvml_links import LinkMemory
 from agents.probes.nvml_states import InforomMemory
 from muster.domain.ids import GpuUuid
@@ -21,6 +22,7 @@ class Device:
     handle: Any
     links: LinkMemory = field(default_factory=LinkMemory)
     inforom: InforomMemory = field(default_factory=InforomMemory)
+    gpm: GpmMemory = field(default_factory=GpmMemory)
 
 
 class DeviceList:
@@ -71,7 +73,7 @@ class DeviceList:
 
     def _with_memory(self, device: Device) -> Device:
         before = self.listed.get(device.uuid)
-        return replace(device, links=before.links, inforom=before.inforom) if before else device
+        return replace(device, links=before.links, inforom=before.inforom, gpm=before.gpm) if before else device
 
     def _listen_to(self, devices: Mapping[GpuUuid, Device]) -> None:
         answers = self._driver.each(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.probes.nvml_counters import BESIDE, read_counters, read_link_counters
+from agents.probes.nvml_gpm import GpmMemory, read_idle
 from agents.probes.nvml_links import LinkMemory
 from agents.probes.nvml_sheet import Sheet
 from agents.probes.nvml_states import InforomMemory, read_states
@@ -23,10 +24,13 @@ class Inspected:
     faults: dict[str, str]
 
 
-def inspect(nvml: Any, handle: Any, links: LinkMemory, inforom: InforomMemory, now_s: float) -> Inspected:
+def inspect(
+    nvml: Any, handle: Any, links: LinkMemory, inforom: InforomMemory, gpm: GpmMemory, now_s: float
+) -> Inspected:
     """``now_s``: monotonic seconds. Raises GpuLostError at the first call that says so."""
     states, counts, of_links = Sheet(nvml), Sheet(nvml), Sheet(nvml)
     read_states(states, handle, links, inforom, now_s)
+    read_idle(states, handle, gpm)
     read_counters(counts, handle)
     of_links.take_one("link_counters", lambda: read_link_counters(nvml, handle, links))
     return Inspected(

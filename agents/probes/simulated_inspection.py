@@ -8,6 +8,7 @@ from agents.probes.interface import WHOLE_GPU, GpuInspection
 from agents.probes.profiles import HardwareProfile
 from agents.probes.simulated_readings import is_lost_by
 from muster.domain.ids import GpuUuid
+from muster.domain.state_readings import GPU_STATE
 
 _MS_PER_MINUTE: Final = 60_000
 _MEMORY_MAX_C: Final = 95.0
@@ -15,6 +16,8 @@ _UNDER_SLOWDOWN_C: Final = 2.0
 _REGISTERED: Final = 3
 _BEFORE_AMPERE: Final = frozenset({"retired_pages_single_bit", "retired_pages_double_bit", "retired_pages_pending"})
 """Ampere and later remap rows; they retire no pages."""
+_PROFILED: Final = frozenset(name for name in GPU_STATE if name.startswith("idle_"))
+"""A simulated GPU has no profiling counters."""
 _FABRIC: Final = frozenset(
     {"fabric_state", "fabric_status", "fabric_health_bits", "fabric_health_summary", "fabric_clique"}
 )
@@ -35,7 +38,7 @@ def simulated_inspection(
         late = "no answer within the deadline (simulated)"
         return GpuInspection(gpu_uuid=uuid, index=index, is_late=True, faults={WHOLE_GPU: late})
     state = _with_faults(profile, _healthy(profile), standing)
-    unsupported = _BEFORE_AMPERE if profile.has_fabric_info else _BEFORE_AMPERE | _FABRIC
+    unsupported = _BEFORE_AMPERE | _PROFILED | (frozenset() if profile.has_fabric_info else _FABRIC)
     return GpuInspection(
         gpu_uuid=uuid,
         index=index,

@@ -13,7 +13,7 @@ from typing import Final
 from agents.probes.interface import GpuCheck, GpuInspection, ProbeEvent
 from agents.telling.naming import Naming
 from agents.telling.rises import Rise, RiseTeller
-from agents.telling.states import StateTeller
+from agents.telling.states import Coarseness, StateTeller
 from muster.domain.evidence import EventKind, Source
 from muster.domain.ids import GpuUuid
 from muster.domain.metrics import value_of
@@ -25,6 +25,13 @@ LOADED_CHECKS: Final = 3
 """So many in a row under load, and the best of them: the utilisation is of an interval, the link of a moment."""
 _PCIE: Final = ("pcie_replays", "pcie_correctable_errors")
 _ECC: Final = ("ecc_corrected_sram", "ecc_corrected_dram")
+COARSENESS: Final = {
+    "idle_sm_percent": Coarseness(0.1, floor=50.0),
+    "idle_dram_percent": Coarseness(0.1, floor=50.0),
+    "idle_pcie_mib_per_s": Coarseness(0.1, floor=10_240.0),
+    "idle_nvlink_mib_per_s": Coarseness(0.1, floor=10_240.0),
+}
+"""A tenth of what was told; of nearly nothing 5 %, or 1 GiB/s."""
 Link = tuple[float, float]
 """PCIe generation and width."""
 
@@ -69,7 +76,7 @@ class PcieLinks:
 
 @dataclass(slots=True)
 class _OfGpu:
-    state: StateTeller = field(default_factory=StateTeller)
+    state: StateTeller = field(default_factory=lambda: StateTeller(COARSENESS))
     rises: RiseTeller = field(default_factory=RiseTeller)
     links: defaultdict[int, RiseTeller] = field(default_factory=lambda: defaultdict(RiseTeller))
 

@@ -61,6 +61,7 @@ def _cohort_view(cohort: Cohort) -> documents.Cohort:
         "attributes": dict(cohort.attributes),
         "num_gpus": cohort.num_gpus,
         "num_nodes": cohort.num_nodes,
+        "num_spare_nodes": cohort.num_spare_nodes,
         "standings": dict(sorted(cohort.standings.items())),
         "dtypes": None if dtypes is None else list(dtypes),
     }

@@ -26,11 +26,16 @@ WEEK_S = 604_800
 
 
 class NewMaintenance(StrictModel):
-    """``starts_at``: by default now. ``until``: its end, at most 30 days later."""
+    """``starts_at``: by default now. ``until``: its end, at most 30 days later.
+
+    ``evacuate_lead_s``: so long before it starts programs are told to save and leave, at least what the policy gives an
+    evacuated job; without it what runs, runs on.
+    """
 
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
     until: Annotated[AwareDatetime, Field(strict=False)]
     starts_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    evacuate_lead_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None
 
 
 class NewDrain(StrictModel):
@@ -80,7 +85,9 @@ def maintain_node(
 ) -> JSONResponse:
     """A window, by the node's id or its name, in which nothing new comes to it and no finding about it weighs.
 
-    What is found is kept and shown. What still stands at the end weighs from then on. Releasing its cordon ends it.
+    With `evacuate_lead_s` no job is placed there that would still run so long before it starts, and who does run there
+    is told then. What is found is kept and shown. What still stands at the end weighs from then on. Releasing its
+    cordon ends it.
     """
     named = require_node(node_id)
     starts_at: datetime | None = wanted.starts_at
@@ -88,6 +95,13 @@ def maintain_node(
     return change.run(
         principal,
         maintenance.DECLARE,
-        lambda unit: maintenance.declare(unit, named, reason=wanted.reason, until=until, starts_at=starts_at),
+        lambda unit: maintenance.declare(
+            unit,
+            named,
+            reason=wanted.reason,
+            until=until,
+            starts_at=starts_at,
+            evacuate_lead_s=wanted.evacuate_lead_s,
+        ),
         lambda cordon: Answer(cordon_view(cordon), 201),
     )

@@ -1,11 +1,10 @@
 """The policy: what is active, its versions, a candidate against it, and making one active."""
 
-import json
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
@@ -13,11 +12,11 @@ from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import Limit, page_of, reading
-from api.strict_json import validation_problem
+from api.validating import validated
 from api.views import time_of
 from muster.db.models import PolicyVersion
 from muster.documents import policies as documents
-from muster.domain.errors import FieldFault, NotFoundError
+from muster.domain.errors import FieldFault, NotFoundError, ValidationFailedError
 from muster.domain.policy import Policy
 from muster.domain.policy_differences import Difference
 from muster.domain.principals import Permission, Principal
@@ -60,10 +59,9 @@ def check_policy(
     ``obstacles`` are what keeps a valid one from becoming active as things are.
     """
     try:
-        policy = Policy.model_validate_json(json.dumps(candidate.document))
-    except ValidationError as error:
-        faults = validation_problem(error).faults
-        return {"is_valid": False, "errors": [_fault_view(fault) for fault in faults]}
+        policy = validated(Policy, candidate.document)
+    except ValidationFailedError as refused:
+        return {"is_valid": False, "errors": [_fault_view(fault) for fault in refused.faults]}
     units = dependencies_of(request).units
     found = reading(units, principal, policy_views.READ, lambda unit: policy_views.compare(unit, policy))
     return _comparison_view(found)

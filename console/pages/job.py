@@ -12,20 +12,22 @@ from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading, require_id
-from console import job_words
+from console import job_words, plan_words
 from console.job_curves import charts_of
 from console.job_life import is_spoilt, life_of
 from console.pages.job_logs import LAST_BYTES, Search, filter_in, joined, said, searched, value_of
+from console.plan_words import PlanShown
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import TONES
-from muster.db.models import Checkpoint, Event, LogChunk, TrainingRank
-from muster.domain.errors import NotFoundError
+from muster.db.models import Checkpoint, Event, Job, LogChunk, TrainingRank
+from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import JobId
 from muster.domain.pace import UNSEEN_EXCHANGE, pace_of
 from muster.domain.principals import Permission
-from muster.domain.states import TERMINAL_JOB_STATES
-from muster.services import jobs, training_views
+from muster.domain.states import TERMINAL_JOB_STATES, JobState
+from muster.services import job_plans, jobs, training_views
+from muster.services.held_places import occupants_of
 from muster.services.job_details import ATTEMPTS_SHOWN, JobDetail, checkpoints_of, detail_of, events_of
 from muster.services.job_logs import LogStream, last_chunks, streams_of
 from muster.services.job_placement import Placement, placement_of
@@ -35,6 +37,7 @@ from muster.services.unit_of_work import UnitOfWork
 router = APIRouter()
 RANKS_SHOWN: Final = 128
 ALL_ATTEMPTS: Final = 200
+WAITING: Final = frozenset({JobState.QUEUED, JobState.HELD, JobState.RECOVERING})
 POINTS: Final = 1_600
 CURVES: Final = 8
 PACES: Final = 240
@@ -92,7 +95,26 @@ def job_page(
     if attempt is not None and shown.placement is None:
         raise NotFoundError("the job has no such attempt")
     template = PARTS[part] if is_fragment(request) else "job.html"
-    return pages_of(request).page(request, template, viewer, place="jobs", **_context(viewer, shown, log), find=find)
+    is_told = template != PARTS["tables"]
+    waits = _waits(request, viewer, shown.detail.job) if is_told else None
+    context = {**_context(viewer, shown, log), "waits": waits, "find": find}
+    return pages_of(request).page(request, template, viewer, place="jobs", **context)
+
+
+def _waits(request: Request, viewer: Viewer, job: Job) -> PlanShown | None:
+    """Why it waits, asked anew of the planner; None: it does not, or was placed just now."""
+    if job.state not in WAITING:
+        return None
+
+    def read(unit: UnitOfWork) -> PlanShown:
+        plan = job_plans.explain_job(unit, job.id)
+        there = occupants_of(unit, plan_words.place_of(plan))
+        return plan_words.shown(viewer, plan, since=job.created_at, occupants=there)
+
+    try:
+        return reading(dependencies_of(request).units, viewer.principal, job_plans.EXPLAIN, read)
+    except ConflictError:
+        return None
 
 
 def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
@@ -122,6 +144,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "tones": TONES,
         "spec_text": json.dumps(job.spec, indent=2, ensure_ascii=False),
         "is_over": job.state in TERMINAL_JOB_STATES,
+        "is_waiting": job.state in WAITING,
         "shows_slots": viewer.principal.sees_all_tenants,
         "back": f"/console/jobs/{job.id}",
     }

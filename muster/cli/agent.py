@@ -49,7 +49,7 @@ def scan(
 ) -> int:
     """Look once at every GPU of this host, at the host itself, and at what its kernel has logged since the boot.
 
-    Exit code 0: no fault; 1: a fault; 3: there is no driver to ask.
+    With --json one object on one line. Exit code 0: no fault; 1: a fault; 3: there is no driver to ask.
     """
     if simulated is None and (faults is not None or gpus is not None):
         raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
@@ -64,7 +64,7 @@ def scan(
     if as_json:
         from agents.scan import as_document
 
-        say(json_of(as_document(report), indent=2))
+        say(json_of(as_document(report)))
     else:
         from muster.cli.scan_table import print_report
 

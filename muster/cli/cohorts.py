@@ -31,6 +31,7 @@ def list_cohorts() -> Listing:
         Column("COHORT", lambda item: ", ".join(str(item["attributes"][name]) for name in told), is_text=True),
         Column("GPUS", lambda item: item["num_gpus"]),
         Column("NODES", lambda item: item["num_nodes"]),
+        Column("SPARES", lambda item: "-" if item.get("num_spare_nodes") is None else item["num_spare_nodes"]),
         Column("STANDINGS", lambda item: standings_words(item["standings"]), is_text=True),
         Column("KEY", lambda item: item["key"], only_wide=True),
     )

@@ -101,7 +101,10 @@ def _counts(found: Scrape) -> list[str]:
     said = [f"{found.num_samples} samples, {found.num_unknown} of fields that Muster has no use for"]
     if found.bad_lines:
         lines = ", ".join(map(str, found.bad_lines[:5])) + (", …" if len(found.bad_lines) > 5 else "")
-        said.append(f"{len(found.bad_lines)} lines are no samples of a GPU: {lines}")
+        count = len(found.bad_lines)
+        said.append(
+            f"{count} lines are no samples of a GPU: {lines}" if count > 1 else f"line {lines} is no sample of a GPU"
+        )
     return said
 
 

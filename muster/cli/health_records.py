@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from health.gpu_case import BurnInResult
-from health.replay import BreakerClosed, Burned, Input, Maintained, Passed, Placed, Sampled
+from health.replay_stream import BreakerClosed, Burned, Input, Maintained, Passed, Placed, Sampled
 from muster.domain.evidence import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, NUM_METRICS, SCHEMA
@@ -133,7 +133,7 @@ def _of_typed(rest: dict[str, Any]) -> Input:
             if burn_in.ended_ms < burn_in.began_ms:
                 raise RecordError(f"ended_ms: {burn_in.ended_ms} lies before began_ms")
             result = BurnInResult(burn_in.began_ms, burn_in.ended_ms, burn_in.has_passed)
-            return Burned(GpuUuid(burn_in.gpu_uuid), result)
+            return Burned(GpuUuid(burn_in.gpu_uuid), result, NodeId(burn_in.node_id))
         case "maintenance":
             window = msgspec.convert(rest, _Maintenance)
             if window.until_ms <= window.at_ms:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from health.replay import Moved, Opened, Output, Passed, Replay, Scored, Told
+from health.replay import Replay
+from health.replay_stream import Held, Moved, Opened, Output, Passed, Scored, Told
 from muster.cli.durations import seconds_of
 from muster.cli.exits import CommandError, Exit
 from muster.cli.health_records import RecordError, inputs_of
@@ -76,7 +77,7 @@ def _tell(found: Iterator[Output], *, as_json: bool) -> None:
 
 
 def document_of(output: Output) -> dict[str, Any]:
-    """``type`` is evidence, score, move or breaker."""
+    """``type`` is evidence, score, move, breaker or node_hold."""
     at = {"at_ms": output.at_ms, "at": _when(output.at_ms)}
     match output:
         case Told():
@@ -116,6 +117,10 @@ def document_of(output: Output) -> dict[str, Any]:
             }
         case Opened():
             return {"type": "breaker", **at, "caps": dict(output.incident.caps)}
+        case Held():
+            ids, words = [each.id for each in output.by], "; ".join(each.summary for each in output.by)
+            held = {"is_held": bool(ids), "evidence": ids, "words": words}
+            return {"type": "node_hold", **at, "node_id": output.node_id, **held}
 
 
 def _line(document: dict[str, Any]) -> str:
@@ -129,6 +134,9 @@ def _line(document: dict[str, Any]) -> str:
         case "move":
             about, words = document["gpu_uuid"], f"{document['from']} → {document['to']}: {document['words']}"
             words += ", held back by the breaker" if document["is_held_back"] else ""
+        case "node_hold":
+            about = document["node_id"]
+            words = f"takes no new work: {document['words']}" if document["is_held"] else "takes new work again"
         case _:
             about = "the circuit breaker"
             words = "opened: " + ", ".join(f"{scope} may lose {cap}" for scope, cap in document["caps"].items())

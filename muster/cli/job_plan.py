@@ -69,7 +69,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"{_SAID[outcome]}{starts_at}{ahead}{gpus}"]
     if found["why"]:
         lines.append(f"  {found['why']}")
-    lines += _reasons(found)
+    lines += reasons(found)
     if found.get("earliest_at"):
         known = f"between {found['earliest_at']} and {found['latest_at']}, in about 8 of 10 cases"
         unknown = f"at {found['earliest_at']} at the earliest; nobody knows the latest"
@@ -77,15 +77,16 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
     for victim in found["victims"]:
         whose = f" of {victim['job_id']}" if victim["job_id"] else ""
+        kept = f", goes on with {victim['num_kept_gpus']}" if victim.get("num_kept_gpus") else ""
         lines.append(
             f"  gives way: {victim['num_gpus']} GPUs{whose} ({victim['tier']}), {victim['notice_s']:g} s of notice, "
-            f"{victim['cost_gpu_s']:,.0f} GPU-seconds lost"
+            f"{victim['cost_gpu_s']:,.0f} GPU-seconds lost{kept}"
         )
     lines += [f"  it would start at once with {_OPTIONS[item['field']]} {_value(item)}" for item in found["changes"]]
     return lines
 
 
-def _reasons(found: Mapping[str, Any]) -> Iterator[str]:
+def reasons(found: Mapping[str, Any]) -> Iterator[str]:
     """An older server tells none."""
     for reason in found.get("reasons", ()):
         counted = "" if reason["num_gpus"] is None else f"{reason['num_gpus']} GPUs "

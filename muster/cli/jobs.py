@@ -9,7 +9,7 @@ import typer
 from muster.cli.durations import seconds_of
 from muster.cli.job_logs import logs
 from muster.cli.job_pins import pin, unpin
-from muster.cli.job_plan import explain, plan
+from muster.cli.job_plan import explain, plan, reasons
 from muster.cli.job_submit import submit
 from muster.cli.job_wait import wait_for_end
 from muster.cli.names import JobId, TenantOption, tenant_named
@@ -61,6 +61,7 @@ COLUMNS: Final = (
     Column("AGE", lambda job: age(job["created_at"])),
     Column("GPUS", _num_gpus, only_wide=True),
     Column("TENANT", lambda job: job["tenant_id"], only_wide=True),
+    Column("BINDS", lambda job: job.get("binding"), only_wide=True),
     Column("WHY", lambda job: job["state_reason"], only_wide=True),
 )
 CHECKPOINTS: Final = (
@@ -170,6 +171,7 @@ def show(job_id: JobId) -> Page:
 def _lines(job: Document) -> Iterator[str]:
     yield f"{job['id']}  {job['name']}  {job['state']}"
     yield f"  {job['state_reason']}"
+    yield from reasons(job)
     yield from _asked_for(job)
     for attempt in job["attempts"]:
         cause = f"  {attempt['cause']}: {attempt['proof']}" if attempt["cause"] else ""

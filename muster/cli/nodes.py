@@ -108,24 +108,33 @@ def maintenance(
     reason: Annotated[str, typer.Option(help="Why; whoever finds the evidence reads it.")],
     for_: Annotated[str, typer.Option("--for", help="How long, such as 90m; 30d at most.")],
     in_: Annotated[str | None, typer.Option("--in", help="When it starts, such as 2h; by default now.")] = None,
+    lead: Annotated[
+        str | None, typer.Option("--evacuate", help="Jobs there are told to leave so long before, such as 10m.")
+    ] = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Nothing new comes for that time, and no finding about the node or its GPUs weighs. Drain it first if jobs run."""
+    """Nothing new comes for that time, and no finding about the node or its GPUs weighs.
+
+    With --evacuate nobody is there by then: who would still run goes elsewhere, who does run is told. Else it runs on.
+    """
     wait_s, last_s = seconds_of(in_) or 0.0, seconds_of(for_) or 0.0
     begins = datetime.now(UTC) + timedelta(seconds=wait_s)
     body: dict[str, Any] = {"reason": reason, "until": (begins + timedelta(seconds=last_s)).isoformat()}
     if in_ is not None:
         body["starts_at"] = begins.isoformat()
+    if lead is not None:
+        body["evacuate_lead_s"] = seconds_of(lead)
     with open_client(as_operator=True) as client:
-        name, asked = str(client.node(node)["id"]), ["maintenance", node, reason, in_, for_]
+        name, asked = str(client.node(node)["id"]), ["maintenance", node, reason, in_, for_, lead]
 
         def send(body: dict[str, Any], key: str | None) -> Any:
             return client.maintain_node(name, idempotency_key=key, dry_run=dry_run, **body)
 
         cordon = send(body, None) if dry_run else once(asked, body, send, what="the maintenance window")
+    told = "" if lead is None else f", and jobs there are told {lead} before"
     words = f"{cordon['id']} stands {'' if in_ is None else 'from ' + until(cordon['starts_at']) + ' '}"
-    return Done(cordon, f"{words}on {node}; `muster cordon release` ends it")
+    return Done(cordon, f"{words}on {node}{told}; `muster cordon release` ends it")
 
 
 @changes(app, "drain", example="muster node drain h100-1 --reason 'a new fan' --deadline 10m --wait")

@@ -82,19 +82,23 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One object, said in lines; a part of them may be a table. ``is_verbatim``: no line is folded."""
+    """One object, said in lines; a part of them may be a table. ``is_verbatim``: no line is folded.
+
+    ``is_one_line``: as JSON it is, as of the commands that need no server.
+    """
 
     found: Any
     said: Sequence["str | Table"]
     code: int = Exit.OK
     is_verbatim: bool = False
+    is_one_line: bool = False
 
     def documents(self) -> Sequence[object]:
         return [self.found]
 
     def lines(self, shape: Format) -> Iterator[str]:
         if shape.as_json:
-            yield json_of(self.found, indent=2)
+            yield json_of(self.found, indent=None if self.is_one_line else 2)
         elif shape.as_yaml:
             yield yaml_of(self.found)
         else:

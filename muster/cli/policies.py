@@ -78,14 +78,14 @@ def check(
         found = client.check_policy(document_of(file))
     if not found["is_valid"]:
         said: list[str | Table] = [f"{file} is no policy:", *_said(found["errors"])]
-        return Page(found, said, Exit.INVALID)
+        return Page(found, said, Exit.INVALID, is_one_line=True)
     obstacles, differences = found["obstacles"], found["differences"]
     said = [f"{file} is a policy; beside what is active {_changes(differences)}"]
     if differences:
         said.append(Table(DIFFERENCES, differences))
     if obstacles:
         said += ["it cannot become active as things are:", *_said(obstacles)]
-    return Page(found, said, Exit.INVALID if obstacles else Exit.OK)
+    return Page(found, said, Exit.INVALID if obstacles else Exit.OK, is_one_line=True)
 
 
 @changes(app, "activate", example="muster policy activate policy.yaml --reason 'longer notice for spot'")
@@ -112,14 +112,14 @@ def _checked_here(file: Path) -> Page:
     policy, faults = validated(document_of(file))
     if policy is None:
         said: list[str | Table] = [f"{file} is no policy:", *_said(faults)]
-        return Page({"is_valid": False, "errors": faults}, said, Exit.INVALID)
+        return Page({"is_valid": False, "errors": faults}, said, Exit.INVALID, is_one_line=True)
     changes_: list[dict[str, Any]] = [
         {"path": each.path, "from": each.before, "to": each.after} for each in differences(DEFAULT_POLICY, policy)
     ]
     said = [f"{file} is a policy; beside the built-in one {_changes(changes_)}"]
     if changes_:
         said.append(Table(DIFFERENCES, changes_))
-    return Page({"is_valid": True, "errors": [], "differences": changes_}, said)
+    return Page({"is_valid": True, "errors": [], "differences": changes_}, said, is_one_line=True)
 
 
 def _said(faults: Any) -> list[str]:

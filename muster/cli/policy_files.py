@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.cli.exits import CommandError, Exit
+from muster.domain.errors import ValidationFailedError
 from muster.domain.policy import Policy
 
 
@@ -29,15 +30,12 @@ def document_of(path: Path, code: Exit = Exit.INVALID, *, hint: str = "See `must
 
 def validated(document: dict[str, Any]) -> tuple[Policy | None, list[dict[str, str]]]:
     """The policy, or None and every fault: where (a JSON pointer) and what, in the words of the API."""
-    from pydantic import ValidationError
-
-    from api.strict_json import validation_problem
+    from api.validating import validated as validated_at_once
 
     try:
-        return Policy.model_validate_json(json.dumps(document, default=str)), []
-    except ValidationError as error:
-        faults = validation_problem(error).faults
-        return None, [{"pointer": fault.pointer, "detail": fault.detail} for fault in faults]
+        return validated_at_once(Policy, json.loads(json.dumps(document, default=str))), []
+    except ValidationFailedError as refused:
+        return None, [{"pointer": fault.pointer, "detail": fault.detail} for fault in refused.faults]
 
 
 def policy_of_file(path: Path, code: Exit = Exit.INVALID) -> Policy:

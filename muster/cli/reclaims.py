@@ -52,6 +52,7 @@ def show(reclaim_id: ReclaimId) -> Page:
         f"{item['id']}  {item['state']}  {item['num_gpus']} GPUs",
         f"  {item['reason']}",
         f"  from {_side(item, 'victim')}, for {_side(item, 'beneficiary')}",
+        *_choice(item),
         f"  notice of {item['notice_s']:g} s given {age(item['notified_at'])} ago, due {item['deadline_at'][:19]}",
     ]
     if item["settled_at"] is not None:
@@ -60,6 +61,19 @@ def show(reclaim_id: ReclaimId) -> Page:
         lost = "" if item["lost_gpu_s"] is None else f", {item['lost_gpu_s']:.0f} GPU-seconds lost"
         said.append(f"  {item['outcome'].replace('_', ' ')}{lost}")
     return Page(item, said)
+
+
+def _choice(item: Document) -> list[str]:
+    """What it was chosen by, as far as this key may know it. An older server tells less."""
+    said = []
+    if item.get("num_kept_gpus"):
+        said.append(f"  elastic: it goes on with {item['num_kept_gpus']} of its GPUs")
+    if item.get("cost_gpu_s") is not None:
+        said.append(f"  reckoned to lose {item['cost_gpu_s']:,.0f} GPU-seconds")
+    best = item.get("runner_up")
+    if best is not None:
+        said.append(f"  next best: {best['cost_gpu_s']:,.0f} GPU-seconds of {', '.join(best['victims'])}")
+    return said
 
 
 def _side(item: Document, side: str) -> str:

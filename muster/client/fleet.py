@@ -57,12 +57,13 @@ class FleetCalls:
         until: str,
         *,
         starts_at: str | None = None,
+        evacuate_lead_s: float | None = None,
         idempotency_key: str | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ChangedCordon]:
         """A window in which nothing new comes to the node and no finding about it weighs; by default from now on."""
         path, path_values = "/v1/nodes/{node_id}/maintenance", {"node_id": node_id}
-        body = {"reason": reason, "until": until, "starts_at": starts_at}
+        body = {"reason": reason, "until": until, "starts_at": starts_at, "evacuate_lead_s": evacuate_lead_s}
         answer = documents.ChangedCordon
         return change("POST", path, answer, path_values, body=body, dry_run=dry_run, key=idempotency_key)
 

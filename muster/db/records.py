@@ -114,6 +114,7 @@ class CordonRecord(msgspec.Struct, frozen=True):
     until: datetime | None
     created_at: datetime
     starts_at: datetime | None
+    evacuate_at: datetime | None
     released_at: datetime | None
     released_by: str | None
 
@@ -165,6 +166,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     restarts_used: int
     oom_doublings: int
     wanted_nodes: int | None
+    wait_verdict: dict[str, Any] | None
     next_try_at: datetime | None
     cancel_requested_at: datetime | None
     version: int
@@ -207,3 +209,4 @@ class AttemptHostRecord(msgspec.Struct, frozen=True):
     exited_at: datetime | None
     clean_at: datetime | None
     exit_record: dict[str, Any] | None
+    clean_proof: dict[str, Any] | None

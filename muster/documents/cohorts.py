@@ -8,6 +8,7 @@ from muster.documents.words import Page
 class Cohort(TypedDict):
     """``attributes``: what is equal of its GPUs, null for what is not known. ``standings``: how many stand where.
 
+    ``num_spare_nodes``: so many are kept free for gangs that lose some; null: the policy keeps none.
     ``dtypes``: what its tensor cores multiply, by compute capability; null where that is not known.
     """
 
@@ -15,6 +16,7 @@ class Cohort(TypedDict):
     attributes: dict[str, str | None]
     num_gpus: int
     num_nodes: int
+    num_spare_nodes: int | None
     standings: dict[str, int]
     dtypes: list[str] | None
 

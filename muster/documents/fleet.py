@@ -18,7 +18,10 @@ class NewCordon(TypedDict):
 
 
 class Cordon(TypedDict):
-    """``starts_at``: it stands from then on; null for one that stands since it was set."""
+    """``starts_at``: it stands from then on; null for one that stands since it was set.
+
+    ``evacuate_at``: from when on who runs there is told to leave for it; null: what runs, runs on.
+    """
 
     id: str
     node_id: str | None
@@ -27,6 +30,7 @@ class Cordon(TypedDict):
     reason: str
     owner: str
     starts_at: Moment | None
+    evacuate_at: Moment | None
     until: Moment | None
     created_at: Moment
     released_at: Moment | None

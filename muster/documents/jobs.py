@@ -14,6 +14,8 @@ class Job(TypedDict):
 
     ``accumulation``: into how many times as many pieces as the program's own its next attempt takes each batch.
     ``wanted_nodes``: of an elastic job, how many hosts were asked for since it was submitted, and no more.
+    ``binding``, ``reasons``: of a job that waits why, as in its explanation, by the scheduler's newest look at it; null
+    and none where it does not wait, or was not looked at yet.
     """
 
     id: str
@@ -30,6 +32,8 @@ class Job(TypedDict):
     restarts_used: int
     accumulation: int
     wanted_nodes: int | None
+    binding: Annotated[str, OneOf(WaitReason)] | None
+    reasons: list["WaitingReason"]
     next_try_at: Moment | None
     cancel_requested_at: Moment | None
     version: int
@@ -48,6 +52,8 @@ class AttemptHost(TypedDict):
 
     ``awaits_go``: it says when it is ready, ``ready_at``, and starts once all hosts of the attempt are.
     ``is_at_fault``: the attempt ended because this host was not ready or did not come; the job avoids it.
+    ``gpu_processes_unknown``: why nobody could say what computes on its GPUs after the end, so that the host counts as
+    clean without that; null: their driver said that nobody does, or there is no proof yet.
     """
 
     node_id: str
@@ -63,6 +69,7 @@ class AttemptHost(TypedDict):
     exited_at: Moment | None
     clean_at: Moment | None
     exit_record: Json | None
+    gpu_processes_unknown: str | None
 
 
 class CheckpointInterval(TypedDict):
@@ -153,6 +160,7 @@ class PlannedVictim(TypedDict):
     """An attempt that would be asked to give way. ``job_id``, ``tenant_id``: null for a tenant.
 
     ``cost_gpu_s``: GPU-seconds that it would lose: since its newest durable checkpoint, and to start again.
+    ``num_kept_gpus``: with so many an elastic one would go on; 0: it gives all that it has.
     """
 
     job_id: str | None
@@ -161,6 +169,7 @@ class PlannedVictim(TypedDict):
     num_gpus: int
     notice_s: float
     cost_gpu_s: float
+    num_kept_gpus: int
 
 
 class PlannedChange(TypedDict):

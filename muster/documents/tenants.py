@@ -88,12 +88,16 @@ class Whoami(TypedDict):
 
 
 class Reclaim(TypedDict):
-    """What belongs to the other tenant is null, and so is what the choice was made by, but for operators."""
+    """What belongs to the other tenant is null, and so is what the choice was made by, but for operators.
+
+    ``num_kept_gpus``: with so many an elastic victim goes on; 0: it gives all that it has.
+    """
 
     id: str
     state: Annotated[str, OneOf(ReclaimState)]
     reason: str
     num_gpus: int
+    num_kept_gpus: int
     victim_tier: str
     victim_job_id: str | None
     victim_job_name: str | None

@@ -20,6 +20,7 @@ from muster.domain.judgement_policy import (
 )
 from muster.domain.node_detector_policy import NodeHoldPolicy, WarmUpPolicy
 from muster.domain.quantities import DAY_S, Fraction, Number, Seconds
+from muster.domain.repairs import RepairAction
 from muster.domain.strict import Name, StrictModel, is_stored
 
 __all__ = [
@@ -48,6 +49,13 @@ class RepairPolicy(StrictModel):
     timeout_s: Seconds = Field(
         1500.0, description="A GPU that is in REPAIR for longer is QUARANTINED again: the repair failed."
     )
+    timeout_s_of: dict[Annotated[RepairAction, Field(strict=False)], Seconds] = Field(
+        {RepairAction.FIELD_DIAGNOSIS: 3600.0},
+        description="The same by the repair's action, in place of `timeout_s`: "
+        + ", ".join(map(str, RepairAction))
+        + ". "
+        "The diagnosis that an agent runs (`dcgmi diag -r 3`) takes 15 to 30 min.",
+    )
     attempts_max: Number = Field(
         3, description="Repairs of one board serial for one group of faults within `attempts_window_s`."
     )
@@ -56,6 +64,10 @@ class RepairPolicy(StrictModel):
         default=False,
         description="Whether a rule retires a board whose repairs are used up; else it proposes it to a person.",
     )
+
+    def limit_s(self, action: RepairAction | None) -> float:
+        """How long a repair by ``action`` may take, s. None: it is not known which."""
+        return self.timeout_s if action is None else self.timeout_s_of.get(action, self.timeout_s)
 
 
 class BreakerPolicy(StrictModel):

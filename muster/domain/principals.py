@@ -52,6 +52,7 @@ _AUDITOR = frozenset(
         _P.INCIDENT_READ,
         _P.JOB_READ,
         _P.KEY_READ,
+        _P.METRICS_READ,
         _P.NODE_READ,
         _P.POLICY_READ,
         _P.TENANT_READ,

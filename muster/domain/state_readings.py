@@ -57,6 +57,10 @@ GPU_STATE: Final[Mapping[str, str]] = {
     "fabric_health_bits": "NVML's health mask of the fabric",
     "fabric_health_summary": "NVML's own word of it: 1 healthy, 2 unhealthy, 3 limited; 0 unsupported",
     "fabric_clique": "which clique of its NVLink domain the GPU is in",
+    "idle_sm_percent": "% of SMs that were busy between two looks at which no program computed on it (GPM)",
+    "idle_dram_percent": "% of the memory's bandwidth that was used meanwhile",
+    "idle_pcie_mib_per_s": "MiB/s over PCIe meanwhile, both ways",
+    "idle_nvlink_mib_per_s": "MiB/s over all NVLinks meanwhile, both ways",
 }
 """Of one GPU (``gpu_uuid``). What is told of it in words beside them: ``GPU_WORDS``."""
 

@@ -18,11 +18,13 @@ class WaitReason(StrEnum):
     STANDING = "standing"
     YOUNG_PROBATION = "young_probation"
     CORDON = "cordon"
+    MAINTENANCE = "maintenance"
     CONTACT = "contact"
     BURN_IN = "burn_in"
     REPORTED = "reported"
     AVOIDED = "avoided"
     IN_USE = "in_use"
+    SPARE = "spare"
     PROMISED = "promised"
     FRAGMENTATION = "fragmentation"
     COHORT = "cohort"
@@ -33,6 +35,7 @@ class WaitReason(StrEnum):
     ENDING_SOON = "ending_soon"
     RECLAIM_NOTIFIED = "reclaim_notified"
     PLACE_HELD = "place_held"
+    REPLACEMENT = "replacement"
 
     TRIED_AGAIN = "tried_again"
     PERSON = "person"
@@ -42,6 +45,10 @@ class WaitReason(StrEnum):
     FAR_BEHIND = "far_behind"
 
 
+_ALL: Final = tuple(WaitReason)
+FILTERS: Final = frozenset(_ALL[_ALL.index(WaitReason.CAPACITY) : _ALL.index(WaitReason.TOPOLOGY) + 1])
+"""What leaves GPUs out, each GPU counted once. ``quota`` and what is done about it count others."""
+
 WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.UNKNOWN_TIER: "the policy no longer defines its tier",
     WaitReason.QUOTA: "above its tenant's quota in this tier",
@@ -50,11 +57,13 @@ WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.STANDING: "without a standing that its tier admits",
     WaitReason.YOUNG_PROBATION: "in the first part of a probation, which is for reclaimable tiers",
     WaitReason.CORDON: "cordoned, or in a maintenance window",
+    WaitReason.MAINTENANCE: "on hosts that close for planned work before it would end; a wall time may bring it there",
     WaitReason.CONTACT: "on hosts that are silent or lost",
     WaitReason.BURN_IN: "in burn-in",
     WaitReason.REPORTED: "reported as broken, and about to be judged",
     WaitReason.AVOIDED: "on hosts where its last attempts met a fault",
     WaitReason.IN_USE: "in use, or being proved clean",
+    WaitReason.SPARE: "kept free as spares, for gangs that lose hosts",
     WaitReason.PROMISED: "held for other jobs, or taken by them in this cycle",
     WaitReason.FRAGMENTATION: "free on hosts with too few free GPUs for one host's part",
     WaitReason.COHORT: "free on whole hosts of other cohorts",
@@ -64,6 +73,7 @@ WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.ENDING_SOON: "enough comes free of its own accord within the notice of a reclaim",
     WaitReason.RECLAIM_NOTIFIED: "being reclaimed for it",
     WaitReason.PLACE_HELD: "of the place where it will start, held for it as they come free",
+    WaitReason.REPLACEMENT: "of its last attempt and good, kept until others of its domain replace those that it lost",
     WaitReason.TRIED_AGAIN: "there is room by now: the scheduler tries it in its next cycle",
     WaitReason.PERSON: "it is HELD until a person releases it",
     WaitReason.RECOVERING: "its last attempt is being cleared away, or the pause before the next one is not over",

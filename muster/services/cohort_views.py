@@ -12,8 +12,10 @@ from muster.db.repositories.cohorts import Spread, spreads_of
 from muster.domain.errors import NotFoundError
 from muster.domain.principals import Permission
 from muster.domain.states import Standing
+from muster.services.failure_rates import fleet_rate
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.spares import spares_needed
 
 READ: Final = declare_action("cohort.read")
 MOST: Final = 1000
@@ -22,12 +24,16 @@ MOST: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """``attributes``: what is equal of all its GPUs; None for what is not known of them."""
+    """``attributes``: what is equal of all its GPUs; None for what is not known of them.
+
+    ``num_spare_nodes``: so many of its nodes are kept free for gangs that lose some; None: the policy keeps none.
+    """
 
     key: str
     attributes: Mapping[str, str | None]
     standings: Mapping[Standing, int]
     num_nodes: int
+    num_spare_nodes: int | None = None
 
     @property
     def num_gpus(self) -> int:
@@ -67,4 +73,14 @@ def _cohorts(unit: UnitOfWork, keys: Sequence[str]) -> list[Cohort]:
         standings[key][standing] = count
     nodes = select(Gpu.cohort_key, func.count(distinct(Gpu.node_id))).where(of_these).group_by(Gpu.cohort_key)
     num_nodes: dict[str, int] = dict(unit.session.execute(nodes).all())
-    return [Cohort(key, attributes_of(key), standings[key], num_nodes.get(key, 0)) for key in keys]
+    spares = _spares(unit, {key: (num_nodes.get(key, 0), sum(standings[key].values())) for key in keys})
+    return [Cohort(key, attributes_of(key), standings[key], num_nodes.get(key, 0), spares.get(key)) for key in keys]
+
+
+def _spares(unit: UnitOfWork, sizes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """By cohort, of its nodes and GPUs; the planner keeps as many."""
+    policy = active_policy(unit.session)
+    if policy.recovery.spares.confidence is None:
+        return {}
+    rate = fleet_rate(unit.session, policy)
+    return {key: spares_needed(*size, rate, policy.recovery.spares) for key, size in sizes.items()}

@@ -52,17 +52,17 @@ def drain(
     if deadline_s is not None and deadline_s < least_s:
         detail = f"must be at least {least_s:g}: the policy gives a job that long to save and leave"
         raise ValidationFailedError.at("/deadline_s", "less_than_policy", detail)
-    jobs = _lock_those_on(unit, node.id)
+    jobs = lock_those_on(unit, node.id)
     _require_no_drain(unit, node.id)
     cordon = cordons.stand(unit, REASON_CODE, reason, node_id=node.id, until=until)
-    leaving = [job.id for job in jobs if _ask_to_leave(unit, job, policy, deadline_s, reason)]
+    leaving = [job.id for job in jobs if ask_to_leave(unit, job, policy, deadline_s, reason)]
     told = {"cordon_id": cordon.id, "reason": reason, "jobs": leaving}
     unit.emit("node.draining", "node", node.id, payload=told)
     unit.audit("node.drain", "node", node.id, reason=reason, detail=told)
     return node.id
 
 
-def _lock_those_on(unit: UnitOfWork, node_id: NodeId) -> list[Job]:
+def lock_those_on(unit: UnitOfWork, node_id: NodeId) -> list[Job]:
     """The jobs that have GPUs there, in the order of their ids, then the GPUs: nobody else comes until the commit."""
     jobs = [lock_job(unit, job_id) for job_id in _jobs_on(unit, node_id)]
     lock_gpus(unit, unit.session.scalars(select(Gpu.uuid).where(Gpu.node_id == node_id)).all())
@@ -95,10 +95,24 @@ def _require_no_drain(unit: UnitOfWork, node_id: NodeId) -> None:
         )
 
 
-def _ask_to_leave(unit: UnitOfWork, job: Job, policy: Policy, deadline_s: float | None, reason: str) -> bool:
-    """Whether it leaves: one that something as urgent stops already is not asked again."""
+def ask_to_leave(
+    unit: UnitOfWork,
+    job: Job,
+    policy: Policy,
+    deadline_s: float | None,
+    reason: str,
+    *,
+    ends_by: datetime | None = None,
+) -> bool:
+    """Whether it leaves: one that something as urgent stops already is not asked again.
+
+    ``ends_by``: nor is one whose wall time is over by then; it is no one that leaves.
+    """
     loaded = live_attempt_of(unit, job)
     if loaded is None:
+        return False
+    wall_deadline_at = loaded.attempt.wall_deadline_at
+    if ends_by is not None and wall_deadline_at is not None and wall_deadline_at <= ends_by:
         return False
     stopped_by = loaded.attempt.stop_reason
     if stopped_by is None or STOP_URGENCY[stopped_by] < STOP_URGENCY[StopReason.MAINTENANCE]:

@@ -40,6 +40,13 @@ LET_GO: Final = declare_action("elastic.let_go")
 IS_ELASTIC: Final[ColumnElement[bool]] = or_(
     Job.spec["shape"]["min_nodes"].astext.is_not(None), Job.spec["shape"]["max_nodes"].astext.is_not(None)
 )
+_NODES: Final = Job.spec["shape"]["nodes"].as_integer()
+_HAS_ROOM: Final[ColumnElement[bool]] = Attempt.num_nodes < func.coalesce(
+    Job.wanted_nodes, Job.spec["shape"]["max_nodes"].as_integer(), _NODES
+)
+_HAS_SURPLUS: Final[ColumnElement[bool]] = Attempt.num_nodes > func.coalesce(
+    Job.spec["shape"]["min_nodes"].as_integer(), _NODES
+)
 _OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 _SOON: Final = timedelta(seconds=10)
 """Who waits longer for its next try than so lets go of what is held for it."""
@@ -59,7 +66,7 @@ def sizes(job: Job) -> Sizes:
 
 
 def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
-    """Of each attempt that runs, that nothing stops, and that may have more hosts than it has."""
+    """Of each attempt that runs, that nothing stops, and that may have more or fewer hosts than it has."""
     rank_order = (AllocationGpu.node_rank, AllocationGpu.local_index)
     query = (
         select(
@@ -71,7 +78,7 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
         .join(Job, Job.id == Attempt.job_id)
         .join(Allocation, Allocation.attempt_id == Attempt.id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(_may_grow())
+        .where(_may_change_size(_HAS_ROOM, _HAS_SURPLUS))
         .group_by(Attempt.id, Job.id)
     )
     found = session.execute(query).all()
@@ -94,23 +101,22 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
     return gangs
 
 
-def _may_grow() -> ColumnElement[bool]:
-    most = func.coalesce(
-        Job.wanted_nodes, Job.spec["shape"]["max_nodes"].as_integer(), Job.spec["shape"]["nodes"].as_integer()
-    )
+def _may_change_size(*sizes: ColumnElement[bool]) -> ColumnElement[bool]:
+    """It runs, nothing stops it, and one of these holds of its size."""
     return and_(
         Attempt.state == AttemptState.RUNNING,
         Attempt.stop_reason.is_(None),
         Attempt.ending_cause.is_(None),
         IS_ELASTIC,
-        Attempt.num_nodes < most,
+        or_(*sizes),
     )
 
 
 def may_anybody_grow(session: Session, now: datetime, policy: Policy) -> bool:
     """Whether an attempt may, by its size and its dwell, and a GPU is idle: else no cycle is worth its snapshot."""
     since = now - timedelta(seconds=policy.elastic.grow_after_s)
-    query = select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(_may_grow(), Attempt.running_at <= since)
+    is_ripe = and_(_may_change_size(_HAS_ROOM), Attempt.running_at <= since)
+    query = select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(is_ripe)
     if session.scalar(query.limit(1)) is None:
         return False
     is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, AllocationGpu.state != AllocationState.RELEASED)

@@ -5,9 +5,10 @@ from datetime import timedelta
 from typing import Final
 
 from sqlalchemy import ColumnElement, false, func, not_, or_, select
+from sqlalchemy.orm import Session
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Cluster
-from muster.domain.failure_rate import FAILURES, LOST_WORK, Record, rule_for_program
+from muster.domain.failure_rate import FAILURES, LOST_WORK, Record, failures_per_gpu_hour, rule_for_program
 from muster.domain.ids import JobId
 from muster.domain.policy import Policy
 from muster.domain.principals import system_principal
@@ -55,6 +56,13 @@ def _counted(
     ).where(Attempt.running_at.is_not(None), or_(Attempt.ended_at > since, Attempt.ended_at.is_(None)), *of)
     num_failures, gpu_s = unit.session.execute(query).one()
     return Record(num_failures, max(float(gpu_s), 0.0) / 3600)
+
+
+def fleet_rate(session: Session, policy: Policy) -> float:
+    """Failures per GPU-hour: what happened, weighed against what the policy expects."""
+    cluster = session.get_one(Cluster, 1)
+    record = Record(cluster.num_failures, cluster.gpu_hours)
+    return failures_per_gpu_hour(record, policy.training.checkpoint_interval)
 
 
 def rule_for_attempt(unit: UnitOfWork, job_id: JobId, num_gpus: int, policy: Policy) -> dict[str, float | int | None]:

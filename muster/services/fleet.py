@@ -56,7 +56,21 @@ def gpu_views(
     """Each GPU with the facts that admission asks for, in topology order; one query, a row a GPU."""
     query = FACTS if only is None else FACTS_OF_FEW.where(Gpu.uuid.in_(only))
     now_ms = to_ms(now)
-    return [_view(row, now_ms, policy) for row in session.execute(query, {"now": now})]
+    known: dict[tuple[object, ...], AdmissionFacts] = {}
+    return [_view(row, _known_facts(known, row, now_ms, policy)) for row in session.execute(query, {"now": now})]
+
+
+def _known_facts(
+    known: dict[tuple[object, ...], AdmissionFacts], row: Any, now_ms: int, policy: HealthPolicy
+) -> AdmissionFacts:
+    """One object for all GPUs of equal facts: a fleet has few kinds of them, and 100,000 are read in a cycle."""
+    since = row.standing_since if row.standing is Standing.PROBATION else None
+    said = (row.standing, row.contact, row.is_cordoned, row.is_held, row.is_burning_in, row.is_reported)
+    key = (*said, row.is_mig_enabled, row.override, since)
+    facts = known.get(key)
+    if facts is None:
+        facts = known[key] = facts_of(row, now_ms, policy)
+    return facts
 
 
 def facts_of(row: Any, now_ms: int, policy: HealthPolicy) -> AdmissionFacts:
@@ -80,9 +94,9 @@ def _is_reclaimable_only(row: Any, now_ms: int, policy: HealthPolicy) -> bool:
     return is_reclaimable_only(row.standing, to_ms(row.standing_since), now_ms, policy)
 
 
-def _view(row: Any, now_ms: int, policy: HealthPolicy) -> GpuView:
+def _view(row: Any, facts: AdmissionFacts) -> GpuView:
     path = () if row.rack is None else (row.rack,)
-    return GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts_of(row, now_ms, policy), path=path)
+    return GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts, path=path)
 
 
 def enrol_node(

@@ -1,7 +1,7 @@
 """One GPU with all that an operator asks about it: score, evidence, what would bring it back, who runs there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.principals import Permission
 from muster.services.gpu_admission import TierAdmission, admission_of
 from muster.services.judgement.cases import cases_of
-from muster.services.judgement.repairs import REPAIRS_REMEMBERED, past_of
+from muster.services.judgement.repairs import REPAIRS_REMEMBERED, with_repairs
 from muster.services.judgement.rows import (
     BURN_INS_REMEMBERED,
     MOVES_REMEMBERED,
@@ -127,7 +127,7 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
 def _case_of(found: GpuView) -> GpuCase:
     evidence = map(evidence_of, found.evidence)
     case = case_from(found.gpu, evidence, found.moves, found.burn_ins, found.node.contact)
-    return replace(case, repairs=past_of(found.repairs)) if found.repairs else case
+    return with_repairs(case, found.repairs)
 
 
 def _policy_of(found: GpuView) -> Policy:

@@ -29,6 +29,10 @@ _MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})
 _HOW_IT_RAN: Final = ("uid", "uid_reason", "cgroup", "cgroup_reason", "device_files", "device_files_reason")
 """Of an exit record: as whom, in which group of the kernel's and why in none, and what kept it from others' GPUs."""
 
+_GPUS_UNPROVED: Final = "gpu_processes_unknown"
+"""Of a proof: why nobody could say what computes on the GPUs. The host is clean as far as anybody can tell."""
+_MOST_WHY: Final = 500
+
 
 def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
     """Take a host's facts in order; each has effect at most once (I14). Facts about an ended attempt still free GPUs.
@@ -87,6 +91,8 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
         return 0
     payload: dict[str, Any] = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
     payload |= {name: item.record.get(name) for name in _HOW_IT_RAN if item.kind == "exited" and name in item.record}
+    if item.kind == "cleaned" and (why := item.record.get(_GPUS_UNPROVED)) is not None:
+        payload[_GPUS_UNPROVED] = str(why)[:_MOST_WHY]
     kind = f"attempt.host_{part.state.lower()}"
     unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
     return 1

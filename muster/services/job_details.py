@@ -40,7 +40,7 @@ HOSTS_NAMED: Final = 4
 RECLAIMS_SHOWN: Final = 50
 CHECKPOINTS_SHOWN: Final = 100
 EVENTS_SHOWN: Final = 60
-_TOLD: Final = ("attempt.resumed", "attempt.evacuating", "attempt.training_ended")
+_TOLD: Final = ("attempt.placed", "attempt.resumed", "attempt.evacuating", "attempt.training_ended")
 _OUT: Final = (Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 
 
@@ -64,6 +64,7 @@ class AttemptDetail:
     num_gpus: int
     num_kept: int
     stops: Sequence[StopRequest]
+    placed: Event | None
     resumed: Event | None
     ended_training: Event | None
     evacuation: Evacuation | None
@@ -126,6 +127,7 @@ class _Attempts:
                     num_gpus=kept.get(row.id, (0, 0))[0],
                     num_kept=kept.get(row.id, (0, 0))[1],
                     stops=stops.get(row.id, ()),
+                    placed=told.get("attempt.placed"),
                     resumed=told.get("attempt.resumed"),
                     ended_training=told.get("attempt.training_ended"),
                     evacuation=None if evacuating is None else self._evacuation(evacuating),

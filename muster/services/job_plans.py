@@ -4,12 +4,12 @@ The planner answers, on the snapshot that its next cycle would have; so a job th
 is placed as its plan says. Nothing is written.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import func, select, tuple_
 
 from muster.db.models import Job, Node
 from muster.domain.errors import ConflictError
@@ -26,6 +26,7 @@ from muster.services.placement import stop_grace_s, waiting_job
 from muster.services.policies import active_policy
 from muster.services.scheduling import question, why_not_asked
 from muster.services.unit_of_work import UnitOfWork, declare_action
+from muster.services.wait_verdicts import WITHOUT_A_LOOK
 from scheduler.answer import Change, answer
 from scheduler.model import GpuView, Parts, Plan, Question, Reason, Reclaim, Verdict, WaitingJob
 from scheduler.planner import plan_on
@@ -33,10 +34,6 @@ from scheduler.topology import FleetState
 
 PLAN: Final = declare_action("job.plan")
 EXPLAIN: Final = declare_action("job.explain")
-_WAITING: Final[Mapping[JobState, WaitReason]] = {
-    JobState.HELD: WaitReason.PERSON,
-    JobState.RECOVERING: WaitReason.RECOVERING,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class PlannedHost:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Who would be asked to give way. Whose it is only operators read."""
+    """Who would be asked to give way; an elastic one may keep GPUs and go on. Whose it is only operators read."""
 
     job_id: JobId
     tenant_id: TenantId
@@ -56,6 +53,7 @@ class Victim:
     num_gpus: int
     notice_s: float
     cost_gpu_s: float
+    num_kept_gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +101,37 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
     unit.principal.require(Permission.JOB_READ)
     job = jobs.get(unit, job_id)
     _require_waiting(job)
-    if job.state in _WAITING:
-        return _not_looked_at(job, _WAITING[job.state])
+    if job.state in WITHOUT_A_LOOK:
+        return _not_looked_at(job, WITHOUT_A_LOOK[job.state])
     asked = question(unit.session, unit.now, without_a_look(unit.session, unit.now))
     found = None if asked is None else next((one for one in asked.queue if one.job_id == job.id), None)
     if asked is None or found is None:
         unit.session.refresh(job)  # it may have been placed since
         _require_waiting(job)
-        reason = _WAITING.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
-        return _not_looked_at(job, reason)
+        reason = WITHOUT_A_LOOK.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
+        found = _not_looked_at(job, reason)
+        return _with_all_before(unit, job, found) if reason is WaitReason.FAR_BEHIND else found
     return _planned(unit, asked, found, stop_grace_s(spec_of(job), asked.policy))
 
 
 def _require_waiting(job: Job) -> None:
-    if job.state is not JobState.QUEUED and job.state not in _WAITING:
+    if job.state is not JobState.QUEUED and job.state not in WITHOUT_A_LOOK:
         message = f"{job.id} is {job.state}: only a job that is QUEUED, HELD or RECOVERING is explained"
         raise ConflictError(message)
 
 
 def _not_looked_at(job: Job, reason: WaitReason) -> JobPlan:
     return JobPlan(PlanOutcome.WAITS, Verdict(job.state_reason, reason, (Reason(reason),)))
+
+
+def _with_all_before(unit: UnitOfWork, job: Job, found: JobPlan) -> JobPlan:
+    """The scheduler looks at the oldest: whoever waits for longer is before it."""
+    shape = Job.spec["shape"]
+    nodes = func.coalesce(shape["min_nodes"].as_integer(), shape["nodes"].as_integer())
+    is_before = tuple_(Job.created_at, Job.id) < tuple_(job.created_at, job.id)
+    query = select(func.count(), func.coalesce(func.sum(nodes * shape["gpus_per_node"].as_integer()), 0))
+    count, num_gpus = unit.session.execute(query.where(Job.state == JobState.QUEUED, is_before)).one()
+    return replace(found, num_ahead=count, gpus_ahead=num_gpus)
 
 
 def _planned(unit: UnitOfWork, asked: Question, job: WaitingJob, grace_s: float) -> JobPlan:
@@ -188,6 +197,7 @@ def _victims(reclaims: Sequence[Reclaim], asked: Question) -> tuple[Victim, ...]
     def victim(item: Reclaim) -> Victim:
         attempt = running[item.victim]
         cost_gpu_s = round(item.cost_gpu_s, 1)
-        return Victim(attempt.job_id, attempt.tenant_id, attempt.tier, len(item.gpus), item.notice_s, cost_gpu_s)
+        of_job = (attempt.job_id, attempt.tenant_id, attempt.tier)
+        return Victim(*of_job, len(item.gpus), item.notice_s, cost_gpu_s, len(item.keeps))
 
     return tuple(victim(item) for item in sorted(reclaims, key=lambda item: item.victim))

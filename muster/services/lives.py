@@ -122,7 +122,7 @@ def store_job(unit: UnitOfWork, job: Job, after: JobLife) -> None:
     job.updated_at = unit.now
     if after.state is origin:
         return
-    job.state = after.state
+    job.state, job.wait_verdict = after.state, None
     if after.state in TERMINAL_JOB_STATES:
         job.finished_at = unit.now
     emit_job(unit, job, origin)

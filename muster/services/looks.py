@@ -26,9 +26,10 @@ from muster.services.attempts import lock_job, ring, step_job
 from muster.services.cordons import those_that_stand
 from muster.services.lives import spec_of, to_ms
 from muster.services.orders import look_order_of, words_of
-from muster.services.placement import MAX_QUEUE, nodes_at_fault, note_waiting
+from muster.services.placement import MAX_QUEUE, nodes_at_fault
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+from muster.services.wait_verdicts import note_waiting
 from muster.wire.host import LookOrder, LookReport
 from scheduler.model import Verdict, Waiting
 

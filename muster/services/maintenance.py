@@ -1,6 +1,8 @@
 """Maintenance windows: somebody works on a node from then until then, so what is found there meanwhile weighs nothing.
 
-A window is a cordon that stands from its start to its end: nothing new comes to the node, and what runs, runs on.
+A window is a cordon that stands from its start to its end: nothing new comes to the node. What runs, runs on, or where
+the window says so leaves before it starts: then who would still run so long before is not placed there (``closings``),
+and who runs there by then is given notice (``services.clearings``).
 Unlike a drain's, it suspends every rule about the node and its GPUs (``health.noting``). Releasing the cordon ends it.
 """
 
@@ -11,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from muster.db.models import Cordon
 from muster.domain.errors import ValidationFailedError
@@ -19,6 +22,7 @@ from muster.domain.principals import Permission
 from muster.services import cordons
 from muster.services.lives import to_ms
 from muster.services.node_names import find_node
+from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
 
 DECLARE: Final = declare_action("node.maintenance")
@@ -40,12 +44,23 @@ class Window:
         return self.from_ms <= at_ms < self.until_ms
 
 
-def declare(unit: UnitOfWork, text: str, *, reason: str, until: datetime, starts_at: datetime | None = None) -> Cordon:
+def declare(
+    unit: UnitOfWork,
+    text: str,
+    *,
+    reason: str,
+    until: datetime,
+    starts_at: datetime | None = None,
+    evacuate_lead_s: float | None = None,
+) -> Cordon:
     """A window on the node whose id or name is ``text``, from ``starts_at`` (now, if it is None) until ``until``.
+
+    ``evacuate_lead_s``: so long before it starts who runs there is told to save and leave; None: what runs, runs on.
 
     Raises:
         NotFoundError: there is no such node.
-        ValidationFailedError: it begins in the past, ends before it begins, or lasts longer than ``LONGEST``.
+        ValidationFailedError: it begins in the past, ends before it begins, lasts longer than ``LONGEST``, or programs
+            would have less time to leave than the policy gives an evacuated job.
     """
     unit.principal.require(Permission.NODE_WRITE)
     node = find_node(unit, text)
@@ -56,7 +71,10 @@ def declare(unit: UnitOfWork, text: str, *, reason: str, until: datetime, starts
         raise ValidationFailedError.at("/until", "before_start", "must lie in the future and after starts_at")
     if until - begins > LONGEST:
         raise ValidationFailedError.at("/until", "too_long", f"at most {LONGEST.days} days after it starts")
+    _require_lead(unit, evacuate_lead_s)
     cordon = cordons.stand(unit, REASON_CODE, reason, node_id=node.id, until=until, starts_at=begins)
+    if evacuate_lead_s is not None:
+        cordon.evacuate_at = max(begins - timedelta(seconds=evacuate_lead_s), min(unit.now, begins))
     unit.audit("node.maintenance", "node", node.id, reason=reason, detail={"cordon_id": cordon.id})
     unit.session.flush()
     return cordon
@@ -68,6 +86,23 @@ def declared(unit: UnitOfWork, node_id: NodeId) -> Sequence[Cordon]:
     is_ahead = (Cordon.released_at.is_(None), Cordon.until > unit.now)
     query = select(Cordon).where(Cordon.node_id == node_id, Cordon.reason_code == REASON_CODE, *is_ahead)
     return unit.session.scalars(query.order_by(func.coalesce(Cordon.starts_at, Cordon.created_at), Cordon.id)).all()
+
+
+def _require_lead(unit: UnitOfWork, lead_s: float | None) -> None:
+    least_s = active_policy(unit.session).evacuation.grace_s
+    if lead_s is not None and lead_s < least_s:
+        detail = f"must be at least {least_s:g}: the policy gives a job that long to save and leave"
+        raise ValidationFailedError.at("/evacuate_lead_s", "less_than_policy", detail)
+
+
+def closings(session: Session, now: datetime) -> dict[NodeId, int]:
+    """Of each node with a window that is to be empty: from when on who is there is told to leave, in ms."""
+    query = (
+        select(Cordon.node_id, func.min(Cordon.evacuate_at))
+        .where(Cordon.evacuate_at.is_not(None), Cordon.released_at.is_(None), Cordon.until > now)
+        .group_by(Cordon.node_id)
+    )
+    return {NodeId(node_id): to_ms(at) for node_id, at in session.execute(query) if node_id is not None}
 
 
 def windows_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, tuple[Window, ...]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import update
+from sqlalchemy import delete, update
 from sqlalchemy.dialects.postgresql import insert
 
 from health.pair_probes import BURST, BURST_EVERY_S, ROUND_S, peers_of, round_at
@@ -30,6 +30,9 @@ ASKED_WITHIN: Final = timedelta(seconds=ROUND_S + 3 * BURST_EVERY_S)
 """An agent that answers asks once a round; one that has not may be back without a port: nothing is told of it."""
 HEARD_WITHIN: Final = timedelta(seconds=90)
 """Whose agent has reported nothing for so long is away."""
+HEARD_BEFORE_TOLD: Final = timedelta(seconds=0.75 * BURST_EVERY_S)
+"""The same before anything is told of it: less than lies between the newest burst and the word of it. A host that was
+away in that burst is silent still, then, or has asked anew."""
 KEYS_BEFORE: Final = 1
 KEYS_AFTER: Final = 3
 
@@ -87,9 +90,11 @@ def key_of(secret_key: bytes, node_id: NodeId, round_number: int) -> str:
 
 
 def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbeAsk) -> None:
-    if request.port is None:
+    if request.port is None:  # an agent that begins anew answers nobody yet
+        mine = PairProbeResponder.node_id == node_id
+        unit.session.execute(delete(PairProbeResponder).where(mine, PairProbeResponder.session != request.session))
         return
-    told = {"session": request.session, "port": request.port, "told_at": unit.now}
+    told = {"session": request.session, "port": request.port, "told_at": unit.now, "boot_id": request.boot_id}
     found = unit.session.execute(
         update(PairProbeResponder).where(PairProbeResponder.node_id == node_id).values(told).returning(1)
     ).first()
@@ -100,7 +105,7 @@ def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbeAsk) ->
 
 def _withheld(unit: UnitOfWork, probed: Sequence[ProbedPeer]) -> tuple[str, ...]:
     nodes = [NodeId(each.node_id) for each in probed]
-    since = {"told_since": unit.now - ASKED_WITHIN, "heard_since": unit.now - HEARD_WITHIN}
+    since = {"told_since": unit.now - ASKED_WITHIN, "heard_since": unit.now - HEARD_BEFORE_TOLD}
     found = responders(unit.session, nodes, **since)
     same = {each.node_id for each in found.values()}
     return tuple(

@@ -5,10 +5,10 @@ counts. The partial unique indexes make a double holding impossible in any case 
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import and_, exists, func, or_, select
+from sqlalchemy import and_, case, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
@@ -33,14 +33,20 @@ from muster.services.policies import active_policy
 from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import UnitOfWork, declare_action
-from scheduler.model import OwnHold, Parts
-from scheduler.planner import Placement, Waiting, WaitingJob
+from scheduler.model import OwnHold, Parts, Swap
+from scheduler.planner import Placement, WaitingJob
 
 PLACE: Final = declare_action("placement.place")
 NOTE_WAITING: Final = declare_action("placement.note_waiting")
 RENDEZVOUS_PORTS: Final = range(20_000, 30_000)
 AVOID_LAST_ATTEMPTS: Final = 3
 MAX_QUEUE: Final = 10_000
+INTERRUPTIONS: Final = (
+    *(cause for cause, rule in CAUSE_RULES.items() if rule.avoid is not Avoid.NOTHING),
+    Cause.EVACUATED,
+    Cause.MAINTENANCE,
+)
+"""How an attempt ends that did not have to but for what it ran on."""
 
 
 class PlacementLostError(ConflictError):
@@ -68,7 +74,8 @@ def waiting_jobs(
         one = waiting_job(
             spec_of(job), job.id, job.tenant_id, to_ms(job.created_at), policy, wanted_nodes=job.wanted_nodes
         )
-        one = replace(one, version=job.version, keep=held.get(job.id, ()))
+        last = held.get(job.id, _NO_LAST)
+        one = replace(one, version=job.version, keep=last.parts, interrupted_ms=last.interrupted_ms)
         wished.append(_fitted(one, avoided.get(job.id, frozenset()), num_nodes, num_held.get(job.id, 0)))
     return wished
 
@@ -122,25 +129,41 @@ def _fitted(job: WaitingJob, avoided: frozenset[NodeId], num_nodes: int, num_hel
     )
 
 
-def _last_parts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Parts]:
-    """What each job's last attempt held, in rank order: a next one takes the good GPUs of it again."""
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """What a job's last attempt held, in rank order, and when a fault or maintenance ended it, if either did."""
+
+    parts: Parts = ()
+    interrupted_ms: int | None = None
+
+
+_NO_LAST: Final = _Last()
+
+
+def _last_parts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, _Last]:
+    """Of each job that had one: the next attempt takes the good GPUs of it again."""
     last = (
-        select(Attempt.id)
+        select(Attempt.id, Attempt.cause, Attempt.ended_at)
         .where(Attempt.job_id.in_(job_ids))
         .ext(distinct_on(Attempt.job_id))
         .order_by(Attempt.job_id, Attempt.number.desc())
+        .subquery()
     )
+    interrupted_at = case((last.c.cause.in_(INTERRUPTIONS), last.c.ended_at))
     query = (
-        select(Allocation.job_id, AllocationGpu.node_id, AllocationGpu.gpu_uuid)
+        select(Allocation.job_id, AllocationGpu.node_id, AllocationGpu.gpu_uuid, interrupted_at)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(Allocation.attempt_id.in_(last))
+        .join(last, last.c.id == Allocation.attempt_id)
         .order_by(Allocation.job_id, AllocationGpu.node_rank, AllocationGpu.local_index)
     )
     parts: dict[JobId, dict[NodeId, list[GpuUuid]]] = {}
-    for job_id, node_id, uuid in session.execute(query):
+    moments: dict[JobId, int | None] = {}
+    for job_id, node_id, uuid, at in session.execute(query):
         parts.setdefault(job_id, {}).setdefault(node_id, []).append(uuid)
+        moments[job_id] = None if at is None else to_ms(at)
     return {
-        job_id: tuple((node_id, tuple(uuids)) for node_id, uuids in nodes.items()) for job_id, nodes in parts.items()
+        job_id: _Last(tuple((node_id, tuple(uuids)) for node_id, uuids in nodes.items()), moments[job_id])
+        for job_id, nodes in parts.items()
     }
 
 
@@ -210,7 +233,7 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     step_job(unit, job, jobs.Placed(), policy)
     gang = _gang(job, placement, locked)
     unit.write_last(gangs.written(job, gang, unit.now))
-    _tell(unit, job, gang)
+    _tell(unit, job, gang, placement.swap)
     return gang.attempt_id
 
 
@@ -264,7 +287,8 @@ def _gang(job: Job, placement: Placement, locked: gangs.Locked) -> gangs.Gang:
     )
 
 
-def _tell(unit: UnitOfWork, job: Job, gang: gangs.Gang) -> None:
+def _tell(unit: UnitOfWork, job: Job, gang: gangs.Gang, swap: Swap | None) -> None:
+    recovery = {} if swap is None else {"recovery": _recovery(job, swap)}
     unit.emit(
         "attempt.placed",
         "attempt",
@@ -275,20 +299,26 @@ def _tell(unit: UnitOfWork, job: Job, gang: gangs.Gang) -> None:
             "number": gang.number,
             "fence": gang.fence,
             "nodes": {node_id: list(part) for node_id, part in gang.parts},
+            **recovery,
         },
     )
     for node_id, _ in gang.parts:
         ring(unit, node_id, gang.attempt_id)
 
 
-def note_waiting(unit: UnitOfWork, waiting: Sequence[Waiting]) -> int:
-    """Keep the one sentence why a job waits, where it has changed. Returns how many changed."""
-    changed = 0
-    for verdict in waiting:
-        job = unit.session.scalar(
-            select(Job).where(Job.id == verdict.job_id, Job.state == JobState.QUEUED, Job.state_reason != verdict.why)
-        )
-        if job is not None:
-            job.state_reason, job.updated_at = verdict.why, unit.now
-            changed += 1
-    return changed
+def _recovery(job: Job, swap: Swap) -> dict[str, Any]:
+    """How it goes on after a fault or maintenance: with the hosts that were good, or as a whole elsewhere."""
+    level = spec_of(job).topology.required
+    if swap.kept_nodes:
+        words = f"{swap.kept_nodes} hosts keep their ranks, {len(swap.replaced)} were replaced"
+    elif level is None:
+        words = "no host could be kept: the whole gang is placed anew"
+    else:
+        words = f"its {level} had no replacement in time: the whole gang is placed anew"
+    return {
+        "kind": "hot_swap" if swap.kept_nodes else "placed_anew",
+        "reason": words,
+        "kept_nodes": swap.kept_nodes,
+        "kept_gpus": swap.kept_gpus,
+        "replaced": [{"from": old, "to": new} for old, new in swap.replaced],
+    }

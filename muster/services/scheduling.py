@@ -1,6 +1,7 @@
 """What the planner is asked: queue, fleet and what runs at one moment, for a cycle and for the plan of a job."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy.orm import Session
@@ -8,13 +9,17 @@ from sqlalchemy.orm import Session
 from muster.domain.ids import JobId
 from muster.domain.wait_reasons import WaitReason
 from muster.services import elastic, looks
-from muster.services.fleet import gpu_views
+from muster.services.failure_rates import fleet_rate
+from muster.services.fleet import count_gpus, gpu_views
+from muster.services.lives import to_ms
+from muster.services.maintenance import closings
 from muster.services.passed_work import with_passed_work
 from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
 from muster.services.recovering import waiting_for_their_own
 from scheduler.model import Question, WaitingJob
+from scheduler.order import in_order
 
 
 def question(
@@ -34,9 +39,25 @@ def question(
     may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
     if not queue and not may_grow and not has_promises(session):
         return None
-    gangs = elastic.elastic_gangs(session) if may_grow else None
-    running = workload(session, now, policy, elastic=gangs, own_holds=own_holds, others_wait=bool(not_yet))
+    running = workload(
+        session,
+        now,
+        policy,
+        elastic=elastic.elastic_gangs(session),
+        own_holds=own_holds,
+        may_grow=may_grow,
+        others_wait=bool(not_yet),
+    )
+    rate = 0.0 if policy.recovery.spares.confidence is None else fleet_rate(session, policy)
+    running = replace(running, closings=closings(session, now), failures_per_gpu_hour=rate)
     return Question(policy, gpu_views(session, now, policy.health), queue, running)
+
+
+def queue_in_order(session: Session, now: datetime) -> list[WaitingJob]:
+    """Who is QUEUED, as the next cycle tries them; without those that are too far behind to be looked at."""
+    policy = active_policy(session)
+    queue = waiting_jobs(session, beneficiaries(session), elastic.own_holds(session))
+    return in_order(with_passed_work(session, queue, now, policy), policy, to_ms(now), count_gpus(session))
 
 
 def why_not_asked(session: Session, now: datetime, job_id: JobId) -> WaitReason:

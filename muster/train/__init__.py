@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from muster.train.dataset_paths import dataset_path
     from muster.train.datasets import Dataset, dataset
     from muster.train.flops import Attention, ModelShape, Recompute, Work, active_params, packed_sequence
+    from muster.train.learning_rates import TunedFor
     from muster.train.meshes import mesh
     from muster.train.peaks import Dtype
     from muster.train.run import Run
@@ -45,6 +46,7 @@ __all__ = [
     "Recompute",
     "Run",
     "StaleFenceError",
+    "TunedFor",
     "UnfitSurroundingsError",
     "Work",
     "active_params",
@@ -68,6 +70,7 @@ _ROOMS = {
     "ModelShape": "flops",
     "Recompute": "flops",
     "Run": "run",
+    "TunedFor": "learning_rates",
     "UnfitSurroundingsError": "keeping",
     "Work": "flops",
     "active_params": "flops",

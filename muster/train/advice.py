@@ -3,7 +3,7 @@
 | code | found |
 |---|---|
 | ``batch_norm`` | BatchNorm under data parallelism: each rank has statistics of its own few samples |
-| ``learning_rate`` | resumed on another number of ranks with the learning rate of before: the batch may be another |
+| ``learning_rate`` | that of another batch: scaled by no rule from what ``TunedFor`` names, or as before a resume |
 | ``random_numbers`` | resumed on more ranks than saved: those that are new have random numbers of their own |
 | ``same_samples`` | ranks that should read different samples began with the very same ones: one seed on all of them |
 | ``tensor_across_nodes`` | ranks that share one sample's work are on several hosts: each layer waits for the network |
@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from muster.train.learning_rates import Rates, batch_of, told_of_ranks, told_of_resume, told_of_tuning
 from muster.train.staging import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from muster.train.learning_rates import TunedFor
     from muster.train.ranks import Agreement
     from muster.train.wire import Channel
 
@@ -37,32 +39,66 @@ _TELL_THE_HOST = ("MUSTER_NODE_RANK", "GROUP_RANK", "NODE_RANK")
 class Adviser:
     """One rank's; all of them are asked together. ``place``: which of how many groups that read different samples."""
 
-    def __init__(self, ranks: Agreement, channel: Channel, place: tuple[int, int]) -> None:
+    def __init__(
+        self, ranks: Agreement, channel: Channel, place: tuple[int, int], *, tuned: TunedFor | None = None
+    ) -> None:
         self._ranks = ranks
         self._channel = channel
         self._number, self._num_readers = place
+        self._tuned = tuned
+        self._rates: Rates | None = None
+        self._ranks_before = 0
+        self._batch_before = 0.0
         self._first = FirstBatch()
         self._hook: Any = None
 
-    def begin(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, *, ranks_before: int) -> None:
-        """``ranks_before``: of the checkpoint that is resumed from; 0 where there is none."""
+    def begin(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | None,
+        *,
+        ranks_before: int,
+        batch_before: float = 0.0,
+    ) -> None:
+        """``ranks_before``: of the checkpoint that is resumed from; 0 where there is none. ``batch_before``: samples
+        of a step until then, of all ranks; 0 where nobody counted them.
+        """
+        self._ranks_before, self._batch_before = ranks_before, batch_before
+        if self._tuned is not None or ranks_before not in (0, self._ranks.world_size):
+            self._rates = Rates(optimizer, is_fresh=ranks_before == 0)
         if self._ranks.world_size == 1 and ranks_before <= 1:
             return
         self._say("batch_norm", _of_batch_norm(model) if self._num_readers > 1 else "")
-        if ranks_before not in (0, self._ranks.world_size) and self._num_readers == self._ranks.world_size:
-            self._say("learning_rate", _of_learning_rate(ranks_before, self._ranks.world_size, optimizer))
         self._say("random_numbers", _of_random_numbers(ranks_before, self._ranks.world_size))
         places = self._ranks.gather((self._number, _own_host()))
         self._say("tensor_across_nodes", _of_nodes(places))
         if self._num_readers > 1:
             self._hook = model.register_forward_pre_hook(self._first.note, with_kwargs=True)
 
-    def after_first_step(self) -> None:
-        """To be called by all ranks after each step: it has an effect after the first."""
+    def after_first_step(self, num_samples: int | None = None) -> None:
+        """To be called by all ranks after each step: it has an effect after the first.
+
+        ``num_samples``: this rank's of that step; None where nobody counts them.
+        """
+        rates, self._rates = self._rates, None
+        if rates is not None:
+            batch = batch_of(self._ranks.gather((self._number, num_samples)))
+            self._say("learning_rate", self._of_learning_rate(batch, rates))
         if self._hook is None:
             return
         self.leave()
         self._say("same_samples", _of_samples(self._ranks.gather((self._number, self._first.digest))))
+
+    def _of_learning_rate(self, batch: int | None, rates: Rates) -> str:
+        """What was tuned says more than what was before."""
+        if self._tuned is not None and rates.highest is not None:
+            return told_of_tuning(self._tuned, batch, rates)
+        before, now = self._ranks_before, self._ranks.world_size
+        if before in (0, now):
+            return ""
+        if batch is not None and self._batch_before > 0:
+            return told_of_resume(self._batch_before, batch, rates)
+        return told_of_ranks(before, now, rates) if self._num_readers == now else ""
 
     def leave(self) -> None:
         """Take the hook off."""
@@ -107,17 +143,6 @@ def _of_batch_norm(model: torch.nn.Module) -> str:
     return (
         f"BatchNorm ({named}) has statistics of each rank's own samples: on GPUs "
         "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before the start makes them those of all"
-    )
-
-
-def _of_learning_rate(before: int, now: int, optimizer: torch.optim.Optimizer | None) -> str:
-    groups = [] if optimizer is None else optimizer.param_groups
-    rates = [f"{float(rate):g}" for group in groups if isinstance(rate := group.get("lr"), (int, float, torch.Tensor))]
-    if not rates:
-        return ""
-    return (
-        f"resumed on {now} ranks from a checkpoint of {before}: with as many samples a rank as before the batch is "
-        f"{now / before:g} times as large, and the learning rate still {', '.join(sorted(set(rates)))}"
     )
 
 

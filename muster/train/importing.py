@@ -14,6 +14,7 @@ import signal
 import threading
 from typing import Final
 
+from muster.train.foreign_launchers import take_rank
 from muster.train.leaving import leave_before_start
 from muster.train.wire import Channel
 
@@ -111,6 +112,7 @@ def _leave_to_parent() -> None:
 def begin() -> None:
     """Where this process is a rank that a launcher has started, and SIGTERM has its usual action."""
     global _importing  # noqa: PLW0603  # one process, one program that imports
+    take_rank(os.environ)
     is_rank = all(os.environ.get(name, "").isdecimal() for name in _LAUNCHED)
     is_first = os.environ.setdefault(_RANK_PID, str(os.getpid())) == str(os.getpid()) if is_rank else False
     is_main = threading.current_thread() is threading.main_thread()

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.device_mesh import DeviceMesh
 
+    from muster.train.learning_rates import TunedFor
     from muster.train.lineage import Lineage
     from muster.train.orders import Orders
     from muster.train.pace import Pace
@@ -78,6 +79,7 @@ class Run:
         is_steady: bool,
         lineage: Lineage,
         pace: Callable[..., Pace],
+        tuned: TunedFor | None,
     ) -> None:
         around, self._ranks, self._channel, self._orders = joined
         self.step = 0
@@ -103,7 +105,7 @@ class Run:
         self._pace.watch(self.model, trained.optimizer)
         self._load = Load()
         self._growth = MemoryGrowth(self._channel, self.rank, self._pace.held_bytes)
-        self._adviser = Adviser(self._ranks, self._channel, place)
+        self._adviser = Adviser(self._ranks, self._channel, place, tuned=tuned)
         self._loss: float | None = None
         self._saved_step = -1
         self._has_room = False
@@ -116,7 +118,10 @@ class Run:
         self._checkpoints: Checkpoints | None = None
         self._checkpoints = self._open_checkpoints(around, keep, lineage)
         ranks_before = self._resume()
-        self._adviser.begin(self._trained.model, trained.optimizer, ranks_before=ranks_before)
+        batch_before = self._samples.position / self.step if self.step else 0.0
+        self._adviser.begin(
+            self._trained.model, trained.optimizer, ranks_before=ranks_before, batch_before=batch_before
+        )
 
     def _open_checkpoints(self, around: Surroundings, keep: int, lineage: Lineage) -> Checkpoints | None:
         """None where the job keeps none. Leaves the process where a newer attempt has begun."""
@@ -154,7 +159,7 @@ class Run:
             self._tell_pace()
             if self._checkpoints is not None:
                 self._checkpoints.continuity.note_loss(self._loss)
-            self._adviser.after_first_step()
+            self._adviser.after_first_step(self._load.num_samples)
             self._agree(total)
 
     def report(

@@ -13,6 +13,7 @@
 | ``config`` | what the program was told, such as ``vars(options)``; JSON, kept with each checkpoint (``lineage``) |
 | ``data`` | what ``dataset`` gave, one or several; their hashes are kept with each checkpoint |
 | ``outlets`` | ``tensorboard``, ``mlflow``, ``wandb``: where figures go besides (``outlets``); None: as ``MUSTER_OUTLETS`` says |
+| ``tuned`` | the batch and the learning rate that were tuned together (``TunedFor``): a run whose rate does not suit its own batch is warned |
 | ``work`` | what a token costs, for the run's MFU |
 | ``is_timed`` | tell where each step's time goes (``pace``), for some 70 µs a step |
 """  # noqa: E501  # a table's row is one line
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from muster.train.devices import Device
     from muster.train.extras import Stateful
     from muster.train.flops import Work
+    from muster.train.learning_rates import TunedFor
 
 
 def start(
@@ -71,6 +73,7 @@ def start(
     data: Dataset | Sequence[Dataset] = (),
     outlets: Sequence[str] | None = None,
     work: Work | None = None,
+    tuned: TunedFor | None = None,
     is_timed: bool = True,
 ) -> Run:
     """Join the other ranks, restore the newest checkpoint that verifies, and be ready for the next step.
@@ -105,6 +108,7 @@ def start(
         is_steady=deterministic and device.gpu is None,
         lineage=Lineage(config, datasets, spec_sha256=joined[0].spec_sha256, is_asked=joined[1].rank == 0),
         pace=partial(Pace, device, is_on=is_timed, work=work),
+        tuned=tuned,
     )
 
 

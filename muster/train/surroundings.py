@@ -2,7 +2,7 @@
 
 | variable | meaning | without it |
 |---|---|---|
-| ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` | torchrun's | one rank, no process group |
+| ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT`` | torchrun's; without a ``RANK`` that of Open MPI, MPICH or Slurm (``foreign_launchers``) | one rank, no process group |
 | ``MUSTER_ATTEMPT_ID`` | written into manifests | empty |
 | ``MUSTER_FENCE`` | grows with each attempt; an older one writes nothing | the next number in the folder |
 | ``MUSTER_CHECKPOINT_DIR`` | the job's own folder, seen by all its hosts | nothing is kept |
@@ -34,6 +34,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from muster.train.foreign_launchers import require_rank
 from muster.train.generations import Generation
 from muster.train.interval import IntervalRule
 from muster.train.places import S3Place, is_s3
@@ -113,6 +114,7 @@ class Surroundings:
     def of(cls, environ: Mapping[str, str] | None = None) -> Surroundings:
         """Raises ValueError naming the variable that cannot be read."""
         environ = os.environ if environ is None else environ
+        require_rank(environ)
         return cls(
             rank=_number(environ, "RANK") or 0,
             world_size=_number(environ, "WORLD_SIZE") or 1,

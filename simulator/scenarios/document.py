@@ -141,6 +141,25 @@ class Happening(StrictModel):
         return self
 
 
+class Maintenance(StrictModel):
+    """Planned work on ``nodes``, or on all whose path has ``domain``, from ``starts_s`` on, for ``lasts_s``.
+
+    Who runs there is told ``lead_s`` before it starts, and has left by then.
+    """
+
+    nodes: tuple[Text, ...] = Field(default=(), strict=False)
+    domain: Text | None = None
+    starts_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)]
+    lasts_s: Length = 3600.0
+    lead_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = 120.0
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> Self:
+        if bool(self.nodes) == (self.domain is not None):
+            raise ValueError("says either nodes or a domain")
+        return self
+
+
 class Scenario(StrictModel):
     """``policy``: what differs from the built-in one. It is played until ``until_s``, or to its last request."""
 
@@ -149,6 +168,8 @@ class Scenario(StrictModel):
     gpus: tuple[GpuState, ...] = Field(default=(), strict=False)
     quotas: tuple[Quota, ...] = Field(default=(), strict=False)
     jobs: Jobs = Field(default_factory=Jobs)
+    failures_per_gpu_hour: Annotated[float, Field(ge=0, le=1, strict=False)] = 0.0
+    maintenance: tuple[Maintenance, ...] = Field(default=(), strict=False)
     requests: tuple[Happening, ...] = Field(default=(), max_length=MOST_EVENTS, strict=False)
     faults: tuple[Happening, ...] = Field(default=(), max_length=MOST_EVENTS, strict=False)
     policy: dict[str, Any] = Field(default_factory=dict)
@@ -170,6 +191,11 @@ class Scenario(StrictModel):
             raise ValueError(f"two jobs are named {next(name for name in names if names.count(name) > 1)}")
         told = [one.node for one in self.gpus] + [one.change.node for one in self.happenings if one.change is not None]
         told += [node for job in self.jobs.running for node in job.nodes]
+        told += [node for window in self.maintenance for node in window.nodes]
+        domains = {None, *(domain for each in self.topology.nodes for domain in each.path)}
+        lost = [window.domain for window in self.maintenance if window.domain not in domains]
+        if lost:
+            raise ValueError(f"maintenance: no path of the topology has the domain {lost[0]}")
         unknown = sorted(set(told) - nodes)
         if unknown:
             raise ValueError(f"no node of the topology is named {', '.join(unknown)}")
@@ -189,4 +215,6 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return {**base, **both}
 
 
-DecisionKind = Literal["placed", "waits", "held", "reclaim", "withdrawn", "grown", "ended", "stopped", "interrupted"]
+DecisionKind = Literal[
+    "placed", "waits", "held", "reclaim", "withdrawn", "shrunk", "grown", "notice", "ended", "stopped", "interrupted"
+]

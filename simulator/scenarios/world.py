@@ -17,8 +17,10 @@ from scheduler.model import (
     ElasticGang,
     GpuView,
     Parts,
+    Placement,
     Plan,
     ReclaimLoss,
+    RunnerUp,
     RunningAttempt,
     StandingReclaim,
     WaitingJob,
@@ -53,6 +55,7 @@ class _Attempt:
     ends_ms: int | None
     stops_ms: int | None = None
     leaves_ms: int | None = None
+    keeps: tuple[GpuUuid, ...] = ()
 
     @property
     def gpus(self) -> tuple[GpuUuid, ...]:
@@ -64,6 +67,16 @@ class _Attempt:
         wall_s = self.job.wall_time_s
         known = [self.stops_ms, None if wall_s is None else self.started_ms + int(wall_s * 1000)]
         return min((moment for moment in known if moment is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Planned work. ``closes_ms``: when who runs there is told."""
+
+    nodes: frozenset[NodeId]
+    closes_ms: int
+    starts_ms: int
+    until_ms: int
 
 
 def play(scenario: Scenario) -> list[dict[str, Any]]:
@@ -103,6 +116,8 @@ class _World:
         self._peaks: Counter[TenantId] = Counter()
         self._told: dict[str, str] = {}
         self._num_attempts = 0
+        self._failures_per_gpu_hour = scenario.failures_per_gpu_hour
+        self._windows = list(_windows(scenario))
         self.decisions: list[dict[str, Any]] = []
         for state in scenario.gpus:
             self._change(state)
@@ -114,6 +129,7 @@ class _World:
     def until(self, end_ms: int) -> None:
         """Decide now, and at each moment up to then at which something ends."""
         for _ in range(_MOST_MOMENTS):
+            self._work()
             self._decide()
             moment = min(self._moments(), default=None)
             if moment is None or moment > end_ms:
@@ -195,7 +211,38 @@ class _World:
         ]
         if self._waiting:
             ends.append(self._now_ms + TICK_MS)
+            ends += [moment for moment in map(self._waits_no_longer_ms, self._waiting.values()) if moment is not None]
+        edges = [edge for window in self._windows for edge in (window.closes_ms, window.starts_ms, window.until_ms)]
+        ends += [edge for edge in edges if edge > self._now_ms]
         return [max(moment, self._now_ms + 1) for moment in ends]
+
+    def _work(self) -> None:
+        """Who runs where planned work is near is told; while it is done the nodes are cordoned."""
+        for window in self._windows:
+            is_on = window.starts_ms <= self._now_ms < window.until_ms
+            for uuid, view in self._gpus.items():
+                if view.node_id in window.nodes and window.starts_ms <= self._now_ms:
+                    self._gpus[uuid] = replace(view, facts=replace(view.facts, is_cordoned=is_on))
+            if window.closes_ms <= self._now_ms < window.until_ms:
+                self._clear(window)
+
+    def _clear(self, window: "_Window") -> None:
+        for name, attempt in sorted(self._running.items()):
+            is_there = any(node in window.nodes for node, _ in attempt.parts)
+            if not is_there or (attempt.stops_ms is not None and attempt.stops_ms <= window.starts_ms):
+                continue
+            leaves_s = attempt.job.leaves_in_s
+            attempt.stops_ms = max(window.starts_ms, self._now_ms)
+            soon_ms = attempt.stops_ms if leaves_s is None else self._now_ms + round(leaves_s * 1000)
+            attempt.leaves_ms = min(soon_ms, attempt.stops_ms)
+            self._say(name, "notice", why="maintenance", deadline_s=_seconds(attempt.stops_ms))
+
+    def _waits_no_longer_ms(self, job: WaitingJob) -> int | None:
+        """When the planner gives up hope for a replacement in the job's domain."""
+        if job.interrupted_ms is None:
+            return None
+        until_ms = job.interrupted_ms + round(self._policy.recovery.wait_for_replacement_s * 1000)
+        return until_ms if until_ms > self._now_ms else None
 
     def _pass(self) -> None:
         for name, one in sorted(self._running.items()):
@@ -212,21 +259,35 @@ class _World:
             self._hold(attempt.gpus, is_held=False)
         self._say(name, kind)
 
-    def _requeue(self, name: str) -> None:
-        """It has saved and let go, and waits for its next attempt."""
+    def _requeue(self, name: str, *, is_interrupted: bool = False) -> None:
+        """It has let go, and waits for its next attempt. ``is_interrupted``: by a fault, not by a notice."""
         attempt = self._running[name]
         if attempt.attempt_id in self._reclaims:
-            self._losses.append(ReclaimLoss(TenantId(attempt.job.tenant), len(attempt.gpus), self._now_ms))
+            lost = len(attempt.gpus) - len(attempt.keeps)
+            self._losses.append(ReclaimLoss(TenantId(attempt.job.tenant), lost, self._now_ms))
+        if attempt.keeps and not is_interrupted:
+            self._shrink(name, attempt)
+            return
         self._end(name, "interrupted")
         nodes = attempt.job.nodes if isinstance(attempt.job, QueuedJob) else len(attempt.parts)
-        self._waiting[name] = _waiting(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
+        waiting = _waiting(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
+        self._waiting[name] = replace(waiting, interrupted_ms=self._now_ms if is_interrupted else None)
+
+    def _shrink(self, name: str, attempt: _Attempt) -> None:
+        """It has saved, and goes on with the hosts that it keeps."""
+        parts = tuple((node, uuids) for node, uuids in attempt.parts if set(uuids) <= set(attempt.keeps))
+        self._hold(attempt.gpus, is_held=False)
+        del self._running[name]
+        self._hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
+        self._start(name, attempt.job, parts, self._now_ms, self._now_ms)
+        self._say(name, "shrunk", nodes=[node for node, _ in parts])
 
     def _interrupt(self) -> None:
         """What stood on a GPU that nothing may run on any more ends there, and waits for its next attempt."""
         for name, attempt in sorted(self._running.items()):
             views = [self._gpus[uuid].facts for uuid in attempt.gpus]
             if any(facts.standing in _OUT or facts.contact is Contact.LOST for facts in views):
-                self._requeue(name)
+                self._requeue(name, is_interrupted=True)
 
     def _decide(self) -> None:
         decided = plan(
@@ -240,7 +301,7 @@ class _World:
             for key in gone:
                 del self._reclaims[key]
         for placement in decided.placements:
-            self._place(placement.job_id, placement.parts)
+            self._place(placement)
         self._notify(decided, names)
         self._explain(decided)
         for growth in decided.growths:
@@ -254,15 +315,21 @@ class _World:
         attempt = self._running[victim]
         self._reclaims.pop(attempt.attempt_id, None)
         attempt.stops_ms = attempt.leaves_ms = None
+        attempt.keeps = ()
         self._say(beneficiary, "withdrawn", victims=[victim], why=why)
 
-    def _place(self, job_id: JobId, parts: Parts) -> None:
+    def _place(self, placement: Placement) -> None:
+        job_id, parts, swap = placement.job_id, placement.parts, placement.swap
         del self._waiting[job_id]
         self._told.pop(job_id, None)
         self._hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
         self._start(job_id, self._shapes[job_id], parts, self._now_ms)
         gpus = [[self._gpus[uuid].slot_index for uuid in uuids] for _, uuids in parts]
-        self._say(job_id, "placed", nodes=[node for node, _ in parts], slots=gpus)
+        replaced = None if swap is None or not swap.kept_nodes else dict(swap.replaced)
+        kept = None if swap is None else swap.kept_nodes
+        self._say(
+            job_id, "placed", nodes=[node for node, _ in parts], slots=gpus, kept_nodes=kept, replaced=replaced or None
+        )
 
     def _notify(self, decided: Plan, names: Mapping[AttemptId, str]) -> None:
         for job_id in dict.fromkeys(reclaim.beneficiary for reclaim in decided.reclaims):
@@ -274,8 +341,11 @@ class _World:
                 attempt.stops_ms = deadline_ms
                 soon_ms = deadline_ms if leaves_s is None else self._now_ms + round(leaves_s * 1000)
                 attempt.leaves_ms = min(soon_ms, deadline_ms)
-                self._reclaims[reclaim.victim] = StandingReclaim(reclaim.victim, job_id, deadline_ms, reclaim.held)
-            held = {self._gpus[uuid].node_id: None for uuid in own[0].held}
+                self._reclaims[reclaim.victim] = StandingReclaim(
+                    reclaim.victim, job_id, deadline_ms, reclaim.held, reclaim.keeps
+                )
+                attempt.keeps = reclaim.keeps
+            held, best = {self._gpus[uuid].node_id: None for uuid in own[0].held}, own[0].runner_up
             self._say(
                 job_id,
                 "reclaim",
@@ -283,6 +353,13 @@ class _World:
                 nodes=list(held),
                 deadline_s=max(_seconds(self._now_ms) + reclaim.notice_s for reclaim in own),
                 cost_gpu_s=round(sum(reclaim.cost_gpu_s for reclaim in own), 1),
+                runner_up=None if best is None else _said(best, names),
+                keeps={
+                    names[reclaim.victim]: list(dict.fromkeys(self._gpus[uuid].node_id for uuid in reclaim.keeps))
+                    for reclaim in own
+                    if reclaim.keeps
+                }
+                or None,
             )
 
     def _explain(self, decided: Plan) -> None:
@@ -307,7 +384,27 @@ class _World:
             losses=tuple(self._losses),
             peak_gpus=dict(self._peaks),
             ceilings=self._ceilings,
+            failures_per_gpu_hour=self._failures_per_gpu_hour,
+            closings={
+                node: min(one.closes_ms for one in self._windows if node in one.nodes and self._now_ms < one.until_ms)
+                for node in {
+                    node for window in self._windows if self._now_ms < window.until_ms for node in window.nodes
+                }
+            },
         )
+
+
+def _windows(scenario: Scenario) -> Iterator[_Window]:
+    for one in scenario.maintenance:
+        nodes = [name for each in scenario.topology.nodes if one.domain in each.path for name in each.each()]
+        starts_ms = _ms(one.starts_s)
+        until_ms = starts_ms + round(one.lasts_s * 1000)
+        named = frozenset(NodeId(name) for name in (one.nodes or nodes))
+        yield _Window(named, starts_ms - round(one.lead_s * 1000), starts_ms, until_ms)
+
+
+def _said(best: RunnerUp, names: Mapping[AttemptId, str]) -> dict[str, Any]:
+    return {"victims": sorted(names[victim] for victim in best.victims), "cost_gpu_s": round(best.cost_gpu_s, 1)}
 
 
 def _views(scenario: Scenario) -> Iterator[GpuView]:
@@ -339,11 +436,9 @@ def _waiting(job: JobFields, queued_ms: int, nodes: int, keep: Parts) -> Waiting
 
 def _running(name: str, one: _Attempt) -> RunningAttempt:
     elastic = None
-    if one.job.max_nodes is not None and one.job.max_nodes > len(one.parts):
-        least = one.job.min_nodes or len(one.parts)
-        elastic = ElasticGang(
-            one.parts, least, one.job.max_nodes, one.job.gpus_per_node, one.job.required, one.job.preferred
-        )
+    if one.job.min_nodes is not None or one.job.max_nodes is not None:
+        least, most = one.job.min_nodes or len(one.parts), one.job.max_nodes or len(one.parts)
+        elastic = ElasticGang(one.parts, least, most, one.job.gpus_per_node, one.job.required, one.job.preferred)
     return RunningAttempt(
         attempt_id=one.attempt_id,
         job_id=JobId(name),

@@ -17,7 +17,8 @@ from agents.spool import Spool, SpoolLimits
 from agents.telemetry_client import Later, TelemetryClient
 from agents.tokens import NoTokenError
 from agents.uplink import FAILURES_TO_SET_ASIDE, Uplink, UplinkConfig
-from muster.wire.telemetry import GapMarker, Report
+from muster.wire.messages import WireMessage
+from muster.wire.telemetry import EventReport, GapMarker, NodeReport, Report
 from tests.agents.reports import BOOT, Clock, event, sample
 from tests.recorded_server import Answer, Asked, problem, serving
 
@@ -308,3 +309,50 @@ def test_from_event_to_acknowledged_takes_less_than_a_second(line: Line) -> None
     stop.set()
     thread.join(60)
     assert sorted(took)[2] < 1, took  # not each: other processes share this machine
+
+
+class OlderGpu(WireMessage, frozen=True, kw_only=True):
+    uuid: str
+    values: list[float | None]
+    is_lost: bool = False
+
+
+class OlderReport(WireMessage, frozen=True, kw_only=True):
+    """What the release before the names of DCGM's metrics took."""
+
+    protocol: int
+    boot_id: str
+    seq: int
+    at_ms: int
+    schema: int
+    is_history: bool = False
+    gpus: tuple[OlderGpu, ...] = ()
+    node: NodeReport | None = None
+    events: tuple[EventReport, ...] = ()
+    gaps: tuple[GapMarker, ...] = ()
+
+
+def taken_by_an_older_server(report: Report) -> Answer:
+    try:
+        msgspec.json.decode(msgspec.json.encode(report), type=OlderReport)
+    except msgspec.ValidationError as error:
+        return problem(422, code="validation_failed", detail=str(error))
+    return ACCEPTED
+
+
+def test_an_older_server_is_told_what_it_takes_without_the_names_of_what_dcgm_told(line: Line) -> None:
+    line.answer = taken_by_an_older_server
+    for seq in (16, 32):
+        report = sample(seq, line.clock.wall_ms())
+        gpus = tuple(msgspec.structs.replace(gpu, from_dcgm=("power_w",)) for gpu in report.gpus)
+        line.keep(msgspec.structs.replace(report, gpus=gpus))
+        line.turn_until_idle()
+        line.clock.advance(10)
+    sent = [read(asked) for asked in line.asked]
+    assert [(each.seq, {gpu.from_dcgm for gpu in each.gpus}) for each in sent] == [
+        (16, {("power_w",)}),
+        (16, {()}),
+        (32, {()}),
+    ], "refused once, then without"
+    assert sent[0].gpus[0].values == sent[1].gpus[0].values
+    assert line.spool.state().num_refused == 0

@@ -11,8 +11,11 @@ from sqlalchemy import select
 
 from muster.db.models import BurnIn, Gpu, NodeLatest
 from muster.domain.ids import GpuUuid
+from muster.domain.policy import Policy
+from muster.domain.recovery_policy import RecoveryPolicy, SparePolicy
 from muster.domain.states import BurnInState
 from muster.services import fleet
+from muster.services.policies import ACTIVATE, store_policy
 from tests.api.conftest import Api
 from tests.api.judged_fleet import JUDGE
 from tests.fleet_factory import OPERATOR, enrol_host
@@ -155,3 +158,14 @@ def test_a_cohort_names_what_its_tensor_cores_multiply(api: Api, other_key: str)
     by_capability = {item["attributes"]["compute_capability"]: item["dtypes"] for item in items}
     assert "fp8" in by_capability.pop("9.0")
     assert set(by_capability.values()) <= {None}
+
+
+def test_a_cohort_says_how_many_of_its_nodes_are_kept_as_spares(api: Api) -> None:
+    """Of one host of few GPUs, away for a year after each failure, one; and none is said where none are kept."""
+    (before,) = api.client.get("/v1/cohorts", headers=api.headers("auditor")).json()["items"]
+    assert before["num_spare_nodes"] is None
+    spares = SparePolicy(confidence=0.99, replacement_h=8_760)
+    with api.units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, Policy(recovery=RecoveryPolicy(spares=spares)), reason="test")
+    (after,) = api.client.get("/v1/cohorts", headers=api.headers("auditor")).json()["items"]
+    assert after["num_spare_nodes"] == 1

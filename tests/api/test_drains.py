@@ -1,6 +1,6 @@
 """``POST /v1/nodes/{node_id}/drain``: tried, done, watched, undone."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -83,5 +83,11 @@ def test_a_maintenance_window_is_tried_declared_shown_and_cancelled(api: Api) ->
         released = api.client.post(f"/v1/cordons/{cordon_id}/release", json={"reason": "done"}, headers=headers)
         assert released.status_code == 200
     assert show(api)["num_cordons"] == 0
+    lead = {**later, "evacuate_lead_s": 600}
+    empty = api.client.post(path, json=lead, headers=headers).json()
+    starts_at, evacuate_at = (datetime.fromisoformat(empty[name]) for name in ("starts_at", "evacuate_at"))
+    assert starts_at - evacuate_at == timedelta(seconds=600)
+    short = api.client.post(path, json={**lead, "evacuate_lead_s": 1}, headers=headers)
+    assert (short.status_code, "/evacuate_lead_s" in short.json()["detail"]) == (422, True)
     refused = api.client.post(path, json={"reason": "x", "until": "2020-01-01T00:00:00Z"}, headers=headers)
     assert (refused.status_code, "/until" in refused.json()["detail"]) == (422, True)

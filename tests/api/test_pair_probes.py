@@ -33,12 +33,12 @@ URL = "/v1/hosts/self/pair-probes/ask"
 SESSION = "0123456789abcdef"
 
 
-def hear(api: Api, *nodes: NodeId, ago_s: float = 0.0, rack: str | None = None) -> None:
+def hear(api: Api, *nodes: NodeId, ago_s: float = 0.0, rack: str | None = None, boot_id: str | None = "boot-1") -> None:
     """Their agents reported so long ago."""
     with api.units.begin(OPERATOR, fleet.ENROL, quiet=True) as unit:
         unit.session.execute(delete(NodeLatest).where(NodeLatest.node_id.in_(nodes)))
         for node in nodes:
-            unit.session.add(NodeLatest(node_id=node, received_at=unit.now - timedelta(seconds=ago_s)))
+            unit.session.add(NodeLatest(node_id=node, boot_id=boot_id, received_at=unit.now - timedelta(seconds=ago_s)))
             if rack is not None:
                 unit.session.execute(update(Node).where(Node.id == node).values(rack=rack))
 
@@ -117,6 +117,35 @@ def test_what_was_lost_at_an_agent_that_was_away_or_began_anew_is_withheld(api: 
     hear(api, beta)
     ask(api, betas, session="d" * 16)
     assert ask(api, alphas, probed=probed[:1])["withheld"] == [beta]
+
+
+def test_what_was_lost_at_a_host_that_rebooted_is_withheld_though_nobody_there_has_asked_yet(
+    api: Api, beta: NodeId
+) -> None:
+    ask(api, key_for(api, beta, "beta"))
+    probed = [{"node_id": beta, "session": SESSION}]
+    assert ask(api, api.tokens["node"], probed=probed)["withheld"] == []
+    hear(api, beta, boot_id="boot-2")
+    told = ask(api, api.tokens["node"], probed=probed)
+    assert (told["withheld"], told["peers"]) == ([beta], [])
+
+
+def test_a_host_that_went_away_in_the_newest_burst_is_no_loss_of_the_networks(api: Api, beta: NodeId) -> None:
+    ask(api, key_for(api, beta, "beta"))
+    probed = [{"node_id": beta, "session": SESSION}]
+    for ago_s, withheld in ((40, []), (50, [beta])):
+        hear(api, beta, ago_s=ago_s)
+        assert ask(api, api.tokens["node"], probed=probed)["withheld"] == withheld
+
+
+def test_an_agent_that_begins_anew_answers_nobody_until_it_says_so(api: Api, beta: NodeId) -> None:
+    betas, probed = key_for(api, beta, "beta"), [{"node_id": beta, "session": SESSION}]
+    ask(api, betas)
+    ask(api, betas, port=None)
+    assert ask(api, api.tokens["node"], probed=probed)["withheld"] == [], "the same life asks what its address is"
+    ask(api, betas, port=None, session="n" * 16)
+    told = ask(api, api.tokens["node"], probed=probed)
+    assert (told["withheld"], told["peers"]) == ([beta], [])
 
 
 def test_what_was_lost_at_an_agent_that_reports_and_asks_no_more_is_withheld(api: Api, beta: NodeId) -> None:

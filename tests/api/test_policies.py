@@ -78,6 +78,30 @@ def test_each_fault_of_a_candidate_is_named_by_its_field(api: Api, name: str) ->
     assert get(api, "/v1/policies")["items"] == []
 
 
+def test_fields_that_are_wrong_and_rules_that_are_broken_are_told_at_once(api: Api) -> None:
+    caps = {"fleet_share": 0.05, "fleet_window_share": 0.5, "rack_share": "5%", "cohort_share": 1.2}
+    document = {"health": {"breaker": caps, "score": {"raise_line": 10}}, "helth": {}}
+    wrong = {
+        "/health/breaker/rack_share",
+        "/health/breaker/cohort_share",
+        "/health/breaker",
+        "/health/score",
+        "/helth",
+    }
+    found = check(api, document)["errors"]
+    assert {fault["pointer"] for fault in found} == wrong
+    assert len(found) == len(wrong)
+    refused = activate(api, document, 422)
+    assert {fault["pointer"] for fault in refused["errors"]} == {f"/document{pointer}" for pointer in wrong}
+    assert get(api, "/v1/policies")["items"] == [], "the old one stays"
+
+
+def test_a_rule_is_not_said_to_be_broken_by_a_field_that_was_not_taken(api: Api) -> None:
+    document = {"health": {"breaker": {"fleet_share": 1.2, "fleet_window_share": 0.5}}}
+    (fault,) = check(api, document)["errors"]
+    assert fault["pointer"] == "/health/breaker/fleet_share"
+
+
 @pytest.mark.parametrize("document", ["a text", None, ["a", "list"], 5])
 def test_what_is_no_document_is_refused(api: Api, document: Any) -> None:
     assert check(api, document, 422)["errors"][0]["pointer"] == "/document"

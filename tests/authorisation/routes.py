@@ -40,7 +40,7 @@ HOLDERS: Final[Mapping[str, frozenset[Role]]] = {
         "audit:read": "tenant_admin auditor operator",
         "policy:read": "auditor operator",
         "policy:write": "operator",
-        "metrics:read": "operator service",
+        "metrics:read": "auditor operator service",
         "host:report": "node",
         "system:run": "service",
     }.items()

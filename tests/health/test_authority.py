@@ -1,5 +1,6 @@
 """Who decides what a fault asks for: NVML, then XID 154, then the catalogue; a milder word only where it is safe."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -113,6 +114,15 @@ def test_nvml_stands_over_what_the_log_alone_told() -> None:
     assert standing_after(by_xid(119), by_nvml(Action.REBOOT_NODE), by_154(Action.DRAIN_P2P, after_ms=3 * SECOND)) is (
         Standing.QUARANTINED
     )
+
+
+def test_nvmls_word_by_dcgm_may_come_as_late_as_an_exporter_tells() -> None:
+    late = by_nvml(Action.DRAIN_AND_RESET, after_ms=80 * SECOND)
+    assert standing_after(by_xid(119), late) is Standing.QUARANTINED
+    by_dcgm = replace(late, source=Source.DCGM)
+    assert standing_after(by_xid(119), by_dcgm) is Standing.SUSPECT
+    too_late = replace(by_dcgm, onset_ms=NOW_MS + 91 * SECOND)
+    assert standing_after(by_xid(119), too_late) is Standing.QUARANTINED
 
 
 def test_a_worse_word_than_the_catalogues_condemns() -> None:

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from health.gpu_case import BurnInResult, MoveReason
-from health.replay import (
+from health.replay import Replay
+from health.replay_stream import (
     Burned,
+    Held,
     Input,
     Maintained,
     Moved,
@@ -13,7 +15,6 @@ from health.replay import (
     Output,
     Passed,
     Placed,
-    Replay,
     Sampled,
     Scored,
     Told,
@@ -56,7 +57,9 @@ def test_an_event_that_comes_again_has_no_effect() -> None:
 
 def test_a_burn_in_brings_it_back_and_probation_ends_by_time_alone() -> None:
     began, ended = NOW_MS + MINUTE, NOW_MS + 2 * MINUTE
-    found = played(signal(code=95), Burned(GPU, BurnInResult(began, ended, has_passed=True)), until_ms=ended + 60 * DAY)
+    found = played(
+        signal(code=95), Burned(GPU, BurnInResult(began, ended, has_passed=True), NODE), until_ms=ended + 60 * DAY
+    )
     over_ms = ended + int(POLICY.standing.probation_s * 1000)
     assert moves(found)[1:] == [
         (ended, Standing.PROBATION, MoveReason.BURN_IN_PASSED),
@@ -146,3 +149,41 @@ def test_what_is_found_in_a_maintenance_window_moves_nothing_and_weighs_after_it
 def test_a_window_of_another_node_changes_nothing() -> None:
     window = Maintained(NOW_MS, NodeId("node_other"), NOW_MS + DAY)
     assert moves(played(window, signal(code=95, at_ms=NOW_MS + MINUTE))) != []
+
+
+def ports(found: float, at_ms: int = NOW_MS) -> Input:
+    return signal(
+        EventKind.HOST_STATE, gpu=None, at_ms=at_ms, source=Source.HOST, expected_ports=8.0, found_ports=found
+    )
+
+
+def held(found: list[Output]) -> list[tuple[int, list[str]]]:
+    return [(each.at_ms, [one.fault_key for one in each.by]) for each in found if isinstance(each, Held)]
+
+
+def test_what_is_found_about_a_node_holds_it_once_it_has_lasted_and_until_it_is_over() -> None:
+    lasts_ms = int(POLICY.warm_up.outlast_s * 1000)
+    over_ms = NOW_MS + lasts_ms + MINUTE
+    assert held(played(ports(7), ports(8, NOW_MS + lasts_ms - 1), until_ms=NOW_MS + DAY)) == []
+    assert held(played(ports(7), ports(8, over_ms), until_ms=NOW_MS + DAY)) == [
+        (NOW_MS + lasts_ms, ["port_count"]),
+        (over_ms, []),
+    ]
+
+
+def test_what_is_told_of_a_node_no_more_holds_it_no_longer_than_the_policy_says() -> None:
+    (_, free) = held(played(ports(7), until_ms=NOW_MS + 30 * DAY))
+    assert free == (NOW_MS + int(POLICY.node_hold.state_holds_s * 1000), [])
+
+
+def test_a_window_that_ends_lets_what_stands_hold_its_node() -> None:
+    window = Maintained(NOW_MS - MINUTE, NODE, NOW_MS + 60 * MINUTE)
+    found = played(window, ports(7), until_ms=NOW_MS + 61 * MINUTE)
+    assert held(found) == [(NOW_MS + 60 * MINUTE, ["port_count"])]
+
+
+def test_a_burn_in_of_a_gpu_that_nothing_was_said_of_counts() -> None:
+    world = Replay(POLICY, standing=Standing.UNPROVEN)
+    result = BurnInResult(NOW_MS, NOW_MS + MINUTE, has_passed=True)
+    found = played_by(world, [Passed(NOW_MS - MINUTE), Burned(GPU, result, NODE)])
+    assert moves(found) == [(NOW_MS + MINUTE, Standing.PROBATION, MoveReason.BURN_IN_PASSED)]

@@ -4,16 +4,22 @@ from dataclasses import replace
 
 import pytest
 
+from health.detectors.detector import Closing
+from health.evidence import close, join
 from health.gpu_case import BurnInResult, GpuCase, MoveReason, PastRepair
 from health.retirement import retirement_of
 from health.standing import decide, is_reclaimable_only, next_look_ms
 from muster.domain.evidence import Severity, Trust
 from muster.domain.health_policy import RepairPolicy
+from muster.domain.ids import EvidenceId
+from muster.domain.repairs import RepairAction
 from muster.domain.states import Standing
 from tests.health.case_factory import (
     DAY,
+    GPU,
     HOUR,
     MINUTE,
+    NODE,
     NOW_MS,
     POLICY,
     case,
@@ -21,6 +27,7 @@ from tests.health.case_factory import (
     degraded,
     evidence,
     fall,
+    finding,
 )
 
 IN_SERVICE = [Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT]
@@ -253,6 +260,28 @@ def test_that_an_old_fault_is_over_is_nothing_against_a_repair() -> None:
     assert outcome(case(Standing.REPAIR, over, since_ms=NOW_MS), NOW_MS + MINUTE) is None
     told_again = case(Standing.REPAIR, old, since_ms=NOW_MS)
     assert outcome(told_again, NOW_MS + MINUTE) == (Standing.QUARANTINED, MoveReason.CONDEMNED)
+
+
+def test_a_fault_that_stands_and_is_stated_again_ends_no_repair_until_it_was_over_and_came_back() -> None:
+    stated = evidence(
+        "remap", Severity.CONDEMNING, at_ms=NOW_MS - HOUR, detector="row_remap", fault="row_remap:pending"
+    )
+    stated = replace(stated, last_seen_ms=NOW_MS + 20 * MINUTE)
+    assert outcome(case(Standing.REPAIR, stated, since_ms=NOW_MS), NOW_MS + 20 * MINUTE) is None
+    told = finding("row_remap:pending", at_ms=NOW_MS + 21 * MINUTE, severity=Severity.CONDEMNING, detector="row_remap")
+    over = close(stated, Closing("row_remap:pending", NODE, GPU, NOW_MS + 20 * MINUTE))
+    back = join(told, [over], POLICY, NOW_MS + 21 * MINUTE, EvidenceId("ev_new")).evidence
+    found = outcome(case(Standing.REPAIR, back, since_ms=NOW_MS), NOW_MS + 21 * MINUTE)
+    assert found == (Standing.QUARANTINED, MoveReason.CONDEMNED)
+
+
+def test_a_diagnosis_has_the_time_that_dcgm_takes_for_it() -> None:
+    gpu = replace(case(Standing.REPAIR, since_ms=NOW_MS), under_way=RepairAction.FIELD_DIAGNOSIS)
+    assert next_look_ms(gpu, NOW_MS, POLICY) == NOW_MS + 60 * MINUTE
+    assert outcome(gpu, NOW_MS + 60 * MINUTE - 1) is None
+    assert outcome(gpu, NOW_MS + 60 * MINUTE) == (Standing.QUARANTINED, MoveReason.REPAIR_TIMED_OUT)
+    reset = replace(gpu, under_way=RepairAction.RESET)
+    assert outcome(reset, NOW_MS + 25 * MINUTE) == (Standing.QUARANTINED, MoveReason.REPAIR_TIMED_OUT)
 
 
 def test_a_gpu_under_repair_may_be_away_for_a_while() -> None:

@@ -1,18 +1,21 @@
 """Recovery: the good GPUs of the last attempt stay on their ranks, the bad ones are replaced nearby."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY
-from scheduler.model import GpuView, Parts
+from muster.domain.wait_reasons import WaitReason
+from scheduler.model import GpuView, Parts, Reason, Swap, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.recovery import Recovery, recover
 from scheduler.solver import Request
 from scheduler.topology import FleetState
-from tests.scheduler.fleets import hold, host, job, of_host, racks
+from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks
 
 
 def parts(*nodes: tuple[str, list[str]]) -> Parts:
@@ -112,3 +115,59 @@ def test_recovery_keeps_every_good_gpu_of_a_host_that_can_still_give_its_part(
         assert has_any_good
         assert not set(placed) & set(faulty)
         assert len(set(placed)) == num_nodes * width
+
+
+WAITS = DEFAULT_POLICY.recovery.wait_for_replacement_s
+LOST_A_HOST = racks({"r0": [8, 0, 8], "r1": [8, 8, 8]})
+LAST = parts(*((name, of_host(name)) for name in ("r0h0", "r0h1", "r0h2")))
+
+
+def interrupted(seconds_ago: float, *, required: str | None = "rack") -> WaitingJob:
+    one = job("j", nodes=3, gpus=8, required=required, keep=LAST)
+    return replace(one, interrupted_ms=NOW_MS - int(seconds_ago * 1000))
+
+
+def test_a_gang_keeps_its_good_hosts_while_its_rack_has_no_replacement() -> None:
+    decided = plan(
+        LOST_A_HOST, [interrupted(1), job("other", nodes=2, gpus=8)], DEFAULT_POLICY, Workload(now_ms=NOW_MS)
+    )
+    assert [(one.job_id, [node for node, _ in one.parts]) for one in decided.placements] == [
+        ("other", ["r1h0", "r1h1"])
+    ]
+    (held,) = decided.holds
+    assert set(held.gpus) == {*of_host("r0h0"), *of_host("r0h2")}
+    assert held.until_ms == NOW_MS + int((WAITS - 1) * 1000)
+    (waiting,) = decided.waiting
+    assert waiting.verdict.reasons[-1] == Reason(WaitReason.REPLACEMENT, 16, 2)
+    assert "2 of its 3 hosts are good and kept for it" in waiting.why
+
+
+@pytest.mark.parametrize(("seconds_ago", "required"), [(WAITS, "rack"), (1, None)])
+def test_after_the_wait_or_without_a_required_level_it_waits_no_more(seconds_ago: float, required: str | None) -> None:
+    (placed,) = plan(
+        LOST_A_HOST, [interrupted(seconds_ago, required=required)], DEFAULT_POLICY, Workload(now_ms=NOW_MS)
+    ).placements
+    nodes = [node for node, _ in placed.parts]
+    if required is None:
+        assert nodes == ["r0h0", "r1h0", "r0h2"]
+        assert placed.swap == Swap(2, 16, ((NodeId("r0h1"), NodeId("r1h0")),))
+    else:
+        assert nodes == ["r1h0", "r1h1", "r1h2"]
+        assert placed.swap is not None
+        assert placed.swap.kept_nodes == 0
+
+
+def test_a_host_of_higher_rank_in_the_queue_may_take_what_it_keeps() -> None:
+    first = job("first", nodes=2, gpus=8, tier="reserved", required="rack")
+    decided = plan(racks({"r0": [8, 0, 8]}), [interrupted(1), first], DEFAULT_POLICY, Workload(now_ms=NOW_MS))
+    assert [one.job_id for one in decided.placements] == ["first"]
+    assert not any(one.job_id == "j" for one in decided.holds)
+
+
+def test_several_lost_hosts_are_replaced_in_one_plan_and_ranks_stay() -> None:
+    gpus = racks({"r0": [8, 0, 0, 8, 8]})
+    last = parts(*((f"r0h{number}", of_host(f"r0h{number}")) for number in (0, 1, 2)))
+    one = replace(job("j", nodes=3, gpus=8, required="rack", keep=last), interrupted_ms=NOW_MS)
+    (placed,) = plan(gpus, [one], DEFAULT_POLICY, Workload(now_ms=NOW_MS)).placements
+    assert [node for node, _ in placed.parts] == ["r0h0", "r0h3", "r0h4"]
+    assert placed.swap == Swap(1, 8, ((NodeId("r0h1"), NodeId("r0h3")), (NodeId("r0h2"), NodeId("r0h4"))))

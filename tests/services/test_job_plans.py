@@ -1,16 +1,19 @@
 """The plan of a job that nobody submitted: what the next cycle would do, said without doing it."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import func, select
 
+from api.job_views import job_plan_view
 from muster.db.models import AuditEntry, Event, GpuHold, Job, OutboxMessage, Reclaim
-from muster.domain.errors import ConflictError, ForbiddenError, ValidationFailedError
+from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Principal, Role
 from muster.domain.states import JobState, PlanOutcome
 from muster.domain.wait_reasons import WaitReason
-from muster.services import quotas
+from muster.services import job_plans, placement, quotas
 from muster.services.job_plans import EXPLAIN, PLAN, JobPlan, explain_job, plan_job
 from muster.services.unit_of_work import UnitOfWorkFactory
 from scheduler.answer import TYPING_S, Change
@@ -159,3 +162,56 @@ def test_a_job_that_does_not_wait_is_not_explained(stage: Stage) -> None:
     running = stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
     with pytest.raises(ConflictError, match=JobState.ACTIVE):
         explained(stage, running)
+
+
+def test_who_waits_behind_all_that_are_looked_at_is_told_how_many_are_before_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "MAX_QUEUE", 2)
+    stage.run("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    for _ in range(3):
+        stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+        stage.clock.advance(1)
+    elastic = {"nodes": 2, "gpus_per_node": 2, "min_nodes": 1, "max_nodes": 2}
+    stage.submit("on_demand", shape=elastic)
+    stage.clock.advance(1)
+    last = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
+    found = explained(stage, last)
+    assert found.verdict is not None
+    assert found.verdict.binding is WaitReason.FAR_BEHIND
+    assert (found.num_ahead, found.gpus_ahead) == (4, 4 + 4 + 4 + 2)
+
+
+def test_another_tenants_job_is_explained_to_nobody_and_an_operators_answer_alone_names_others(stage: Stage) -> None:
+    for _ in range(2):
+        stage.run("spot", shape={"nodes": 1, "gpus_per_node": 2})
+    stage.pass_time(SPOT_MIN_RUN_S + 60)
+    stranger = stage.add_tenant("globex")
+    job_id = stage.submit("reserved", by=stranger, shape={"nodes": 1, "gpus_per_node": 2})
+    with pytest.raises(NotFoundError), stage.units.begin(stage.fleet.tenant, EXPLAIN, dry_run=True, quiet=True) as unit:
+        explain_job(unit, job_id)
+    with stage.units.begin(stranger, EXPLAIN, dry_run=True, quiet=True) as unit:
+        found = explain_job(unit, job_id)
+    assert found.outcome is PlanOutcome.RECLAIMS
+    told, whole = job_plan_view(found, sees_all=False), job_plan_view(found, sees_all=True)
+    assert told["hosts"] == []
+    assert [(victim["job_id"], victim["tenant_id"]) for victim in told["victims"]] == [(None, None)]
+    assert [(victim["tier"], victim["num_gpus"]) for victim in told["victims"]] == [("spot", 2)]
+    assert len(whole["hosts"]) == 1
+    assert whole["victims"][0]["tenant_id"] == stage.fleet.tenant.tenant_id
+
+
+def test_a_job_that_is_placed_while_it_is_explained_is_said_not_to_wait(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each statement sees what was committed before it: the queue may lack a job that was QUEUED a moment ago."""
+    job_id = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
+    asked_before = job_plans.question
+
+    def question(*given: Any, **named: Any) -> Any:
+        assert stage.cycle().placements, "another process places it in between"
+        return asked_before(*given, **named)
+
+    monkeypatch.setattr(job_plans, "question", question)
+    with pytest.raises(ConflictError, match=JobState.ACTIVE):
+        explained(stage, job_id)

@@ -42,8 +42,36 @@ def test_a_program_that_reads_its_own_share_is_told_nothing_of_samples(training:
         training.run("--steps", "8", num_ranks=1, MUSTER_TRAIN_SOCKET=str(supervisor.path))
     found = warned(supervisor)
     assert set(found) == {"learning_rate"}, "of one rank nothing else can be said"
-    assert "resumed on 1 ranks from a checkpoint of 2" in found["learning_rate"]
-    assert "0.5 times as large, and the learning rate still 0.009" in found["learning_rate"]
+    assert "a step takes 4 samples, 0.5 times as many as those before the checkpoint (8)" in found["learning_rate"]
+    assert "the learning rate is still 0.009" in found["learning_rate"]
+
+
+@pytest.mark.parametrize(
+    ("tuned", "told"),
+    [
+        (("4", "0.01"), "the batch is 8 samples, 2 times the 4 that a learning rate of 0.01 was tuned for"),
+        (("4", "0.005"), ""),
+        (("8", "0.01"), ""),
+    ],
+    ids=["not scaled", "scaled with the batch", "as it was tuned"],
+)
+def test_a_rate_that_was_not_scaled_with_the_batch_is_told_at_the_first_start(
+    training: Training, tuned: tuple[str, str], told: str
+) -> None:
+    with Listening(training.checkpoints.parent / "s") as supervisor:
+        attempt = training.run("--steps", "2", "--tuned", *tuned, num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
+    words = warned(supervisor).get("learning_rate", "")
+    assert told in words
+    assert bool(told) == bool(words) == ("the batch is 8" in attempt.ranks[0].errors)
+
+
+def test_one_rank_is_told_too_and_after_a_resume_the_first_rate_counts(training: Training) -> None:
+    for steps in ("4", "8"):
+        with Listening(training.checkpoints.parent / f"s{steps}") as supervisor:
+            training.run("--steps", steps, "--tuned", "16", "0.01", MUSTER_TRAIN_SOCKET=str(supervisor.path))
+        words = warned(supervisor)["learning_rate"]
+        assert "the batch is 4 samples, 0.25 times the 16" in words
+        assert "and the rate 0.01: scaled with the batch it would be 0.0025 (SGD), with its square root 0.005" in words
 
 
 @pytest.mark.parametrize(
@@ -83,13 +111,6 @@ def test_samples_that_nobody_could_compare_are_not_spoken_of() -> None:
     assert advice._of_samples([(0, "a"), (1, "")]) == ""
     assert advice._of_samples([(0, "a"), (0, "a"), (1, "b")]) == "", "ranks of one group read the same"
     assert advice._of_samples([(0, "a"), (1, "a"), (2, "b")]).startswith("2 of 3")
-
-
-def test_a_learning_rate_that_is_none_is_not_spoken_of() -> None:
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-    assert "still 0.1" in advice._of_learning_rate(2, 4, optimizer)
-    optimizer.param_groups[0]["lr"] = None
-    assert advice._of_learning_rate(2, 4, optimizer) == ""
 
 
 def test_ranks_that_the_checkpoint_does_not_know_are_named() -> None:

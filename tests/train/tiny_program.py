@@ -30,6 +30,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--linger-at", type=int, default=-1, help="a step within which it says so and waits")
     parser.add_argument("--evaluate-at", type=int, default=-1, help="a step behind which it evaluates, and waits there")
     parser.add_argument("--meanwhile", type=Path, help="the file that those two wait for")
+    parser.add_argument("--tuned", type=float, nargs=2, help="a batch and the learning rate that was tuned for it")
     return parser.parse_args()
 
 
@@ -87,6 +88,7 @@ def main() -> None:
         checkpoint_every=options.every,
         asynchronous=not options.synchronous,
         seed=5,
+        tuned=train.TunedFor(int(options.tuned[0]), options.tuned[1]) if options.tuned else None,
     )
     while options.after and not options.after.exists():
         time.sleep(0.01)

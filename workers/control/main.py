@@ -19,6 +19,7 @@ from muster.services.attribute_upkeep import refresh_attributes_once
 from muster.services.burn_ins.hosts import expire_once
 from muster.services.burn_ins.orders import order_intake_once
 from muster.services.burn_ins.verdicts import judge_burn_ins_once
+from muster.services.clearings import clear_once
 from muster.services.driver_upkeep import refresh_drivers_once
 from muster.services.energy_keeping import keep_energy_once
 from muster.services.expiry import expire
@@ -72,6 +73,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("node_holds", _paced(RECONCILE_S, lambda: hold_nodes_once(units, system_principal("judge")))),
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
+        Loop("clearings", _paced(RECONCILE_S, lambda: clear_once(units, principal))),
         Loop("expiry", _paced(RECONCILE_S, lambda: expire(units, principal))),
         Loop("retention", _paced(SWEEP_S, lambda: sweep(units))),
         Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),

@@ -156,6 +156,8 @@ class Launcher:
 
     def adopt(self) -> None:
         """Go on where the last launcher stopped."""
+        for place in supervisor.sweep_secrets():
+            _log.warning("secrets_swept", folder=str(place))
         self._ledger, commands = host.restarted(self._ledger, self._config.boot_id)
         self._file.save(self._ledger)
         self._carry_out(commands)

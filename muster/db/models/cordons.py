@@ -14,13 +14,15 @@ from muster.domain.ids import GpuUuid, NodeId
 class Cordon(Base):
     """On exactly one of node and GPU. Several can stand; the place is schedulable only when none is left.
 
-    ``starts_at``: it stands from then on; None for one that stands since it was set.
+    ``starts_at``: it stands from then on; None for one that stands since it was set. ``evacuate_at``: from when on who
+    runs there is told to leave before it starts; None: what runs, runs on.
     """
 
     __tablename__ = "cordons"
     __table_args__ = (
         CheckConstraint("num_nonnulls(node_id, gpu_uuid) = 1", name="one_place"),
         CheckConstraint("(released_at IS NULL) = (released_by IS NULL)", name="released"),
+        CheckConstraint("evacuate_at <= starts_at", name="evacuate"),
         Index("ix_cordons_node_id_open", "node_id", postgresql_where=text("released_at IS NULL")),
         Index("ix_cordons_gpu_uuid_open", "gpu_uuid", postgresql_where=text("released_at IS NULL")),
     )
@@ -32,6 +34,7 @@ class Cordon(Base):
     reason: Mapped[str]
     owner: Mapped[str]
     starts_at: Mapped[datetime | None] = mapped_column(default=None)
+    evacuate_at: Mapped[datetime | None] = mapped_column(default=None)
     until: Mapped[datetime | None] = mapped_column(default=None)
     created_at: Mapped[datetime]
     released_at: Mapped[datetime | None] = mapped_column(default=None)

@@ -10,7 +10,7 @@ from muster.domain.ids import NodeId
 
 
 class PairProbeResponder(Base):
-    """The agent of a node answers at ``port`` of the node's address, by its own word of ``told_at``.
+    """The agent of a node answers at ``port`` of the node's address, by its own word of ``told_at``, in ``boot_id``.
 
     ``session``: one life of that agent, so that what was lost while it began anew is held against no network.
     """
@@ -22,3 +22,4 @@ class PairProbeResponder(Base):
     session: Mapped[str]
     port: Mapped[int]
     told_at: Mapped[datetime]
+    boot_id: Mapped[str | None] = mapped_column(default=None)

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import CheckConstraint, Double, ForeignKey, Index, text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
@@ -16,6 +17,7 @@ class Reclaim(Base):
 
     ``told_at``: when a host of the victim was first told, after which nothing can be withdrawn.
     ``hold_ended_at``: since when nothing is held for the beneficiary any more.
+    ``keeps``: UUIDs, in rank order, with which an elastic victim goes on; NULL: it gives all that it has.
     ``cost_gpu_s`` and ``runner_up``: what the choice was made by; ``lost_gpu_s``: what the victim lost in the end.
     """
 
@@ -28,6 +30,7 @@ class Reclaim(Base):
         CheckConstraint("state <> 'WITHDRAWN' OR told_at IS NULL", name="withdrawn_untold"),
         CheckConstraint("deadline_at > notified_at", name="deadline"),
         CheckConstraint("num_gpus > 0", name="num_gpus"),
+        CheckConstraint("keeps IS NULL OR jsonb_typeof(keeps) = 'array'", name="keeps"),
         Index("uq_reclaims_victim", "victim_attempt_id", unique=True, postgresql_where=text("state = 'NOTIFIED'")),
         Index("ix_reclaims_holding", "beneficiary_job_id", postgresql_where=text("hold_ended_at IS NULL")),
         Index("ix_reclaims_settled", "settled_at", postgresql_where=text("state IN ('RELEASED', 'FORCED')")),
@@ -57,6 +60,7 @@ class Reclaim(Base):
     cost_gpu_s: Mapped[float] = mapped_column(Double)
     lost_gpu_s: Mapped[float | None] = mapped_column(Double, default=None)
     runner_up: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    keeps: Mapped[list[str] | None] = mapped_column(JSONB(none_as_null=True), default=None)
     policy_version: Mapped[int | None] = mapped_column(ForeignKey("policy_versions.version"), default=None)
     hold_ended_at: Mapped[datetime | None] = mapped_column(default=None)
     hold_ended_why: Mapped[str | None] = mapped_column(default=None)

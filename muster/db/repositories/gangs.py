@@ -133,7 +133,7 @@ WITH attempt AS (
         string_to_array(%(node_ranks)s, ',')::int[], string_to_array(%(local_indexes)s, ',')::int[])
         AS one (uuid, node_id, node_rank, local_index)
 )
-UPDATE jobs SET state = %(state)s, state_reason = %(state_reason)s, updated_at = %(updated_at)s,
+UPDATE jobs SET state = %(state)s, state_reason = %(state_reason)s, wait_verdict = NULL, updated_at = %(updated_at)s,
     restarts_used = %(restarts_used)s, launch_failures = %(launch_failures)s, next_try_at = %(next_try_at)s,
     version = version + 1
 WHERE id = %(job_id)s AND version = %(version)s

@@ -14,7 +14,9 @@ _ANSWERING: Final = """
 FROM pair_probe_responders AS r
 JOIN nodes AS n ON n.id = r.node_id
 JOIN node_latest AS l ON l.node_id = r.node_id AND l.received_at > :heard_since
+    AND COALESCE(l.boot_id = r.boot_id, TRUE)
 """
+"""Of a host that rebooted and has not asked since nobody knows whether it answers."""
 _RACKS: Final = text(f"""
 SELECT COALESCE(n.rack, '') AS rack, array_agg(n.id ORDER BY n.id) AS nodes
 {_ANSWERING}

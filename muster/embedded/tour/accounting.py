@@ -1,4 +1,4 @@
-"""Step 6: the books. After all that was killed and broken, nothing is missing and nothing is held."""
+"""Step 7: the books. After all that was killed and broken, nothing is missing and nothing is held."""
 
 import time
 from typing import Final
@@ -13,7 +13,7 @@ HEARD_WITHIN_S: Final = 30.0
 
 def account(world: World) -> None:
     world.teller.stage(
-        6,
+        7,
         "Nothing was lost",
         "agents keep what they cannot send and count what they must drop; each change left its event and audit entry",
     )

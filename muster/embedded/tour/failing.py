@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from muster.embedded.tour import killing
+from muster.embedded.tour import killing, planning
 from muster.embedded.tour.world import Document, World, log_of, seconds_of, training
 
 STEPS: Final = 60
@@ -30,6 +30,7 @@ def train(world: World, step_sleep_s: float) -> Document:
         step_sleep_s=step_sleep_s,
         restart={"max_restarts": killing.RESTARTS},
     )
+    plan = planning.asked(world, spec)
     job_id = world.submit(world.tenant, spec)["id"]
     job = world.until(
         "the gang is placed",
@@ -42,6 +43,7 @@ def train(world: World, step_sleep_s: float) -> Document:
     log = log_of(attempt)
     world.teller.measured("submit → placed", seconds_of(attempt["placed_at"]) - seconds_of(job["created_at"]))
     _require_one_place(world, attempt)
+    planning.require_as_planned(world, plan, attempt)
     world.until(
         "it trains",
         lambda: list(world.tenant.steps(job_id)),

@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict
 from typing import Final
 
-from muster.embedded.tour import accounting, failing, proving, reclaiming, repairing
+from muster.embedded.tour import accounting, failing, proving, reclaiming, repairing, waiting
 from muster.embedded.tour.memory import MemoryWatch
 from muster.embedded.tour.world import LABEL, TERMINAL, World, has_held
 
@@ -50,7 +50,9 @@ def _steps(world: World) -> None:
     proving.prove(world)
     step_sleep_s = _step_sleep_s(time.monotonic() - world.teller.started_s)
     job = failing.fail(world, failing.train(world, step_sleep_s))
-    reclaiming.reclaim(world, job, step_sleep_s)
+    spot_id = reclaiming.reclaim(world, job, step_sleep_s)
+    waiting.wait(world)
+    reclaiming.require_returned(world, spot_id)
     repairing.repair(world)
     accounting.account(world)
 
@@ -73,7 +75,7 @@ def _summed_up(world: World) -> bool:
 
 def _put_right(world: World) -> None:
     """What a tour before this one left: its jobs, its faults, its broken GPUs."""
-    for job in world.tenant.jobs():
+    for job in world.operator.jobs():
         if job["state"] not in TERMINAL and job["spec"]["labels"].get(LABEL):
-            world.tenant.cancel_job(job["id"], reason="a new tour begins")
+            world.operator.cancel_job(job["id"], reason="a new tour begins")
     repairing.return_to_service(world)

@@ -66,11 +66,41 @@ def require_undisturbed(world: World, job_id: str, since_s: float) -> None:
 def kill_in_turn(world: World, job_id: str) -> None:
     """Ends with the job training again after the last."""
     world.teller.say("what else may die: a rank, the torchrun above it, a host with all that runs there")
+    before: Document = {}
     for name, kill in KILLS:
-        _survives(world, job_id, name, kill)
+        before = _survives(world, job_id, name, kill)
+    _require_host_back(world, job_id, before)
 
 
-def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Document], str]) -> None:
+def _require_host_back(world: World, job_id: str, before: Document) -> None:
+    """Its daemons are started as by a boot; what ran there is proved gone before anybody else has its GPUs."""
+    host = before["hosts"][victims.HOST_PART]
+    name, index = host["node_name"], before["number"] - 1
+
+    def seen() -> tuple[Document, Document]:
+        part = world.tenant.job(job_id)["attempts"][index]["hosts"][victims.HOST_PART]
+        return world.operator.node(host["node_id"]), part
+
+    node, part = world.until(
+        f"{name} is back",
+        seen,
+        lambda found: found[0]["contact"] == "LIVE" and found[1]["clean_at"] is not None,
+        seen=lambda found: f"{found[0]['contact']}, its part of the attempt {found[1]['state']}",
+        log=f"worker-host-{name}",
+    )
+    about = {host["node_id"], *host["gpus"]}
+    unclean = [one["reason"] for one in world.operator.cordons() if about & {one["node_id"], one["gpu_uuid"]}]
+    world.require(
+        f"the killed host is started again, and its {len(part['gpus'])} GPUs are back by proof",
+        f"{name} is {node['contact']}, its part of the attempt {part['state']}; "
+        + (", ".join(unclean) or "no cordon stands"),
+        f"worker-host-{name}",
+        is_so=part["state"] == "CLEAN" and not unclean,
+    )
+
+
+def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Document], str]) -> Document:
+    """Returns the attempt that lost it."""
     before = _training_attempt(world, job_id)
     least = max((one["step"] for one in world.saved(job_id) if one["status"] in _VERIFIED), default=0)
     what = kill(world, before)
@@ -91,6 +121,7 @@ def _survives(world: World, job_id: str, name: str, kill: Callable[[World, Docum
         log_of(after),
         is_so=first - 1 in kept and first - 1 >= least,
     )
+    return before
 
 
 def _training_attempt(world: World, job_id: str) -> Document:

@@ -1,4 +1,4 @@
-"""Step 5: the broken GPU is repaired, burnt in again, serves its probation and is back."""
+"""Step 6: the broken GPU is repaired, burnt in again, serves its probation and is back."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _REASON: Final = "the tour: the board was reset and its fault is gone"
 
 def repair(world: World) -> None:
     world.teller.stage(
-        5,
+        6,
         "The broken GPU is repaired and earns its place again",
         "a person says so, with a reason, and it is on record; then burn-in and probation, as for a new one",
     )

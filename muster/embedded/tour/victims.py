@@ -5,10 +5,13 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from muster.embedded.tour.telling import NotHeldError
 from muster.embedded.tour.world import Document, World, log_of
+
+HOST_PART: Final = 1
+"""Of an attempt: whose host dies."""
 
 
 def kill_rank(world: World, attempt: Document) -> str:
@@ -33,8 +36,8 @@ def kill_torchrun(world: World, attempt: Document) -> str:
 
 def kill_host(world: World, attempt: Document) -> str:
     """Everything that runs there at once, as when its power fails; what is kept comes back as after a boot."""
-    name = attempt["hosts"][1]["node_name"]
-    folder = _folder_on(world, attempt, 1)
+    name = attempt["hosts"][HOST_PART]["node_name"]
+    folder = _folder_on(world, attempt, HOST_PART)
     daemons = [child.pid for child in (world.children[f"worker-host {name}"], world.children[f"agent {name}"])]
     supervisor = _supervisor(folder)
     ranks = [about[key] for about in _ranks(folder).values() for key in ("pid", "entry_pid")]

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Row, Subquery, or_, select, true
@@ -13,7 +12,7 @@ from muster.db.models import BurnIn, Gpu, GpuStandingChange, Repair
 from muster.domain.evidence import Evidence
 from muster.domain.ids import GpuUuid
 from muster.domain.states import BurnInOutcome
-from muster.services.judgement.repairs import REPAIRS_REMEMBERED, past_of
+from muster.services.judgement.repairs import REPAIRS_REMEMBERED, with_repairs
 from muster.services.judgement.rows import (
     BURN_INS_REMEMBERED,
     MOVES_REMEMBERED,
@@ -32,9 +31,9 @@ def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
     wanted = select(Gpu.uuid, Gpu.serial).where(Gpu.uuid.in_(uuids)).subquery("wanted")
     moves, burn_ins, repairs = _moves_of(unit, wanted), _burn_ins_of(unit, wanted), _repairs_of(unit, wanted)
     return {
-        gpu.uuid: replace(
+        gpu.uuid: with_repairs(
             case_from(gpu, told[gpu.uuid], moves[gpu.uuid], burn_ins[gpu.uuid], contacts[gpu.node_id]),
-            repairs=past_of(repairs[gpu.uuid]),
+            repairs[gpu.uuid],
         )
         for gpu in gpus
     }

@@ -39,7 +39,9 @@ REPORT: Final = declare_action("repair.report")
 AGAIN_S: Final = 10.0
 """A verb is done, and its GPU still tells of the fault: its next samples may say that it is over."""
 LEAST_S: Final = 300.0
-"""An order is given with that much of its time left, or half of all where that is less."""
+DIAGNOSIS_LEAST_S: Final = 1800.0
+"""An order is given with that much of its time left, or half of all where that is less. The longest that NVIDIA names
+for `dcgmi diag -r 3` is half an hour."""
 LOST: Final = "its agent asked anew without having told how it went"
 
 
@@ -110,8 +112,10 @@ def _waits(row: Repair, request: RepairAsk) -> bool:
 
 def _why_not_now(unit: UnitOfWork, gpu: Gpu, row: Repair, policy: HealthPolicy) -> str | None:
     """A verb that has no time left to end is not begun, nor one that would hurt what came to its host meanwhile."""
-    left_s = (row.began_at - unit.now).total_seconds() + policy.repair.timeout_s
-    if left_s < min(LEAST_S, policy.repair.timeout_s / 2):
+    limit_s = policy.repair.limit_s(row.action)
+    left_s = (row.began_at - unit.now).total_seconds() + limit_s
+    least_s = DIAGNOSIS_LEAST_S if row.verb is RepairVerb.DIAGNOSIS else LEAST_S
+    if left_s < min(least_s, limit_s / 2):
         return f"its agent asked for it {max(0.0, left_s):.0f} s before its time was over: too late to begin"
     if row.verb is None or row.verb not in HOST_SCOPE:
         return None
@@ -162,7 +166,7 @@ def _require_true(gpu: Gpu, row: Repair, said: RepairReport) -> None:
 def _give(unit: UnitOfWork, row: Repair, request: RepairAsk, policy: HealthPolicy) -> RepairOrder:
     row.taken_at, row.taken_boot_id = unit.now, request.boot_id
     unit.emit("gpu.repair_taken", "gpu", row.gpu_uuid, payload=_payload(row, boot_id=request.boot_id))
-    left = row.began_at + timedelta(seconds=policy.repair.timeout_s) - unit.now
+    left = row.began_at + timedelta(seconds=policy.repair.limit_s(row.action)) - unit.now
     return RepairOrder(
         repair_id=row.id,
         gpu_uuid=row.gpu_uuid,

@@ -1,13 +1,14 @@
 """Repairs as rows: begun by a person or rule, ended by whatever takes the GPU out of REPAIR."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from sqlalchemy import select
 
 from health.detectors.repeats import repairs_of
-from health.gpu_case import Move, MoveReason, PastRepair
+from health.gpu_case import GpuCase, Move, MoveReason, PastRepair
 from muster.db.models import Cordon, Gpu, Repair
 from muster.db.records import RepairRecord
 from muster.db.repositories.telemetry import add_signals
@@ -89,7 +90,15 @@ def _release_node(unit: UnitOfWork, repair: Repair) -> None:
     cordons.end(unit, cordon, f"the {repair.verb} has ended")
 
 
-def past_of(repairs: Sequence[Repair | RepairRecord]) -> tuple[PastRepair, ...]:
+def with_repairs(case: GpuCase, repairs: Sequence[Repair | RepairRecord]) -> GpuCase:
+    """``case`` with its board's repairs, which come the newest first."""
+    if not repairs:
+        return case
+    here = (row.action for row in repairs if row.ended_at is None and row.gpu_uuid == case.gpu_uuid)
+    return replace(case, repairs=_past_of(repairs), under_way=next(here, None))
+
+
+def _past_of(repairs: Sequence[Repair | RepairRecord]) -> tuple[PastRepair, ...]:
     """Those of ``repairs``, the newest first, that have ended: the oldest first."""
     return tuple(
         PastRepair(row.fault_group, to_ms(row.began_at), to_ms(row.ended_at), row.outcome is RepairOutcome.DONE)

@@ -19,6 +19,11 @@ from muster.services.descent import taint_descendants
 from muster.services.unit_of_work import UnitOfWork
 
 
+def tainted_from(onset: datetime, policy: Policy) -> datetime:
+    """From when on results of a GPU are doubted whose fault began at ``onset``."""
+    return onset - timedelta(seconds=policy.training.taint_margin_s)
+
+
 def taint_users(
     unit: UnitOfWork, gpus: Sequence[GpuUuid], onset: datetime, policy: Policy, *, beside: Sequence[AttemptId] = ()
 ) -> int:
@@ -26,12 +31,12 @@ def taint_users(
 
     ``beside``: attempts that are among them whatever the allocations say.
     """
-    return _taint(unit, gpus, onset - timedelta(seconds=policy.training.taint_margin_s), beside, are_ended=False)
+    return _taint(unit, gpus, tainted_from(onset, policy), beside, are_ended=False)
 
 
 def taint_those_that_ended(unit: UnitOfWork, gpu: GpuUuid, onset: datetime, policy: Policy) -> int:
     """As ``taint_users``, of attempts that end or have ended: nobody evacuates them, so nobody would doubt them."""
-    return _taint(unit, [gpu], onset - timedelta(seconds=policy.training.taint_margin_s), (), are_ended=True)
+    return _taint(unit, [gpu], tainted_from(onset, policy), (), are_ended=True)
 
 
 def _taint(

@@ -22,7 +22,9 @@ from muster.domain.principals import Permission
 from muster.domain.states import AllocationState, HostPartState, JobState, ReclaimState
 from muster.identity import new_id
 from muster.services.attempts import LoadedAttempt, lock_attempt, lock_job, ring
+from muster.services.elastic import sizes
 from muster.services.fleet import gpu_views
+from muster.services.lives import spec_of
 from muster.services.quotas import ceiling_refusal
 from muster.services.reclaims import holds
 from muster.services.reclaims.settling import tell
@@ -109,8 +111,10 @@ def _require_victim(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, jo
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .where(Allocation.attempt_id == attempt.id, AllocationGpu.state == AllocationState.HELD)
     )
-    if set(unit.session.scalars(query)) != set(wanted.gpus):
+    if set(unit.session.scalars(query)) != {*wanted.gpus, *wanted.keeps}:
         raise ReclaimLostError(f"{attempt.id} holds other GPUs now")
+    if wanted.keeps and len(wanted.keeps) // spec_of(loaded.job).shape.gpus_per_node < sizes(loaded.job).fewest:
+        raise ReclaimLostError(f"{loaded.job.id} may not go on with so few hosts")
 
 
 def _reclaimable(victim_tier: str, beneficiary_tier: str, policy: Policy) -> TierPolicy | None:
@@ -192,6 +196,7 @@ def _give_notice(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, job: 
         notified_at=unit.now,
         deadline_at=unit.now + timedelta(seconds=wanted.notice_s),
         cost_gpu_s=wanted.cost_gpu_s,
+        keeps=list(wanted.keeps) or None,
         runner_up=None if best is None else {"victims": list(best.victims), "cost_gpu_s": best.cost_gpu_s},
         policy_version=version,
     )
@@ -209,6 +214,7 @@ def _give_notice(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, job: 
         notice_s=row.notice_s,
         deadline_at=row.deadline_at.isoformat(),
         num_gpus=row.num_gpus,
+        num_kept_gpus=len(row.keeps or ()),
         cost_gpu_s=round(row.cost_gpu_s, 1),
     )
     return row

@@ -80,7 +80,8 @@ def _reckon(
     moments = [attempt.running_at or ended_at]
     if last is not None and last.committed_at is not None:
         moments.append(last.committed_at)
-    lost_gpu_s = reclaim.num_gpus * max(0.0, (ended_at - max(moments)).total_seconds())
+    num_gpus = reclaim.num_gpus + len(reclaim.keeps or ())  # all of them start again, those that it keeps as well
+    lost_gpu_s = num_gpus * max(0.0, (ended_at - max(moments)).total_seconds())
     has_saved = max(moments[1:], default=attempt.placed_at) >= reclaim.notified_at
     said = select(TrainingRank.outcome).where(TrainingRank.attempt_id == attempt.id, TrainingRank.rank == 0)
     is_checkpointed = has_saved or (last is not None and unit.session.scalar(said) == _SAVED)

@@ -8,12 +8,13 @@ from typing import Final
 
 from sqlalchemy import select
 
-from muster.db.models import Reclaim
-from muster.domain.ids import AttemptId, ReclaimId
+from muster.db.models import Gpu, Job, Reclaim
+from muster.domain.ids import AttemptId, GpuUuid, ReclaimId
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import ReclaimState, StopReason
 from muster.services.attempts import LoadedAttempt, lock_attempt, stop_attempt
+from muster.services.reclaims import holds
 from muster.services.reclaims.settling import move
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 
@@ -44,6 +45,10 @@ def tell_victim(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None
     if reclaim is None or reclaim.told_at is not None:
         return
     reclaim.told_at = unit.now
+    detail = f"{reclaim.id}: {reclaim.reason}"
+    if reclaim.keeps:
+        _hold_what_it_keeps(unit, loaded.job, reclaim)
+        detail = f"{detail}; it goes on with {len(reclaim.keeps)} of its GPUs"
     stop_attempt(
         unit,
         loaded,
@@ -51,8 +56,16 @@ def tell_victim(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None
         policy,
         grace=reclaim.deadline_at - unit.now,
         asked_by=_SCHEDULER,
-        detail=f"{reclaim.id}: {reclaim.reason}",
+        detail=detail,
     )
+
+
+def _hold_what_it_keeps(unit: UnitOfWork, job: Job, reclaim: Reclaim) -> None:
+    """An elastic victim goes on with these: nobody else takes them while it changes its size."""
+    keeps = sorted(GpuUuid(uuid) for uuid in reclaim.keeps or ())
+    unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(keeps)).order_by(Gpu.uuid).with_for_update(key_share=True))
+    promised = set(holds.promised(unit, keeps))
+    holds.hold(unit, job, [uuid for uuid in keeps if uuid not in promised])
 
 
 def withdraw_idle(units: UnitOfWorkFactory, principal: Principal) -> list[ReclaimId]:

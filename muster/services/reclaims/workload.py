@@ -27,9 +27,13 @@ def workload(
     tenants: Collection[TenantId] | None = None,
     elastic: Mapping[AttemptId, ElasticGang] | None = None,
     own_holds: Sequence[OwnHold] = (),
+    may_grow: bool = False,
     others_wait: bool = False,
 ) -> Workload:
-    """``tenants``: of these alone, for who asks only what they may still lose. ``elastic``: who may grow."""
+    """``tenants``: of these alone, for who asks only what they may still lose. ``elastic``: who may change its size.
+
+    ``may_grow``: whether anybody may be larger by now.
+    """
     since = now - timedelta(seconds=policy.reclaim.window_s)
     gangs = elastic or {}
     return Workload(
@@ -44,7 +48,7 @@ def workload(
         ceilings={} if tenants is not None else _ceilings(session),
         holds=tuple(own_holds),
         cleaning=() if tenants is not None else _cleaning(session),
-        may_grow=elastic is not None,
+        may_grow=may_grow,
         others_wait=others_wait,
     )
 
@@ -127,12 +131,12 @@ def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[St
     held = (
         select(func.array_agg(GpuHold.gpu_uuid)).where(GpuHold.job_id == Reclaim.beneficiary_job_id).scalar_subquery()
     )
-    query = select(Reclaim.victim_attempt_id, Reclaim.beneficiary_job_id, Reclaim.deadline_at, held).where(
-        Reclaim.hold_ended_at.is_(None), _is_of(Reclaim.victim_tenant_id, tenants)
-    )
+    query = select(
+        Reclaim.victim_attempt_id, Reclaim.beneficiary_job_id, Reclaim.deadline_at, held, Reclaim.keeps
+    ).where(Reclaim.hold_ended_at.is_(None), _is_of(Reclaim.victim_tenant_id, tenants))
     return [
-        StandingReclaim(victim, beneficiary, to_ms(deadline_at), tuple(sorted(gpus or ())))
-        for victim, beneficiary, deadline_at, gpus in session.execute(query)
+        StandingReclaim(victim, beneficiary, to_ms(deadline_at), tuple(sorted(gpus or ())), tuple(keeps or ()))
+        for victim, beneficiary, deadline_at, gpus, keeps in session.execute(query)
     ]
 
 

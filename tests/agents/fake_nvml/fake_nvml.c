@@ -23,7 +23,7 @@ enum {
     EVENTS = 1 << 11, PROCESSES = 1 << 12, REGISTRATION = 1 << 13, MODULE = 1 << 14, UTILISATION = 1 << 15,
     SRAM = 1 << 16, HISTOGRAM = 1 << 17, RETIRED = 1 << 18, UNREPAIRABLE = 1 << 19, INFOROM = 1 << 20,
     PERSISTENCE = 1 << 21, THRESHOLDS = 1 << 22, REMOTE = 1 << 23, FABRIC = 1 << 24, PLACES = 1 << 25,
-    DURATIONS = 1 << 26, SYMBOLS = 1 << 27, AER = 1 << 28,
+    DURATIONS = 1 << 26, SYMBOLS = 1 << 27, AER = 1 << 28, GPM = 1 << 29,
 };
 
 typedef struct {
@@ -34,6 +34,7 @@ typedef struct {
     uint64_t ecc_corrected[4]; /* [counter type * 2 + is DRAM] */
     uint64_t held_down_ns[3], correctable_errors, symbol_errors;
     uint64_t ill_link_errors; /* more of each counter, on ill_link alone */
+    double gpm[6];
     int32_t temperature, margin, memory_temperature;
     uint32_t power_mw, sm_clock, memory_clock, gpu_util, memory_util, num_processes;
     uint32_t remap[4], recovery_action, pcie_generation, pcie_width, pcie_replays;
@@ -44,7 +45,7 @@ typedef struct {
     uint32_t num_validations, persistence, set_limit_mw, thresholds[4], pcie_max_generation, pcie_max_width;
     uint32_t links_to_nothing, fabric_state, fabric_status, fabric_health, fabric_clique, fabric_version;
     uint32_t fabric_cluster, link_mb_per_s, vbios_build, application_clock;
-    uint32_t pending_change, registered, event_types, unheard_types;
+    uint32_t pending_change, registered, event_types, unheard_types, num_gpm_samples, num_gpm_kept;
 } Gpu;
 
 typedef struct {
@@ -368,6 +369,45 @@ EXPORT int nvmlDeviceGetFieldValues(Gpu *gpu, int count, Field *fields) {
     for (int i = 0; i < count; i++) field_value(gpu, &fields[i]);
     return OK;
 }
+
+/* Profiling counters. A sample is of one GPU; what was counted is the GPU's as the second one is compared. */
+#ifndef WITHOUT_NEW
+typedef struct { Gpu *gpu; } GpmSample;
+typedef struct { unsigned version, is_supported; } GpmSupport;
+typedef struct { unsigned id; int code; double value; const char *words[3]; } GpmMetric;
+typedef struct { unsigned version, count; GpmSample *first, *second; GpmMetric metrics[]; } GpmWindow;
+EXPORT int nvmlGpmQueryDeviceSupport(Gpu *gpu, GpmSupport *support) {
+    ENTER(0);
+    if (support->version != 1) return 25;
+    support->is_supported = !(gpu->unsupported & GPM);
+    return OK;
+}
+EXPORT int nvmlGpmSampleAlloc(GpmSample **sample) { *sample = calloc(1, sizeof **sample); return OK; }
+EXPORT int nvmlGpmSampleFree(GpmSample *sample) {
+    if (sample->gpu) sample->gpu->num_gpm_kept--;
+    free(sample);
+    return OK;
+}
+EXPORT int nvmlGpmSampleGet(Gpu *gpu, GpmSample *sample) {
+    ENTER(GPM);
+    sample->gpu = gpu; gpu->num_gpm_samples++; gpu->num_gpm_kept++;
+    return OK;
+}
+EXPORT int nvmlGpmMetricsGet(GpmWindow *window) {
+    static const unsigned ids[] = {2, 10, 20, 21, 60, 61};
+    if (window->version != 1) return 25;
+    Gpu *gpu = window->first->gpu;
+    if (!gpu || gpu != window->second->gpu) return INVALID;
+    for (unsigned i = 0; i < window->count; i++) {
+        GpmMetric *metric = &window->metrics[i];
+        metric->code = UNSUPPORTED;
+        for (unsigned at = 0; at < sizeof ids / sizeof *ids; at++)
+            if (metric->id == ids[at]) { metric->code = OK; metric->value = gpu->gpm[at]; }
+        if (metric->id >= 60 && !gpu->num_links) metric->code = UNSUPPORTED;
+    }
+    return OK;
+}
+#endif
 
 EXPORT int nvmlEventSetCreate(void **set) { *set = state; return OK; }
 EXPORT int nvmlEventSetFree(void *set) { (void)set; return (int)state->init_code; }

@@ -41,6 +41,7 @@ class Group(IntFlag):
     DURATIONS = 1 << 26
     SYMBOLS = 1 << 27
     AER = 1 << 28
+    GPM = 1 << 29
 
 
 class FakeGpu(ctypes.Structure):
@@ -59,6 +60,7 @@ class FakeGpu(ctypes.Structure):
         ("correctable_errors", ctypes.c_uint64),
         ("symbol_errors", ctypes.c_uint64),
         ("ill_link_errors", ctypes.c_uint64),
+        ("gpm", ctypes.c_double * 6),
         ("temperature", ctypes.c_int32),
         ("margin", ctypes.c_int32),
         ("memory_temperature", ctypes.c_int32),
@@ -112,6 +114,8 @@ class FakeGpu(ctypes.Structure):
         ("registered", ctypes.c_uint32),
         ("event_types", ctypes.c_uint32),
         ("unheard_types", ctypes.c_uint32),
+        ("num_gpm_samples", ctypes.c_uint32),
+        ("num_gpm_kept", ctypes.c_uint32),
     )
 
 

@@ -125,6 +125,21 @@ def test_questions_that_are_none_use_up_no_allowance() -> None:
     responder.close()
 
 
+def test_a_flood_of_forged_questions_costs_a_peer_none_of_its_answers() -> None:
+    responder = Responder("127.0.0.1", 0, allowance=Allowance(at_once=3.0, clock_s=lambda: 0.0))
+    responder.keys = (KEY,)
+    forged = Datagram(QUESTION, NONCE, 7).sealed(b"s" * 32)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        line.settimeout(5)
+        for _ in range(1_500):
+            line.sendto(forged, ("127.0.0.1", responder.port))
+            responder.turn()
+        line.sendto(Datagram(QUESTION, NONCE, 8).sealed(KEY), ("127.0.0.1", responder.port))
+        responder.turn()
+        assert opened(line.recv(2048), (KEY,), ANSWER) == (Datagram(ANSWER, NONCE, 8), KEY)
+    responder.close()
+
+
 def test_a_burst_measures_each_round_trip(answering: Responder) -> None:
     measured = Measured(began_s=0.0)
     probe("127.0.0.1", answering.port, KEY, measured, count=20, spacing_s=0.001)

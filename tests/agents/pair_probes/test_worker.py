@@ -166,6 +166,24 @@ def test_an_address_that_is_not_this_hosts_is_said_and_no_peers_are_asked_for() 
     alpha.end()
 
 
+def test_a_host_whose_address_changed_answers_at_the_new_one() -> None:
+    """127.0.0.2 is this machine's too."""
+    alpha, beta = pair()
+    alpha.turn()
+    session = beta.worker.session
+    beta.server.address = "127.0.0.2"
+    beta.turn(after_s=ROUND_S + 100)
+    assert beta.worker.responder is not None
+    assert (beta.worker.responder.address, beta.worker.session == session) == ("127.0.0.2", False)
+    assert beta.server.asked[-1].session == beta.worker.session
+    alpha.server.peers = (msgspec.structs.replace(beta.as_peer("beta"), address="127.0.0.2"),)
+    alpha.turn(after_s=ROUND_S + 100)
+    alpha.turn(after_s=ROUND_S + 100)
+    assert (alpha.told[-1].values["sent"], alpha.told[-1].values["lost"]) == (10, 0)
+    alpha.end()
+    beta.end()
+
+
 def test_the_loop_ends_when_it_is_told_and_frees_its_port() -> None:
     alpha = Host(Played())
     thread = threading.Thread(target=alpha.worker.run, args=(alpha.stop,))

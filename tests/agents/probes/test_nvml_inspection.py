@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from agents.probes.nvml_counters import BESIDE
+from agents.probes.nvml_gpm import METRICS as WHERE_IDLE
 from muster.domain.state_readings import GPU_RATES, GPU_STATE
 from tests.agents.fake_nvml.probed_host import DEADLINE_S, Hosts
 from tests.agents.fake_nvml.state import Group
@@ -25,7 +26,7 @@ def one(hosts: Hosts, **readings: object) -> dict[str, Any]:
 
 def test_a_healthy_gpu_tells_every_state_and_counter_by_the_names_of_the_contract(hosts: Hosts) -> None:
     found = one(hosts)
-    assert set(found["state"]) == set(GPU_STATE) - FROM_CHECKS
+    assert set(found["state"]) == set(GPU_STATE) - FROM_CHECKS - set(WHERE_IDLE)
     told = {*found["counters"], *found["beside"], *found["link_counters"]["0"]}
     assert told == set(GPU_RATES) - {"window_s", "link", "bad_windows"}
     assert set(found["beside"]) == set(BESIDE)
@@ -263,3 +264,72 @@ def test_a_gpu_of_no_nvlink_domain_names_none(hosts: Hosts) -> None:
     assert "fabric_cluster" not in one(hosts)["words"]
     assert "fabric_cluster" not in one(hosts, fabric_state=2, fabric_cluster=1)["words"], "not registered yet"
     assert "fabric_cluster" not in one(hosts, unsupported=Group.FABRIC)["words"]
+
+
+def test_profiling_counters_are_read_between_two_looks_at_an_idle_gpu(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=1)
+    gpu = host.state.gpus[0]
+    gpu.num_processes = 0
+    gpu.gpm[:] = (12.5, 3.0, 100.0, 20.0, 5.0, 7.0)
+    (first,) = host.inspect()
+    assert WHERE_IDLE.keys().isdisjoint(first["state"]), "nothing to compare with yet"
+    (second,) = host.inspect()
+    assert {name: second["state"][name] for name in WHERE_IDLE} == {
+        "idle_sm_percent": 12.5,
+        "idle_dram_percent": 3.0,
+        "idle_pcie_mib_per_s": 120.0,
+        "idle_nvlink_mib_per_s": 12.0,
+    }
+    gpu.num_links = gpu.links_up = 0
+    gpu.gpm[0] = float("nan")
+    (without,) = host.inspect()
+    assert without["state"].keys() & WHERE_IDLE.keys() == {"idle_dram_percent", "idle_pcie_mib_per_s"}
+    assert {"idle_sm_percent", "idle_nvlink_mib_per_s"} <= set(without["unsupported"])
+    assert gpu.num_gpm_kept == 1, "samples are given back"
+
+
+def test_profiling_counters_are_never_read_while_a_program_computes(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=1)
+    gpu = host.state.gpus[0]
+    for _ in range(3):
+        (found,) = host.inspect()
+        assert WHERE_IDLE.keys().isdisjoint({*found["state"], *found["unsupported"], *found["faults"]})
+    assert gpu.num_gpm_samples == 0
+    gpu.num_processes = 0
+    host.inspect()
+    gpu.num_processes = 1
+    host.inspect()
+    assert (gpu.num_gpm_samples, gpu.num_gpm_kept) == (1, 0)
+    gpu.num_processes = 0
+    (found,) = host.inspect()
+    assert WHERE_IDLE.keys().isdisjoint(found["state"]), "a program ran in between"
+
+
+@pytest.mark.parametrize(("group", "field"), [(Group.GPM, "unsupported"), (Group.PROCESSES, "failing")])
+def test_where_counters_or_programs_are_not_told_none_are_read(hosts: Hosts, group: Group, field: str) -> None:
+    host = hosts.healthy(num_gpus=1)
+    gpu = host.state.gpus[0]
+    gpu.num_processes, gpu.failure_code = 0, UNKNOWN_ERROR
+    setattr(gpu, field, group)
+    host.inspect()
+    (found,) = host.inspect()
+    assert WHERE_IDLE.keys().isdisjoint(found["state"])
+    assert set(WHERE_IDLE) <= set(found["unsupported"]) or field == "failing"
+    assert gpu.num_gpm_samples == 0
+
+
+def test_a_mig_gpu_a_release_and_a_failing_read_keep_no_sample(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=1)
+    gpu = host.state.gpus[0]
+    gpu.num_processes, gpu.mig_mode = 0, 1
+    host.inspect()
+    assert gpu.num_gpm_samples == 0
+    gpu.mig_mode = 0
+    host.inspect()
+    assert gpu.num_gpm_kept == 1
+    host.ask("release")
+    assert gpu.num_gpm_kept == 0
+    gpu.failing, gpu.failure_code = Group.GPM, UNKNOWN_ERROR
+    (found,) = host.inspect()
+    assert set(WHERE_IDLE) <= set(found["faults"])
+    assert gpu.num_gpm_kept == 0

@@ -72,6 +72,19 @@ def test_a_driver_that_was_let_go_of_is_taken_up_again_with_its_events(hosts: Ho
     assert [(event["gpu_uuid"], event["code"]) for event in host.events()] == [(before[1], 48)]
 
 
+def test_a_gpu_that_was_lost_before_is_no_late_one_while_the_driver_is_let_go_of(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=3)
+    host.check()
+    host.state.gpus[1].is_lost = 1
+    host.state.num_gpus = 2
+    host.check()
+    lost = {event["gpu_uuid"] for event in host.events() if event["kind"] == "gpu_lost"}
+    assert lost == {uuid_of(1), uuid_of(2)}
+    meanwhile = {found["gpu_uuid"]: (found["is_lost"], found["is_late"]) for found in host.ask("release")}
+    assert meanwhile == {uuid_of(0): (False, True), uuid_of(1): (True, False), uuid_of(2): (True, False)}
+    assert host.events(0.2) == [], "and is not lost once more afterwards"
+
+
 def test_the_inventory_tells_what_each_gpu_is(hosts: Hosts) -> None:
     inventory = hosts.healthy(num_gpus=2).ask("identify")
     assert inventory["driver_version"] == "580.95.05"
@@ -378,7 +391,8 @@ def test_the_fake_exports_just_what_the_probe_asks_for(hosts: Hosts, libraries: 
     asked = {"nvmlErrorString"}  # for codes that pynvml has no words for
     for library in ("today", "older"):
         host = hosts.open(hosts.state(2), library=library)
-        for command in ("identify", "check", "inspect", "close"):
+        host.state.gpus[0].num_processes = 0  # profiling counters are read of idle GPUs alone
+        for command in ("identify", "check", "inspect", "inspect", "close"):
             host.ask(command)
         asked |= set(host.ask("asked"))
     listing = subprocess.run(

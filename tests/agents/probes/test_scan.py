@@ -162,7 +162,8 @@ def test_what_seldom_moves_and_the_host_are_shown(hosts: Hosts, libraries: Libra
 
 
 def test_simulated_gpus_have_no_host_beneath() -> None:
-    report = json.loads(scan("--simulated", "h100", "--gpus", "1", "--json").stdout)
+    (line,) = scan("--simulated", "h100", "--gpus", "1", "--json").stdout.splitlines()
+    report = json.loads(line)
     assert report["host"] is None
     assert report["gpus"][0]["slow"]["values"]["nvlink_links"] == 18
 

@@ -19,7 +19,7 @@ from tests.services.judgement.conftest import GPU, JUDGE, OTHER, Court
 
 @pytest.fixture
 def tried(court: Court) -> Court:
-    """One GPU with moves, burn-ins and a repair; of another the board has a repair from a slot that it was in before."""
+    """One GPU with moves, burn-ins and repairs; the board of another was repaired in that one's slot."""
     court.signal("ecc", code=95)
     while court.judge():
         pass

@@ -94,6 +94,24 @@ def test_a_repair_is_given_once_and_its_report_makes_the_gpu_unproven(units: Uni
     assert order_intake(units) == 1, "its burn-in follows"
 
 
+def test_a_diagnosis_has_an_hour_and_is_begun_while_half_of_it_is_left(
+    units: UnitOfWorkFactory, clock: SetClock
+) -> None:
+    host = enrol(units, num_gpus=2)
+    ordered(host, RepairAction.FIELD_DIAGNOSIS)
+    clock.advance(29 * 60)
+    given = given_to(host)
+    assert given.deadline_s == 31 * 60
+    clock.advance(30 * 60)
+    judge_time(units)
+    assert standing(units, host.gpus[0]) is Standing.REPAIR
+    assert report(host, given).is_taken
+    ordered(host, RepairAction.FIELD_DIAGNOSIS, host.gpus[1])
+    clock.advance(31 * 60)
+    assert ask(host) is None
+    assert "1740 s before its time was over: too late to begin" in (newest(units).words or "")
+
+
 def test_a_failed_verb_leaves_the_gpu_quarantined_with_its_words(units: UnitOfWorkFactory) -> None:
     host = enrol(units)
     ordered(host, RepairAction.FIELD_DIAGNOSIS)

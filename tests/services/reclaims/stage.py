@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
-from muster.db.models import Attempt, Event, GpuHold, Job, Reclaim, StopRequest, Tenant
+from muster.db.models import Attempt, Event, GpuHold, Job, Node, Reclaim, StopRequest, Tenant
 from muster.domain.ids import GpuUuid, JobId, NodeId, ReclaimId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.policy import Policy
@@ -38,8 +38,9 @@ class Stage:
     running: dict[JobId, list[tuple[PlayedHost, HeldAttempt]]] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
 
-    def add_host(self, name: str, *, num_gpus: int = 2) -> PlayedHost:
-        host = PlayedHost(self.units, enrol_host(self.units, name, num_gpus=num_gpus), boot_id=f"boot-of-{name}")
+    def add_host(self, name: str, *, num_gpus: int = 2, rack: str | None = None) -> PlayedHost:
+        node_id = enrol_host(self.units, name, num_gpus=num_gpus, rack=rack)
+        host = PlayedHost(self.units, node_id, boot_id=f"boot-of-{name}")
         host.beat()
         self.hosts.append(host)
         return host
@@ -129,6 +130,10 @@ class Stage:
 
     def nodes_of(self, job_id: JobId) -> set[NodeId]:
         return {host.node_id for host, _ in self.running[job_id]}
+
+    def rack_of(self, host: PlayedHost) -> str | None:
+        with self.units.read() as session:
+            return session.get_one(Node, host.node_id).rack
 
     def reclaims(self) -> Sequence[Reclaim]:
         with self.units.read() as session:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
@@ -242,3 +243,48 @@ def test_a_gang_on_two_hosts_is_stopped_on_both_and_leaves_what_is_not_needed_to
     small = stage.submit("spot", shape=BOTH)
     stage.cycle()
     assert [stage.job(job_id).state for job_id in (wanted, small)] == [JobState.ACTIVE] * 2
+
+
+POINTS = [
+    f"{action}.{edge}"
+    for action in ("reclaim.notify", "host.heartbeat", "host.report", "placement.place")
+    for edge in ("before_commit", "after_commit")
+]
+
+
+def through_a_crash(step: Callable[[], object]) -> bool:
+    """What asks again after its peer has died; whether it died."""
+    try:
+        step()
+    except FailpointError:
+        step()
+        return True
+    return False
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_whatever_commit_it_dies_at_the_contract_is_carried_out_once(stage: Stage, point: str) -> None:
+    """From the notice to the placement: one beneficiary, one notice, one deadline, one order to stop."""
+    spot = stage.run("spot", shape=BOTH)
+    stage.pass_time(AFTER_MIN_RUN_S)
+    reserved = stage.submit("reserved", shape=BOTH)
+    ((host, item),) = stage.running[spot]
+    deadline_at = stage.clock.now + timedelta(seconds=120)
+    with arming(f"{point}=raise@1"):
+        died = through_a_crash(stage.cycle)
+        died |= through_a_crash(stage.beat_all)
+        died |= through_a_crash(lambda: host.report(item.attempt_id, item.fence, "exited", "cleaned", record=LEFT))
+        del stage.running[spot]
+        stage.reconcile()
+        died |= through_a_crash(stage.cycle)
+    assert died, "a fault that never fires is no test"
+    stage.beat_all()
+    stage.cycle()
+    assert reserved in stage.running
+    assert stage.job(spot).state is JobState.QUEUED
+    (reclaim,) = stage.reclaims()
+    assert (reclaim.beneficiary_job_id, reclaim.deadline_at) == (reserved, deadline_at)
+    assert reclaim.state is ReclaimState.RELEASED
+    assert len(stage.stop_requests()) == 1
+    assert len(stage.events("reclaim.notified")) == len(stage.events("reclaim.released")) == 1
+    assert stage.held_for(reserved) == set()

@@ -4,6 +4,7 @@ The launcher's side of it is this list; the supervisor itself is ``supervise``, 
 """
 
 from workers.host.supervisor.adoption import Adoption, adopt, prove_clean, reap_vanished, refuse_start, wake
+from workers.host.supervisor.job_secrets import sweep as sweep_secrets
 from workers.host.supervisor.spawning import WaitingSupervisor, spawn_supervisor
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "reap_vanished",
     "refuse_start",
     "spawn_supervisor",
+    "sweep_secrets",
     "wake",
 ]

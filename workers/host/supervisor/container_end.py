@@ -10,6 +10,7 @@ from workers.host.supervisor import files
 from workers.host.supervisor.children import StartError
 from workers.host.supervisor.containers import (
     CONTAINER_ID,
+    CONTAINER_PID,
     ENROOT,
     PODMAN,
     container_name,
@@ -20,18 +21,23 @@ from workers.host.supervisor.exit_record import HOST, PROGRAM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from workers.host.supervisor.containers import Engine
     from workers.host.supervisor.order import Order
 
 ENGINE_FAILED, NOT_RUN, NOT_FOUND = 125, 126, 127
-"""Exit codes of podman and docker: no container was made; its program may not be run; the image has no such program."""
+"""Exit codes of podman and docker: no container was made; its program may not be run; the image has no such program.
+
+Any program may end with them, and an engine with 126 where its runtime was refused something else."""
 _KILLED = 128 + signal.SIGKILL
 _ENGINE_SAYS = ("Error: ", "docker: ")
 _TENANTS_FAULT = re.compile(
     r"manifest unknown|name unknown|no such image|short-name|duplicate mount|repository does not exist"
-    r"|(manifest|image|repository)\b.*\bnot found",
+    r"|(manifest|image|repository)\b.*\bnot found|exec: \"|executable file|open executable|workdir|chdir to cwd",
     re.IGNORECASE,
 )
+_DOCKER_REFUSED = "docker: Error response from daemon"
 _NONE_THERE = re.compile(rb"no such container|no container with name", re.IGNORECASE)
 
 
@@ -52,7 +58,17 @@ def _engine(order: Order) -> Engine | None:
 
 
 def was_made(folder: Path) -> bool:
-    path = folder / CONTAINER_ID
+    return _is_written(folder / CONTAINER_ID)
+
+
+def _has_begun(engine: Engine, folder: Path, by_engine: Sequence[str]) -> bool:
+    """Whether the container's program ran. podman tells by a file; of docker only its client's last word does."""
+    if engine.kind == PODMAN:
+        return _is_written(folder / CONTAINER_PID)
+    return was_made(folder) and not (by_engine and by_engine[-1].startswith(_DOCKER_REFUSED))
+
+
+def _is_written(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
@@ -62,22 +78,23 @@ def code_of_program(order: Order, code: int | None) -> int | None:
 
 
 def why_not_started(order: Order, folder: Path, exit_code: int | None, said: str) -> tuple[str, str] | None:
-    """Why the container's program never ran and whose fault that is, by the engine's code, file and words.
+    """Why the container's program never ran and whose fault that is, by the engine's code, files and words.
 
-    None where it ran. A bare command's 126 and 127 are as without a container: an end of the program's, with its words.
+    None where it ran.
     """
-    if exit_code not in {ENGINE_FAILED, NOT_RUN, NOT_FOUND} or not has_own_group(order):
+    engine = _engine(order)
+    if exit_code not in {ENGINE_FAILED, NOT_RUN, NOT_FOUND} or engine is None:
         return None
     lines = said.strip().splitlines()
     by_engine = [line.strip() for line in lines if line.startswith(_ENGINE_SAYS)]
     words = (by_engine or lines or [f"its engine ended with code {exit_code}"])[-1].strip()
-    if exit_code == ENGINE_FAILED:
-        if was_made(folder):
-            return None
-        is_tenants = any(_TENANTS_FAULT.search(line) for line in by_engine)
+    is_tenants = any(_TENANTS_FAULT.search(line) for line in by_engine)
+    if not _has_begun(engine, folder, by_engine) and not (
+        is_tenants and order.is_torchrun and exit_code != ENGINE_FAILED
+    ):
         return f"the container was not started: {words}", PROGRAM if is_tenants else HOST
     has_ranks = any((folder / files.RANKS / f"{rank}.json").exists() for rank in order.local_ranks)
-    if not order.is_torchrun or has_ranks:
+    if exit_code == ENGINE_FAILED or not order.is_torchrun or has_ranks:
         return None
     return f"the container could not run {order.python}: {words}", PROGRAM
 

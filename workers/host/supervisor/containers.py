@@ -25,6 +25,7 @@ from workers.host.supervisor.container_mounts import (
     require_there,
 )
 from workers.host.supervisor.order import Mount
+from workers.host.supervisor.process_limits import docker_limits, podman_limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 PODMAN, DOCKER, ENROOT = "podman", "docker", "enroot"
 CONTAINER_ID = "container.id"
 """podman and docker write it once they have created the container, and not before."""
+CONTAINER_PID = "container.pid"
+"""podman (3.2 and later) writes it once the program is about to run, and never where its runtime refused to."""
 _NVIDIA = "/dev/nvidiactl"
 _ENVIRONMENT = "container.env"
 _OURS = Path(__file__).parent
@@ -88,17 +91,20 @@ def engine_command(
     name: str,
     environment_file: Path,
     id_file: Path,
+    pid_file: Path,
     variables: Sequence[str],
     working_dir: str,
     mounts: Sequence[Mount],
     gpus: Sequence[str],
     devices: Sequence[str] = (),
     limits: HostLimits,
+    ulimits: Sequence[str],
     user: str,
 ) -> list[str]:
     """The whole command line, word by word. ``gpus``: UUIDs; ``mounts``: ours and the job's; ``devices``: files.
 
-    ``variables``: names that enroot takes from its own environment; the others read ``environment_file``.
+    ``ulimits``: words of ``process_limits``. ``variables``: names that enroot takes from its own environment; the
+    others read ``environment_file``.
 
     Raises:
         MountError: a mount that the engine would read as another.
@@ -110,7 +116,8 @@ def engine_command(
         *(engine.path, "run", "--rm", f"--name={name}", f"--cidfile={id_file}", "--pull=missing"),
         *("--network=host", "--ipc=host", "--pid=host", f"--user={user}", f"--workdir={working_dir}"),
         *("--cap-drop=ALL", "--security-opt=no-new-privileges", f"--env-file={environment_file}"),
-        *("--ulimit=host" if engine.kind == PODMAN else "--ulimit=memlock=-1:-1", "--entrypoint="),
+        *((f"--pidfile={pid_file}",) if engine.kind == PODMAN else ()),
+        *(*ulimits, "--entrypoint="),
         *(f"--mount=type=bind,source={one.source},target={one.target}{_readonly(one)}" for one in mounts),
         *_gpu_words(engine, gpus),
         *(f"--device={path}" for path in devices),
@@ -197,12 +204,14 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
         name=container_name(order),
         environment_file=write_environment(folder, environment),
         id_file=folder / CONTAINER_ID,
+        pid_file=folder / CONTAINER_PID,
         variables=sorted(environment),
         working_dir=str(order.working_dir),
         mounts=[*ours, *mounts],
         gpus=order.gpus if has_nvidia() else (),
         devices=rdma_devices() if order.gpus else (),
         limits=order.limits,
+        ulimits=podman_limits() if engine.kind == PODMAN else docker_limits(),
         user=user,
     )
     # Enroot is no daemon's client: what it runs is its child, as whoever started it.

@@ -1,15 +1,20 @@
 """A job's secrets: files that the operator laid on this host for its tenant, given to the program in memory alone.
 
 A folder of /dev/shm, 0700 and the job's user's, rather than a mount of its own: it protects as much from everybody but
-root, needs no CAP_SYS_ADMIN, and nothing has to be unmounted when a supervisor dies.
+root, needs no CAP_SYS_ADMIN, and nothing has to be unmounted when a supervisor dies. Whose it is follows from the
+attempt's folder. Where that is gone too, as when a machine's state was thrown away under a crash, nobody would ever
+look for it: so its supervisor holds a lock on it as long as it lives, and what nobody holds is swept.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import shutil
 import stat
+import time
 import zlib
 from pathlib import Path
 
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 10
 _MEMORY = Path("/dev/shm")  # noqa: S108  # the kernel's name for it
 _MOUNTS = Path("/proc/self/mounts")
+_PREFIX = "muster-secrets-"
+_FRESH_S = 60.0
+"""Younger than this, its supervisor may not hold it yet."""
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 
@@ -53,7 +61,7 @@ class JobSecrets:
 
     def place(self, folder: Path) -> Path:
         """Where an attempt's are; it follows from the attempt's folder, so that a reaper finds it too."""
-        return _MEMORY / f"muster-secrets-{os.getuid()}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
+        return _MEMORY / f"{_PREFIX}{os.getuid()}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
 
     def give(self, folder: Path, user: JobUser) -> dict[str, str]:
         """Lay them where the program finds them, 0400 and its own. Returns what its environment says of it.
@@ -72,6 +80,8 @@ class JobSecrets:
         found = place.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {os.geteuid(), user.uid}:
             raise SecretsError(f"{place} belongs to user {found.st_uid}")
+        if not _is_taken(place):
+            raise SecretsError(f"{place} is another supervisor's")
         for name, value in values.items():
             descriptor = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
             with os.fdopen(descriptor, "wb") as file:
@@ -111,6 +121,38 @@ class JobSecrets:
         if len(value) > MOST_BYTES:
             raise SecretsError(f"the secret {name}: {path} is larger than {MOST_BYTES >> 10} KiB")
         return value
+
+
+def sweep(memory: Path = _MEMORY) -> list[Path]:
+    """Remove folders of ours that no supervisor holds. Returns those that are gone.
+
+    An attempt whose folder is there is no business of ours: its launcher ends what is left of it, these too.
+    """
+    swept = []
+    for place in memory.glob(f"{_PREFIX}{os.getuid()}-*"):
+        with contextlib.suppress(OSError):  # another launcher was quicker, or it is not ours to remove
+            found = place.lstat()
+            if not stat.S_ISDIR(found.st_mode) or time.time() - found.st_mtime < _FRESH_S:
+                continue
+            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place)
+                swept.append(place)
+            finally:
+                os.close(descriptor)
+    return swept
+
+
+def _is_taken(place: Path) -> bool:
+    """For as long as this process lives: nobody closes the descriptor, and no program inherits it."""
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    return True
 
 
 def is_in_memory(folder: Path, mounts: Path) -> bool:

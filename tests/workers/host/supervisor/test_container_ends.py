@@ -17,7 +17,10 @@ from workers.host.supervisor.order import read_order
 
 from .attempt_case import Attempt
 
-MADE = """for word in "$@"; do case $word in --cidfile=*) echo c0ffee >"${word#--cidfile=}";; esac; done"""
+CREATED = """for word in "$@"; do case $word in --cidfile=*) echo c0ffee >"${word#--cidfile=}";; esac; done"""
+BEGUN = """for word in "$@"; do case $word in --pidfile=*) echo 4711 >"${word#--pidfile=}";; esac; done"""
+MADE = f"{CREATED}\n{BEGUN}"
+RUNC = "Error: runc: runc create failed: unable to start container process: "
 
 
 @pytest.fixture
@@ -66,6 +69,50 @@ def test_why_no_container_was_made_is_the_tenants_or_the_hosts(
     verdict = ended(attempt)
     assert verdict.cause is cause
     assert f"the container was not started: {said}" in verdict.proof
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "cause"),
+    [
+        (
+            126,
+            f"{RUNC}error setting rlimit type 7: operation not permitted: OCI permission denied",
+            Cause.LAUNCH_FAILED,
+        ),
+        (125, "Error: conmon exited with status 1", Cause.LAUNCH_FAILED),
+        (127, f'{RUNC}exec: "id": executable file not found in $PATH: OCI runtime attempted', Cause.USER_ERROR),
+        (126, f'{RUNC}exec: "id": permission denied: OCI permission denied', Cause.USER_ERROR),
+        (126, 'Error: workdir "/nowhere" does not exist on container c0ffee', Cause.USER_ERROR),
+        (127, "Error: crun: executable file `id` not found in $PATH: No such file or directory", Cause.USER_ERROR),
+    ],
+)
+def test_a_container_that_was_made_and_whose_program_never_began_is_told_by_whose_fault_it_is(
+    attempt: Attempt, engines: Path, code: int, said: str, cause: Cause
+) -> None:
+    podman(engines, f"{CREATED}\necho '{said}' >&2\nexit {code}")
+    verdict = ended(attempt)
+    assert verdict.cause is cause
+    assert f"the container was not started: {said}" in verdict.proof
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("docker: Error response from daemon: could not select device driver", Cause.LAUNCH_FAILED),
+        ('docker: Error response from daemon: exec: "id": executable file not found in $PATH', Cause.USER_ERROR),
+        ("Error: my own words", Cause.USER_ERROR),
+    ],
+)
+def test_docker_says_by_its_last_word_that_it_ran_nothing(
+    attempt: Attempt, engines: Path, said: str, cause: Cause
+) -> None:
+    podman(engines, f"{CREATED}\necho '{said}' >&2\nexit 125")
+    (engines / "podman").rename(engines / "docker")
+    attempt.order(command=["id"], container={"image": "gpt", "engine": "docker"})
+    supervisor.spawn_supervisor(attempt.folder)
+    verdict = classify(parse_exit_record(attempt.ended()), None)
+    assert verdict.cause is cause
+    assert ("not started" in verdict.proof) == said.startswith("docker:")
 
 
 def test_the_code_of_a_killed_program_is_its_signal(attempt: Attempt, engines: Path) -> None:

@@ -42,12 +42,14 @@ def _words(
         name="muster-att_1-0",
         environment_file=Path("/att/container.env"),
         id_file=Path("/att/container.id"),
+        pid_file=Path("/att/container.pid"),
         variables=["KEY"],
         working_dir="/work",
         mounts=mounts or [Mount("/data"), Mount("/out", "/results", read_only=False)],
         gpus=GPUS,
         devices=["/dev/infiniband/uverbs0"],
         limits=limits or HostLimits(),
+        ulimits=["--ulimit=nofile=1024:4096"],
         user="7:8",
     )
 
@@ -57,7 +59,7 @@ def test_the_command_line_of_podman() -> None:
         *("/usr/bin/podman", "run", "--rm", "--name=muster-att_1-0", "--cidfile=/att/container.id", "--pull=missing"),
         *("--network=host", "--ipc=host", "--pid=host", "--user=7:8", "--workdir=/work"),
         *("--cap-drop=ALL", "--security-opt=no-new-privileges", "--env-file=/att/container.env"),
-        *("--ulimit=host", "--entrypoint="),
+        *("--pidfile=/att/container.pid", "--ulimit=nofile=1024:4096", "--entrypoint="),
         "--mount=type=bind,source=/data,target=/data,readonly",
         "--mount=type=bind,source=/out,target=/results",
         *("--device=nvidia.com/gpu=GPU-aa", "--device=nvidia.com/gpu=GPU-bb", "--device=/dev/infiniband/uverbs0"),
@@ -66,9 +68,9 @@ def test_the_command_line_of_podman() -> None:
     ]
 
 
-def test_docker_differs_in_its_words_for_gpus_and_locked_memory() -> None:
+def test_docker_differs_in_its_words_for_gpus() -> None:
     differing = [word for word in _words(DOCKER) if word not in _words(PODMAN)]
-    assert differing == ["/usr/bin/docker", "--ulimit=memlock=-1:-1", '--gpus="device=GPU-aa,GPU-bb"']
+    assert differing == ["/usr/bin/docker", '--gpus="device=GPU-aa,GPU-bb"']
 
 
 def test_the_command_line_of_enroot() -> None:

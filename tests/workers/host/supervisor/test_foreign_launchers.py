@@ -17,6 +17,7 @@ from workers.host import supervisor
 from .attempt_case import Attempt
 from .test_launchers import SUM, needs_torch
 
+ROOT = Path(__file__).resolve().parents[4]
 TWO_RANKS = 2
 HEARS = """
 import json, os, socket, sys, time
@@ -90,6 +91,19 @@ def test_its_ranks_form_one_group(attempt: Attempt, launcher: tuple[str, str]) -
     assert attempt.ended(300)["launcher_exit_code"] == 0, attempt.log()
     assert all(f"rank {rank} of 2: 2" in attempt.log() for rank in range(TWO_RANKS))
     _leaves_nothing(attempt)
+
+
+@needs_torch
+@pytest.mark.parametrize("launcher", [MPIRUN, SRUN])
+def test_ranks_that_nobody_told_apart_find_out_themselves(attempt: Attempt, launcher: tuple[str, str]) -> None:
+    """The command alone, without a shell that says ``RANK`` to each."""
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom muster import train\n{SUM}"
+    fields = _script(attempt, launcher, program)
+    start = f"exec {launcher[0].format(ranks=TWO_RANKS)} {sys.executable} -u {attempt.folder / 'program.py'}\n"
+    (attempt.folder / "launch.sh").write_text(start, encoding="utf-8")
+    _run(attempt, **fields)
+    assert attempt.ended(300)["launcher_exit_code"] == 0, attempt.log()
+    assert all(f"rank {rank} of 2: 2" in attempt.log() for rank in range(TWO_RANKS))
 
 
 @needs_torch

@@ -1,7 +1,11 @@
 """Secrets reach the program in memory alone, nobody's log, and are gone with it."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,7 @@ import pytest
 from muster.domain.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from workers.host import supervisor
-from workers.host.supervisor.job_secrets import JobSecrets, is_in_memory
+from workers.host.supervisor.job_secrets import JobSecrets, is_in_memory, sweep
 from workers.host.supervisor.redaction import Redactor, StreamRedactor
 
 from .attempt_case import Attempt, until
@@ -141,3 +145,57 @@ def test_a_folder_is_in_memory_only_by_the_kernels_word(tmp_path: Path) -> None:
     assert not is_in_memory(Path("/data"), mounts)
     assert not is_in_memory(Path("/data"), tmp_path / "none")
     assert JobSecrets().remove(tmp_path)
+
+
+LONG_AGO_S = 3600.0
+
+
+def age(place: Path) -> Path:
+    os.utime(place, (time.time() - LONG_AGO_S,) * 2)
+    return place
+
+
+def test_secrets_whose_supervisor_and_attempt_are_gone_are_swept_and_those_in_use_are_not(
+    attempt: Attempt, source: Path
+) -> None:
+    """As after a machine's state was thrown away under a crash: nobody knows the attempt any more."""
+    attempt.start("import time; print('up', flush=True); time.sleep(600)", **named(source, "wandb"))
+    attempt.wait_for_log("up")
+    place = age(JobSecrets(source, ("wandb",)).place(attempt.folder))
+    assert place not in sweep()
+    assert (place / "wandb").exists()
+    pids = [*attempt.processes(), attempt.read("supervisor.json")["pid"]]
+    shutil.move(attempt.folder, attempt.folder.with_name("thrown-away"))
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: age(place) in sweep(), "sweep of what nobody holds")
+    assert not place.exists()
+
+
+def test_what_is_not_ours_or_only_just_made_is_left(tmp_path: Path) -> None:
+    own = f"muster-secrets-{os.getuid()}-"
+    fresh, old = tmp_path / f"{own}00000001", tmp_path / f"{own}00000002"
+    others, file = tmp_path / f"muster-secrets-{os.getuid() + 1}-00000003", tmp_path / f"{own}00000004"
+    for folder in (fresh, old, others):
+        folder.mkdir()
+    file.touch()
+    link = tmp_path / f"{own}00000005"
+    link.symlink_to(others)
+    for place in (old, others, file):
+        age(place)
+    assert sweep(tmp_path) == [old]
+    assert {place.name for place in tmp_path.iterdir()} == {each.name for each in (fresh, others, file, link)}
+
+
+def test_a_folder_that_another_process_holds_is_left(tmp_path: Path) -> None:
+    place = tmp_path / f"muster-secrets-{os.getuid()}-00000001"
+    place.mkdir()
+    holds = f"import fcntl, os, time; d = os.open({str(place)!r}, os.O_RDONLY); fcntl.flock(d, 2); print(1, flush=True)"
+    with subprocess.Popen([sys.executable, "-c", f"{holds}; time.sleep(600)"], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert sweep(tmp_path) == []
+        age(place)
+        assert sweep(tmp_path) == []
+        holder.kill()
+    assert sweep(tmp_path) == [place]

@@ -1,0 +1,86 @@
+"""A JSON document as a model, or all that is wrong with it at once.
+
+Pydantic asks a model's own rules (that two fields do not contradict each other) only once each of its fields is right.
+So a document with wrong fields is read a second time without them, and what the rules say then is told too.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from muster.domain.errors import FieldFault, ValidationFailedError
+
+Model = TypeVar("Model", bound=BaseModel)
+Place = tuple[int | str, ...]
+_RULE: Final = "value_error"
+
+
+def validated(model: type[Model], document: Mapping[str, Any]) -> Model:
+    """``document``: of what JSON can say.
+
+    Raises:
+        ValidationFailedError: with every fault: where and what, never the value itself.
+    """
+    text = json.dumps(document)
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        found = _faults_of(error)
+    faults = [fault for _, fault in found]
+    faults += _of_rules(model, json.loads(text), [place for place, _ in found])
+    first = faults[0]
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    raise ValidationFailedError(f"{first.pointer}: {first.detail}{more}", faults=tuple(faults))
+
+
+def _faults_of(error: ValidationError) -> list[tuple[Place, FieldFault]]:
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    return [(each["loc"], FieldFault(_pointer(each["loc"]), each["type"], _words(each["msg"]))) for each in found]
+
+
+def _pointer(place: Place) -> str:
+    return "/" + "/".join(str(part) for part in place)
+
+
+def _words(message: str) -> str:
+    return message.removeprefix("Value error, ")
+
+
+def _of_rules(model: type[BaseModel], document: Any, wrong: list[Place]) -> Iterator[FieldFault]:
+    """What rules say of the rest. ``document`` is changed.
+
+    Nothing that names a field which was left out: its default stood in its place.
+    """
+    left_out = [place for each in wrong if (place := _without(document, each)) is not None]
+    if not left_out:
+        return
+    try:
+        model.model_validate_json(json.dumps(document))
+    except ValidationError as error:
+        for place, fault in _faults_of(error):
+            names = {re.escape(str(out[-1])) for out in left_out if out[: len(place)] == place}
+            is_about_it = any(re.search(rf"\b{name}\b", fault.detail) for name in names)
+            if fault.code == _RULE and place not in wrong and not is_about_it:
+                yield fault
+
+
+def _without(document: Any, place: Place) -> Place | None:
+    """Takes the innermost field that ``place`` names out of ``document``. None: there is none, such as one that lacks.
+
+    Of a list the whole field: without one item the others would stand elsewhere.
+    """
+    at, holder = document, None
+    taken: Place = ()
+    for depth, part in enumerate(place):
+        if isinstance(at, dict) and part in at:
+            holder, taken = at, place[: depth + 1]
+        elif not isinstance(at, list) or not isinstance(part, int) or part >= len(at):
+            break
+        at = at[part]
+    if holder is None or (isinstance(at, dict) and len(taken) < len(place) and place[-1] not in at):
+        return None
+    del holder[taken[-1]]
+    return taken

@@ -1,0 +1,154 @@
+"""What the planner's core takes for one decision each, over 100,000 GPUs: rack and block, reasons, plan, answer, fill.
+
+By process time. A fleet of 1,000 GPUs beside it shows how a decision grows with the fleet.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from benchmarks.figures import Figure
+from benchmarks.placement import FREE, LEVELS, NOW_MS, fleet_views
+from muster.domain.ids import GpuUuid, JobId, NodeId
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler import explain
+from scheduler.answer import answer
+from scheduler.funnel import funnel
+from scheduler.model import Plan, Question, WaitingJob, Workload
+from scheduler.planner import plan_on
+from scheduler.reclaim import Refused
+from scheduler.solver import Request, parts_of, place
+from scheduler.topology import Flags, FleetState
+
+DECISIONS = 400
+SMALL_NODES = 125
+FILL_UNITS = 26
+FILL_MIX = ((100, 1), (30, 2), (20, 4), (10, 8), (5, 16), (2, 32))
+"""Gangs and their hosts: twice in each 1,024 hosts, 26 times in 12,500."""
+SLURM_FILL_S = 118.5
+NUM_AHEAD = 10_000
+AVOIDED = frozenset(NodeId(f"node-{number:05}") for number in (5, 600, 6_000))
+IN_RACK = Request("on_demand", 8, 8, required="rack", avoid_nodes=AVOIDED)
+IN_BLOCK = Request("on_demand", 64, 8, required="pod", preferred="rack", avoid_nodes=AVOIDED)
+TOO_LARGE = Request("on_demand", 240, 8, required="pod", avoid_nodes=AVOIDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of process time, in ms."""
+
+    p50: float
+    p99: float
+
+
+def measure() -> list[Figure]:
+    views = fleet_views(random.Random(1))  # noqa: S311  # a seeded fleet must repeat
+    state = FleetState(views, DEFAULT_POLICY, LEVELS)
+    small = FleetState(views[: SMALL_NODES * 8], DEFAULT_POLICY, LEVELS)
+    nobody = np.zeros(len(views), dtype=np.bool_)
+    rack, block = _spread(partial(decide, state, IN_RACK)), _spread(partial(decide, state, IN_BLOCK))
+    refused = _spread(partial(_refuse, state, TOO_LARGE, nobody), DECISIONS // 4)
+    in_small = _spread(partial(decide, small, IN_RACK))
+    planned = _spread(partial(_plan_alone, state))
+    placed = _spread(partial(decide, state, _of(_one_waiting())))
+    growth = {"1,000 GPUs p50 ms": in_small.p50}
+    return [
+        Figure("decision in a rack of 100,000 GPUs, p50", rack.p50, "ms", 0.1, peers={"p99": rack.p99}),
+        Figure("decision in a rack of 100,000 GPUs, p99", rack.p99, "ms", 1.0),
+        Figure("decision in a block of 100,000 GPUs, p50", block.p50, "ms", 0.1, peers={"p99": block.p99}),
+        Figure("decision in a block of 100,000 GPUs, p99", block.p99, "ms", 1.0),
+        Figure("decision: 100,000 over 1,000 GPUs", rack.p50 / in_small.p50, "×", 4.0, peers=growth),
+        Figure("explain: no place, with all reasons, p50", refused.p50, "ms", 2.0, peers={"p99": refused.p99}),
+        Figure("plan over the placement alone", planned.p50 / placed.p50, "×", 2.0, peers={"plan ms": planned.p50}),
+        _fill_figure(),
+        *_answer_figures(state),
+    ]
+
+
+def decide(state: FleetState, request: Request) -> None:
+    """From arrays to the GPUs of every rank, taken and given back."""
+    chosen = place(state, request)
+    if chosen is None:
+        message = f"the fleet of the benchmark has no place for {request}"
+        raise AssertionError(message)
+    parts_of(state, request.tier, chosen)
+    state.take(chosen.gpus)
+    state.give(chosen.gpus)
+
+
+def _refuse(state: FleetState, request: Request, nobody: Flags) -> None:
+    if place(state, request) is not None:
+        message = f"the fleet of the benchmark has a place for {request}"
+        raise AssertionError(message)
+    explain.no_room(state, request, Refused(), DEFAULT_POLICY, funnel(state, request, nobody))
+
+
+def _one_waiting() -> WaitingJob:
+    return WaitingJob(JobId("asked"), 1, "on_demand", NOW_MS, 8, 8, required_level="rack")
+
+
+def _of(job: WaitingJob) -> Request:
+    return Request(job.tier, job.nodes, job.gpus_per_node, required=job.required_level)
+
+
+def _plan_alone(state: FleetState) -> None:
+    """What becomes of one job, asked of a state that stands; then the state is as it was."""
+    decided = plan_on(state, [_one_waiting()], DEFAULT_POLICY)
+    uuids: list[GpuUuid] = [uuid for _, part in decided.placements[0].parts for uuid in part]
+    state.give(state.layout.gpu_indices(uuids))
+
+
+def _spread(decision: Callable[[], None], times: int = DECISIONS) -> Spread:
+    decision()
+    taken_ms = []
+    for _ in range(times):
+        started = time.process_time_ns()
+        decision()
+        taken_ms.append((time.process_time_ns() - started) / 1e6)
+    taken_ms.sort()
+    return Spread(taken_ms[times // 2], taken_ms[int(times * 0.99)])
+
+
+def _fill_figure() -> Figure:
+    """An empty fleet of one cohort is filled by one plan; Slurm 22.05 took 118.5 s for the same mix and racks."""
+    views = [replace(view, facts=FREE, cohort_key="h100") for view in fleet_views(random.Random(1))]  # noqa: S311
+    sizes = [nodes for _ in range(FILL_UNITS) for gangs, nodes in FILL_MIX for _ in range(gangs)]
+    queue = [
+        WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", number, nodes, 8) for number, nodes in enumerate(sizes)
+    ]
+    state = FleetState(views, DEFAULT_POLICY, LEVELS)
+    started = time.process_time()
+    decided = plan_on(state, queue, DEFAULT_POLICY)
+    took_s = time.process_time() - started
+    if len(decided.placements) != len(queue):
+        message = f"{len(decided.placements)} of {len(queue)} gangs were placed on an empty fleet"
+        raise AssertionError(message)
+    peers = {"ms a gang": took_s * 1000 / len(queue), "Slurm 22.05 s": SLURM_FILL_S}
+    return Figure(f"fill: {len(queue):,} gangs on 100,000 GPUs", took_s, "s", 1.0, peers=peers)
+
+
+def _answer_figures(state: FleetState) -> list[Figure]:
+    """The whole answer: who is ahead, the range of starts, what would help; of the queue's head, and of its end."""
+    figures = []
+    for num_ahead in (0, NUM_AHEAD):
+        queue = [
+            WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", number, 240 + number % 10, 8, required_level="pod")
+            for number in range(num_ahead + 1)
+        ]
+        asked = Question(DEFAULT_POLICY, fleet_views(random.Random(1)), queue, Workload(NOW_MS, may_grow=False))  # noqa: S311
+        decided = plan_on(state, queue, DEFAULT_POLICY, asked.workload)
+        spread = _spread(partial(_ask, state, asked, decided, queue[-1]), 20)
+        name = f"answer behind {num_ahead:,} jobs, p50"
+        figures.append(Figure(name, spread.p50, "ms", 2.0, peers={"p99": spread.p99}))
+    return figures
+
+
+def _ask(state: FleetState, asked: Question, decided: Plan, job: WaitingJob) -> None:
+    found = answer(state, asked, decided, job, grace_s=30.0)
+    if not found.verdict.reasons:
+        message = "a waiting job was told no reason"
+        raise AssertionError(message)

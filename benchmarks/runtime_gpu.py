@@ -1,0 +1,148 @@
+"""The reference GPT in bf16 on GPUs: MFU, what a checkpoint costs a step, and what it costs that each step is told.
+
+A program of a real supervisor (``gpu_program``), on one GPU, and on all where the host has more. MFU is what the run
+itself told of itself, after a first second that does not count; beside it stands what the clock says. The overhead is
+that of the clock: where the GPU is behind its program, what the host's CPU does costs nothing. Of each figure that
+rounds repeat the least counts.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from benchmarks.figures import Figure, NothingToMeasureError
+from benchmarks.gpu_program import Plan, warm_steps
+from examples.pretrain_gpt import Gpt, Shape, work_of
+from muster.train.flops import Attention, ModelShape, flops_per_token, peak_of, utilisation
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+STALL_BAR: Final = 0.20
+OVERHEAD_BAR_PERCENT: Final = 1.0
+_GIB: Final = 1 << 30
+
+
+def measure() -> list[Figure]:
+    """Raises NothingToMeasureError where there is no GPU, or none with room for a model worth measuring."""
+    if not torch.cuda.is_available():
+        raise NothingToMeasureError("torch sees no CUDA device on this machine")
+    plan = plan_for(torch.cuda.mem_get_info()[1])
+    found = [Stage(1, has_gpu=True).figures(plan)]
+    free = replace(plan, rounds=1, num_saves=0, is_deterministic=False)
+    found.append(Stage(1, has_gpu=True).figures(free))
+    if (num_gpus := torch.cuda.device_count()) > 1:
+        found.append(Stage(num_gpus, has_gpu=True).figures(plan))
+    return [figure for figures in found for figure in figures]
+
+
+def plan_for(memory_bytes: int) -> Plan:
+    """The larger GPT that fits: of 1.2 or 0.15 thousand million parameters, at 16 bytes each and their activations.
+
+    Raises:
+        NothingToMeasureError: neither does.
+    """
+    if memory_bytes >= 70 * _GIB:
+        return Plan(Shape(layers=24, heads=16, head_dim=128, context=2048), 8, steps=20, rounds=3, num_saves=3)
+    if memory_bytes >= 14 * _GIB:
+        return Plan(Shape(layers=12, heads=8, head_dim=128, context=1024), 8, steps=40, rounds=3, num_saves=3)
+    raise NothingToMeasureError(f"its GPU has {memory_bytes / _GIB:.1f} GiB of memory; 14 are needed")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One supervised program of ``num_ranks`` ranks, a GPU each, or on the CPU."""
+
+    num_ranks: int
+    has_gpu: bool
+
+    def figures(self, plan: Plan) -> list[Figure]:
+        """Raises RuntimeError where the program failed, or the supervisor did not hear each step that was told."""
+        with tempfile.TemporaryDirectory(prefix="muster-gpu-") as name:
+            folder = Path(name)
+            seen = self._seen(folder, plan)
+            words = list(_words(folder))
+        self._require_heard(words, plan)
+        return [*self._pace(seen, words, plan), *self._overhead(seen, plan), *self._stall(seen, plan)]
+
+    def _seen(self, folder: Path, plan: Plan) -> list[dict[str, Any]]:
+        """Each rank's."""
+        command = [sys.executable, "-m", "muster", "run", "--ranks", str(self.num_ranks), "--max-restarts", "0"]
+        command += ["--gpus", str(self.num_ranks if self.has_gpu else 0)]
+        command += ["--folder", str(folder / "run"), "--env", f"PYTHONPATH={ROOT}"]
+        command += [str(ROOT / "benchmarks/gpu_program.py"), str(folder), json.dumps(asdict(plan))]
+        environment = dict(os.environ) if self.has_gpu else {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603  # our own module
+        if ended.returncode != 0:
+            raise RuntimeError(ended.stdout[-4000:] + ended.stderr[-4000:])
+        paths = [folder / f"seen-{rank}.json" for rank in range(self.num_ranks)]
+        return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+    def _require_heard(self, words: list[dict[str, Any]], plan: Plan) -> None:
+        """Or what was measured is not what telling costs."""
+        heard = sum(word["type"] == "step" for word in words)
+        told = self.num_ranks * plan.rounds * (plan.steps + warm_steps(plan))
+        if heard < told:
+            raise RuntimeError(f"the supervisor heard {heard} steps, and at least {told} were told")
+
+    def _named(self, what: str) -> str:
+        return f"GPT in bf16, {self.num_ranks} {'GPUs' if self.num_ranks > 1 else 'GPU'}: {what}"
+
+    def _pace(self, seen: list[dict[str, Any]], words: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
+        """MFU where the GPU's peak is known; else what it computed. ``work.attention``: all of T × T counts."""
+        step_s = max(min(each["told_step_s"]) for each in seen)
+        model = _shape_of(plan)
+        tokens_per_s = self.num_ranks * plan.samples * plan.shape.context / step_s
+        teraflops = tokens_per_s * flops_per_token(model, Attention.FULL) / self.num_ranks / 1e12
+        peers = {"tokens/s": tokens_per_s, "step ms": step_s * 1e3, "parameters M": model.matmul_params / 1e6}
+        free = "" if plan.is_deterministic else ", without repeatable kernels"
+        yield Figure(self._named(f"TFLOP/s a GPU{free}"), teraflops, "TFLOP/s", None, better="higher", peers=peers)
+        product = seen[0]["gpu"]
+        peak = None if product is None else peak_of(product)
+        told = [word["mfu"] for word in words if word["type"] == "pace" and word.get("mfu") is not None]
+        if peak is None or not told:
+            return
+        by_clock = utilisation(model, tokens_per_s=tokens_per_s, num_gpus=self.num_ranks, peak_tflops=peak.tflops)
+        beside = {"by the clock %": by_clock.mfu * 100, "peak TFLOP/s": peak.tflops, "words": float(len(told))}
+        share = statistics.median(told) * 100
+        yield Figure(self._named(f"MFU as told{free}"), share, "%", None, better="higher", peers=beside)
+
+    def _overhead(self, seen: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
+        if not plan.num_saves:
+            return
+        told, untold = (max(min(each[name]) for each in seen) for name in ("told_step_s", "untold_step_s"))
+        peers = {"told ms": told * 1e3, "untold ms": untold * 1e3}
+        share = (told - untold) / untold * 100
+        yield Figure(self._named("telling each step, of its time"), share, "%", OVERHEAD_BAR_PERCENT, peers=peers)
+
+    def _stall(self, seen: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
+        """The slowest rank's, since all wait for it."""
+        if not plan.num_saves:
+            return
+        stall_s, plain_s = (
+            max(statistics.median(each[name]) for each in seen) for name in ("stalls_s", "plain_saves_s")
+        )
+        megabytes = sum(each["state_bytes"] for each in seen) / 1e6
+        peers = {"stall s": stall_s, "torch.save s": plain_s, "state MB": megabytes}
+        name = self._named("checkpoint stall over torch.save")
+        yield Figure(name, stall_s / plain_s, "×", STALL_BAR, peers=peers)
+
+
+def _shape_of(plan: Plan) -> ModelShape:
+    """What a token costs, counted without a model in memory."""
+    with torch.device("meta"):
+        return work_of(Gpt(plan.shape), plan.shape, recomputes=False).model
+
+
+def _words(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the supervisor heard."""
+    for path in folder.glob("run/attempts/*/train.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            yield json.loads(line)["message"]

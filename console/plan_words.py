@@ -1,0 +1,118 @@
+"""What would become of a job, or why one waits, as pages show it: no more than the API tells the same reader."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from api.job_views import job_plan_view
+from console.session import Viewer
+from console.words import plural, span
+from muster.documents.jobs import PlannedHost, PlannedVictim
+from muster.domain.ids import GpuUuid
+from muster.domain.states import PlanOutcome
+from muster.domain.wait_reasons import FILTERS, WORDS, WaitReason
+from muster.services.held_places import Occupant
+from muster.services.job_plans import JobPlan
+
+OUTCOMES: Final[Mapping[PlanOutcome, str]] = {
+    PlanOutcome.STARTS: "It starts at once",
+    PlanOutcome.RECLAIMS: "GPUs are reclaimed for it",
+    PlanOutcome.HELD: "A place is held for it",
+    PlanOutcome.WAITS: "It waits",
+}
+_FIELDS: Final[Mapping[str, str]] = {
+    "tier": "in the tier {}",
+    "quota.ceiling_gpus": "with a quota of {} GPUs in its tier, which an operator sets",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One reason. ``share``: of the GPUs that filters leave out, which is the bar's length; None: no filter."""
+
+    token: str
+    text: str
+    num_gpus: int | None
+    num_hosts: int | None
+    share: float | None
+    is_binding: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlanShown:
+    """``until``: when what is held or reclaimed is free. ``place``: of a held one its GPUs on each host, with who runs
+    there; a tenant is told of its own jobs there, without the hosts. ``passing``: those who came after the job.
+    """
+
+    outcome: PlanOutcome
+    title: str
+    why: str | None
+    rows: Sequence[Row]
+    num_ahead: int
+    gpus_ahead: int
+    earliest_at: datetime | None
+    latest_at: datetime | None
+    until: datetime | None
+    hosts: Sequence[PlannedHost]
+    victims: Sequence[PlannedVictim]
+    changes: Sequence[str]
+    num_place_gpus: int
+    occupants: Sequence[tuple[Occupant, bool]]
+
+
+def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: Sequence[Occupant] = ()) -> PlanShown:
+    """``since``: when the job was submitted, so that who came to its place later is told apart."""
+    told = job_plan_view(plan, sees_all=viewer.principal.sees_all_tenants)
+    return PlanShown(
+        outcome=plan.outcome,
+        title=OUTCOMES[plan.outcome],
+        why=told["why"],
+        rows=_rows(plan),
+        num_ahead=plan.num_ahead,
+        gpus_ahead=plan.gpus_ahead,
+        earliest_at=plan.earliest_at,
+        latest_at=plan.latest_at,
+        until=None if plan.outcome is PlanOutcome.STARTS else plan.starts_at,
+        hosts=told["hosts"],
+        victims=told["victims"],
+        changes=[_change(each["field"], each["value"]) for each in told["changes"]],
+        num_place_gpus=len(place_of(plan)),
+        occupants=[(each, since is not None and each.placed_at > since) for each in occupants],
+    )
+
+
+def place_of(plan: JobPlan) -> Sequence[GpuUuid]:
+    """The GPUs that are held for it; none where nothing is."""
+    return [gpu for host in plan.hosts for gpu in host.gpus] if plan.outcome is PlanOutcome.HELD else []
+
+
+def _rows(plan: JobPlan) -> Sequence[Row]:
+    if plan.verdict is None:
+        return ()
+    reasons = plan.verdict.reasons
+    out = sum(reason.num_gpus or 0 for reason in reasons if reason.token in FILTERS) or 1
+    return [
+        Row(
+            token=reason.token.value,
+            text=WORDS[reason.token],
+            num_gpus=reason.num_gpus,
+            num_hosts=reason.num_hosts,
+            share=(reason.num_gpus or 0) / out if reason.token in FILTERS else None,
+            is_binding=reason.token is plan.verdict.binding,
+        )
+        for reason in reasons
+    ]
+
+
+def _change(field: str, value: float | str) -> str:
+    if field == "wall_time_s":
+        return f"with a wall time of {span(float(value))} or less"
+    if field == "shape.nodes":
+        return f"on {plural(int(value), 'host')}"
+    return _FIELDS[field].format(value)
+
+
+def token_words(token: WaitReason | None) -> str:
+    """For a table: what binds."""
+    return "not looked at yet" if token is None else token.value.replace("_", " ")

@@ -1,0 +1,74 @@
+"""Ranks that mpirun or srun has started: which one this is, where nobody said it in torch's words.
+
+Muster tells a command that starts several ranks on a host how many there are (``WORLD_SIZE``, ``LOCAL_WORLD_SIZE``,
+``NODE_RANK``), and not which of them a process is: that is its launcher's to say, each in variables of its own. Each
+host has a launcher of its own then, which counts its own ranks alone; one over all hosts counts all of them.
+
+Variables: Open MPI, docs.open-mpi.org "Environment variables"; MPICH's Hydra and Intel MPI; srun(1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+
+_LAUNCHERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+)
+"""Rank, number of ranks, and rank on the host; the first of them that speaks is the one nearest to the process."""
+_HOW = "RANK = NODE_RANK × NPROC_PER_NODE + LOCAL_RANK"
+
+
+def take_rank(environ: MutableMapping[str, str]) -> None:
+    """Say it in torch's words too, where nobody has: ``RANK``, and ``LOCAL_RANK`` where the launcher tells it."""
+    world_size = _number(environ, "WORLD_SIZE")
+    if environ.get("RANK") or world_size is None or (own := _own(environ)) is None:
+        return
+    rank, size, local_rank = own
+    if size == world_size:
+        environ["RANK"] = str(rank)
+    elif size == _number(environ, "LOCAL_WORLD_SIZE"):
+        environ["RANK"] = str((_number(environ, "NODE_RANK") or 0) * size + rank)
+        local_rank = rank
+    else:
+        return
+    if local_rank is not None and not environ.get("LOCAL_RANK"):
+        environ["LOCAL_RANK"] = str(local_rank)
+
+
+def require_rank(environ: Mapping[str, str]) -> None:
+    """Or each of several ranks would take itself for the first.
+
+    Raises:
+        ValueError: this process is one of several, and nothing says which.
+    """
+    world_size = _number(environ, "WORLD_SIZE") or 1
+    if world_size > 1 and not environ.get("RANK"):
+        raise ValueError(
+            f"WORLD_SIZE={world_size} and no RANK: who starts several ranks on a host tells each its own, {_HOW}; of "
+            "Open MPI, MPICH and Slurm it is known where they start as many as WORLD_SIZE or LOCAL_WORLD_SIZE says"
+        )
+    own = _own(environ)
+    is_contracts = environ.get("MUSTER_ATTEMPT_ID") and not environ.get("TORCHELASTIC_RUN_ID")
+    if own is not None and is_contracts and own[1] > 1 and environ.get("LOCAL_WORLD_SIZE") == "1" and world_size == 1:
+        raise ValueError(
+            f"WORLD_SIZE=1, and {own[1]} ranks were started: submit the job with --ranks {own[1]}, so that each can be "
+            "told which it is"
+        )
+
+
+def _own(environ: Mapping[str, str]) -> tuple[int, int, int | None] | None:
+    for rank_name, size_name, local_name in _LAUNCHERS:
+        rank, size = _number(environ, rank_name), _number(environ, size_name)
+        if rank is not None and size is not None:
+            return rank, size, _number(environ, local_name)
+    return None
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,160 @@
+"""Elastic victims give hosts and go on smaller, so that no gang has to end: which of them, and how many hosts of each.
+
+Taken is the cheapest by cost for each host of use, in one domain, and no more hosts than are missing there. All of an
+attempt's GPUs start again, however few of its hosts it gives, so it costs the same. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from muster.domain.ids import GpuUuid, TenantId
+from scheduler.model import RunningAttempt
+from scheduler.solver import Request, count_by_group, fitting_cells, level_span
+from scheduler.topology import NOWHERE, FleetState, Ints, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Surplus:
+    """What one attempt, by index, may give: ``most`` of its hosts. ``cost``: GPU-seconds, however many it gives.
+
+    ``sizes``: GPUs of each of its parts, by rank; ``gpus``: of each those that would come to the beneficiary.
+    """
+
+    attempt: int
+    tenant_id: TenantId
+    cost: float
+    most: int
+    sizes: tuple[int, ...]
+    gpus: tuple[Ints, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """``victims``: attempts by index. ``gpus``: what comes free by what they give."""
+
+    cost: float
+    victims: tuple[int, ...]
+    gpus: Ints
+
+
+def surplus_of(index: int, attempt: RunningAttempt, layout: Layout, owner: Ints, *, cost: float) -> Surplus:
+    """``owner``: the attempt, by index, of each GPU that would come free to the beneficiary, else -1."""
+    gang = attempt.elastic
+    parts = () if gang is None else gang.parts
+    most = 0 if gang is None else len(parts) - gang.min_nodes
+    gpus = [layout.gpu_indices(uuids) for _, uuids in parts]
+    comes = tuple(part[owner[part] == index] for part in gpus)
+    return Surplus(index, attempt.tenant_id, cost, most, tuple(len(uuids) for _, uuids in parts), comes)
+
+
+def kept_beside(attempt: RunningAttempt, taken: Collection[GpuUuid]) -> tuple[GpuUuid, ...]:
+    """With which GPUs an elastic victim's job goes on: those of hosts of which nothing is taken; none if too few."""
+    gang = attempt.elastic
+    if gang is None:
+        return ()
+    kept = [uuids for _, uuids in gang.parts if not any(uuid in taken for uuid in uuids)]
+    return tuple(uuid for uuids in kept for uuid in uuids) if len(kept) >= gang.min_nodes else ()
+
+
+def cheapest_shrink(
+    state: FleetState, request: Request, surpluses: Sequence[Surplus], allowance: Mapping[TenantId, float]
+) -> Shrink | None:
+    """The cheapest set of hosts given by which one domain suffices; None where those alone make none sufficient.
+
+    ``allowance``: GPUs that a tenant may still lose (I9). As with whole victims, a preferred level is tried before
+    wider ones.
+    """
+    if not surpluses:
+        return None
+    span = level_span(state.layout, request)
+    counts = state.tier(request.tier).counts
+    before = fitting_cells(state, request, counts)
+    useful = {surplus.attempt: _useful(state, request, surplus, counts) for surplus in surpluses}
+    for level in span[-1:] if request.preferred is None else span:
+        num_free = count_by_group(state.layout, before, level)
+        groups = state.layout.groups[level]
+        found = []
+        for group in sorted({int(groups[cell]) for cells in useful.values() for cell in cells.values()} - {NOWHERE}):
+            inside = {
+                attempt: {rank: cell for rank, cell in cells.items() if groups[cell] == group}
+                for attempt, cells in useful.items()
+            }
+            run = _Run(surpluses, inside, allowance, request.nodes - int(num_free[group]))
+            if run.suffices():
+                found.append(run)
+        if found:
+            return min(found, key=lambda run: (run.cost, len(run.chosen), sorted(run.chosen))).shrink()
+    return None
+
+
+def _useful(state: FleetState, request: Request, surplus: Surplus, counts: Ints) -> dict[int, int]:
+    """By rank the cell that the part would complete: one that gives a node's part with it, and not without."""
+    cell_of = {rank: int(state.layout.cell_of_gpu[gpus[0]]) for rank, gpus in enumerate(surplus.gpus) if len(gpus)}
+    after = np.array(counts, copy=True)
+    for rank, cell in cell_of.items():
+        after[cell] += len(surplus.gpus[rank])
+    fitting = set(fitting_cells(state, request, after).tolist())
+    return {rank: cell for rank, cell in cell_of.items() if cell in fitting and counts[cell] < request.gpus_per_node}
+
+
+@dataclass(slots=True)
+class _Run:
+    """One greedy run in one domain: of least cost for each host that is missing, then whoever is not needed let off."""
+
+    surpluses: Sequence[Surplus]
+    useful: Mapping[int, Mapping[int, int]]
+    allowance: Mapping[TenantId, float]
+    missing: int
+    chosen: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    cells: set[int] = field(default_factory=set)
+    spent: Counter[TenantId] = field(default_factory=Counter)
+
+    def suffices(self) -> bool:
+        while self.missing > 0:
+            offers = [
+                (surplus.cost / len(ranks), surplus.attempt, ranks, surplus)
+                for surplus in self.surpluses
+                if surplus.attempt not in self.chosen and (ranks := self._ranks(surplus))
+            ]
+            if not offers:
+                return False
+            _, attempt, ranks, surplus = min(offers, key=lambda offer: offer[:2])
+            self.chosen[attempt] = ranks
+            self.cells.update(self.useful[attempt][rank] for rank in ranks)
+            self.spent[surplus.tenant_id] += sum(surplus.sizes[rank] for rank in ranks)
+            self.missing -= len(ranks)
+        self._let_off()
+        return True
+
+    def _ranks(self, surplus: Surplus) -> tuple[int, ...]:
+        """The last of its ranks that are of use here, no more than are missing."""
+        ranks: list[int] = []
+        left = self.allowance.get(surplus.tenant_id, 0.0) - self.spent[surplus.tenant_id]
+        for rank in sorted(self.useful[surplus.attempt], reverse=True):
+            is_new = self.useful[surplus.attempt][rank] not in self.cells
+            if is_new and len(ranks) < min(self.missing, surplus.most) and surplus.sizes[rank] <= left:
+                ranks.append(rank)
+                left -= surplus.sizes[rank]
+        return tuple(ranks)
+
+    def _let_off(self) -> None:
+        costs = {surplus.attempt: surplus.cost for surplus in self.surpluses}
+        for attempt in sorted(self.chosen, key=lambda index: (-costs[index], index)):
+            if len(self.chosen[attempt]) <= -self.missing:
+                self.missing += len(self.chosen.pop(attempt))
+
+    @property
+    def cost(self) -> float:
+        return sum(surplus.cost for surplus in self.surpluses if surplus.attempt in self.chosen)
+
+    def shrink(self) -> Shrink:
+        given = [
+            surplus.gpus[rank]
+            for surplus in self.surpluses
+            if surplus.attempt in self.chosen
+            for rank in self.chosen[surplus.attempt]
+        ]
+        return Shrink(self.cost, tuple(sorted(self.chosen)), np.unique(np.concatenate(given)))

@@ -1,0 +1,107 @@
+"""Hosts kept free for gangs that lose one: how many of a cohort, which, and who may run there.
+
+As many as fail at once in all but one in a hundred of the times (by the policy's ``confidence``): a host is away for
+``replacement_h``, hosts fail alone, so their number is binomial. Jobs of tiers that a rule may reclaim run there all
+the same, and give way as ever; a job that was interrupted may have them. Pure.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from muster.domain.policy import Policy
+from muster.domain.recovery_policy import SparePolicy
+from scheduler.model import WaitingJob, Workload
+from scheduler.topology import Flags, FleetState, Ints
+
+
+def spares_needed(num_hosts: int, num_gpus: int, failures_per_gpu_hour: float, policy: SparePolicy) -> int:
+    """The least number k such that no more than k of the hosts are away, with the policy's confidence.
+
+    0 where the policy keeps none. Away at a moment is a host with p = 1 - exp(-rate × GPUs a host × hours away), the
+    failures of a Poisson process; of n hosts k are with the binomial distribution.
+    """
+    if policy.confidence is None or not num_hosts or failures_per_gpu_hour <= 0:
+        return 0
+    hazard = failures_per_gpu_hour * num_gpus / num_hosts * policy.replacement_h
+    log_in, log_out = -hazard, math.log(-math.expm1(-hazard))
+    reached = 0.0
+    for count in range(num_hosts):
+        ways = math.lgamma(num_hosts + 1) - math.lgamma(count + 1) - math.lgamma(num_hosts - count + 1)
+        reached += math.exp(ways + count * log_out + (num_hosts - count) * log_in)
+        if reached >= policy.confidence:
+            return count
+    return num_hosts
+
+
+class Spares:
+    """What is kept in one cycle: taken in the fleet's state, but for who may run there."""
+
+    def __init__(self, state: FleetState, policy: Policy, workload: Workload) -> None:
+        self._state, self._policy = state, policy
+        self._gpus: Ints = np.zeros(0, dtype=np.int64)
+        if policy.recovery.spares.confidence is not None:
+            self._gpus = state.layout.gpus_of_cells(_chosen(state, policy, workload))
+            state.is_spare[self._gpus] = True
+            state.take(self._gpus)
+
+    def may_use(self, job: WaitingJob) -> bool:
+        """One that was interrupted, or that a rule may take back from there. False also where none are kept."""
+        tier = self._policy.tiers.get(job.tier)
+        is_open = tier is not None and (tier.notice_s is not None or job.interrupted_ms is not None)
+        return is_open and bool(len(self._gpus))
+
+    @contextmanager
+    def open_to(self, job: WaitingJob) -> Iterator[None]:
+        """Inside, they are free where the job may use them; what is still free afterwards is kept again."""
+        if not self.may_use(job):
+            yield
+            return
+        self._state.give(self._gpus)
+        try:
+            yield
+        finally:
+            self._gpus = self._gpus[self._state.is_free[self._gpus]]
+            self._state.take(self._gpus)
+
+
+def _chosen(state: FleetState, policy: Policy, workload: Workload) -> Ints:
+    """Whole idle hosts, those first of which their domain has the most, so that they lie apart."""
+    layout = state.layout
+    top = max(policy.tiers, key=lambda name: (policy.tiers[name].priority, name))
+    admitted = state.tier(top).admitted
+    lent: Flags = np.zeros(len(layout.uuids), dtype=np.bool_)
+    for attempt in workload.running:
+        tier = policy.tiers.get(attempt.tier)
+        if tier is not None and tier.notice_s is not None:
+            lent[layout.gpu_indices(attempt.gpus)] = True
+    is_idle = _all_of(state, admitted & state.is_free)
+    is_lent = _all_of(state, admitted & (state.is_free | lent)) & ~is_idle
+    chosen: list[int] = []
+    for cohort in range(len(layout.cohort_keys)):
+        own = layout.cell_cohort == cohort
+        rate, num_gpus = workload.failures_per_gpu_hour, int(layout.cell_size[own].sum())
+        needed = spares_needed(int(np.count_nonzero(own)), num_gpus, rate, policy.recovery.spares)
+        missing = max(needed - int(np.count_nonzero(own & is_lent)), 0)
+        chosen += _apart(state, np.flatnonzero(own & is_idle))[:missing]
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+def _all_of(state: FleetState, gpus: Flags) -> Flags:
+    """The cells of which every GPU is one of these."""
+    whole: Flags = np.bincount(state.layout.cell_of_gpu, gpus, state.layout.num_cells) == state.layout.cell_size
+    return whole
+
+
+def _apart(state: FleetState, cells: Ints) -> list[int]:
+    """The last of each narrowest named domain first, then the one before it; fuller domains before emptier ones."""
+    groups = state.layout.groups[-2][cells]
+    place: dict[int, int] = {}
+    by_group: dict[int, int] = {}
+    for cell, group in zip(cells[::-1].tolist(), groups[::-1].tolist(), strict=True):
+        place[cell] = by_group.get(group, 0)
+        by_group[group] = place[cell] + 1
+    group_of = dict(zip(cells.tolist(), groups.tolist(), strict=True))
+    return sorted(place, key=lambda cell: (place[cell], -by_group[group_of[cell]], cell))

@@ -1,0 +1,96 @@
+"""Why a job waits, the place held for it, the contract of a reclaim, the queue, and a plan before it is submitted."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from muster.domain.ids import JobId
+from muster.domain.principals import Role
+from tests.browser.browsing import Browsing
+from tests.browser.conftest import Browse
+from tests.browser.played_fleet import DONE
+from tests.browser.small_fleet import SmallFleet
+
+WALL_TIME_S = 7_200.0
+
+
+@pytest.fixture
+def gang(fleet: SmallFleet) -> Iterator[JobId]:
+    """Waits for all whole hosts, of which one is busy for two hours; another job came later, and passes it."""
+    whole = _num_whole_hosts(fleet)
+    first = fleet.submit_by(fleet.other, name="evaluation-2", shape={"gpus_per_node": 8}, wall_time_s=WALL_TIME_S)
+    fleet.run(first)
+    gang = fleet.submit(name="world-model", shape={"nodes": whole, "gpus_per_node": 8}, wall_time_s=60.0)
+    fleet.cycle()
+    passing = fleet.submit(name="short-check", shape={"gpus_per_node": 8}, wall_time_s=600.0)
+    fleet.run(passing)
+    fleet.cycle()
+    yield gang
+    fleet.cancel(gang)
+    for job_id in (passing, first):
+        fleet.end(job_id, DONE)
+
+
+def _num_whole_hosts(fleet: SmallFleet) -> int:
+    """Without the one of which a GPU is cordoned."""
+    hosts = Counter(uuid.rpartition("-")[0] for uuid in fleet.free_gpus())
+    return sum(count == 8 for count in hosts.values()) - 1
+
+
+def test_a_waiting_job_tells_what_binds_its_place_and_who_passes(console: Browsing, gang: JobId) -> None:
+    console.inspect_in_each_look(f"/console/jobs/{gang}", "waits")
+    why = console.page.locator("section:has(#waits-title)")
+    expect(why.locator(".is-binding")).to_have_count(1)
+    expect(why).to_contain_text("Who is on its place")
+    expect(why.locator("li", has_text="short-check")).to_contain_text("came after it, runs there meanwhile")
+    expect(why).to_contain_text("It would start at once")
+
+
+def test_the_queue_is_looked_at(console: Browsing, gang: JobId) -> None:
+    console.inspect_in_each_look("/console/queue", "queue")
+    expect(console.page.locator(f"#{gang}")).to_contain_text("world-model")
+
+
+def test_both_sides_of_a_reclaim_read_its_contract(console: Browsing, browse: Browse, fleet: SmallFleet) -> None:
+    console.inspect_in_each_look(f"/console/jobs/{fleet.beneficiary}", "beneficiary")
+    contract = console.page.locator(".contract").first
+    expect(contract).to_contain_text("for this job, from night-sweep")
+    expect(contract).to_contain_text("GPU-seconds")
+    console.inspect_in_each_look(f"/console/jobs/{fleet.victim}", "victim")
+    member = browse(Role.TENANT_MEMBER)
+    member.open(f"/console/jobs/{fleet.beneficiary}")
+    expect(member.page.locator(".contract").first).to_contain_text("another tenant's job")
+    expect(member.page.locator("main")).not_to_contain_text("night-sweep")
+
+
+def test_a_plan_is_asked_by_its_form_and_stores_nothing(console: Browsing, browse: Browse, gang: JobId) -> None:
+    member = browse(Role.TENANT_MEMBER)
+    member.open("/console/jobs")
+    member.page.get_by_role("link", name="Plan a job").click()
+    member.page.get_by_label("GPUs a host").fill("8")
+    member.page.get_by_label("Hosts", exact=True).fill("2")
+    with member.page.expect_navigation():
+        member.page.get_by_role("button", name="Plan").click()
+    expect(member.page.locator("#plan-title")).to_be_visible()
+    console.open("/console/queue")
+    before = console.page.locator("tbody tr").count()
+    console.inspect_in_each_look(
+        "/console/plan?nodes=2&gpus_per_node=8&tier=reserved&tenant=" + _tenant(console), "plan-reclaims"
+    )
+    console.inspect_in_each_look("/console/plan?nodes=1&gpus_per_node=2&tenant=" + _tenant(console), "plan-starts")
+    console.open("/console/queue")
+    assert console.page.locator("tbody tr").count() == before
+
+
+def test_what_no_job_can_be_is_said_beside_the_form(console: Browsing) -> None:
+    with console.expecting(422):
+        console.open("/console/plan?nodes=2&gpus_per_node=2&min_nodes=3", status=422)
+    expect(console.page.get_by_role("alert")).to_contain_text("min_nodes")
+    console.inspect("plan-refused")
+
+
+def _tenant(console: Browsing) -> str:
+    console.open("/console/plan")
+    return console.page.locator("[name=tenant] option").first.get_attribute("value") or ""

@@ -1,0 +1,127 @@
+"""What a page says of a job that waits, of the queue, and of a job that nobody submitted yet."""
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from muster.domain.ids import JobId, TenantId
+from muster.domain.job_spec import JobSpec
+from muster.domain.principals import Principal, Role, system_principal
+from muster.services import jobs
+from scheduler.loop import run_cycle
+from tests.console.conftest import Console
+
+
+def submit(seen: Console, name: str, *, of: TenantId | None = None, **fields: object) -> JobId:
+    owner = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=of or seen.fleet.tenant_id)
+    document = {"name": name, "program": {"script": "/srv/train.py"}, **fields}
+    with seen.units.begin(owner, jobs.SUBMIT) as unit:
+        return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
+
+
+def cycle(seen: Console) -> Sequence[JobId]:
+    return [placed.job_id for placed in run_cycle(seen.units, system_principal("scheduler")).placements]
+
+
+@pytest.fixture
+def crowded(seen: Console) -> JobId:
+    """Both GPUs of the fleet are held by the other tenant, for an hour."""
+    seen.fleet.beat()
+    whole = {"nodes": 1, "gpus_per_node": 2}
+    job_id = submit(seen, "canary-in-the-way", of=seen.other_tenant, shape=whole, wall_time_s=3600.0)
+    assert cycle(seen) == [job_id]
+    return job_id
+
+
+def test_a_waiting_jobs_page_tells_what_binds_who_is_before_it_and_from_when_on(seen: Console, crowded: JobId) -> None:
+    first = submit(seen, "first", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=60.0)
+    last = submit(seen, "last", shape={"nodes": 1, "gpus_per_node": 1})
+    cycle(seen)
+    page = seen.text(f"/console/jobs/{first}")
+    assert "Why it waits" in page
+    assert re.search(r"in_use binds .* in use, or being proved clean", page)
+    assert "Before it nobody" in page
+    assert "Its place is free" in page
+    assert "2 GPUs will be its own" in page
+    assert re.search(r"canary-in-the-way : 2 GPUs", page)
+    assert "Before it 1 job for 2 GPUs" in seen.text(f"/console/jobs/{last}")
+
+
+def test_a_tenant_reads_why_it_waits_and_nothing_of_whom_it_waits_for(seen: Console, crowded: JobId) -> None:
+    job_id = submit(seen, "mine", shape={"nodes": 1, "gpus_per_node": 2})
+    cycle(seen)
+    page = seen.text(f"/console/jobs/{job_id}", "tenant_member")
+    assert "Why it waits" in page
+    assert "canary" not in page
+    assert "Where it will start" not in page
+    assert seen.get(f"/console/jobs/{job_id}", "other_tenant").status_code == 404
+
+
+def test_the_part_of_the_page_is_asked_for_alone_and_is_empty_once_it_waits_no_more(
+    seen: Console, crowded: JobId
+) -> None:
+    job_id = submit(seen, "mine", shape={"nodes": 1, "gpus_per_node": 2})
+    part = seen.text(f"/console/jobs/{job_id}?part=story", hx_request="true")
+    assert "Why it waits" in part
+    assert "Training" not in part
+    assert "Why it waits" not in seen.text(f"/console/jobs/{job_id}?part=tables", hx_request="true")
+    assert "Why it waits" not in seen.text(f"/console/jobs/{crowded}?part=story", hx_request="true")
+
+
+def test_the_queue_stands_in_its_order_and_a_tenants_jobs_keep_their_places_in_it(
+    seen: Console, crowded: JobId
+) -> None:
+    submit(seen, "long", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=36_000.0)
+    submit(seen, "short", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=60.0)
+    submit(seen, "canary-reserved", of=seen.other_tenant, tier="reserved", shape={"nodes": 1, "gpus_per_node": 2})
+    cycle(seen)
+    page = seen.text("/console/queue").partition("Waits since")[2]
+    assert page.index("canary-reserved") < page.index("short") < page.index("long")
+    assert "in use" in page
+    own = seen.text("/console/queue", "tenant_member")
+    assert "canary" not in own
+    assert "3 jobs wait in all" in own
+    assert re.search(r" 2 short .* 3 long ", own)
+
+
+def test_a_plan_tells_an_operator_where_and_a_tenant_that_it_starts(seen: Console) -> None:
+    seen.fleet.beat()
+    asked = "/console/plan?nodes=1&gpus_per_node=2&tier=on_demand"
+    page = seen.text(f"{asked}&tenant={seen.fleet.tenant_id}")
+    assert "It starts at once" in page
+    assert "Where it would start" in page
+    assert "muster job plan --nodes 1 --gpus 2 --tier on_demand" in page
+    assert "It starts at once" in seen.text(asked, "tenant_member")
+
+
+def test_a_plan_that_waits_tells_why_and_what_would_let_it_start(seen: Console, crowded: JobId) -> None:
+    page = seen.text("/console/plan?nodes=1&gpus_per_node=2&tier=on_demand", "tenant_member")
+    assert "A place is held for it" in page
+    assert "in_use binds" in page
+    assert "canary" not in page
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("nodes=x&gpus_per_node=2", "nodes: is a whole number, such as 2"),
+        ("nodes=1&gpus_per_node=2&tier=gold", "tier: the policy defines"),
+        ("nodes=1&gpus_per_node=2&within=planet", "required: the fleet's tree has no level planet"),
+        ("nodes=999&gpus_per_node=8", "asks for 7992 GPUs"),
+        ("nodes=0&gpus_per_node=8", "greater than or equal to 1"),
+        ("nodes=1&gpus_per_node=1&wall_minutes=nan", "wall minutes: is a number"),
+        ("nodes=1&gpus_per_node=1&wall_minutes=1e999", "wall minutes: is a number"),
+        ("nodes=2&gpus_per_node=1&min_nodes=3", "min_nodes"),
+    ],
+)
+def test_what_no_job_can_be_is_said_beside_the_form(seen: Console, asked: str, told: str) -> None:
+    answer = seen.get(f"/console/plan?{asked}", "tenant_member")
+    assert answer.status_code == 422
+    assert told in seen.text(f"/console/plan?{asked}", "tenant_member")
+    assert "What is asked" in answer.text
+
+
+def test_who_may_not_submit_plans_nothing(seen: Console) -> None:
+    assert seen.get("/console/plan", "auditor").status_code == 403
+    assert "Plan a job" not in seen.text("/console/jobs", "auditor")

@@ -1,0 +1,143 @@
+"""Elastic victims: they give hosts and go on smaller, before any gang has to end, and never below their fewest."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.domain.ids import GpuUuid, NodeId, TenantId
+from muster.domain.policy import DEFAULT_POLICY, Policy, ReclaimPolicy
+from scheduler.model import ElasticGang, GpuView, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
+from scheduler.planner import plan
+from tests.scheduler.fleets import NOW_MS, hold, job, of_host, racks, running
+
+PEAKS = {TenantId("owner"): 1_000, TenantId("other"): 1_000}
+
+
+def elastic(name: str, hosts: Sequence[str], fewest: int, *, tenant: str = "owner", saved: float = 1) -> RunningAttempt:
+    parts = tuple((NodeId(host), tuple(GpuUuid(uuid) for uuid in of_host(host))) for host in hosts)
+    attempt = running(name, [u for host in hosts for u in of_host(host)], tenant=tenant, saved_minutes=saved)
+    return replace(attempt, elastic=ElasticGang(parts, fewest, len(hosts), 8))
+
+
+def decide(
+    gpus: list[GpuView],
+    queue: list[WaitingJob],
+    attempts: Sequence[RunningAttempt],
+    *,
+    policy: Policy = DEFAULT_POLICY,
+    peaks: dict[TenantId, int] = PEAKS,
+    reclaims: Sequence[StandingReclaim] = (),
+) -> Plan:
+    held = hold(gpus, [uuid for attempt in attempts for uuid in attempt.gpus])
+    return plan(held, queue, policy, Workload(NOW_MS, tuple(attempts), tuple(reclaims), (), peaks))
+
+
+def hosts_of(uuids: Sequence[GpuUuid]) -> list[str]:
+    return sorted({uuid.rsplit("-", 1)[0] for uuid in uuids})
+
+
+FIVE = racks({"r0": [8, 8, 8, 8, 8]})
+GANG = job("gang", nodes=1, gpus=8, tier="reserved")
+
+
+def test_an_elastic_gang_gives_its_last_host_although_another_gang_would_lose_less() -> None:
+    attempts = [elastic("e", ["r0h0", "r0h1", "r0h2", "r0h3"], 2), running("v", of_host("r0h4"), saved_minutes=1)]
+    (reclaim,) = decide(FIVE, [GANG], attempts).reclaims
+    assert reclaim.victim == "e"
+    assert hosts_of(reclaim.gpus) == ["r0h3"]
+    assert hosts_of(reclaim.keeps) == ["r0h0", "r0h1", "r0h2"]
+    assert reclaim.cost_gpu_s == 32 * (60 + 120), "all of its GPUs start again"
+    assert reclaim.runner_up is not None
+    assert (reclaim.runner_up.victims, reclaim.runner_up.cost_gpu_s) == (("v",), 8 * 180)
+
+
+@pytest.mark.parametrize(("factor", "victim"), [(0, "v"), (3.9, "v"), (4, "e")])
+def test_unless_that_loses_too_many_times_as_much(factor: float, victim: str) -> None:
+    attempts = [elastic("e", ["r0h0", "r0h1", "r0h2", "r0h3"], 2), running("v", of_host("r0h4"), saved_minutes=1)]
+    policy = Policy(reclaim=ReclaimPolicy(shrink_cost_factor=factor))
+    (reclaim,) = decide(FIVE, [GANG], attempts, policy=policy).reclaims
+    assert reclaim.victim == victim
+    assert reclaim.runner_up is not None
+    assert reclaim.runner_up.victims == (("e",) if victim == "v" else ("v",))
+
+
+def test_nobody_goes_below_its_fewest_so_two_give_one_host_each() -> None:
+    attempts = [elastic("e", ["r0h0", "r0h1"], 1), elastic("f", ["r0h2", "r0h3"], 1)]
+    decided = decide(racks({"r0": [8, 8, 8, 8]}), [job("gang", nodes=2, gpus=8, tier="reserved")], attempts)
+    assert [(one.victim, hosts_of(one.keeps)) for one in decided.reclaims] == [("e", ["r0h0"]), ("f", ["r0h2"])]
+
+
+def test_one_that_has_its_fewest_gives_all_or_nothing() -> None:
+    (reclaim,) = decide(racks({"r0": [8, 8]}), [GANG], [elastic("e", ["r0h0", "r0h1"], 2)]).reclaims
+    assert len(reclaim.gpus) == 16
+    assert reclaim.keeps == ()
+
+
+def test_what_it_gives_lies_in_the_one_rack_that_is_required() -> None:
+    gang = job("gang", nodes=2, gpus=8, tier="reserved", required="rack")
+    attempts = [elastic("e", ["r0h0", "r1h0", "r1h1"], 1)]
+    (reclaim,) = decide(racks({"r0": [8], "r1": [8, 8]}), [gang], attempts).reclaims
+    assert hosts_of(reclaim.gpus) == ["r1h0", "r1h1"]
+    assert hosts_of(reclaim.keeps) == ["r0h0"]
+
+
+def test_only_what_it_gives_counts_toward_its_tenants_cap() -> None:
+    attempts = [elastic("e", ["r0h0", "r0h1", "r0h2", "r0h3"], 1)]
+    gpus = racks({"r0": [8, 8, 8, 8]})
+    peaks = {TenantId("owner"): 32}
+    attempts.append(running("small", ["x-0"], tenant="owner"))
+    (reclaim,) = decide(gpus, [GANG], attempts, peaks=peaks).reclaims
+    assert hosts_of(reclaim.gpus) == ["r0h3"], "8 of 32 are its quarter"
+    two = decide(gpus, [job("gang", nodes=2, gpus=8, tier="reserved")], attempts, peaks=peaks)
+    assert two.reclaims == ()
+
+
+def test_what_it_keeps_comes_free_to_nobody_else() -> None:
+    attempts = [elastic("e", ["r0h0", "r0h1", "r0h2"], 1)]
+    queue = [GANG, job("next", nodes=2, gpus=8, tier="reserved", at=1)]
+    decided = decide(racks({"r0": [8, 8, 8]}), queue, attempts)
+    assert [one.beneficiary for one in decided.reclaims] == ["gang"]
+    (first,) = decided.reclaims
+    standing = StandingReclaim(first.victim, first.beneficiary, NOW_MS + 60_000, first.held, first.keeps)
+    again = decide(racks({"r0": [8, 8, 8]}), queue, attempts, reclaims=[standing])
+    assert again.reclaims == ()
+    assert not again.withdrawals
+    assert not any("come free" in waiting.why for waiting in again.waiting if waiting.job_id == "next")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_shrink_makes_room_with_no_host_too_many(data: st.DataObject) -> None:
+    """P4 for hosts: no host that is given could have stayed; nobody goes below its fewest; the cap holds."""
+    names = [f"r{rack}h{number}" for rack in range(2) for number in range(4)]
+    gpus = racks({"r0": [8] * 4, "r1": [8] * 4})
+    owners = data.draw(st.lists(st.sampled_from(["e", "f", None]), min_size=8, max_size=8))
+    attempts = []
+    for name in ("e", "f"):
+        own = [host for host, owner in zip(names, owners, strict=True) if owner == name]
+        if own:
+            fewest = data.draw(st.integers(1, len(own)))
+            saved = data.draw(st.sampled_from([1.0, 5.0, 50.0]))
+            attempts.append(elastic(name, own, fewest, tenant=name, saved=saved))
+    wanted = data.draw(st.integers(1, 4))
+    required = data.draw(st.sampled_from([None, "rack"]))
+    gang = job("gang", nodes=wanted, gpus=8, tier="reserved", required=required)
+    decided = decide(gpus, [gang], attempts, peaks={TenantId("e"): 1000, TenantId("f"): 1000})
+    shrunk = [one for one in decided.reclaims if one.keeps]
+    by_id = {attempt.attempt_id: attempt for attempt in attempts}
+    for one in shrunk:
+        gang_of = by_id[one.victim].elastic
+        assert gang_of is not None
+        assert len(hosts_of(one.keeps)) >= gang_of.min_nodes
+        assert {*one.gpus, *one.keeps} == set(by_id[one.victim].gpus)
+        assert set(hosts_of(one.gpus)) <= set(hosts_of(one.held)), "each host that it gives is used"
+    if decided.reclaims:
+        given = {uuid for one in decided.reclaims for uuid in one.gpus}
+        freed = [
+            replace(attempt, gpus=tuple(u for u in attempt.gpus if u not in given), elastic=None)
+            for attempt in attempts
+        ]
+        assert decide(gpus, [gang], freed).placements, "together they make room"

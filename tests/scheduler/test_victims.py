@@ -1,0 +1,71 @@
+"""The choice of victims is the same with and without what makes it quick."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler import victims
+from scheduler.solver import Request, most_nodes
+from scheduler.topology import FleetState
+from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
+from tests.scheduler.fleets import racks
+
+OWNERS = st.lists(st.integers(-1, 9), min_size=96, max_size=96)
+COSTS = st.lists(st.integers(1, 60), min_size=10, max_size=10)
+ALLOWANCE = {0: 40.0, 1: 64.0, 2: 96.0}
+REQUESTS = st.builds(
+    Request,
+    tier=st.just("reserved"),
+    nodes=st.integers(1, 4),
+    gpus_per_node=st.sampled_from([2, 8]),
+    required=st.sampled_from([None, "rack"]),
+)
+
+
+def full_fleet() -> FleetState:
+    return FleetState(racks({rack: [0] * 3 for rack in ("r0", "r1", "r2", "r3")}), DEFAULT_POLICY)
+
+
+def candidates(owners: Sequence[int], costs: Sequence[int]) -> Candidates:
+    """By host, four owners each at most: attempts span hosts and racks."""
+    owner = np.array([owners[gpu // 2 * 2] for gpu in range(96)], dtype=np.int64)
+    sizes = np.bincount(owner[owner >= 0], minlength=10).tolist()
+    return Candidates(owner, np.array(costs, dtype=np.float64), sizes, [number % 3 for number in range(10)], ALLOWANCE)
+
+
+def found(request: Request, asked: Candidates) -> list[Cover]:
+    return cheapest_covers(full_fleet(), request, asked)
+
+
+@settings(max_examples=150, deadline=None)
+@given(owners=OWNERS, costs=COSTS, request=REQUESTS)
+def test_domains_that_are_left_out_hold_neither_the_best_nor_the_next_best(
+    owners: list[int], costs: list[int], request: Request
+) -> None:
+    asked = candidates(owners, costs)
+    pruned = found(request, asked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(victims, "_least_costs", lambda *counted: np.zeros(len(counted[2])))
+        whole = found(request, asked)
+    assert [cover.cost for cover in pruned[:2]] == [cover.cost for cover in whole[:2]]
+    assert len(pruned) <= len(whole)
+
+
+@settings(max_examples=100, deadline=None)
+@given(owners=OWNERS, costs=COSTS, request=REQUESTS)
+def test_who_is_not_dispensable_cannot_be_left_out(owners: list[int], costs: list[int], request: Request) -> None:
+    asked, state = candidates(owners, costs), full_fleet()
+    covers = cheapest_covers(state, request, asked)
+    if not covers:
+        return
+    given_by = {victim: np.flatnonzero(asked.owner == victim) for victim in covers[0].victims}
+    state.give(np.concatenate(list(given_by.values())))
+    trials = dispensable(state, request, given_by)
+    for victim, gpus in given_by.items():
+        state.take(gpus)
+        assert (most_nodes(state, request) >= request.nodes) == (victim in trials)
+        state.give(gpus)

@@ -1,0 +1,35 @@
+"""A host that is proved clean, though nobody could say what computes on its GPUs: it is clean, with a word."""
+
+import pytest
+from sqlalchemy import select
+
+from api.job_views import attempt_view
+from muster.db.models import Event
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.fleet_factory import make_fleet
+from tests.played_host import PlayedHost
+
+NO_DRIVER = "no NVIDIA driver is loaded"
+
+
+@pytest.mark.parametrize("unknown", [NO_DRIVER, None], ids=["unknown", "known"])
+def test_why_nobody_knows_who_computes_is_told_with_the_hosts_proof(
+    units: UnitOfWorkFactory, unknown: str | None
+) -> None:
+    fleet = make_fleet(units)
+    host = PlayedHost(units, fleet.node_id)
+    host.beat()
+    job = fleet.submit(shape={"gpus_per_node": 1})
+    fleet.cycle()
+    attempt = fleet.attempts(job)[0].attempt
+    assert host.claim(attempt.id, attempt.fence).granted
+    host.report(attempt.id, attempt.fence, "started")
+    host.report(attempt.id, attempt.fence, "exited", record={"launcher_exit_code": 0})
+    proof: dict[str, object] = {"clean": True, "gpu_processes_unknown": unknown}
+    host.report(attempt.id, attempt.fence, "cleaned", record=proof)
+    assert fleet.num_taken_gpus() == 0
+    with units.read() as session:
+        (told,) = session.scalars(select(Event).where(Event.kind == "attempt.host_clean")).all()
+    assert told.payload.get("gpu_processes_unknown") == unknown
+    (part,) = attempt_view(fleet.attempts(job)[0])["hosts"]
+    assert part["gpu_processes_unknown"] == unknown

@@ -1,0 +1,83 @@
+"""A gang that loses hosts keeps the good ones: those alone are replaced within its rack, or the whole gang moves."""
+
+import pytest
+
+from muster.domain.ids import JobId
+from muster.domain.states import Cause
+from muster.services import drains
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.fleet_factory import OPERATOR
+from tests.played_host import PlayedHost
+from tests.services.conftest import SetClock
+from tests.services.reclaims.stage import Stage, make_stage
+
+LEFT = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}, "stop_reason": "maintenance"}
+SHAPE = {"nodes": 2, "gpus_per_node": 2}
+
+
+@pytest.fixture
+def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
+    """Racks ``one`` and ``two`` of two hosts each, beside a host whose rack nobody knows."""
+    stage = make_stage(units, clock)
+    for rack in ("one", "two"):
+        for name in ("a", "b"):
+            stage.add_host(f"{rack}-{name}", rack=rack)
+    return stage
+
+
+def loses_a_host(stage: Stage) -> tuple[JobId, list[PlayedHost]]:
+    """A gang of two hosts that requires one rack, of which the second one is drained and has left."""
+    job_id = stage.run("on_demand", shape=SHAPE, topology={"required": "rack"})
+    hosts = [host for host, _ in stage.running[job_id]]
+    with stage.units.begin(OPERATOR, drains.DRAIN) as unit:
+        drains.drain(unit, hosts[1].node_id, reason="a fan is loud")
+    stage.beat_all()
+    stage.clock.advance(1)
+    stage.leave(job_id, LEFT)
+    stage.reconcile()
+    assert stage.fleet.attempts(job_id)[-1].attempt.cause is Cause.MAINTENANCE
+    return job_id, hosts
+
+
+def test_without_a_replacement_in_its_rack_it_waits_and_keeps_its_good_host(stage: Stage) -> None:
+    job_id, hosts = loses_a_host(stage)
+    stage.cycle()
+    assert "1 of its 2 hosts are good and kept for it" in stage.job(job_id).state_reason
+    other = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
+    stage.cycle()
+    stage.beat_all()
+    assert stage.running[other][0][0] is not hosts[0], "what it keeps nobody else of its tier takes"
+
+
+def test_after_the_wait_the_whole_gang_moves_and_the_event_says_so(stage: Stage) -> None:
+    job_id, hosts = loses_a_host(stage)
+    stage.cycle()
+    stage.pass_time(121)
+    stage.cycle()
+    stage.beat_all()
+    now_on = [host for host, _ in stage.running[job_id]]
+    assert not set(map(id, now_on)) & set(map(id, hosts))
+    told = stage.events("attempt.placed")[-1].payload["recovery"]
+    assert told["kind"] == "placed_anew"
+    assert told["reason"] == "its rack had no replacement in time: the whole gang is placed anew"
+    assert told["kept_nodes"] == 0
+
+
+def test_a_replacement_in_its_rack_takes_the_lost_rank_alone(stage: Stage) -> None:
+    job_id, hosts = loses_a_host(stage)
+    stage.cycle()
+    rack = stage.rack_of(hosts[0])
+    spare = stage.add_host(f"{rack}-spare", rack=rack)
+    stage.cycle()
+    stage.beat_all()
+    assert [host.node_id for host, _ in stage.running[job_id]] == [hosts[0].node_id, spare.node_id]
+    told = stage.events("attempt.placed")[-1].payload["recovery"]
+    assert told["kind"] == "hot_swap"
+    assert told["replaced"] == [{"from": hosts[1].node_id, "to": spare.node_id}]
+    assert (told["kept_nodes"], told["kept_gpus"]) == (1, 2)
+
+
+def test_a_first_attempt_says_nothing_of_recovery(stage: Stage) -> None:
+    stage.run("on_demand", shape=SHAPE)
+    (placed,) = stage.events("attempt.placed")
+    assert "recovery" not in placed.payload

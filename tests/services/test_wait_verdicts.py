@@ -1,0 +1,85 @@
+"""Why a job waits, as its row keeps it: what the newest cycle said, and nothing once it waits no longer."""
+
+import pytest
+
+from api.job_views import job_view
+from muster.db.models import Job
+from muster.domain.ids import JobId
+from muster.domain.states import JobState
+from muster.domain.wait_reasons import WORDS, WaitReason
+from muster.services import jobs
+from muster.services.job_plans import EXPLAIN, explain_job
+from muster.services.placement import NOTE_WAITING
+from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.services.wait_verdicts import binding_of, note_waiting, reasons_of
+from scheduler.model import Reason, Verdict, Waiting
+from tests.services.conftest import SetClock
+from tests.services.reclaims.stage import DONE, SCHEDULER, Stage, make_stage
+
+
+@pytest.fixture
+def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
+    """Two hosts of two GPUs each."""
+    return make_stage(units, clock, num_hosts=2)
+
+
+def job_of(stage: Stage, job_id: JobId) -> Job:
+    with stage.units.read() as session:
+        job = session.get_one(Job, job_id)
+        session.expunge(job)
+        return job
+
+
+def test_a_waiting_job_keeps_the_reasons_that_its_explanation_tells(stage: Stage) -> None:
+    stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=3600.0)
+    job_id = stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    assert job_view(job_of(stage, job_id))["binding"] is None, "no cycle has looked at it yet"
+    stage.cycle()
+    with stage.units.begin(stage.fleet.tenant, EXPLAIN, dry_run=True, quiet=True) as unit:
+        verdict = explain_job(unit, job_id).verdict
+    assert verdict is not None
+    job = job_of(stage, job_id)
+    assert binding_of(job.state, job.wait_verdict) is verdict.binding
+    assert reasons_of(job.state, job.wait_verdict) == verdict.reasons
+    told = job_view(job)
+    assert told["binding"] == "in_use"
+    assert told["reasons"][0] == {
+        "token": "in_use",
+        "text": WORDS[WaitReason.IN_USE],
+        "num_gpus": 2,
+        "num_hosts": 1,
+    }
+
+
+def test_once_it_is_placed_it_waits_for_nothing(stage: Stage) -> None:
+    first = stage.run("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    job_id = stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    stage.cycle()
+    assert job_of(stage, job_id).wait_verdict is not None
+    stage.leave(first, DONE)
+    stage.cycle()
+    job = job_of(stage, job_id)
+    assert (job.state, job.wait_verdict) == (JobState.ACTIVE, None)
+    assert (job_view(job)["binding"], job_view(job)["reasons"]) == (None, [])
+
+
+def test_a_held_job_waits_for_a_person(stage: Stage) -> None:
+    job_id = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
+    with stage.units.begin(SCHEDULER, jobs.CANCEL) as unit:
+        job = unit.session.get_one(Job, job_id)
+        job.state, job.updated_at = JobState.HELD, unit.now
+        unit.audit("job.hold", "job", job_id, tenant_id=job.tenant_id)
+    assert [each["token"] for each in job_view(job_of(stage, job_id))["reasons"]] == ["person"]
+
+
+def test_what_has_not_changed_is_not_written_again_and_a_count_that_has_is(stage: Stage) -> None:
+    stage.run("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    job_id = stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    stage.cycle()
+    version = job_of(stage, job_id).version
+    (waiting,) = stage.cycle().waiting
+    assert job_of(stage, job_id).version == version
+    changed = Verdict(waiting.why, waiting.verdict.binding, (Reason(WaitReason.IN_USE, 3, 1),))
+    with stage.units.begin(SCHEDULER, NOTE_WAITING, quiet=True) as unit:
+        assert note_waiting(unit, [Waiting(job_id, changed)]) == 1
+    assert job_view(job_of(stage, job_id))["reasons"][0]["num_gpus"] == 3
