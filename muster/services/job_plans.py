@@ -109,8 +109,8 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
         unit.session.refresh(job)  # it may have been placed since
         _require_waiting(job)
         reason = WITHOUT_A_LOOK.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
-        told = _not_looked_at(job, reason)
-        return _with_all_before(unit, job, told) if reason is WaitReason.FAR_BEHIND else told
+        unseen = _not_looked_at(job, reason)
+        return _with_all_before(unit, job, unseen) if reason is WaitReason.FAR_BEHIND else unseen
     return _planned(unit, asked, found, stop_grace_s(spec_of(job), asked.policy))
 
 

@@ -13,7 +13,7 @@ from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Principal, Role
 from muster.domain.states import JobState, PlanOutcome
 from muster.domain.wait_reasons import WaitReason
-from muster.services import job_plans, placement, quotas
+from muster.services import job_plans, placement, quotas, scheduling
 from muster.services.job_plans import EXPLAIN, PLAN, JobPlan, explain_job, plan_job
 from muster.services.unit_of_work import UnitOfWorkFactory
 from scheduler.answer import TYPING_S, Change
@@ -206,11 +206,10 @@ def test_a_job_that_is_placed_while_it_is_explained_is_said_not_to_wait(
 ) -> None:
     """Each statement sees what was committed before it: the queue may lack a job that was QUEUED a moment ago."""
     job_id = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
-    asked_before = job_plans.question
 
     def question(*given: Any, **named: Any) -> Any:
         assert stage.cycle().placements, "another process places it in between"
-        return asked_before(*given, **named)
+        return scheduling.question(*given, **named)
 
     monkeypatch.setattr(job_plans, "question", question)
     with pytest.raises(ConflictError, match=JobState.ACTIVE):
