@@ -83,6 +83,7 @@ def evidence_view(found: WeighedEvidence) -> documents.Evidence:
         "is_open": found.is_open,
         "is_suspended": row.is_suspended,
         "points": round(found.points, 3),
+        "why_no_points": found.why_no_points,
         "onset_at": time_of(row.onset_at),
         "last_seen_at": time_of(row.last_seen_at),
         "counts_for_s": row.counts_for_ms / 1000,

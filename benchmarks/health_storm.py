@@ -1,4 +1,5 @@
-"""A storm: 1,500 of 12,500 hosts tell of a broken GPU at once, and one judge decides on a durable PostgreSQL.
+"""A storm: 1,500 of 12,500 hosts tell of a broken GPU at once, and one judge decides on a durable PostgreSQL. Then the
+same with all eight GPUs of each host, which is past what the breaker lets rules take out.
 
 Decided is: QUARANTINED, or past the breaker's caps proposed and held out of placements, committed. Kept out is: refused
 by what a placement asks at its commit, from the moment at which what was told is stored; the way from the agents to
@@ -48,6 +49,11 @@ _WAITING = text("SELECT count(*) FROM gpu_signals WHERE judged_at IS NULL")
 
 
 def measure() -> list[Figure]:
+    return [*_measured(gpus_told=1), *_measured(gpus_told=GPUS_A_NODE)]
+
+
+def _measured(gpus_told: int) -> list[Figure]:
+    """On a database of its own: what one storm took out counts for the breaker of the next."""
     with tempfile.TemporaryDirectory(prefix="muster-storm-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -59,16 +65,17 @@ def measure() -> list[Figure]:
             units = UnitOfWorkFactory(engine)
             bootstrap(units, folder / "keys", policy=Policy(), policy_name="the benchmark")
             enrol(engine, NUM_NODES * GPUS_A_NODE)
-            figures = _storm(engine, units)
+            figures = _storm(engine, units, gpus_told)
             engine.dispose()
         finally:
             postgres.stop()
     return figures
 
 
-def _storm(engine: Engine, units: UnitOfWorkFactory) -> list[Figure]:
-    """Raises AssertionError where a faulty GPU was not decided: then there is nothing to measure."""
-    faulty = [(f"node_{n * 8:026d}", f"GPU-{n * 8:05d}-0") for n in range(NUM_FAULTY)]
+def _storm(engine: Engine, units: UnitOfWorkFactory, gpus_told: int) -> list[Figure]:
+    """``gpus_told``: of each host. Raises AssertionError where a faulty GPU was not decided: nothing was measured."""
+    faulty = [(f"node_{n * 8:026d}", f"GPU-{n * 8:05d}-{slot}") for n in range(NUM_FAULTY) for slot in range(gpus_told)]
+    of_each = "" if gpus_told == 1 else f" by all {gpus_told} GPUs"
     began = time.monotonic()
     _tell(engine, faulty)
     _require_kept_out(units, faulty)
@@ -87,17 +94,22 @@ def _storm(engine: Engine, units: UnitOfWorkFactory) -> list[Figure]:
     if out + held != len(faulty):
         raise AssertionError(f"of {len(faulty)} faulty GPUs {out} are QUARANTINED and {held} held: not all decided")
     _require_kept_out(units, faulty)
-    made_of = {"nodes": float(NUM_NODES), "quarantined": float(out), "proposed and held": float(held)}
+    made_of: dict[str, float] = {
+        "nodes": NUM_NODES,
+        "GPUs told of": len(faulty),
+        "quarantined": out,
+        "proposed and held": held,
+    }
     return [
         Figure(
-            f"health: {len(faulty):,} hosts at once, the last decided",
+            f"health: {NUM_FAULTY:,} hosts at once{of_each}, the last decided",
             decided_s[-1],
             "s",
             60.0,
             peers={**made_of, "median s": _median(decided_s), "NVSentinel s": NVSENTINEL_S},
         ),
         Figure(
-            "health: of those, stored at once → kept out of placement, the last",
+            f"health: of those{of_each}, stored at once → kept out of placement, the last",
             kept_out_s,
             "s",
             1.0,

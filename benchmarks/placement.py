@@ -76,7 +76,7 @@ def _decide(state: FleetState, request: Request) -> None:
     if chosen is None:
         message = f"the fleet of the benchmark has no place for {request}"
         raise AssertionError(message)
-    parts_of(state.layout, chosen)
+    parts_of(state, request.tier, chosen)
     state.take(chosen.gpus)
     state.give(chosen.gpus)
 

@@ -1,6 +1,6 @@
 """Cohorts: GPUs that may be mixed in one gang, by equal named attributes and by fingerprints within tolerance."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from statistics import median
 from typing import Final
 from urllib.parse import quote, unquote
@@ -50,6 +50,21 @@ def attributes_of(key: str) -> dict[str, str | None]:
     """What ``cohort_key`` wrote, as text; None for what is not known."""
     pairs = (part.partition("=") for part in key.split("|"))
     return {name: None if value == UNKNOWN else unquote(value) for name, _, value in pairs}
+
+
+def part_of_key(key: str, attributes: Collection[str] | None) -> str:
+    """What ``cohort_key`` wrote, of these attributes alone (None: of all): equal for GPUs that a tier lets be mixed."""
+    if attributes is None:
+        return key
+    return "|".join(pair for pair in key.split("|") if pair.partition("=")[0] in attributes)
+
+
+def may_be_mixed(keys: Iterable[str], attributes: Collection[str] | None) -> bool:
+    """Whether GPUs of these cohorts are alike in all that is asked for, so that one gang may have them (I4).
+
+    ``attributes``: as ``Policy.homogeneity`` of its tier. Of none at all there is no gang.
+    """
+    return len({part_of_key(key, attributes) for key in keys}) == 1
 
 
 def cohorts_of(gpus: Mapping[GpuUuid, Mapping[str, Attribute]], policy: CohortPolicy) -> dict[str, tuple[GpuUuid, ...]]:

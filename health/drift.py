@@ -4,8 +4,8 @@ Pure. GPUs come in groups that are alike in everything that is asked of them, so
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from health.cohorts import Attribute
@@ -42,7 +42,8 @@ class Drift:
 
     ``majority``: the value of most GPUs; among equals the one on more nodes, then the first in order. ``num_gpus``,
     ``num_nodes``: all of the model of which the attribute is known. ``is_cohort``: the policy lets none be mixed that
-    differ in it. ``num_kept_out``: how many GPUs it therefore keeps out of a gang with the majority.
+    differ in it. ``num_kept_out``: how many GPUs it therefore keeps out of a gang with the majority. ``mixed_in``: the
+    tiers that let them be mixed all the same.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Drift:
     num_nodes: int
     others: tuple[Other, ...]
     is_cohort: bool
+    mixed_in: tuple[str, ...] = ()
 
     @property
     def num_differing(self) -> int:
@@ -62,8 +64,13 @@ class Drift:
         return self.num_differing if self.is_cohort else 0
 
 
-def drifts_of(groups: Sequence[Alike], policy: CohortPolicy) -> list[Drift]:
-    """Of every model and attribute with more than one value: what keeps the most GPUs out of a gang first."""
+def drifts_of(
+    groups: Sequence[Alike], policy: CohortPolicy, asked: Mapping[str, Collection[str] | None] | None = None
+) -> list[Drift]:
+    """Of every model and attribute with more than one value: what keeps the most GPUs out of a gang first.
+
+    ``asked``: tier → what it asks to be equal, as ``Policy.homogeneity``; None: there is one rule for all.
+    """
     by_model: dict[str, list[Alike]] = {}
     for group in groups:
         by_model.setdefault(group.model, []).append(group)
@@ -73,6 +80,7 @@ def drifts_of(groups: Sequence[Alike], policy: CohortPolicy) -> list[Drift]:
         for name in sorted({name for group in alike for name in group.attributes} - {"model"})
         if (drift := _drift(model, name, alike, is_cohort=name in policy.attributes)) is not None
     ]
+    found = [replace(drift, mixed_in=_mixed_in(drift, asked or {})) for drift in found]
     return sorted(found, key=lambda each: (-each.num_kept_out, -each.num_differing, each.model, each.attribute))
 
 
@@ -90,6 +98,12 @@ def _drift(model: str, name: str, groups: Iterable[Alike], *, is_cohort: bool) -
     others = tuple(_other(value, gpus[value], nodes[value]) for value in in_order[1:])
     every_node = set().union(*nodes.values())
     return Drift(model, name, in_order[0], gpus.total(), len(every_node), others, is_cohort)
+
+
+def _mixed_in(drift: Drift, asked: Mapping[str, Collection[str] | None]) -> tuple[str, ...]:
+    if not drift.is_cohort:
+        return tuple(sorted(asked))
+    return tuple(sorted(tier for tier, names in asked.items() if names is not None and drift.attribute not in names))
 
 
 def _other(value: str, num_gpus: int, nodes: set[NodeId]) -> Other:

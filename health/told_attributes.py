@@ -4,32 +4,14 @@ Pure: from the newest ``GPU_STATE`` of the GPU and the class of its node's netwo
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
+from muster.domain.cohort_attributes import FABRIC_CLIQUE, NETWORK, STATES, WORDS
 from muster.domain.state_readings import words_in
-
-FABRIC_CLIQUE: Final = "fabric_clique"
-STATES: Final = (
-    "ecc_enabled",
-    "power_limit_w",
-    "persistence_enabled",
-    "application_clock_mhz",
-    "pcie_max_generation",
-    "pcie_max_width",
-    "nvlink_links",
-    "nvlink_mb_per_s",
-)
-"""Of ``state_readings.GPU_STATE``, those that are alike of GPUs that are set up alike."""
-WORDS: Final = ("vbios_version", "gsp_firmware_version", "cuda_version")
-"""Of ``state_readings.GPU_WORDS``, likewise."""
-NETWORK: Final = "network"
-SET_UP: Final = (*STATES, *WORDS, NETWORK)
-"""What GPUs of a model drift apart in. ``FABRIC_CLIQUE`` is a place: others elsewhere are no drift."""
-TOLD: Final = (*SET_UP, FABRIC_CLIQUE)
 
 
 def attributes_told(state: Mapping[str, Any], text: str, network: str | None) -> dict[str, str]:
-    """By the names of ``TOLD``; what was not told is not there.
+    """By the names of ``cohort_attributes.TOLD``; what was not told is not there.
 
     ``fabric_clique``: ``cluster/clique`` in an NVLink domain of several hosts, else NVML's number alone.
     """

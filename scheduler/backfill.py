@@ -54,7 +54,8 @@ class Backfill:
         if found is None:
             return None
         chosen, until_ms = found
-        cohort = int(self._state.layout.cell_cohort[chosen.cells[0]])
+        layout = self._state.layout
+        cohort = int(layout.cell_cohort[layout.cell_of_gpu[chosen.gpus[0]]])
         if sum(held.cohort == cohort for held in self._places) >= most:
             return None
         until_ms = until_ms if at_most_ms is None else min(until_ms, at_most_ms)
@@ -62,7 +63,7 @@ class Backfill:
         self._state.take(free)
         self._reclaimer.promises.mask[chosen.gpus] = True
         self._places.append(_Place(cohort, chosen.gpus, free, until_ms))
-        uuids = self._state.layout.uuids
+        uuids = layout.uuids
         return Held(job.job_id, tuple(uuids[gpu] for gpu in chosen.gpus), len(free), until_ms)
 
     def _first_room(self, job: WaitingJob, request: Request) -> tuple[Chosen, int] | None:
@@ -129,7 +130,8 @@ class Backfill:
     def place(self, request: Request, numbers: tuple[int, ...]) -> Chosen | None:
         """On cells that are held, if it can be: what nobody holds is of use to more. Asked with these holds lifted."""
         free = np.concatenate([self._places[number].free for number in numbers])
-        inside = place(self._state, request, np.unique(self._state.layout.cell_of_gpu[free]))
+        layout = self._state.for_tier(request.tier).layout
+        inside = place(self._state, request, np.unique(layout.cell_of_gpu[free]))
         return inside or place(self._state, request)
 
     @contextmanager

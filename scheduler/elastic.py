@@ -31,7 +31,7 @@ def enlarge(state: FleetState, request: Request, chosen: Chosen, most: int) -> C
     state.give(chosen.gpus)
     num_nodes = min(most_nodes(state, request.sized(most)), most)
     larger = request.sized(num_nodes)
-    parts = parts_of(state.layout, chosen)
+    parts = parts_of(state, request.tier, chosen)
     found = None if num_nodes <= len(chosen.cells) else replan(state, larger, parts) or place(state, larger)
     state.take(chosen.gpus)
     return found
@@ -46,7 +46,7 @@ def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdin
         wanted = _request(attempt, gang, closing_ms)
         one = wanted.sized(1)
         if one not in is_full:
-            is_full[one] = not len(fitting_cells(state, one, state.tier(attempt.tier).counts))
+            is_full[one] = not len(fitting_cells(state.for_tier(one.tier), one, state.tier(one.tier).counts))
         if is_full[one]:
             continue
         chosen = _grown(state, policy, wanted, attempt, gang, _most(holdings, attempt, gang))
@@ -55,7 +55,7 @@ def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdin
         fresh = chosen.gpus[state.is_free[chosen.gpus]]
         state.take(fresh)
         holdings.add(attempt.tenant_id, attempt.tier, len(chosen.gpus) - len(attempt.gpus))
-        parts = parts_of(state.layout, chosen)
+        parts = parts_of(state, attempt.tier, chosen)
         growths.append(Growth(attempt.attempt_id, attempt.job_id, len(gang.parts), parts))
         is_full.clear()
         if len(growths) == MAX_GROWTHS:

@@ -156,6 +156,7 @@ def _obstacle(outcome: Outcome) -> Iterator[Reason]:
 
 
 def _no_room(state: FleetState, request: Request, outcome: Outcome, policy: Policy) -> str:
+    state = state.for_tier(request.tier)
     num_gpus = len(state.layout.uuids)
     if not num_gpus:
         return f"{_needed(request)}; no host is enrolled"

@@ -69,6 +69,7 @@ def funnel(state: FleetState, request: Request, promised: Flags) -> Funnel:
     """Of a gang that does not fit. ``promised``: GPUs that are held for others, free or not."""
     rule = replace(request.rule, labels=LabelRule(), wished=())
     wanted = replace(request.at_least(), avoid_nodes=frozenset(), closing_ms=None, rule=rule)
+    state = state.for_tier(request.tier)
     left = _left_after(state, request, promised)
     num_gpus, suitable = (
         _of_each(left, lambda counts: int(counts.sum())),

@@ -310,7 +310,7 @@ class _Cycle:
         self.placements.append(self._placement(job, chosen))
 
     def _placement(self, job: WaitingJob, chosen: Chosen) -> Placement:
-        parts = parts_of(self.state.layout, chosen)
+        parts = parts_of(self.state, job.tier, chosen)
         swap = None if job.interrupted_ms is None or not job.keep else swap_of(job.keep, parts)
         return Placement(job.job_id, job.version, parts, swap)
 

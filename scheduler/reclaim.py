@@ -335,13 +335,14 @@ class Reclaimer:
         return Refused(Obstacle.MIN_RUN, int(moments[low]))
 
     def _would_fit(self, is_victim: Flags, request: Request) -> bool:
-        span = level_span(self._state.layout, request)
+        state = self._state.for_tier(request.tier)
+        span = level_span(state.layout, request)
         if not span:
             return False
         gpus = np.flatnonzero(self._owners_if(is_victim, request) >= 0)
-        freed = np.bincount(self._state.layout.cell_of_gpu[gpus], minlength=self._state.layout.num_cells)
-        cells = fitting_cells(self._state, request, self._state.tier(request.tier).counts + freed)
-        return bool(room_of(self._state.layout, request, cells, span[-1]).max(initial=0) >= request.nodes)
+        freed = np.bincount(state.layout.cell_of_gpu[gpus], minlength=state.layout.num_cells)
+        cells = fitting_cells(state, request, state.tier(request.tier).counts + freed)
+        return bool(room_of(state.layout, request, cells, span[-1]).max(initial=0) >= request.nodes)
 
     def _notify(self, index: int, deadline_ms: int) -> None:
         if index not in self._notified and not self._attempts[index].is_stopping:

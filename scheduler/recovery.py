@@ -32,6 +32,7 @@ def recover(state: FleetState, request: Request, last: Parts, bad: Collection[Gp
     A GPU is good when it is not in ``bad``, its tier admits it and its host is not to be avoided. None where the last
     shape was another, nothing good is left, or no replacement stands in the required domain: then place anew.
     """
+    state = state.for_tier(request.tier)
     own = state.layout.gpu_indices(uuid for _, uuids in last for uuid in uuids)
     given = own[~state.is_free[own]]
     state.give(given)
@@ -39,7 +40,7 @@ def recover(state: FleetState, request: Request, last: Parts, bad: Collection[Gp
     state.take(given)
     if chosen is None:
         return None
-    parts = parts_of(state.layout, chosen)
+    parts = parts_of(state, request.tier, chosen)
     before = {uuid for _, uuids in last for uuid in uuids}
     return Recovery(parts, frozenset(uuid for _, uuids in parts for uuid in uuids if uuid in before))
 
@@ -111,6 +112,7 @@ def _good_ranks(state: FleetState, request: Request, last: Parts, bad: Collectio
         return None
     if not last or any(len(uuids) != request.gpus_per_node for _, uuids in last):
         return None
+    state = state.for_tier(request.tier)
     usable = state.usable(request.tier)
     usable[state.layout.gpu_indices(bad)] = False
     for node_id in request.avoid_nodes:

@@ -48,8 +48,10 @@ class Chosen:
 def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) -> int:
     """The most hosts that one home of the request can give, by ``counts`` GPUs a cell; of what is free by default.
 
-    The widest level decides: each narrower domain lies in one of its own. So no size has to be tried.
+    The widest level decides: each narrower domain lies in one of its own. So no size has to be tried. Cells are those
+    of the tier's own layout, here as in ``place``.
     """
+    state = state.for_tier(request.tier)
     span = level_span(state.layout, request)
     if not span:
         return 0
@@ -61,11 +63,13 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
 
 def could_ever_fit(state: FleetState, request: Request) -> bool:
     """Whether the request would fit with every GPU idle that its tier admits."""
+    state = state.for_tier(request.tier)
     return most_nodes(state, request, state.tier(request.tier).admitted_counts) >= request.nodes
 
 
 def place(state: FleetState, request: Request, within: Ints | None = None) -> Chosen | None:
     """The best place for the whole gang, or None (I5). The state is not changed. ``within``: on these cells alone."""
+    state = state.for_tier(request.tier)
     chosen = _place(state, request.wishing(), within) if request.rule.wished else None
     return chosen or _place(state, request, within)
 
@@ -262,7 +266,8 @@ def _fewest(rooms: Ints, nodes: int) -> Ints:
     return shares
 
 
-def parts_of(layout: Layout, chosen: Chosen) -> Parts:
+def parts_of(state: FleetState, tier: str, chosen: Chosen) -> Parts:
+    layout = state.for_tier(tier).layout
     uuids = [layout.uuids[index] for index in chosen.gpus.tolist()]
     width = len(uuids) // len(chosen.cells)
     return tuple(

@@ -25,11 +25,12 @@ def pick_gpus(state: FleetState, request: Request, cells: Ints) -> Ints:
     gpus = gpus[state.tier(request.tier).admitted[gpus] & state.is_free[gpus]]
     owners = layout.cell_of_gpu[gpus]
     costs = layout.gpu_health_cost[gpus]
+    order = np.arange(len(gpus))
+    place_in_cell = order - np.searchsorted(owners, owners)
     if costs.any():
-        gpus = gpus[np.lexsort((-costs if request.prefers_weak else costs, owners))]
-    place_in_cell = np.arange(len(gpus)) - np.searchsorted(owners, owners)
-    picked: Ints = gpus[place_in_cell < request.gpus_per_node]
-    return np.sort(picked)
+        order = np.lexsort((-costs if request.prefers_weak else costs, owners))
+    picked: Ints = gpus[np.sort(order[place_in_cell < request.gpus_per_node])]
+    return picked
 
 
 def cell_costs(state: FleetState, request: Request, cells: Ints) -> Ints:

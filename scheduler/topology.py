@@ -1,17 +1,22 @@
 """The topology tree and the fleet's state as arrays in topology order.
 
 A *cell* is the GPUs of one cohort on one node: a gang takes whole parts of cells. Cells lie so that every domain is a
-contiguous run, and each cell's GPUs too. A *group* is one cohort within one domain of a level: the gang's home (I4).
+contiguous run. A *group* is one cohort within one domain of a level: the gang's home (I4).
+
+A tier whose gangs need be alike in less has a layout of its own, of fewer and larger cells. The numbers of GPUs are the
+same in each, those of cells and groups are not: whoever is about a tier's cells asks ``FleetState.for_tier`` first.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from health.admission import AdmissionFacts, Refusal, refusal_of
+from health.cohorts import part_of_key
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from scheduler.model import DEFAULT_LEVELS, GpuView
@@ -34,11 +39,15 @@ _HELD: Final = REFUSALS.index(Refusal.HELD)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What of the fleet does not change within a cycle. ``groups`` and what follows it: one entry a level."""
+    """What of the fleet does not change within a cycle. ``groups`` and what follows it: one entry a level.
+
+    ``by_cell``: the GPUs by their cell, then by slot; ``cell_start`` and ``cell_size`` say which of it are a cell's.
+    """
 
     levels: tuple[str, ...]
     uuids: tuple[GpuUuid, ...]
     index_of: Mapping[GpuUuid, int]
+    by_cell: Ints
     cell_of_gpu: Ints
     cell_start: Ints
     cell_size: Ints
@@ -80,12 +89,33 @@ class Layout:
     def gpus_of_cells(self, cells: Ints) -> Ints:
         sizes = self.cell_size[cells]
         ends = np.cumsum(sizes)
-        return np.repeat(self.cell_start[cells] - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+        places = np.repeat(self.cell_start[cells] - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+        gpus: Ints = self.by_cell[places]
+        return gpus
 
 
 def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS) -> tuple[Layout, list[GpuView]]:
     """The layout, and the GPUs in its order: by place, node, cohort, slot, UUID, whatever the order given."""
-    ordered = sorted(gpus, key=lambda gpu: (gpu.path, gpu.node_id, gpu.cohort_key, gpu.slot_index, gpu.uuid))
+    ordered = _in_order(gpus)
+    return _layout(ordered, tuple(gpu.uuid for gpu in ordered), levels), ordered
+
+
+def layout_by(attributes: Collection[str], ordered: Sequence[GpuView], levels: Sequence[str]) -> Layout:
+    """As ``build_layout`` of these GPUs, with the same numbers for them, and told apart by these attributes alone."""
+    known: dict[str, str] = {}
+    for gpu in ordered:
+        if gpu.cohort_key not in known:
+            known[gpu.cohort_key] = part_of_key(gpu.cohort_key, attributes)
+    alike = [replace(gpu, cohort_key=known[gpu.cohort_key]) for gpu in ordered]
+    return _layout(_in_order(alike), tuple(gpu.uuid for gpu in ordered), levels)
+
+
+def _in_order(gpus: Iterable[GpuView]) -> list[GpuView]:
+    return sorted(gpus, key=lambda gpu: (gpu.path, gpu.node_id, gpu.cohort_key, gpu.slot_index, gpu.uuid))
+
+
+def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequence[str]) -> Layout:
+    """``ordered``: by cell; ``uuids``: as they are numbered."""
     cohorts = {key: index for index, key in enumerate(sorted({gpu.cohort_key for gpu in ordered}))}
     heads: list[GpuView] = []
     starts: list[int] = []
@@ -104,19 +134,24 @@ def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS
     groups = [_groups(heads, depth) for depth in range(len(levels) + 1)]
     groups.append(np.arange(len(heads), dtype=np.int64))
     num_groups = tuple(int(group.max(initial=NOWHERE)) + 1 for group in groups)
-    uuids = tuple(gpu.uuid for gpu in ordered)
-    layout = Layout(
+    index_of = {uuid: index for index, uuid in enumerate(uuids)}
+    by_cell = np.array([index_of[gpu.uuid] for gpu in ordered], dtype=np.int64)
+    cell_of_gpu, gpu_health_cost = np.zeros((2, len(uuids)), dtype=np.int64)
+    cell_of_gpu[by_cell] = np.repeat(np.arange(len(heads), dtype=np.int64), cell_size)
+    gpu_health_cost[by_cell] = health_cost
+    return Layout(
         levels=(FLEET_LEVEL, *levels, NODE_LEVEL),
         uuids=uuids,
-        index_of={uuid: index for index, uuid in enumerate(uuids)},
-        cell_of_gpu=np.repeat(np.arange(len(heads), dtype=np.int64), cell_size),
+        index_of=index_of,
+        by_cell=by_cell,
+        cell_of_gpu=cell_of_gpu,
         cell_start=cell_start,
         cell_size=cell_size,
         cell_node=tuple(head.node_id for head in heads),
         cohort_keys=tuple(cohorts),
         cell_cohort=np.array([cohorts[head.cohort_key] for head in heads], dtype=np.int64),
         cell_health_cost=np.maximum.reduceat(health_cost, cell_start) if heads else health_cost,
-        gpu_health_cost=health_cost,
+        gpu_health_cost=gpu_health_cost,
         label_sets=tuple(label_sets),
         cell_label_set=np.array([label_sets[head.labels] for head in heads], dtype=np.int64),
         cells_of_node=by_node,
@@ -127,7 +162,6 @@ def build_layout(gpus: Sequence[GpuView], levels: Sequence[str] = DEFAULT_LEVELS
         num_groups=num_groups,
         largest=tuple(int(np.bincount(group[group >= 0]).max(initial=0)) for group in groups),
     )
-    return layout, ordered
 
 
 def _groups(heads: Sequence[GpuView], depth: int) -> Ints:
@@ -167,11 +201,13 @@ def _told_apart(facts: Sequence[AdmissionFacts]) -> tuple[Ints, tuple[AdmissionF
 
 @dataclass(frozen=True, slots=True)
 class TierView:
-    """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell.
+    """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell of the
+    tier's own ``layout``.
 
     ``refused``: GPUs by cell and refusal; ``admitted_counts``: those of each cell that are not refused, free or not.
     """
 
+    layout: Layout
     admitted: Flags
     refusals: Ints
     counts: Ints
@@ -187,8 +223,12 @@ class FleetState:
     """
 
     __slots__ = (
+        "_closings",
         "_distinct",
         "_facts",
+        "_levels",
+        "_of_rule",
+        "_ordered",
         "_tallies",
         "_tiers",
         "cell_closes_ms",
@@ -200,23 +240,44 @@ class FleetState:
     )
 
     def __init__(self, gpus: Sequence[GpuView], policy: Policy, levels: Sequence[str] | None = None) -> None:
-        levels = policy.placement.levels if levels is None else levels
-        self.layout, ordered = build_layout(gpus, levels)
-        self._facts, self._distinct = _told_apart([gpu.facts for gpu in ordered])
+        self._levels = policy.placement.levels if levels is None else levels
+        self.layout, self._ordered = build_layout(gpus, self._levels)
+        self._facts, self._distinct = _told_apart([gpu.facts for gpu in self._ordered])
         is_held = np.array([facts.is_held for facts in self._distinct], dtype=np.bool_)
         self.was_held: Flags = is_held[self._facts]
         self.is_free: Flags = ~self.was_held
         self.policy = policy
         self._tiers: dict[str, TierView] = {}
         self._tallies = Tallies(self.layout)
-        self.is_spare: Flags = np.zeros(len(ordered), dtype=np.bool_)
-        self.cell_closes_ms: Ints = np.full(self.layout.num_cells, NEVER_MS, dtype=np.int64)
+        self.is_spare: Flags = np.zeros(len(self._ordered), dtype=np.bool_)
+        self._closings: dict[NodeId, int] = {}
+        self.cell_closes_ms: Ints = _closes_ms(self.layout, self._closings)
+        self._of_rule: dict[frozenset[str] | None, FleetState] = {None: self}
+
+    def for_tier(self, name: str) -> "FleetState":
+        """The very same fleet, laid out by what the tier asks of its gangs: what one of them takes is gone for all.
+
+        Raises ``KeyError`` for a tier that the policy does not define.
+        """
+        rule = self.policy.homogeneity(name)
+        found = self._of_rule.get(rule)
+        if found is None:
+            found = self._of_rule[rule] = self._laid_out_by(rule or frozenset())
+        return found
+
+    def _laid_out_by(self, rule: frozenset[str]) -> "FleetState":
+        other = copy(self)
+        other.layout = layout_by(rule, self._ordered, self._levels)
+        other._tallies = Tallies(other.layout)  # noqa: SLF001  # of its own class
+        other.cell_closes_ms = _closes_ms(other.layout, self._closings)
+        return other
 
     def close(self, closings: Mapping[NodeId, int]) -> None:
         """From these moments on nobody may be on these nodes, for planned work."""
-        self.cell_closes_ms[:] = NEVER_MS
-        for node_id, at_ms in closings.items():
-            self.cell_closes_ms[list(self.layout.cells_of_node.get(node_id, ()))] = at_ms
+        self._closings.clear()
+        self._closings.update(closings)
+        for each in self._of_rule.values():
+            each.cell_closes_ms = _closes_ms(each.layout, self._closings)
 
     def last_closing_ms(self, end_ms: float) -> int | None:
         """The last closing before ``end_ms``; None: none. Who ends between the same two may go to the same nodes."""
@@ -235,11 +296,13 @@ class FleetState:
 
     def tally(self, name: str, gpus_per_node: int) -> Tally:
         """Of what is usable to the tier now."""
-        return self._tallies.get(name, gpus_per_node, self.tier(name).counts)
+        tallies = self.for_tier(name)._tallies  # noqa: SLF001  # of its own class
+        return tallies.get(name, gpus_per_node, self.tier(name).counts)
 
     def recount(self, name: str) -> Ints:
         """The usable GPUs of each cell counted anew, over the whole fleet: the oracle of the kept counts."""
-        return self._count(self.tier(name).admitted & self.is_free)
+        tier = self.tier(name)
+        return _count(tier.layout, tier.admitted & self.is_free)
 
     def refused(self, name: str) -> dict[Refusal, int]:
         """How many GPUs this tier cannot take now, by reason."""
@@ -259,24 +322,35 @@ class FleetState:
         self._adjust(gpus, 1)
 
     def _adjust(self, gpus: Ints, sign: int) -> None:
-        cells = self.layout.cell_of_gpu[gpus]
         for tier in self._tiers.values():
-            np.add.at(tier.counts, cells[tier.admitted[gpus]], sign)
-        self._tallies.touch(cells)
+            np.add.at(tier.counts, tier.layout.cell_of_gpu[gpus[tier.admitted[gpus]]], sign)
+        for each in self._of_rule.values():
+            each._tallies.touch(each.layout.cell_of_gpu[gpus])  # noqa: SLF001  # of its own class
 
     def _make_tier(self, name: str) -> TierView:
         verdicts = [refusal_of(facts, self.policy.tier(name)) for facts in self._distinct]
         codes = [_ADMITTED if verdict in {None, Refusal.HELD} else REFUSALS.index(verdict) for verdict in verdicts]
         refusals = np.array(codes, dtype=np.int64)[self._facts] if codes else self._facts
         admitted: Flags = refusals == _ADMITTED
-        num_cells, size = self.layout.num_cells, _ADMITTED + 1
-        numbers = np.bincount(self.layout.cell_of_gpu * size + refusals, minlength=num_cells * size)
+        layout = self.for_tier(name).layout
+        num_cells, size = layout.num_cells, _ADMITTED + 1
+        numbers = np.bincount(layout.cell_of_gpu * size + refusals, minlength=num_cells * size)
         by_cell = numbers.reshape(num_cells, size)
-        counts = self._count(admitted & self.is_free)
-        return TierView(admitted, refusals, counts, by_cell[:, :_ADMITTED], by_cell[:, _ADMITTED])
+        counts = _count(layout, admitted & self.is_free)
+        return TierView(layout, admitted, refusals, counts, by_cell[:, :_ADMITTED], by_cell[:, _ADMITTED])
 
-    def _count(self, usable: Flags) -> Ints:
-        if not self.layout.num_cells:
-            return np.zeros(0, dtype=np.int64)
-        counts: Ints = np.add.reduceat(usable, self.layout.cell_start, dtype=np.int64)
-        return counts
+
+def _closes_ms(layout: Layout, closings: Mapping[NodeId, int]) -> Ints:
+    """Of each cell."""
+    found = np.full(layout.num_cells, NEVER_MS, dtype=np.int64)
+    for node_id, at_ms in closings.items():
+        found[list(layout.cells_of_node.get(node_id, ()))] = at_ms
+    return found
+
+
+def _count(layout: Layout, usable: Flags) -> Ints:
+    """The usable GPUs of each cell."""
+    if not layout.num_cells:
+        return np.zeros(0, dtype=np.int64)
+    counts: Ints = np.add.reduceat(usable[layout.by_cell], layout.cell_start, dtype=np.int64)
+    return counts

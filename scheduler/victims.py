@@ -71,6 +71,7 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
 
     A preferred level is tried before wider ones; without one, only the widest that is allowed, where the cost is least.
     """
+    state = state.for_tier(request.tier)
     span = level_span(state.layout, request)
     levels = span[-1:] if request.preferred is None else span
     num_cells = state.layout.num_cells

@@ -77,6 +77,7 @@ def _drift_view(drift: Drift, node_names: Mapping[NodeId, str]) -> documents.Dri
         "num_differing": drift.num_differing,
         "num_kept_out": drift.num_kept_out,
         "is_cohort_attribute": drift.is_cohort,
+        "mixed_in": list(drift.mixed_in),
         "others": [_other_view(other, node_names) for other in drift.others],
     }
 

@@ -10,16 +10,18 @@ from api.dependencies import dependencies_of
 from api.reading import reading
 from console.actions import act, reason_in, require_typed_name
 from console.forms import Form
+from console.pages.node_maintenance import MAX_HOURS
 from console.paging import page_of, place_in
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, changes, sees
+from muster.db.models import Cordon
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import Contact
-from muster.services import cordons, drains, nodes
+from muster.services import cordons, drains, maintenance, nodes
 from muster.services.node_names import find_node
-from muster.services.nodes import ListedNode, NodeFilter
+from muster.services.nodes import ListedNode, NodeDetail, NodeFilter
 from muster.services.unit_of_work import UnitOfWork
 
 router = APIRouter()
@@ -64,10 +66,23 @@ def list_page(
 @router.get("/nodes/{node}")
 def node_page(request: Request, viewer: NodeReader, node: Named) -> Response:
     units = dependencies_of(request).units
-    found = reading(units, viewer.principal, nodes.READ, lambda unit: nodes.detail_of(unit, node))
+
+    def read(unit: UnitOfWork) -> tuple[NodeDetail, Sequence[Cordon]]:
+        detail = nodes.detail_of(unit, node)
+        return detail, maintenance.declared(unit, detail.node.id)
+
+    found, windows = reading(units, viewer.principal, nodes.READ, read)
     template = "parts/node_live.html" if is_fragment(request) else "node.html"
     return pages_of(request).page(
-        request, template, viewer, place="fleet", found=found, node=found.node, back=f"/console/nodes/{found.node.id}"
+        request,
+        template,
+        viewer,
+        place="fleet",
+        found=found,
+        node=found.node,
+        windows=windows,
+        longest_h=MAX_HOURS,
+        back=f"/console/nodes/{found.node.id}",
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from health.detectors import corrected_remaps, gpu_lost, nic_driver, ports, retired_pages, xid
 from health.detectors.detector import NO_FINDINGS, About, Findings, counts_for_ms
 from health.detectors.modes import in_mode
-from health.weightless import OVERRULED, set_aside_by
+from health.weightless import OVERRULED, SHADOW, set_aside_by
 from health.xid.kernel_log import OFF_THE_BUS
 from health.xid.nvlink import REGISTER_BITS
 from health.xid.recovery import SEVERITY_OF
@@ -92,17 +92,23 @@ def repeats_of(
 ) -> Findings:
     """What it means that ``newest`` came, after all that is ``known`` of its place.
 
-    ``elsewhere``: gives evidence of the other GPUs of its node. A rule that is off is not asked.
+    ``elsewhere``: gives evidence of the other GPUs of its node. A rule in shadow counts what it has found itself, so
+    that it shows all that it would find; no other rule counts that.
     """
-    if not _counts(newest) or not (newest.detector in _SOURCES or _code(newest) is not None):
+    own = newest.detector if SHADOW in newest.values else None
+    if not _counts(newest, own) or not (newest.detector in _SOURCES or _code(newest) is not None):
         return NO_FINDINGS
-    place = tuple(each for each in known if _counts(each))
+    place = tuple(each for each in known if _counts(each, own))
     seen = Seen(newest, place, elsewhere, policy)
-    return tuple(finding for rule in RULES for finding in rule.judge(seen))
+    return tuple(finding for rule in RULES if own in {None, rule.name} for finding in rule.judge(seen))
 
 
-def _counts(evidence: Evidence) -> bool:
-    return not (evidence.is_dismissed or evidence.is_suspended or set_aside_by(evidence.values) - OVERRULED)
+def _counts(evidence: Evidence, in_shadow: str | None = None) -> bool:
+    """``in_shadow``: the rule that is asked, where it is in shadow."""
+    why = set_aside_by(evidence.values) - OVERRULED
+    if evidence.detector == in_shadow:
+        why -= {SHADOW}
+    return not (evidence.is_dismissed or evidence.is_suspended or why)
 
 
 def _code(evidence: Evidence) -> int | None:

@@ -84,6 +84,9 @@ def _drift_lines(drift: Document, *, with_nodes: bool) -> Iterator[str]:
     # A node whose GPUs differ among each other is counted with each of their values.
     differing = min(drift["num_nodes"], sum(other["num_nodes"] for other in drift["others"]))
     cost = f"keeps {_counted(drift['num_kept_out'], 'GPU')} out of a gang with the rest"
+    # A server of the release before knows no tiers apart.
+    if drift["num_kept_out"] and drift.get("mixed_in"):
+        cost += f", but for the tiers {', '.join(drift['mixed_in'])}"
     yield f"{drift['model']}: {differing} of {_counted(drift['num_nodes'], 'node')} on another {drift['attribute']}"
     yield f"  most: {drift['majority']}; {cost if drift['num_kept_out'] else 'the policy lets them be mixed'}"
     for other in drift["others"]:

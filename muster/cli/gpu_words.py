@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Final
 
-from health.weightless import why_weightless
 from muster.cli.output import age, until
 from muster.cli.tables import Document
 
@@ -73,7 +72,7 @@ def _condition(condition: Document) -> str:
 def _evidence(found: Document) -> list[str]:
     weight = f"-{found['points']:.1f}" if found["points"] else "0"
     state = "dismissed" if found["dismissed_at"] else "suspended" if found["is_suspended"] else found["severity"]
-    why = why_weightless(found["values"])
+    why = found.get("why_no_points")  # a server of the release before tells none
     told = ", ".join(found["sources"]) + ("" if found["trust"] == "measured" else f" ({found['trust']})")
     lines = [
         f"{found['id']}  {state}  {weight}  {age(found['last_seen_at'])} ago  {told}",

@@ -61,6 +61,7 @@ class Drift(TypedDict):
 
     ``num_gpus``, ``num_nodes``: all of the model of which it is known. ``num_kept_out``: GPUs that may be in no gang
     with the majority for it, by the policy's ``health.cohort.attributes``; 0 where the policy lets them be mixed.
+    ``mixed_in``: the tiers whose gangs may mix them all the same, by their own ``homogeneity``.
     """
 
     model: str
@@ -71,6 +72,7 @@ class Drift(TypedDict):
     num_differing: int
     num_kept_out: int
     is_cohort_attribute: bool
+    mixed_in: list[str]
     others: list[DriftOther]
 
 

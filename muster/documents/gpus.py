@@ -39,7 +39,10 @@ class GpuPage(Page):
 
 
 class Evidence(TypedDict):
-    """``points``: what it takes off the score now. ``counts_for_s``: how long it does, from ``last_seen_at``."""
+    """``points``: what it takes off the score now. ``counts_for_s``: how long it does, from ``last_seen_at``.
+
+    ``why_no_points``: in words, where it takes nothing off.
+    """
 
     id: str
     gpu_uuid: str | None
@@ -57,6 +60,7 @@ class Evidence(TypedDict):
     is_open: bool
     is_suspended: bool
     points: float
+    why_no_points: str | None
     onset_at: Moment
     last_seen_at: Moment
     counts_for_s: float

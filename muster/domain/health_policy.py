@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
+from muster.domain.cohort_attributes import COHORT_ATTRIBUTES
 from muster.domain.detectors_policy import DetectorsPolicy
 from muster.domain.judgement_policy import (
     ClockEventPolicy,
@@ -153,11 +154,20 @@ class CohortPolicy(StrictModel):
         "vbios_version, gsp_firmware_version, power_limit_w, ecc_enabled, persistence_enabled, application_clock_mhz, "
         "pcie_max_generation, pcie_max_width, nvlink_links, nvlink_mb_per_s, network or fabric_clique. One that an "
         "agent does not tell is presumed to be that of all others of the model, and unknown where those differ. "
-        "Another list moves GPUs to other cohorts.",
+        "Another list moves GPUs to other cohorts. A tier may ask for less: `tiers.NAME.homogeneity`.",
     )
     tolerance: Fraction = Field(
         0.05, description="A figure of a burn-in that lies further from its cohort's median marks an outlier."
     )
+
+    @model_validator(mode="after")
+    def _attributes_are_known(self, info: ValidationInfo) -> Self:
+        """`attributes` names no other than these."""
+        unknown = [name for name in self.attributes if name not in COHORT_ATTRIBUTES]
+        if unknown and not is_stored(info):
+            accepted = ", ".join(COHORT_ATTRIBUTES)
+            raise ValueError(f"attributes: nothing is known of {', '.join(unknown)}; accepted are {accepted}")
+        return self
 
 
 class HealthPolicy(StrictModel):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.placement_policy import PlacementPolicy
@@ -10,7 +10,7 @@ from muster.domain.quantities import Days, Seconds
 from muster.domain.queue_policy import QueuePolicy
 from muster.domain.recovery_policy import RecoveryPolicy
 from muster.domain.start_policy import PAIRWISE_LATE_S, PairwisePolicy
-from muster.domain.strict import Name, StrictModel
+from muster.domain.strict import Name, StrictModel, is_stored
 
 QUICK_CHECK_START_S: Final = 30.0
 """What a host allows a quick check beside its seconds of computing, for torch to start."""
@@ -142,6 +142,14 @@ class TierPolicy(StrictModel):
     )
     standings: tuple[str, ...] = Field(
         default=("HEALTHY",), strict=False, description="The standings of GPUs on which it may be placed."
+    )
+    homogeneity: tuple[Name, ...] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,
+        description="In which attributes all GPUs of one gang must be equal, out of `health.cohort.attributes`; "
+        "null: in all of these. A swapped board with another VBIOS, say, keeps its host whole for a tier that does not "
+        "ask for `vbios_version`.",
     )
 
 
@@ -387,6 +395,25 @@ class Policy(StrictModel):
                     f"(pairwise_check_s + {PAIRWISE_LATE_S:.0f}), which of the tier {name} are {longest_s:g} s"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _homogeneity_is_of_cohorts(self, info: ValidationInfo) -> Self:
+        """`homogeneity` of each tier names attributes of `health.cohort.attributes`."""
+        for name, tier in self.tiers.items():
+            strange = sorted(set(tier.homogeneity or ()) - set(self.health.cohort.attributes))
+            if strange and not is_stored(info):
+                raise ValueError(
+                    f"homogeneity of the tier {name} asks for {', '.join(strange)}, which health.cohort.attributes "
+                    "does not tell apart: add it there, or take it out here"
+                )
+        return self
+
+    def homogeneity(self, tier: str) -> frozenset[str] | None:
+        """In which attributes the GPUs of a gang of the tier must be equal; None: in all by which cohorts are told
+        apart. Raises ``KeyError``, as ``tier`` does.
+        """
+        asked = self.tier(tier).homogeneity
+        return None if asked is None or set(asked) == set(self.health.cohort.attributes) else frozenset(asked)
 
     def tier(self, name: str) -> TierPolicy:
         """Raises ``KeyError`` for a tier that the policy does not define."""

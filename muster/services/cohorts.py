@@ -1,18 +1,15 @@
 """The cohort that stands in a GPU's row: by the attributes of the active policy, whenever it was enrolled."""
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from sqlalchemy import func, select, text, update
 from sqlalchemy.orm import Session
 
 from health.cohorts import Attribute, agreed_of, cohort_key, presumed
 from muster.db.models import Gpu
+from muster.domain.cohort_attributes import ENROLLED
 from muster.domain.health_policy import CohortPolicy
 from muster.domain.states import Standing
-
-COLUMNS: Final = ("model", "memory_bytes", "compute_capability", "driver_version")
-"""What a GPU's row knows since it was enrolled; what its agent tells beyond that stands in ``gpus.attributes``."""
 
 KeyOf = Callable[[Mapping[str, Attribute]], str]
 
@@ -23,7 +20,7 @@ def hold_policy(session: Session) -> None:
 
 
 def attributes_of_gpu(gpu: Gpu) -> dict[str, Attribute]:
-    return {**gpu.attributes, **{name: getattr(gpu, name) for name in COLUMNS}}
+    return {**gpu.attributes, **{name: getattr(gpu, name) for name in ENROLLED}}
 
 
 def keying(session: Session, policy: CohortPolicy) -> KeyOf:
@@ -47,10 +44,10 @@ def rekey(session: Session, policy: CohortPolicy) -> int:
     """Write the key of each GPU anew. Returns how many changed. The caller has stored the policy already."""
     lock_all(session)
     key_of = keying(session, policy)
-    columns = [*(getattr(Gpu, name) for name in COLUMNS), Gpu.attributes]
+    columns = [*(getattr(Gpu, name) for name in ENROLLED), Gpu.attributes]
     num_changed = 0
     for *values, told in session.execute(select(*columns).distinct()).all():
-        key = key_of({**told, **dict(zip(COLUMNS, values, strict=True))})
+        key = key_of({**told, **dict(zip(ENROLLED, values, strict=True))})
         alike = [column == value for column, value in zip(columns, (*values, told), strict=True)]
         changed = (
             update(Gpu)

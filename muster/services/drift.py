@@ -7,8 +7,9 @@ from typing import Any
 
 from health.cohorts import Attribute
 from health.drift import Alike, Drift, drifts_of
-from health.told_attributes import SET_UP, attributes_told
+from health.told_attributes import attributes_told
 from muster.db.repositories.drift import AlikeRow, alike_rows, ports
+from muster.domain.cohort_attributes import SET_UP
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
 from muster.services.node_names import names_of
@@ -29,7 +30,8 @@ def drift_report(unit: UnitOfWork) -> DriftReport:
     unit.principal.require(Permission.GPU_READ)
     networks = network_of_nodes(ports(unit.session, unit.now))
     groups = [_alike(row, networks.get(row.node_id)) for row in alike_rows(unit.session, unit.now)]
-    drifts = drifts_of(groups, active_policy(unit.session).health.cohort)
+    policy = active_policy(unit.session)
+    drifts = drifts_of(groups, policy.health.cohort, {name: policy.homogeneity(name) for name in policy.tiers})
     named = {node for drift in drifts for other in drift.others for node in other.nodes}
     return DriftReport(drifts, names_of(unit, named))
 

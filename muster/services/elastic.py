@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from health.admission import refusal_of
+from health.cohorts import may_be_mixed
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, GpuHold, Job, Reclaim
 from muster.domain.elastic import Sizes, sizes_of
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
@@ -163,7 +164,8 @@ def _require_place(
     """One cohort, admitted, promised to nobody, and free or its own."""
     _lock_gpus(unit, wanted)
     views = gpu_views(unit.session, unit.now, policy.health, only=wanted)
-    if len(views) != len(wanted) or len({view.cohort_key for view in views}) != 1:
+    homogeneity = policy.homogeneity(job.tier)
+    if len(views) != len(wanted) or not may_be_mixed((view.cohort_key for view in views), homogeneity):
         raise GrowthLostError("the GPUs that it would grow to are no longer one cohort")
     if promised := holds.promised(unit, wanted):
         raise GrowthLostError(f"{promised[0]} is held for a job already")

@@ -13,6 +13,7 @@ from health.cohorts import Attribute
 from health.standing import is_reclaimable_only
 from muster.db.models import Gpu, GpuOverride, GpuStandingChange, Node
 from muster.db.repositories.admission import FACTS, FACTS_OF_FEW
+from muster.domain.cohort_attributes import ENROLLED
 from muster.domain.errors import ConflictError
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, JobId, NodeId
@@ -49,7 +50,7 @@ class GpuInventory:
     @property
     def attributes(self) -> Mapping[str, Attribute]:
         """What a policy's cohorts may ask of it; what its agent tells comes later."""
-        return {name: getattr(self, name) for name in cohorts.COLUMNS}
+        return {name: getattr(self, name) for name in ENROLLED}
 
 
 def gpu_views(

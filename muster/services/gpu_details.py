@@ -9,9 +9,9 @@ from sqlalchemy import select
 
 from health.evidence import is_condemning, is_open
 from health.gpu_case import GpuCase, Move, proof_ms_of, score_of
+from health.no_points import why_no_points
 from health.score import Score
 from health.standing import decide
-from health.weightless import why_weightless
 from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
 from muster.db.records import (
     CordonRecord,
@@ -23,12 +23,12 @@ from muster.db.records import (
 )
 from muster.db.repositories.gpu_documents import GPU, GpuView, Holder, Place
 from muster.domain.errors import NotFoundError
-from muster.domain.evidence import Evidence
+from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.principals import Permission
 from muster.services.gpu_admission import TierAdmission, admission_of
-from muster.services.judgement.moves import cases_of
+from muster.services.judgement.cases import cases_of
 from muster.services.judgement.repairs import REPAIRS_REMEMBERED, with_repairs
 from muster.services.judgement.rows import (
     BURN_INS_REMEMBERED,
@@ -48,17 +48,16 @@ EVIDENCE_SHOWN: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class WeighedEvidence:
-    """``points``: what it takes off the score now. ``is_open``: a standing fault that nobody has seen to be over."""
+    """``points``: what it takes off the score now. ``is_open``: a standing fault that nobody has seen to be over.
+
+    ``why_no_points``: in words; None where it takes something off.
+    """
 
     row: EvidenceRow | EvidenceRecord
     points: float
     is_condemning: bool
     is_open: bool
-
-    @property
-    def weightless(self) -> str | None:
-        """Why it weighs nothing, in words; None where it does."""
-        return why_weightless(self.row.values)
+    why_no_points: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
         node=found.node,
         score=score,
         standing_since=found.moves[0].at if found.moves else None,
-        evidence=_weighed_by(case, score, found.shown),
+        evidence=_weighed_by(case, score, found.shown, policy, now_ms),
         admission=admission_of(found, case, whole_policy, now_ms),
         proposed=decide(case, now_ms, policy),
         overrides=found.overrides,
@@ -158,15 +157,31 @@ def evidence_about_gpu(
     query = select(EvidenceRow).where(EvidenceRow.gpu_uuid == uuid).order_by(EvidenceRow.id.desc()).limit(limit)
     if before is not None:
         query = query.where(EvidenceRow.id < before)
-    score = score_of(case, active_policy(unit.session).health, to_ms(unit.now))
-    return _weighed_by(case, score, unit.session.scalars(query).all())
+    policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
+    rows = unit.session.scalars(query).all()
+    return _weighed_by(case, score_of(case, policy, now_ms), rows, policy, now_ms)
 
 
 def _weighed_by(
-    case: GpuCase, score: Score, rows: Sequence[EvidenceRow] | Sequence[EvidenceRecord]
+    case: GpuCase,
+    score: Score,
+    rows: Sequence[EvidenceRow] | Sequence[EvidenceRecord],
+    policy: HealthPolicy,
+    now_ms: int,
 ) -> list[WeighedEvidence]:
     shares, proof_ms = dict(score.shares), proof_ms_of(case)
-    return [_weighed(row, shares.get(row.id, 0.0), proof_ms) for row in rows]
+    told = {row.id: evidence_of(row) for row in rows}
+    why = why_no_points(told.values(), score, policy, now_ms, proof_ms)
+    return [
+        WeighedEvidence(
+            row=row,
+            points=shares.get(row.id, 0.0),
+            is_condemning=is_condemning(told[row.id], proof_ms),
+            is_open=is_open(told[row.id]),
+            why_no_points=why.get(row.id),
+        )
+        for row in rows
+    ]
 
 
 def require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
@@ -175,8 +190,3 @@ def require_there(unit: UnitOfWork, uuid: GpuUuid) -> Gpu:
     if gpu is None:
         raise NotFoundError("there is no such GPU")
     return gpu
-
-
-def _weighed(row: EvidenceRow | EvidenceRecord, points: float, proof_ms: int | None) -> WeighedEvidence:
-    evidence: Evidence = evidence_of(row)
-    return WeighedEvidence(row, points, is_condemning(evidence, proof_ms), is_open(evidence))

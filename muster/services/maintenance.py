@@ -7,7 +7,7 @@ Unlike a drain's, it suspends every rule about the node and its GPUs (``health.n
 """
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -78,6 +78,14 @@ def declare(
     unit.audit("node.maintenance", "node", node.id, reason=reason, detail={"cordon_id": cordon.id})
     unit.session.flush()
     return cordon
+
+
+def declared(unit: UnitOfWork, node_id: NodeId) -> Sequence[Cordon]:
+    """The cordons of its windows that stand or are to come, the next first."""
+    unit.principal.require(Permission.NODE_READ)
+    is_ahead = (Cordon.released_at.is_(None), Cordon.until > unit.now)
+    query = select(Cordon).where(Cordon.node_id == node_id, Cordon.reason_code == REASON_CODE, *is_ahead)
+    return unit.session.scalars(query.order_by(func.coalesce(Cordon.starts_at, Cordon.created_at), Cordon.id)).all()
 
 
 def _require_lead(unit: UnitOfWork, lead_s: float | None) -> None:

@@ -4,7 +4,7 @@ The commit locks the job and the GPUs in id order and asks admission *again* (I3
 counts. The partial unique indexes make a double holding impossible in any case (I1, I2).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
 from health.admission import refusal_of
+from health.cohorts import may_be_mixed
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node
 from muster.db.repositories import gangs
 from muster.domain.causes import CAUSE_RULES, Avoid
@@ -225,7 +226,7 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
         message = f"{job.id} is {job.state} now"
         raise PlacementLostError(message)
     num_gpus = sum(len(part) for _, part in placement.parts)
-    _require_there(num_gpus, kinds)
+    _require_there(num_gpus, kinds, policy.homogeneity(job.tier))
     _require_size(job, placement)
     _require_admitted(unit, job, kinds, policy)
     if kinds[0].has_ceiling:
@@ -239,9 +240,10 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     return gang.attempt_id
 
 
-def _require_there(num_gpus: int, kinds: Sequence[Any]) -> None:
-    """Each GPU on its node, and all of one cohort."""
-    if sum(kind.num_gpus for kind in kinds) != num_gpus or len({kind.cohort_key for kind in kinds}) != 1:
+def _require_there(num_gpus: int, kinds: Sequence[Any], homogeneity: Collection[str] | None) -> None:
+    """Each GPU on its node, and all of one cohort in what the job's tier asks for (I4)."""
+    is_there = sum(kind.num_gpus for kind in kinds) == num_gpus
+    if not is_there or not may_be_mixed((kind.cohort_key for kind in kinds), homogeneity):
         message = "the GPUs are no longer where they were, or no longer one cohort"
         raise PlacementLostError(message)
 

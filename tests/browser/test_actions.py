@@ -139,6 +139,19 @@ def test_a_node_is_drained_by_its_name_and_taken_back(
     console.see("None: work is placed here")
 
 
+def test_a_maintenance_window_is_declared_for_later_and_ended(console: Browsing, fleet: SmallFleet) -> None:
+    console.open("/console/nodes/h100-7")
+    would, said = act(console, "Maintenance", reason="new optics", fields={"begins_in": "2", "lasts": "3"})
+    assert "cordon" in would
+    assert said.startswith("The window is declared")
+    console.see("new optics")
+    console.see("what is found in it weighs nothing")
+    console.see("None: work is placed here")
+    console.inspect("a window to come")
+    act(console, "End", reason="the optics came late", within=":has(> header > #windows-title)")
+    assert console.page.locator("#windows-title").count() == 0
+
+
 def test_a_node_is_cordoned_and_the_map_shows_it(console: Browsing, fleet: SmallFleet) -> None:
     console.open("/console/nodes/h100-8")
     act(console, "Cordon", reason="the rack is rewired")

@@ -1,9 +1,19 @@
 """Cohorts: equal attributes, equal key; and fingerprints within tolerance."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.cohorts import Attribute, agreed_of, cohort_key, cohorts_of, outliers_of, presumed
+from health.cohorts import (
+    Attribute,
+    agreed_of,
+    cohort_key,
+    cohorts_of,
+    may_be_mixed,
+    outliers_of,
+    part_of_key,
+    presumed,
+)
 from muster.domain.health_policy import CohortPolicy
 from muster.domain.ids import GpuUuid
 
@@ -59,3 +69,20 @@ def test_what_one_does_not_tell_is_presumed_only_where_all_others_of_its_model_a
     silent: dict[str, Attribute] = {"model": "H100", "cuda_version": None}
     assert presumed(silent, agreed["H100"]) == {"model": "H100", "cuda_version": "12.8"}
     assert presumed({"cuda_version": "13.0"}, agreed["H100"]) == {"cuda_version": "13.0"}, "its own word comes first"
+
+
+def test_a_tier_may_ask_for_less_than_cohorts_are_told_apart_by() -> None:
+    keys = [
+        cohort_key({"model": "H100", "driver_version": driver}, POLICY) for driver in ("570", "580", "A|model=B100")
+    ]
+    assert may_be_mixed(keys, {"model"})
+    assert not may_be_mixed(keys[:2], {"model", "driver_version"})
+    assert not may_be_mixed(keys[:2], None)
+    assert may_be_mixed(keys[:1], None)
+    assert part_of_key(keys[0], {"driver_version"}) == "driver_version=570"
+    assert not may_be_mixed([], {"model"})
+
+
+def test_an_attribute_that_nothing_is_known_of_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match="nothing is known of nvlinks; accepted are model, memory_bytes"):
+        CohortPolicy(attributes=("model", "nvlinks"))

@@ -1,6 +1,7 @@
 """What an agent tells of a GPU, as texts that can be compared."""
 
-from health.told_attributes import SET_UP, TOLD, attributes_told
+from health.told_attributes import attributes_told
+from muster.domain.cohort_attributes import SET_UP, TOLD
 from muster.domain.state_readings import GPU_STATE, GPU_WORDS, words_in, words_text
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import select, text, update
 from muster.db.models import AllocationGpu, Attempt, AttemptHost, Cordon, Gpu, GpuHold, GpuOverride, Job, Node
 from muster.db.repositories import gangs
 from muster.domain.ids import AttemptId, NodeId
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.states import Contact, HostPartState, JobState, Standing
 from muster.services.attempts import lock_job
 from muster.services.fleet import gpu_views
@@ -221,3 +221,26 @@ def test_a_gpu_that_another_job_has_taken_is_not_placed_again(stage: Stage) -> N
     late = Placement(job_id, stage.job(job_id).version, placement.parts)
     with pytest.raises(PlacementLostError, match="no longer admitted: held"):
         commit(stage, late)
+
+
+def test_a_tier_that_asks_for_less_to_be_alike_mixes_cohorts_and_no_more(stage: Stage) -> None:
+    """I4 as the tier has it: the commit asks by the rule by which the planner chose."""
+    stage.submit("on_demand", shape=GANG)
+    asked = {"tiers": {"on_demand": {"priority": 1, "homogeneity": ["model", "driver_version"]}}}
+    policy = Policy.model_validate(asked)
+    placement = planned(stage)
+    with stage.units.begin(SCHEDULER, PLACE, quiet=True) as unit:
+        gpu = lock_last_gpu(unit, placement)
+        key = gpu.cohort_key
+        gpu.cohort_key = key.replace("vbios_version=-", "vbios_version=96.00.9F")
+        assert gpu.cohort_key != key
+    with pytest.raises(PlacementLostError, match="no longer one cohort"):
+        commit(stage, placement)
+    with stage.units.begin(SCHEDULER, PLACE, quiet=True) as unit:
+        lock_last_gpu(unit, placement).cohort_key = key.replace("driver_version=", "driver_version=9")
+    with pytest.raises(PlacementLostError, match="no longer one cohort"), stage.units.begin(SCHEDULER, PLACE) as unit:
+        place(unit, placement, policy)
+    with stage.units.begin(SCHEDULER, PLACE, quiet=True) as unit:
+        lock_last_gpu(unit, placement).cohort_key = key.replace("vbios_version=-", "vbios_version=96.00.9F")
+    with stage.units.begin(SCHEDULER, PLACE) as unit:
+        assert place(unit, placement, policy)

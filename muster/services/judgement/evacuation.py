@@ -24,7 +24,8 @@ from muster.domain.policy import Policy
 from muster.domain.principals import Principal
 from muster.domain.states import STOP_URGENCY, AllocationState, AttemptState, StopReason
 from muster.services.attempts import LoadedAttempt, lock_attempt, stop_attempt
-from muster.services.judgement.moves import OUT, cases_of
+from muster.services.judgement.cases import cases_of
+from muster.services.judgement.moves import OUT
 from muster.services.judgement.placement_holds import MAY_COMPUTE_WRONG
 from muster.services.judgement.tainting import taint_users, tainted_from
 from muster.services.lives import to_ms

@@ -19,8 +19,9 @@ from muster.domain.principals import Permission
 from muster.domain.repairs import HOST_SCOPE, RepairAction, RepairBy
 from muster.domain.states import AllocationState
 from muster.services import overrides
+from muster.services.judgement.cases import cases_of
 from muster.services.judgement.judge import policy_version
-from muster.services.judgement.moves import cases_of, lock_gpus, make_move, ruled
+from muster.services.judgement.moves import lock_gpus, make_move, ruled
 from muster.services.judgement.repair_orders import lock_host, require_host_ready, verb_for
 from muster.services.judgement.repairs import begin_repair, tell_of_repairs
 from muster.services.lives import to_ms

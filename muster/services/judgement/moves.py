@@ -18,14 +18,12 @@ from muster.domain.ids import GpuUuid, TenantId
 from muster.domain.incidents import IncidentKind
 from muster.domain.states import AllocationState, Standing
 from muster.services.incidents import open_incident
+from muster.services.judgement.cases import cases_of
 from muster.services.judgement.placement_holds import keep_holds
-from muster.services.judgement.repairs import end_repair, repairs_about, with_repairs
+from muster.services.judgement.repairs import end_repair
 from muster.services.judgement.retirements import keep_proposals
 from muster.services.judgement.rows import (
     REMEMBERED,
-    case_of,
-    contact_of,
-    evidence_about,
     is_pending,
     store_outlasted,
 )
@@ -78,16 +76,6 @@ def settle_pending(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> None:
         EvidenceRow.gpu_uuid.in_(uuids), EvidenceRow.last_seen_at > unit.now - REMEMBERED, is_pending()
     )
     store_outlasted(unit, unit.session.scalars(waiting).all())
-
-
-def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
-    """All that the rules ask of these GPUs."""
-    evidence = evidence_about(unit, [gpu.uuid for gpu in gpus], ())
-    contacts = contact_of(unit.session, {gpu.node_id for gpu in gpus})
-    return {
-        gpu.uuid: with_repairs(case_of(unit, gpu, evidence, contacts[gpu.node_id]), repairs_about(unit, gpu))
-        for gpu in gpus
-    }
 
 
 def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, is_held_back: bool) -> None:

@@ -26,8 +26,9 @@ from muster.domain.principals import Permission
 from muster.domain.repairs import HOST_SCOPE, VERBS, RepairAction, RepairBy, RepairVerb
 from muster.domain.states import AllocationState, BurnInState
 from muster.services.burn_ins.asking import ask_again_s
+from muster.services.judgement.cases import cases_of
 from muster.services.judgement.judge import policy_version
-from muster.services.judgement.moves import cases_of, lock_gpus, make_move, ruled
+from muster.services.judgement.moves import lock_gpus, make_move, ruled
 from muster.services.lives import to_ms
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 
 from health.detectors.repeats import repairs_of
 from health.gpu_case import GpuCase, Move, MoveReason, PastRepair
@@ -88,16 +88,6 @@ def _release_node(unit: UnitOfWork, repair: Repair) -> None:
         cordon.until = unit.now + MAY_STILL_RUN  # its agent has not told that the verb is over
         return
     cordons.end(unit, cordon, f"the {repair.verb} has ended")
-
-
-def repairs_about(unit: UnitOfWork, gpu: Gpu, *, limit: int = REPAIRS_REMEMBERED) -> Sequence[Repair]:
-    """Of this board, by its serial where it has one: the newest first."""
-    is_same = Repair.gpu_uuid == gpu.uuid
-    if gpu.serial is not None:
-        is_same = or_(is_same, Repair.serial == gpu.serial)
-    return unit.session.scalars(
-        select(Repair).where(is_same).order_by(Repair.began_at.desc(), Repair.id).limit(limit)
-    ).all()
 
 
 def with_repairs(case: GpuCase, repairs: Sequence[Repair | RepairRecord]) -> GpuCase:

@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, Select, not_, or_, select
+from sqlalchemy import ColumnElement, Row, not_, or_, select
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import Session
 
 from health.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
 from health.weightless import WEIGHS_FROM, WEIGHTLESS, Heard, outlasted
-from muster.db.models import BurnIn, EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
+from muster.db.models import EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
 from muster.db.records import BurnInRecord, EvidenceRecord, GpuRecord, StandingChangeRecord
 from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal, Severity, Source
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
@@ -154,18 +154,6 @@ def shown_on_node(unit: UnitOfWork, finding: Finding) -> list[Evidence]:
     return [evidence_of(row) for row in unit.session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id))]
 
 
-def case_of(unit: UnitOfWork, gpu: Gpu, evidence: Sequence[Evidence], contact: Contact) -> GpuCase:
-    """One GPU before the judge."""
-    newest_first = (
-        select(GpuStandingChange)
-        .where(GpuStandingChange.gpu_uuid == gpu.uuid)
-        .order_by(GpuStandingChange.id.desc())
-        .limit(MOVES_REMEMBERED)
-    )
-    own = [each for each in evidence if each.gpu_uuid == gpu.uuid]
-    return case_from(gpu, own, unit.session.scalars(newest_first).all(), _burn_ins_of(unit, gpu.uuid), contact)
-
-
 def case_from(
     gpu: Gpu | GpuRecord,
     evidence: Iterable[Evidence],
@@ -188,17 +176,6 @@ def case_from(
 
 def _burn_in_of(row: Row[Any] | BurnInRecord) -> BurnInResult:
     return BurnInResult(to_ms(row.began_at), to_ms(row.ended_at), row.outcome is BurnInOutcome.PASSED)
-
-
-def _burn_ins_of(unit: UnitOfWork, gpu_uuid: GpuUuid) -> Sequence[Row[Any]]:
-    """Those that were decided, the newest first."""
-    query: Select[*tuple[Any, ...]] = (
-        select(BurnIn.began_at, BurnIn.ended_at, BurnIn.outcome)
-        .where(BurnIn.gpu_uuid == gpu_uuid, BurnIn.outcome.in_([BurnInOutcome.PASSED, BurnInOutcome.FAILED]))
-        .order_by(BurnIn.ordered_at.desc())
-        .limit(BURN_INS_REMEMBERED)
-    )
-    return unit.session.execute(query).all()
 
 
 def _move_of(change: GpuStandingChange | StandingChangeRecord) -> Move:

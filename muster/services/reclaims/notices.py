@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import or_, select
 
 from health.admission import refusal_of
+from health.cohorts import may_be_mixed
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job, PolicyVersion, Tenant
 from muster.db.models import Reclaim as ReclaimRow
 from muster.domain.errors import ConflictError
@@ -161,7 +162,8 @@ def _require_place(
     """The whole place of the beneficiary: one cohort, admitted, and free once the victims and who ends have left."""
     unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(held)).order_by(Gpu.uuid).with_for_update(key_share=True))
     views = gpu_views(unit.session, unit.now, policy.health, only=held)
-    if len(views) != len(held) or len({view.cohort_key for view in views}) != 1:
+    homogeneity = policy.homogeneity(job.tier)
+    if len(views) != len(held) or not may_be_mixed((view.cohort_key for view in views), homogeneity):
         raise ReclaimLostError("the GPUs that would be held are no longer one cohort")
     if promised := holds.promised(unit, held):
         raise ReclaimLostError(f"{promised[0]} is held for a job already")

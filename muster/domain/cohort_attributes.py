@@ -1,0 +1,28 @@
+"""The attributes by which cohorts are told apart, and in which GPUs of one model drift apart."""
+
+from typing import Final
+
+ENROLLED: Final = ("model", "memory_bytes", "compute_capability", "driver_version")
+"""What a GPU's row knows since it was enrolled, in columns of its own; what its agent tells beyond stands beside."""
+STATES: Final = (
+    "ecc_enabled",
+    "power_limit_w",
+    "persistence_enabled",
+    "application_clock_mhz",
+    "pcie_max_generation",
+    "pcie_max_width",
+    "nvlink_links",
+    "nvlink_mb_per_s",
+)
+"""Of ``state_readings.GPU_STATE``, those that are alike of GPUs that are set up alike."""
+WORDS: Final = ("vbios_version", "gsp_firmware_version", "cuda_version")
+"""Of ``state_readings.GPU_WORDS``, likewise."""
+NETWORK: Final = "network"
+"""The class of the node's network cards: their number, rate and link layer."""
+FABRIC_CLIQUE: Final = "fabric_clique"
+"""An NVLink domain of several hosts. It is a place: others elsewhere are no drift."""
+SET_UP: Final = (*STATES, *WORDS, NETWORK)
+"""What GPUs of a model drift apart in."""
+TOLD: Final = (*SET_UP, FABRIC_CLIQUE)
+"""What agents tell after the enrolment."""
+COHORT_ATTRIBUTES: Final = (*ENROLLED, *TOLD)

@@ -1,0 +1,144 @@
+"""A tier says in what the GPUs of its gangs must be alike; what one tier takes is gone for the others."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from health.cohorts import part_of_key
+from muster.domain.ids import GpuUuid
+from muster.domain.policy import DEFAULT_POLICY, Policy
+from muster.domain.wait_reasons import WaitReason
+from scheduler.model import GpuView, Plan, WaitingJob, Workload
+from scheduler.planner import plan
+from scheduler.recovery import recover
+from scheduler.solver import Request
+from scheduler.topology import FleetState
+from tests.scheduler.fleets import NOW_MS, host, job, running
+
+OLD, NEW = "driver_version=570|model=H100|vbios_version=1", "driver_version=570|model=H100|vbios_version=2"
+OTHER_DRIVER = "driver_version=580|model=H100|vbios_version=1"
+ASKED = ["driver_version", "model"]
+POLICY = Policy.model_validate(
+    {
+        "tiers": {
+            "on_demand": {"priority": 200},
+            "spot": {"priority": 100, "notice_s": 120.0, "homogeneity": ASKED},
+        },
+        "health": {"cohort": {"attributes": ["driver_version", "model", "vbios_version"]}},
+    },
+)
+
+
+def swapped(name: str) -> list[GpuView]:
+    """A host of eight, one of which has another VBIOS."""
+    gpus = host(name, 8, cohort=OLD)
+    return [*gpus[:3], replace(gpus[3], cohort_key=NEW), *gpus[4:]]
+
+
+def sizes(decided: Plan) -> dict[str, list[int]]:
+    return {placed.job_id: [len(uuids) for _, uuids in placed.parts] for placed in decided.placements}
+
+
+def test_a_swapped_board_splits_its_host_only_for_a_tier_that_asks_for_its_vbios() -> None:
+    queue = [job("strict", gpus=8), job("loose", gpus=8, tier="spot")]
+    decided = plan(swapped("a"), queue, POLICY)
+    assert sizes(decided) == {"loose": [8]}
+    (waits,) = decided.waiting
+    assert waits.verdict.binding is WaitReason.CAPACITY
+    assert plan(swapped("a"), [job("strict", gpus=7)], POLICY).placements
+
+
+def test_no_tier_mixes_what_it_asks_for() -> None:
+    gpus = [*host("a", 4, cohort=OLD), *host("b", 4, cohort=NEW), *host("c", 4, cohort=OTHER_DRIVER)]
+    assert sizes(plan(gpus, [job("two", nodes=2, gpus=4, tier="spot")], POLICY)) == {"two": [4, 4]}
+    decided = plan(gpus, [job("three", nodes=3, gpus=4, tier="spot")], POLICY)
+    assert decided.waiting[0].verdict.binding is WaitReason.COHORT
+    assert "4 GPUs differ from it in driver_version" in decided.waiting[0].why
+    assert not plan(gpus, [job("strict", nodes=2, gpus=4)], POLICY).placements
+
+
+def test_what_a_tier_takes_is_gone_for_the_others() -> None:
+    queue = [job("strict", gpus=4), job("loose", gpus=4, tier="spot"), job("late", gpus=4, tier="spot", at=1)]
+    decided = plan(swapped("a"), queue, POLICY)
+    taken = [uuid for placed in decided.placements for _, uuids in placed.parts for uuid in uuids]
+    assert len(taken) == len(set(taken)) == 8
+    assert [waits.job_id for waits in decided.waiting] == ["late"]
+
+
+def test_a_gang_that_goes_on_takes_a_spare_of_another_vbios_where_its_tier_lets_it() -> None:
+    gpus = swapped("a")
+    last = ((gpus[0].node_id, tuple(gpu.uuid for gpu in gpus[:3])),)
+    bad = [gpus[0].uuid]
+    busy = [replace(gpu, facts=replace(gpu.facts, is_held=True)) if gpu.slot_index > 3 else gpu for gpu in gpus]
+    found = recover(FleetState(busy, POLICY), Request("spot", 1, 3), last, bad)
+    assert found is not None
+    assert found.parts[0][1] == (GpuUuid("a-3"), GpuUuid("a-1"), GpuUuid("a-2"))
+    assert recover(FleetState(busy, POLICY), Request("on_demand", 1, 3), last, bad) is None
+
+
+def test_a_strict_gang_reclaims_a_loose_one_that_lies_on_two_vbioses() -> None:
+    gpus = swapped("a")
+    held = [replace(gpu, facts=replace(gpu.facts, is_held=True)) for gpu in gpus]
+    loose = running("loose", [gpu.uuid for gpu in gpus], tier="spot")
+    decided = plan(held, [job("strict", gpus=7)], POLICY, Workload(NOW_MS, (loose,), peak_gpus={loose.tenant_id: 99}))
+    (reclaim,) = decided.reclaims
+    assert reclaim.victim == loose.attempt_id
+    assert "a-3" not in reclaim.held
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> list[GpuView]:
+    gpus: list[GpuView] = []
+    for number in range(draw(st.integers(1, 5))):
+        path = (f"r{draw(st.integers(0, 1))}",)
+        cohorts = draw(st.lists(st.sampled_from([OLD, NEW, OTHER_DRIVER]), min_size=1, max_size=4))
+        views = host(f"n{number}", len(cohorts), path=path)
+        is_held = draw(st.lists(st.booleans(), min_size=len(cohorts), max_size=len(cohorts)))
+        gpus += [
+            replace(gpu, cohort_key=key, facts=replace(gpu.facts, is_held=held))
+            for gpu, key, held in zip(views, cohorts, is_held, strict=True)
+        ]
+    return gpus
+
+
+JOBS = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=5)
+
+
+@given(fleets(), JOBS)
+def test_a_tiers_rule_is_as_if_all_gpus_were_told_apart_by_it(
+    gpus: list[GpuView], shapes: list[tuple[int, int]]
+) -> None:
+    queue = [job(f"j{at}", nodes=nodes, gpus=size, tier="spot", at=at) for at, (nodes, size) in enumerate(shapes)]
+    alike = [replace(gpu, cohort_key=part_of_key(gpu.cohort_key, ASKED)) for gpu in gpus]
+    by_rule, by_key = plan(gpus, queue, POLICY), plan(alike, queue, DEFAULT_POLICY)
+    assert by_rule.placements == by_key.placements
+    assert [(one.job_id, one.verdict.reasons) for one in by_rule.waiting] == [
+        (one.job_id, one.verdict.reasons) for one in by_key.waiting
+    ]
+
+
+@given(fleets(), JOBS, st.lists(st.sampled_from(["on_demand", "spot"]), min_size=5, max_size=5))
+def test_counts_that_are_kept_are_those_counted_anew(
+    gpus: list[GpuView], shapes: list[tuple[int, int]], tiers: list[str]
+) -> None:
+    state = FleetState(gpus, POLICY)
+    queue: list[WaitingJob] = [
+        job(f"j{at}", nodes=nodes, gpus=size, tier=tier, at=at)
+        for at, ((nodes, size), tier) in enumerate(zip(shapes, tiers, strict=False))
+    ]
+    decided = plan(gpus, queue, POLICY)
+    taken = [uuid for placed in decided.placements for _, uuids in placed.parts for uuid in uuids]
+    assert len(taken) == len(set(taken))
+    state.tier("spot"), state.tier("on_demand")
+    state.for_tier("spot").take(state.layout.gpu_indices(taken))
+    for tier in ("spot", "on_demand"):
+        assert state.tier(tier).counts.tolist() == state.recount(tier).tolist()
+
+
+@pytest.mark.parametrize("asked", [["gsp_firmware_version"], ["nonsense"], []])
+def test_a_tier_asks_for_nothing_that_cohorts_do_not_tell_apart(asked: list[str]) -> None:
+    tiers = {"spot": {"priority": 1, "homogeneity": asked}}
+    with pytest.raises(ValueError, match="homogeneity"):
+        Policy.model_validate({"tiers": tiers})
