@@ -126,7 +126,8 @@ def _least_costs(groups: Ints, least_keys: npt.NDArray[np.float64], need_in: Int
     order = np.lexsort((least_keys, groups))
     groups, keys = groups[order], least_keys[order]
     first = np.searchsorted(groups, groups)
-    is_needed = (groups >= 0) & (np.arange(len(groups)) - first < need_in[groups])
+    needed = np.append(need_in, 0)[groups]  # of cells of which nobody knows the domain none
+    is_needed = np.arange(len(groups)) - first < needed
     costs = np.bincount(groups[is_needed], keys[is_needed], minlength=len(need_in))
     return costs.astype(np.float64)
 

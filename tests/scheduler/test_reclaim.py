@@ -245,3 +245,10 @@ def test_a_job_over_its_quota_neither_runs_nor_reclaims_and_is_told() -> None:
     assert decided.waiting[0].why == (
         "needs 8 GPUs, but its tenant holds 8 of the 12 GPUs that its quota allows in the tier reserved"
     )
+
+
+def test_where_no_rack_is_known_a_preferred_one_hinders_no_reclaim() -> None:
+    gang = job("gang", nodes=2, gpus=8, tier="reserved", preferred="rack")
+    attempts = [running(name, of_host(name)) for name in ("a", "b")]
+    decided = decide([*host("a", 8), *host("b", 8)], [gang], attempts)
+    assert victims(decided) == ["a", "b"]
