@@ -22,10 +22,7 @@ STEPS = st.lists(st.tuples(st.lists(st.integers(0, 95), min_size=1, max_size=12)
 def fleet(free: list[int]) -> FleetState:
     """Three racks in two pods; of two hosts the rack is not known; two cohorts, and health that differs."""
     placed = racks({"r0": free[::3], "r1": free[1::3], "r2": free[2::3]}, pods={"r0": "p0", "r1": "p0", "r2": "p1"})
-    mixed = [
-        replace(gpu, cohort_key="b200" if gpu.slot_index % 3 else "h100")
-        for number, gpu in enumerate(placed)
-    ]
+    mixed = [replace(gpu, cohort_key="b200" if gpu.slot_index % 3 else "h100") for number, gpu in enumerate(placed)]
     return FleetState([*mixed, *host("lost0", 8), *host("lost1", 3, path=("p0",))], DEFAULT_POLICY, ("pod", "rack"))
 
 
