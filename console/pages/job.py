@@ -126,7 +126,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "spec": spec,
         "detail": detail,
         "why": job_words.why(detail),
-        "place": list(place_words(spec)),
+        "asked_of_place": list(place_words(spec)),
         "life": life_of(detail, shown.checkpoints, datetime.now(UTC)),
         "placement": shown.placement,
         "placed_numbers": [each.attempt.number for each in detail.attempts],

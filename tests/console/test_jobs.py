@@ -345,3 +345,10 @@ def test_the_event_of_a_placement_counts_the_gpus_of_each_host(seen: Console) ->
     page = seen.text(f"/console/jobs/{job.job_id}")
     assert f"2 GPUs on node_…{job.newest.hosts[0].part.node_id[-6:]}" in page
     assert "{'node_" not in page
+
+
+def test_a_page_says_what_the_job_asks_of_its_place(seen: Console) -> None:
+    asks = {"topology": {"required": "rack"}, "node_labels": {"required": {"site": ["ams", "fra"]}}}
+    page = seen.text(f"/console/jobs/{seen.fleet.submit(**asks)}")
+    assert "within one rack" in page
+    assert "on hosts with site ams or fra" in page
