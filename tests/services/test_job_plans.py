@@ -86,7 +86,7 @@ def test_a_gang_is_told_from_when_on_its_place_is_free(stage: Stage) -> None:
     assert found.starts_at is not None
     assert 3000 < (found.starts_at - stage.clock.now).total_seconds() <= 3630, "its wall time and the grace after it"
     assert len(found.hosts) == 2
-    assert found.changes == (Change("shape.nodes", 1),)
+    assert found.changes == (Change("shape.nodes", 1), Change("fleet.nodes", 1))
 
 
 def test_who_would_pass_with_a_wall_time_is_told_the_longest(stage: Stage) -> None:
@@ -95,8 +95,9 @@ def test_who_would_pass_with_a_wall_time_is_told_the_longest(stage: Stage) -> No
     stage.cycle()
     found = asked(stage, spec())
     assert (found.outcome, found.num_ahead) == (PlanOutcome.WAITS, 1)
-    (change,) = found.changes
+    change, dearer = found.changes
     assert change.field == "wall_time_s"
+    assert dearer == Change("fleet.nodes", 1)
     assert isinstance(change.value, float)
     assert asked(stage, spec(wall_time_s=change.value)).outcome is PlanOutcome.STARTS
     assert asked(stage, spec(wall_time_s=change.value + TYPING_S)).outcome is PlanOutcome.STARTS
