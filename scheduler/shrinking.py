@@ -69,6 +69,7 @@ def cheapest_shrink(
     """
     if not surpluses:
         return None
+    state = state.for_tier(request.tier)
     span = level_span(state.layout, request)
     counts = state.tier(request.tier).counts
     before = fitting_cells(state, request, counts)
@@ -91,11 +92,17 @@ def cheapest_shrink(
 
 
 def _useful(state: FleetState, request: Request, surplus: Surplus, counts: Ints) -> dict[int, int]:
-    """By rank the cell that the part would complete: one that gives a node's part with it, and not without."""
-    cell_of = {rank: int(state.layout.cell_of_gpu[gpus[0]]) for rank, gpus in enumerate(surplus.gpus) if len(gpus)}
+    """By rank the cell that the part would complete: one that gives a node's part with it, and not without.
+
+    A part of a tier that asks for less may lie on several cells of the request's: the one that gets the most counts.
+    """
+    cell_of: dict[int, int] = {}
     after = np.array(counts, copy=True)
-    for rank, cell in cell_of.items():
-        after[cell] += len(surplus.gpus[rank])
+    for rank, gpus in enumerate(surplus.gpus):
+        if len(gpus):
+            cells, given = np.unique(state.layout.cell_of_gpu[gpus], return_counts=True)
+            cell_of[rank] = int(cells[given.argmax()])
+            after[cell_of[rank]] += given.max()
     fitting = set(fitting_cells(state, request, after).tolist())
     return {rank: cell for rank, cell in cell_of.items() if cell in fitting and counts[cell] < request.gpus_per_node}
 
