@@ -95,6 +95,8 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
         "latest_at": time_of(plan.latest_at),
         "num_ahead": plan.num_ahead,
         "gpus_ahead": plan.gpus_ahead,
+        "expected_run_s": plan.expected_run_s,
+        "expected_from": None if plan.expected_from is None else plan.expected_from.value,
         "hosts": [
             {"node_id": host.node_id, "node_name": host.node_name, "node_rank": rank, "gpus": list(host.gpus)}
             for rank, host in enumerate(plan.hosts)

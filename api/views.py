@@ -10,11 +10,11 @@ from muster.db.models import (
     Cordon,
     Event,
     Gpu,
-    Quota,
     Tenant,
 )
 from muster.db.records import CordonRecord, GpuRecord
 from muster.domain.states import Standing
+from muster.services.quotas import QuotaFound
 from muster.services.reclaims.views import ReclaimView
 
 
@@ -56,11 +56,15 @@ def reclaim_view(view: ReclaimView) -> documents.Reclaim:
     }
 
 
-def quota_view(row: Quota) -> documents.Quota:
+def quota_view(found: QuotaFound) -> documents.Quota:
+    row = found.row
     return {
         "tenant_id": row.tenant_id,
         "tier": row.tier,
+        "guaranteed_gpus": row.guaranteed_gpus,
+        "borrowable_gpus": row.borrowable_gpus,
         "ceiling_gpus": row.ceiling_gpus,
+        "held_gpus": found.held_gpus,
         "updated_at": time_of(row.updated_at),
     }
 
@@ -102,7 +106,13 @@ def key_view(key: ApiKey) -> documents.Key:
 
 
 def tenant_view(tenant: Tenant) -> documents.Tenant:
-    return {"id": tenant.id, "name": tenant.name, "created_at": time_of(tenant.created_at)}
+    return {
+        "id": tenant.id,
+        "name": tenant.name,
+        "created_at": time_of(tenant.created_at),
+        "parent_id": tenant.parent_id,
+        "weight": tenant.weight,
+    }
 
 
 def cordon_view(cordon: Cordon | CordonRecord) -> documents.Cordon:

@@ -24,6 +24,10 @@ OUTCOMES: Final[Mapping[PlanOutcome, str]] = {
 _FIELDS: Final[Mapping[str, str]] = {
     "tier": "in the tier {}",
     "quota.ceiling_gpus": "with a quota of {} GPUs in its tier, which an operator sets",
+    "quota.borrowable_gpus": "with a right to borrow {} GPUs in its tier, which an operator gives",
+    "quota_above.ceiling_gpus": "with a quota of {} GPUs of its department in its tier, which an operator sets",
+    "quota_above.borrowable_gpus": "with a right of its department to borrow {} GPUs in its tier",
+    "fleet.nodes": "with so many more idle hosts of its cohort: {}",
 }
 
 

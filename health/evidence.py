@@ -170,10 +170,14 @@ def _is_told_besides(finding: Finding, evidence: Evidence) -> bool:
 def _hovers(evidence: Evidence) -> bool:
     """Whether it goes on when its fault comes again after it was over: a reading that hovers at its limit is one fault.
 
-    Not where a person or a suspicion took it out: what comes later is new. What is about a node holds it by turns.
+    Not where a person or a suspicion took it out: what comes later is new. What is about a node holds it by turns; a
+    count of GPUs that holds nothing is one fault however often it flaps.
     """
-    is_taken_out = evidence.is_dismissed or evidence.is_suspended
-    return evidence.gpu_uuid is not None and lasts(evidence.detector) and not is_taken_out
+    if evidence.is_dismissed or evidence.is_suspended:
+        return False
+    if evidence.detector == gpu_count.NAME:
+        return evidence.severity < Severity.DEGRADED
+    return evidence.gpu_uuid is not None and lasts(evidence.detector)
 
 
 def lasts(detector: str) -> bool:

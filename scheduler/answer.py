@@ -1,30 +1,47 @@
 """What one waiting job is told: why it waits, who is before it, when it may start, and what would let it start now."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final, Literal
 
 import numpy as np
 
-from muster.domain.ids import GpuUuid, JobId, TenantId
+from muster.domain.ids import GpuUuid, JobId
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.eta import start_range
 from scheduler.model import Plan, Question, StartRange, Verdict, WaitingJob
-from scheduler.order import LEAST_RUN_S, in_order
+from scheduler.order import LEAST_RUN_S
 from scheduler.solver import Request, most_nodes, place, request_of
+from scheduler.tenancy import Holdings
 from scheduler.topology import NEVER_MS, FleetState, Ints
 
 TYPING_S: Final = 60.0
 """An advised wall time still holds so long after the answer."""
 
 
+ChangeField = Literal[
+    "wall_time_s",
+    "tier",
+    "shape.nodes",
+    "quota.ceiling_gpus",
+    "quota.borrowable_gpus",
+    "quota_above.ceiling_gpus",
+    "quota_above.borrowable_gpus",
+    "fleet.nodes",
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``field`` of the job, or of its tenant's quota, set to ``value``, and it would start at once."""
+    """``field`` of the job, or of a quota, set to ``value``, and it would start at once.
 
-    field: Literal["wall_time_s", "tier", "shape.nodes", "quota.ceiling_gpus"]
+    ``quota_above``: of the tenant above its own that binds. ``fleet.nodes``: with so many more idle hosts of its cohort
+    in one domain of its level.
+    """
+
+    field: ChangeField
     value: int | float | str
 
 
@@ -44,10 +61,10 @@ class Answer:
 
 def answer(state: FleetState, asked: Question, decided: Plan, job: WaitingJob, grace_s: float) -> Answer:
     """``state``: as ``decided`` left it, by which ``job`` waits. ``grace_s``: what comes after its wall time."""
-    verdicts = {waiting.job_id: waiting.verdict for waiting in decided.waiting}
-    order = in_order(asked.queue, asked.policy, asked.workload.now_ms, len(asked.gpus))
-    before = order[: next(number for number, one in enumerate(order) if one.job_id == job.job_id)]
-    ahead = tuple(one for one in before if one.job_id in verdicts)
+    verdicts = {waiting.job_id: waiting.verdict for waiting in decided.waiting}  # as their turns came
+    queue = {one.job_id: one for one in asked.queue}
+    before = takewhile(lambda job_id: job_id != job.job_id, verdicts)
+    ahead = tuple(queue[job_id] for job_id in before)
     starts = start_range(state, asked, decided, (*ahead, job))
     changes = _Advice(asked, state, job, decided, grace_s, _holdings(asked, decided)).changes()
     return Answer(verdicts[job.job_id], ahead, starts, tuple(changes))
@@ -62,14 +79,14 @@ class _Advice:
     job: WaitingJob
     decided: Plan
     grace_s: float
-    holdings: Counter[tuple[TenantId, str]]
+    holdings: Holdings
 
     def changes(self) -> list[Change]:
-        """Each by itself: a shorter wall time, another tier, fewer hosts, a higher quota."""
+        """Each by itself, the cheapest first: a wall time, another tier, fewer hosts, a higher quota, more hosts."""
         if self.job.tier not in self.asked.policy.tiers:
             return []  # the policy has changed since the job was found possible
         own = self._let_go([*_held_for(self.job.job_id, self.decided)])
-        found = [*self._wall_times(), *self._tiers(), *self._sizes(), *self._quotas()]
+        found = [*self._wall_times(), *self._tiers(), *self._sizes(), *self._quotas(), *self._more_hosts()]
         self.state.take(own)
         return found
 
@@ -86,7 +103,7 @@ class _Advice:
         return idle
 
     def _may_start(self, job: WaitingJob) -> bool:
-        if nodes_within(job, self.asked.workload, self.holdings) < job.fewest_nodes:
+        if nodes_within(job, self.holdings) < job.fewest_nodes:
             return False
         return self._fits(job)
 
@@ -134,19 +151,37 @@ class _Advice:
         """As many hosts as may start at once, where the job is of one size."""
         if self.job.min_nodes is not None:
             return
-        within = nodes_within(self.job, self.asked.workload, self.holdings)
+        within = nodes_within(self.job, self.holdings)
         nodes = min(self.job.nodes - 1, within, most_nodes(self.state, self._request(self.job)))
         nodes -= nodes % self.job.rule.step
         if nodes > 0 and self._may_start(replace(self.job, nodes=nodes)):
             yield Change("shape.nodes", nodes)
 
     def _quotas(self) -> Iterator[Change]:
-        """The least ceiling of its tenant in its tier, where nothing else keeps it waiting. An operator sets it."""
-        key = (self.job.tenant_id, self.job.tier)
-        ceiling = self.asked.workload.ceilings.get(key)
-        needed = self.holdings[key] + self.job.fewest_gpus
-        if ceiling is not None and ceiling < needed and self._fits(self.job):
-            yield Change("quota.ceiling_gpus", needed)
+        """The least that suffices, where one quota alone keeps it waiting. An operator sets it."""
+        limits = self.holdings.limits(self.job.tenant_id, self.job.tier)
+        binding = [limit for limit in limits if limit.most < limit.held + self.job.fewest_gpus]
+        if len(binding) != 1 or not self._fits(self.job):
+            return
+        (limit,) = binding
+        needed = limit.held + self.job.fewest_gpus
+        quota = self.asked.workload.tenancy.quotas[limit.tenant_id, self.job.tier]
+        is_own = limit.tenant_id == self.job.tenant_id
+        if limit.is_ceiling and (replace(quota, ceiling=None).most or needed) >= needed:
+            yield Change("quota.ceiling_gpus" if is_own else "quota_above.ceiling_gpus", needed)
+        elif not limit.is_ceiling and (quota.ceiling is None or quota.ceiling >= needed):
+            borrowed = needed - quota.guaranteed
+            yield Change("quota.borrowable_gpus" if is_own else "quota_above.borrowable_gpus", borrowed)
+
+    def _more_hosts(self) -> Iterator[Change]:
+        """Where there are too few idle ones of its cohort in any domain of its level."""
+        if nodes_within(self.job, self.holdings) < self.job.fewest_nodes:
+            return
+        request = request_of(self.job).at_least()
+        is_level = request.required is None or self.state.layout.level(request.required) is not None
+        missing = request.nodes - most_nodes(self.state, request)
+        if missing > 0 and is_level:
+            yield Change("fleet.nodes", missing)
 
 
 def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
@@ -158,13 +193,13 @@ def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
             yield from held.gpus
 
 
-def _holdings(asked: Question, decided: Plan) -> Counter[tuple[TenantId, str]]:
+def _holdings(asked: Question, decided: Plan) -> Holdings:
     """GPUs by tenant and tier: of what runs, and of what this plan places."""
-    holdings = Counter[tuple[TenantId, str]]()
+    holdings = Holdings(asked.workload.tenancy)
     for attempt in asked.workload.running:
-        holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
+        holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
     waiting = {one.job_id: one for one in asked.queue}
     for placed in decided.placements:
         one = waiting[placed.job_id]
-        holdings[one.tenant_id, one.tier] += sum(len(uuids) for _, uuids in placed.parts)
+        holdings.add(one.tenant_id, one.tier, sum(len(uuids) for _, uuids in placed.parts))
     return holdings

@@ -118,7 +118,7 @@ class Backfill:
         return chosen
 
     def open_to(self, run_s: float | None) -> tuple[int, ...]:
-        """The holds, by number, that a job of this wall time is gone before; None: it says no wall time."""
+        """The holds, by number, that a job that runs for so long is gone before; None: nobody knows."""
         if run_s is None:
             return ()
         end_ms = self._now_ms + int(run_s * 1000)

@@ -5,31 +5,25 @@ nobody waits who could use the GPUs. Nobody is evicted for it. Pure.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
 from scheduler.closing import closing_of_attempt
 from scheduler.model import ElasticGang, Growth, RunningAttempt, WaitingJob, Workload
 from scheduler.recovery import replan
 from scheduler.solver import Chosen, Request, fitting_cells, most_nodes, parts_of, place
+from scheduler.tenancy import Holdings
 from scheduler.topology import FleetState
 
 MAX_GROWTHS: Final = 16
 """So many attempts at most grow in a cycle; the next cycle goes on."""
 
-Holdings = Counter[tuple[TenantId, str]]
 
-
-def nodes_within(job: WaitingJob, workload: Workload | None, holdings: Holdings) -> int:
-    """The most hosts that the job may have within its tenant's quota (I6), and of those that it takes."""
-    key = (job.tenant_id, job.tier)
-    ceiling = None if workload is None else workload.ceilings.get(key)
-    if ceiling is None:
-        return job.most_nodes
-    return min(job.most_nodes, max(ceiling - holdings[key], 0) // job.gpus_per_node)
+def nodes_within(job: WaitingJob, holdings: Holdings) -> int:
+    """The most hosts that the job may have within the quotas of its tenant and those above (I6), and that it takes."""
+    room = holdings.room(job.tenant_id, job.tier)
+    return job.most_nodes if room is None else min(job.most_nodes, room // job.gpus_per_node)
 
 
 def enlarge(state: FleetState, request: Request, chosen: Chosen, most: int) -> Chosen | None:
@@ -55,12 +49,12 @@ def grow(state: FleetState, policy: Policy, workload: Workload, holdings: Holdin
             is_full[one] = not len(fitting_cells(state, one, state.tier(attempt.tier).counts))
         if is_full[one]:
             continue
-        chosen = _grown(state, policy, wanted, attempt, gang, _most(workload, holdings, attempt, gang))
+        chosen = _grown(state, policy, wanted, attempt, gang, _most(holdings, attempt, gang))
         if chosen is None:
             continue
         fresh = chosen.gpus[state.is_free[chosen.gpus]]
         state.take(fresh)
-        holdings[attempt.tenant_id, attempt.tier] += len(chosen.gpus) - len(attempt.gpus)
+        holdings.add(attempt.tenant_id, attempt.tier, len(chosen.gpus) - len(attempt.gpus))
         parts = parts_of(state.layout, chosen)
         growths.append(Growth(attempt.attempt_id, attempt.job_id, len(gang.parts), parts))
         is_full.clear()
@@ -98,12 +92,11 @@ def _request(attempt: RunningAttempt, gang: ElasticGang, closing_ms: int | None)
     )
 
 
-def _most(workload: Workload, holdings: Holdings, attempt: RunningAttempt, gang: ElasticGang) -> int:
-    ceiling = workload.ceilings.get((attempt.tenant_id, attempt.tier))
-    if ceiling is None:
+def _most(holdings: Holdings, attempt: RunningAttempt, gang: ElasticGang) -> int:
+    limit = holdings.limit(attempt.tenant_id, attempt.tier)
+    if limit is None:
         return gang.max_nodes
-    others = holdings[attempt.tenant_id, attempt.tier] - len(attempt.gpus)
-    return min(gang.max_nodes, max(ceiling - others, 0) // gang.gpus_per_node)
+    return min(gang.max_nodes, max(limit.most - limit.held + len(attempt.gpus), 0) // gang.gpus_per_node)
 
 
 def _grown(

@@ -6,7 +6,7 @@ ten lasts 9a (so the range between holds eight in ten). Who comes later and goes
 """
 
 import heapq
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +21,7 @@ from scheduler.model import Plan, Question, RunningAttempt, StartRange, WaitingJ
 from scheduler.order import expected_s
 from scheduler.reclaim import CLEANING_MS, LEAST_LEFT_MS, OVERDUE_MS
 from scheduler.solver import Request, place, request_of
+from scheduler.tenancy import Holdings
 from scheduler.topology import Flags, FleetState, Ints
 
 MAX_LOOKS: Final = 1_000
@@ -93,7 +94,7 @@ class _Play:
         self._now_ms, self._num_looks, self._num_kinds = asked.workload.now_ms, 0, 0
         self._waiting = dict(enumerate(ahead))
         self._asked_for = ahead[-1].job_id
-        self._holdings = Counter[tuple[TenantId, str]]()
+        self._holdings = Holdings(asked.workload.tenancy)
         self._ends: list[_End] = []
         self._is_busy: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self._held_for: Ints = np.full(len(state.layout.uuids), NOBODY, dtype=np.int64)
@@ -135,7 +136,7 @@ class _Play:
             self._will_end(self._now_ms + self._pace.run_ms(job, self._asked.policy), gpus, (job.tenant_id, job.tier))
 
     def _will_end(self, at_ms: int, gpus: Ints, holder: tuple[TenantId, str]) -> None:
-        self._holdings[holder] += len(gpus)
+        self._holdings.add(*holder, len(gpus))
         self._is_busy[gpus] = True
         heapq.heappush(self._ends, _End(at_ms, len(self._ends), tuple(gpus.tolist()), holder))
 
@@ -167,7 +168,7 @@ class _Play:
             while self._ends and self._ends[0].at_ms <= until_ms:
                 end = heapq.heappop(self._ends)
                 at_ms = end.at_ms
-                self._holdings[end.holder] -= len(end.gpus)
+                self._holdings.add(*end.holder, -len(end.gpus))
                 self._give(np.array(end.gpus, dtype=np.int64))
             yield at_ms
 
@@ -200,7 +201,7 @@ class _Play:
 
     def _may_have(self, job: WaitingJob) -> bool:
         """Within its tenant's quota."""
-        return nodes_within(job, self._asked.workload, self._holdings) >= job.fewest_nodes
+        return nodes_within(job, self._holdings) >= job.fewest_nodes
 
     def _starts(self, number: int, request: Request, at_ms: int) -> bool:
         job = self._waiting[number]

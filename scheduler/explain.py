@@ -16,9 +16,13 @@ from scheduler.funnel import Funnel
 from scheduler.model import Held, Reason, Verdict, WaitingJob
 from scheduler.reclaim import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.solver import Request, has_labels, most_nodes
+from scheduler.tenancy import Limit
 from scheduler.topology import FleetState, Ints
 
 DIFFERENCES_TOLD: Final = 2
+_BEFORE_ANY_GPU: Final = frozenset(
+    {WaitReason.UNKNOWN_TIER, WaitReason.QUOTA, WaitReason.QUOTA_ABOVE, WaitReason.BORROWING}
+)
 _WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.MIG_ENABLED: "in MIG mode",
     Refusal.NODE_CONTACT: "on hosts that are silent or lost",
@@ -35,13 +39,28 @@ def unknown_tier(tier: str) -> Verdict:
     return _alone(f"the policy no longer defines the tier {tier}", Reason(WaitReason.UNKNOWN_TIER))
 
 
-def over_quota(job: WaitingJob, *, held: int, ceiling: int) -> Verdict:
+def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
     """Counted are the GPUs that it has too many."""
-    why = (
-        f"needs {job.fewest_gpus} GPUs, but its tenant holds {held} of the {ceiling} GPUs that its quota allows in the "
-        f"tier {job.tier}"
-    )
-    return _alone(why, Reason(WaitReason.QUOTA, held + job.fewest_gpus - ceiling))
+    is_own = limit.tenant_id == job.tenant_id
+    why = f"needs {job.fewest_gpus} GPUs, but {limit_held(limit, job.tier, is_own=is_own)}"
+    token = WaitReason.BORROWING if not limit.is_ceiling else WaitReason.QUOTA if is_own else WaitReason.QUOTA_ABOVE
+    return _alone(why, Reason(token, limit.held + job.fewest_gpus - limit.most))
+
+
+def limit_held(limit: Limit, tier: str, *, is_own: bool) -> str:
+    """What a commit and a plan say of a limit that is reached."""
+    who = "its tenant holds" if is_own else "the department of its tenant holds, with all its teams,"
+    allowed = "quota allows" if limit.is_ceiling else "guarantee and what it may borrow allow"
+    return f"{who} {limit.held} of the {limit.most} GPUs that its {allowed} in the tier {tier}"
+
+
+def over_share(verdict: Verdict, over_gpus: float) -> Verdict:
+    """Counted are the whole GPUs beyond its share; the sentence does not say how many, since that changes."""
+    if verdict.binding in _BEFORE_ANY_GPU:
+        return verdict
+    told = f"{verdict.why}; its tenant has its fair share of the tier, so jobs of tenants with less go before it"
+    reasons = (Reason(WaitReason.FAIR_SHARE, int(over_gpus)), *verdict.reasons)
+    return replace(verdict, why=told, reasons=reasons)
 
 
 def _alone(why: str, reason: Reason) -> Verdict:
@@ -86,7 +105,7 @@ def _verdict(why: str, through: Funnel, *done: Reason) -> Verdict:
 
 def passed_enough(verdict: Verdict) -> Verdict:
     """For one that goes first in its tier, since enough work has passed it; not where that does not help it."""
-    if verdict.binding in {WaitReason.QUOTA, WaitReason.UNKNOWN_TIER}:
+    if verdict.binding in _BEFORE_ANY_GPU:
         return verdict
     told = (
         "as much work as the policy allows has passed it, so it goes before all of its tier that came later and have "
@@ -132,6 +151,8 @@ def _obstacle(outcome: Outcome) -> Iterator[Reason]:
         yield Reason(WaitReason.RECLAIM_CAP)
     elif isinstance(outcome, Refused) and outcome.obstacle is Obstacle.MIN_RUN:
         yield Reason(WaitReason.RECLAIM_MIN_RUN)
+    elif isinstance(outcome, Refused) and outcome.obstacle is Obstacle.GUARANTEES:
+        yield Reason(WaitReason.GUARANTEES)
 
 
 def _no_room(state: FleetState, request: Request, outcome: Outcome, policy: Policy) -> str:
@@ -237,6 +258,8 @@ def _outcome(outcome: Outcome, policy: Policy) -> str:
     if outcome.obstacle is Obstacle.CAP:
         window_min = policy.reclaim.window_s / 60
         return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes is reached"
+    if outcome.obstacle is Obstacle.GUARANTEES:
+        return "what other tenants borrow is not enough for it, and the rest is within their own guarantees"
     if outcome.obstacle is Obstacle.MIN_RUN and outcome.until_ms is not None:
         return f"reclaim waits until {_moment(outcome.until_ms)}, when enough jobs have had their minimum run time"
     return ""

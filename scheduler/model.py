@@ -9,6 +9,7 @@ from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.wait_reasons import WaitReason
 from scheduler.placement_rule import ANYWHERE, Labels, PlacementRule
+from scheduler.tenancy import Tenancy
 
 DEFAULT_LEVELS: Final = ("rack",)
 """Named levels of the tree, widest first. The fleet above them and the node below them are always there."""
@@ -42,7 +43,8 @@ class WaitingJob:
     """``keep``: the parts of the last attempt, whose good GPUs the next one should take again, rank by rank.
 
     ``min_nodes``, ``max_nodes``: of an elastic job, around the ``nodes`` that it wishes for; None: no others.
-    ``expected_s``: its wall time, where it says one: an attempt runs no longer. ``passed_gpu_s``: GPU-seconds that jobs
+    ``expected_s``: its wall time, where it says one: an attempt runs no longer. ``predicted_s``: where it says none,
+    what others of its ``name`` and shape took: it may run longer. ``passed_gpu_s``: GPU-seconds that jobs
     of its tier have run for which came later. ``interrupted_ms``: when a fault or maintenance ended its last attempt;
     None where something else did.
     """
@@ -64,6 +66,13 @@ class WaitingJob:
     passed_gpu_s: float = 0.0
     rule: PlacementRule = ANYWHERE
     interrupted_ms: int | None = None
+    predicted_s: float | None = None
+    name: str = ""
+
+    @property
+    def believed_s(self) -> float | None:
+        """None: nobody knows."""
+        return self.predicted_s if self.expected_s is None else self.expected_s
 
     @property
     def fewest_nodes(self) -> int:
@@ -151,8 +160,8 @@ class ReclaimLoss:
 class Workload:
     """What runs and what is promised, beside the fleet and the queue.
 
-    ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``ceilings``: by tenant and tier, where the
-    quota sets one (I6). ``closings``: from when on nobody shall be on a node, for planned work. ``cleaning``: GPUs
+    ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``tenancy``: the tree of tenants, with quotas
+    (I6) and past usage. ``closings``: from when on nobody shall be on a node, for planned work. ``cleaning``: GPUs
     whose attempt has ended, and that are being proved clean. ``may_grow``: somebody may, by size and dwell.
     ``others_wait``: beside the queue, for their own GPUs; nobody has more than its wish then. Without a workload the
     planner neither reclaims, nor lets anybody grow, nor knows of quotas.
@@ -163,7 +172,7 @@ class Workload:
     reclaims: tuple[StandingReclaim, ...] = ()
     losses: tuple[ReclaimLoss, ...] = ()
     peak_gpus: Mapping[TenantId, int] = field(default_factory=dict)
-    ceilings: Mapping[tuple[TenantId, str], int] = field(default_factory=dict)
+    tenancy: Tenancy = field(default_factory=Tenancy)
     holds: tuple[OwnHold, ...] = ()
     cleaning: tuple[GpuUuid, ...] = ()
     may_grow: bool = True

@@ -46,7 +46,7 @@ def is_passed_enough(job: WaitingJob, policy: Policy, num_gpus: int) -> bool:
 
 def expected_s(job: WaitingJob, policy: Policy) -> float:
     """What the job is believed to take, in seconds."""
-    known_s = policy.queue.expected_run_s if job.expected_s is None else job.expected_s
+    known_s = policy.queue.expected_run_s if job.believed_s is None else job.believed_s
     return max(known_s, LEAST_RUN_S)
 
 

@@ -7,7 +7,6 @@ elastic job takes as many of the hosts that it wishes for as there are, and no f
 anything is reclaimed.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -21,8 +20,11 @@ from scheduler import explain
 from scheduler.backfill import Backfill
 from scheduler.closing import closing_of
 from scheduler.elastic import enlarge, grow, nodes_within
+from scheduler.fair_share import FairShares, Turn, in_turns
 from scheduler.funnel import Funnel, funnel
+from scheduler.lending import Claim
 from scheduler.model import (
+    NO_TENANT,
     GpuView,
     Growth,
     Held,
@@ -44,6 +46,7 @@ from scheduler.reclaim import Notified, Outcome, Reclaimer, Refused
 from scheduler.recovery import replan, still_good, swap_of, wait_until_ms
 from scheduler.solver import Chosen, Request, could_ever_fit, most_nodes, parts_of, place, request_of
 from scheduler.spares import Spares
+from scheduler.tenancy import Holdings, Tenancy
 from scheduler.topology import FleetState
 
 __all__ = [
@@ -108,10 +111,10 @@ class _Cycle:
     reclaimer: Reclaimer | None = None
     backfill: Backfill | None = None
     spares: Spares | None = None
-    holdings: Counter[tuple[TenantId, str]] = field(default_factory=Counter)
+    holdings: Holdings = field(default_factory=lambda: Holdings(Tenancy()))
     unplaceable: set[Request] = field(default_factory=set)
     unpassable: set[tuple[Request, tuple[int, ...]]] = field(default_factory=set)
-    verdicts: dict[Request, Verdict] = field(default_factory=dict)
+    verdicts: dict[tuple[Request, TenantId], Verdict] = field(default_factory=dict)
     placements: list[Placement] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     num_beneficiaries: int = 0
@@ -130,19 +133,32 @@ class _Cycle:
             for own in self.workload.holds:
                 self.reclaimer.promises.hold_own(own)
             self.spares = Spares(self.state, self.policy, self.workload)
+            self.holdings = Holdings(self.workload.tenancy)
             for attempt in self.workload.running:
-                self.holdings[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
-        for job in ordered:
+                self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
+            for job in ordered:
+                if job.job_id in self.reclaimer.promises:
+                    self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)
+        running = () if self.workload is None else self.workload.running
+        shares = FairShares(self.state, self.policy, running, ordered, self.holdings)
+        for job, turn in in_turns(ordered, shares, self.policy, self._is_passed_enough):
             with nullcontext() if self.spares is None else self.spares.open_to(job):
                 verdict = self._decide(job)
             if verdict is not None:
-                goes_first = is_passed_enough(job, self.policy, len(self.state.layout.uuids))
-                self.waiting.append(Waiting(job.job_id, explain.passed_enough(verdict) if goes_first else verdict))
+                self.waiting.append(Waiting(job.job_id, self._with_turn(job, verdict, turn, shares)))
         if self.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
         self._enlarge()
         if self.workload is not None and self.workload.may_grow:
             self.growths = grow(self.state, self.policy, self.workload, self.holdings)
+
+    def _is_passed_enough(self, job: WaitingJob) -> bool:
+        return is_passed_enough(job, self.policy, len(self.state.layout.uuids))
+
+    def _with_turn(self, job: WaitingJob, verdict: Verdict, turn: Turn, shares: FairShares) -> Verdict:
+        if turn is Turn.OVER:
+            return explain.over_share(verdict, shares.over_gpus(job) or 0.0)
+        return explain.passed_enough(verdict) if self._is_passed_enough(job) else verdict
 
     def plan(self) -> Plan:
         placements, waiting = tuple(self.placements), tuple(self.waiting)
@@ -186,19 +202,22 @@ class _Cycle:
             return awaited
         if self._pass(job, request) or self._place(job, request):
             return None
-        if request not in self.verdicts:
-            found = self._refused_or_held(job, request)
+        lending = None if self.reclaimer is None else self.reclaimer.lending
+        claim = None if lending is None else lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
+        alike = request, NO_TENANT if claim is None else job.tenant_id
+        if alike not in self.verdicts:
+            found = self._refused_or_held(job, request, claim)
             if not found.is_of_all:
                 return found.verdict
-            self.verdicts[request] = found.verdict
-        return self.verdicts[request]
+            self.verdicts[alike] = found.verdict
+        return self.verdicts[alike]
 
-    def _refused_or_held(self, job: WaitingJob, request: Request) -> "_Found":
+    def _refused_or_held(self, job: WaitingJob, request: Request, claim: Claim | None) -> "_Found":
         """Reclaim for it, or hold a place for it; else it is as with all jobs of its request."""
         can_ever_fit = could_ever_fit(self.state, request.at_least())
         self.has_hopeful = self.has_hopeful or can_ever_fit
         through = self._funnel(request)
-        outcome = self._reclaim(job, request.at_least())
+        outcome = self._reclaim(job, request.at_least(), claim)
         if isinstance(outcome, Notified):
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, through))
         if self.backfill is not None and can_ever_fit:
@@ -218,7 +237,7 @@ class _Cycle:
 
     def _pass(self, job: WaitingJob, request: Request) -> bool:
         """Run where a place is held for another that this one is gone before."""
-        holds = () if self.backfill is None else self.backfill.open_to(job.expected_s)
+        holds = () if self.backfill is None else self.backfill.open_to(job.believed_s)
         if self.backfill is None or not holds or (request, holds) in self.unpassable:
             return False
         with self.backfill.lifted(holds):
@@ -249,13 +268,15 @@ class _Cycle:
         """I6, as the commit will ask it again."""
         if self._within_quota(job) >= job.fewest_nodes:
             return None
-        key = (job.tenant_id, job.tier)
-        ceiling = 0 if self.workload is None else self.workload.ceilings[key]
-        return explain.over_quota(job, held=self.holdings[key], ceiling=ceiling)
+        limit = self.holdings.limit(job.tenant_id, job.tier)
+        if limit is None:
+            message = "a job without a limit is over it: a bug of ours"
+            raise AssertionError(message)
+        return explain.over_quota(job, limit)
 
     def _within_quota(self, job: WaitingJob) -> int:
         """The most hosts that it may have, of those that it takes."""
-        return nodes_within(job, self.workload, self.holdings)
+        return nodes_within(job, self.holdings)
 
     def _place(self, job: WaitingJob, request: Request) -> bool:
         chosen: Chosen | None = None
@@ -281,7 +302,9 @@ class _Cycle:
 
     def _take(self, job: WaitingJob, request: Request, chosen: Chosen) -> None:
         self.state.take(chosen.gpus)
-        self.holdings[job.tenant_id, job.tier] += len(chosen.gpus)
+        self.holdings.add(job.tenant_id, job.tier, len(chosen.gpus))
+        if self.reclaimer is not None and job.job_id not in self.reclaimer.promises:
+            self.reclaimer.lending.comes(job.tenant_id, job.tier, len(chosen.gpus))
         if request.min_nodes is not None and len(chosen.cells) < job.most_nodes:
             self.enlargeable[len(self.placements)] = (job, request, chosen)
         self.placements.append(self._placement(job, chosen))
@@ -294,11 +317,11 @@ class _Cycle:
     def _enlarge(self) -> None:
         """Nobody waits: what was placed with fewer hosts than it takes has more of them where they are idle."""
         for index, (job, request, chosen) in self.enlargeable.items():
-            self.holdings[job.tenant_id, job.tier] -= len(chosen.gpus)
+            self.holdings.add(job.tenant_id, job.tier, -len(chosen.gpus))
             larger = enlarge(self.state, request, chosen, self._within_quota(job)) or chosen
             self.state.give(chosen.gpus)
             self.state.take(larger.gpus)
-            self.holdings[job.tenant_id, job.tier] += len(larger.gpus)
+            self.holdings.add(job.tenant_id, job.tier, len(larger.gpus))
             self.placements[index] = self._placement(job, larger)
 
     def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
@@ -320,9 +343,11 @@ class _Cycle:
         promises.hold(job.job_id, promises.held(job.job_id))
         return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through)
 
-    def _reclaim(self, job: WaitingJob, request: Request) -> Outcome:
+    def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None) -> Outcome:
         if self.reclaimer is None or self.num_beneficiaries == MAX_BENEFICIARIES:
             return Refused()
-        outcome = self.reclaimer.choose(job.job_id, request)
-        self.num_beneficiaries += isinstance(outcome, Notified)
+        outcome = self.reclaimer.choose(job.job_id, request, claim)
+        if isinstance(outcome, Notified):
+            self.num_beneficiaries += 1
+            self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)
         return outcome

@@ -2,7 +2,8 @@
 
 Nothing is evicted unless one domain becomes sufficient by it. Only reclaimable tiers of lower priority give (I7), no
 attempt before its tier's minimum run time, no tenant more than its cap in a window (I9). What ends soon in any case is
-waited for. What is freed is held for its beneficiary, and a reclaim that is needed no more is withdrawn.
+waited for. What is freed is held for its beneficiary, and a reclaim that is needed no more is withdrawn. Within a
+reclaimable tier a tenant takes back what it has lent (``scheduler.lending``).
 """
 
 from collections import Counter, defaultdict
@@ -15,6 +16,7 @@ import numpy as np
 
 from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.policy import Policy
+from scheduler.lending import Claim, Lending
 from scheduler.model import Reclaim, RunnerUp, RunningAttempt, Workload
 from scheduler.promises import Promises
 from scheduler.shrinking import cheapest_shrink, kept_beside, surplus_of
@@ -36,6 +38,8 @@ class Obstacle(StrEnum):
 
     MIN_RUN = "min_run"
     CAP = "cap"
+    GUARANTEES = "guarantees"
+    """What others borrow is not enough; the rest is guaranteed to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ class Reclaimer:
         self._is_cleaning: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
         self._notified: set[int] = set()
+        self.lending = Lending(workload.tenancy, policy, self._attempts)
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
                 self._notify(indices[reclaim.victim], reclaim.deadline_ms)
@@ -141,9 +146,12 @@ class Reclaimer:
             if attempt.attempt_id in spared:
                 self._ends[index] = NEVER_MS if attempt.ends_ms is None else attempt.ends_ms
 
-    def choose(self, job_id: JobId, request: Request) -> Outcome:
-        """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome says why not."""
-        notice_s = self._longest_notice_s(request)
+    def choose(self, job_id: JobId, request: Request, claim: Claim | None = None) -> Outcome:
+        """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome says why not.
+
+        ``claim``: of its tenant on what it has lent.
+        """
+        notice_s = self._longest_notice_s(request, claim)
         if notice_s is None:
             return Refused()
         coming = self.coming(self._now_ms + int(notice_s * 1000))
@@ -152,7 +160,7 @@ class Reclaimer:
             owners = set(self._owner[chosen.gpus[~self._state.is_free[chosen.gpus]]].tolist())
             return Coming(max((int(self._ends[owner]) for owner in owners), default=self._now_ms))
         self._state.give(coming)
-        choice = self._victims(request)
+        choice = self._victims(request, claim)
         self._state.take(coming)
         return choice if isinstance(choice, Refused) else self._commit(job_id, choice)
 
@@ -163,16 +171,20 @@ class Reclaimer:
             return NEVER_MS
         return int(tier.min_run_s * 1000)
 
-    def _longest_notice_s(self, request: Request) -> float | None:
-        priority = self._policy.tier(request.tier).priority
-        notices = [tier.notice_s for tier in self._policy.tiers.values() if tier.priority < priority]
+    def _longest_notice_s(self, request: Request, claim: Claim | None = None) -> float | None:
+        own = self._policy.tier(request.tier)
+        notices = [tier.notice_s for tier in self._policy.tiers.values() if tier.priority < own.priority]
+        notices += [] if claim is None else [own.notice_s]
         return max((notice for notice in notices if notice is not None), default=None)
 
-    def _free_from_ms(self, request: Request) -> Ints:
+    def _free_from_ms(self, request: Request, claim: Claim | None) -> Ints:
         """For each attempt, from when on it may be a victim of the request; never, for most."""
         after_ms = np.array([self._min_run_ms(name, request) for name in self._tier_names], dtype=np.int64)
         moments = after_ms[self._tier_codes]
         moments = np.where(moments < NEVER_MS, self._started_ms + moments % NEVER_MS, NEVER_MS)
+        if claim is not None:
+            lent = [index for index, attempt in enumerate(self._attempts) if claim.reaches(attempt)]
+            moments[lent] = self._started_ms[lent] + int(self._policy.tier(request.tier).min_run_s * 1000)
         moments[self._is_stopping] = NEVER_MS
         moments[list(self._notified)] = NEVER_MS
         return moments
@@ -228,14 +240,14 @@ class Reclaimer:
         self._state.take(gpus)
         return chosen
 
-    def _victims(self, request: Request) -> "_Choice | Refused":
+    def _victims(self, request: Request, claim: Claim | None) -> "_Choice | Refused":
         """Whoever can do with less gives first, unless it costs too many times what whole victims would lose.
 
-        On a state that has given what comes of its own.
+        On a state that has given what comes of its own. What is lent is taken back from whole victims alone.
         """
-        free_from = self._free_from_ms(request)
-        whole = self._whole_victims(request, free_from)
-        shrunk = self._shrunk(request, free_from)
+        free_from = self._free_from_ms(request, claim)
+        whole = self._whole_victims(request, free_from, claim)
+        shrunk = self._shrunk(request, free_from if claim is None else self._free_from_ms(request, None))
         if shrunk is None:
             return whole
         if isinstance(whole, Refused):
@@ -261,13 +273,16 @@ class Reclaimer:
         target = self.with_freed(shrink.gpus, request)
         return None if target is None else _Choice(target, list(shrink.victims), shrink.cost)
 
-    def _whole_victims(self, request: Request, free_from: Ints) -> "_Choice | Refused":
+    def _whole_victims(self, request: Request, free_from: Ints, claim: Claim | None) -> "_Choice | Refused":
         allowance = {code: self._allowance[tenant] for code, tenant in enumerate(sorted(self._allowance))}
         allowed = np.array([allowance[code] for code in range(len(allowance))], dtype=np.float64)
         is_open: Flags = self._sizes <= allowed[self._tenants]
         owner = self._owners_if((free_from <= self._now_ms) & is_open, request)
         candidates = Candidates(owner, self._costs, self._sizes.tolist(), self._tenants, allowance)
-        covers = cheapest_covers(self._state, request, candidates)
+        lent = candidates if claim is None else replace(candidates, may_lose=claim.may_lose)
+        covers = cheapest_covers(self._state, request, lent)
+        if not covers and claim is not None and cheapest_covers(self._state, request, candidates):
+            return Refused(Obstacle.GUARANTEES)
         if not covers:
             return self._refusal(free_from, request)
         target, victims = self._minimal(covers[0], owner, request)
@@ -329,6 +344,8 @@ class Reclaimer:
         return bool(room_of(self._state.layout, request, cells, span[-1]).max(initial=0) >= request.nodes)
 
     def _notify(self, index: int, deadline_ms: int) -> None:
+        if index not in self._notified and not self._attempts[index].is_stopping:
+            self.lending.leaves(self._attempts[index])
         self._notified.add(index)
         self._ends[index] = min(int(self._ends[index]), deadline_ms)
 

@@ -6,7 +6,7 @@ completed; then every victim without whom the gang would still fit is let off, t
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +24,8 @@ FAR: Final = -1
 class Candidates:
     """Attempts by index. ``owner``: the attempt of each GPU that would come free to the beneficiary, else -1.
 
-    ``allowance``: GPUs that a tenant may still lose, by ``tenants``' code (I9).
+    ``allowance``: GPUs that a tenant may still lose, by ``tenants``' code (I9). ``may_lose``: whether these together
+    are no more than lenders may take back, where any are taken on that ground.
     """
 
     owner: Ints
@@ -32,6 +33,7 @@ class Candidates:
     num_gpus: Sequence[int]
     tenants: Sequence[int]
     allowance: Mapping[int, float]
+    may_lose: Callable[[Sequence[int]], bool] | None = None
 
 
 def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints]) -> set[int]:
@@ -295,7 +297,9 @@ class _Run:
         for victim in victims:
             tenant = tenants[victim]
             losses[tenant] = losses.get(tenant, self.spent[tenant]) + num_gpus[victim]
-        return all(lost <= allowance[tenant] for tenant, lost in losses.items())
+        if not all(lost <= allowance[tenant] for tenant, lost in losses.items()):
+            return False
+        return self.candidates.may_lose is None or self.candidates.may_lose((*self.chosen, *victims))
 
     def _adopt(self, bundle: Sequence[int]) -> None:
         for victim in bundle:

@@ -17,34 +17,45 @@ from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
 from muster.services import quotas
+from scheduler.tenancy import Quota
 
 router = APIRouter(tags=["tenants"])
 
 
-class Ceiling(StrictModel):
-    """No placement passes it. One below what is held stops nothing and opens an incident."""
+Gpus = Annotated[int, Field(ge=0, le=1_000_000)]
 
-    ceiling_gpus: Annotated[int, Field(ge=0, le=1_000_000)]
+
+class NewQuota(StrictModel):
+    """All three numbers at once; what is left out is no limit, and no guarantee. No placement passes a limit, and one
+    below what is held stops nothing and opens an incident.
+    """
+
+    guaranteed_gpus: Gpus = Field(
+        0, description="The tenant's jobs within it go first in their tier, and in a reclaimable tier it is taken back."
+    )
+    borrowable_gpus: Gpus | None = Field(None, description="So much more may be held; null: without a limit.")
+    ceiling_gpus: Gpus | None = Field(None, description="The most that may be held; null: without a limit.")
     reason: Annotated[Text, Field(min_length=1, max_length=500)]
 
 
 @router.put(
-    "/tenants/{tenant_id}/quotas/{tier}", response_model=documents.ChangedQuota, openapi_extra=described_by(Ceiling)
+    "/tenants/{tenant_id}/quotas/{tier}", response_model=documents.ChangedQuota, openapi_extra=described_by(NewQuota)
 )
 def set_quota(
     tenant_id: str,
     tier: str,
     principal: Annotated[Principal, requires(Permission.TENANT_WRITE)],
-    wanted: Annotated[Ceiling, json_body(Ceiling)],
+    wanted: Annotated[NewQuota, json_body(NewQuota)],
     change: Changing,
 ) -> JSONResponse:
-    """Set the ceiling of one tenant in one tier."""
+    """Set what one tenant, with all below it, may hold in one tier."""
     found_id = TenantId(require_id("tenant", tenant_id))
+    quota = Quota(wanted.guaranteed_gpus, wanted.borrowable_gpus, wanted.ceiling_gpus)
     return change.run(
         principal,
         quotas.SET,
-        lambda unit: quotas.set_ceiling(unit, found_id, tier, wanted.ceiling_gpus, reason=wanted.reason),
-        lambda quota: Answer(quota_view(quota)),
+        lambda unit: quotas.set_quota(unit, found_id, tier, quota, reason=wanted.reason),
+        lambda found: Answer(quota_view(found)),
     )
 
 
@@ -52,7 +63,7 @@ def set_quota(
 def list_quotas(
     tenant_id: str, request: Request, principal: Annotated[Principal, requires(Permission.TENANT_READ)]
 ) -> documents.QuotaPage:
-    """A tenant's ceilings; a tier that is not listed has none."""
+    """A tenant's quotas; a tier that is not listed has none: no guarantee and no limit."""
     found_id = TenantId(require_id("tenant", tenant_id))
     units = dependencies_of(request).units
     found = reading(units, principal, quotas.READ, lambda unit: quotas.list_quotas(unit, found_id))

@@ -4,16 +4,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import reading
+from api.reading import reading, require_id
 from api.views import tenant_view
 from muster import documents
+from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
-from muster.domain.strict import Name, StrictModel
+from muster.domain.strict import Name, StrictModel, Text
 from muster.services import tenants
 
 router = APIRouter(tags=["tenants"])
@@ -21,6 +23,16 @@ router = APIRouter(tags=["tenants"])
 
 class NewTenant(StrictModel):
     name: Name
+
+
+class TenantPlace(StrictModel):
+    """Where a tenant is in the tree: at most 8 levels, and no circles."""
+
+    parent_id: Text | None = Field(None, description="The department that it is a team of; null: of none.")
+    weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = Field(
+        1.0, description="Of its share of what is not guaranteed, against those under the same tenant."
+    )
+    reason: Annotated[Text, Field(min_length=1, max_length=500)]
 
 
 @router.post("/tenants", response_model=documents.ChangedTenant, status_code=201, openapi_extra=described_by(NewTenant))
@@ -34,6 +46,26 @@ def create_tenant(
         tenants.CREATE,
         lambda unit: tenants.create(unit, name=wanted.name),
         lambda tenant: Answer(tenant_view(tenant), 201),
+    )
+
+
+@router.put(
+    "/tenants/{tenant_id}/place", response_model=documents.ChangedTenant, openapi_extra=described_by(TenantPlace)
+)
+def place_tenant(
+    tenant_id: str,
+    principal: Annotated[Principal, requires(Permission.TENANT_WRITE)],
+    wanted: Annotated[TenantPlace, json_body(TenantPlace)],
+    change: Changing,
+) -> JSONResponse:
+    """Put a tenant, with all below it, under another one or under nobody, and set its weight there."""
+    found_id = TenantId(require_id("tenant", tenant_id))
+    parent_id = None if wanted.parent_id is None else TenantId(wanted.parent_id)
+    return change.run(
+        principal,
+        tenants.PLACE,
+        lambda unit: tenants.place(unit, found_id, tenants.Place(parent_id, wanted.weight), reason=wanted.reason),
+        lambda tenant: Answer(tenant_view(tenant)),
     )
 
 

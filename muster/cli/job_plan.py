@@ -8,7 +8,7 @@ import typer
 from muster.cli.durations import seconds_of
 from muster.cli.job_submit import MaxNodes, MinNodes
 from muster.cli.names import JobId, TenantOption, tenant_named
-from muster.cli.output import Page
+from muster.cli.output import Page, age_of
 from muster.cli.placement_options import (
     Balance,
     Layout,
@@ -23,7 +23,7 @@ from muster.cli.placement_options import (
     shape_of,
 )
 from muster.cli.profile import open_client
-from muster.domain.states import PlanOutcome
+from muster.domain.states import ExpectedFrom, PlanOutcome
 
 _SAID: Final = {
     PlanOutcome.STARTS: "it starts at once",
@@ -36,6 +36,10 @@ _OPTIONS: Final = {
     "tier": "--tier",
     "shape.nodes": "--nodes",
     "quota.ceiling_gpus": "a quota of GPUs in its tier of",
+    "quota.borrowable_gpus": "a right to borrow GPUs in its tier of",
+    "quota_above.ceiling_gpus": "a quota of GPUs of its department in its tier of",
+    "quota_above.borrowable_gpus": "a right of its department to borrow GPUs in its tier of",
+    "fleet.nodes": "this many more idle hosts of its cohort:",
 }
 
 
@@ -87,6 +91,9 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     if found["why"]:
         lines.append(f"  {found['why']}")
     lines += reasons(found)
+    if found.get("expected_from") == ExpectedFrom.HISTORY:
+        took = age_of(found["expected_run_s"])
+        lines.append(f"  believed to take {took}, as others of its name and shape did; nobody stops it by that")
     if found.get("earliest_at"):
         known = f"between {found['earliest_at']} and {found['latest_at']}, in about 8 of 10 cases"
         unknown = f"at {found['earliest_at']} at the earliest; nobody knows the latest"

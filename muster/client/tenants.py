@@ -48,17 +48,39 @@ class TenantCalls:
         return pages("/v1/tenants", documents.TenantPage, documents.Tenant)
 
     @answered
+    def place_tenant(
+        self, tenant_id: str, *, parent_id: str | None, weight: float, reason: str, dry_run: bool = False
+    ) -> Call[documents.ChangedTenant]:
+        """Under another tenant, or under nobody, with its weight there."""
+        body = {"parent_id": parent_id, "weight": weight, "reason": reason}
+        path, path_values = "/v1/tenants/{tenant_id}/place", {"tenant_id": tenant_id}
+        return change("PUT", path, documents.ChangedTenant, path_values, body=body, dry_run=dry_run)
+
+    @answered
     def set_quota(
-        self, tenant_id: str, tier: str, ceiling_gpus: int, reason: str, *, dry_run: bool = False
+        self,
+        tenant_id: str,
+        tier: str,
+        ceiling_gpus: int | None,
+        reason: str,
+        *,
+        guaranteed_gpus: int = 0,
+        borrowable_gpus: int | None = None,
+        dry_run: bool = False,
     ) -> Call[documents.ChangedQuota]:
-        """The ceiling of one tenant in one tier."""
+        """What one tenant, with all below it, may hold in one tier; None: no limit."""
         path_values = {"tenant_id": tenant_id, "tier": tier}
-        body = {"ceiling_gpus": ceiling_gpus, "reason": reason}
+        body = {
+            "guaranteed_gpus": guaranteed_gpus,
+            "borrowable_gpus": borrowable_gpus,
+            "ceiling_gpus": ceiling_gpus,
+            "reason": reason,
+        }
         path = "/v1/tenants/{tenant_id}/quotas/{tier}"
         return change("PUT", path, documents.ChangedQuota, path_values, body=body, dry_run=dry_run)
 
     @listed
     def quotas(self, tenant_id: str) -> Call[documents.Quota]:
-        """A tenant's ceilings; a tier that is not listed has none."""
+        """A tenant's quotas; a tier that is not listed has none."""
         path = "/v1/tenants/{tenant_id}/quotas"
         return pages(path, documents.QuotaPage, documents.Quota, {"tenant_id": tenant_id})

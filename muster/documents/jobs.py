@@ -5,7 +5,16 @@ from typing import Annotated, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from muster.documents.words import Json, Moment, OneOf, Page, Stretch, Trial
-from muster.domain.states import AttemptState, Cause, CheckpointStatus, HostPartState, JobState, PlanOutcome, StopReason
+from muster.domain.states import (
+    AttemptState,
+    Cause,
+    CheckpointStatus,
+    ExpectedFrom,
+    HostPartState,
+    JobState,
+    PlanOutcome,
+    StopReason,
+)
 from muster.domain.wait_reasons import WaitReason
 
 
@@ -173,9 +182,22 @@ class PlannedVictim(TypedDict):
 
 
 class PlannedChange(TypedDict):
-    """``field`` of the job, or of its tenant's quota in its tier, set to ``value``, would let it start at once."""
+    """``field`` of the job, or of a quota in its tier, set to ``value``, would let it start at once.
 
-    field: Literal["wall_time_s", "tier", "shape.nodes", "quota.ceiling_gpus"]
+    ``quota_above``: of the department that its tenant is a team of, or of one above that. ``fleet.nodes``: so many more
+    idle hosts of its cohort, in one domain of the level that it requires.
+    """
+
+    field: Literal[
+        "wall_time_s",
+        "tier",
+        "shape.nodes",
+        "quota.ceiling_gpus",
+        "quota.borrowable_gpus",
+        "quota_above.ceiling_gpus",
+        "quota_above.borrowable_gpus",
+        "fleet.nodes",
+    ]
     value: int | float | str
 
 
@@ -198,7 +220,9 @@ class JobPlan(TypedDict):
     without those after it, it would fit. ``starts_at``: when what is held or reclaimed for it is free.
     ``earliest_at``, ``latest_at``: between them about eight of ten such jobs start, by how long what runs, and what is
     before it, is believed to run; null where nobody knows. ``num_ahead``: jobs that wait before it, for ``gpus_ahead``
-    GPUs. ``changes``: each would let it start at once: wall time, tier, hosts, quota.
+    GPUs. ``changes``: each would let it start at once, the cheapest first.
+    ``expected_run_s``: what it is believed to take, by its wall time, by what its tenant's jobs of the same name and
+    shape took (nobody is stopped by that), or by the policy; null where it starts at once or is not looked at.
     """
 
     outcome: Annotated[str, OneOf(PlanOutcome)]
@@ -210,6 +234,8 @@ class JobPlan(TypedDict):
     latest_at: Moment | None
     num_ahead: int
     gpus_ahead: int
+    expected_run_s: float | None
+    expected_from: Annotated[str, OneOf(ExpectedFrom)] | None
     hosts: list[PlannedHost]
     victims: list[PlannedVictim]
     changes: list[PlannedChange]

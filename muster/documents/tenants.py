@@ -10,9 +10,13 @@ from muster.domain.states import ReclaimOutcome, ReclaimState
 
 
 class Tenant(TypedDict):
+    """``parent_id``: the department that it is a team of. ``weight``: of its share, among those under the same one."""
+
     id: str
     name: str
     created_at: Moment
+    parent_id: str | None
+    weight: float
 
 
 class ChangedTenant(Tenant, Trial):
@@ -24,9 +28,17 @@ class TenantPage(Page):
 
 
 class Quota(TypedDict):
+    """Of the tenant and all below it; ``held_gpus``: what they hold now.
+
+    ``borrowable_gpus``, beyond what is guaranteed, and ``ceiling_gpus``: null: no limit.
+    """
+
     tenant_id: str
     tier: str
-    ceiling_gpus: int
+    guaranteed_gpus: int
+    borrowable_gpus: int | None
+    ceiling_gpus: int | None
+    held_gpus: int
     updated_at: Moment
 
 

@@ -11,7 +11,8 @@ from muster.domain.strict import StrictModel
 class QueuePolicy(StrictModel):
     """The queue's order within a tier, and backfill around places that are held.
 
-    A job's wall time is what it is believed to take; who says none is believed to take `expected_run_s`.
+    A job's wall time is what it is believed to take. Who says none is believed to take what its tenant's jobs of the
+    same name and shape took, and where too few of those have ended well, `expected_run_s`.
     """
 
     ageing_exponent: Annotated[float, Field(ge=0, le=4, strict=False)] = Field(
@@ -19,7 +20,15 @@ class QueuePolicy(StrictModel):
         description="Within a tier goes first whose (wait + run) ÷ run^x is largest, x being this: short jobs early, "
         "and each earlier the longer it waits. 0: longest wait and run first; 1: highest response ratio next.",
     )
-    expected_run_s: Seconds = Field(86_400.0, description="What a job without a wall time is believed to take.")
+    expected_run_s: Seconds = Field(
+        86_400.0, description="What a job is believed to take that says no wall time and has no like."
+    )
+    history_quantile: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.9,
+        description="What a job without a wall time is believed to take: so many of the newest 20 of its tenant's jobs "
+        "of the same name and shape that ended well took no longer; 0.9 asks for 9 of them. For order and backfill "
+        "alone: no job is stopped by it.",
+    )
     holds_per_cohort: Annotated[int, Field(ge=0, le=64)] = Field(
         1,
         description="For so many waiting jobs of a cohort a place is held until its GPUs come free; others run there "
@@ -30,6 +39,11 @@ class QueuePolicy(StrictModel):
         description="Once jobs of its tier that came later have done so much work before a job starts, that job goes "
         "first in its tier. The work is GPU-seconds ÷ GPUs of the fleet: for so long the whole fleet may work for "
         "others. It counts from submission, also while the job is HELD or its tenant's quota keeps it waiting.",
+    )
+    usage_half_life_s: Seconds = Field(
+        604_800.0,
+        description="What a tenant has held so long ago counts half against its fair share: who used much of late has "
+        "less of what is not guaranteed, until it is forgotten. Counted until the last full hour.",
     )
     starvation_s: Seconds = Field(
         86_400.0,

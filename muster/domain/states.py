@@ -97,6 +97,14 @@ class ReclaimOutcome(StrEnum):
     WORK_LOST = "work_lost"
 
 
+class ExpectedFrom(StrEnum):
+    """Whence it is known what a waiting job is believed to take."""
+
+    WALL_TIME = "wall_time"
+    HISTORY = "history"
+    POLICY = "policy"
+
+
 class PlanOutcome(StrEnum):
     """What would become of a job if it were submitted now."""
 

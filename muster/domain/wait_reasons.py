@@ -12,6 +12,9 @@ class WaitReason(StrEnum):
 
     UNKNOWN_TIER = "unknown_tier"
     QUOTA = "quota"
+    QUOTA_ABOVE = "quota_above"
+    BORROWING = "borrowing"
+    FAIR_SHARE = "fair_share"
 
     CAPACITY = "capacity"
     LABELS = "labels"
@@ -34,6 +37,7 @@ class WaitReason(StrEnum):
 
     RECLAIM_CAP = "reclaim_cap"
     RECLAIM_MIN_RUN = "reclaim_min_run"
+    GUARANTEES = "guarantees"
     ENDING_SOON = "ending_soon"
     RECLAIM_NOTIFIED = "reclaim_notified"
     PLACE_HELD = "place_held"
@@ -54,6 +58,9 @@ FILTERS: Final = frozenset(_ALL[_ALL.index(WaitReason.CAPACITY) : _ALL.index(Wai
 WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.UNKNOWN_TIER: "the policy no longer defines its tier",
     WaitReason.QUOTA: "above its tenant's quota in this tier",
+    WaitReason.QUOTA_ABOVE: "above the quota in this tier of the department that its tenant belongs to",
+    WaitReason.BORROWING: "above what its tenant, or the department of it, may hold beyond its guarantee in this tier",
+    WaitReason.FAIR_SHARE: "held by its tenant beyond its fair share of the tier: jobs of tenants with less go first",
     WaitReason.CAPACITY: "the whole fleet, idle and fit, would not hold it",
     WaitReason.LABELS: "on hosts that its rule of labels leaves out",
     WaitReason.MIG_MODE: "in MIG mode",
@@ -74,6 +81,7 @@ WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.SLICES: "free on whole hosts of its home that are left over once slices are rounded down",
     WaitReason.RECLAIM_CAP: "the tenants that would give way have lost all that the cap allows in its window",
     WaitReason.RECLAIM_MIN_RUN: "those that would give way have not had their minimum run time",
+    WaitReason.GUARANTEES: "what other tenants borrow is not enough, and the rest is within their own guarantees",
     WaitReason.ENDING_SOON: "enough comes free of its own accord within the notice of a reclaim",
     WaitReason.RECLAIM_NOTIFIED: "being reclaimed for it",
     WaitReason.PLACE_HELD: "of the place where it will start, held for it as they come free",

@@ -28,7 +28,7 @@ from muster.services.jobs import may_see
 from muster.services.lives import grace_ms, spec_of
 from muster.services.placement import nodes_at_fault
 from muster.services.policies import active_policy
-from muster.services.quotas import ceiling_refusal
+from muster.services.quotas import quota_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from scheduler.job_rules import rule_of
@@ -143,7 +143,7 @@ def grow(unit: UnitOfWork, growth: Growth, policy: Policy) -> None:
     wanted = sorted(uuid for _, part in growth.parts for uuid in part)
     own = _gpus_of(unit, loaded.attempt.id)
     _require_place(unit, loaded.job, wanted, own, policy)
-    refusal = ceiling_refusal(unit, loaded.job.tenant_id, loaded.job.tier, len(wanted) - len(own))
+    refusal = quota_refusal(unit, loaded.job.tenant_id, loaded.job.tier, len(wanted) - len(own))
     if refusal is not None:
         raise GrowthLostError(refusal)
     _change_size(unit, loaded, wanted, len(growth.parts), "GPUs are idle that it can use", policy)

@@ -16,7 +16,7 @@ from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Permission
-from muster.domain.states import JobState, PlanOutcome
+from muster.domain.states import ExpectedFrom, JobState, PlanOutcome
 from muster.domain.wait_reasons import WaitReason
 from muster.identity import new_id
 from muster.services import jobs
@@ -29,6 +29,7 @@ from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.services.wait_verdicts import WITHOUT_A_LOOK
 from scheduler.answer import Change, answer
 from scheduler.model import GpuView, Parts, Plan, Question, Reason, Reclaim, Verdict, WaitingJob
+from scheduler.order import expected_s
 from scheduler.planner import plan_on
 from scheduler.topology import FleetState
 
@@ -60,6 +61,7 @@ class Victim:
 class JobPlan:
     """``verdict``, ``earliest_at``, ``latest_at``: of a job that waits, None where nobody knows. ``starts_at``: when
     what is held or reclaimed for it is free. ``hosts``: in the order of ranks; of a job that waits none.
+    ``expected_run_s``: by what it has its place in the queue, and ``expected_from``; None of one that is not looked at.
     """
 
     outcome: PlanOutcome
@@ -72,6 +74,8 @@ class JobPlan:
     earliest_at: datetime | None = None
     latest_at: datetime | None = None
     changes: tuple[Change, ...] = ()
+    expected_run_s: float | None = None
+    expected_from: ExpectedFrom | None = None
 
 
 def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> JobPlan:
@@ -82,7 +86,6 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = jobs.owner_of(unit, tenant_id)
-    spec = jobs.settled(unit, spec)
     jobs.require_possible(unit, spec)
     policy = active_policy(unit.session)
     job = waiting_job(spec, JobId(new_id("job")), owner, to_ms(unit.now), policy)
@@ -90,7 +93,8 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     if asked is None:
         message = "a job that waits in thought is a queue of one: a bug of ours"
         raise AssertionError(message)
-    return _planned(unit, asked, job, stop_grace_s(spec, policy))
+    asked_about = next(one for one in asked.queue if one.job_id == job.job_id)
+    return _planned(unit, asked, asked_about, stop_grace_s(spec, policy))
 
 
 def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
@@ -110,8 +114,8 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
         unit.session.refresh(job)  # it may have been placed since
         _require_waiting(job)
         reason = WITHOUT_A_LOOK.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
-        told = _not_looked_at(job, reason)
-        return _with_all_before(unit, job, told) if reason is WaitReason.FAR_BEHIND else told
+        unseen = _not_looked_at(job, reason)
+        return _with_all_before(unit, job, unseen) if reason is WaitReason.FAR_BEHIND else unseen
     return _planned(unit, asked, found, stop_grace_s(spec_of(job), asked.policy))
 
 
@@ -154,7 +158,15 @@ def _planned(unit: UnitOfWork, asked: Question, job: WaitingJob, grace_s: float)
         earliest_at=None if found.starts is None else moment(found.starts.earliest_ms),
         latest_at=None if found.starts is None else moment(found.starts.latest_ms),
         changes=found.changes,
+        expected_run_s=expected_s(job, asked.policy),
+        expected_from=_expected_from(job),
     )
+
+
+def _expected_from(job: WaitingJob) -> ExpectedFrom:
+    if job.expected_s is not None:
+        return ExpectedFrom.WALL_TIME
+    return ExpectedFrom.POLICY if job.predicted_s is None else ExpectedFrom.HISTORY
 
 
 def _outcome(unit: UnitOfWork, job: WaitingJob, asked: Question, decided: Plan) -> JobPlan:

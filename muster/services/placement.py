@@ -29,7 +29,7 @@ from muster.services.attempts import ring, step_job
 from muster.services.fleet import facts_of
 from muster.services.lives import spec_of, to_ms
 from muster.services.policies import active_policy
-from muster.services.quotas import ceiling_refusal
+from muster.services.quotas import quota_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from scheduler.job_rules import rule_of
@@ -116,6 +116,7 @@ def waiting_job(
         max_nodes=sizes.most if spec.shape.is_elastic else None,
         expected_s=longest_run_s(spec, policy),
         rule=rule_of(spec, policy.placement),
+        name=spec.name,
     )
 
 
@@ -267,7 +268,7 @@ def _require_admitted(unit: UnitOfWork, job: Job, kinds: Sequence[Any], policy: 
 
 def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
     """I6 at the moment of commit."""
-    refusal = ceiling_refusal(unit, job.tenant_id, job.tier, num_gpus)
+    refusal = quota_refusal(unit, job.tenant_id, job.tier, num_gpus)
     if refusal is not None:
         raise PlacementLostError(refusal)
 

@@ -1,6 +1,6 @@
 """What the planner is asked: queue, fleet and what runs at one moment, for a cycle and for the plan of a job."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -18,6 +18,8 @@ from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
 from muster.services.recovering import waiting_for_their_own
+from muster.services.run_history import with_predictions
+from muster.services.tenancy import used
 from scheduler.model import Question, WaitingJob
 from scheduler.order import in_order
 
@@ -35,7 +37,7 @@ def question(
     cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
     not_yet = cleaning | looks.not_yet(session, policy, [job.job_id for job in queue], unlooked)
     queue = [job for job in queue if job.job_id not in not_yet] + ([] if beside is None else [beside])
-    queue = with_passed_work(session, queue, now, policy)
+    queue = with_predictions(session, with_passed_work(session, queue, now, policy), policy)
     may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
     if not queue and not may_grow and not has_promises(session):
         return None
@@ -50,14 +52,23 @@ def question(
     )
     rate = 0.0 if policy.recovery.spares.confidence is None else fleet_rate(session, policy)
     running = replace(running, closings=closings(session, now), failures_per_gpu_hour=rate)
+    if _has_to_share(queue):
+        running = replace(running, tenancy=replace(running.tenancy, used=used(session, now, policy)))
     return Question(policy, placed_views(session, now, policy), queue, running)
 
 
+def _has_to_share(queue: Sequence[WaitingJob]) -> bool:
+    """Whether two tenants wait in one tier, so that it matters who has used more."""
+    asking = {(job.tier, job.tenant_id) for job in queue}
+    return len(asking) > len({tier for tier, _ in asking})
+
+
 def queue_in_order(session: Session, now: datetime) -> list[WaitingJob]:
-    """Who is QUEUED, as the next cycle tries them; without those that are too far behind to be looked at."""
+    """Who is QUEUED, as the next cycle tries them where no tenant is over its share; without those too far behind."""
     policy = active_policy(session)
     queue = waiting_jobs(session, beneficiaries(session), elastic.own_holds(session))
-    return in_order(with_passed_work(session, queue, now, policy), policy, to_ms(now), count_gpus(session))
+    queue = with_predictions(session, with_passed_work(session, queue, now, policy), policy)
+    return in_order(queue, policy, to_ms(now), count_gpus(session))
 
 
 def why_not_asked(session: Session, now: datetime, job_id: JobId) -> WaitReason:

@@ -6,12 +6,15 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from muster.domain.ids import TenantId
 from muster.domain.job_spec import Shape
 from muster.domain.placement_spec import NodeLabelRule, ParallelLayout, SliceRule, TopologyRule
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.states import Contact, Standing
 from muster.domain.strict import Name, StrictModel, Text
 from scheduler.job_rules import faults_of
+from scheduler.tenancy import Member, Tenancy, refusal_of_parent
+from scheduler.tenancy import Quota as TenantQuota
 
 MOST_EVENTS: Final = 10_000
 _RANGE: Final = re.compile(r"(.*)\[(\d{1,9})-(\d{1,9})\]")
@@ -19,6 +22,7 @@ Number = Annotated[float, Field(ge=-31_536_000, le=31_536_000, strict=False)]
 Length = Annotated[float, Field(gt=0, le=31_536_000, strict=False)]
 MOST_NODES: Final = 100_000
 Count = Annotated[int, Field(ge=1, le=100_000)]
+Gpus = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class Nodes(StrictModel):
@@ -85,11 +89,22 @@ class GpuState(StrictModel):
 
 
 class Quota(StrictModel):
-    """The most GPUs that a tenant may hold in a tier."""
+    """GPUs of a tenant and all below it in a tier. ``borrowable_gpus``, ``ceiling_gpus``: None: no limit."""
 
     tenant: Text
     tier: Text = "on_demand"
-    ceiling_gpus: Annotated[int, Field(ge=0)]
+    guaranteed_gpus: Gpus = 0
+    borrowable_gpus: Gpus | None = None
+    ceiling_gpus: Gpus | None = None
+
+
+class TenantPlace(StrictModel):
+    """``used_gpus``: what it held in the past, on the average, those of long ago counting less and less."""
+
+    name: Text
+    parent: Text | None = None
+    weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = 1.0
+    used_gpus: dict[str, Annotated[float, Field(ge=0, le=1e9, strict=False)]] = Field(default_factory=dict)
 
 
 class JobFields(StrictModel):
@@ -166,18 +181,20 @@ class Jobs(StrictModel):
 
 
 class Happening(StrictModel):
-    """One of ``submit``, ``cancel``, ``end`` or ``change``, at its second."""
+    """One of ``submit``, ``plan``, ``cancel``, ``end`` or ``change``, at its second. ``plan``: only asked about."""
 
     at_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)]
     submit: QueuedJob | None = None
+    plan: QueuedJob | None = None
     cancel: Text | None = None
     end: Text | None = None
     change: GpuState | None = None
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
-        if sum(one is not None for one in (self.submit, self.cancel, self.end, self.change)) != 1:
-            raise ValueError("says one of submit, cancel, end and change")
+        said = (self.submit, self.plan, self.cancel, self.end, self.change)
+        if sum(one is not None for one in said) != 1:
+            raise ValueError("says one of submit, plan, cancel, end and change")
         return self
 
 
@@ -206,6 +223,7 @@ class Scenario(StrictModel):
     about: Text
     topology: Topology
     gpus: tuple[GpuState, ...] = Field(default=(), strict=False)
+    tenants: tuple[TenantPlace, ...] = Field(default=(), strict=False)
     quotas: tuple[Quota, ...] = Field(default=(), strict=False)
     jobs: Jobs = Field(default_factory=Jobs)
     failures_per_gpu_hour: Annotated[float, Field(ge=0, le=1, strict=False)] = 0.0
@@ -250,6 +268,40 @@ class Scenario(StrictModel):
             raise ValueError(f"no node of the topology is named {', '.join(unknown)}")
         return self
 
+    @model_validator(mode="after")
+    def _tenants_are_a_tree(self) -> Self:
+        parents: dict[TenantId, TenantId | None] = {}
+        for one in self.tenants:
+            if one.name in parents:
+                raise ValueError(f"tenants: {one.name} is named twice")
+            parents[TenantId(one.name)] = None
+        for one in self.tenants:
+            if one.parent is None:
+                continue
+            if one.parent not in parents:
+                raise ValueError(f"tenants: the parent of {one.name} is {one.parent}, which is not among them")
+            refusal = refusal_of_parent(parents, TenantId(one.name), TenantId(one.parent))
+            if refusal is not None:
+                raise ValueError(f"tenants: {one.name} cannot be under {one.parent}: {refusal}")
+            parents[TenantId(one.name)] = TenantId(one.parent)
+        return self
+
+    @property
+    def tenancy(self) -> Tenancy:
+        return Tenancy(
+            {
+                TenantId(one.name): Member(None if one.parent is None else TenantId(one.parent), one.weight)
+                for one in self.tenants
+            },
+            {
+                (TenantId(one.tenant), one.tier): TenantQuota(
+                    one.guaranteed_gpus, one.borrowable_gpus, one.ceiling_gpus
+                )
+                for one in self.quotas
+            },
+            {(TenantId(one.name), tier): used for one in self.tenants for tier, used in one.used_gpus.items()},
+        )
+
     @property
     def happenings(self) -> tuple[Happening, ...]:
         """Faults before requests of the same second."""
@@ -265,5 +317,16 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 DecisionKind = Literal[
-    "placed", "waits", "held", "reclaim", "withdrawn", "shrunk", "grown", "notice", "ended", "stopped", "interrupted"
+    "placed",
+    "planned",
+    "waits",
+    "held",
+    "reclaim",
+    "withdrawn",
+    "shrunk",
+    "grown",
+    "notice",
+    "ended",
+    "stopped",
+    "interrupted",
 ]

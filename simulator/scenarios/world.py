@@ -13,6 +13,7 @@ from typing import Any, Final
 from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.states import Contact, Standing
+from scheduler.answer import answer
 from scheduler.job_rules import rule_of
 from scheduler.model import (
     ElasticGang,
@@ -20,6 +21,7 @@ from scheduler.model import (
     Parts,
     Placement,
     Plan,
+    Question,
     ReclaimLoss,
     RunnerUp,
     RunningAttempt,
@@ -27,7 +29,8 @@ from scheduler.model import (
     WaitingJob,
     Workload,
 )
-from scheduler.planner import plan
+from scheduler.planner import plan, plan_on
+from scheduler.topology import FleetState
 from simulator.scenarios.document import (
     DecisionKind,
     GpuState,
@@ -106,7 +109,7 @@ class _World:
     def __init__(self, scenario: Scenario) -> None:
         self._policy, self._levels = scenario.rules, scenario.topology.levels
         self._gpus = {view.uuid: view for view in _views(scenario)}
-        self._ceilings = {(TenantId(one.tenant), one.tier): one.ceiling_gpus for one in scenario.quotas}
+        self._tenancy = scenario.tenancy
         self._now_ms = _START_MS
         self._running: dict[str, _Attempt] = {}
         self._waiting: dict[str, WaitingJob] = {}
@@ -117,6 +120,7 @@ class _World:
         self._peaks: Counter[TenantId] = Counter()
         self._told: dict[str, str] = {}
         self._num_attempts = 0
+        self._done: list[tuple[str, int, float]] = []
         self._failures_per_gpu_hour = scenario.failures_per_gpu_hour
         self._windows = list(_windows(scenario))
         self.decisions: list[dict[str, Any]] = []
@@ -150,6 +154,8 @@ class _World:
     def _happens(self, what: Happening) -> None:
         if what.submit is not None:
             self._submit(what.submit)
+        elif what.plan is not None:
+            self._plan(what.plan)
         elif what.change is not None:
             self._change(what.change)
         elif what.cancel is not None:
@@ -263,6 +269,7 @@ class _World:
         attempt = self._running.pop(name, None)
         if attempt is not None:
             self._hold(attempt.gpus, is_held=False)
+            self._done.append(self._work_of(name, attempt))
         self._say(name, kind)
 
     def _requeue(self, name: str, *, is_interrupted: bool = False) -> None:
@@ -295,10 +302,23 @@ class _World:
             if any(facts.standing in _OUT or facts.contact is Contact.LOST for facts in views):
                 self._requeue(name, is_interrupted=True)
 
+    def _work_of(self, name: str, attempt: _Attempt) -> tuple[str, int, float]:
+        """In which tier, when its job came, and the GPU-seconds it has run."""
+        ran_s = (self._now_ms - attempt.started_ms) / 1000
+        return attempt.job.tier, self._queued_ms.get(name, attempt.started_ms), len(attempt.gpus) * ran_s
+
+    def _queue(self) -> list[WaitingJob]:
+        """Each with the work of jobs of its tier that came later."""
+        work = [*self._done, *(self._work_of(name, attempt) for name, attempt in self._running.items())]
+        return [
+            replace(
+                job, passed_gpu_s=sum(done for tier, came, done in work if tier == job.tier and came > job.queued_ms)
+            )
+            for job in self._waiting.values()
+        ]
+
     def _decide(self) -> None:
-        decided = plan(
-            list(self._gpus.values()), list(self._waiting.values()), self._policy, self._workload(), levels=self._levels
-        )
+        decided = plan(list(self._gpus.values()), self._queue(), self._policy, self._workload(), levels=self._levels)
         names = {attempt.attempt_id: name for name, attempt in self._running.items()}
         for withdrawal in decided.withdrawals:
             self._withdraw(names[withdrawal.victim], withdrawal.beneficiary, withdrawal.why)
@@ -316,6 +336,29 @@ class _World:
             attempt.parts = growth.parts
             self._hold(attempt.gpus, is_held=True)
             self._say(names[growth.attempt_id], "grown", nodes=[node for node, _ in growth.parts])
+
+    def _plan(self, job: QueuedJob) -> None:
+        """What would become of it now, by the same planner on the same question; nothing of it is kept."""
+        one = _waiting(job, min(_ms(job.queued_s), self._now_ms), job.nodes, ())
+        asked = Question(self._policy, [*self._gpus.values()], [*self._queue(), one], self._workload())
+        state = FleetState(asked.gpus, asked.policy, self._levels)
+        decided = plan_on(state, asked.queue, asked.policy, asked.workload)
+        placed = [item.parts for item in decided.placements if item.job_id == one.job_id]
+        if placed:
+            self._say(job.name, "planned", nodes=[node for node, _ in placed[0]])
+            return
+        found = answer(state, asked, decided, one, 0.0)
+        names = {attempt.attempt_id: name for name, attempt in self._running.items()}
+        own = [reclaim for reclaim in decided.reclaims if reclaim.beneficiary == one.job_id]
+        held = dict.fromkeys(self._gpus[uuid].node_id for reclaim in own for uuid in reclaim.held)
+        self._say(
+            job.name,
+            "planned",
+            nodes=list(held),
+            victims=sorted(names[reclaim.victim] for reclaim in own),
+            changes=[{change.field: change.value} for change in found.changes],
+            why=found.verdict.why,
+        )
 
     def _withdraw(self, victim: str, beneficiary: JobId, why: str) -> None:
         attempt = self._running[victim]
@@ -389,7 +432,7 @@ class _World:
             reclaims=tuple(self._reclaims.values()),
             losses=tuple(self._losses),
             peak_gpus=dict(self._peaks),
-            ceilings=self._ceilings,
+            tenancy=self._tenancy,
             failures_per_gpu_hour=self._failures_per_gpu_hour,
             closings={
                 node: min(one.closes_ms for one in self._windows if node in one.nodes and self._now_ms < one.until_ms)

@@ -34,6 +34,7 @@ from muster.services.telemetry.reports import IncomingReport, Outcome
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
+from scheduler.tenancy import Quota
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet
 from tests.played_host import PlayedHost, played_host
 from tests.stored_signals import add_signal
@@ -217,7 +218,7 @@ class _Life:
         with self.units.begin(OPERATOR, persons.CREATE) as unit:
             self.person_id = persons.create(unit, name=f"{self.word}-person", role=role, tenant_id=tenant_id).person.id
         with self.units.begin(OPERATOR, quotas.SET) as unit:
-            quotas.set_ceiling(unit, tenant_id, "on_demand", 1, reason=f"{self.word}-ceiling")
+            quotas.set_quota(unit, tenant_id, "on_demand", Quota(ceiling=1), reason=f"{self.word}-ceiling")
 
     def _give_way(self, for_job: JobId) -> None:
         tenant_id = self.owner.tenant_id

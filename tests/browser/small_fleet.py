@@ -19,6 +19,7 @@ from muster.services.policies import ACTIVATE
 from muster.services.telemetry.intake import Intake, IntakeLimits
 from muster.services.telemetry.reports import IncomingReport, Outcome
 from muster.wire.telemetry import GpuReport
+from scheduler.tenancy import Quota
 from tests.browser.control_plane import ControlPlane
 from tests.browser.played_fleet import DONE, EVACUATED, FAILED, JUDGE, RECLAIMED, PlayedFleet, ShiftedClock
 from tests.fleet_factory import OPERATOR
@@ -146,7 +147,7 @@ def _ask_again(played: PlayedFleet, victim: JobId) -> JobId:
     played.beat_all()
     tenant_id = played.job(victim).tenant_id
     with played.units.begin(OPERATOR, quotas.SET) as unit:
-        quotas.set_ceiling(unit, tenant_id, "spot", 8, reason="their contract ended")
+        quotas.set_quota(unit, tenant_id, "spot", Quota(ceiling=8), reason="their contract ended")
     return job_id
 
 

@@ -89,10 +89,11 @@ def test_the_order_of_arrival_decides_nothing(order: list[int]) -> None:
     assert (one.onset_ms, one.last_seen_ms, set(one.sources)) == (NOW_MS, NOW_MS + 4000, set(list(Source)[:5]))
 
 
-def test_eight_seven_eight_seven_is_two_evidences() -> None:
-    gone = signal(EventKind.GPU_COUNT, gpu=None, before=8.0, now=7.0)
-    back = signal(EventKind.GPU_COUNT, gpu=None, at_ms=NOW_MS + MINUTE, before=7.0, now=8.0)
-    again = signal(EventKind.GPU_COUNT, gpu=None, at_ms=NOW_MS + 2 * MINUTE, before=8.0, now=7.0)
+@pytest.mark.parametrize(("least", "is_new"), [(7.0, False), (0.0, True)])
+def test_a_count_that_flaps_is_one_evidence_but_where_each_loss_holds_the_node(least: float, *, is_new: bool) -> None:
+    gone = signal(EventKind.GPU_COUNT, gpu=None, before=8.0, now=least)
+    back = signal(EventKind.GPU_COUNT, gpu=None, at_ms=NOW_MS + MINUTE, before=least, now=8.0)
+    again = signal(EventKind.GPU_COUNT, gpu=None, at_ms=NOW_MS + 2 * MINUTE, before=8.0, now=least)
     (first,) = joined(judge_signal(gone, POLICY))
     assert is_open(first)
     (closing,) = closings_of(back, POLICY)
@@ -100,7 +101,10 @@ def test_eight_seven_eight_seven_is_two_evidences() -> None:
     assert not is_open(closed)
     assert closed.last_seen_ms == NOW_MS + MINUTE
     (second,) = judge_signal(again, POLICY)
-    assert join(second, [closed], POLICY, NOW_MS + 2 * MINUTE, EvidenceId("ev_second")).is_new
+    found = join(second, [closed], POLICY, NOW_MS + 2 * MINUTE, EvidenceId("ev_second"))
+    assert (found.is_new, is_open(found.evidence)) == (is_new, True)
+    dismissed = replace(closed, is_dismissed=True)
+    assert join(second, [dismissed], POLICY, NOW_MS + 2 * MINUTE, EvidenceId("ev_second")).is_new
 
 
 def test_a_host_that_is_still_short_of_gpus_stays_open() -> None:

@@ -6,6 +6,7 @@ from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY, ElasticPolicy
 from scheduler.model import ElasticGang, GpuView, OwnHold, Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
+from scheduler.tenancy import Tenancy
 from tests.scheduler.fleets import NOW_MS, hold, job, of_host, racks, running, standing
 
 NOBODY = Workload(NOW_MS)
@@ -60,7 +61,7 @@ def test_beyond_its_wish_it_takes_what_nobody_waits_for() -> None:
 
 
 def test_a_quota_makes_it_smaller_before_it_makes_it_wait() -> None:
-    limited = replace(NOBODY, ceilings={(TenantId("waiter"), "on_demand"): 20})
+    limited = replace(NOBODY, tenancy=Tenancy.of_ceilings({(TenantId("waiter"), "on_demand"): 20}))
     assert sizes(plan(fleet(6, []), [elastic("j", 1, 4, 6)], DEFAULT_POLICY, limited)) == {"j": 2}
     decided = plan(fleet(6, []), [elastic("j", 3, 4, 6)], DEFAULT_POLICY, limited)
     assert decided.waiting[0].why.startswith("needs 24 GPUs, but its tenant holds 0 of the 20 GPUs")
@@ -121,7 +122,9 @@ def test_it_does_not_grow_while_anybody_waits_who_could_use_the_gpus() -> None:
 
 def test_it_grows_within_its_tenants_quota() -> None:
     attempts = [gang("a", ["r0h0"], 4)]
-    workload = replace(NOBODY, running=tuple(attempts), ceilings={(TenantId("owner"), "on_demand"): 16})
+    workload = replace(
+        NOBODY, running=tuple(attempts), tenancy=Tenancy.of_ceilings({(TenantId("owner"), "on_demand"): 16})
+    )
     (growth,) = plan(fleet(4, attempts), [], DEFAULT_POLICY, workload).growths
     assert len(growth.parts) == 2
 

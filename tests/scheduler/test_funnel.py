@@ -14,6 +14,7 @@ from scheduler.funnel import Funnel, funnel
 from scheduler.model import GpuView, Reason, Verdict, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.solver import most_nodes, request_of
+from scheduler.tenancy import Tenancy
 from scheduler.topology import FleetState
 from tests.scheduler.fleets import FACTS, FIT, NOW_MS, hold, host, job, of_host, racks, running
 
@@ -74,7 +75,7 @@ def test_a_host_that_is_avoided_after_a_fault_binds() -> None:
 
 
 def test_quota_is_told_with_the_gpus_that_are_too_many() -> None:
-    workload = Workload(NOW_MS, ceilings={(TenantId("waiter"), "on_demand"): 4})
+    workload = Workload(NOW_MS, tenancy=Tenancy.of_ceilings({(TenantId("waiter"), "on_demand"): 4}))
     found = verdict(host("a", 8), job("j", gpus=8), workload)
     assert (found.binding, counts(found)) == (WaitReason.QUOTA, {WaitReason.QUOTA: (4, None)})
 

@@ -9,6 +9,7 @@ from muster.domain.ids import TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.model import GpuView, Plan, ReclaimLoss, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan
+from scheduler.tenancy import Tenancy
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, racks, running, standing
 
 OWNER = TenantId("owner")
@@ -238,7 +239,7 @@ def test_a_second_cycle_without_change_decides_nothing_new() -> None:
 def test_a_job_over_its_quota_neither_runs_nor_reclaims_and_is_told() -> None:
     attempts = [running("mine", of_host("r0h0"), tier="reserved", tenant="waiter"), running("v", of_host("r0h1"))]
     gpus = hold(racks({"r0": [8, 8, 8]}), [*of_host("r0h0"), *of_host("r0h1")])
-    workload = Workload(NOW_MS, tuple(attempts), ceilings={(TenantId("waiter"), "reserved"): 12})
+    workload = Workload(NOW_MS, tuple(attempts), tenancy=Tenancy.of_ceilings({(TenantId("waiter"), "reserved"): 12}))
     decided = plan(gpus, [job("j", gpus=8, tier="reserved")], DEFAULT_POLICY, workload)
     assert (decided.placements, decided.reclaims) == ((), ())
     assert decided.waiting[0].why == (

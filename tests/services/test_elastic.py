@@ -14,6 +14,7 @@ from muster.services import elastic, jobs, quotas
 from muster.services.placement import PLACE, PlacementLostError, place
 from muster.services.unit_of_work import UnitOfWorkFactory
 from scheduler.model import Placement
+from scheduler.tenancy import Quota
 from tests.fleet_factory import OPERATOR
 from tests.played_host import PlayedHost
 from tests.services.conftest import SetClock
@@ -121,7 +122,7 @@ def test_a_job_that_cannot_wait_for_its_new_size_holds_nothing(stage: Stage, shr
 def test_it_does_not_grow_past_its_quota(stage: Stage, shrunk: tuple[JobId, JobId]) -> None:
     job_id, other = shrunk
     with stage.units.begin(OPERATOR, quotas.SET) as unit:
-        quotas.set_ceiling(unit, stage.fleet.tenant_id, "on_demand", 4, reason="small")
+        quotas.set_quota(unit, stage.fleet.tenant_id, "on_demand", Quota(ceiling=4), reason="small")
     stage.leave(other, DONE)
     stage.pass_time(DWELL_S)
     stage.cycle()

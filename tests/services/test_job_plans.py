@@ -13,10 +13,11 @@ from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Principal, Role
 from muster.domain.states import JobState, PlanOutcome
 from muster.domain.wait_reasons import WaitReason
-from muster.services import job_plans, placement, quotas
+from muster.services import job_plans, placement, quotas, scheduling
 from muster.services.job_plans import EXPLAIN, PLAN, JobPlan, explain_job, plan_job
 from muster.services.unit_of_work import UnitOfWorkFactory
 from scheduler.answer import TYPING_S, Change
+from scheduler.tenancy import Quota
 from tests.fleet_factory import OPERATOR
 from tests.services.conftest import SetClock
 from tests.services.reclaims.stage import Stage, make_stage
@@ -149,7 +150,7 @@ def test_a_job_above_its_quota_is_told_the_ceiling_that_would_do(stage: Stage) -
     tenant_id = stage.fleet.tenant.tenant_id
     assert tenant_id is not None
     with stage.units.begin(OPERATOR, quotas.SET) as unit:
-        quotas.set_ceiling(unit, tenant_id, "on_demand", 1, reason="contract")
+        quotas.set_quota(unit, tenant_id, "on_demand", Quota(ceiling=1), reason="contract")
     job_id = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
     stage.cycle()
     found = explained(stage, job_id)
@@ -206,11 +207,10 @@ def test_a_job_that_is_placed_while_it_is_explained_is_said_not_to_wait(
 ) -> None:
     """Each statement sees what was committed before it: the queue may lack a job that was QUEUED a moment ago."""
     job_id = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
-    asked_before = job_plans.question
 
     def question(*given: Any, **named: Any) -> Any:
         assert stage.cycle().placements, "another process places it in between"
-        return asked_before(*given, **named)
+        return scheduling.question(*given, **named)
 
     monkeypatch.setattr(job_plans, "question", question)
     with pytest.raises(ConflictError, match=JobState.ACTIVE):

@@ -15,6 +15,7 @@ from muster.services.placement import PLACE, PlacementLostError, place, waiting_
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWorkFactory
 from scheduler.planner import plan
+from scheduler.tenancy import Quota
 from tests.fleet_factory import OPERATOR
 from tests.services.conftest import SetClock
 from tests.services.reclaims.stage import SCHEDULER, Stage, make_stage
@@ -27,7 +28,7 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
 
 def set_ceiling(stage: Stage, ceiling: int, *, tier: str = "on_demand", by: Principal = OPERATOR) -> None:
     with stage.units.begin(by, quotas.SET) as unit:
-        quotas.set_ceiling(unit, stage.fleet.tenant_id, tier, ceiling, reason="contract")
+        quotas.set_quota(unit, stage.fleet.tenant_id, tier, Quota(ceiling=ceiling), reason="contract")
 
 
 def test_a_job_over_its_tenants_ceiling_waits_and_is_told_why_and_others_do_not(stage: Stage) -> None:
@@ -73,7 +74,7 @@ def test_the_incident_is_one_a_tier_and_closes_with_a_ceiling_that_suffices(stag
         set_ceiling(stage, 0, tier="reserved")
     with stage.units.read() as session:
         (incident,) = session.scalars(select(Incident)).all()
-    assert (incident.closed_by, incident.close_reason) == (OPERATOR.name, "the ceiling is 2 now")
+    assert (incident.closed_by, incident.close_reason) == (OPERATOR.name, "the limit is 2 now")
 
 
 def test_only_an_operator_sets_one_for_a_tenant_and_a_tier_that_exist(stage: Stage) -> None:
@@ -82,14 +83,14 @@ def test_only_an_operator_sets_one_for_a_tenant_and_a_tier_that_exist(stage: Sta
     with pytest.raises(ValidationFailedError, match="/tier: the policy defines: on_demand, reserved, spot"):
         set_ceiling(stage, 5, tier="platinum")
     with pytest.raises(NotFoundError), stage.units.begin(OPERATOR, quotas.SET) as unit:
-        quotas.set_ceiling(unit, TenantId(new_id("tenant")), "spot", 5, reason="contract")
+        quotas.set_quota(unit, TenantId(new_id("tenant")), "spot", Quota(ceiling=5), reason="contract")
 
 
 def test_a_tenant_reads_its_own_and_no_other(stage: Stage) -> None:
     set_ceiling(stage, 3)
     with stage.units.begin(stage.fleet.tenant, quotas.READ, quiet=True) as unit:
-        assert [(row.tier, row.ceiling_gpus) for row in quotas.list_quotas(unit, stage.fleet.tenant_id)] == [
-            ("on_demand", 3)
-        ]
+        assert [
+            (found.row.tier, found.row.ceiling_gpus) for found in quotas.list_quotas(unit, stage.fleet.tenant_id)
+        ] == [("on_demand", 3)]
     with stage.units.begin(stage.add_tenant("rival"), quotas.READ, quiet=True) as unit, pytest.raises(NotFoundError):
         quotas.list_quotas(unit, stage.fleet.tenant_id)

@@ -51,7 +51,7 @@ def test_every_file_has_its_expectation_and_the_other_way_round() -> None:
     [
         ({"topology": {"nodes": [{"names": "a0", "path": ["A", "B"]}]}}, "the path of a0 has 2 names"),
         ({"gpus": [{"node": "zz"}]}, "no node of the topology is named zz"),
-        ({"requests": [{"at_s": 1, "cancel": "a", "end": "b"}]}, "says one of submit, cancel, end and change"),
+        ({"requests": [{"at_s": 1, "cancel": "a", "end": "b"}]}, "says one of submit, plan, cancel, end and change"),
         ({"topology": {"nodes": [{"names": "a0"}, {"names": "a[0-1]"}]}}, "names a node twice"),
         ({"polcy": {}}, "Extra inputs"),
         (

@@ -5,7 +5,7 @@ from typing import Final
 from alembic import op
 
 revision = "20261123_1601"
-down_revision = "20261123_1201"
+down_revision = "20261123_1502"
 branch_labels = None
 depends_on = None
 

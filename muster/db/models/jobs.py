@@ -22,6 +22,13 @@ class Job(Base):
         Index("ix_jobs_queue", "state", "tier", "created_at"),
         Index("ix_jobs_newest", text("created_at DESC"), text("id DESC")),
         Index("ix_jobs_page", "tenant_id", text("created_at DESC"), text("id DESC")),
+        Index(
+            "ix_jobs_succeeded",
+            "tenant_id",
+            "name",
+            text("finished_at DESC"),
+            postgresql_where=text("state = 'SUCCEEDED'"),
+        ),
     )
 
     id: Mapped[JobId] = mapped_column(primary_key=True)

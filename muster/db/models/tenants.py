@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ForeignKey
+from sqlalchemy import CheckConstraint, Double, ForeignKey, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from muster.db.base import Base, EnumText, one_of
@@ -12,11 +12,19 @@ from muster.domain.principals import Role
 
 
 class Tenant(Base):
+    """``parent_id``: of the department that it is a team of. ``weight``: of its share, among those beside it."""
+
     __tablename__ = "tenants"
+    __table_args__ = (
+        CheckConstraint("parent_id <> id", name="parent"),
+        CheckConstraint("weight > 0 AND weight <= 1000000", name="weight"),
+    )
 
     id: Mapped[TenantId] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     created_at: Mapped[datetime]
+    parent_id: Mapped[TenantId | None] = mapped_column(ForeignKey("tenants.id"), index=True, default=None)
+    weight: Mapped[float] = mapped_column(Double, default=1.0, server_default=text("1"))
 
 
 class ApiKey(Base):

@@ -31,7 +31,7 @@ from sqlalchemy.dialects.postgresql.psycopg import dialect
 from sqlalchemy.orm import Session
 
 from muster.db.exchanges import Asked
-from muster.db.models import Attempt, Gpu, GpuHold, Job, Node, Quota, Reclaim
+from muster.db.models import Attempt, Gpu, GpuHold, Job, Node, Quota, Reclaim, Tenant
 from muster.db.packed_arrays import joined_texts
 from muster.db.pipelined import ask_together
 from muster.db.repositories.admission import FACTS_OF_FEW, among, facts_of_gang, one_by_one
@@ -93,7 +93,12 @@ def _alike(facts: Select[*tuple[Any, ...]], is_promised: ColumnElement[bool]) ->
         kinds,
         select(Node.address).where(Node.id == bindparam("first_node", type_=Text)).scalar_subquery().label("address"),
         exists()
-        .where(Job.id == _JOB_ID, Quota.tenant_id == Job.tenant_id, Quota.tier == Job.tier)
+        .where(
+            Job.id == _JOB_ID,
+            Tenant.id == Job.tenant_id,
+            Quota.tier == Job.tier,
+            or_(Quota.tenant_id == Tenant.id, Tenant.parent_id.is_not(None)),
+        )
         .correlate(None)
         .label("has_ceiling"),
         select(func.max(Attempt.number)).where(Attempt.job_id == _JOB_ID).scalar_subquery().label("last_number"),

@@ -24,8 +24,9 @@ from muster.services.attempts import LoadedAttempt, lock_attempt, lock_job, ring
 from muster.services.elastic import sizes
 from muster.services.fleet import gpu_views
 from muster.services.lives import spec_of
-from muster.services.quotas import ceiling_refusal
+from muster.services.quotas import quota_refusal
 from muster.services.reclaims import holds
+from muster.services.reclaims.lending import lending_refusal
 from muster.services.reclaims.settling import tell
 from muster.services.reclaims.victims import tell_victim
 from muster.services.reclaims.workload import workload
@@ -56,6 +57,7 @@ def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[
         _require_victim(unit, wanted, loaded, job, policy)
     _require_allowance(unit, victims, chosen, policy)
     held = sorted({uuid for wanted in chosen for uuid in wanted.held})
+    _require_lent(unit, job, victims, len(held), policy)
     _require_place(unit, job, held, {loaded.attempt.id for loaded in victims}, policy)
     _require_quota(unit, job, len(held))
     holds.hold(unit, job, held)
@@ -87,7 +89,7 @@ def _require_beneficiary(unit: UnitOfWork, job: Job) -> None:
 
 def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
     """I6: nothing is taken for a job that may not be placed."""
-    refusal = ceiling_refusal(unit, job.tenant_id, job.tier, num_gpus)
+    refusal = quota_refusal(unit, job.tenant_id, job.tier, num_gpus)
     if refusal is not None:
         raise ReclaimLostError(refusal)
 
@@ -117,10 +119,11 @@ def _require_victim(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, jo
 
 
 def _reclaimable(victim_tier: str, beneficiary_tier: str, policy: Policy) -> TierPolicy | None:
+    """Of the beneficiary's own tier only what was lent, as ``_require_lent`` asks."""
     tier, above = policy.tiers.get(victim_tier), policy.tiers.get(beneficiary_tier)
-    if tier is None or above is None or tier.notice_s is None or tier.priority >= above.priority:
+    if tier is None or above is None or tier.notice_s is None:
         return None
-    return tier
+    return tier if tier.priority < above.priority or victim_tier == beneficiary_tier else None
 
 
 def _require_allowance(
@@ -139,6 +142,17 @@ def _require_allowance(
     for tenant_id, num_gpus in sorted(lost.items()):
         if num_gpus > allowance.get(tenant_id, 0):
             raise ReclaimLostError(f"{tenant_id} would lose more to reclaim than its cap in this window (I9)")
+
+
+def _require_lent(unit: UnitOfWork, job: Job, victims: Sequence[LoadedAttempt], num_gpus: int, policy: Policy) -> None:
+    """Within a tier a tenant takes back what it has lent, and nothing else."""
+    lent = [loaded for loaded in victims if loaded.job.tier == job.tier]
+    if not lent:
+        return
+    attempts = {loaded.attempt.id for loaded in lent}
+    refusal = lending_refusal(unit, job, num_gpus, [loaded.job for loaded in lent], attempts, policy)
+    if refusal is not None:
+        raise ReclaimLostError(refusal)
 
 
 def _require_place(
@@ -189,7 +203,7 @@ def _give_notice(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, job: 
         victim_tier=victim.tier,
         num_gpus=len(wanted.gpus),
         state=ReclaimState.NOTIFIED,
-        reason=f"capacity of the tier {victim.tier} is taken back for a job of the tier {job.tier} of {num_gpus} GPUs",
+        reason=_reason(victim.tier, job.tier, num_gpus),
         notice_s=wanted.notice_s,
         notified_at=unit.now,
         deadline_at=unit.now + timedelta(seconds=wanted.notice_s),
@@ -216,6 +230,12 @@ def _give_notice(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, job: 
         cost_gpu_s=round(row.cost_gpu_s, 1),
     )
     return row
+
+
+def _reason(victim_tier: str, tier: str, num_gpus: int) -> str:
+    if victim_tier == tier:
+        return f"what was borrowed in the tier {tier} is taken back by a tenant for {num_gpus} GPUs of its guarantee"
+    return f"capacity of the tier {victim_tier} is taken back for a job of the tier {tier} of {num_gpus} GPUs"
 
 
 def _deliver(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:

@@ -8,12 +8,14 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, union_all
 from sqlalchemy.orm import Session
 
-from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Quota, Reclaim
+from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Reclaim
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.states import AllocationState, AttemptState, CheckpointStatus, ReclaimState
 from muster.services.lives import to_ms
+from muster.services.tenancy import tenancy
 from scheduler.model import ElasticGang, OwnHold, ReclaimLoss, RunningAttempt, StandingReclaim, Workload
+from scheduler.tenancy import Tenancy
 
 DURABLE: Final = (CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
 TAKEN: Final = (ReclaimState.RELEASED, ReclaimState.FORCED)
@@ -45,7 +47,7 @@ def workload(
         reclaims=tuple(_standing(session, tenants)),
         losses=tuple(_losses(session, now, since, tenants)),
         peak_gpus=_peaks(session, since, tenants),
-        ceilings={} if tenants is not None else _ceilings(session),
+        tenancy=Tenancy() if tenants is not None else tenancy(session),
         holds=tuple(own_holds),
         cleaning=() if tenants is not None else _cleaning(session),
         may_grow=may_grow,
@@ -177,22 +179,6 @@ def _peaks(session: Session, since: datetime, tenants: Collection[TenantId] | No
     sums = select(changes.c.tenant_id, running_sum.label("total")).subquery()
     query = select(sums.c.tenant_id, func.max(sums.c.total)).group_by(sums.c.tenant_id)
     return {TenantId(tenant_id): int(total) for tenant_id, total in session.execute(query)}
-
-
-def _ceilings(session: Session) -> dict[tuple[TenantId, str], int]:
-    query = select(Quota.tenant_id, Quota.tier, Quota.ceiling_gpus)
-    return {(tenant_id, tier): ceiling for tenant_id, tier, ceiling in session.execute(query)}
-
-
-def held_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
-    """GPUs that the tenant's live attempts hold there; what is being cleaned is nobody's any more."""
-    query = (
-        select(func.count())
-        .select_from(AllocationGpu)
-        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .where(Allocation.tenant_id == tenant_id, Allocation.tier == tier, Allocation.state == AllocationState.HELD)
-    )
-    return session.scalar(query) or 0
 
 
 def _is_of(column: Any, tenants: Collection[TenantId] | None) -> ColumnElement[bool]:

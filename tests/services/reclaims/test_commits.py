@@ -17,6 +17,7 @@ from muster.services.reclaims.notices import NOTIFY, ReclaimLostError, notify
 from muster.services.reclaims.victims import withdraw_idle
 from scheduler.model import Plan, Reclaim
 from scheduler.planner import plan
+from scheduler.tenancy import Quota
 from tests.fleet_factory import OPERATOR
 from tests.services.reclaims.stage import AFTER_MIN_RUN_S, LEFT, SCHEDULER, Stage
 
@@ -58,7 +59,7 @@ def cordon_host(stage: Stage) -> None:
 
 def lower_ceiling(stage: Stage) -> None:
     with stage.units.begin(OPERATOR, quotas.SET) as unit:
-        quotas.set_ceiling(unit, stage.fleet.tenant_id, "reserved", 1, reason="contract")
+        quotas.set_quota(unit, stage.fleet.tenant_id, "reserved", Quota(ceiling=1), reason="contract")
 
 
 CHANGES: list[tuple[Callable[[Stage], None], str]] = [

@@ -17,6 +17,7 @@ from muster.domain.states import AllocationState, AttemptState, JobState, Reclai
 from muster.failpoints import FailpointError, arming
 from muster.services import quotas
 from muster.services.unit_of_work import UnitOfWorkFactory
+from scheduler.tenancy import Quota as Limits
 from tests.fleet_factory import OPERATOR
 from tests.services.conftest import SetClock
 from tests.services.reclaims.stage import DONE, KILLED, LEFT, Stage, make_stage
@@ -46,7 +47,7 @@ class History:
         self.held_at: dict[TenantId, list[tuple[datetime, int]]] = {}
         self.smallest_at: dict[str, int] = {}
         with stage.units.begin(OPERATOR, quotas.SET) as unit:
-            quotas.set_ceiling(unit, stage.fleet.tenant_id, "reserved", 3, reason="contract")
+            quotas.set_quota(unit, stage.fleet.tenant_id, "reserved", Limits(ceiling=3), reason="contract")
 
     def fill(self) -> None:
         """The whole fleet with work that can be taken back."""
@@ -151,6 +152,7 @@ class History:
             assert holders.get(uuid) is None or holders[uuid] in victims, f"{uuid} is held for {job_id}, yet was given"
         for quota in ceilings:
             mine = [job_id for job_id in holders.values() if states[job_id] is JobState.ACTIVE]
+            assert quota.ceiling_gpus is not None
             assert len([job for job in mine if self._is_of(job, quota)]) <= quota.ceiling_gpus, "I6"
 
     def _is_of(self, job_id: JobId, quota: Quota) -> bool:

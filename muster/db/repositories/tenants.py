@@ -1,0 +1,91 @@
+"""The tree of tenants, what each holds with all below it, and what each has used of late."""
+
+import math
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import CTE, Integer, func, literal, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from muster.db.models import Allocation, AllocationGpu, Attempt, Job, Quota, Tenant
+from muster.domain.ids import TenantId
+from muster.domain.states import AllocationState
+
+HALF_LIVES: Final = 5
+"""What is older counts less than a thirtieth, and no more at all."""
+
+
+def line(session: Session, tenant_id: TenantId) -> tuple[TenantId, ...]:
+    """The tenant and all above it, from below."""
+    up = (
+        select(Tenant.id, Tenant.parent_id, literal(0).label("level")).where(Tenant.id == tenant_id).cte(recursive=True)
+    )
+    above = aliased(Tenant)
+    up = up.union_all(select(above.id, above.parent_id, up.c.level + 1).join(up, up.c.parent_id == above.id))
+    return tuple(session.scalars(select(up.c.id).order_by(up.c.level)))
+
+
+def _below(tenant_id: TenantId) -> CTE:
+    """The tenant and all below it."""
+    down = select(Tenant.id).where(Tenant.id == tenant_id).cte(recursive=True)
+    team = aliased(Tenant)
+    return down.union_all(select(team.id).join(down, team.parent_id == down.c.id))
+
+
+def below(session: Session, tenant_id: TenantId) -> Sequence[TenantId]:
+    return session.scalars(select(_below(tenant_id).c.id)).all()
+
+
+def parents(session: Session) -> dict[TenantId, TenantId | None]:
+    rows = session.execute(select(Tenant.id, Tenant.parent_id))
+    return {tenant_id: parent_id for tenant_id, parent_id in rows}  # noqa: C416  # rows are no pairs to the type checker
+
+
+def placed(session: Session) -> list[tuple[TenantId, TenantId | None, float]]:
+    """Those that are under another or weigh other than 1: id, who is above it, weight."""
+    query = select(Tenant.id, Tenant.parent_id, Tenant.weight).where(
+        or_(Tenant.parent_id.is_not(None), Tenant.weight != 1)
+    )
+    return [(tenant_id, parent_id, weight) for tenant_id, parent_id, weight in session.execute(query)]
+
+
+def quotas(session: Session) -> Sequence[Quota]:
+    return session.scalars(select(Quota)).all()
+
+
+def held_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
+    """GPUs that live attempts of the tenant and of all below it hold there; what is being cleaned is nobody's."""
+    query = (
+        select(func.count())
+        .select_from(AllocationGpu)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .where(
+            Allocation.tenant_id.in_(select(_below(tenant_id).c.id)),
+            Allocation.tier == tier,
+            Allocation.state == AllocationState.HELD,
+        )
+    )
+    return session.scalar(query) or 0
+
+
+def used(session: Session, until: datetime, half_life_s: float) -> dict[tuple[TenantId, str], float]:
+    """By tenant and tier: GPUs held before ``until`` on the average, in which a second counts half as much as one that
+    is ``half_life_s`` younger. Of tenants that held any; of each its own, without those below it.
+    """
+    since = until - timedelta(seconds=HALF_LIVES * half_life_s)
+
+    def age_s(moment: Any) -> Any:
+        return func.extract("epoch", until - func.least(func.greatest(moment, since), until))
+
+    faded = math.log(2) / half_life_s
+    began, ended = age_s(Attempt.placed_at), age_s(func.coalesce(Attempt.ended_at, until))
+    counts = func.exp(-faded * ended) - func.exp(-faded * began)  # the integral of 2^(-age ÷ half-life), × faded
+    num_gpus = Attempt.num_nodes * Job.spec["shape"]["gpus_per_node"].astext.cast(Integer)
+    query = (
+        select(Attempt.tenant_id, Job.tier, func.sum(num_gpus * counts))
+        .join(Job, Job.id == Attempt.job_id)
+        .where(or_(Attempt.ended_at.is_(None), Attempt.ended_at > since), Attempt.placed_at < until)
+        .group_by(Attempt.tenant_id, Job.tier)
+    )
+    return {(tenant_id, tier): float(gpus) for tenant_id, tier, gpus in session.execute(query) if gpus}

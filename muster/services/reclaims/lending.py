@@ -1,0 +1,33 @@
+"""Lending taken back, asked again at the commit of its notices: with the quotas' rows locked, on what runs by then."""
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import select
+
+from muster.db.models import GpuHold, Job
+from muster.domain.ids import AttemptId
+from muster.domain.policy import Policy
+from muster.services.reclaims.workload import workload
+from muster.services.tenancy import locked_holdings
+from muster.services.unit_of_work import UnitOfWork
+from scheduler.lending import Lending
+
+
+def lending_refusal(
+    unit: UnitOfWork, job: Job, num_gpus: int, victims: Sequence[Job], attempts: Collection[AttemptId], policy: Policy
+) -> str | None:
+    """Why attempts of the beneficiary's own tier may not be taken for it, or None. ``victims``: whose they are."""
+    locked_holdings(unit, {job.tenant_id, *(victim.tenant_id for victim in victims)}, job.tier)
+    now = workload(unit.session, unit.now, policy)
+    running = sorted(now.running, key=lambda attempt: attempt.attempt_id)
+    lending = Lending(now.tenancy, policy, running)
+    held = select(Job.tenant_id, Job.tier).join(GpuHold, GpuHold.job_id == Job.id)
+    for tenant_id, tier in unit.session.execute(held):
+        lending.comes(tenant_id, tier, 1)
+    claim = lending.claim(job.tenant_id, job.tier, num_gpus)
+    if claim is None:
+        return f"with {job.id} its tenant would be past what is guaranteed to it in the tier {job.tier}"
+    taken = [index for index, attempt in enumerate(running) if attempt.attempt_id in attempts]
+    if not all(claim.reaches(running[index]) for index in taken) or not claim.may_lose(taken):
+        return f"what is borrowed in the tier {job.tier} is no longer as it was"
+    return None

@@ -1,0 +1,61 @@
+"""What a job without a wall time is believed to take comes from how long its like took, and is said with the answer."""
+
+import pytest
+
+from muster.domain.job_spec import JobSpec
+from muster.domain.principals import Principal
+from muster.domain.states import ExpectedFrom, JobState
+from muster.services.job_plans import PLAN, JobPlan, plan_job
+from muster.services.scheduling import question
+from muster.services.unit_of_work import UnitOfWorkFactory
+from tests.services.conftest import SetClock
+from tests.services.reclaims.stage import DONE, Stage, make_stage
+
+RUNS = 9
+
+
+@pytest.fixture
+def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
+    """One host of two GPUs, on which nine jobs of one name have run, from 60 to 540 s."""
+    stage = make_stage(units, clock)
+    for number in range(RUNS):
+        job_id = stage.run("on_demand", name="nightly")
+        stage.pass_time(60 * (number + 1))
+        stage.leave(job_id, DONE)
+        stage.reconcile()
+        assert stage.job(job_id).state is JobState.SUCCEEDED
+    return stage
+
+
+def believed(stage: Stage, *, by: Principal | None = None, **spec: object) -> float | None:
+    job_id = stage.submit("on_demand", by=by, **spec)
+    with stage.units.read() as session:
+        asked = question(session, stage.clock.now)
+    assert asked is not None
+    (found,) = (job for job in asked.queue if job.job_id == job_id)
+    return found.predicted_s
+
+
+def planned(stage: Stage, **spec: object) -> JobPlan:
+    document = {"name": "nightly", "program": {"script": "/srv/train.py"}, **spec}
+    with stage.units.begin(stage.fleet.tenant, PLAN, dry_run=True, quiet=True) as unit:
+        return plan_job(unit, JobSpec.model_validate(document, strict=False))
+
+
+def test_a_job_is_believed_to_take_what_its_like_took(stage: Stage) -> None:
+    assert believed(stage, name="nightly") == pytest.approx(540, abs=1)
+    assert believed(stage, name="nightly", wall_time_s=60) is None, "it says so itself"
+    assert believed(stage, name="other") is None
+    assert believed(stage, name="nightly", shape={"gpus_per_node": 2}) is None, "another shape"
+    rival = stage.add_tenant("rival")
+    assert believed(stage, name="nightly", by=rival) is None, "another tenant's past is its own"
+
+
+def test_the_answer_says_what_it_is_believed_to_take_and_whence_that_is_known(stage: Stage) -> None:
+    stage.run("on_demand", shape={"gpus_per_node": 2})
+    found = planned(stage)
+    assert found.expected_from is ExpectedFrom.HISTORY
+    assert found.expected_run_s == pytest.approx(540, abs=1)
+    said = planned(stage, wall_time_s=120, stop_grace_s=30)
+    assert (said.expected_run_s, said.expected_from) == (150, ExpectedFrom.WALL_TIME)
+    assert planned(stage, name="other").expected_from is ExpectedFrom.POLICY
