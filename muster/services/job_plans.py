@@ -86,6 +86,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = jobs.owner_of(unit, tenant_id)
+    spec = jobs.settled(unit, spec)
     jobs.require_possible(unit, spec)
     policy = active_policy(unit.session)
     job = waiting_job(spec, JobId(new_id("job")), owner, to_ms(unit.now), policy)

@@ -9,7 +9,7 @@ from api.job_views import job_plan_view
 from muster.db.models import AuditEntry, Event, GpuHold, Job, OutboxMessage, Reclaim
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import JobId
-from muster.domain.job_spec import JobSpec
+from muster.domain.job_spec import JobSpec, Shape
 from muster.domain.principals import Principal, Role
 from muster.domain.states import JobState, PlanOutcome
 from muster.domain.wait_reasons import WaitReason
@@ -60,6 +60,15 @@ def test_what_is_planned_is_what_the_next_cycle_does_and_nothing_is_written(stag
     stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
     (placement,) = stage.cycle().placements
     assert tuple((host.node_id, host.gpus) for host in found.hosts) == placement.parts
+
+
+def test_a_sum_of_gpus_is_planned_on_the_hosts_on_which_it_is_submitted(stage: Stage) -> None:
+    found = asked(stage, spec().model_copy(update={"shape": Shape(gpus=4)}))
+    stage.submit("on_demand", shape={"gpus": 4})
+    (placement,) = stage.cycle().placements
+    assert tuple((host.node_id, host.gpus) for host in found.hosts) == placement.parts
+    with pytest.raises(ValidationFailedError, match="asks for 6 GPUs; the fleet has 4"):
+        asked(stage, spec().model_copy(update={"shape": Shape(gpus=6)}))
 
 
 def test_whom_it_would_reclaim_from_is_whom_the_next_cycle_notifies(stage: Stage) -> None:
