@@ -81,9 +81,10 @@ def placed_views(session: Session, now: datetime, policy: Policy) -> list[GpuVie
     where = places(session, policy.placement.levels)
     costs = excess_failures(session, now, policy.placement.hazard)
     now_ms = to_ms(now)
+    known: dict[tuple[object, ...], AdmissionFacts] = {}
     views = []
     for row in session.execute(FACTS, {"now": now}):
-        place, facts = where[row.node_id], facts_of(row, now_ms, policy.health)
+        place, facts = where[row.node_id], _known_facts(known, row, now_ms, policy.health)
         cost = costs.get(row.uuid, 0)
         views.append(
             GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts, place.path, cost, place.labels)

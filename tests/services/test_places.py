@@ -12,6 +12,7 @@ from muster.domain.placement_policy import PlacementPolicy
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Standing
 from muster.services import node_labels
+from muster.services.fleet import placed_views
 from muster.services.hazards import excess_failures
 from muster.services.lives import spec_of
 from muster.services.nodes import NodeDetail
@@ -66,6 +67,14 @@ def test_a_sum_of_gpus_becomes_hosts_by_the_largest_that_are_enrolled(stage: Sta
     with stage.units.read() as session:
         shape = spec_of(session.get_one(Job, job_id)).shape
     assert (shape.nodes, shape.gpus_per_node, shape.gpus) == (3, 2, None)
+
+
+def test_gpus_of_equal_facts_share_them(stage: Stage) -> None:
+    """100,000 are read in a cycle."""
+    with stage.units.read() as session:
+        views = placed_views(session, stage.clock.now, DEFAULT_POLICY)
+    assert len(views) == 8
+    assert len({id(view.facts) for view in views}) == 1
 
 
 def test_a_site_is_a_level_by_the_hosts_labels_and_a_slice_stands_in_one(stage: Stage) -> None:
