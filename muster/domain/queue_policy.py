@@ -26,7 +26,8 @@ class QueuePolicy(StrictModel):
     history_quantile: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.9,
         description="What a job without a wall time is believed to take: so many of the newest 20 of its tenant's jobs "
-        "of the same name and shape that ended well took no longer; 0.9 asks for 9 of them. For order and backfill "
+        "of the same name and shape, among the newest 200 of the name, that ended well took no longer; 0.9 asks for 9 "
+        "of them. For order and backfill "
         "alone: no job is stopped by it.",
     )
     holds_per_cohort: Annotated[int, Field(ge=0, le=64)] = Field(

@@ -14,6 +14,8 @@ from scheduler.model import WaitingJob
 MOST_KINDS: Final = 1_000
 """Of so many kinds of jobs the past is asked for, in the order of the queue: each is a look-up or two."""
 NEWEST_RUNS: Final = 20
+NEWEST_OF_NAME: Final = 200
+"""Among so many of a name those of the shape are looked for: a name may have been run any number of times."""
 
 _RUNS: Final = text(
     """
@@ -25,9 +27,14 @@ _RUNS: Final = text(
             SELECT sum(extract(epoch FROM attempts.ended_at - attempts.running_at))
             FROM attempts WHERE attempts.job_id = jobs.id
         ) AS run_s
-        FROM jobs
-        WHERE jobs.tenant_id = wanted.tenant_id AND jobs.name = wanted.name AND jobs.state = 'SUCCEEDED'
-            AND (jobs.spec->'shape'->>'nodes')::int = wanted.nodes
+        FROM (
+            SELECT id, spec, finished_at
+            FROM jobs AS named
+            WHERE named.tenant_id = wanted.tenant_id AND named.name = wanted.name AND named.state = 'SUCCEEDED'
+            ORDER BY named.finished_at DESC
+            LIMIT :newest_of_name
+        ) AS jobs
+        WHERE (jobs.spec->'shape'->>'nodes')::int = wanted.nodes
             AND (jobs.spec->'shape'->>'gpus_per_node')::int = wanted.gpus_per_node
         ORDER BY jobs.finished_at DESC
         LIMIT :newest
@@ -44,7 +51,8 @@ def with_predictions(session: Session, queue: Sequence[WaitingJob], policy: Poli
     if not asked:
         return list(queue)
     tenants, called, nodes, gpus = (list(column) for column in zip(*asked, strict=True))
-    wanted = {"tenants": tenants, "names": called, "nodes": nodes, "gpus": gpus, "newest": NEWEST_RUNS}
+    wanted = {"tenants": tenants, "names": called, "nodes": nodes, "gpus": gpus}
+    wanted |= {"newest": NEWEST_RUNS, "newest_of_name": NEWEST_OF_NAME}
     found = {
         asked[number - 1]: predicted_s([float(run_s) for run_s in runs], policy)
         for number, runs in session.execute(_RUNS, wanted)

@@ -5,6 +5,7 @@ import pytest
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Principal
 from muster.domain.states import ExpectedFrom, JobState
+from muster.services import run_history
 from muster.services.job_plans import PLAN, JobPlan, plan_job
 from muster.services.scheduling import question
 from muster.services.unit_of_work import UnitOfWorkFactory
@@ -49,6 +50,16 @@ def test_a_job_is_believed_to_take_what_its_like_took(stage: Stage) -> None:
     assert believed(stage, name="nightly", shape={"gpus_per_node": 2}) is None, "another shape"
     rival = stage.add_tenant("rival")
     assert believed(stage, name="nightly", by=rival) is None, "another tenant's past is its own"
+
+
+def test_it_is_looked_for_among_the_newest_of_its_name_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the name was run in other shapes since."""
+    stage.leave(stage.run("on_demand", name="nightly", shape={"gpus_per_node": 2}), DONE)
+    stage.reconcile()
+    monkeypatch.setattr(run_history, "NEWEST_OF_NAME", RUNS + 1)
+    assert believed(stage, name="nightly") == pytest.approx(540, abs=1)
+    monkeypatch.setattr(run_history, "NEWEST_OF_NAME", RUNS)
+    assert believed(stage, name="nightly") is None
 
 
 def test_the_answer_says_what_it_is_believed_to_take_and_whence_that_is_known(stage: Stage) -> None:
