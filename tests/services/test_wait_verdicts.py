@@ -1,6 +1,7 @@
 """Why a job waits, as its row keeps it: what the newest cycle said, and nothing once it waits no longer."""
 
 import pytest
+from sqlalchemy import event
 
 from api.job_views import job_view
 from muster.db.models import Job
@@ -83,3 +84,19 @@ def test_what_has_not_changed_is_not_written_again_and_a_count_that_has_is(stage
     with stage.units.begin(SCHEDULER, NOTE_WAITING, quiet=True) as unit:
         assert note_waiting(unit, [Waiting(job_id, changed)]) == 1
     assert job_view(job_of(stage, job_id))["reasons"][0]["num_gpus"] == 3
+
+
+def test_all_that_wait_are_noted_by_one_statement(stage: Stage) -> None:
+    job_ids = [stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2}) for _ in range(3)]
+    verdict = Verdict("waits", WaitReason.IN_USE, (Reason(WaitReason.IN_USE, 2, 1),))
+    asked: list[str] = []
+
+    def listen(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    event.listen(stage.units.engine, "before_cursor_execute", listen)
+    with stage.units.begin(SCHEDULER, NOTE_WAITING, quiet=True) as unit:
+        before = len(asked)
+        assert note_waiting(unit, [Waiting(job_id, verdict) for job_id in job_ids]) == 3
+        assert len(asked) - before == 1
+    assert {job_of(stage, job_id).state_reason for job_id in job_ids} == {"waits"}
