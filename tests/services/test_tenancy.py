@@ -1,21 +1,23 @@
 """The tree of tenants: where one may be put, limits above it at the commit, what was lent, what was used."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
-from muster.db.models import AuditEntry, Event, Incident, Tenant
+from muster.db.models import AuditEntry, Event, Gpu, Incident, Tenant
+from muster.db.models import Quota as QuotaRow
 from muster.db.repositories import tenants as tree
 from muster.domain.errors import ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
-from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.policy import DEFAULT_POLICY, ReclaimPolicy
 from muster.domain.principals import Principal
 from muster.domain.states import JobState, ReclaimState
 from muster.identity import new_id
-from muster.services import quotas, tenants
+from muster.services import jobs, quotas, tenants
 from muster.services.fleet import gpu_views
 from muster.services.placement import PLACE, PlacementLostError, place, waiting_jobs
 from muster.services.policies import active_policy
@@ -23,11 +25,13 @@ from muster.services.reclaims.notices import NOTIFY, ReclaimLostError, notify
 from muster.services.scheduling import question
 from muster.services.tenancy import tenancy, used
 from muster.services.unit_of_work import UnitOfWorkFactory
+from scheduler.model import Reclaim
 from scheduler.planner import plan
 from scheduler.tenancy import MOST_LEVELS, Quota
 from tests.fleet_factory import OPERATOR
 from tests.services.conftest import SetClock
 from tests.services.reclaims.stage import AFTER_MIN_RUN_S, LEFT, SCHEDULER, Stage, make_stage
+from tests.waiting import wait_until
 
 HOUR_S = 3600
 
@@ -194,6 +198,59 @@ def test_lending_is_asked_again_at_the_commit(stage: Stage) -> None:
     limit(stage, owner(rival), "spot", Quota(guaranteed=1))
     with pytest.raises(ReclaimLostError, match="past what is guaranteed to it in the tier spot"):
         commit()
+
+
+def chosen_for(stage: Stage, rival: Principal) -> tuple[Reclaim, ...]:
+    """What the rival, who is guaranteed two GPUs, would take back."""
+    limit(stage, owner(rival), "spot", Quota(guaranteed=2))
+    stage.submit("spot", by=rival, shape={"gpus_per_node": 2})
+    with stage.units.read() as session:
+        asked = question(session, stage.clock.now)
+    assert asked is not None
+    return plan(asked.gpus, asked.queue, asked.policy, asked.workload).reclaims
+
+
+def test_what_has_notice_already_is_lent_no_more(stage: Stage) -> None:
+    """Two schedulers, each of which takes one gang: the lender is guaranteed the other."""
+    stage.set_policy(DEFAULT_POLICY.model_copy(update={"reclaim": ReclaimPolicy(cap_fraction=1.0)}))
+    for _ in range(2):
+        stage.run("spot", shape={"gpus_per_node": 2})
+    stage.pass_time(AFTER_MIN_RUN_S)
+    limit(stage, stage.fleet.tenant_id, "spot", Quota(guaranteed=2))
+    (first,) = chosen_for(stage, stage.add_tenant("rival"))
+    with stage.units.begin(SCHEDULER, NOTIFY) as unit:
+        notify(unit, [first], active_policy(unit.session))
+    (other,) = (attempt for attempt in stage.workload().running if attempt.attempt_id != first.victim)
+    second = stage.add_tenant("second")
+    assert chosen_for(stage, second) == ()
+    with stage.units.begin(second, jobs.READ) as unit:
+        (waiting,) = jobs.list_jobs(unit)
+    late = replace(first, victim=other.attempt_id, beneficiary=waiting.id, gpus=other.gpus, held=other.gpus)
+    words = "what is borrowed in the tier spot is no longer as it was"
+    with pytest.raises(ReclaimLostError, match=words), stage.units.begin(SCHEDULER, NOTIFY) as unit:
+        notify(unit, [late], active_policy(unit.session))
+
+
+def test_what_is_lent_is_asked_with_the_gpus_locked_as_a_placement_locks_them(stage: Stage) -> None:
+    """Quotas before GPUs would wait for a placement that waits for the quotas."""
+    for _ in range(2):
+        stage.run("spot", shape={"gpus_per_node": 2})
+    stage.pass_time(AFTER_MIN_RUN_S)
+    chosen = chosen_for(stage, stage.add_tenant("rival"))
+
+    def commit() -> None:
+        with stage.units.begin(SCHEDULER, NOTIFY) as unit:
+            notify(unit, chosen, active_policy(unit.session))
+
+    with ThreadPoolExecutor(1) as aside, stage.units.engine.connect() as placing:
+        placing.execute(select(Gpu.uuid).where(Gpu.uuid.in_(chosen[0].held)).with_for_update())
+        taking = aside.submit(commit)
+        waits = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        wait_until(lambda: bool(placing.scalar(waits)))
+        assert placing.scalars(select(QuotaRow.tier).with_for_update(nowait=True)).all() == ["spot"]
+        placing.rollback()
+        taking.result(timeout=30)
+    assert len(stage.reclaims()) == 1
 
 
 def test_what_is_used_fades_by_half_in_a_half_life(stage: Stage) -> None:

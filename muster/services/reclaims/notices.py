@@ -1,7 +1,7 @@
 """The commit of a reclaim: every victim of one beneficiary is given notice, or none; I6 to I9 are asked again.
 
 One beneficiary's victims go together because only together do they make its place. Locks: jobs in id order, the
-victims' tenants, then what is held, then the beneficiary's quota.
+victims' tenants, then what is held, then quotas: a placement too has its GPUs before its quota.
 """
 
 from collections.abc import Collection, Sequence
@@ -58,8 +58,8 @@ def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[
         _require_victim(unit, wanted, loaded, job, policy)
     _require_allowance(unit, victims, chosen, policy)
     held = sorted({uuid for wanted in chosen for uuid in wanted.held})
-    _require_lent(unit, job, victims, len(held), policy)
     _require_place(unit, job, held, {loaded.attempt.id for loaded in victims}, policy)
+    _require_lent(unit, job, victims, len(held), policy)
     _require_quota(unit, job, len(held))
     holds.hold(unit, job, held)
     version = unit.session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
