@@ -59,7 +59,10 @@ class GpuStandingChange(Base):
     """One move of one GPU's standing: from, to, at, why, by whom, under which policy."""
 
     __tablename__ = "gpu_standing_changes"
-    __table_args__ = (Index(None, "gpu_uuid", "id"),)
+    __table_args__ = (
+        Index(None, "gpu_uuid", "id"),
+        Index("ix_gpu_standing_changes_quarantined", "at", "gpu_uuid", postgresql_where=text("target = 'QUARANTINED'")),
+    )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True, init=False)
     gpu_uuid: Mapped[GpuUuid] = mapped_column(ForeignKey("gpus.uuid"))

@@ -1,0 +1,23 @@
+"""How often a board was quarantined of late is asked in each of the scheduler's cycles."""
+
+from typing import Final
+
+from alembic import op
+
+revision = "20261123_1901"
+down_revision = "20261123_1801"
+branch_labels = None
+depends_on = None
+
+ADD: Final = """
+CREATE INDEX ix_gpu_standing_changes_quarantined ON gpu_standing_changes (at, gpu_uuid) WHERE target = 'QUARANTINED';
+"""
+REMOVE: Final = "DROP INDEX ix_gpu_standing_changes_quarantined;"
+
+
+def upgrade() -> None:
+    op.execute(ADD)
+
+
+def downgrade() -> None:
+    op.execute(REMOVE)
