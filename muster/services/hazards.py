@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import func, literal_column, or_, select
+from sqlalchemy import ColumnElement, func, literal_column, or_, select
 from sqlalchemy.orm import Session
 
 from muster.db.models import Gpu, GpuStandingChange
@@ -13,7 +13,7 @@ from muster.domain.ids import GpuUuid
 from muster.domain.placement_policy import HazardPolicy
 from muster.domain.states import Standing
 
-_QUARANTINED: Final = literal_column(f"'{Standing.QUARANTINED.value}'")
+_QUARANTINED: Final[ColumnElement[Standing]] = literal_column(f"'{Standing.QUARANTINED.value}'")
 """A constant: with a parameter a plan that PostgreSQL keeps reads all moves, not the index of these."""
 
 

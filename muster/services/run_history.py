@@ -51,8 +51,8 @@ def with_predictions(session: Session, queue: Sequence[WaitingJob], policy: Poli
     if not asked:
         return list(queue)
     tenants, called, nodes, gpus = (list(column) for column in zip(*asked, strict=True))
-    wanted = {"tenants": tenants, "names": called, "nodes": nodes, "gpus": gpus}
-    wanted |= {"newest": NEWEST_RUNS, "newest_of_name": NEWEST_OF_NAME}
+    most = {"newest": NEWEST_RUNS, "newest_of_name": NEWEST_OF_NAME}
+    wanted = {"tenants": tenants, "names": called, "nodes": nodes, "gpus": gpus, **most}
     found = {
         asked[number - 1]: predicted_s([float(run_s) for run_s in runs], policy)
         for number, runs in session.execute(_RUNS, wanted)
