@@ -12,6 +12,7 @@ import numpy as np
 
 from muster.domain.ids import GpuUuid, TenantId
 from scheduler.model import RunningAttempt
+from scheduler.slices import cheapest_in_slices
 from scheduler.solver import Request, count_by_group, fitting_cells, level_span
 from scheduler.topology import NOWHERE, FleetState, Ints, Layout
 
@@ -69,6 +70,7 @@ def cheapest_shrink(
     """
     if not surpluses:
         return None
+    state = state.for_tier(request.tier)
     span = level_span(state.layout, request)
     counts = state.tier(request.tier).counts
     before = fitting_cells(state, request, counts)
@@ -82,20 +84,54 @@ def cheapest_shrink(
                 attempt: {rank: cell for rank, cell in cells.items() if groups[cell] == group}
                 for attempt, cells in useful.items()
             }
-            run = _Run(surpluses, inside, allowance, request.nodes - int(num_free[group]))
-            if run.suffices():
+            missing = request.nodes - int(num_free[group])
+            if request.rule.slices:
+                wanted = _of_slices(state, request, level, before[groups[before] == group], surpluses, inside)
+                inside = {
+                    attempt: {rank: cell for rank, cell in cells.items() if cell in wanted}
+                    for attempt, cells in inside.items()
+                }
+                missing = len(wanted)
+            run = _Run(surpluses, inside, allowance, missing)
+            if missing > 0 and run.suffices():
                 found.append(run)
         if found:
             return min(found, key=lambda run: (run.cost, len(run.chosen), sorted(run.chosen))).shrink()
     return None
 
 
+def _of_slices(
+    state: FleetState,
+    request: Request,
+    level: int,
+    free: Ints,
+    surpluses: Sequence[Surplus],
+    useful: Mapping[int, Mapping[int, int]],
+) -> set[int]:
+    """The cells that victims have to complete for the slices that are believed cheapest; none where nothing suffices.
+
+    ``free``: cells that fit already. ``useful``: of one group of ``level``.
+    """
+    costs = dict.fromkeys(free.tolist(), 0.0)
+    for surplus in surpluses:
+        for cell in useful[surplus.attempt].values():
+            costs[cell] = min(costs.get(cell, surplus.cost), surplus.cost)
+    cells = np.array(sorted(costs), dtype=np.int64)
+    of_cells = np.array([costs[cell] for cell in cells.tolist()], dtype=np.float64)
+    chosen = cheapest_in_slices(state.layout, request.rule.slices, cells, of_cells, request.nodes, level)
+    return set(chosen.tolist()) - set(free.tolist())
+
+
 def _useful(state: FleetState, request: Request, surplus: Surplus, counts: Ints) -> dict[int, int]:
     """By rank the cell that the part would complete: one that gives a node's part with it, and not without."""
-    cell_of = {rank: int(state.layout.cell_of_gpu[gpus[0]]) for rank, gpus in enumerate(surplus.gpus) if len(gpus)}
     after = np.array(counts, copy=True)
-    for rank, cell in cell_of.items():
-        after[cell] += len(surplus.gpus[rank])
+    cell_of: dict[int, int] = {}
+    for rank, gpus in enumerate(surplus.gpus):
+        if len(gpus):  # of more cells than one where the beneficiary's tier tells its GPUs apart
+            cells, gains = np.unique(state.layout.cell_of_gpu[gpus], return_counts=True)
+            most = int(gains.argmax())
+            cell_of[rank] = int(cells[most])
+            after[cell_of[rank]] += gains[most]
     fitting = set(fitting_cells(state, request, after).tolist())
     return {rank: cell for rank, cell in cell_of.items() if cell in fitting and counts[cell] < request.gpus_per_node}
 
