@@ -41,6 +41,7 @@ def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints
 
     Who is none of them now is none after others were let off. ``given_by``: the GPUs of each victim.
     """
+    state = state.for_tier(request.tier)
     layout, span = state.layout, level_span(state.layout, request)
     counts = state.tier(request.tier).counts
     cells = fitting_cells(state, request, counts)
