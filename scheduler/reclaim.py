@@ -123,7 +123,11 @@ class Reclaimer:
         self._tier_names = sorted({attempt.tier for attempt in self._attempts})
         codes = {name: code for code, name in enumerate(self._tier_names)}
         self._tier_codes = np.array([codes[attempt.tier] for attempt in self._attempts], dtype=np.int64)
-        self._elastic = [index for index, attempt in enumerate(self._attempts) if attempt.elastic is not None]
+        self._giving = [
+            index
+            for index, attempt in enumerate(self._attempts)
+            if attempt.elastic is not None and len(attempt.elastic.parts) > attempt.elastic.min_nodes
+        ]
         self.promises = Promises(state, workload.reclaims, indices)
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
@@ -265,16 +269,15 @@ class Reclaimer:
         return replace(shrunk, runner_up=self._runner_up(whole))
 
     def _shrunk(self, request: Request, free_from: Ints) -> "_Choice | None":
-        if not self._elastic:
+        if not self._giving:
             return None
         owner = self._owners_if(free_from <= self._now_ms, request)
         offers = [
             surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._costs[index]))
-            for index in self._elastic
+            for index in self._giving
             if free_from[index] <= self._now_ms
         ]
-        giving = [offer for offer in offers if offer.most > 0]
-        shrink = cheapest_shrink(self._state, request, giving, self._allowance)
+        shrink = cheapest_shrink(self._state, request, offers, self._allowance)
         if shrink is None:
             return None
         target = self.with_freed(shrink.gpus, request)
