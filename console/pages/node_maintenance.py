@@ -26,7 +26,7 @@ def declare(
     node_id: Annotated[str, Path(pattern=r"^[!-~]{1,253}$")],
 ) -> Response:
     reason, now = reason_in(fields), datetime.now(UTC)
-    begins_in, lasts = _hours_in(fields, "begins_in", least=0), _hours_in(fields, "lasts", least=1)
+    begins_in, lasts = _hours_in(fields, "begins_in", 0, least=0), _hours_in(fields, "lasts", 2, least=1)
     starts_at = now + timedelta(hours=begins_in) if begins_in else None
     until = (starts_at or now) + timedelta(hours=lasts)
     return act(
@@ -40,9 +40,9 @@ def declare(
     )
 
 
-def _hours_in(fields: Mapping[str, str], name: str, *, least: int) -> int:
+def _hours_in(fields: Mapping[str, str], name: str, usual: int, *, least: int) -> int:
     """Raises ``ValidationFailedError``: no whole number of hours within the longest window."""
-    text = fields.get(name, "").strip()
+    text = fields.get(name, str(usual)).strip()
     if not text.isascii() or not text.isdigit() or len(text) > 3 or not least <= int(text) <= MAX_HOURS:
         words = f"is a whole number of hours from {least} to {MAX_HOURS}"
         raise ValidationFailedError.at(f"/{name}", "out_of_range", words)

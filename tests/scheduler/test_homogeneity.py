@@ -15,6 +15,7 @@ from scheduler.planner import plan
 from scheduler.recovery import recover
 from scheduler.solver import Request
 from scheduler.topology import FleetState
+from scheduler.victims import dispensable
 from tests.scheduler.fleets import NOW_MS, hold, host, job, running
 
 OLD, NEW = "driver_version=570|model=H100|vbios_version=1", "driver_version=570|model=H100|vbios_version=2"
@@ -86,6 +87,32 @@ def test_a_strict_gang_reclaims_a_loose_one_that_lies_on_two_vbioses() -> None:
     (reclaim,) = decided.reclaims
     assert reclaim.victim == loose.attempt_id
     assert "a-3" not in reclaim.held
+
+
+def test_a_loose_gang_reclaims_strict_ones_of_two_vbioses_on_one_host() -> None:
+    loose = {"on_demand": {"priority": 200, "homogeneity": ASKED}, "spot": {"priority": 100, "notice_s": 120.0}}
+    policy = Policy.model_validate({**POLICY.model_dump(mode="json"), "tiers": loose}, strict=False)
+    gpus = [*host("z", 8, cohort=OTHER_DRIVER), *swapped("a")]
+    held = [replace(gpu, facts=replace(gpu.facts, is_held=True)) for gpu in gpus]
+    alike = [gpu.uuid for gpu in gpus if gpu.cohort_key == OLD]
+    tenants = [
+        running("seven", alike),
+        running("one", ["a-3"]),
+        running("z", [f"z-{slot}" for slot in range(8)], minutes=9),
+    ]
+    peaks = {tenants[0].tenant_id: 99}
+    decided = plan(held, [job("loose", gpus=8)], policy, Workload(NOW_MS, tuple(tenants), peak_gpus=peaks))
+    assert {reclaim.victim for reclaim in decided.reclaims} == {"seven", "one"}
+    assert set(decided.reclaims[0].held) == {f"a-{slot}" for slot in range(8)}
+
+
+def test_no_victim_is_let_off_whom_a_loose_gang_needs() -> None:
+    state = FleetState([*swapped("a"), *swapped("b")], POLICY)
+    seven = state.layout.gpu_indices(gpu.uuid for gpu in swapped("b") if gpu.cohort_key == OLD)
+    one = state.layout.gpu_indices([GpuUuid("b-3")])
+    state.take(state.layout.gpu_indices(gpu.uuid for gpu in swapped("a")))
+    assert dispensable(state, Request("spot", 1, 8), {0: seven, 1: one}) == set()
+    assert dispensable(state, Request("spot", 1, 7), {0: seven, 1: one}) == {1}
 
 
 @st.composite
