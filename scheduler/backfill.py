@@ -78,7 +78,7 @@ class Backfill:
         until_ms = self._first_moment(request, ends_ms)
         if until_ms is None:
             return None
-        return self._leaving_most_idle(lambda: self._at(request, until_ms, ends_ms)), until_ms
+        return self._leaving_most_idle(request, lambda: self._at(request, until_ms, ends_ms)), until_ms
 
     def _at_believed_ends(self, request: Request) -> tuple[Chosen, int] | None:
         """A job that starves takes a belief for a word, and keeps what is idle: who is believed to end may run on."""
@@ -97,9 +97,9 @@ class Backfill:
     def _at(self, request: Request, until_ms: int, ends_ms: list[int]) -> Chosen | None:
         return self._reclaimer.with_freed(self._reclaimer.coming(until_ms, ends_ms), request)
 
-    def _leaving_most_idle(self, choose: Callable[[], Chosen | None]) -> Chosen:
+    def _leaving_most_idle(self, request: Request, choose: Callable[[], Chosen | None]) -> Chosen:
         """Of the places at that moment one with few GPUs that are idle until then: they are of use to others."""
-        state = self._state
+        state = self._state.for_tier(request.tier)
         cells = np.unique(state.layout.cell_of_gpu[np.flatnonzero(state.is_free)])
 
         def with_first(count: int) -> Chosen | None:

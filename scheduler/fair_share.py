@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Final
 
 from muster.domain.ids import TenantId
@@ -20,6 +20,9 @@ from scheduler.tenancy import Holdings, Tenancy
 from scheduler.topology import FleetState
 
 ROUNDING_GPUS: Final = 1e-6
+
+MOST_HALVINGS: Final = 64.0
+"""Of a weight by past usage: as good as nothing beside the others, and yet a weight above 0."""
 
 
 class Turn(IntEnum):
@@ -34,11 +37,12 @@ class Turn(IntEnum):
 def water_filled(pool: float, weights: Sequence[float], caps: Sequence[float]) -> list[float]:
     """``pool`` in proportion to ``weights``, each above 0, and to nobody more than its cap."""
     shares = [0.0] * len(caps)
-    total = sum(weights)
-    for index in sorted(range(len(caps)), key=lambda index: caps[index] / weights[index]):
+    in_order = sorted(range(len(caps)), key=lambda index: caps[index] / weights[index])
+    # Summed from the last: what is left of a sum after taking away may be 0 beside a weight that is far smaller.
+    left = list(accumulate(weights[index] for index in reversed(in_order)))[::-1]
+    for index, total in zip(in_order, left, strict=True):
         shares[index] = min(caps[index], max(pool, 0.0) * weights[index] / total)
         pool -= shares[index]
-        total -= weights[index]
     return shares
 
 
@@ -99,7 +103,7 @@ class _Pouring:
         all_used, all_weights = sum(self._used[team] for team in teams), sum(weights)
         if all_used > 0:
             weights = [
-                weight * 2.0 ** -((self._used[team] / all_used) / (weight / all_weights))
+                weight * 2.0 ** -min((self._used[team] / all_used) / (weight / all_weights), MOST_HALVINGS)
                 for team, weight in zip(teams, weights, strict=True)
             ]
         return [*weights, *([1.0] * (number - len(weights)))]

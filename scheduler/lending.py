@@ -8,10 +8,10 @@ within one reclaimable tier (I7); minimum run and cap are asked as for every rec
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from muster.domain.ids import TenantId
+from muster.domain.ids import AttemptId, TenantId
 from muster.domain.policy import Policy
 from scheduler.model import RunningAttempt
 from scheduler.tenancy import Holdings, Tenancy
@@ -23,17 +23,25 @@ class Lending:
     ``claims``: what is on its way to a tenant by reclaim counts as its own.
     """
 
-    def __init__(self, tenancy: Tenancy, policy: Policy, attempts: Sequence[RunningAttempt]) -> None:
+    def __init__(
+        self,
+        tenancy: Tenancy,
+        policy: Policy,
+        attempts: Sequence[RunningAttempt],
+        stays: Mapping[AttemptId, int] | None = None,
+    ) -> None:
+        """``stays``: with how many GPUs the job of a stopping attempt goes on; without an entry with none."""
         self._policy, self._attempts = policy, attempts
         self._held, self._leaving = Holdings(tenancy), Holdings(tenancy)
         self._guarantees = {tier: tenancy.guarantees(tier) for tier in policy.tiers}
         for attempt in attempts:
             self._held.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
             if attempt.is_stopping:
-                self.leaves(attempt)
+                self.leaves(attempt, 0 if stays is None else stays.get(attempt.attempt_id, 0))
 
-    def leaves(self, attempt: RunningAttempt) -> None:
-        self._leaving.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
+    def leaves(self, attempt: RunningAttempt, num_stay: int) -> None:
+        """But for ``num_stay`` GPUs, with which its job goes on."""
+        self._leaving.add(attempt.tenant_id, attempt.tier, len(attempt.gpus) - num_stay)
 
     def comes(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
         """Placed, or on its way: the tenant is nearer to its guarantee by so much."""

@@ -87,6 +87,13 @@ def allowances(workload: Workload, policy: Policy, notified: Collection[AttemptI
     }
 
 
+def _stays(workload: Workload) -> dict[AttemptId, int]:
+    """With how many GPUs the jobs of attempts go on that give some of theirs, or that change their size."""
+    held = {own.job_id: len(own.gpus) for own in workload.holds}
+    stays = {one.attempt_id: held[one.job_id] for one in workload.running if one.job_id in held}
+    return stays | {reclaim.victim: len(reclaim.keeps) for reclaim in workload.reclaims if reclaim.keeps}
+
+
 class Reclaimer:
     """Chooses victims, one beneficiary after another, and remembers what it has chosen in this cycle."""
 
@@ -102,10 +109,10 @@ class Reclaimer:
         self._is_cleaning: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
         self._notified: set[int] = set()
-        self.lending = Lending(workload.tenancy, policy, self._attempts)
+        self.lending = Lending(workload.tenancy, policy, self._attempts, _stays(workload))
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
-                self._notify(indices[reclaim.victim], reclaim.deadline_ms)
+                self._notify(indices[reclaim.victim], reclaim.deadline_ms, len(reclaim.keeps))
         self._allowance = allowances(workload, policy, {self._attempts[i].attempt_id for i in self._notified})
         self._costs = np.array([self._cost(attempt) for attempt in self._attempts], dtype=np.float64)
         tenants = {tenant: code for code, tenant in enumerate(sorted(self._allowance))}
@@ -116,7 +123,11 @@ class Reclaimer:
         self._tier_names = sorted({attempt.tier for attempt in self._attempts})
         codes = {name: code for code, name in enumerate(self._tier_names)}
         self._tier_codes = np.array([codes[attempt.tier] for attempt in self._attempts], dtype=np.int64)
-        self._elastic = [index for index, attempt in enumerate(self._attempts) if attempt.elastic is not None]
+        self._giving = [
+            index
+            for index, attempt in enumerate(self._attempts)
+            if attempt.elastic is not None and len(attempt.elastic.parts) > attempt.elastic.min_nodes
+        ]
         self.promises = Promises(state, workload.reclaims, indices)
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
@@ -258,20 +269,23 @@ class Reclaimer:
         return replace(shrunk, runner_up=self._runner_up(whole))
 
     def _shrunk(self, request: Request, free_from: Ints) -> "_Choice | None":
-        if not self._elastic:
+        if not self._giving:
             return None
         owner = self._owners_if(free_from <= self._now_ms, request)
         offers = [
             surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._costs[index]))
-            for index in self._elastic
+            for index in self._giving
             if free_from[index] <= self._now_ms
         ]
-        giving = [offer for offer in offers if offer.most > 0]
-        shrink = cheapest_shrink(self._state, request, giving, self._allowance)
+        shrink = cheapest_shrink(self._state, request, offers, self._allowance)
         if shrink is None:
             return None
         target = self.with_freed(shrink.gpus, request)
-        return None if target is None else _Choice(target, list(shrink.victims), shrink.cost)
+        if target is None:
+            return None
+        used = set(owner[target.gpus].tolist())
+        victims = [victim for victim in shrink.victims if victim in used]
+        return _Choice(target, victims, float(sum(self._costs[index] for index in victims)))
 
     def _whole_victims(self, request: Request, free_from: Ints, claim: Claim | None) -> "_Choice | Refused":
         allowance = {code: self._allowance[tenant] for code, tenant in enumerate(sorted(self._allowance))}
@@ -344,9 +358,9 @@ class Reclaimer:
         cells = fitting_cells(state, request, state.tier(request.tier).counts + freed)
         return bool(room_of(state.layout, request, cells, span[-1]).max(initial=0) >= request.nodes)
 
-    def _notify(self, index: int, deadline_ms: int) -> None:
+    def _notify(self, index: int, deadline_ms: int, num_kept: int) -> None:
         if index not in self._notified and not self._attempts[index].is_stopping:
-            self.lending.leaves(self._attempts[index])
+            self.lending.leaves(self._attempts[index], num_kept)
         self._notified.add(index)
         self._ends[index] = min(int(self._ends[index]), deadline_ms)
 
@@ -358,7 +372,7 @@ class Reclaimer:
             keeps = kept_beside(attempt, frozenset(held))
             given = tuple(uuid for uuid in attempt.gpus if uuid not in keeps)
             notice_s = self._policy.tier(attempt.tier).notice_s or 0.0
-            self._notify(index, self._now_ms + int(notice_s * 1000))
+            self._notify(index, self._now_ms + int(notice_s * 1000), len(keeps))
             self._allowance[attempt.tenant_id] -= len(given)
             self.promises.mask[layout.gpu_indices(keeps)] = True
             first = Reclaim(attempt.attempt_id, job_id, notice_s, given, held, float(self._costs[index]))

@@ -47,6 +47,7 @@ def recover(state: FleetState, request: Request, last: Parts, bad: Collection[Gp
 
 def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
     """As ``recover``, of what is free now alone: the last attempt has let go of its GPUs."""
+    state = state.for_tier(request.tier)
     good = _good_ranks(state, request, last, bad)
     if good is None:
         return None
@@ -65,6 +66,7 @@ def still_good(state: FleetState, request: Request, last: Parts) -> Ints | None:
 
     None where nothing of it can be kept within the required domain, or no level is required: nothing is to wait for.
     """
+    state = state.for_tier(request.tier)
     good = None if request.required is None else _good_ranks(state, request, last, ())
     if good is None:
         return None
@@ -112,7 +114,6 @@ def _good_ranks(state: FleetState, request: Request, last: Parts, bad: Collectio
         return None
     if not last or any(len(uuids) != request.gpus_per_node for _, uuids in last):
         return None
-    state = state.for_tier(request.tier)
     usable = state.usable(request.tier)
     usable[state.layout.gpu_indices(bad)] = False
     for node_id in request.avoid_nodes:

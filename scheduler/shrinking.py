@@ -7,13 +7,18 @@ attempt's GPUs start again, however few of its hosts it gives, so it costs the s
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
 from muster.domain.ids import GpuUuid, TenantId
 from scheduler.model import RunningAttempt
+from scheduler.slices import cheapest_in_slices
 from scheduler.solver import Request, count_by_group, fitting_cells, level_span
 from scheduler.topology import NOWHERE, FleetState, Ints, Layout
+
+FULL: Final = int(np.iinfo(np.int32).max)
+"""As good as free GPUs without end: nothing that is given there is of use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,38 +78,83 @@ def cheapest_shrink(
     span = level_span(state.layout, request)
     counts = state.tier(request.tier).counts
     before = fitting_cells(state, request, counts)
-    useful = {surplus.attempt: _useful(state, request, surplus, counts) for surplus in surpluses}
+    is_suitable = np.zeros(state.layout.num_cells, dtype=np.bool_)
+    is_suitable[fitting_cells(state, request, np.full_like(counts, request.gpus_per_node))] = True
+    room = np.where(is_suitable, counts, FULL)
+    useful = {surplus.attempt: _useful(request, surplus, state.layout.cell_of_gpu, room) for surplus in surpluses}
+    by_attempt = {surplus.attempt: surplus for surplus in surpluses}
     for level in span[-1:] if request.preferred is None else span:
         num_free = count_by_group(state.layout, before, level)
         groups = state.layout.groups[level]
         found = []
-        for group in sorted({int(groups[cell]) for cells in useful.values() for cell in cells.values()} - {NOWHERE}):
-            inside = {
-                attempt: {rank: cell for rank, cell in cells.items() if groups[cell] == group}
-                for attempt, cells in useful.items()
-            }
-            run = _Run(surpluses, inside, allowance, request.nodes - int(num_free[group]))
-            if run.suffices():
+        for group, of_group in sorted(_by_group(useful, groups).items()):
+            own, inside = [by_attempt[attempt] for attempt in of_group], of_group
+            missing = request.nodes - int(num_free[group])
+            if sum(map(len, inside.values())) < missing:
+                continue
+            if request.rule.slices:
+                wanted = _of_slices(state, request, level, before[groups[before] == group], own, of_group)
+                inside = {
+                    attempt: {rank: cell for rank, cell in cells.items() if cell in wanted}
+                    for attempt, cells in of_group.items()
+                }
+                missing = len(wanted)
+            run = _Run(own, inside, allowance, missing)
+            if missing > 0 and run.suffices():
                 found.append(run)
         if found:
             return min(found, key=lambda run: (run.cost, len(run.chosen), sorted(run.chosen))).shrink()
     return None
 
 
-def _useful(state: FleetState, request: Request, surplus: Surplus, counts: Ints) -> dict[int, int]:
+def _of_slices(
+    state: FleetState,
+    request: Request,
+    level: int,
+    free: Ints,
+    surpluses: Sequence[Surplus],
+    useful: Mapping[int, Mapping[int, int]],
+) -> set[int]:
+    """The cells that victims have to complete for the slices that are believed cheapest; none where nothing suffices.
+
+    ``free``: cells that fit already. ``useful``: of one group of ``level``.
+    """
+    costs = dict.fromkeys(free.tolist(), 0.0)
+    for surplus in surpluses:
+        for cell in useful[surplus.attempt].values():
+            costs[cell] = min(costs.get(cell, surplus.cost), surplus.cost)
+    cells = np.array(sorted(costs), dtype=np.int64)
+    of_cells = np.array([costs[cell] for cell in cells.tolist()], dtype=np.float64)
+    chosen = cheapest_in_slices(state.layout, request.rule.slices, cells, of_cells, request.nodes, level)
+    return set(chosen.tolist()) - set(free.tolist())
+
+
+def _useful(request: Request, surplus: Surplus, cell_of_gpu: Ints, room: Ints) -> dict[int, int]:
     """By rank the cell that the part would complete: one that gives a node's part with it, and not without.
 
-    A part of a tier that asks for less may lie on several cells of the request's: the one that gets the most counts.
+    ``room``: GPUs of each cell that are free, ``FULL`` where the request may not be.
     """
     cell_of: dict[int, int] = {}
-    after = np.array(counts, copy=True)
     for rank, gpus in enumerate(surplus.gpus):
-        if len(gpus):
-            cells, given = np.unique(state.layout.cell_of_gpu[gpus], return_counts=True)
-            cell_of[rank] = int(cells[given.argmax()])
-            after[cell_of[rank]] += given.max()
-    fitting = set(fitting_cells(state, request, after).tolist())
-    return {rank: cell for rank, cell in cell_of.items() if cell in fitting and counts[cell] < request.gpus_per_node}
+        if not len(gpus):
+            continue
+        of_part = cell_of_gpu[gpus].tolist()
+        # Of more cells than one where the beneficiary's tier tells its GPUs apart.
+        cell, gain = max(Counter(of_part).items(), key=lambda one: (one[1], -one[0]))
+        if room[cell] < request.gpus_per_node <= room[cell] + gain:
+            cell_of[rank] = cell
+    return cell_of
+
+
+def _by_group(useful: Mapping[int, Mapping[int, int]], groups: Ints) -> dict[int, dict[int, dict[int, int]]]:
+    """``useful`` by the group in which each cell lies."""
+    found: dict[int, dict[int, dict[int, int]]] = {}
+    for attempt, cells in useful.items():
+        for rank, cell in cells.items():
+            group = int(groups[cell])
+            if group != NOWHERE:
+                found.setdefault(group, {}).setdefault(attempt, {})[rank] = cell
+    return found
 
 
 @dataclass(slots=True)

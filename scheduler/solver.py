@@ -151,8 +151,11 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
 
 def has_labels(layout: Layout, request: Request) -> Flags:
     """The cells on whose nodes the request may be by their labels."""
-    admitted = np.array([request.rule.labels.admits(labels) for labels in layout.label_sets], dtype=np.bool_)
-    return np.asarray(admitted[layout.cell_label_set], dtype=np.bool_)
+    rule = request.rule.labels
+    if rule not in layout.admitted_by:
+        admitted = np.array([rule.admits(labels) for labels in layout.label_sets], dtype=np.bool_)
+        layout.admitted_by[rule] = admitted[layout.cell_label_set]
+    return layout.admitted_by[rule]
 
 
 def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:

@@ -9,7 +9,7 @@ same in each, those of cells and groups are not: whoever is about a tier's cells
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from health.cohorts import part_of_key
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from scheduler.model import DEFAULT_LEVELS, GpuView
-from scheduler.placement_rule import Labels
+from scheduler.placement_rule import LabelRule, Labels
 from scheduler.tally import Ints as Ints  # noqa: PLC0414  # every room of the core has it from here
 from scheduler.tally import Tallies, Tally
 
@@ -65,6 +65,8 @@ class Layout:
     unknown_cells: tuple[Ints, ...]
     num_groups: tuple[int, ...]
     largest: tuple[int, ...]
+    admitted_by: dict[LabelRule, Flags] = field(default_factory=dict)
+    """What ``scheduler.solver.has_labels`` has found: hosts may have each its own labels, and many jobs one rule."""
 
     @property
     def node_level(self) -> int:

@@ -124,3 +124,13 @@ def test_a_limit_above_binds_everybody_below_and_says_whose_it_is() -> None:
     (borrowed,) = alone.waiting
     assert borrowed.verdict.binding is WaitReason.BORROWING
     assert "holds 8 of the 8 GPUs that its guarantee and what it may borrow allow" in borrowed.why
+
+
+def test_one_heavy_user_among_many_tenants_leaves_shares_for_all() -> None:
+    many = [TenantId(f"t{number:04}") for number in range(1_500)]
+    tenancy = Tenancy(used={(many[0], "spot"): 1e6})
+    shares = entitlements(tenancy, "spot", 1_000, dict.fromkeys(many, 8.0))
+    assert sum(shares.values()) == pytest.approx(1_000)
+    assert min(shares.values()) == shares[many[0]] < 1e-9
+    plenty = entitlements(tenancy, "spot", 100_000, dict.fromkeys(many, 8.0))
+    assert plenty == dict.fromkeys(many, 8.0)

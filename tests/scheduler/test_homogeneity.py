@@ -3,20 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from health.cohorts import part_of_key
-from muster.domain.ids import GpuUuid
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.wait_reasons import WaitReason
-from scheduler.model import GpuView, Plan, WaitingJob, Workload
+from scheduler.model import ElasticGang, GpuView, Parts, Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.recovery import recover
 from scheduler.solver import Request
 from scheduler.topology import FleetState
 from scheduler.victims import dispensable
-from tests.scheduler.fleets import NOW_MS, host, job, running
+from tests.scheduler.fleets import NOW_MS, hold, host, job, running
 
 OLD, NEW = "driver_version=570|model=H100|vbios_version=1", "driver_version=570|model=H100|vbios_version=2"
 OTHER_DRIVER = "driver_version=580|model=H100|vbios_version=1"
@@ -169,3 +169,88 @@ def test_a_tier_asks_for_nothing_that_cohorts_do_not_tell_apart(asked: list[str]
     tiers = {"spot": {"priority": 1, "homogeneity": asked}}
     with pytest.raises(ValueError, match="homogeneity"):
         Policy.model_validate({"tiers": tiers})
+
+
+EASIER = Policy.model_validate(
+    {
+        "tiers": {
+            "reserved": {"priority": 200, "homogeneity": ASKED},
+            "spot": {"priority": 100, "notice_s": 120.0, "homogeneity": ASKED},
+        },
+        "reclaim": {"cap_fraction": 1.0},
+        "queue": {"holds_per_cohort": 16},
+    }
+)
+BY_ALL = EASIER.model_copy(
+    update={"tiers": {name: tier.model_copy(update={"homogeneity": None}) for name, tier in EASIER.tiers.items()}}
+)
+
+
+@st.composite
+def busy_fleets(draw: st.DrawFn) -> tuple[list[GpuView], list[RunningAttempt], list[Parts]]:
+    """Hosts of four of which one board or more may be another's, what runs there, and parts of what ran on the rest."""
+    gpus: list[GpuView] = []
+    attempts: list[RunningAttempt] = []
+    last: list[Parts] = []
+    for number in range(draw(st.integers(1, 3))):
+        parts = []
+        for half in range(2):
+            name = f"n{number}{half}"
+            cohorts = draw(st.lists(st.sampled_from([OLD, OLD, NEW, OTHER_DRIVER]), min_size=4, max_size=4))
+            views = host(name, 4, path=(f"r{number % 2}",))
+            gpus += [replace(gpu, cohort_key=key) for gpu, key in zip(views, cohorts, strict=True)]
+            parts.append((views[0].node_id, tuple(gpu.uuid for gpu in views[: draw(st.sampled_from([2, 4]))])))
+        if draw(st.booleans()):
+            last.append(tuple(parts))
+            continue
+        one = running(f"v{number}", [uuid for _, uuids in parts for uuid in uuids], saved_minutes=number)
+        if len({len(uuids) for _, uuids in parts}) == 1 and draw(st.booleans()):
+            most = draw(st.integers(2, 3))
+            one = replace(one, elastic=ElasticGang(tuple(parts), 1, most, len(parts[0][1]), None))
+        attempts.append(one)
+    return hold(gpus, [uuid for one in attempts for uuid in one.gpus]), attempts, last
+
+
+@settings(max_examples=300)
+@given(busy_fleets(), JOBS, st.sampled_from([None, "rack"]))
+def test_a_tiers_rule_is_as_if_for_reclaim_swaps_growth_and_holds_too(
+    fleet: tuple[list[GpuView], list[RunningAttempt], list[Parts]],
+    shapes: list[tuple[int, int]],
+    required: str | None,
+) -> None:
+    gpus, attempts, last = fleet
+    queue = [job(f"j{at}", nodes=nodes, gpus=size, tier="reserved", at=at) for at, (nodes, size) in enumerate(shapes)]
+    queue += [
+        replace(
+            job(f"k{at}", nodes=len(parts), gpus=len(parts[0][1]), tier="spot", keep=parts, required=required),
+            interrupted_ms=NOW_MS - 1,
+        )
+        for at, parts in enumerate(last)
+    ]
+    workload = Workload(NOW_MS, tuple(attempts), peak_gpus={one.tenant_id: 999 for one in attempts})
+    alike = [replace(gpu, cohort_key=part_of_key(gpu.cohort_key, ASKED)) for gpu in gpus]
+    by_rule, by_key = plan(gpus, queue, EASIER, workload), plan(alike, queue, BY_ALL, workload)
+    assert replace(by_rule, waiting=()) == replace(by_key, waiting=())
+    assert [(one.job_id, one.verdict.reasons) for one in by_rule.waiting] == [
+        (one.job_id, one.verdict.reasons) for one in by_key.waiting
+    ]
+
+
+def test_a_gang_that_goes_on_keeps_its_hosts_under_an_easier_rule_too() -> None:
+    gpus = [*swapped("a"), *swapped("b"), *host("c", 8, cohort=OLD)]
+    keep: Parts = tuple((NodeId(name), tuple(GpuUuid(f"{name}-{slot}") for slot in range(8))) for name in ("b", "c"))
+    went_on = replace(job("k", nodes=2, gpus=8, tier="spot", keep=keep), interrupted_ms=NOW_MS - 1)
+    (placed,) = plan(gpus, [went_on], EASIER, Workload(NOW_MS)).placements
+    assert placed.parts == keep
+
+
+@pytest.mark.parametrize("is_elastic", [False, True])
+def test_a_tier_of_an_easier_rule_reclaims_across_vbioses(*, is_elastic: bool) -> None:
+    gpus = [*swapped("a"), *swapped("b")]
+    parts: Parts = tuple((NodeId(name), tuple(GpuUuid(f"{name}-{slot}") for slot in range(8))) for name in ("a", "b"))
+    victim = running("v", [gpu.uuid for gpu in gpus], saved_minutes=1)
+    victim = replace(victim, elastic=ElasticGang(parts, 1, 2, 8)) if is_elastic else victim
+    held = hold(gpus, victim.gpus)
+    (reclaim,) = plan(held, [job("gang", gpus=8, tier="reserved")], EASIER, Workload(NOW_MS, (victim,))).reclaims
+    assert {uuid[0] for uuid in reclaim.held} == {"b"} if is_elastic else {"a"}
+    assert len(reclaim.keeps) == (8 if is_elastic else 0)

@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.domain.ids import TenantId
+from muster.domain.ids import JobId, TenantId
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.wait_reasons import WaitReason
-from scheduler.model import GpuView, Plan, RunningAttempt, WaitingJob, Workload
+from scheduler.model import GpuView, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.tenancy import Member, Quota, Tenancy
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, running
@@ -43,6 +43,8 @@ def guaranteed(**gpus: int) -> Tenancy:
 
 
 FOUR = [spot(f"b{number}", BORROWER, [f"h{number}"], saved_min=10 + number) for number in range(4)]
+HOSTS = ("e0", "e1", "e2", "h0", "h1", "h2", "h3")
+FLEXIBLE = spot("e", LENDER, ["e0", "e1", "e2"])
 
 
 def victims(found: Plan) -> list[str]:
@@ -123,3 +125,17 @@ def test_whoever_took_back_is_within_its_guarantee_and_whoever_gave_was_over_its
         lost = 8 * sum(owner[reclaim.victim] == name for reclaim in found.reclaims)
         assert held[name] - lost + 8 > guarantees.get(name, 0), "it was over until the last was taken"
         assert name != by
+
+
+def test_who_shrinks_for_another_still_has_what_it_keeps() -> None:
+    """A tenant that gives one host of three to a reclaim holds the others, told or not: they fill its guarantee."""
+    given, kept = FLEXIBLE.gpus[:8], FLEXIBLE.gpus[8:]
+    gives = StandingReclaim(FLEXIBLE.attempt_id, JobId("urgent"), NOW_MS + MINUTE_MS, given, kept)
+    told = replace(FLEXIBLE, is_stopping=True, ends_ms=NOW_MS + MINUTE_MS)
+    queue = [wanting(TEAM, name="urgent", tier="reserved"), wanting(LENDER)]
+    for victim in (FLEXIBLE, told):
+        attempts = [victim, *FOUR]
+        gpus = hold([view for name in HOSTS for view in host(name, 8)], [u for one in attempts for u in one.gpus])
+        for guarantee, num_reclaims in ((16, 0), (24, 1)):
+            workload = Workload(NOW_MS, tuple(attempts), (gives,), tenancy=guaranteed(lender=guarantee))
+            assert len(plan(gpus, queue, OPEN, workload).reclaims) == num_reclaims

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from muster.domain.ids import GpuUuid, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY, Policy, ReclaimPolicy
 from scheduler.model import ElasticGang, GpuView, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
+from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.planner import plan
 from tests.scheduler.fleets import NOW_MS, hold, job, of_host, racks, running
 
@@ -141,3 +142,14 @@ def test_a_shrink_makes_room_with_no_host_too_many(data: st.DataObject) -> None:
             for attempt in attempts
         ]
         assert decide(gpus, [gang], freed).placements, "together they make room"
+
+
+def test_for_slices_it_gives_the_hosts_that_complete_one() -> None:
+    rule = PlacementRule(slices=(Slice("rack", 2),))
+    gang = replace(job("gang", nodes=2, gpus=8, tier="reserved"), rule=rule)
+    attempts = [elastic("e", ["r0h0", "r1h0", "r1h1"], 1)]
+    gpus = racks({"r0": [8, 8], "r1": [8, 8], "r2": [8]})
+    (reclaim,) = decide(gpus, [gang], attempts).reclaims
+    assert hosts_of(reclaim.gpus) == ["r0h0"]
+    assert hosts_of(reclaim.held) == ["r0h0", "r0h1"]
+    assert not decide(racks({"r0": [8, 8], "r2": [8]}), [gang], [elastic("e", ["r0h0", "r0h1"], 2)]).placements
