@@ -21,10 +21,10 @@ def lending_refusal(
     now = workload(unit.session, unit.now, policy)
     running = sorted(now.running, key=lambda attempt: attempt.attempt_id)
     lending = Lending(now.tenancy, policy, running)
-    notified = {reclaim.victim for reclaim in now.reclaims}
+    keeps = {reclaim.victim: len(reclaim.keeps) for reclaim in now.reclaims}
     for attempt in running:
-        if attempt.attempt_id in notified and not attempt.is_stopping:
-            lending.leaves(attempt)
+        if attempt.attempt_id in keeps and not attempt.is_stopping:
+            lending.leaves(attempt, keeps[attempt.attempt_id])  # what it keeps is held from when it is told
     held = select(Job.tenant_id, Job.tier).join(GpuHold, GpuHold.job_id == Job.id)
     for tenant_id, tier in unit.session.execute(held):
         lending.comes(tenant_id, tier, 1)
