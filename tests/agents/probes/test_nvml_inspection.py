@@ -185,7 +185,7 @@ def test_before_its_registration_nothing_else_is_said_of_the_fabric(hosts: Hosts
 
 def test_an_older_driver_tells_what_it_knows(hosts: Hosts) -> None:
     (found,) = hosts.open(hosts.state(1), library="older").inspect()
-    assert set(found["unsupported"]) == {"sram_threshold_exceeded", "unrepairable_memory"}
+    assert set(found["unsupported"]) == {"sram_threshold_exceeded", "unrepairable_memory", *WHERE_IDLE}
     assert found["faults"] == {}
     assert found["state"]["remap_banks_max"] == 640
 
