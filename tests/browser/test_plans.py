@@ -1,6 +1,5 @@
 """Why a job waits, the place held for it, the contract of a reclaim, the queue, and a plan before it is submitted."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +7,9 @@ from playwright.sync_api import expect
 
 from muster.domain.ids import JobId
 from muster.domain.principals import Role
+from muster.services.fleet import placed_views
+from muster.services.policies import active_policy
+from scheduler.topology import FleetState
 from tests.browser.browsing import Browsing
 from tests.browser.conftest import Browse
 from tests.browser.played_fleet import DONE
@@ -34,9 +36,11 @@ def gang(fleet: SmallFleet) -> Iterator[JobId]:
 
 
 def _num_whole_hosts(fleet: SmallFleet) -> int:
-    """Without the one of which a GPU is cordoned."""
-    hosts = Counter(uuid.rpartition("-")[0] for uuid in fleet.free_gpus())
-    return sum(count == 8 for count in hosts.values()) - 1
+    """Those that could give 8 GPUs now, whatever other tests have left."""
+    with fleet.units.read() as session:
+        policy = active_policy(session)
+        state = FleetState(placed_views(session, fleet.units.clock(), policy), policy)
+    return int((state.tier("on_demand").counts == 8).sum())
 
 
 def test_a_waiting_job_tells_what_binds_its_place_and_who_passes(console: Browsing, gang: JobId) -> None:
