@@ -183,7 +183,6 @@ class _Run:
             self.cells.update(self.useful[attempt][rank] for rank in ranks)
             self.spent[surplus.tenant_id] += sum(surplus.sizes[rank] for rank in ranks)
             self.missing -= len(ranks)
-        self._let_off()
         return True
 
     def _ranks(self, surplus: Surplus) -> tuple[int, ...]:
@@ -196,12 +195,6 @@ class _Run:
                 ranks.append(rank)
                 left -= surplus.sizes[rank]
         return tuple(ranks)
-
-    def _let_off(self) -> None:
-        costs = {surplus.attempt: surplus.cost for surplus in self.surpluses}
-        for attempt in sorted(self.chosen, key=lambda index: (-costs[index], index)):
-            if len(self.chosen[attempt]) <= -self.missing:
-                self.missing += len(self.chosen.pop(attempt))
 
     @property
     def cost(self) -> float:

@@ -1,6 +1,7 @@
 """The form of a scenario: what stands at second 0, and what happens after it. Times are seconds, before it negative."""
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -131,8 +132,9 @@ class JobFields(StrictModel):
     leaves_in_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] | None = None
 
     @property
+    @abstractmethod
     def num_nodes(self) -> int:
-        raise NotImplementedError
+        """Of its shape: said as a number, or by the hosts on which it runs."""
 
     @property
     def shape(self) -> Shape:
