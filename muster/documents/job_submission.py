@@ -1,0 +1,143 @@
+"""A job as it is submitted, or asked about."""
+
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+
+class Mount(TypedDict):
+    """Of the host at ``source``, in the container at ``target`` or at the same path."""
+
+    source: str
+    target: NotRequired[str | None]
+    read_only: NotRequired[bool]
+
+
+class Container(TypedDict):
+    """``image``: a reference, best with its digest, or for enroot a file. ``engine`` null: what the host has."""
+
+    image: str
+    engine: NotRequired[Literal["podman", "docker", "enroot"] | None]
+    mounts: NotRequired[list[Mount]]
+    user: NotRequired[str | None]
+
+
+class Program(TypedDict):
+    """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
+
+    By the host's interpreter, by ``python``, by that of ``venv``, or in ``container``.
+    """
+
+    launcher: NotRequired[Literal["torchrun", "command"]]
+    script: NotRequired[str | None]
+    args: NotRequired[list[str]]
+    argv: NotRequired[list[str]]
+    working_dir: NotRequired[str | None]
+    python: NotRequired[str | None]
+    venv: NotRequired[str | None]
+    container: NotRequired[Container | None]
+    env: NotRequired[dict[str, str]]
+
+
+class Shape(TypedDict):
+    nodes: NotRequired[int]
+    gpus_per_node: NotRequired[int]
+    ranks_per_node: NotRequired[int | None]
+    min_nodes: NotRequired[int | None]
+    max_nodes: NotRequired[int | None]
+    gpus: NotRequired[int | None]
+
+
+class SliceRule(TypedDict):
+    """``ranks`` that follow each other stand in one domain of ``level``."""
+
+    level: str
+    ranks: int
+
+
+class TopologyRule(TypedDict):
+    required: NotRequired[str | None]
+    preferred: NotRequired[str | None]
+    slices: NotRequired[list[SliceRule]]
+    balance: NotRequired[str | None]
+
+
+class ParallelLayout(TypedDict):
+    """``pp`` × ``dp`` × ``fsdp`` × ``tp`` ranks, the last varying fastest."""
+
+    tp: NotRequired[int]
+    fsdp: NotRequired[int]
+    dp: NotRequired[int]
+    pp: NotRequired[int]
+    allow_tp_across_nodes: NotRequired[bool]
+
+
+class NodeLabelRule(TypedDict):
+    """Values by a label's name: a host has one of these, or none of these."""
+
+    required: NotRequired[dict[str, list[str]]]
+    forbidden: NotRequired[dict[str, list[str]]]
+
+
+class Restart(TypedDict):
+    max_restarts: NotRequired[int]
+    gpu_oom_doublings: NotRequired[int]
+
+
+class CheckpointRule(TypedDict):
+    folder: NotRequired[str | None]
+    store: NotRequired[str | None]
+    credentials: NotRequired[str | None]
+    encryption_keys: NotRequired[str | None]
+
+
+class HostLimits(TypedDict):
+    memory_bytes: NotRequired[int | None]
+    pids: NotRequired[int | None]
+    cpus: NotRequired[float | None]
+    io_read_bytes_per_s: NotRequired[int | None]
+    io_write_bytes_per_s: NotRequired[int | None]
+
+
+class Dataset(TypedDict):
+    """``manifest`` null: the folder's own, where it has one. ``verify``: what of its files is looked at."""
+
+    name: str
+    path: str
+    manifest: NotRequired[str | None]
+    verify: NotRequired[Literal["sizes", "checksums"]]
+
+
+class _JobFields(TypedDict):
+    """What of a job may be left out."""
+
+    shape: NotRequired[Shape]
+    topology: NotRequired[TopologyRule]
+    layout: NotRequired[ParallelLayout | None]
+    node_labels: NotRequired[NodeLabelRule]
+    tier: NotRequired[str]
+    restart: NotRequired[Restart]
+    checkpoint: NotRequired[CheckpointRule]
+    limits: NotRequired[HostLimits]
+    secrets: NotRequired[list[str]]
+    datasets: NotRequired[list[Dataset]]
+    wall_time_s: NotRequired[float | None]
+    budget_gpu_hours: NotRequired[float | None]
+    stop_grace_s: NotRequired[float | None]
+    on_node_loss: NotRequired[Literal["wait", "fenced"] | None]
+    labels: NotRequired[dict[str, str]]
+    tenant_id: NotRequired[str | None]
+
+
+class JobSubmission(_JobFields):
+    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
+
+    name: str
+    program: Program
+
+
+class JobQuestion(_JobFields):
+    """A job as it might be submitted. Name and program decide nothing about its place."""
+
+    name: NotRequired[str]
+    program: NotRequired[Program]
