@@ -93,5 +93,11 @@ BRANCHES: Final = {
         PROCESSES,
         "muster bootstrap /etc/muster/operator.key",
     ),
+    "restored": _alone(
+        "restored:restored",
+        "Say that the database came back from a backup, before the control plane is started again.",
+        PROCESSES,
+        "muster restored --reason 'disk lost, backup of 04:00'",
+    ),
     "health": _group("health", "Whether the processes here do their work; and the judgement, played again.", PROCESSES),
 }

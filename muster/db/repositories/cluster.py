@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import update
+from sqlalchemy import func, update
 from sqlalchemy.orm import Session
 
 from muster.db.exchanges import Asked
@@ -22,12 +22,12 @@ def fence_of(rows: Sequence[Any]) -> Fence:
     return compose_fence(rows[0].epoch, rows[0].fence_serial)
 
 
-def raise_epoch(session: Session) -> int:
+def raise_epoch(session: Session, *, at_least: int = 0) -> int:
     """After a restore from a backup: fences given before it must stay below every later one. Returns the epoch."""
     statement = (
         update(Cluster)
         .where(Cluster.id == 1)
-        .values(epoch=Cluster.epoch + 1, fence_serial=0)
+        .values(epoch=func.greatest(Cluster.epoch + 1, at_least), fence_serial=0)
         .returning(Cluster.epoch)
         .execution_options(synchronize_session=False)
     )
