@@ -61,6 +61,8 @@ def run(settings: Settings, *extensions: Extension) -> None:
         http="httptools",
         ssl_certfile=None if settings.api_tls_certificate is None else str(settings.api_tls_certificate),
         ssl_keyfile=None if settings.api_tls_key is None else str(settings.api_tls_key),
+        proxy_headers=bool(settings.api_trusted_proxies),
+        forwarded_allow_ips=list(settings.api_trusted_proxies),
         access_log=False,
         log_config=None,
         log_level=logging.WARNING,

@@ -26,7 +26,7 @@ COPY scheduler scheduler
 COPY simulator simulator
 COPY workers workers
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
-    /opt/muster/venv/bin/pip install --constraint constraints.txt --build-constraint constraints.txt '.[agent,worker]'
+    /opt/muster/venv/bin/pip install --constraint constraints.txt --build-constraint constraints.txt '.[agent,worker,s3]'
 
 FROM python:3.11.14-slim-bookworm
 LABEL org.opencontainers.image.title="muster-host" \

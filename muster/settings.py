@@ -6,6 +6,7 @@ A setting ``x_y`` is ``MUSTER_X_Y`` in the environment and ``x_y`` in the YAML f
 import os
 import stat
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -100,6 +101,14 @@ def _repair_verbs(value: object) -> tuple[RepairVerb, ...]:
     return tuple(RepairVerb(name) for name in names if name)
 
 
+def _networks(value: object) -> tuple[str, ...]:
+    texts = [str(each).strip() for each in (value if isinstance(value, list | tuple) else str(value).split(","))]
+    try:
+        return tuple(str(ip_network(text)) for text in texts if text)
+    except ValueError as error:
+        raise ValueError(f"must be addresses or networks such as 10.0.0.0/24, with commas between: {error}") from error
+
+
 class Settings(StrictModel):
     database_url: Annotated[str, AfterValidator(_database_url)] | None = None
     broker_url: Annotated[str, AfterValidator(_broker_url)] | None = None
@@ -110,6 +119,8 @@ class Settings(StrictModel):
     api_tls_certificate: Annotated[Path, Field(strict=False)] | None = None
     api_tls_key: Annotated[Path, Field(strict=False)] | None = None
     api_insecure_bind: Annotated[bool, Field(strict=False)] = False
+    api_trusted_proxies: Annotated[tuple[str, ...], BeforeValidator(_networks)] = ()
+    """Whose X-Forwarded-For and X-Forwarded-Proto are believed. By default nobody's, on loopback neither."""
     api_url: Annotated[str, AfterValidator(_http_url)] | None = None
     api_key_file: Annotated[Path, Field(strict=False)] | None = None
     api_ca_file: Annotated[Path, Field(strict=False)] | None = None

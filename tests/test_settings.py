@@ -22,6 +22,15 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     assert (settings.api_port, settings.log_level) == (9001, "debug")
 
 
+def test_proxies_are_networks_and_nobody_is_one_by_himself() -> None:
+    assert load_settings({}).api_trusted_proxies == ()
+    named = load_settings({"MUSTER_API_TRUSTED_PROXIES": "10.0.0.5, 10.1.0.0/16"})
+    assert named.api_trusted_proxies == ("10.0.0.5/32", "10.1.0.0/16")
+    for wrong in ("*", "proxy.example", "10.0.0.5/8"):
+        with pytest.raises(SettingsError, match="MUSTER_API_TRUSTED_PROXIES: must be addresses or networks"):
+            load_settings({"MUSTER_API_TRUSTED_PROXIES": wrong})
+
+
 @pytest.mark.parametrize("content", ["- a list\n", "a: [1\n", "1: 2\n"])
 def test_a_file_that_is_no_mapping_of_names_is_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "muster.yaml"

@@ -12,11 +12,13 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from sqlalchemy import select
 
 from muster.client.rest import RestClient
 from muster.client.transport import Problem
 from muster.db import migrate
 from muster.db.engine import make_engine
+from muster.db.models import AuditEntry
 from muster.domain.ids import AttemptId
 from muster.embedded.children import Child, child_environment
 from muster.embedded.postgres import PostgresServer
@@ -118,6 +120,15 @@ def test_a_client_that_never_ends_its_headers_hinders_nobody(served: Served) -> 
     finally:
         for connection in slow:
             connection.close()
+
+
+def test_nobody_chooses_the_address_that_the_audit_keeps(served: Served) -> None:
+    """No proxy is named in the settings, so nobody's word about another address counts, from this machine neither."""
+    told = {**served.headers, "X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
+    assert httpx.post(f"{served.url}/v1/jobs", headers=told, json=GOOD_JOB).status_code == 201
+    with served.units.read() as session:
+        newest = session.scalars(select(AuditEntry).order_by(AuditEntry.serial.desc()).limit(1)).one()
+    assert (newest.action, newest.address) == ("job.submit", "127.0.0.1")
 
 
 def test_two_hosts_and_odd_lengths_are_refused(served: Served) -> None:
