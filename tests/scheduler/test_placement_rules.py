@@ -39,6 +39,16 @@ def test_each_slice_stands_in_one_rack_and_its_ranks_follow() -> None:
     assert found == ["r0h0", "r0h1", "r1h0", "r1h1"]
 
 
+def test_of_racks_with_as_many_slices_that_is_taken_which_leaves_fewest_hosts_over() -> None:
+    """First the large ones whole, then the tightest: a rack of 5 hosts has two slices of 2 as one of 4 has."""
+    gpus = racks(
+        {"r0": [8] * 6, "r1": [8] * 5, "r2": [8] * 4, "r3": [8] * 3, "r4": [8] * 2},
+        pods=dict.fromkeys(("r0", "r1", "r2", "r3", "r4"), "p0"),
+    )
+    found = nodes_of(gpus, job("j", nodes=12, gpus=8), slices(("rack", 2)))
+    assert Counter(name[:2] for name in found) == {"r0": 6, "r2": 4, "r4": 2}
+
+
 def test_of_an_elastic_home_only_whole_slices_count_and_the_rounding_is_told() -> None:
     gpus = racks({"r0": [8] * 3, "r1": [8]}, pods=PODS)
     wanted = replace(job("j", nodes=4, gpus=8), rule=slices(("rack", 2)))
