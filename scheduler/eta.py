@@ -17,7 +17,7 @@ from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
-from scheduler.model import Plan, Question, RunningAttempt, StartRange, WaitingJob
+from scheduler.model import Plan, Question, Reclaim, RunningAttempt, StandingReclaim, StartRange, WaitingJob
 from scheduler.order import expected_s
 from scheduler.reclaim import CLEANING_MS, LEAST_LEFT_MS, OVERDUE_MS
 from scheduler.solver import Request, place, request_of
@@ -228,7 +228,7 @@ class _Play:
 
 def _keeps(asked: Question, decided: Plan) -> dict[AttemptId, frozenset[GpuUuid]]:
     """What elastic victims go on with, of those that give a part of what they have."""
-    reclaims = (*asked.workload.reclaims, *decided.reclaims)
+    reclaims: Sequence[StandingReclaim | Reclaim] = [*asked.workload.reclaims, *decided.reclaims]
     return {item.victim: frozenset(item.keeps) for item in reclaims if item.keeps}
 
 
