@@ -8,16 +8,16 @@ ten lasts 9a (so the range between holds eight in ten). Who comes later and goes
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from muster.domain.ids import GpuUuid, JobId, TenantId
+from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
-from scheduler.model import Plan, Question, RunningAttempt, StartRange, WaitingJob
+from scheduler.model import Plan, Question, Reclaim, RunningAttempt, StandingReclaim, StartRange, WaitingJob
 from scheduler.order import expected_s
 from scheduler.reclaim import CLEANING_MS, LEAST_LEFT_MS, OVERDUE_MS
 from scheduler.solver import Request, place, request_of
@@ -125,10 +125,16 @@ class _Play:
     def _begin(self, decided: Plan) -> None:
         due_ms = {item.victim: self._now_ms + int(item.notice_s * 1000) for item in decided.reclaims}
         layout = self._state.layout
+        keeps = _keeps(self._asked, decided)
         for attempt in self._asked.workload.running:
+            kept, holder = keeps.get(attempt.attempt_id, frozenset()), (attempt.tenant_id, attempt.tier)
+            if kept:  # it shrinks: its job goes on there, whatever the stop is due for
+                whole = replace(attempt, ends_ms=None) if attempt.is_stopping else attempt
+                goes_on_ms = self._now_ms + self._pace.left_ms(whole, self._now_ms)
+                self._will_end(goes_on_ms, layout.gpu_indices(uuid for uuid in attempt.gpus if uuid in kept), holder)
             at_ms = self._now_ms + self._pace.left_ms(attempt, self._now_ms)
-            holder = attempt.tenant_id, attempt.tier
-            self._will_end(min(at_ms, due_ms.get(attempt.attempt_id, at_ms)), layout.gpu_indices(attempt.gpus), holder)
+            given = layout.gpu_indices(uuid for uuid in attempt.gpus if uuid not in kept)
+            self._will_end(min(at_ms, due_ms.get(attempt.attempt_id, at_ms)), given, holder)
         queue = {job.job_id: job for job in self._asked.queue}
         for placed in decided.placements:
             job = queue[placed.job_id]
@@ -218,6 +224,12 @@ class _Play:
         self._state.take(chosen.gpus)
         self._will_end(at_ms + self._pace.run_ms(job, self._asked.policy), chosen.gpus, (job.tenant_id, job.tier))
         return True
+
+
+def _keeps(asked: Question, decided: Plan) -> dict[AttemptId, frozenset[GpuUuid]]:
+    """What elastic victims go on with, of those that give a part of what they have."""
+    reclaims: Sequence[StandingReclaim | Reclaim] = [*asked.workload.reclaims, *decided.reclaims]
+    return {item.victim: frozenset(item.keeps) for item in reclaims if item.keeps}
 
 
 def _holds(asked: Question, decided: Plan) -> Iterator[tuple[JobId, Sequence[GpuUuid]]]:

@@ -46,8 +46,16 @@ def recover(state: FleetState, request: Request, last: Parts, bad: Collection[Gp
 
 
 def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
-    """As ``recover``, of what is free now alone: the last attempt has let go of its GPUs."""
+    """As ``recover``, of what is free now alone: the last attempt has let go of its GPUs.
+
+    With the slices that it wishes for, where its good hosts and those that replace the others give them.
+    """
     state = state.for_tier(request.tier)
+    chosen = _replan(state, request.wishing(), last, bad) if request.rule.wished else None
+    return chosen or _replan(state, request, last, bad)
+
+
+def _replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid]) -> Chosen | None:
     good = _good_ranks(state, request, last, bad)
     if good is None:
         return None
@@ -178,9 +186,9 @@ def _replace_nodes(
         return None
     cells = cells[(layout.cell_cohort[cells] == cohort) & home[cells]]
     filled: list[Ints] = []
-    homes = _SliceHomes(state.layout, request, ranks)
+    homes, spread = _SliceHomes(state.layout, request, ranks), _Spread(state, request, nodes, ranks)
     for rank, (node_id, part) in enumerate(zip(nodes, ranks, strict=True)):
-        near = cells[homes.admits(rank, cells)]
+        near = spread.evenest(cells[homes.admits(rank, cells)])
         if part is not None:
             filled.append(part)
         elif not len(kept) or not len(near):
@@ -189,6 +197,7 @@ def _replace_nodes(
             cell = _nearest(state, node_id, near, counts)
             cells = cells[cells != cell]
             homes.settle(rank, cell)
+            spread.settle(cell)
             here = layout.gpus_of_cells(np.array([cell]))
             filled.append(here[usable[here]][: request.gpus_per_node])
     return filled
@@ -201,9 +210,13 @@ class _SliceHomes:
         levels = [(layout.level(one.level), one.nodes) for one in request.rule.slices]
         self._slices = [(layout.groups[level], nodes) for level, nodes in levels if level is not None]
         self._homes: dict[tuple[int, int], int] = {}
+        self._missing = [Counter[int]() for _ in self._slices]
         for rank, part in enumerate(ranks):
             if part is not None:
                 self.settle(rank, int(layout.cell_of_gpu[part[0]]))
+            else:
+                for missing, (_, nodes) in zip(self._missing, self._slices, strict=True):
+                    missing[rank // nodes] += 1
 
     def settle(self, rank: int, cell: int) -> None:
         for number, (groups, nodes) in enumerate(self._slices):
@@ -215,7 +228,39 @@ class _SliceHomes:
             home = self._homes.get((number, rank // nodes))
             if home is not None:
                 admitted &= groups[cells] == home
+            else:  # of a slice that lost all its hosts: where there are enough for the whole of it
+                known = np.maximum(groups[cells], 0)
+                admitted &= np.bincount(known)[known] >= self._missing[number][rank // nodes]
         return admitted
+
+
+class _Spread:
+    """How evenly a gang stands over the domains of its ``balance``, by the hosts that it has in each."""
+
+    def __init__(
+        self, state: FleetState, request: Request, nodes: Sequence[NodeId], ranks: Sequence[Ints | None]
+    ) -> None:
+        level = None if request.rule.balance is None else state.layout.level(request.rule.balance)
+        self._groups = None if level is None else state.layout.groups[level]
+        self._hosts: Counter[int] = Counter()
+        for node_id, part in zip(nodes, ranks, strict=True):
+            if part is not None:
+                self.settle(int(state.layout.cell_of_gpu[part[0]]))
+            elif self._groups is not None:
+                self._hosts.update(dict.fromkeys(self._groups[_cells_of(state, node_id)].tolist(), 0))
+
+    def settle(self, cell: int) -> None:
+        if self._groups is not None:
+            self._hosts[int(self._groups[cell])] += 1
+
+    def evenest(self, cells: Ints) -> Ints:
+        """Those of ``cells`` in the domain that has fewest of its hosts, of those that it stood in: no more domains."""
+        if self._groups is None:
+            return cells
+        most = sum(self._hosts.values())
+        hosts = np.array([self._hosts.get(int(group), most) for group in self._groups[cells]], dtype=np.int64)
+        evenest: Ints = cells[hosts == hosts.min(initial=most)]
+        return evenest
 
 
 def _required_group(state: FleetState, request: Request, kept_cells: Ints) -> Flags | None:

@@ -246,7 +246,7 @@ def _descend(state: FleetState, request: Request, level: int, cells: Ints, nodes
         is_whole = np.isin(cells, in_whole_slices(layout, request.rule.slices, cells, below))
         rooms = np.bincount(domain[is_whole], minlength=len(sizes))
     is_balanced = below == _balance_level(layout, request)
-    shares = even_shares(rooms, nodes, _unit(layout, request, below)) if is_balanced else _fewest(rooms, nodes)
+    shares = even_shares(rooms, nodes, _unit(layout, request, below)) if is_balanced else _fewest(rooms, sizes, nodes)
     parts = [cells[(shares == sizes)[domain]]]
     parts += [
         _descend(state, request, below, cells[domain == index], int(shares[index]))
@@ -255,17 +255,20 @@ def _descend(state: FleetState, request: Request, level: int, cells: Ints, nodes
     return np.concatenate(parts)
 
 
-def _fewest(rooms: Ints, nodes: int) -> Ints:
-    """What each domain gives, where as few as can be are used: the largest whole, of the last the tightest."""
+def _fewest(rooms: Ints, sizes: Ints, nodes: int) -> Ints:
+    """What each domain gives, where as few as can be are used: the largest whole, of the last the tightest.
+
+    ``rooms``: hosts in whole slices; of equal ones that of fewer hosts (``sizes``) is taken, which leaves fewest over.
+    """
     shares = np.zeros(len(rooms), dtype=np.int64)
-    largest_first = np.argsort(-rooms, kind="stable")
+    largest_first = np.lexsort((sizes, -rooms))
     reached = np.cumsum(rooms[largest_first])
     num_whole = int(np.searchsorted(reached, nodes))
     shares[largest_first[:num_whole]] = rooms[largest_first[:num_whole]]
     rest = nodes - (int(reached[num_whole - 1]) if num_whole else 0)
     others = largest_first[num_whole:]
     enough = others[rooms[others] >= rest]
-    shares[enough[np.argmin(rooms[enough])]] = rest
+    shares[enough[np.lexsort((sizes[enough], rooms[enough]))[0]]] = rest
     return shares
 
 

@@ -183,7 +183,10 @@ class Jobs(StrictModel):
 
 
 class Happening(StrictModel):
-    """One of ``submit``, ``plan``, ``cancel``, ``end`` or ``change``, at its second. ``plan``: only asked about."""
+    """One of ``submit``, ``plan``, ``cancel``, ``end``, ``change`` or ``restart``, at its second.
+
+    ``plan``: only asked about. ``restart``: the control plane comes back, and knows what it had stored, no more.
+    """
 
     at_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)]
     submit: QueuedJob | None = None
@@ -191,12 +194,13 @@ class Happening(StrictModel):
     cancel: Text | None = None
     end: Text | None = None
     change: GpuState | None = None
+    restart: Literal[True] | None = None
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
-        said = (self.submit, self.plan, self.cancel, self.end, self.change)
+        said = (self.submit, self.plan, self.cancel, self.end, self.change, self.restart)
         if sum(one is not None for one in said) != 1:
-            raise ValueError("says one of submit, plan, cancel, end and change")
+            raise ValueError("says one of submit, plan, cancel, end, change and restart")
         return self
 
 

@@ -163,6 +163,8 @@ class _World:
             self._end(what.cancel, "stopped")
         elif what.end is not None:
             self._end(what.end, "ended")
+        elif what.restart is not None:
+            self._told.clear()  # all else that this world knows is a row of the control plane's
 
     def _change(self, state: GpuState) -> None:
         for uuid, view in self._gpus.items():

@@ -3,13 +3,13 @@
 import random
 from dataclasses import replace
 
-from muster.domain.ids import GpuUuid, JobId, TenantId
+from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.answer import Answer, answer
-from scheduler.model import Question, RunningAttempt, StartRange, WaitingJob, Workload
+from scheduler.model import ElasticGang, Question, RunningAttempt, StartRange, WaitingJob, Workload
 from scheduler.planner import plan_on
 from scheduler.topology import FleetState
-from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, running
+from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, running, standing
 
 GRACE_S = 30.0
 
@@ -62,6 +62,28 @@ def test_jobs_before_it_push_it_back_and_are_counted() -> None:
 
 def test_nobody_knows_when_a_job_starts_that_fits_nowhere() -> None:
     assert told(question([job("j", nodes=2, gpus=8)], [], 1), "j").starts is None
+
+
+def test_what_a_victim_that_shrinks_keeps_comes_free_for_nobody_at_its_deadline() -> None:
+    """It gives h1 in a minute, and goes on with h0: after 2 hours it is believed to last 13 minutes more."""
+    gang = ElasticGang(
+        tuple((NodeId(name), tuple(map(GpuUuid, of_host(name)))) for name in ("h0", "h1")), 1, 2, gpus_per_node=8
+    )
+    victim = running("e", of_host("h0") + of_host("h1"), minutes=120, ends_minutes=1)
+    asked = question(
+        [replace(job("first", gpus=8, tier="reserved"), expected_s=36_000.0), job("j", gpus=8, at=1)],
+        [replace(victim, elastic=gang, is_stopping=True)],
+        2,
+    )
+    reclaim = replace(standing("e", "first", of_host("h1")), keeps=tuple(map(GpuUuid, of_host("h0"))))
+    shrinking, ending = (
+        told(replace(asked, workload=replace(asked.workload, reclaims=(one,))), "j").starts
+        for one in (reclaim, replace(reclaim, keeps=()))
+    )
+    assert shrinking is not None
+    assert ending is not None
+    assert shrinking.earliest_ms - NOW_MS == 120 * MINUTE_MS // 9
+    assert ending.earliest_ms - NOW_MS < MINUTE_MS, "one that gives all that it has"
 
 
 class World:

@@ -13,7 +13,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.wait_reasons import WaitReason
 from scheduler.balance import even_shares, least_share
-from scheduler.model import GpuView, WaitingJob, Workload
+from scheduler.model import GpuView, Parts, WaitingJob, Workload
 from scheduler.placement_rule import ANYWHERE, LabelRule, PlacementRule, Slice
 from scheduler.planner import plan
 from scheduler.solver import most_nodes, place, request_of
@@ -37,6 +37,16 @@ def test_each_slice_stands_in_one_rack_and_its_ranks_follow() -> None:
     gpus = racks({"r0": [8] * 3, "r1": [8] * 3, "r2": [8], "r3": [8]}, pods=PODS)
     found = nodes_of(gpus, job("j", nodes=4, gpus=8), slices(("rack", 2)))
     assert found == ["r0h0", "r0h1", "r1h0", "r1h1"]
+
+
+def test_of_racks_with_as_many_slices_that_is_taken_which_leaves_fewest_hosts_over() -> None:
+    """First the large ones whole, then the tightest: a rack of 5 hosts has two slices of 2 as one of 4 has."""
+    gpus = racks(
+        {"r0": [8] * 6, "r1": [8] * 5, "r2": [8] * 4, "r3": [8] * 3, "r4": [8] * 2},
+        pods=dict.fromkeys(("r0", "r1", "r2", "r3", "r4"), "p0"),
+    )
+    found = nodes_of(gpus, job("j", nodes=12, gpus=8), slices(("rack", 2)))
+    assert Counter(name[:2] for name in found) == {"r0": 6, "r2": 4, "r4": 2}
 
 
 def test_of_an_elastic_home_only_whole_slices_count_and_the_rounding_is_told() -> None:
@@ -71,6 +81,33 @@ def test_a_replacement_stands_in_the_rack_of_its_slice() -> None:
     assert nodes_of(gpus, wanted, slices(("rack", 2))) == ["r0h0", "r0h1", "r1h0", "r1h2"]
     full = racks({"r0": [8, 8, 8], "r1": [8, 0, 0], "r2": [8, 8, 8]}, pods=PODS)
     assert nodes_of(full, wanted, slices(("rack", 2))) == ["r0h0", "r0h1", "r2h0", "r2h1"], "anew: no rack spans"
+
+
+def kept(*names: str) -> Parts:
+    return tuple((NodeId(name), tuple(map(GpuUuid, of_host(name)))) for name in names)
+
+
+def test_a_replacement_keeps_the_slices_that_were_wished_for_where_one_can() -> None:
+    """Both hosts of a slice are lost; their own rack has one host more, another rack has two."""
+    gpus = racks({"r0": [8, 8], "r1": [0, 0, 8], "r2": [8, 8]}, pods=PODS)
+    wanted = replace(job("j", nodes=4, gpus=8), keep=kept("r0h0", "r0h1", "r1h0", "r1h1"))
+    wished = PlacementRule(wished=(Slice("rack", 2),))
+    assert nodes_of(gpus, wanted, wished) == ["r0h0", "r0h1", "r2h0", "r2h1"]
+    assert nodes_of(gpus, wanted, ANYWHERE) == ["r0h0", "r0h1", "r1h2", "r2h0"], "the nearest of each"
+    apart = racks({"r0": [8, 8], "r1": [0, 0, 8], "r2": [8]}, pods=PODS)
+    assert nodes_of(apart, wanted, wished) == ["r0h0", "r0h1", "r1h2", "r2h0"], "and nobody waits for a wish"
+
+
+def test_a_replacement_keeps_an_even_spread_over_the_racks_that_the_gang_stood_in() -> None:
+    pods = dict.fromkeys(("r0", "r1", "r2", "r3"), "p0")
+    gpus = racks({"r0": [8, 8, 8, 8], "r1": [8, 8, 8], "r2": [0, 8]}, pods=pods)
+    wanted = replace(job("j", nodes=6, gpus=8), keep=kept("r0h0", "r0h1", "r0h2", "r1h0", "r1h1", "r2h0"))
+    spread = PlacementRule(balance="rack")
+    assert nodes_of(gpus, wanted, spread) == ["r0h0", "r0h1", "r0h2", "r1h0", "r1h1", "r2h1"], "its own rack, if it can"
+    full = racks({"r0": [8, 8, 8, 8], "r1": [8, 8, 8], "r2": [0], "r3": [8]}, pods=pods)
+    assert nodes_of(full, wanted, spread)[-1] == "r1h2", "else that rack of its own which has fewest of its hosts"
+    last = racks({"r0": [8, 8, 8], "r1": [8, 8], "r2": [0], "r3": [8]}, pods=pods)
+    assert nodes_of(last, wanted, spread)[-1] == "r3h0", "else another"
 
 
 def test_a_reclaim_frees_whole_slices() -> None:

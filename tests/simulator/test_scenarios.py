@@ -42,8 +42,13 @@ def test_it_is_decided_as_expected(path: Path) -> None:
 
 
 def test_every_file_has_its_expectation_and_the_other_way_round() -> None:
-    assert len(FILES) > 15
     assert {path.with_suffix(".expect.yaml") for path in FILES} == set(SCENARIOS.glob("*.expect.yaml"))
+
+
+def test_each_situation_that_a_scheduler_is_accepted_by_is_posed() -> None:
+    """They have numbers, 1 to 42; letters after a number are further cases of it."""
+    posed = {int(path.stem[:2]) for path in FILES if path.stem[:2].isdigit()}
+    assert set(range(1, 43)) <= posed
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,10 @@ def test_every_file_has_its_expectation_and_the_other_way_round() -> None:
     [
         ({"topology": {"nodes": [{"names": "a0", "path": ["A", "B"]}]}}, "the path of a0 has 2 names"),
         ({"gpus": [{"node": "zz"}]}, "no node of the topology is named zz"),
-        ({"requests": [{"at_s": 1, "cancel": "a", "end": "b"}]}, "says one of submit, plan, cancel, end and change"),
+        (
+            {"requests": [{"at_s": 1, "cancel": "a", "end": "b"}]},
+            "says one of submit, plan, cancel, end, change and restart",
+        ),
         ({"topology": {"nodes": [{"names": "a0"}, {"names": "a[0-1]"}]}}, "names a node twice"),
         ({"polcy": {}}, "Extra inputs"),
         (
