@@ -72,7 +72,8 @@ def _replan(state: FleetState, request: Request, last: Parts, bad: Collection[Gp
 def still_good(state: FleetState, request: Request, last: Parts) -> Ints | None:
     """What is free now of the last attempt, where its ranks would go on once the others are replaced in one domain.
 
-    None where nothing of it can be kept within the required domain, or no level is required: nothing is to wait for.
+    None where there is nothing to wait for: nothing of it can be kept within the required domain, no level is required,
+    or the domain could not hold the gang if all its other hosts were free.
     """
     state = state.for_tier(request.tier)
     good = None if request.required is None else _good_ranks(state, request, last, ())
@@ -83,7 +84,14 @@ def still_good(state: FleetState, request: Request, last: Parts) -> Ints | None:
         return None
     gpus = np.concatenate(kept)
     home = _required_group(state, request, np.unique(state.layout.cell_of_gpu[gpus]))
-    return None if home is None else gpus
+    return gpus if home is not None and _could_hold(state, request, home, good.cohort) else None
+
+
+def _could_hold(state: FleetState, request: Request, home: Flags, cohort: int) -> bool:
+    """Whether the hosts of ``home`` that the request may be on were enough, were all their GPUs free."""
+    layout = state.layout
+    fitting = fitting_cells(state, request, np.bincount(layout.cell_of_gpu, minlength=layout.num_cells))
+    return int(np.count_nonzero(home[fitting] & (layout.cell_cohort[fitting] == cohort))) >= request.nodes
 
 
 def wait_until_ms(job: WaitingJob, request: Request, policy: Policy, workload: Workload | None) -> int | None:

@@ -142,6 +142,16 @@ def test_a_gang_keeps_its_good_hosts_while_its_rack_has_no_replacement() -> None
     assert "2 of its 3 hosts are good and kept for it" in waiting.why
 
 
+def test_it_waits_for_nobody_where_its_rack_has_no_other_host_to_hope_for() -> None:
+    """The host at fault is avoided, and the rack has no fourth one: until the wait was over nothing could come."""
+    avoiding = replace(interrupted(1), avoid_nodes=frozenset({NodeId("r0h1")}))
+    decided = plan(LOST_A_HOST, [avoiding], DEFAULT_POLICY, Workload(now_ms=NOW_MS))
+    assert [node for node, _ in decided.placements[0].parts] == ["r1h0", "r1h1", "r1h2"]
+    with_a_fourth = racks({"r0": [8, 0, 8, 0], "r1": [8, 8, 8]})
+    (held,) = plan(with_a_fourth, [avoiding], DEFAULT_POLICY, Workload(now_ms=NOW_MS)).holds
+    assert set(held.gpus) == {*of_host("r0h0"), *of_host("r0h2")}
+
+
 @pytest.mark.parametrize(("seconds_ago", "required"), [(WAITS, "rack"), (1, None)])
 def test_after_the_wait_or_without_a_required_level_it_waits_no_more(seconds_ago: float, required: str | None) -> None:
     (placed,) = plan(
