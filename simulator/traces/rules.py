@@ -3,92 +3,26 @@
 Each looks at the queue after whatever changed at one moment, and starts jobs until it would start no more. What a job
 is believed to take is an estimate; only a clairvoyant one is its duration. ``muster`` has the planner's order
 (``scheduler.order``, by the default policy) and its one hold; the place that is held is a number of whole nodes here,
-since these fleets have no topology.
+since these fleets have no topology. Where jobs are told tiers, ``muster`` alone knows them: the higher goes first, and
+takes back from the reclaimable ones below.
 """
 
 import math
-from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from muster.domain.policy import DEFAULT_POLICY
-from scheduler.order import LEAST_RUN_S, passed_work_bound_gpu_s, slowness, urgency
-from simulator.traces.jobs import TraceJob
-from simulator.traces.nodes import Nodes
-from simulator.traces.passing import PassedWork
+from scheduler.order import urgency
+from simulator.traces.cluster import Cluster
+from simulator.traces.reclaiming import take_back
 
 LOOK_AHEAD: Final = 300
 """So many jobs behind its head skip and EASY try, as schedulers bound it (Slurm's bf_max_job_test is 500)."""
 
 Numbers = npt.NDArray[np.int64]
-
-
-class _Columns:
-    """What is asked of many jobs at once, a value a job."""
-
-    __slots__ = ("estimates_s", "expected_s", "gpus_per_node", "is_waiting", "num_nodes", "slowness", "submitted_s")
-
-    def __init__(self, jobs: Sequence[TraceJob], estimates_s: Sequence[float]) -> None:
-        self.submitted_s = np.array([job.submit_s for job in jobs])
-        self.num_nodes = np.array([job.num_nodes for job in jobs])
-        self.gpus_per_node = np.array([job.gpus_per_node for job in jobs])
-        self.estimates_s = np.array(estimates_s)
-        self.expected_s = np.maximum(self.estimates_s, LEAST_RUN_S)
-        self.slowness = slowness(self.expected_s, DEFAULT_POLICY)
-        self.is_waiting = np.zeros(len(jobs), dtype=bool)
-
-
-@dataclass(slots=True)
-class Cluster:
-    """What runs and what waits. ``queue``: numbers of jobs in order of submission; ``ends``: (believed end, job)."""
-
-    jobs: Sequence[TraceJob]
-    estimates_s: Sequence[float]
-    nodes: Nodes
-    queue: list[int] = field(default_factory=list)
-    ends: list[tuple[float, int]] = field(default_factory=list)
-    running: dict[int, list[int]] = field(default_factory=dict)
-    started_s: list[float] = field(init=False)
-    now_s: float = 0.0
-    columns: _Columns = field(init=False)
-    passed: PassedWork = field(init=False)
-    num_racks: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.started_s = [math.nan] * len(self.jobs)
-        self.num_racks = [0] * len(self.jobs)
-        self.columns = _Columns(self.jobs, self.estimates_s)
-        bound_gpu_s = passed_work_bound_gpu_s(DEFAULT_POLICY, self.nodes.num_gpus)
-        self.passed = PassedWork(len(self.jobs), bound_gpu_s)
-
-    def fits(self, number: int) -> bool:
-        job = self.jobs[number]
-        return self.nodes.fits(job.num_nodes, job.gpus_per_node)
-
-    def submit(self, number: int) -> None:
-        self.queue.append(number)
-        self.columns.is_waiting[number] = True
-
-    def start(self, number: int) -> int:
-        del self.queue[bisect_left(self.queue, number)]
-        self.columns.is_waiting[number] = False
-        job = self.jobs[number]
-        taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node)
-        self.num_racks[number] = self.nodes.num_racks_of(taken)
-        self.started_s[number] = self.now_s
-        self.passed.starts(number, job.num_nodes * job.gpus_per_node, self.now_s)
-        insort(self.ends, (self.now_s + self.estimates_s[number], number))
-        return number
-
-    def end(self, number: int) -> None:
-        job = self.jobs[number]
-        self.nodes.give(self.running.pop(number), job.gpus_per_node)
-        self.passed.ends(number, job.num_nodes * job.gpus_per_node, self.now_s)
-        del self.ends[bisect_left(self.ends, (self.started_s[number] + self.estimates_s[number], number))]
 
 
 Rule = Callable[[Cluster], list[int]]
@@ -129,10 +63,11 @@ def easy(cluster: Cluster) -> list[int]:
 def muster(cluster: Cluster) -> list[int]:
     """The most urgent first, and what EASY promises its head promised to the most urgent that does not fit.
 
-    Who was passed by as much work as the policy allows goes before the others, in order of submission.
+    Who was interrupted goes before the others, and who was passed by as much work as the policy allows, in order of
+    submission.
     """
     started: list[int] = []
-    if not cluster.queue or not cluster.nodes.num_free:
+    if not cluster.queue or not (cluster.nodes.num_free or cluster.columns.has_tiers):
         return started
     numbers, worth = _by_worth(cluster)
     while len(started) < len(numbers):
@@ -140,6 +75,7 @@ def muster(cluster: Cluster) -> list[int]:
         number = int(numbers[first])
         worth[first] = -math.inf
         if not cluster.fits(number):
+            take_back(cluster, number)
             return started + _behind(cluster, number, numbers, worth)
         started.append(cluster.start(number))
     return started
@@ -152,6 +88,11 @@ def _by_worth(cluster: Cluster) -> tuple[Numbers, npt.NDArray[np.float64]]:
     waits_s = cluster.now_s - columns.submitted_s[numbers]
     worth = urgency(waits_s, columns.expected_s[numbers], columns.slowness[numbers])
     worth[: bisect_left(cluster.queue, cluster.passed.advance(cluster.now_s))] = math.inf
+    if cluster.num_interrupted:
+        worth[columns.is_again[numbers]] = math.inf
+    if columns.has_tiers:
+        places = np.lexsort((-worth, -columns.priority[numbers]))
+        worth[places] = np.arange(len(places), 0, -1.0)
     return numbers, worth
 
 
@@ -191,7 +132,7 @@ def _promise(cluster: Cluster, num_nodes: int) -> tuple[float, int]:
     if num_whole >= num_nodes:
         return cluster.now_s, num_whole - num_nodes
     for end_s, number in cluster.ends:
-        each = cluster.jobs[number].gpus_per_node
+        each = size if number < 0 else cluster.jobs[number].gpus_per_node
         for node in cluster.running[number]:
             free[node] += each
             num_whole += free[node] == size
