@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli import scenarios
+from muster.cli.drawn import require_folder, write_charts
 from muster.cli.exits import CommandError, Exit
 from muster.cli.failing import MOST_S, failures_asked, told_of
 from muster.cli.output import say, wrote_json
@@ -27,6 +28,7 @@ from simulator.traces.course import EndlessError
 from simulator.traces.failing import Failures
 from simulator.traces.jobs import MOST_FAULTS, TraceError, TraceJob, jobs_of, require_columns
 from simulator.traces.playing import estimates_of, play
+from simulator.traces.plots import plots_of
 from simulator.traces.report import Report, report_of
 from simulator.traces.rules import RULES
 
@@ -84,6 +86,7 @@ def simulate(
         float | None, typer.Option(min=1, max=MOST_S, help="With --failures: seconds that a node is away. [86400]")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the estimates and the failures.")] = 0,
+    plots: Annotated[Path | None, typer.Option(help="Draw charts of a trace into this folder, as SVG.")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write the result there; - for stdout.")] = None,
 ) -> int:
     """Play a trace of jobs on a simulated fleet, under a rule of the queue; or a scenario, by the planner.
@@ -92,7 +95,7 @@ def simulate(
     A scenario says itself what there is.
     """
     if scenario is not None:
-        if trace is not None or nodes is not None:
+        if trace is not None or nodes is not None or plots is not None:
             raise CommandError("--scenario stands alone", "Its file says what the fleet is.", Exit.USAGE)
         scenarios.tell(scenarios.decisions_of(scenario), as_json)
         return Exit.OK
@@ -103,11 +106,19 @@ def simulate(
     what_fails = failures_asked(
         failures, every_s=checkpoint_every, stall_s=checkpoint_stall, restart_s=restart, repair_s=repair
     )
+    require_folder(plots)
     fleet = _Fleet(nodes, gpus_per_node, nodes_per_rack)
     jobs = _jobs_of(trace, nodes, gpus_per_node, arrivals)
     report, pace = _played(jobs, fleet, policy, what_fails, error=estimate_error, seed=seed)
-    told = {"arrivals": arrivals, "estimate_error": estimate_error, "seed": seed, "failing": told_of(what_fails)}
+    told: dict[str, object] = {
+        "arrivals": arrivals,
+        "estimate_error": estimate_error,
+        "seed": seed,
+        "failing": told_of(what_fails),
+    }
     asked = {"trace": trace.name, "policy": policy.value, **asdict(fleet), **told}
+    if plots is not None:
+        write_charts(plots, plots_of(report))
     _tell({**asked, **asdict(report), **pace}, report, as_json)
     return Exit.OK
 

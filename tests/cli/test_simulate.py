@@ -90,6 +90,29 @@ def test_nodes_fail_at_a_published_rate_and_the_result_says_what_it_cost(tmp_pat
     assert {**again, "wall_s": 0} == {**found, "wall_s": 0}, "the same seed, the same result"
 
 
+def test_charts_are_drawn_into_a_folder_that_is_made(tmp_path: Path) -> None:
+    trace, folder = tmp_path / "trace.csv", tmp_path / "some" / "plots"
+    trace.write_text(TRACE)
+    done = simulate("--trace", str(trace), "--nodes", "4", "--plots", str(folder))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "fragmentation.svg", "lost-hours.svg", "queue-length.svg", "utilisation.svg", "waits-by-size.svg"
+    ]  # fmt: skip
+    assert all("<svg" in path.read_text() for path in folder.iterdir())
+
+
+def test_what_is_no_folder_for_charts_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
+    trace.write_text(TRACE)
+    words = ("--trace", str(trace), "--nodes", "4", "--json", str(out), "--plots")
+    for folder, code, said in ((trace, 2, "is no folder"), (trace / "below", 1, "cannot be written: Not a directory")):
+        done = simulate(*words, str(folder))
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+        assert said in done.stderr
+        assert not out.exists()
+    assert simulate("--scenario", "x", "--plots", str(tmp_path)).returncode == 2
+
+
 def test_a_document_of_a_fleet_where_nothing_fails_is_json_that_all_read(tmp_path: Path) -> None:
     trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
     trace.write_text(TRACE)
