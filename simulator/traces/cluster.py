@@ -6,56 +6,20 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from muster.domain.policy import DEFAULT_POLICY
-from scheduler.order import LEAST_RUN_S, passed_work_bound_gpu_s, slowness
+from scheduler.order import passed_work_bound_gpu_s
 from simulator.traces.jobs import TraceJob
 from simulator.traces.nodes import Nodes
 from simulator.traces.passing import PassedWork
-
-
-class Columns:
-    """What is asked of many jobs at once, a value a job. ``priority``: of its tier, 0 where the policy knows none."""
-
-    __slots__ = (
-        "estimates_s",
-        "expected_s",
-        "gpus_per_node",
-        "has_tiers",
-        "is_again",
-        "is_waiting",
-        "num_nodes",
-        "priority",
-        "slowness",
-        "submitted_s",
-    )
-
-    def __init__(self, jobs: Sequence[TraceJob], estimates_s: Sequence[float]) -> None:
-        self.submitted_s = np.array([job.submit_s for job in jobs])
-        self.num_nodes = np.array([job.num_nodes for job in jobs])
-        self.gpus_per_node = np.array([job.gpus_per_node for job in jobs])
-        self.estimates_s = np.array(estimates_s, dtype=float)
-        self.expected_s = np.maximum(self.estimates_s, LEAST_RUN_S)
-        self.slowness = slowness(self.expected_s, DEFAULT_POLICY)
-        self.is_waiting = np.zeros(len(jobs), dtype=bool)
-        self.is_again = np.zeros(len(jobs), dtype=bool)
-        tiers = DEFAULT_POLICY.tiers
-        self.priority = np.array([tiers[job.tier].priority if job.tier in tiers else 0 for job in jobs])
-        self.has_tiers = bool((self.priority != self.priority[:1]).any())
-
-    def believe(self, number: int, estimate_s: float) -> None:
-        self.estimates_s[number] = estimate_s
-        self.expected_s[number] = max(estimate_s, LEAST_RUN_S)
-        self.slowness[number] = self.expected_s[number] ** DEFAULT_POLICY.queue.ageing_exponent
-        self.is_again[number] = True
+from simulator.traces.waiting import Waiting
 
 
 @dataclass(slots=True)
 class Cluster:
-    """``queue``: numbers of jobs in order of submission. ``ends``: (believed end, job), or of a node that is away
-    (when it is back, -1 - node), which ``running`` has too. ``left_s``: work that each job has left. ``attempts``: how
-    often it started. ``num_interrupted``: how often anybody was. ``saves_every_s``: work between two checkpoints.
+    """``queue``: numbers of jobs in order of submission, those of ``waiting``. ``ends``: (believed end, job), or of a
+    node that is away (when it is back, -1 - node), which ``running`` has too. ``left_s``: work that each job has left.
+    ``attempts``: how often it started. ``num_interrupted``: how often anybody was. ``saves_every_s``: work between two
+    checkpoints.
 
     ``notices``: (job, when it has to go), until somebody sees to it; ``told``: who has one; ``losses``: (when it got
     one, job) of the last while.
@@ -64,13 +28,13 @@ class Cluster:
     jobs: Sequence[TraceJob]
     estimates_s: list[float]
     nodes: Nodes
-    queue: list[int] = field(default_factory=list)
+    waiting: Waiting = field(init=False)
+    queue: list[int] = field(init=False)
     ends: list[tuple[float, int]] = field(default_factory=list)
     running: dict[int, list[int]] = field(default_factory=dict)
     away: dict[int, float] = field(default_factory=dict)
     started_s: list[float] = field(init=False)
     now_s: float = 0.0
-    columns: Columns = field(init=False)
     passed: PassedWork = field(init=False)
     num_racks: list[int] = field(init=False)
     left_s: list[float] = field(init=False)
@@ -87,7 +51,8 @@ class Cluster:
         self.started_s = [math.nan] * len(self.jobs)
         self.num_racks, self.attempts = [0] * len(self.jobs), [0] * len(self.jobs)
         self.left_s = [job.duration_s for job in self.jobs]
-        self.columns = Columns(self.jobs, self.estimates_s)
+        self.waiting = Waiting(self.jobs, self.estimates_s)
+        self.queue = self.waiting.numbers
         bound_gpu_s = passed_work_bound_gpu_s(DEFAULT_POLICY, self.nodes.num_gpus)
         self.passed = PassedWork(len(self.jobs), bound_gpu_s)
 
@@ -95,13 +60,20 @@ class Cluster:
         job = self.jobs[number]
         return self.nodes.fits(job.num_nodes, job.gpus_per_node)
 
+    def may_start_any(self) -> bool:
+        """Whether the nodes have room for anybody who waits."""
+        nodes = self.nodes
+        if nodes.num_free:
+            for num_nodes, each in self.waiting.shapes:
+                if nodes.fits(num_nodes, each):
+                    return True
+        return False
+
     def submit(self, number: int) -> None:
-        self.queue.append(number)
-        self.columns.is_waiting[number] = True
+        self.waiting.add(number)
 
     def start(self, number: int) -> int:
-        del self.queue[bisect_left(self.queue, number)]
-        self.columns.is_waiting[number] = False
+        self.waiting.remove(number)
         job, now_s = self.jobs[number], self.now_s
         taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node)
         if not self.attempts[number]:
@@ -132,10 +104,8 @@ class Cluster:
         if self.left_s[number]:
             self.estimates_s[number] *= left_s / self.left_s[number]
         self.left_s[number] = left_s
-        self.columns.believe(number, self.estimates_s[number])
         self.num_interrupted += 1
-        insort(self.queue, number)
-        self.columns.is_waiting[number] = True
+        self.waiting.add_again(number, self.estimates_s[number])
 
     def give_notice(self, number: int, stop_s: float) -> None:
         """It goes then at the latest, and everybody believes so."""

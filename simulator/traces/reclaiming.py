@@ -11,7 +11,7 @@ from simulator.traces.cluster import Cluster
 
 def take_back(cluster: Cluster, number: int) -> None:
     """Give notice to as few as let this job start; nobody where that is not enough, or enough have to go already."""
-    if not cluster.columns.has_tiers:
+    if not cluster.waiting.has_tiers:
         return
     job = cluster.jobs[number]
     going = [one for one in cluster.told if one in cluster.running]
@@ -43,11 +43,11 @@ def _room(cluster: Cluster, going: list[int], gpus_per_node: int) -> int:
 
 def _candidates(cluster: Cluster, number: int) -> list[int]:
     """The cheapest first, and of each tenant no more than it may still lose."""
-    priority = cluster.columns.priority
+    priority_of = cluster.waiting.priority_of
     costs: list[tuple[float, int]] = []
     for one in cluster.running:
         tier = DEFAULT_POLICY.tiers.get(cluster.jobs[one].tier) if one >= 0 else None
-        if tier is None or tier.notice_s is None or one in cluster.told or priority[one] >= priority[number]:
+        if tier is None or tier.notice_s is None or one in cluster.told or priority_of(one) >= priority_of(number):
             continue
         ran_s = cluster.ran_s(one)
         if ran_s >= tier.min_run_s:

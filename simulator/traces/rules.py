@@ -13,16 +13,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from scheduler.order import urgency
 from simulator.traces.cluster import Cluster
 from simulator.traces.reclaiming import take_back
+from simulator.traces.waiting import Floats
 
 LOOK_AHEAD: Final = 300
 """So many jobs behind its head skip and EASY try, as schedulers bound it (Slurm's bf_max_job_test is 500)."""
-
-Numbers = npt.NDArray[np.int64]
 
 
 Rule = Callable[[Cluster], list[int]]
@@ -56,8 +54,7 @@ def easy(cluster: Cluster) -> list[int]:
     started = fifo(cluster)
     if not cluster.queue or not cluster.nodes.num_free:
         return started
-    others = np.array(cluster.queue[1 : LOOK_AHEAD + 1], dtype=np.int64)
-    return started + _behind(cluster, cluster.queue[0], others, None)
+    return started + _behind(cluster, cluster.queue[0], slice(1, LOOK_AHEAD + 1), None)
 
 
 def muster(cluster: Cluster) -> list[int]:
@@ -67,58 +64,61 @@ def muster(cluster: Cluster) -> list[int]:
     submission.
     """
     started: list[int] = []
-    if not cluster.queue or not (cluster.nodes.num_free or cluster.columns.has_tiers):
+    if not (cluster.waiting.has_tiers and cluster.queue) and not cluster.may_start_any():
         return started
-    numbers, worth = _by_worth(cluster)
-    while len(started) < len(numbers):
+    worth = _worth(cluster)
+    while len(worth):
         first = int(worth.argmax())
-        number = int(numbers[first])
-        worth[first] = -math.inf
+        number = cluster.queue[first]
         if not cluster.fits(number):
             take_back(cluster, number)
-            return started + _behind(cluster, number, numbers, worth)
+            worth[first] = -math.inf
+            return started + _behind(cluster, number, slice(None), worth)
         started.append(cluster.start(number))
+        worth[first:-1] = worth[first + 1 :]
+        worth = worth[:-1]
     return started
 
 
-def _by_worth(cluster: Cluster) -> tuple[Numbers, npt.NDArray[np.float64]]:
-    """Who waits, in order of submission, and what each is worth: the first of the largest has its turn."""
-    columns, first, last = cluster.columns, cluster.queue[0], cluster.queue[-1]
-    numbers = columns.is_waiting[first : last + 1].nonzero()[0] + first
-    waits_s = cluster.now_s - columns.submitted_s[numbers]
-    worth = urgency(waits_s, columns.expected_s[numbers], columns.slowness[numbers])
+def _worth(cluster: Cluster) -> Floats:
+    """Of each who waits: the first of the largest has its turn."""
+    waiting = cluster.waiting
+    worth = urgency(cluster.now_s - waiting.submitted_s, waiting.expected_s, waiting.slowness)
     worth[: bisect_left(cluster.queue, cluster.passed.advance(cluster.now_s))] = math.inf
     if cluster.num_interrupted:
-        worth[columns.is_again[numbers]] = math.inf
-    if columns.has_tiers:
-        places = np.lexsort((-worth, -columns.priority[numbers]))
+        worth[waiting.is_again] = math.inf
+    if waiting.has_tiers:
+        places = np.lexsort((-worth, -waiting.priority))
         worth[places] = np.arange(len(places), 0, -1.0)
-    return numbers, worth
+    return worth
 
 
-def _behind(cluster: Cluster, head: int, others: Numbers, worth: npt.NDArray[np.float64] | None) -> list[int]:
+def _behind(cluster: Cluster, head: int, others: slice, worth: Floats | None) -> list[int]:
     """Start of the others who do not delay the head: they end before it can start, or fit beside it.
 
-    ``worth``: what each of them is worth, so that the most goes first; minus infinity: it is passed over. None: they
-    go as they stand.
+    ``others``: places in the queue. ``worth``: what each of them is worth, so that the most goes first; minus infinity:
+    it is passed over. None: they go as they stand.
     """
     started: list[int] = []
-    nodes, columns = cluster.nodes, cluster.columns
-    has_room = np.array(nodes.num_with_at_least())[columns.gpus_per_node[others]] >= columns.num_nodes[others]
+    nodes, waiting = cluster.nodes, cluster.waiting
+    num_nodes = waiting.num_nodes[others]
+    may_start = np.array(nodes.num_with_at_least())[waiting.gpus_per_node[others]] >= num_nodes
     if worth is not None:
-        has_room &= worth > -math.inf
-    if not has_room.any():
+        may_start &= worth > -math.inf
+    if not may_start.any():
         return started
     shadow_s, num_spare = _promise(cluster, cluster.jobs[head].num_nodes)
-    ends_in_time = cluster.now_s + columns.estimates_s[others] <= shadow_s
-    may_start = np.flatnonzero(has_room & (ends_in_time | (columns.num_nodes[others] <= num_spare)))
-    if worth is not None:
-        may_start = may_start[np.argsort(-worth[may_start], kind="stable")]
-    for place in may_start.tolist():
-        number = int(others[place])
-        num_nodes = cluster.jobs[number].num_nodes
-        if cluster.fits(number) and (ends_in_time[place] or num_nodes <= num_spare):
-            num_spare -= 0 if ends_in_time[place] else num_nodes
+    ends_in_time = cluster.now_s + waiting.estimates_s[others] <= shadow_s
+    may_start &= ends_in_time | (num_nodes <= num_spare)
+    places = may_start.nonzero()[0]
+    if worth is not None and len(places) > 1:
+        places = places[np.argsort(-worth[places], kind="stable")]
+    numbers = cluster.queue[others]
+    for place in places.tolist():
+        number = numbers[place]
+        needed = cluster.jobs[number].num_nodes
+        if cluster.fits(number) and (ends_in_time[place] or needed <= num_spare):
+            num_spare -= 0 if ends_in_time[place] else needed
             started.append(cluster.start(number))
             if not nodes.num_free:
                 break
