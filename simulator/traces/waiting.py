@@ -11,7 +11,8 @@ from scheduler.order import LEAST_RUN_S, slowness
 from simulator.traces.jobs import TraceJob
 
 Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 class Waiting:
@@ -34,7 +35,7 @@ class Waiting:
         tiers = DEFAULT_POLICY.tiers
         priorities = [tiers[job.tier].priority if job.tier in tiers else 0 for job in jobs]
         told = [(job.num_nodes, job.gpus_per_node, priority, 0) for job, priority in zip(jobs, priorities, strict=True)]
-        self._ints_of: Numbers = np.array(told, dtype=np.int64)
+        self._ints_of: Ints = np.array(told, dtype=np.int64)
         self.has_tiers = len(set(priorities)) > 1
         self._floats, self._ints = np.empty((4, len(jobs))), np.empty((4, len(jobs)), dtype=np.int64)
 
@@ -55,19 +56,19 @@ class Waiting:
         return self._floats[3, : len(self.numbers)]
 
     @property
-    def num_nodes(self) -> Numbers:
+    def num_nodes(self) -> Ints:
         return self._ints[0, : len(self.numbers)]
 
     @property
-    def gpus_per_node(self) -> Numbers:
+    def gpus_per_node(self) -> Ints:
         return self._ints[1, : len(self.numbers)]
 
     @property
-    def priority(self) -> Numbers:
+    def priority(self) -> Ints:
         return self._ints[2, : len(self.numbers)]
 
     @property
-    def is_again(self) -> npt.NDArray[np.bool_]:
+    def is_again(self) -> Flags:
         return self._ints[3, : len(self.numbers)] > 0
 
     def priority_of(self, number: int) -> int:
