@@ -7,7 +7,6 @@ a wall time, longer than they need; of the others nobody knows how long they run
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import takewhile
 
 from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
@@ -102,9 +101,8 @@ class _World:
 
     def _tell(self, state: FleetState, asked: Question, decided: Plan) -> None:
         order = [waiting.job_id for waiting in decided.waiting]
-        for job_id in order:
-            number, job = self._waiting[job_id]
+        for place, job_id in enumerate(order):
+            number, _ = self._waiting[job_id]
             if number not in self.said:
-                before = takewhile(lambda other, asked_for=job_id: other != asked_for, order)
-                ahead = [self._waiting[other][1] for other in before]
-                self.said[number] = start_range(state, asked, decided, [*ahead, job])
+                ahead = [self._waiting[other][1] for other in order[: place + 1]]
+                self.said[number] = start_range(state, asked, decided, ahead)

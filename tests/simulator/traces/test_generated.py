@@ -41,7 +41,7 @@ def mean(jobs: list[TraceJob], started_s: list[float], least_gpus: int = 1) -> f
 
 @pytest.mark.parametrize(("law", "seed"), [("steady", 1), ("bursts", 1), ("days", 4)])
 def test_ours_waits_least_and_no_size_pays_for_it_with_estimates_off_by_two(law: str, seed: int) -> None:
-    """Not on each seed: in some short traces of "steady" and "days" skip's mean is less; its big gangs pay for it."""
+    """Not on each seed: ARCHITECTURE.md says on how many, and what is less there."""
     jobs = trace(law, seed=seed)
     estimates = estimates_of(jobs, error=2.0, seed=1)
     started = {
