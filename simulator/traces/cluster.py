@@ -72,15 +72,10 @@ class Cluster:
     def submit(self, number: int) -> None:
         self.waiting.add(number)
 
-    def start(self, number: int, node: int | None = None) -> int:
-        """On this node, if one is named; else where it fits best."""
+    def start(self, number: int) -> int:
         self.waiting.remove(number)
         job, now_s = self.jobs[number], self.now_s
-        taken = self.running[number] = (
-            self.nodes.take(job.num_nodes, job.gpus_per_node)
-            if node is None
-            else self.nodes.take_on(node, job.gpus_per_node)
-        )
+        taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node)
         if not self.attempts[number]:
             self.started_s[number] = now_s
             self.num_racks[number] = self.nodes.num_racks_of(taken)

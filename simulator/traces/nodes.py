@@ -94,12 +94,6 @@ class Nodes:
         self.num_free -= num_nodes * gpus_per_node
         return taken
 
-    def take_on(self, node: int, gpus: int) -> list[int]:
-        """Of one node that is partly in use, and has as many free."""
-        self._by_free.change(node, self.free[node] - gpus)
-        self.num_free -= gpus
-        return [node]
-
     def give(self, nodes: list[int], gpus_per_node: int) -> None:
         for node in nodes:
             free = self.free[node] + gpus_per_node

@@ -16,9 +16,8 @@ import numpy as np
 
 from scheduler.order import urgency
 from simulator.traces.cluster import Cluster
-from simulator.traces.nodes import Nodes
 from simulator.traces.reclaiming import take_back
-from simulator.traces.waiting import Flags, Floats, Ints
+from simulator.traces.waiting import Floats
 
 LOOK_AHEAD: Final = 300
 """So many jobs behind its head skip and EASY try, as schedulers bound it (Slurm's bf_max_job_test is 500)."""
@@ -98,86 +97,47 @@ def _behind(cluster: Cluster, head: int, others: slice, worth: Floats | None) ->
     """Start of the others who do not delay the head: they end before it can start, or fit beside it.
 
     ``others``: places in the queue. ``worth``: what each of them is worth, so that the most goes first; minus infinity:
-    it is passed over. None: they go as they stand, and only whole nodes are beside the head (EASY as it is measured).
+    it is passed over. None: they go as they stand.
     """
+    started: list[int] = []
     nodes, waiting = cluster.nodes, cluster.waiting
-    num_nodes, each = waiting.num_nodes[others].copy(), waiting.gpus_per_node[others].copy()
-    has_room = np.array(nodes.num_with_at_least())[each] >= num_nodes
+    num_nodes = waiting.num_nodes[others]
+    may_start = np.array(nodes.num_with_at_least())[waiting.gpus_per_node[others]] >= num_nodes
     if worth is not None:
-        has_room &= worth > -math.inf
-    if not has_room.any():
-        return []
-    beside = _Beside(cluster, head, is_by_node=worth is not None)
-    ends_in_time = cluster.now_s + waiting.estimates_s[others] <= beside.shadow_s
-    has_room &= ends_in_time | beside.has_room(num_nodes, each)
-    numbers, started = cluster.queue[others], list[int]()
-    while has_room.any():
-        first = int(has_room.argmax() if worth is None else np.where(has_room, worth, -math.inf).argmax())
-        node = None if ends_in_time[first] else beside.take(int(num_nodes[first]), int(each[first]))
-        started.append(cluster.start(numbers[first], node))
-        if not nodes.num_free:
-            break
-        has_room[first] = False
-        has_room &= ends_in_time | beside.has_room(num_nodes, each)
-        has_room &= np.array(nodes.num_with_at_least())[each] >= num_nodes
+        may_start &= worth > -math.inf
+    if not may_start.any():
+        return started
+    shadow_s, num_spare = _promise(cluster, cluster.jobs[head].num_nodes)
+    ends_in_time = cluster.now_s + waiting.estimates_s[others] <= shadow_s
+    may_start &= ends_in_time | (num_nodes <= num_spare)
+    places = may_start.nonzero()[0]
+    if worth is not None and len(places) > 1:
+        places = places[np.argsort(-worth[places], kind="stable")]
+    numbers = cluster.queue[others]
+    for place in places.tolist():
+        number = numbers[place]
+        needed = cluster.jobs[number].num_nodes
+        if cluster.fits(number) and (ends_in_time[place] or needed <= num_spare):
+            num_spare -= 0 if ends_in_time[place] else needed
+            started.append(cluster.start(number))
+            if not nodes.num_free:
+                break
     return started
 
 
-class _Beside:
-    """What the head leaves to who is not gone in time: so many whole nodes, and those that are not whole then.
-
-    ``shadow_s``: when the head is believed to start. ``is_by_node``: else there are whole nodes alone.
-    """
-
-    __slots__ = ("_nodes", "_num_spare", "_parted", "shadow_s")
-
-    def __init__(self, cluster: Cluster, head: int, *, is_by_node: bool) -> None:
-        self._nodes = cluster.nodes
-        self.shadow_s, self._num_spare, free_then = _promise(cluster, cluster.jobs[head].num_nodes)
-        self._parted = _parted(cluster.nodes, free_then) if is_by_node else []
-
-    def has_room(self, num_nodes: Ints, each: Ints) -> Flags:
-        has_room: Flags = num_nodes <= self._num_spare
-        if self._parted and not self._num_spare:
-            most = max(self._nodes.free[node] for node in self._parted)
-            has_room = (num_nodes == 1) & (each <= most)
-        return has_room
-
-    def take(self, num_nodes: int, each: int) -> int | None:
-        """The fullest of the parted nodes that has room, the first of equals; None: anywhere, at a spare one's cost."""
-        free = self._nodes.free
-        if num_nodes == 1:
-            node = min((node for node in self._parted if free[node] >= each), key=free.__getitem__, default=None)
-            if node is not None:
-                return node
-        self._num_spare -= num_nodes
-        return None
-
-
-def _parted(nodes: Nodes, free_then: list[int]) -> list[int]:
-    """Nodes that have something free now, and are not whole then."""
-    if nodes.num_free == nodes.num_whole * nodes.size:
-        return []
-    size = nodes.size
-    return [node for node, now in enumerate(nodes.free) if now and free_then[node] < size]
-
-
-def _promise(cluster: Cluster, num_nodes: int) -> tuple[float, int, list[int]]:
-    """When so many whole nodes are believed free, how many more there are then, and what each node has free by then.
-
-    A node that is not whole then is of no use to the head, whoever runs there.
-    """
+def _promise(cluster: Cluster, num_nodes: int) -> tuple[float, int]:
+    """When so many whole nodes are believed free, and how many more there are then."""
     free, size = cluster.nodes.free.copy(), cluster.nodes.size
     num_whole = cluster.nodes.num_whole
     if num_whole >= num_nodes:
-        return cluster.now_s, num_whole - num_nodes, free
+        return cluster.now_s, num_whole - num_nodes
     for end_s, number in cluster.ends:
         each = size if number < 0 else cluster.jobs[number].gpus_per_node
         for node in cluster.running[number]:
             free[node] += each
             num_whole += free[node] == size
         if num_whole >= num_nodes:
-            return max(cluster.now_s, end_s), num_whole - num_nodes, free
+            return max(cluster.now_s, end_s), num_whole - num_nodes
     raise AssertionError("with nothing running every node is free")
 
 

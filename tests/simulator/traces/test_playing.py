@@ -50,12 +50,6 @@ def test_who_takes_only_what_the_head_leaves_may_outlast_its_promise() -> None:
     assert starts("easy", jobs, 4) == [0, 100, 2, 150]
 
 
-def test_ours_lets_a_small_job_outlast_the_promise_on_a_node_that_is_in_use_by_then_anyway() -> None:
-    jobs = [job(0, 1, 500, gpus_per_node=4), job(0, 1, 100), job(1, 2, 50), job(2, 1, 300, gpus_per_node=4)]
-    assert starts("muster", jobs, 3) == [0, 0, 100, 2]
-    assert starts("easy", jobs, 3) == [0, 0, 100, 100], "which counts whole nodes alone"
-
-
 def test_small_jobs_share_the_fullest_node_that_has_room() -> None:
     jobs = [job(0, 1, 100, gpus_per_node=6), job(1, 1, 100, gpus_per_node=2), job(2, 1, 100)]
     assert starts("fifo", jobs, 2) == [0, 1, 2]
