@@ -1,4 +1,5 @@
-"""Waits under our rule of the queue beside FIFO, skip-ahead and EASY backfill, on two public traces of jobs.
+"""Waits under our rule of the queue beside FIFO, skip-ahead and EASY backfill, on two public traces of jobs and three
+that are made up by other laws.
 
 Played, not run: `simulator/traces` says what of a fleet it knows. What each job is believed to take is off by up to a
 factor of two, either way, by the same seed for every rule.
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import Figure
+from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob, jobs_of
 from simulator.traces.playing import Played, estimates_of, play
 from simulator.traces.report import STARVED_AFTER_S
@@ -19,13 +21,14 @@ from simulator.traces.rules import RULES
 TRACES = Path(__file__).parent / "traces"
 ESTIMATE_ERROR = 2.0
 SEED = 1
+NUM_GENERATED, GENERATED_LOAD, GENERATED_SEED = 4_000, 0.9, 3
 GPUS_PER_NODE = 8
 OURS, OTHERS = "muster", ("fifo", "skip", "easy")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``big_gpus``: from so many GPUs on a gang is big."""
+    """``file``: or a law of ``simulator.traces.generated``. ``big_gpus``: from so many GPUs on a gang is big."""
 
     name: str
     file: str
@@ -33,10 +36,26 @@ class Case:
     arrivals: float
     big_gpus: int
 
+    @property
+    def jobs(self) -> list[TraceJob]:
+        if self.file in LAWS:
+            return generated(
+                LAWS[self.file],
+                num_jobs=NUM_GENERATED,
+                num_nodes=self.num_nodes,
+                gpus_per_node=GPUS_PER_NODE,
+                load=GENERATED_LOAD,
+                seed=GENERATED_SEED,
+            )
+        with gzip.open(TRACES / self.file, "rt") as text:
+            rows = csv.DictReader(text)
+            return jobs_of(rows, num_nodes=self.num_nodes, gpus_per_node=GPUS_PER_NODE, arrivals=self.arrivals)
+
 
 CASES = (
     Case("Kalos, 5 × denser, 160 nodes", "acme_kalos_completed_training_319.csv.gz", 160, 0.2, 512),
     Case("Philly, 60 nodes", "philly_gpu_jobs.csv.gz", 60, 1.0, 8),
+    *(Case(f"Generated: {law}, 40 nodes", law, 40, 1.0, 64) for law in LAWS),
 )
 
 
@@ -45,9 +64,7 @@ def measure() -> list[Figure]:
 
 
 def _figures(case: Case) -> list[Figure]:
-    with gzip.open(TRACES / case.file, "rt") as text:
-        rows = csv.DictReader(text)
-        jobs = jobs_of(rows, num_nodes=case.num_nodes, gpus_per_node=GPUS_PER_NODE, arrivals=case.arrivals)
+    jobs = case.jobs
     estimates = estimates_of(jobs, error=ESTIMATE_ERROR, seed=SEED)
     played: dict[str, Played] = {}
     took_s: dict[str, float] = {}

@@ -19,11 +19,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli import scenarios
+from muster.cli.drawn import require_folder, write_charts
 from muster.cli.exits import CommandError, Exit
+from muster.cli.failing import MOST_S, failures_asked, told_of
 from muster.cli.output import say, wrote_json
 from muster.cli.tables import Column, table_lines
+from simulator.traces.course import EndlessError
+from simulator.traces.failing import Failures
 from simulator.traces.jobs import MOST_FAULTS, TraceError, TraceJob, jobs_of, require_columns
 from simulator.traces.playing import estimates_of, play
+from simulator.traces.plots import plots_of
 from simulator.traces.report import Report, report_of
 from simulator.traces.rules import RULES
 
@@ -65,15 +70,32 @@ def simulate(
     arrivals: Annotated[
         float, typer.Option(min=0.0001, max=10_000, help="Stretch the times of submission: 0.2 is five times denser.")
     ] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the estimates.")] = 0,
+    failures: Annotated[
+        str, typer.Option(help="Of 1,000 nodes a day: a number, or a published rate: rsc-1, rsc-2 or llama-3.")
+    ] = "0",
+    checkpoint_every: Annotated[
+        float | None, typer.Option(min=1, max=MOST_S, help="With --failures: seconds of work between two. [3600]")
+    ] = None,
+    checkpoint_stall: Annotated[
+        float | None, typer.Option(min=0, max=MOST_S, help="With --failures: seconds that each stops a job for. [300]")
+    ] = None,
+    restart: Annotated[
+        float | None, typer.Option(min=0, max=MOST_S, help="Seconds until an interrupted job trains again. [300]")
+    ] = None,
+    repair: Annotated[
+        float | None, typer.Option(min=1, max=MOST_S, help="With --failures: seconds that a node is away. [86400]")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the estimates and the failures.")] = 0,
+    plots: Annotated[Path | None, typer.Option(help="Draw charts of a trace into this folder, as SVG.")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write the result there; - for stdout.")] = None,
 ) -> int:
     """Play a trace of jobs on a simulated fleet, under a rule of the queue; or a scenario, by the planner.
 
-    Of a trace nodes are equal, nothing fails, and jobs run as long as it says. A scenario says itself what there is.
+    Of a trace nodes are equal, and jobs work as long as it says; nothing fails but by --failures (docs/traces.md).
+    A scenario says itself what there is.
     """
     if scenario is not None:
-        if trace is not None or nodes is not None:
+        if trace is not None or nodes is not None or plots is not None:
             raise CommandError("--scenario stands alone", "Its file says what the fleet is.", Exit.USAGE)
         scenarios.tell(scenarios.decisions_of(scenario), as_json)
         return Exit.OK
@@ -81,11 +103,22 @@ def simulate(
         raise CommandError("a trace and its fleet are missing", "Name --trace and --nodes, or --scenario.", Exit.USAGE)
     if not all(map(math.isfinite, (estimate_error, arrivals))):
         raise CommandError("a number must be finite", "Neither nan nor inf.", Exit.USAGE)
+    what_fails = failures_asked(
+        failures, every_s=checkpoint_every, stall_s=checkpoint_stall, restart_s=restart, repair_s=repair
+    )
+    require_folder(plots)
     fleet = _Fleet(nodes, gpus_per_node, nodes_per_rack)
     jobs = _jobs_of(trace, nodes, gpus_per_node, arrivals)
-    report, pace = _played(jobs, fleet, policy, error=estimate_error, seed=seed)
-    told = {"arrivals": arrivals, "estimate_error": estimate_error, "seed": seed}
+    report, pace = _played(jobs, fleet, policy, what_fails, error=estimate_error, seed=seed)
+    told: dict[str, object] = {
+        "arrivals": arrivals,
+        "estimate_error": estimate_error,
+        "seed": seed,
+        "failing": told_of(what_fails),
+    }
     asked = {"trace": trace.name, "policy": policy.value, **asdict(fleet), **told}
+    if plots is not None:
+        write_charts(plots, plots_of(report))
     _tell({**asked, **asdict(report), **pace}, report, as_json)
     return Exit.OK
 
@@ -98,7 +131,7 @@ class _Fleet:
 
 
 def _played(
-    jobs: Sequence[TraceJob], fleet: _Fleet, policy: QueueRule, *, error: float, seed: int
+    jobs: Sequence[TraceJob], fleet: _Fleet, policy: QueueRule, what_fails: Failures, *, error: float, seed: int
 ) -> tuple[Report, dict[str, Any]]:
     """What came of it, beside what FIFO makes of the same; and how fast it was played."""
     started_s = time.perf_counter()
@@ -109,10 +142,15 @@ def _played(
         num_nodes=fleet.nodes,
         gpus_per_node=fleet.gpus_per_node,
         nodes_per_rack=fleet.nodes_per_rack,
+        failures=what_fails,
+        seed=seed,
     )
-    played = played_by(RULES[policy])
-    pace = {"events": played.num_events, "wall_s": round(time.perf_counter() - started_s, 3)}
-    in_order = played_by(RULES["fifo"])
+    try:
+        played = played_by(RULES[policy])
+        pace = {"events": played.num_events, "wall_s": round(time.perf_counter() - started_s, 3)}
+        in_order = played_by(RULES["fifo"])
+    except EndlessError as fault:
+        raise CommandError(f"no end is in sight: {fault}", code=Exit.INVALID) from None
     num_gpus = fleet.nodes * fleet.gpus_per_node
     return report_of(jobs, played, in_order, num_gpus=num_gpus, nodes_per_rack=fleet.nodes_per_rack), pace
 
@@ -163,6 +201,14 @@ def _tell(document: dict[str, Any], report: Report, as_json: Path | None) -> Non
         f"nodes partly in use; {idle.split_gangs:,} of {idle.rack_sized_gangs:,} gangs that fit a rack ran in "
         f"several; fairness between {len(report.by_tenant):,} tenants {report.fairness:.2f}."
     )
+    if report.failures or report.interruptions:
+        lost = report.lost_gpu_hours
+        say(
+            f"{report.failures:,} nodes failed, jobs were interrupted {report.interruptions:,} times, "
+            f"{sum(one.reclaims for one in report.reclaims):,} of them by reclaims: goodput {report.goodput:.1%}, "
+            f"ETTR {report.ettr:.3f}. GPU-hours: {lost.work_done_again:,.0f} of work done again, {lost.restarts:,.0f} "
+            f"to restart, {lost.checkpoints:,.0f} for checkpoints, {lost.repairs:,.0f} in repair."
+        )
 
 
 def _span(least: int, most: int | None) -> str:

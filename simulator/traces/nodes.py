@@ -1,4 +1,4 @@
-"""Which GPUs of a fleet of equal nodes are free: best fit by node and, where it has racks, by rack; no failures."""
+"""Which GPUs of a fleet of equal nodes are free: best fit by node and, where it has racks, by rack."""
 
 from heapq import heappop, heappush
 from itertools import accumulate
@@ -102,6 +102,14 @@ class Nodes:
                 rack = node // self._racks.most
                 self._racks.change(rack, self._racks.count[rack] + 1)
         self.num_free += len(nodes) * gpus_per_node
+
+    def lose(self, node: int) -> None:
+        """A node that is wholly free is not there until it is given back as a whole."""
+        self._by_free.change(node, 0)
+        if self._racks is not None:
+            rack = node // self._racks.most
+            self._racks.change(rack, self._racks.count[rack] - 1)
+        self.num_free -= self.size
 
     def _whole(self, num_nodes: int) -> list[int]:
         """Wholly free ones: of the rack that keeps the fewest; else of the freest racks, the last by best fit."""

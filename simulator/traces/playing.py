@@ -1,30 +1,36 @@
-"""A trace played to its end: submissions and ends in the order of time, the rule asked after each moment."""
+"""A trace played to its end: what happens in the order of time, the rule asked after each moment."""
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from random import Random
 
+from simulator.traces.cluster import Cluster
+from simulator.traces.course import Course, Interruption, Work
+from simulator.traces.failing import NO_FAILURES, Failures
 from simulator.traces.jobs import TraceJob
 from simulator.traces.nodes import Nodes
-from simulator.traces.rules import Cluster, Rule
+from simulator.traces.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """``started_s``: of each job; ``end_s``: of the last. An event is a submission or an end.
+    """``started_s``: of each job, first; ``finished_s``: at last; ``end_s``: of the last. An event is a submission, an
+    end, a failure or a repair of a node, or a notice that runs out.
 
-    ``num_racks``: in how many racks each job ran. ``idle_gpu_s``: of all GPUs, while anybody waited;
-    ``scattered_gpu_s``: what of it was on nodes that were partly in use.
+    ``num_racks``: in how many racks each job ran. ``moments``: rows of ``course.MOMENT``.
     """
 
     started_s: Sequence[float]
+    finished_s: Sequence[float]
     end_s: float
     num_events: int
     num_racks: Sequence[int]
-    idle_gpu_s: float
-    scattered_gpu_s: float
+    moments: "array[float]"
+    work: Work
+    interruptions: Sequence[Interruption]
+    num_failures: int
 
 
 def estimates_of(jobs: Sequence[TraceJob], *, error: float, seed: int) -> list[float]:
@@ -46,25 +52,31 @@ def play(
     num_nodes: int,
     gpus_per_node: int,
     nodes_per_rack: int | None = None,
+    failures: Failures | None = None,
+    seed: int = 0,
 ) -> Played:
-    """``jobs`` in order of submission; each fits the fleet when it is empty."""
-    nodes = Nodes(num_nodes, gpus_per_node, nodes_per_rack)
-    cluster = Cluster(jobs, estimates_s, nodes)
-    ends: list[tuple[float, int]] = []
-    next_job, end_s, idle_gpu_s, scattered_gpu_s = 0, 0.0, 0.0, 0.0
-    while next_job < len(jobs) or ends:
-        submit_s = jobs[next_job].submit_s if next_job < len(jobs) else math.inf
-        before_s = cluster.now_s
-        now_s = cluster.now_s = min(submit_s, ends[0][0] if ends else math.inf)
-        if cluster.queue:
-            idle_gpu_s += nodes.num_free * (now_s - before_s)
-            scattered_gpu_s += (nodes.num_free - nodes.num_whole * gpus_per_node) * (now_s - before_s)
-        while ends and ends[0][0] <= now_s:
-            cluster.end(heappop(ends)[1])
-            end_s = now_s
-        while next_job < len(jobs) and jobs[next_job].submit_s <= now_s:
-            cluster.submit(next_job)
-            next_job += 1
+    """``jobs`` in order of submission; each fits the fleet when it is empty. ``seed``: of the failures, if any.
+
+    Raises:
+        EndlessError: at this rate of failures jobs lose as much as they do.
+    """
+    cluster = Cluster(jobs, list(estimates_s), Nodes(num_nodes, gpus_per_node, nodes_per_rack))
+    what_fails = failures or NO_FAILURES
+    cluster.saves_every_s = what_fails.checkpoints.every_s
+    course = Course(cluster, what_fails, seed)
+    while course.num_left:
+        course.advance()
         for number in rule(cluster):
-            heappush(ends, (now_s + jobs[number].duration_s, number))
-    return Played(cluster.started_s, end_s, 2 * len(jobs), cluster.num_racks, idle_gpu_s, scattered_gpu_s)
+            course.start(number)
+        course.note()
+    return Played(
+        cluster.started_s,
+        course.finished_s,
+        cluster.now_s,
+        course.num_events,
+        cluster.num_racks,
+        course.moments,
+        course.work,
+        course.interruptions,
+        course.num_failures,
+    )

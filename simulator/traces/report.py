@@ -1,12 +1,15 @@
 """What a played trace came to: waits, completion times, utilisation, and who starved."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from scheduler.order import LEAST_RUN_S
+from simulator.traces.course import Cause
 from simulator.traces.jobs import TraceJob
+from simulator.traces.losses import LostHours, Span, lost_hours, over_time
 from simulator.traces.playing import Played
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -50,11 +53,35 @@ class TenantWaits:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeEttr:
+    """``max_gpus`` is None for the last, open class. ``ettr``: see ``Report``."""
+
+    min_gpus: int
+    max_gpus: int | None
+    interruptions: int
+    ettr: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaims:
+    """Of one tenant in one tier: how often a job of its had to go for one of a higher tier, and what was done again."""
+
+    tenant: str
+    tier: str
+    reclaims: int
+    gpu_hours_lost: float
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """``utilisation``: GPU-seconds that jobs asked for and had, of all between the first submission and the last end.
+    """``utilisation``: GPU-seconds that jobs asked for and had, of all between the first submission and the last end;
+    ``goodput``: those of them that were work, and had not to be done again.
 
     ``makespan_s``: from the first submission to the last end. ``starved``: see ``STARVED_AFTER_S``. ``fairness``:
-    Jain's index of the tenants' mean slowdowns, 1 where they are equal (Jain, Chiu and Hawe, 1984).
+    Jain's index of the tenants' mean slowdowns, 1 where they are equal (Jain, Chiu and Hawe, 1984). ``ettr``: of the
+    time from a job's first start to its end, how much was its work, each job by its GPUs (effective training time
+    ratio; Kokolis et al., HPCA 2025, whose wait before the first start is left out here). ``interruptions``: of jobs,
+    by failures of nodes and by reclaims.
     """
 
     jobs: int
@@ -69,61 +96,105 @@ class Report:
     fragmentation: Fragmentation
     by_tenant: tuple[TenantWaits, ...]
     fairness: float
+    goodput: float
+    ettr: float
+    ettr_by_gpus: tuple[SizeEttr, ...]
+    failures: int
+    interruptions: int
+    lost_gpu_hours: LostHours
+    reclaims: tuple[Reclaims, ...]
+    over_time: tuple[Span, ...]
 
 
 def report_of(
     jobs: Sequence[TraceJob], played: Played, in_order: Played, *, num_gpus: int, nodes_per_rack: int | None = None
 ) -> Report:
     """``in_order``: the same jobs by strict order of submission on the same fleet."""
-    by_tenant = _by_tenant(jobs, played)
+    by_tenant, lost = _by_tenant(jobs, played), lost_hours(jobs, played)
     waits = [start - job.submit_s for job, start in zip(jobs, played.started_s, strict=True)]
     makespan_s = played.end_s - jobs[0].submit_s
+    fleet_gpu_s = makespan_s * num_gpus
     gpu_s = sum(job.gpus * job.duration_s for job in jobs)
+    held_gpu_s = sum(job.gpus * held_s for job, held_s in zip(jobs, played.work.held_s, strict=True))
+    jcts = [end_s - job.submit_s for job, end_s in zip(jobs, played.finished_s, strict=True)]
     return Report(
         jobs=len(jobs),
         mean_wait_s=_mean(waits),
         p95_wait_s=_p95(waits),
-        mean_jct_s=_mean(waits) + _mean([job.duration_s for job in jobs]),
+        mean_jct_s=_mean(jcts),
         makespan_s=makespan_s,
-        utilisation=gpu_s / (makespan_s * num_gpus) if makespan_s else 0.0,
+        utilisation=held_gpu_s / fleet_gpu_s if makespan_s else 0.0,
         wait_by_gpus=tuple(_by_size(jobs, waits)),
         starved=sum(
             start - other > STARVED_AFTER_S for start, other in zip(played.started_s, in_order.started_s, strict=True)
         ),
-        p95_jct_s=_p95([wait + job.duration_s for job, wait in zip(jobs, waits, strict=True)]),
-        fragmentation=_fragmentation(jobs, played, makespan_s * num_gpus, nodes_per_rack),
+        p95_jct_s=_p95(jcts),
+        fragmentation=_fragmentation(jobs, played, lost, fleet_gpu_s, nodes_per_rack),
         by_tenant=by_tenant,
         fairness=_jain([tenant.mean_slowdown for tenant in by_tenant]),
+        goodput=gpu_s / fleet_gpu_s if makespan_s else 0.0,
+        ettr=_ettr(jobs, played, range(len(jobs))),
+        ettr_by_gpus=tuple(_ettr_by_size(jobs, played)),
+        failures=played.num_failures,
+        interruptions=len(played.interruptions),
+        lost_gpu_hours=lost,
+        reclaims=_reclaims(jobs, played),
+        over_time=over_time(played, num_gpus),
     )
 
 
+def _ettr(jobs: Sequence[TraceJob], played: Played, numbers: Sequence[int]) -> float:
+    """1 where none of these jobs takes any time."""
+    work = sum(jobs[number].gpus * jobs[number].duration_s for number in numbers)
+    run = sum(jobs[number].gpus * (played.finished_s[number] - played.started_s[number]) for number in numbers)
+    return min(work / run, 1.0) if run else 1.0
+
+
+def _ettr_by_size(jobs: Sequence[TraceJob], played: Played) -> list[SizeEttr]:
+    interrupted = Counter(one.number for one in played.interruptions)
+    return [
+        SizeEttr(least, most, sum(interrupted[number] for number in numbers), _ettr(jobs, played, numbers))
+        for least, most, numbers in _classes(jobs)
+    ]
+
+
+def _reclaims(jobs: Sequence[TraceJob], played: Played) -> tuple[Reclaims, ...]:
+    lost: dict[tuple[str, str], list[float]] = {}
+    for one in played.interruptions:
+        if one.cause is Cause.RECLAIM:
+            job = jobs[one.number]
+            lost.setdefault((job.tenant, job.tier), []).append(one.lost_s * job.gpus / 3600)
+    return tuple(Reclaims(*whose, len(hours), sum(hours)) for whose, hours in sorted(lost.items()))
+
+
 def _fragmentation(
-    jobs: Sequence[TraceJob], played: Played, fleet_gpu_s: float, nodes_per_rack: int | None
+    jobs: Sequence[TraceJob], played: Played, lost: LostHours, fleet_gpu_s: float, nodes_per_rack: int | None
 ) -> Fragmentation:
+    idle = lost.idle_scattered + lost.idle_whole_nodes
     fitting = [
         racks
         for job, racks in zip(jobs, played.num_racks, strict=True)
         if nodes_per_rack is not None and 1 < job.num_nodes <= nodes_per_rack
     ]
     return Fragmentation(
-        idle_while_waiting=played.idle_gpu_s / fleet_gpu_s if fleet_gpu_s else 0.0,
-        scattered=played.scattered_gpu_s / played.idle_gpu_s if played.idle_gpu_s else 0.0,
+        idle_while_waiting=idle * 3600 / fleet_gpu_s if fleet_gpu_s else 0.0,
+        scattered=lost.idle_scattered / idle if idle else 0.0,
         rack_sized_gangs=len(fitting),
         split_gangs=sum(racks > 1 for racks in fitting),
     )
 
 
 def _by_tenant(jobs: Sequence[TraceJob], played: Played) -> tuple[TenantWaits, ...]:
-    own: dict[str, list[tuple[TraceJob, float]]] = {}
-    for job, start_s in zip(jobs, played.started_s, strict=True):
-        own.setdefault(job.tenant, []).append((job, start_s - job.submit_s))
+    own: dict[str, list[tuple[TraceJob, float, float]]] = {}
+    for job, start_s, end_s in zip(jobs, played.started_s, played.finished_s, strict=True):
+        own.setdefault(job.tenant, []).append((job, start_s - job.submit_s, end_s - job.submit_s))
     return tuple(
         TenantWaits(
             tenant=tenant,
             jobs=len(told),
-            gpu_hours=sum(job.gpus * job.duration_s for job, _ in told) / 3600,
-            mean_wait_s=_mean([wait for _, wait in told]),
-            mean_slowdown=_mean([(wait + job.duration_s) / max(job.duration_s, LEAST_RUN_S) for job, wait in told]),
+            gpu_hours=sum(job.gpus * job.duration_s for job, _, _ in told) / 3600,
+            mean_wait_s=_mean([wait for _, wait, _ in told]),
+            mean_slowdown=_mean([jct / max(job.duration_s, LEAST_RUN_S) for job, _, jct in told]),
         )
         for tenant, told in sorted(own.items())
     )
@@ -134,15 +205,23 @@ def _jain(values: Sequence[float]) -> float:
     return sum(values) ** 2 / squares if squares else 1.0
 
 
-def _by_size(jobs: Sequence[TraceJob], waits: Sequence[float]) -> list[SizeWaits]:
-    """Only classes that have jobs."""
+def _classes(jobs: Sequence[TraceJob]) -> list[tuple[int, int | None, list[int]]]:
+    """Least and most GPUs of each class that has jobs, and these jobs' numbers."""
     found = []
     for least, above in zip(SIZES, (*SIZES[1:], None), strict=True):
         top = math.inf if above is None else above
-        own = [wait for job, wait in zip(jobs, waits, strict=True) if least <= job.gpus < top]
-        if own:
-            found.append(SizeWaits(least, None if above is None else above - 1, len(own), _mean(own), _p95(own)))
+        numbers = [number for number, job in enumerate(jobs) if least <= job.gpus < top]
+        if numbers:
+            found.append((least, None if above is None else above - 1, numbers))
     return found
+
+
+def _by_size(jobs: Sequence[TraceJob], waits: Sequence[float]) -> list[SizeWaits]:
+    return [
+        SizeWaits(least, most, len(own), _mean(own), _p95(own))
+        for least, most, numbers in _classes(jobs)
+        for own in [[waits[number] for number in numbers]]
+    ]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -3,92 +3,24 @@
 Each looks at the queue after whatever changed at one moment, and starts jobs until it would start no more. What a job
 is believed to take is an estimate; only a clairvoyant one is its duration. ``muster`` has the planner's order
 (``scheduler.order``, by the default policy) and its one hold; the place that is held is a number of whole nodes here,
-since these fleets have no topology.
+since these fleets have no topology. Where jobs are told tiers, ``muster`` alone knows them: the higher goes first, and
+takes back from the reclaimable ones below.
 """
 
 import math
-from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from muster.domain.policy import DEFAULT_POLICY
-from scheduler.order import LEAST_RUN_S, passed_work_bound_gpu_s, slowness, urgency
-from simulator.traces.jobs import TraceJob
-from simulator.traces.nodes import Nodes
-from simulator.traces.passing import PassedWork
+from scheduler.order import urgency
+from simulator.traces.cluster import Cluster
+from simulator.traces.reclaiming import take_back
+from simulator.traces.waiting import Floats
 
 LOOK_AHEAD: Final = 300
 """So many jobs behind its head skip and EASY try, as schedulers bound it (Slurm's bf_max_job_test is 500)."""
-
-Numbers = npt.NDArray[np.int64]
-
-
-class _Columns:
-    """What is asked of many jobs at once, a value a job."""
-
-    __slots__ = ("estimates_s", "expected_s", "gpus_per_node", "is_waiting", "num_nodes", "slowness", "submitted_s")
-
-    def __init__(self, jobs: Sequence[TraceJob], estimates_s: Sequence[float]) -> None:
-        self.submitted_s = np.array([job.submit_s for job in jobs])
-        self.num_nodes = np.array([job.num_nodes for job in jobs])
-        self.gpus_per_node = np.array([job.gpus_per_node for job in jobs])
-        self.estimates_s = np.array(estimates_s)
-        self.expected_s = np.maximum(self.estimates_s, LEAST_RUN_S)
-        self.slowness = slowness(self.expected_s, DEFAULT_POLICY)
-        self.is_waiting = np.zeros(len(jobs), dtype=bool)
-
-
-@dataclass(slots=True)
-class Cluster:
-    """What runs and what waits. ``queue``: numbers of jobs in order of submission; ``ends``: (believed end, job)."""
-
-    jobs: Sequence[TraceJob]
-    estimates_s: Sequence[float]
-    nodes: Nodes
-    queue: list[int] = field(default_factory=list)
-    ends: list[tuple[float, int]] = field(default_factory=list)
-    running: dict[int, list[int]] = field(default_factory=dict)
-    started_s: list[float] = field(init=False)
-    now_s: float = 0.0
-    columns: _Columns = field(init=False)
-    passed: PassedWork = field(init=False)
-    num_racks: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.started_s = [math.nan] * len(self.jobs)
-        self.num_racks = [0] * len(self.jobs)
-        self.columns = _Columns(self.jobs, self.estimates_s)
-        bound_gpu_s = passed_work_bound_gpu_s(DEFAULT_POLICY, self.nodes.num_gpus)
-        self.passed = PassedWork(len(self.jobs), bound_gpu_s)
-
-    def fits(self, number: int) -> bool:
-        job = self.jobs[number]
-        return self.nodes.fits(job.num_nodes, job.gpus_per_node)
-
-    def submit(self, number: int) -> None:
-        self.queue.append(number)
-        self.columns.is_waiting[number] = True
-
-    def start(self, number: int) -> int:
-        del self.queue[bisect_left(self.queue, number)]
-        self.columns.is_waiting[number] = False
-        job = self.jobs[number]
-        taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node)
-        self.num_racks[number] = self.nodes.num_racks_of(taken)
-        self.started_s[number] = self.now_s
-        self.passed.starts(number, job.num_nodes * job.gpus_per_node, self.now_s)
-        insort(self.ends, (self.now_s + self.estimates_s[number], number))
-        return number
-
-    def end(self, number: int) -> None:
-        job = self.jobs[number]
-        self.nodes.give(self.running.pop(number), job.gpus_per_node)
-        self.passed.ends(number, job.num_nodes * job.gpus_per_node, self.now_s)
-        del self.ends[bisect_left(self.ends, (self.started_s[number] + self.estimates_s[number], number))]
 
 
 Rule = Callable[[Cluster], list[int]]
@@ -122,62 +54,71 @@ def easy(cluster: Cluster) -> list[int]:
     started = fifo(cluster)
     if not cluster.queue or not cluster.nodes.num_free:
         return started
-    others = np.array(cluster.queue[1 : LOOK_AHEAD + 1], dtype=np.int64)
-    return started + _behind(cluster, cluster.queue[0], others, None)
+    return started + _behind(cluster, cluster.queue[0], slice(1, LOOK_AHEAD + 1), None)
 
 
 def muster(cluster: Cluster) -> list[int]:
     """The most urgent first, and what EASY promises its head promised to the most urgent that does not fit.
 
-    Who was passed by as much work as the policy allows goes before the others, in order of submission.
+    Who was interrupted goes before the others, and who was passed by as much work as the policy allows, in order of
+    submission.
     """
     started: list[int] = []
-    if not cluster.queue or not cluster.nodes.num_free:
+    if not (cluster.waiting.has_tiers and cluster.queue) and not cluster.may_start_any():
         return started
-    numbers, worth = _by_worth(cluster)
-    while len(started) < len(numbers):
+    worth = _worth(cluster)
+    while len(worth):
         first = int(worth.argmax())
-        number = int(numbers[first])
-        worth[first] = -math.inf
+        number = cluster.queue[first]
         if not cluster.fits(number):
-            return started + _behind(cluster, number, numbers, worth)
+            take_back(cluster, number)
+            worth[first] = -math.inf
+            return started + _behind(cluster, number, slice(None), worth)
         started.append(cluster.start(number))
+        worth[first:-1] = worth[first + 1 :]
+        worth = worth[:-1]
     return started
 
 
-def _by_worth(cluster: Cluster) -> tuple[Numbers, npt.NDArray[np.float64]]:
-    """Who waits, in order of submission, and what each is worth: the first of the largest has its turn."""
-    columns, first, last = cluster.columns, cluster.queue[0], cluster.queue[-1]
-    numbers = columns.is_waiting[first : last + 1].nonzero()[0] + first
-    waits_s = cluster.now_s - columns.submitted_s[numbers]
-    worth = urgency(waits_s, columns.expected_s[numbers], columns.slowness[numbers])
+def _worth(cluster: Cluster) -> Floats:
+    """Of each who waits: the first of the largest has its turn."""
+    waiting = cluster.waiting
+    worth = urgency(cluster.now_s - waiting.submitted_s, waiting.expected_s, waiting.slowness)
     worth[: bisect_left(cluster.queue, cluster.passed.advance(cluster.now_s))] = math.inf
-    return numbers, worth
+    if cluster.num_interrupted:
+        worth[waiting.is_again] = math.inf
+    if waiting.has_tiers:
+        places = np.lexsort((-worth, -waiting.priority))
+        worth[places] = np.arange(len(places), 0, -1.0)
+    return worth
 
 
-def _behind(cluster: Cluster, head: int, others: Numbers, worth: npt.NDArray[np.float64] | None) -> list[int]:
+def _behind(cluster: Cluster, head: int, others: slice, worth: Floats | None) -> list[int]:
     """Start of the others who do not delay the head: they end before it can start, or fit beside it.
 
-    ``worth``: what each of them is worth, so that the most goes first; minus infinity: it is passed over. None: they
-    go as they stand.
+    ``others``: places in the queue. ``worth``: what each of them is worth, so that the most goes first; minus infinity:
+    it is passed over. None: they go as they stand.
     """
     started: list[int] = []
-    nodes, columns = cluster.nodes, cluster.columns
-    has_room = np.array(nodes.num_with_at_least())[columns.gpus_per_node[others]] >= columns.num_nodes[others]
+    nodes, waiting = cluster.nodes, cluster.waiting
+    num_nodes = waiting.num_nodes[others]
+    may_start = np.array(nodes.num_with_at_least())[waiting.gpus_per_node[others]] >= num_nodes
     if worth is not None:
-        has_room &= worth > -math.inf
-    if not has_room.any():
+        may_start &= worth > -math.inf
+    if not may_start.any():
         return started
     shadow_s, num_spare = _promise(cluster, cluster.jobs[head].num_nodes)
-    ends_in_time = cluster.now_s + columns.estimates_s[others] <= shadow_s
-    may_start = np.flatnonzero(has_room & (ends_in_time | (columns.num_nodes[others] <= num_spare)))
-    if worth is not None:
-        may_start = may_start[np.argsort(-worth[may_start], kind="stable")]
-    for place in may_start.tolist():
-        number = int(others[place])
-        num_nodes = cluster.jobs[number].num_nodes
-        if cluster.fits(number) and (ends_in_time[place] or num_nodes <= num_spare):
-            num_spare -= 0 if ends_in_time[place] else num_nodes
+    ends_in_time = cluster.now_s + waiting.estimates_s[others] <= shadow_s
+    may_start &= ends_in_time | (num_nodes <= num_spare)
+    places = may_start.nonzero()[0]
+    if worth is not None and len(places) > 1:
+        places = places[np.argsort(-worth[places], kind="stable")]
+    numbers = cluster.queue[others]
+    for place in places.tolist():
+        number = numbers[place]
+        needed = cluster.jobs[number].num_nodes
+        if cluster.fits(number) and (ends_in_time[place] or needed <= num_spare):
+            num_spare -= 0 if ends_in_time[place] else needed
             started.append(cluster.start(number))
             if not nodes.num_free:
                 break
@@ -191,7 +132,7 @@ def _promise(cluster: Cluster, num_nodes: int) -> tuple[float, int]:
     if num_whole >= num_nodes:
         return cluster.now_s, num_whole - num_nodes
     for end_s, number in cluster.ends:
-        each = cluster.jobs[number].gpus_per_node
+        each = size if number < 0 else cluster.jobs[number].gpus_per_node
         for node in cluster.running[number]:
             free[node] += each
             num_whole += free[node] == size

@@ -70,6 +70,89 @@ def test_a_file_that_is_not_there_and_numbers_out_of_bounds(tmp_path: Path) -> N
         assert done.returncode == 2, done.stderr
 
 
+def test_nodes_fail_at_a_published_rate_and_the_result_says_what_it_cost(tmp_path: Path) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
+    trace.write_text("submit_s,gpus,duration_s\n" + "0,64,8640000\n" * 2)
+    words = ("--trace", str(trace), "--nodes", "20", "--json", str(out), "--failures", "rsc-1", "--seed", "4")
+    done = simulate(*words, "--checkpoint-stall", "0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nodes failed, jobs were interrupted" in done.stdout
+    found = json.loads(out.read_text())
+    assert found["failing"] == {
+        "per_1000_node_days": 6.5, "repair_s": 86_400, "checkpoint_every_s": 3_600, "checkpoint_stall_s": 0,
+        "restart_s": 300,
+    }  # fmt: skip
+    assert 5 <= found["interruptions"] <= found["failures"] <= 40
+    assert found["lost_gpu_hours"]["checkpoints"] == 0 < found["lost_gpu_hours"]["work_done_again"]
+    assert 0.9 < found["ettr"] < 1 > found["goodput"]
+    simulate(*words, "--checkpoint-stall", "0", "--json", str(tmp_path / "again.json"))
+    again = json.loads((tmp_path / "again.json").read_text())
+    assert {**again, "wall_s": 0} == {**found, "wall_s": 0}, "the same seed, the same result"
+
+
+def test_charts_are_drawn_into_a_folder_that_is_made(tmp_path: Path) -> None:
+    trace, folder = tmp_path / "trace.csv", tmp_path / "some" / "plots"
+    trace.write_text(TRACE)
+    done = simulate("--trace", str(trace), "--nodes", "4", "--plots", str(folder))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "fragmentation.svg", "lost-hours.svg", "queue-length.svg", "utilisation.svg", "waits-by-size.svg"
+    ]  # fmt: skip
+    assert all("<svg" in path.read_text() for path in folder.iterdir())
+
+
+def test_what_is_no_folder_for_charts_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
+    trace.write_text(TRACE)
+    words = ("--trace", str(trace), "--nodes", "4", "--json", str(out), "--plots")
+    for folder, code, said in ((trace, 2, "is no folder"), (trace / "below", 1, "cannot be written: Not a directory")):
+        done = simulate(*words, str(folder))
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+        assert said in done.stderr
+        assert not out.exists()
+    assert simulate("--scenario", "x", "--plots", str(tmp_path)).returncode == 2
+
+
+def test_a_document_of_a_fleet_where_nothing_fails_is_json_that_all_read(tmp_path: Path) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
+    trace.write_text(TRACE)
+    simulate("--trace", str(trace), "--nodes", "4", "--json", str(out))
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    found = json.loads(out.read_text(), parse_constant=refuse)
+    assert (found["failures"], found["interruptions"], found["ettr"], found["reclaims"]) == (0, 0, 1, [])
+    assert found["failing"]["per_1000_node_days"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--failures", "-1"], "--failures '-1' is no rate"),
+        (["--failures", "nan"], "Say 0 to 100,000 of 1,000 node-days, or rsc-1, rsc-2, llama-3."),
+        (["--failures", "inf"], "is no rate"),
+        (["--failures", "1e9"], "is no rate"),
+        (["--failures", "rsc-3"], "--failures 'rsc-3' is no rate"),
+        (["--failures", ""], "--failures '' is no rate"),
+        (["--failures", "1", "--checkpoint-every", "nan"], "Invalid value for '--checkpoint-every'"),
+        (["--failures", "1", "--checkpoint-every", "0"], "--checkpoint-every"),
+        (["--failures", "1", "--checkpoint-stall", "-1"], "--checkpoint-stall"),
+        (["--failures", "1", "--restart", "inf"], "--restart"),
+        (["--failures", "1", "--repair", "x"], "--repair"),
+        (["--checkpoint-every", "60"], "--checkpoint-every says nothing where nothing fails"),
+        (["--failures", "0", "--repair", "60"], "--repair says nothing where nothing fails"),
+    ],
+)
+def test_what_is_no_rate_of_failures_and_no_cost_of_them_is_said(tmp_path: Path, words: list[str], said: str) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
+    trace.write_text(TRACE)
+    done = simulate("--trace", str(trace), "--nodes", "4", "--json", str(out), *words)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert said in " ".join(done.stderr.split())
+    assert not out.exists()
+
+
 SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
 
 

@@ -169,7 +169,9 @@ def test_gangs_that_fit_a_rack_are_counted_where_they_are_split_and_what_is_idle
     assert list(played.num_racks) == [1, 1, 2, 2]
     found = report_of(jobs, played, played, num_gpus=64, nodes_per_rack=4).fragmentation
     assert (found.rack_sized_gangs, found.split_gangs) == (3, 1)
-    assert played.idle_gpu_s == 2 * 8 * 49, "from 51, when the third ends, to 100, when the last starts"
+    assert found.idle_while_waiting * 64 * played.end_s == pytest.approx(2 * 8 * 49), (
+        "from 51, when the third ends, to 100, when the last starts"
+    )
     assert found.scattered == 0
 
 

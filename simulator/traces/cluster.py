@@ -1,0 +1,136 @@
+"""What runs and what waits while a trace is played: what a rule of the queue looks at, and by which it starts jobs."""
+
+import math
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler.order import passed_work_bound_gpu_s
+from simulator.traces.jobs import TraceJob
+from simulator.traces.nodes import Nodes
+from simulator.traces.passing import PassedWork
+from simulator.traces.waiting import Waiting
+
+
+@dataclass(slots=True)
+class Cluster:
+    """``queue``: numbers of jobs in order of submission, those of ``waiting``. ``ends``: (believed end, job), or of a
+    node that is away (when it is back, -1 - node), which ``running`` has too. ``left_s``: work that each job has left.
+    ``attempts``: how often it started. ``num_interrupted``: how often anybody was. ``saves_every_s``: work between two
+    checkpoints.
+
+    ``notices``: (job, when it has to go), until somebody sees to it; ``told``: who has one; ``losses``: (when it got
+    one, job) of the last while.
+    """
+
+    jobs: Sequence[TraceJob]
+    estimates_s: list[float]
+    nodes: Nodes
+    waiting: Waiting = field(init=False)
+    queue: list[int] = field(init=False)
+    ends: list[tuple[float, int]] = field(default_factory=list)
+    running: dict[int, list[int]] = field(default_factory=dict)
+    away: dict[int, float] = field(default_factory=dict)
+    started_s: list[float] = field(init=False)
+    now_s: float = 0.0
+    passed: PassedWork = field(init=False)
+    num_racks: list[int] = field(init=False)
+    left_s: list[float] = field(init=False)
+    attempts: list[int] = field(init=False)
+    notices: list[tuple[int, float]] = field(default_factory=list)
+    told: set[int] = field(default_factory=set)
+    losses: deque[tuple[float, int]] = field(default_factory=deque)
+    num_interrupted: int = 0
+    saves_every_s: float = math.inf
+    _since_s: dict[int, float] = field(default_factory=dict)
+    _believed_s: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.started_s = [math.nan] * len(self.jobs)
+        self.num_racks, self.attempts = [0] * len(self.jobs), [0] * len(self.jobs)
+        self.left_s = [job.duration_s for job in self.jobs]
+        self.waiting = Waiting(self.jobs, self.estimates_s)
+        self.queue = self.waiting.numbers
+        bound_gpu_s = passed_work_bound_gpu_s(DEFAULT_POLICY, self.nodes.num_gpus)
+        self.passed = PassedWork(len(self.jobs), bound_gpu_s)
+
+    def fits(self, number: int) -> bool:
+        job = self.jobs[number]
+        return self.nodes.fits(job.num_nodes, job.gpus_per_node)
+
+    def may_start_any(self) -> bool:
+        """Whether the nodes have room for anybody who waits."""
+        nodes = self.nodes
+        if nodes.num_free:
+            for num_nodes, each in self.waiting.shapes:
+                if nodes.fits(num_nodes, each):
+                    return True
+        return False
+
+    def submit(self, number: int) -> None:
+        self.waiting.add(number)
+
+    def start(self, number: int) -> int:
+        self.waiting.remove(number)
+        job, now_s = self.jobs[number], self.now_s
+        taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node)
+        if not self.attempts[number]:
+            self.started_s[number] = now_s
+            self.num_racks[number] = self.nodes.num_racks_of(taken)
+        self.attempts[number] += 1
+        self._since_s[number] = now_s
+        self.passed.starts(number, job.num_nodes * job.gpus_per_node, now_s)
+        self._believe(number, now_s + self.estimates_s[number])
+        return number
+
+    def end(self, number: int) -> float:
+        """How long this attempt has held its nodes."""
+        job = self.jobs[number]
+        self.nodes.give(self.running.pop(number), job.gpus_per_node)
+        self.passed.ends(number, job.num_nodes * job.gpus_per_node, self.now_s)
+        self._forget(number)
+        self.told.discard(number)
+        return self.now_s - self._since_s.pop(number)
+
+    def ran_s(self, number: int) -> float:
+        """Since this attempt started."""
+        return self.now_s - self._since_s[number]
+
+    def return_to_queue(self, number: int, kept_s: float) -> None:
+        """At its old place, to go on with so much of its work done; what it is believed to take shrinks alike."""
+        left_s = max(self.left_s[number] - kept_s, 0.0)
+        if self.left_s[number]:
+            self.estimates_s[number] *= left_s / self.left_s[number]
+        self.left_s[number] = left_s
+        self.num_interrupted += 1
+        self.waiting.add_again(number, self.estimates_s[number])
+
+    def give_notice(self, number: int, stop_s: float) -> None:
+        """It goes then at the latest, and everybody believes so."""
+        self.told.add(number)
+        self.notices.append((number, stop_s))
+        self.losses.append((self.now_s, number))
+        believed_s = self._believed_s[number]
+        self._forget(number)
+        self._believe(number, min(believed_s, stop_s) if believed_s > self.now_s else stop_s)
+
+    def fail(self, node: int, until_s: float) -> None:
+        """Nobody runs on it any more."""
+        self.nodes.lose(node)
+        self.away[node] = until_s
+        self.running[-1 - node] = [node]
+        self._believe(-1 - node, until_s)
+
+    def repair(self, node: int) -> None:
+        del self.away[node], self.running[-1 - node]
+        self._forget(-1 - node)
+        self.nodes.give([node], self.nodes.size)
+
+    def _believe(self, number: int, end_s: float) -> None:
+        self._believed_s[number] = end_s
+        insort(self.ends, (end_s, number))
+
+    def _forget(self, number: int) -> None:
+        del self.ends[bisect_left(self.ends, (self._believed_s.pop(number), number))]

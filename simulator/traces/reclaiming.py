@@ -1,0 +1,82 @@
+"""Nodes taken back for a job of a higher tier: with the notice, the least run and the cap of the default policy.
+
+Victims are attempts of reclaimable tiers below the job's, those first that would have the fewest GPU-seconds to do
+again; nobody is taken who is not needed. The planner chooses by domains and can shrink who is elastic (``scheduler.
+victims``); here a number of nodes is wanted, and a job goes whole.
+"""
+
+from muster.domain.policy import DEFAULT_POLICY
+from simulator.traces.cluster import Cluster
+
+
+def take_back(cluster: Cluster, number: int) -> None:
+    """Give notice to as few as let this job start; nobody where that is not enough, or enough have to go already."""
+    if not cluster.waiting.has_tiers:
+        return
+    job = cluster.jobs[number]
+    going = [one for one in cluster.told if one in cluster.running]
+    if _room(cluster, going, job.gpus_per_node) >= job.num_nodes:
+        return
+    chosen: list[int] = []
+    for one in _candidates(cluster, number):
+        chosen.append(one)
+        if _room(cluster, going + chosen, job.gpus_per_node) >= job.num_nodes:
+            break
+    else:
+        return
+    for one in chosen[::-1]:
+        fewer = [other for other in chosen if other != one]
+        if _room(cluster, going + fewer, job.gpus_per_node) >= job.num_nodes:
+            chosen = fewer
+    for one in chosen:
+        cluster.give_notice(one, cluster.now_s + (DEFAULT_POLICY.tiers[cluster.jobs[one].tier].notice_s or 0.0))
+
+
+def _room(cluster: Cluster, going: list[int], gpus_per_node: int) -> int:
+    """Nodes that have so many GPUs free once these are gone."""
+    free = cluster.nodes.free.copy()
+    for one in going:
+        for node in cluster.running[one]:
+            free[node] += cluster.jobs[one].gpus_per_node
+    return sum(count >= gpus_per_node for count in free)
+
+
+def _candidates(cluster: Cluster, number: int) -> list[int]:
+    """The cheapest first, and of each tenant no more than it may still lose."""
+    priority_of = cluster.waiting.priority_of
+    costs: list[tuple[float, int]] = []
+    for one in cluster.running:
+        tier = DEFAULT_POLICY.tiers.get(cluster.jobs[one].tier) if one >= 0 else None
+        if tier is None or tier.notice_s is None or one in cluster.told or priority_of(one) >= priority_of(number):
+            continue
+        ran_s = cluster.ran_s(one)
+        if ran_s >= tier.min_run_s:
+            costs.append((ran_s % cluster.saves_every_s * cluster.jobs[one].gpus, one))
+    allowed = _allowances(cluster)
+    found = []
+    for _, one in sorted(costs):
+        job = cluster.jobs[one]
+        if allowed[job.tenant] >= job.gpus:
+            allowed[job.tenant] -= job.gpus
+            found.append(one)
+    return found
+
+
+def _allowances(cluster: Cluster) -> dict[str, float]:
+    """GPUs that each tenant may still lose in this window; its peak is taken as what it has and what it lost in it."""
+    since_s = cluster.now_s - DEFAULT_POLICY.reclaim.window_s
+    while cluster.losses and cluster.losses[0][0] <= since_s:
+        cluster.losses.popleft()
+    lost: dict[str, int] = {}
+    for _, one in cluster.losses:
+        tenant = cluster.jobs[one].tenant
+        lost[tenant] = lost.get(tenant, 0) + cluster.jobs[one].gpus
+    held: dict[str, list[int]] = {}
+    for one in cluster.running:
+        if one >= 0:
+            held.setdefault(cluster.jobs[one].tenant, []).append(cluster.jobs[one].gpus)
+    return {
+        tenant: max(DEFAULT_POLICY.reclaim.cap_fraction * (sum(sizes) + lost.get(tenant, 0)), min(sizes))
+        - lost.get(tenant, 0)
+        for tenant, sizes in held.items()
+    }

@@ -1,0 +1,110 @@
+"""The queue of a trace as a table: what is asked of all who wait at once, without visiting each."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler.order import LEAST_RUN_S, slowness
+from simulator.traces.jobs import TraceJob
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Waiting:
+    """``numbers`` of jobs in order of submission; each column has a value for each, in that order.
+
+    ``shapes``: how many wait for so many nodes, and so many GPUs of each. ``priority``: of its tier, 0 where the policy
+    knows none; ``has_tiers``: whether they differ in it. ``is_again``: it was interrupted.
+    """
+
+    __slots__ = ("_floats", "_floats_of", "_ints", "_ints_of", "_jobs", "has_tiers", "numbers", "shapes")
+
+    def __init__(self, jobs: Sequence[TraceJob], estimates_s: Sequence[float]) -> None:
+        self._jobs = jobs
+        self.numbers: list[int] = []
+        self.shapes: dict[tuple[int, int], int] = {}
+        estimates = np.array(estimates_s, dtype=float)
+        expected = np.maximum(estimates, LEAST_RUN_S)
+        submitted = np.array([job.submit_s for job in jobs])
+        self._floats_of: Floats = np.stack([submitted, expected, slowness(expected, DEFAULT_POLICY), estimates], axis=1)
+        tiers = DEFAULT_POLICY.tiers
+        priorities = [tiers[job.tier].priority if job.tier in tiers else 0 for job in jobs]
+        told = [(job.num_nodes, job.gpus_per_node, priority, 0) for job, priority in zip(jobs, priorities, strict=True)]
+        self._ints_of: Ints = np.array(told, dtype=np.int64)
+        self.has_tiers = len(set(priorities)) > 1
+        self._floats, self._ints = np.empty((4, len(jobs))), np.empty((4, len(jobs)), dtype=np.int64)
+
+    @property
+    def submitted_s(self) -> Floats:
+        return self._floats[0, : len(self.numbers)]
+
+    @property
+    def expected_s(self) -> Floats:
+        return self._floats[1, : len(self.numbers)]
+
+    @property
+    def slowness(self) -> Floats:
+        return self._floats[2, : len(self.numbers)]
+
+    @property
+    def estimates_s(self) -> Floats:
+        return self._floats[3, : len(self.numbers)]
+
+    @property
+    def num_nodes(self) -> Ints:
+        return self._ints[0, : len(self.numbers)]
+
+    @property
+    def gpus_per_node(self) -> Ints:
+        return self._ints[1, : len(self.numbers)]
+
+    @property
+    def priority(self) -> Ints:
+        return self._ints[2, : len(self.numbers)]
+
+    @property
+    def is_again(self) -> Flags:
+        return self._ints[3, : len(self.numbers)] > 0
+
+    def priority_of(self, number: int) -> int:
+        """Also of one that does not wait."""
+        return int(self._ints_of[number, 2])
+
+    def add(self, number: int) -> None:
+        place, end = bisect_left(self.numbers, number), len(self.numbers)
+        if place < end:
+            self._floats[:, place + 1 : end + 1] = self._floats[:, place:end].copy()
+            self._ints[:, place + 1 : end + 1] = self._ints[:, place:end].copy()
+        self.numbers.insert(place, number)
+        self._floats[:, place] = self._floats_of[number]
+        self._ints[:, place] = self._ints_of[number]
+        shape = self._shape(number)
+        self.shapes[shape] = self.shapes.get(shape, 0) + 1
+
+    def remove(self, number: int) -> None:
+        place, last = bisect_left(self.numbers, number), len(self.numbers) - 1
+        del self.numbers[place]
+        if place < last:
+            self._floats[:, place:last] = self._floats[:, place + 1 : last + 1]
+            self._ints[:, place:last] = self._ints[:, place + 1 : last + 1]
+        shape = self._shape(number)
+        if self.shapes[shape] == 1:
+            del self.shapes[shape]
+        else:
+            self.shapes[shape] -= 1
+
+    def add_again(self, number: int, estimate_s: float) -> None:
+        """One that was interrupted, and is believed to take so long from now on."""
+        expected_s = max(estimate_s, LEAST_RUN_S)
+        self._floats_of[number, 1:] = expected_s, slowness(expected_s, DEFAULT_POLICY), estimate_s
+        self._ints_of[number, 3] = 1
+        self.add(number)
+
+    def _shape(self, number: int) -> tuple[int, int]:
+        job = self._jobs[number]
+        return job.num_nodes, job.gpus_per_node

@@ -1,0 +1,32 @@
+"""A trace played by the planner: of the jobs that wait, most start within the range that they were told."""
+
+from random import Random
+
+from scheduler.model import StartRange
+from simulator.traces.generated import LAWS, generated
+from simulator.traces.jobs import TraceJob
+from simulator.traces.starts import Told, starts_told
+
+
+def test_a_start_outside_its_range_or_that_nobody_knew_is_not_covered() -> None:
+    said = StartRange(100, 200)
+    assert [Told(said, at_ms).is_covered for at_ms in (99, 100, 200, 201)] == [False, True, True, False]
+    assert Told(StartRange(100, None), 10_000).is_covered
+    assert not Told(None, 100).is_covered
+
+
+def test_who_starts_at_once_is_told_nothing_and_who_waits_is_told_once() -> None:
+    jobs = [TraceJob(0, 100, 8, 1, 8), TraceJob(10, 100, 8, 1, 8), TraceJob(20, 100, 8, 1, 8)]
+    told = starts_told(jobs, [120.0, 120.0, 120.0], num_nodes=1, gpus_per_node=8)
+    assert [one.started_ms for one in told] == [100_000, 200_000]
+    assert all(one.said is not None and one.said.earliest_ms >= 10_000 for one in told)
+
+
+def test_four_in_five_are_meant_and_seven_in_ten_at_least_start_in_their_range() -> None:
+    jobs = generated(LAWS["bursts"], num_jobs=120, num_nodes=24, gpus_per_node=8, load=1.0, seed=1)
+    chance = Random(5)  # noqa: S311  # a simulation
+    walls = [max(job.duration_s, 60) * chance.uniform(1, 3) if chance.random() < 0.5 else None for job in jobs]
+    told = starts_told(jobs, walls, num_nodes=24, gpus_per_node=8)
+    assert len(told) >= 20
+    assert all(one.said is not None and one.said.latest_ms is not None for one in told), "no range without an end"
+    assert sum(one.is_covered for one in told) / len(told) >= 0.7
