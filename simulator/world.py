@@ -20,15 +20,21 @@ from simulator.truth import Truth, ViolationError, require
 from simulator.wiring import TRUE_WIRING, Wiring
 
 REPLAY: Final = "python -m simulator --trace {seed}{bug}"
+_ERRORS: Final[dict[type[Exception], str]] = {IllegalTransitionError: "I21"}
+"""What the core itself refuses, by the invariant that it keeps so."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What became of one seed. ``violation`` is None, or its words with the last events before it."""
+    """What became of one seed. ``violation`` is None, or its words with the last events before it.
+
+    ``broken``: the invariant's name, or that of the error where the world itself could not go on.
+    """
 
     seed: int
     num_events: int
     violation: str | None = None
+    broken: str | None = None
     num_jobs: int = 0
     num_attempts: int = 0
     num_commits: int = 0
@@ -147,18 +153,22 @@ def run_seed(
 ) -> History:
     """One history; the same seed and wiring give the same, event by event."""
     world = world_type(seed, wiring)
-    violation = None
+    violation = broken = None
     try:
         world.run()
     except (ViolationError, IllegalTransitionError, AssertionError, KeyError) as fault:
         trail = "\n".join(told(entry) for entry in world.kernel.trail)
         command = REPLAY.format(seed=seed, bug=f" --bug {bug}" if bug else "")
         what = f"{type(fault).__name__}: {fault}"
+        broken = (
+            fault.invariant if isinstance(fault, ViolationError) else _ERRORS.get(type(fault), type(fault).__name__)
+        )
         violation = f"{trail}\nseed {seed} at {world.kernel.now_ms} ms: {what}\nreplay: {command}"
     return History(
         seed=seed,
         num_events=world.kernel.num_events,
         violation=violation,
+        broken=broken,
         num_jobs=len(world.store.jobs),
         num_attempts=len(world.store.attempts),
         num_commits=world.store.truth.num_commits,
