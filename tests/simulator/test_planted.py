@@ -1,4 +1,4 @@
-"""The simulator is only as good as what it finds: every planted bug shows at its recorded seed, and by the bug alone."""
+"""The simulator is only as good as what it finds: each planted bug shows at its recorded seed, by the bug alone."""
 
 import pytest
 
