@@ -73,10 +73,11 @@ def _search(num_processes: int) -> int:
 
 def _sweep(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) -> int:
     started_s = time.perf_counter()
-    events, violations, faults = 0, 0, Counter[str]()
+    events, violations, faults, crashes = 0, 0, Counter[str](), Counter[str]()
     for number, history in enumerate(_histories(seeds, wiring, bug, num_processes), 1):
         events += history.num_events
         faults.update(dict(history.fault_counts))
+        crashes.update(dict(history.crash_counts))
         if history.violation is not None:
             violations += 1
             sys.stdout.write(history.violation + "\n")
@@ -84,6 +85,7 @@ def _sweep(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) ->
             sys.stdout.write(f"{number} of {len(seeds)} seeds, {events} events, {violations} violations\n")
             sys.stdout.flush()
     sys.stdout.write(f"faults: {', '.join(f'{name} {count}' for name, count in sorted(faults.items()))}\n")
+    sys.stdout.write(f"crashes: {', '.join(f'{name} {count}' for name, count in sorted(crashes.items()))}\n")
     rate = events / max(time.perf_counter() - started_s, 1e-9)
     sys.stdout.write(f"{len(seeds)} seeds, {events} events, {violations} violations, {rate:.0f} events/s\n")
     return int(violations > 0)

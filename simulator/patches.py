@@ -1,12 +1,19 @@
 """The planted bugs that are code: each is a step of the core that does one thing wrong. ``planted`` tells of them."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
+from health import standing
+from health.breaker import BreakerState, FleetCounts, Ruling
+from health.gpu_case import GpuCase, Move, MoveReason, move_to
+from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import JobId
 from muster.domain.lifecycle import attempt, contact, host
 from muster.domain.lifecycle.host import HostLedger, Phase
 from muster.domain.lifecycle.model import AttemptLife, Timers
-from muster.domain.states import AttemptState, HostPartState
+from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.states import AttemptState, HostPartState, Standing
 
 
 def start_without_claim(ledger: HostLedger, event: host.Event, now_ms: int) -> host.Outcome:
@@ -123,3 +130,20 @@ def expire_at_once(timers: Timers) -> Timers:
 
 def lend_longer(timers: Timers) -> Timers:
     return replace(timers, agent_lease_ms=timers.agent_lease_ms * 2)
+
+
+def admit_all(moves: Iterable[Move], state: BreakerState, _: FleetCounts, __: HealthPolicy, ___: int) -> Ruling:
+    return Ruling(state, tuple(moves), (), None)
+
+
+def decide_by_any_burn_in(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
+    """The newest passed burn-in is proof, whatever was told since it began."""
+    if gpu.standing is Standing.QUARANTINED and any(result.has_passed for result in gpu.burn_ins):
+        return move_to(gpu, Standing.PROBATION, MoveReason.BURN_IN_PASSED, now_ms)
+    return standing.decide(gpu, now_ms, policy)
+
+
+_HEALTH: Final = DEFAULT_POLICY.health
+POLICY_THAT_NEVER_FORGETS: Final = _HEALTH.model_copy(
+    update={"evidence": _HEALTH.evidence.model_copy(update={"stale_action_s": 1e9})}
+)

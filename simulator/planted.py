@@ -34,11 +34,11 @@ PLANTED_BUGS: Final = (
         host_step=patches.start_without_claim,
     ),
     _bug(
-        "never_self_fences", "a host that is cut off runs on past its lease", 48, "I13",
+        "never_self_fences", "a host that is cut off runs on past its lease", 16, "I13",
         host_step=patches.never_fence, supervisors_fence_themselves=False,
     ),
     _bug(
-        "lease_too_long", "the host's lease is longer than the server's", 170, "I13",
+        "lease_too_long", "the host's lease is longer than the server's", 95, "I13",
         server_timers=patches.lend_longer,
     ),
     _bug(
@@ -50,7 +50,7 @@ PLANTED_BUGS: Final = (
         checks_fence_of_reports=False,
     ),
     _bug(
-        "stale_commit", "a checkpoint under an old fence is taken", 2, "I13",
+        "stale_commit", "a checkpoint under an old fence is taken", 0, "I13",
         checks_fence_of_commits=False,
     ),
     _bug(
@@ -62,7 +62,7 @@ PLANTED_BUGS: Final = (
         attempt_step=patches.not_idempotent,
     ),
     _bug(
-        "grant_outlives_boot", "a grant of before the reboot starts a program after it", 0, "I13",
+        "grant_outlives_boot", "a grant of before the reboot starts a program after it", 1, "liveness",
         host_restarted=patches.remember_records,
     ),
     _bug(
@@ -70,15 +70,15 @@ PLANTED_BUGS: Final = (
         compares_and_sets=False,
     ),
     _bug(
-        "acts_before_disk", "the launcher acts before its ledger is on disk", 2, "I14",
+        "acts_before_disk", "the launcher acts before its ledger is on disk", 1, "liveness",
         persists_before_acting=False,
     ),
     _bug(
-        "clean_without_look", "a host says clean without having looked", 2, "I22",
+        "clean_without_look", "a host says clean without having looked", 0, "I22",
         looks_before_it_says_clean=False,
     ),
     _bug(
-        "old_boots_believed", "a delayed heartbeat of an earlier boot is believed", 189, "I14",
+        "old_boots_believed", "a delayed heartbeat of an earlier boot is believed", 2, "I14",
         hear=patches.believe_all_boots, knows_claiming_boot=False,
     ),
     _bug(
@@ -86,56 +86,92 @@ PLANTED_BUGS: Final = (
         rechecks_snapshot=False,
     ),
     _bug(
-        "holds_not_asked", "a commit takes what is held for a job that changes its size", 301, "hold",
+        "holds_not_asked", "a commit takes what is held for a job that changes its size", 85, "hold",
         rechecks_holds=False,
     ),
     _bug(
-        "smaller_than_fewest", "an elastic job is placed with fewer hosts than its fewest", 3, "I5",
+        "smaller_than_fewest", "an elastic job is placed with fewer hosts than its fewest", 0, "I5",
         keeps_to_sizes=False,
     ),
     _bug(
-        "deadline_forgotten", "after its restart the server asks for stops at once", 0, "I8",
+        "deadline_forgotten", "after its restart the server asks for stops at once", 2, "I8",
         forgets_deadlines_at_restart=True,
     ),
     _bug(
-        "no_expiry_guard", "leases end right after the control plane's own outage", 1, "R15",
+        "no_expiry_guard", "leases end right after the control plane's own outage", 2, "R15",
         server_timers=patches.expire_at_once,
     ),
     _bug(
-        "ends_too_early", "an attempt ends with its first bad exit", 10, "liveness",
+        "ends_too_early", "an attempt ends with its first bad exit", 0, "liveness",
         attempt_step=patches.end_at_once,
     ),
     _bug(
-        "grants_twice", "a claim is granted whatever the attempt has come to", 610, "I21",
+        "grants_twice", "a claim is granted whatever the attempt has come to", 0, "I21",
         attempt_step=patches.forget_grants,
     ),
     _bug(
-        "stop_not_resumed", "a stop is lost with the launcher that had noted it", 87, "liveness",
+        "stop_not_resumed", "a stop is lost with the launcher that had noted it", 3, "liveness",
         host_restarted=patches.forget_stops,
     ),
     _bug(
-        "refusal_forgotten", "a refused claim leaves no report", 1, "liveness",
+        "refusal_forgotten", "a refused claim leaves no report", 0, "liveness",
         host_step=patches.forget_refused,
     ),
     _bug(
-        "answers_before_commit", "the 2xx leaves before the job is committed", 1, "I12",
+        "answers_before_commit", "the 2xx leaves before the job is committed", 5, "I12",
         answers_after_commit=False,
     ),
     _bug(
-        "goes_by_itself", "a host of a gang starts once it is ready itself", 0, "all or none",
+        "goes_by_itself", "a host of a gang starts once it is ready itself", 1, "all or none",
         host_step=patches.go_by_oneself,
     ),
     _bug(
-        "goes_with_the_first", "a gang is told to start with its first ready host", 0, "all or none",
+        "goes_with_the_first", "a gang is told to start with its first ready host", 1, "all or none",
         attempt_step=patches.go_with_the_first,
     ),
     _bug(
-        "unready_waited_for", "a host that never gets ready is waited for", 6, "liveness",
+        "unready_waited_for", "a host that never gets ready is waited for", 2, "liveness",
         server_timers=patches.wait_for_ready,
     ),
     _bug(
-        "go_said_once", "the go is in the answer to the last ready host alone", 2, "liveness",
+        "go_said_once", "the go is in the answer to the last ready host alone", 0, "liveness",
         repeats_go=False,
+    ),
+    _bug(
+        "breaker_not_asked", "rules take out whatever they judge, at once", 13, "I10",
+        admit=patches.admit_all,
+    ),
+    _bug(
+        "breaker_forgotten", "the breaker is in the server's memory, and gone with it", 13, "I10",
+        forgets_breaker_at_restart=True,
+    ),
+    _bug(
+        "old_burn_in_proves", "a burn-in proves past what was told after it began", 3, "I11",
+        decide=patches.decide_by_any_burn_in,
+    ),
+    _bug(
+        "old_rates_act", "what comes to light half an hour late still lowers the score", 0, "I26",
+        health_policy=patches.POLICY_THAT_NEVER_FORGETS,
+    ),
+    _bug(
+        "fast_clocks_believed", "a finding counts from the time that its host says, be it yet to come", 544, "liveness",
+        clamps_times=False,
+    ),
+    _bug(
+        "lease_by_wall_clock", "leases count by the host's time of day, which people set", 34, "liveness",
+        leases_by_wall_clock=True,
+    ),
+    _bug(
+        "notice_from_selection", "a notice counts from when its victim was chosen", 5, "I8",
+        counts_notice_from_commit=False,
+    ),
+    _bug(
+        "victims_not_asked_again", "a notice takes whatever attempt its job has by then", 22, "I9",
+        rechecks_victims=False,
+    ),
+    _bug(
+        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 38, "I6",
+        rechecks_ceiling=False,
     ),
     _bug(
         "keys_not_remembered", "a repeated submit makes a second job", 0, "I12",
