@@ -11,18 +11,18 @@ WALL_START_MS: Final = 1_790_000_000_000
 class HostClock:
     """``rate``: of its own milliseconds to true ones. ``counts_by_wall``: a planted bug."""
 
-    __slots__ = ("_booted_ms", "_counts_by_wall", "_jumped_ms", "_kernel", "_rate", "_skew_ms")
+    __slots__ = ("_booted_ms", "_counts_by_wall", "_kernel", "_rate", "_skew_ms")
 
     def __init__(self, kernel: Kernel, rate: float, *, counts_by_wall: bool) -> None:
         self._kernel, self._rate, self._counts_by_wall = kernel, rate, counts_by_wall
-        self._booted_ms = self._skew_ms = self._jumped_ms = 0
+        self._booted_ms = self._skew_ms = 0
 
     def boot(self) -> None:
         self._booted_ms = self._kernel.now_ms
 
     def since_boot(self) -> int:
         """Milliseconds by a clock that never jumps."""
-        return 1 + int((self._kernel.now_ms - self._booted_ms) * self._rate) + self._jumped_ms
+        return 1 + int((self._kernel.now_ms - self._booted_ms) * self._rate)
 
     def delay_until(self, clock_ms: int) -> int:
         return max(1, 1 + int((clock_ms - self.since_boot()) / self._rate))
@@ -35,4 +35,4 @@ class HostClock:
         """Somebody sets the time of day. Leases do not count by it."""
         self._skew_ms += by_ms
         if self._counts_by_wall:
-            self._jumped_ms += by_ms
+            self._booted_ms -= by_ms

@@ -187,6 +187,8 @@ def _decided_alike(world: Inspector) -> None:
         first, again = (attempts.step(life, tick, now_ms, world.timers) for _ in range(2))
         require(first == again, "I19", f"{attempt_id} is decided as {first} and as {again}")
     for gpu, case in world.store.cases.items():
+        if not case.evidence and not case.moves:
+            continue
         moves = {standing.decide(case, wall_ms, DEFAULT_POLICY.health) for _ in range(2)}
         require(len(moves) == 1, "I19", f"{gpu} is judged as {moves}")
 
@@ -194,12 +196,14 @@ def _decided_alike(world: Inspector) -> None:
 def _ends_are_final(world: Inspector) -> None:
     for job_id, job in world.seen.jobs.items():
         if job.state in TERMINAL_JOB_STATES:
-            require(world.store.jobs.get(job_id) == job, "I21", f"{job} has become {world.store.jobs.get(job_id)}")
+            now = world.store.jobs.get(job_id)
+            if now is not job:
+                require(now == job, "I21", f"{job} has become {now}")
     for attempt_id, life in world.seen.attempts.items():
-        now = world.store.attempts.get(attempt_id)
-        if life.state is _ENDED:
-            is_same = now is not None and (now.state, now.ending) == (life.state, life.ending)
-            require(is_same, "I21", f"{life} has become {now}")
+        after = world.store.attempts.get(attempt_id)
+        if life.state is _ENDED and after is not life:
+            is_same = after is not None and (after.state, after.ending) == (life.state, life.ending)
+            require(is_same, "I21", f"{life} has become {after}")
 
 
 def _free_is_clean(world: Inspector) -> None:

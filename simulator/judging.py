@@ -156,6 +156,8 @@ class Judge:
 
     def keep_up(self) -> None:
         """What nobody tells: burn-ins of what is out and free; a person who closes the breaker now and then."""
+        if not self._store.is_out and not self._store.breaker.open_since_ms and not self.held_back:
+            return
         now_ms, again_ms = self._wall_ms(), 10 * self._settings.timers.heartbeat_ms
         for gpu in sorted(self._store.is_out):
             is_burning = now_ms - self._burning.get(gpu, -again_ms) < again_ms

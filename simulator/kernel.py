@@ -37,12 +37,12 @@ class Kernel:
         while heap and heap[0][0] <= until_ms:
             entry = heappop(heap)
             self.now_ms = entry[0]
-            self.num_events += 1
+            self.num_events = num_events = self.num_events + 1
             note(entry)
             if listener is not None:
                 listener(entry)
             entry[2](*entry[3])
-            if inspect is not None and not self.num_events % INSPECTION_EVENTS:
+            if not num_events % INSPECTION_EVENTS and inspect is not None:
                 inspect()
 
     def stop(self) -> None:

@@ -39,9 +39,12 @@ class Placer:
 
     def _pick(self, job: JobLife, taken: set[GpuUuid]) -> Picks | None:
         row = self._store.rows[job.job_id]
-        nodes = list(self._store.gpus)
+        fewest = row.min_nodes if self._wiring.keeps_to_sizes else 1
         room = self._store.ceiling_gpus - self._store.num_held(row.tenant)
         most = min(row.nodes, room // row.gpus_per_node)
+        if most < fewest:
+            return None
+        nodes = list(self._store.gpus)
         if self._shuffles:
             self._rng.shuffle(nodes)
         picks: dict[NodeId, tuple[GpuUuid, ...]] = {}
@@ -55,7 +58,6 @@ class Placer:
                 picks[node_id] = tuple(free[: row.gpus_per_node])
                 if len(picks) >= most:
                     break
-        fewest = row.min_nodes if self._wiring.keeps_to_sizes else 1
         return picks if len(picks) >= fewest else None
 
     def _refusal(self, node_id: NodeId, gpu: GpuUuid, job_id: JobId) -> str | None:

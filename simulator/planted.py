@@ -1,6 +1,6 @@
 """Bugs on purpose: each a small patch of the wiring. The suite fails when one of them is no longer found.
 
-``found_at`` is the first seed from 0 on whose history shows it, ``breaks`` the invariant that it breaks there. The same
+``found_at`` is a seed whose history shows it, ``breaks`` the invariant that it breaks there. The same
 seed without the bug breaks nothing. After a change to the world ``python -m simulator --bugs`` says which they are now.
 """
 
@@ -166,11 +166,11 @@ PLANTED_BUGS: Final = (
         counts_notice_from_commit=False,
     ),
     _bug(
-        "victims_not_asked_again", "a notice takes whatever attempt its job has by then", 22, "I9",
+        "victims_not_asked_again", "a notice takes whatever attempt its job has by then", 541, "I9",
         rechecks_victims=False,
     ),
     _bug(
-        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 38, "I6",
+        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 72, "I6",
         rechecks_ceiling=False,
     ),
     _bug(
