@@ -1,4 +1,7 @@
-"""``python -m simulator``: many seeds, or one told event by event; exit 1 with the replay command on a violation."""
+"""``python -m simulator``: many seeds, or one told event by event; exit 1 with the replay command on a violation.
+
+``--bugs`` searches for each planted bug instead; exit 1 if one is not found.
+"""
 
 import argparse
 import gc
@@ -10,7 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from simulator.kernel import told
-from simulator.planted import BUGS
+from simulator.planted import BUGS, PLANTED_BUGS, SEEDS_TO_FIND, first_history_that_finds
 from simulator.wiring import TRUE_WIRING, Wiring
 from simulator.world import History, World, run_seed
 
@@ -23,7 +26,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed (default 0)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug")
-    parser.add_argument("--trace", type=int, nargs="?", const=-1, metavar="SEED", help="tell one seed event by event")
+    parser.add_argument("--bugs", action="store_true", help=f"find each planted bug within {SEEDS_TO_FIND} seeds")
+    parser.add_argument(
+        "--trace", "--seed", type=int, nargs="?", const=-1, metavar="SEED", help="tell one seed event by event"
+    )
     return parser.parse_args()
 
 
@@ -50,12 +56,28 @@ def _tell(seed: int, wiring: Wiring, bug: str | None) -> int:
     return int(history.violation is not None)
 
 
+def _search(num_processes: int) -> int:
+    """Each planted bug on a line: its name, the first seed that shows it, what it breaks there."""
+    num_missed = 0
+    with multiprocessing.get_context("fork").Pool(num_processes) as pool:
+        for bug, history in zip(PLANTED_BUGS, pool.imap(first_history_that_finds, PLANTED_BUGS), strict=True):
+            found = "not found" if history is None else f"{history.seed} {history.broken}"
+            is_as_recorded = found == f"{bug.found_at} {bug.breaks}"
+            num_missed += history is None
+            recorded = "" if is_as_recorded else f"  (recorded: {bug.found_at} {bug.breaks})"
+            sys.stdout.write(f"{bug.name} {found}{recorded}\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{len(PLANTED_BUGS)} planted bugs, {num_missed} not found\n")
+    return int(num_missed > 0)
+
+
 def _sweep(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) -> int:
     started_s = time.perf_counter()
-    events, violations, faults = 0, 0, Counter[str]()
+    events, violations, faults, crashes = 0, 0, Counter[str](), Counter[str]()
     for number, history in enumerate(_histories(seeds, wiring, bug, num_processes), 1):
         events += history.num_events
         faults.update(dict(history.fault_counts))
+        crashes.update(dict(history.crash_counts))
         if history.violation is not None:
             violations += 1
             sys.stdout.write(history.violation + "\n")
@@ -63,6 +85,7 @@ def _sweep(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) ->
             sys.stdout.write(f"{number} of {len(seeds)} seeds, {events} events, {violations} violations\n")
             sys.stdout.flush()
     sys.stdout.write(f"faults: {', '.join(f'{name} {count}' for name, count in sorted(faults.items()))}\n")
+    sys.stdout.write(f"crashes: {', '.join(f'{name} {count}' for name, count in sorted(crashes.items()))}\n")
     rate = events / max(time.perf_counter() - started_s, 1e-9)
     sys.stdout.write(f"{len(seeds)} seeds, {events} events, {violations} violations, {rate:.0f} events/s\n")
     return int(violations > 0)
@@ -71,6 +94,8 @@ def _sweep(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) ->
 def main() -> int:
     arguments = _arguments()
     gc.set_threshold(100_000)  # millions of small frozen rows, few cycles
+    if arguments.bugs:
+        return _search(arguments.jobs)
     wiring = BUGS[arguments.bug].wiring if arguments.bug else TRUE_WIRING
     if arguments.trace is not None:
         return _tell(arguments.first if arguments.trace < 0 else arguments.trace, wiring, arguments.bug)

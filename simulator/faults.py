@@ -3,16 +3,23 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from random import Random
+from typing import Final
 
+from muster.domain.evidence import Finding, Severity, Source, Trust
 from muster.domain.ids import NodeId
+from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import StopReason
 from simulator.hosts import Host
+from simulator.judging import Judge
 from simulator.kernel import Kernel
 from simulator.network import Wire
+from simulator.reclaiming import Reclaimer
 from simulator.server import Server
 from simulator.settings import Settings
 
-_STOP_REASONS = (StopReason.RECLAIM, StopReason.MAINTENANCE, StopReason.EVACUATION)
+_STOP_REASONS: Final = (StopReason.MAINTENANCE, StopReason.EVACUATION)
+_SEVERITIES: Final = (Severity.CONDEMNING, Severity.DEGRADED, Severity.DEGRADED, Severity.WARNING)
+_HALF_AN_HOUR_MS: Final = 1_800_000
 
 
 class Faults:
@@ -24,19 +31,17 @@ class Faults:
         rng: Random,
         settings: Settings,
         server: Server,
+        reclaimer: Reclaimer,
+        judge: Judge,
         hosts: Mapping[NodeId, Host],
         *wires: Wire,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._kernel, self._rng, self._settings, self._server, self._hosts = kernel, rng, settings, server, hosts
-        self._wires = wires
+        self._reclaimer, self._judge, self._wires = reclaimer, judge, wires
         self._is_over = False
-        kinds: tuple[Callable[[], None], ...] = (
-            self.kill_launcher, self.reboot, self.cut_one_way, self.cut_both_ways, self.drop_server,
-            self.flip_admission, self.cancel, self.stop_attempt, self.resize,
-        )  # fmt: skip
-        self._kinds = kinds
-        self._weights = [rng.random() ** 2 for _ in kinds]
+        self._kinds: list[Callable[[], None]] = [getattr(self, kind) for kind in settings.fault_weights]
+        self._weights = list(settings.fault_weights.values())
 
     def strike(self) -> None:
         """One fault, and the next some time later."""
@@ -49,8 +54,9 @@ class Faults:
 
     def end(self) -> None:
         self._is_over = True
-        self._server.crash_rate = 0.0
+        self._server.crash_rates = {}
         self._server.come_up()
+        self._judge.is_calm = True
         for gpu in self._server.store.is_admitted:
             self._server.store.is_admitted[gpu] = True
         for wire in self._wires:
@@ -108,6 +114,37 @@ class Faults:
         if live:
             grace_ms = int(self._rng.random() * 4 * self._settings.timers.stop_grace_ms)
             self._server.receive(self._server.stop, self._rng.choice(live), self._rng.choice(_STOP_REASONS), grace_ms)
+
+    def reclaim(self) -> None:
+        if self._server.is_up:
+            self._reclaimer.select()
+
+    def jump_clock(self) -> None:
+        """Somebody sets a host's time of day, forward or back, by up to half an hour."""
+        self._some_host().time.jump(int((self._rng.random() - 0.5) * 2 * _HALF_AN_HOUR_MS))
+
+    def storm(self) -> None:
+        """One fault seen on one GPU, on some, or on all: told now or late, by each host's own time of day."""
+        rng = self._rng
+        share = rng.choice((0.0, 0.3, 1.0))
+        severity, trust = rng.choice(_SEVERITIES), rng.choice((Trust.MEASURED, Trust.MEASURED, Trust.REPORTED))
+        name, is_evacuated = f"xid:{rng.randint(1, 170)}", rng.random() < 0.3
+        one = rng.choice(list(self._server.store.is_admitted))
+        counts_for_ms = int(DEFAULT_POLICY.health.score.weight(severity).counts_for_s * 1000)
+        for node_id, gpus in self._server.store.gpus.items():
+            host = self._hosts[node_id]
+            late_ms = int(rng.random() * _HALF_AN_HOUR_MS) if rng.random() < 0.3 else 0
+            told = tuple(
+                Finding(
+                    detector="xid", version=1, fault_key=name, gpu_uuid=gpu, node_id=node_id, severity=severity,
+                    trust=trust, source=Source.NVML, onset_ms=host.time.wall() - late_ms, counts_for_ms=counts_for_ms,
+                    summary=name, threatens_correctness=is_evacuated,
+                )
+                for gpu in gpus
+                if gpu == one or rng.random() < share
+            )  # fmt: skip
+            if told and host.is_on:
+                host.up.send(self._server.receive, self._judge.take, told)
 
     def resize(self) -> None:
         live = list(self._server.store.live_of_job.values())

@@ -8,6 +8,7 @@ from muster.domain.ids import AttemptId, NodeId
 from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase
 from muster.domain.lifecycle.model import AttemptLife
+from simulator.clocks import HostClock
 from simulator.kernel import Kernel
 from simulator.network import Wire
 from simulator.server import Fact, Held, Server
@@ -29,7 +30,8 @@ class Host:
         self, node_id: NodeId, kernel: Kernel, rng: Random, settings: Settings, wiring: Wiring, server: Server
     ) -> None:
         self.node_id, self.name = node_id, node_id
-        self.up, self.down, self.bell = (Wire(kernel, rng, settings) for _ in range(3))
+        self.up, self.down = Wire(kernel, rng, settings), Wire(kernel, rng, settings)
+        self.bell = Wire(kernel, rng, settings, is_good=settings.has_broker)
         self.disk = HostLedger("")
         self.supervisors: dict[AttemptId, Supervisor] = {}
         self.crash_rate = settings.crash_rate
@@ -38,7 +40,9 @@ class Host:
         self._is_launcher_alive = False
         self._kernel, self._rng, self._settings, self._wiring, self._server = kernel, rng, settings, wiring, server
         self._boot_number = 0
-        self._rate = 1 + rng.uniform(-1, 1) * settings.drift_ppm / 1_000_000
+        pace = 1 + rng.uniform(-1, 1) * settings.drift_ppm / 1_000_000
+        self.time = HostClock(kernel, pace, counts_by_wall=wiring.leases_by_wall_clock)
+        self.clock, self.delay_until = self.time.since_boot, self.time.delay_until
         self._random = rng.random
         self.can_wait = rng.random() >= settings.old_rate
         self._programs: dict[AttemptId, Program] = {}
@@ -53,13 +57,6 @@ class Host:
             host.Forget: self._forget,
         }
 
-    def clock(self) -> int:
-        """Milliseconds since this boot, by a clock of its own pace."""
-        return 1 + int((self._kernel.now_ms - self._booted_ms) * self._rate)
-
-    def delay_until(self, clock_ms: int) -> int:
-        return max(1, 1 + int((clock_ms - self.clock()) / self._rate))
-
     def boot(self) -> None:
         """Power on: a new boot id, a clock from zero, nothing runs; the disk is as it was."""
         if self.is_on:
@@ -67,7 +64,7 @@ class Host:
         self.is_on = True
         self._boot_number += 1
         self._boot_id = f"{self.node_id}-boot{self._boot_number}"
-        self._booted_ms = self._kernel.now_ms
+        self.time.boot()
         self.start_launcher()
 
     def is_boot(self, boot_id: str) -> bool:

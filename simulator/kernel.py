@@ -8,16 +8,19 @@ from typing import Any, Final
 Action = Callable[..., None]
 Entry = tuple[int, int, Action, tuple[Any, ...]]
 TRAIL_EVENTS: Final = 50
+INSPECTION_EVENTS: Final = 1_000
+"""Every so many events the whole world is looked at."""
 
 
 class Kernel:
     """True time in whole milliseconds. One event is one pop of the heap."""
 
-    __slots__ = ("_heap", "_number", "listener", "now_ms", "num_events", "trail")
+    __slots__ = ("_heap", "_number", "inspector", "listener", "now_ms", "num_events", "trail")
 
     def __init__(self) -> None:
         self.now_ms = 0
         self.num_events = 0
+        self.inspector: Callable[[], object] | None = None
         self.listener: Callable[[Entry], object] | None = None
         self.trail: deque[Entry] = deque(maxlen=TRAIL_EVENTS)
         self._heap: list[Entry] = []
@@ -30,15 +33,17 @@ class Kernel:
     def run(self, until_ms: int) -> None:
         """Until ``until_ms``, or until nothing is left to happen."""
         heap, note = self._heap, self.trail.append
-        listener = self.listener
+        listener, inspect = self.listener, self.inspector
         while heap and heap[0][0] <= until_ms:
             entry = heappop(heap)
             self.now_ms = entry[0]
-            self.num_events += 1
+            self.num_events = num_events = self.num_events + 1
             note(entry)
             if listener is not None:
                 listener(entry)
             entry[2](*entry[3])
+            if not num_events % INSPECTION_EVENTS and inspect is not None:
+                inspect()
 
     def stop(self) -> None:
         self._heap.clear()

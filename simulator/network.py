@@ -9,15 +9,16 @@ from simulator.settings import Settings
 
 
 class Wire:
-    """One direction between two places."""
+    """One direction between two places. One that is no good loses all that is sent, and nobody mends it."""
 
-    __slots__ = ("_duplication", "_kernel", "_loss", "_min_ms", "_random", "_tail_ms", "cut_until_ms")
+    __slots__ = ("_duplication", "_is_good", "_kernel", "_loss", "_min_ms", "_random", "_tail_ms", "cut_until_ms")
 
-    def __init__(self, kernel: Kernel, rng: Random, settings: Settings) -> None:
+    def __init__(self, kernel: Kernel, rng: Random, settings: Settings, *, is_good: bool = True) -> None:
         self.cut_until_ms = 0
         self._kernel = kernel
         self._random: Callable[[], float] = rng.random
-        self._loss, self._duplication = settings.loss, settings.duplication
+        self._is_good = is_good
+        self._loss, self._duplication = settings.loss if is_good else 1.0, settings.duplication
         self._min_ms, self._tail_ms = settings.min_delay_ms, settings.tail_delay_ms
 
     def send(self, action: Action, *args: Any) -> None:
@@ -35,5 +36,5 @@ class Wire:
 
     def mend(self) -> None:
         """No more faults from here on."""
-        self.cut_until_ms, self._loss, self._duplication = 0, 0.0, 0.0
+        self.cut_until_ms, self._loss, self._duplication = 0, 0.0 if self._is_good else 1.0, 0.0
         self._tail_ms = min(self._tail_ms, 20)

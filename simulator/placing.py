@@ -39,6 +39,11 @@ class Placer:
 
     def _pick(self, job: JobLife, taken: set[GpuUuid]) -> Picks | None:
         row = self._store.rows[job.job_id]
+        fewest = row.min_nodes if self._wiring.keeps_to_sizes else 1
+        room = self._store.ceiling_gpus - self._store.num_held(row.tenant)
+        most = min(row.nodes, room // row.gpus_per_node)
+        if most < fewest:
+            return None
         nodes = list(self._store.gpus)
         if self._shuffles:
             self._rng.shuffle(nodes)
@@ -51,9 +56,8 @@ class Placer:
             ]
             if len(free) >= row.gpus_per_node:
                 picks[node_id] = tuple(free[: row.gpus_per_node])
-                if len(picks) == row.nodes:
-                    return picks
-        fewest = row.min_nodes if self._wiring.keeps_to_sizes else 1
+                if len(picks) >= most:
+                    break
         return picks if len(picks) >= fewest else None
 
     def _refusal(self, node_id: NodeId, gpu: GpuUuid, job_id: JobId) -> str | None:
@@ -66,6 +70,8 @@ class Placer:
     def _not_admitted(self, node_id: NodeId, gpu: GpuUuid) -> str | None:
         if not self._store.is_admitted[gpu]:
             return "not admitted"
+        if gpu in self._store.is_out:
+            return "quarantined"
         hearing = self._store.hearings.get(node_id)
         silent_ms = self._settings.timers.lost_ms // 2
         is_live = hearing is not None and self._kernel.now_ms - hearing.heard_ms < silent_ms
@@ -81,15 +87,19 @@ class Placer:
             return
         if wiring.rechecks_admission and any(self._not_admitted(*gpu) for gpu in gpus):
             return
+        row = store.rows[job.job_id]
+        if wiring.rechecks_ceiling and store.num_held(row.tenant) + len(gpus) > store.ceiling_gpus:
+            return
         after, _ = wiring.job_step(job, jobs.Placed(), self._kernel.now_ms, self._server.timers)
-        self._server.failpoint()
+        self._server.failpoint("placement.place.before_commit")
         for place in gpus:
             why = self._not_admitted(*place)
             require(why is None, "I3", f"{place} is placed, but {why}")
         life = self._new_attempt(job, picks)
         store.insert_attempt(life, picks)
         store.put_job(after)
-        self._server.failpoint()
+        self._server.placed(life, picks)
+        self._server.failpoint("placement.place.after_commit")
         for node_id in picks:
             self._server.ring(node_id)
 

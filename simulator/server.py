@@ -3,10 +3,12 @@
 What follows a commit (rings, answers) is lost when the process dies in between; what precedes it never happened.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from health.breaker import BreakerState
 from muster.domain.exits import ExitRecord, classify
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
@@ -14,6 +16,7 @@ from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.host import ClaimGranted, ClaimRefused, HeartbeatAnswered, Phase
 from muster.domain.lifecycle.model import AttemptLife, JobLife, Verdict
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, StopReason
+from simulator.failpoints import AROUND
 from simulator.kernel import Action, Kernel
 from simulator.settings import Settings
 from simulator.store import JobRow, Store
@@ -41,7 +44,8 @@ class Server:
         self.hosts: dict[NodeId, Host] = {}
         self.is_up = True
         self.started_ms = -settings.timers.no_expiry_after_start_ms
-        self.crash_rate = settings.crash_rate
+        self.crash_rates = dict(settings.crash_rates)
+        self.crashes: Counter[str] = Counter()
         self.timers = wiring.server_timers(settings.timers)
         self._true_timers = settings.timers
         self._kernel, self._random, self._wiring = kernel, rng.random, wiring
@@ -68,9 +72,13 @@ class Server:
             self.started_ms = self._kernel.now_ms
             if self._wiring.forgets_deadlines_at_restart:
                 self._forgotten.update(self.store.open_attempts)
+            if self._wiring.forgets_breaker_at_restart:
+                self.store.breaker = BreakerState()
 
-    def failpoint(self) -> None:
-        if self.crash_rate and self._random() < self.crash_rate:
+    def failpoint(self, name: str) -> None:
+        rate = self.crash_rates.get(name)
+        if rate and self._random() < rate:
+            self.crashes[name] += 1
             raise ServerCrashedError
 
     def submit(self, row: JobRow, max_restarts: int, acknowledge: Action) -> None:
@@ -79,28 +87,33 @@ class Server:
         if job_id is None:
             if not self._wiring.answers_after_commit:
                 acknowledge(row)
-            self.failpoint()
+            self.failpoint("job.submit.before_commit")
             is_new = row.key not in self.store.job_of_key
             require(is_new, "I12", f"the key {row.key} makes a second job")
             self.store.job_of_key[row.key] = row.job_id
             self.store.rows[row.job_id] = row
             self.store.put_job(JobLife(row.job_id, max_restarts=max_restarts))
-            self.failpoint()
+            self.failpoint("job.submit.after_commit")
         acknowledge(row)
 
     def cancel(self, job_id: JobId) -> None:
         life = self.store.jobs[job_id]
         after, commands = self._wiring.job_step(life, jobs.CancelAsked(), self._kernel.now_ms, self.timers)
-        self.failpoint()
+        self.failpoint("job.cancel.before_commit")
         self.store.put_job(after)
         attempt_id = self.store.live_of_job.get(job_id)
+        rings: tuple[attempts.Command, ...] = ()
         if commands and attempt_id is not None:
-            self._stop(attempt_id, StopReason.CANCEL, self.store.rows[job_id].stop_grace_ms)
+            rings = self.stop_in(attempt_id, StopReason.CANCEL, self.store.rows[job_id].stop_grace_ms)
+        self.failpoint("job.cancel.after_commit")
+        self.send_rings(rings)
 
     def stop(self, attempt_id: AttemptId, reason: StopReason, grace_ms: int) -> None:
         if attempt_id in self.store.live_of_job.values():
-            self.failpoint()
-            self._stop(attempt_id, reason, grace_ms)
+            self.failpoint("attempt.stop.before_commit")
+            rings = self.stop_in(attempt_id, reason, grace_ms)
+            self.failpoint("attempt.stop.after_commit")
+            self.send_rings(rings)
 
     def resize(self, attempt_id: AttemptId, grace_ms: int, more: tuple[GpuUuid, ...]) -> None:
         """The attempt of an elastic job leaves for another size; its GPUs, and ``more`` if free, stay its job's."""
@@ -108,36 +121,42 @@ class Server:
         row = self.store.rows[life.job_id]
         if row.min_nodes == row.nodes or life.stop is not None or life.ending is not None:
             return
-        self.failpoint()
+        self.failpoint("job.resize.before_commit")
         own = [gpu for part in self.store.allocated[attempt_id].values() for gpu in part]
         self.store.hold(row.job_id, [*own, *(gpu for gpu in more if gpu not in self.store.holders)])
-        self._stop(attempt_id, StopReason.RESIZE, grace_ms)
+        rings = self.stop_in(attempt_id, StopReason.RESIZE, grace_ms)
+        self.failpoint("job.resize.after_commit")
+        self.send_rings(rings)
 
-    def _stop(self, attempt_id: AttemptId, reason: StopReason, grace_ms: int) -> None:
+    def stop_in(self, attempt_id: AttemptId, reason: StopReason, grace_ms: int) -> tuple[attempts.Command, ...]:
+        """Within a transaction: what has to be rung once it is committed."""
         event = attempts.StopAsked(reason, self._kernel.now_ms + grace_ms)
         life = self.store.attempts[attempt_id]
         after, commands = self._wiring.attempt_step(life, event, self._kernel.now_ms, self.timers)
         self._apply(life, after, commands)
-        self.failpoint()
-        self._ring(commands)
+        return commands
+
+    def placed(self, life: AttemptLife, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
+        """For who follows the history: an attempt stands in the store."""
 
     def step_attempt(self, life: AttemptLife, event: attempts.Event) -> tuple[attempts.Command, ...]:
         """One event as one transaction."""
         after, commands = self._wiring.attempt_step(life, event, self._kernel.now_ms, self.timers)
         if after is not life:
-            self.failpoint()
+            before_commit, after_commit = AROUND[type(event)]
+            self.failpoint(before_commit)
             self._apply(life, after, commands)
-            self.failpoint()
+            self.failpoint(after_commit)
         if commands:
-            self._ring(commands)
+            self.send_rings(commands)
         return commands
 
     def _apply(self, before: AttemptLife, after: AttemptLife, commands: tuple[attempts.Command, ...]) -> None:
         now_ms = self._kernel.now_ms
         if after.ending is not before.ending and after.ending is not None:
-            cause, proof = after.ending.cause, after.ending.proof
-            up_ms = now_ms - self.started_ms
-            self.store.require_end_is_proved(after, cause, proof, up_ms, self._true_timers.no_expiry_after_start_ms)
+            up_ms, ending = now_ms - self.started_ms, after.ending
+            no_expiry_ms = self._true_timers.no_expiry_after_start_ms
+            self.store.require_end_is_proved(after, ending.cause, ending.proof, up_ms, no_expiry_ms)
         self.store.put_attempt(after)
         for command in commands:
             if isinstance(command, attempts.Ended):
@@ -148,7 +167,7 @@ class Server:
         job = self.store.jobs[life.job_id]
         self.store.put_job(self._wiring.job_step(job, jobs.AttemptEnded(verdict), self._kernel.now_ms, self.timers)[0])
 
-    def _ring(self, commands: tuple[attempts.Command, ...]) -> None:
+    def send_rings(self, commands: tuple[attempts.Command, ...]) -> None:
         for command in commands:
             if isinstance(command, attempts.Ring):
                 self.ring(command.node_id)
@@ -158,15 +177,9 @@ class Server:
         host.bell.send(host.on_ring)
 
     def heartbeat(
-        self,
-        node_id: NodeId,
-        boot_id: str,
-        seq: int,
-        held: Held,
-        sent_ms: int,
-        launch: int,
+        self, node_id: NodeId, boot_id: str, seq: int, held: Held, sent_ms: int, launch: int,
         is_rung: bool,  # noqa: FBT001  # by place, as all that crosses the wire
-    ) -> None:
+    ) -> None:  # fmt: skip
         store, host = self.store, self.hosts[node_id]
         if boot_id not in store.heard_boots and not host.is_boot(boot_id):
             return  # not modelled: a boot first heard after its successor (the wire has no order of boots)
@@ -174,7 +187,7 @@ class Server:
         if hearing is None:
             host.down.send(host.on_answer, launch, HeartbeatAnswered(sent_ms, 0))
             return
-        self.failpoint()
+        self.failpoint("host.heartbeat.before_commit")
         store.hearings[node_id] = hearing
         store.heard_boots.add(boot_id)
         listed = {item[0] for item in held}
@@ -189,7 +202,7 @@ class Server:
                 unclaimed.append((attempt_id, life.fence))
         stops, forget = self._orders(node_id, held)
         go = self._go(node_id) if self._wiring.repeats_go else ()
-        self.failpoint()
+        self.failpoint("host.heartbeat.after_commit")
         answer = HeartbeatAnswered(sent_ms, self.timers.agent_lease_ms, tuple(unclaimed), stops, forget, go)
         host.down.send(host.on_answer, launch, answer)
 
@@ -241,7 +254,7 @@ class Server:
         for kind, record in facts:
             life = self.store.attempts[attempt_id]
             if not self._wiring.checks_fence_of_reports:
-                life, fence, boot_id, node_id = self._newest(life, fence, boot_id, node_id)
+                life, fence, boot_id, node_id = self.store.newest_of(life, fence, boot_id, node_id)
             event: attempts.Event = attempts.Started(node_id, fence, boot_id)
             if record is not None:
                 verdict = classify(record, None if life.stop is None else life.stop.reason)
@@ -255,16 +268,6 @@ class Server:
         is_told_to_go = attempts.is_told_to_go(self.store.attempts[attempt_id], node_id)
         self.hosts[node_id].down.send(acknowledge, launch, attempt_id, phase, is_told_to_go)
 
-    def _newest(
-        self, life: AttemptLife, fence: Fence, boot_id: str, node_id: NodeId
-    ) -> tuple[AttemptLife, Fence, str, NodeId]:
-        """The planted fault: what an old attempt reports is taken for the job's live one."""
-        live = self.store.attempts.get(self.store.live_of_job.get(life.job_id, life.attempt_id), life)
-        if live is life:
-            return life, fence, boot_id, node_id
-        part = attempts.part_of(live, node_id) or live.hosts[0]
-        return live, live.fence, part.boot_id or boot_id, part.node_id
-
     def take_commit(self, attempt_id: AttemptId, job_id: JobId, fence: Fence) -> None:
         """A program commits a checkpoint: only under the fence of the job's live attempt."""
         is_current = self.store.live_of_job.get(job_id) == attempt_id and self.store.attempts[attempt_id].fence == fence
@@ -277,8 +280,9 @@ class Server:
             if job.state not in TERMINAL_JOB_STATES:
                 waited = self._wiring.job_step(job, jobs.Tick(), self._kernel.now_ms, self.timers)[0]
                 if waited is not job:
-                    self.failpoint()
+                    self.failpoint("reconcile.job.before_commit")
                     self.store.put_job(waited)
+                    self.failpoint("reconcile.job.after_commit")
         tick = attempts.Tick(dict(self.store.hearings), self.started_ms)
         for attempt_id in tuple(self.store.open_attempts):
             life = self.store.attempts[attempt_id]

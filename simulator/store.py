@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from health.breaker import BreakerState
+from health.gpu_case import GpuCase
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
 from muster.domain.job_spec import NodeLossRule
+from muster.domain.lifecycle.attempt import part_of
 from muster.domain.lifecycle.contact import Hearing
 from muster.domain.lifecycle.model import AttemptLife, JobLife
 from muster.domain.states import (
@@ -29,7 +32,10 @@ _NOT_STARTED = frozenset({HostPartState.UNCLAIMED, HostPartState.CLAIMED})
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """What the tenant asked for. ``min_nodes``: an elastic job runs on so few as well."""
+    """What the tenant asked for. ``min_nodes``: an elastic job runs on so few as well.
+
+    ``notice_ms``: of its tier, None where no rule takes it back; ``min_run_ms``: for so long not.
+    """
 
     job_id: JobId
     key: str
@@ -39,6 +45,17 @@ class JobRow:
     wall_time_ms: int
     stop_grace_ms: int
     min_nodes: int
+    tenant: str
+    notice_ms: int | None
+    min_run_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A reclaim that was committed: from then on its deadline stands (I8, I25)."""
+
+    committed_ms: int
+    deadline_ms: int
 
 
 @dataclass(slots=True)
@@ -46,6 +63,11 @@ class Store:
     truth: Truth
     gpus: dict[NodeId, tuple[GpuUuid, ...]]
     is_admitted: dict[GpuUuid, bool]
+    ceiling_gpus: int
+    cases: dict[GpuUuid, GpuCase] = field(default_factory=dict)
+    breaker: BreakerState = field(default_factory=BreakerState)
+    is_out: set[GpuUuid] = field(default_factory=set)
+    notices: dict[AttemptId, Notice] = field(default_factory=dict)
     rows: dict[JobId, JobRow] = field(default_factory=dict)
     job_of_key: dict[str, JobId] = field(default_factory=dict)
     jobs: dict[JobId, JobLife] = field(default_factory=dict)
@@ -104,7 +126,32 @@ class Store:
                 holder = self.held_for.get(gpu, life.job_id)
                 require(holder == life.job_id, "hold", f"{gpu} is held for {holder}, and {life.job_id} takes it")
                 self.holders[gpu] = life.attempt_id
+        held = self.num_held(row.tenant)
+        require(held <= self.ceiling_gpus, "I6", f"{row.tenant} holds {held} GPUs, of {self.ceiling_gpus} at most")
         self.let_go(life.job_id)
+
+    def num_held(self, tenant: str) -> int:
+        """GPUs that the tenant's attempts hold, those that are being cleaned with them."""
+        return sum(self.rows[self.attempts[holder].job_id].tenant == tenant for holder in self.holders.values())
+
+    def put_notice(self, life: AttemptLife, notice: Notice) -> None:
+        row = self.rows[life.job_id]
+        require(row.notice_ms is not None, "I7", f"{life.attempt_id} is reclaimed, of a tier that no rule takes back")
+        ran_ms, told_ms = notice.committed_ms - life.placed_ms, notice.deadline_ms - notice.committed_ms
+        require(ran_ms >= row.min_run_ms, "I9", f"{life.attempt_id} is reclaimed {ran_ms} ms after it was placed")
+        least_ms = row.notice_ms or 0
+        require(told_ms >= least_ms, "I8", f"{life.attempt_id} has {told_ms} ms to leave, and was promised {least_ms}")
+        self.notices[life.attempt_id] = notice
+
+    def newest_of(
+        self, life: AttemptLife, fence: Fence, boot_id: str, node_id: NodeId
+    ) -> tuple[AttemptLife, Fence, str, NodeId]:
+        """For a planted bug: what an old attempt reports is taken for the job's live one."""
+        live = self.attempts.get(self.live_of_job.get(life.job_id, life.attempt_id), life)
+        if live is life:
+            return life, fence, boot_id, node_id
+        part = part_of(live, node_id) or live.hosts[0]
+        return live, live.fence, part.boot_id or boot_id, part.node_id
 
     def put_attempt(self, after: AttemptLife) -> None:
         """One attempt's row and its hosts' rows, with what the database would refuse and what must never happen."""

@@ -12,10 +12,14 @@ Place = tuple[AttemptId, NodeId]
 class ViolationError(AssertionError):
     """An invariant does not hold. Names it first."""
 
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant = invariant
+
 
 def require(holds: bool, invariant: str, what: str) -> None:  # noqa: FBT001  # reads as a sentence where it stands
     if not holds:
-        raise ViolationError(f"{invariant}: {what}")
+        raise ViolationError(invariant, what)
 
 
 @dataclass(frozen=True, slots=True)

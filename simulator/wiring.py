@@ -1,11 +1,16 @@
 """How the core is wired to the world. The defaults are the truth; ``planted`` replaces one part at a time by a bug."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from health import breaker, standing
+from health.breaker import BreakerState, FleetCounts, Ruling
+from health.gpu_case import GpuCase, Move
+from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import NodeId
 from muster.domain.lifecycle import attempt, contact, host, job
 from muster.domain.lifecycle.model import AttemptLife, JobLife, Timers
+from muster.domain.policy import DEFAULT_POLICY
 
 
 def _as_they_are(timers: Timers) -> Timers:
@@ -22,6 +27,15 @@ class Wiring:
     is_unclaimed_on: Callable[[AttemptLife, NodeId], bool] = attempt.is_unclaimed_on
     stop_order: Callable[[AttemptLife, NodeId, int], tuple[str, int] | None] = attempt.stop_order
     server_timers: Callable[[Timers], Timers] = _as_they_are
+    decide: Callable[[GpuCase, int, HealthPolicy], Move | None] = standing.decide
+    admit: Callable[[Iterable[Move], BreakerState, FleetCounts, HealthPolicy, int], Ruling] = breaker.admit
+    health_policy: HealthPolicy = DEFAULT_POLICY.health
+    clamps_times: bool = True
+    forgets_breaker_at_restart: bool = False
+    rechecks_ceiling: bool = True
+    rechecks_victims: bool = True
+    counts_notice_from_commit: bool = True
+    leases_by_wall_clock: bool = False
     lists_unclaimed_unrung: bool = True
     repeats_go: bool = True
     forgets_deadlines_at_restart: bool = False

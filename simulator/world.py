@@ -3,16 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import ClassVar, Final
 
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.job_spec import NodeLossRule
 from muster.domain.states import IllegalTransitionError
 from simulator.faults import Faults
 from simulator.hosts import Host
+from simulator.invariants import Inspector
+from simulator.judging import Judge
 from simulator.kernel import Kernel, told
 from simulator.network import Wire
 from simulator.placing import Placer
+from simulator.reclaiming import Reclaimer
 from simulator.server import Server
 from simulator.settings import MAX_WALL_BEATS, Settings, draw_settings
 from simulator.store import JobRow, Store
@@ -20,19 +23,28 @@ from simulator.truth import Truth, ViolationError, require
 from simulator.wiring import TRUE_WIRING, Wiring
 
 REPLAY: Final = "python -m simulator --trace {seed}{bug}"
+_ERRORS: Final[dict[type[Exception], str]] = {IllegalTransitionError: "I21"}
+"""What the core itself refuses, by the invariant that it keeps so."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What became of one seed. ``violation`` is None, or its words with the last events before it."""
+    """What became of one seed. ``violation`` is None, or its words with the last events before it.
+
+    ``num_looks``: how often all of the world was held against all invariants. ``broken``: the invariant's name, or
+    that of the error where the world itself could not go on.
+    """
 
     seed: int
     num_events: int
+    num_looks: int = 0
     violation: str | None = None
+    broken: str | None = None
     num_jobs: int = 0
     num_attempts: int = 0
     num_commits: int = 0
     fault_counts: tuple[tuple[str, int], ...] = ()
+    crash_counts: tuple[tuple[str, int], ...] = ()
 
 
 class Client:
@@ -62,6 +74,9 @@ class Client:
             wall_time_ms=beat_ms * wanted.randint(30, MAX_WALL_BEATS),
             stop_grace_ms=int(self._settings.timers.stop_grace_ms * wanted.random() * 2),
             min_nodes=wanted.randint(1, nodes),
+            tenant=wanted.choice(("acme", "rival")),
+            notice_ms=wanted.choice((None, 0, beat_ms * wanted.randint(1, 12))),
+            min_run_ms=beat_ms * wanted.choice((0, 0, wanted.randint(1, 20))),
         )
         self.up.send(self._server.receive, self._server.submit, row, wanted.randint(0, 3), self.answer)
         self._kernel.after(beat_ms, self.submit, key)
@@ -77,23 +92,36 @@ class Client:
 
 
 class World:
+    server_type: ClassVar[type[Server]] = Server
+
     def __init__(self, seed: int, wiring: Wiring) -> None:
         self.kernel = Kernel()
         self.rng = rng = Random(seed)
-        self.settings = settings = draw_settings(rng)
+        self.settings = settings = self.draw_settings(rng)
         nodes = [NodeId(f"node{number}") for number in range(settings.num_hosts)]
         gpus = {node: tuple(GpuUuid(f"{node}-gpu{slot}") for slot in range(settings.gpus_per_host)) for node in nodes}
-        self.store = Store(Truth(), gpus, {gpu: True for part in gpus.values() for gpu in part})
+        is_admitted = {gpu: True for part in gpus.values() for gpu in part}
+        self.store = Store(Truth(), gpus, is_admitted, settings.ceiling_gpus)
         self.store.open_on.update({node: {} for node in nodes})
-        self.server = Server(self.kernel, rng, settings, wiring, self.store)
+        self.server = self.server_type(self.kernel, rng, settings, wiring, self.store)
         self.placer = Placer(self.kernel, rng, settings, wiring, self.server)
+        self.judge = Judge(self.kernel, rng, settings, wiring, self.server)
+        reclaimer = Reclaimer(self.kernel, rng, settings, wiring, self.server)
         self.client = Client(self.kernel, rng, settings, self.server)
         self.hosts = {node: Host(node, self.kernel, rng, settings, wiring, self.server) for node in nodes}
         self.server.hosts = self.hosts
-        self.faults = Faults(self.kernel, rng, settings, self.server, self.hosts, self.client.up, self.client.down)
+        self.faults = Faults(
+            self.kernel, rng, settings, self.server, reclaimer, self.judge, self.hosts, self.client.up, self.client.down
+        )
+        self.inspector = Inspector(self.kernel, self.store, self.judge, self.client.accepted, settings.timers)
+        self.kernel.inspector = self.inspector.look
         self._is_calm = False
 
-    def run(self) -> None:
+    def draw_settings(self, rng: Random) -> Settings:
+        return draw_settings(rng)
+
+    def begin(self) -> None:
+        """All that is to happen by itself is on its way; nothing has happened yet."""
         settings, after = self.settings, self.kernel.after
         for host in self.hosts.values():
             after(int(self.rng.random() * settings.timers.heartbeat_ms), host.boot)
@@ -101,9 +129,15 @@ class World:
             after(int(self.rng.random() * settings.horizon_ms * 0.7), self.client.submit, f"key{number}")
         self._every(settings.reconcile_ms, lambda: self.server.receive(self.server.reconcile))
         self._every(settings.reconcile_ms, self._select)
+        self._every(settings.reconcile_ms, lambda: self.server.receive(self.judge.keep_up))
         after(settings.fault_gap_ms, self.faults.strike)
         after(settings.horizon_ms, self._calm_down)
+
+    def run(self) -> None:
+        settings = self.settings
+        self.begin()
         self.kernel.run(settings.horizon_ms + settings.settle_ms)
+        self.inspector.look()
         require(self._is_at_rest(), "liveness", self._unrest())
 
     def _every(self, period_ms: int, deed: Callable[[], None]) -> None:
@@ -132,6 +166,7 @@ class World:
             self._is_calm
             and len(self.client.accepted) == self.settings.num_jobs
             and self.store.is_at_rest()
+            and self.judge.is_at_rest()
             and not any(host.ledger.records for host in self.hosts.values())
         )
 
@@ -139,7 +174,9 @@ class World:
         jobs = [f"{job.job_id} {job.state} ({job.reason})" for job in self.store.jobs.values()]
         attempts = [str(self.store.attempts[attempt_id]) for attempt_id in self.store.open_attempts]
         records = [f"{host.name}: {record}" for host in self.hosts.values() for record in host.ledger.records.values()]
-        return "not at rest: " + "\n  ".join((*jobs, *attempts, *records, f"accepted {sorted(self.client.accepted)}"))
+        return "not at rest: " + "\n  ".join(
+            (*jobs, *attempts, *records, f"out {sorted(self.store.is_out)}", f"accepted {sorted(self.client.accepted)}")
+        )
 
 
 def run_seed(
@@ -147,20 +184,26 @@ def run_seed(
 ) -> History:
     """One history; the same seed and wiring give the same, event by event."""
     world = world_type(seed, wiring)
-    violation = None
+    violation = broken = None
     try:
         world.run()
     except (ViolationError, IllegalTransitionError, AssertionError, KeyError) as fault:
         trail = "\n".join(told(entry) for entry in world.kernel.trail)
         command = REPLAY.format(seed=seed, bug=f" --bug {bug}" if bug else "")
         what = f"{type(fault).__name__}: {fault}"
+        broken = (
+            fault.invariant if isinstance(fault, ViolationError) else _ERRORS.get(type(fault), type(fault).__name__)
+        )
         violation = f"{trail}\nseed {seed} at {world.kernel.now_ms} ms: {what}\nreplay: {command}"
     return History(
         seed=seed,
         num_events=world.kernel.num_events,
+        num_looks=world.inspector.num_looks,
         violation=violation,
+        broken=broken,
         num_jobs=len(world.store.jobs),
         num_attempts=len(world.store.attempts),
         num_commits=world.store.truth.num_commits,
         fault_counts=tuple(sorted(world.faults.counts.items())),
+        crash_counts=tuple(sorted(world.server.crashes.items())),
     )

@@ -81,7 +81,7 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
             part.exit_record = item.record
             take_quick_check(unit, loaded, node_id, item.record, policy)
     else:
-        part.clean_proof = item.record if part.clean_proof is None else part.clean_proof
+        _keep_proof(unit, loaded, part, item)
         if not item.record.get("clean", True):
             cordon_unclean(unit, loaded, node_id, str(item.record.get("why", "something of the job is left")))
             return 0
@@ -96,6 +96,18 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     kind = f"attempt.host_{part.state.lower()}"
     unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
     return 1
+
+
+def _keep_proof(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item: HostReport) -> None:
+    """The first word on how clean the host is. One that is clean already (never claimed, rebooted) needs none."""
+    if part.clean_proof is not None or part.state is HostPartState.CLEAN:
+        return
+    part.clean_proof = item.record
+    if not item.record.get("clean", True):
+        why = str(item.record.get("why", ""))[:_MOST_WHY]
+        payload = {"job_id": loaded.job.id, "node_id": part.node_id, "why": why}
+        kind, attempt = "attempt.host_unclean", loaded.attempt
+        unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
 
 
 def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item: HostReport, policy: Policy) -> int:

@@ -1,24 +1,19 @@
 """Histories without planted bugs break nothing, repeat exactly, and really meet the faults they are meant to meet."""
 
 from collections import Counter
+from dataclasses import replace
+from random import Random
 
 import pytest
 
-from simulator.world import History, run_seed
+from simulator.failpoints import FAILPOINTS
+from simulator.kernel import INSPECTION_EVENTS
+from simulator.settings import FAULT_KINDS, Settings, draw_settings
+from simulator.wiring import TRUE_WIRING
+from simulator.world import History, World, run_seed
 
 SEEDS = 500
 CHUNK = 50
-KINDS = {
-    "cancel",
-    "cut_both_ways",
-    "cut_one_way",
-    "drop_server",
-    "flip_admission",
-    "kill_launcher",
-    "reboot",
-    "resize",
-    "stop_attempt",
-}
 
 
 def histories(first: int) -> list[History]:
@@ -31,8 +26,36 @@ def test_no_invariant_breaks(first: int) -> None:
     for history in histories(first):
         assert history.violation is None, history.violation
         faults.update(dict(history.fault_counts))
-    assert set(faults) == KINDS
+        assert history.num_looks > history.num_events // INSPECTION_EVENTS
+    assert set(faults) == set(FAULT_KINDS)
     assert min(faults.values()) > CHUNK, "a fault that never strikes proves nothing"
+
+
+@pytest.mark.parametrize("name", FAILPOINTS)
+def test_the_control_plane_may_die_at_each_of_its_failpoints(name: str) -> None:
+    """In every third pass of that one, among faults of all kinds, in worlds of their own."""
+
+    class DyingThere(World):
+        def draw_settings(self, rng: Random) -> Settings:
+            weights = dict.fromkeys(FAULT_KINDS, 1.0)
+            return replace(draw_settings(rng), crash_rates={name: 0.3}, fault_weights=weights)
+
+    crashes = 0
+    for seed in range(40):
+        history = run_seed(seed, world_type=DyingThere)
+        assert history.violation is None, history.violation
+        crashes += dict(history.crash_counts).get(name, 0)
+        if crashes >= 3 and seed >= 3:
+            return
+    pytest.fail(f"it died there {crashes} times")
+
+
+def test_each_world_has_faults_of_its_own() -> None:
+    """Some kinds are off in a world, and each kind is off in some."""
+    weights = [World(seed, TRUE_WIRING).settings.fault_weights for seed in range(CHUNK)]
+    assert all(any(each.values()) for each in weights)
+    for kind in FAULT_KINDS:
+        assert 0 < sum(each[kind] > 0 for each in weights) < CHUNK
 
 
 def test_a_seed_is_one_history() -> None:
