@@ -5,6 +5,7 @@ nothing or the whole answer.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Self, TypeVar
@@ -29,6 +30,8 @@ from muster.domain.principals import Principal
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
 
 MAX_KEY_LENGTH: Final = 255
+_VERSION: Final = re.compile(r'"v(?P<version>[0-9]{1,18})(\.[0-9]{1,18}){0,2}"')
+"""What follows the version in a job's ETag is what its attempts have come to; a change hangs on the job alone."""
 T = TypeVar("T")
 
 
@@ -167,7 +170,7 @@ def version_in(if_match: str | None, *, is_required: bool) -> int | None:
     text = if_match.strip()
     if text == "*":
         return None
-    digits = text.removeprefix('"v').removesuffix('"')
-    if text != f'"v{digits}"' or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+    named = _VERSION.fullmatch(text)
+    if named is None:
         raise ValidationFailedError('If-Match: must be an ETag such as "v3"')
-    return int(digits)
+    return int(named["version"])

@@ -17,14 +17,11 @@ from muster.domain.cohort_attributes import ENROLLED
 from muster.domain.errors import ConflictError
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, JobId, NodeId
-from muster.domain.policy import Policy
 from muster.domain.principals import Permission
 from muster.domain.states import Contact, Standing
 from muster.identity import new_id
 from muster.services import cohorts
-from muster.services.hazards import excess_failures
 from muster.services.lives import to_ms
-from muster.services.node_places import places
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from scheduler.planner import GpuView
@@ -74,22 +71,6 @@ def _known_facts(
     if facts is None:
         facts = known[key] = facts_of(row, now_ms, policy)
     return facts
-
-
-def placed_views(session: Session, now: datetime, policy: Policy) -> list[GpuView]:
-    """As ``gpu_views``, with each node's place and labels, and what each GPU's health is reckoned to cost."""
-    where = places(session, policy.placement.levels)
-    costs = excess_failures(session, now, policy.placement.hazard)
-    now_ms = to_ms(now)
-    known: dict[tuple[object, ...], AdmissionFacts] = {}
-    views = []
-    for row in session.execute(FACTS, {"now": now}):
-        place, facts = where[row.node_id], _known_facts(known, row, now_ms, policy.health)
-        cost = costs.get(row.uuid, 0)
-        views.append(
-            GpuView(row.uuid, row.node_id, row.slot_index, row.cohort_key, facts, place.path, cost, place.labels)
-        )
-    return views
 
 
 def facts_of(row: Any, now_ms: int, policy: HealthPolicy) -> AdmissionFacts:

@@ -11,7 +11,8 @@ from typing import Final
 from sqlalchemy import Text, cast, func, or_, select
 from sqlalchemy.orm import Session
 
-from muster.db.models import Allocation, AllocationGpu, Attempt, Job
+from muster.db.models import Allocation, Attempt, Job
+from muster.db.repositories.tenants import NUM_GPUS
 from muster.domain.policy import Policy
 from muster.services.lives import to_ms
 from scheduler.model import WaitingJob
@@ -39,16 +40,10 @@ def with_passed_work(session: Session, queue: Sequence[WaitingJob], now: datetim
 
 def _work_by_hour(session: Session, now: datetime, since: datetime) -> dict[str, list[tuple[int, float]]]:
     """By tier: (hour in which jobs came, their GPU-seconds and those of all that came later), by hour."""
-    num_gpus = (
-        select(func.count())
-        .select_from(AllocationGpu)
-        .where(AllocationGpu.allocation_id == Allocation.id)
-        .scalar_subquery()
-    )
     ran_s = func.extract("epoch", func.coalesce(Attempt.ended_at, now) - Attempt.placed_at)
     hour = func.date_trunc("hour", Job.created_at, "UTC")
     query = (
-        select(cast(Allocation.tier, Text), hour, func.sum(num_gpus * ran_s))
+        select(cast(Allocation.tier, Text), hour, func.sum(NUM_GPUS * ran_s))
         .join(Attempt, Attempt.id == Allocation.attempt_id)
         .join(Job, Job.id == Attempt.job_id)
         .where(Job.created_at > since, or_(Attempt.ended_at.is_(None), Attempt.ended_at > since))

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from muster.db.models import Quota as QuotaRow
 from muster.db.models import Tenant
-from muster.db.repositories.tenants import held_in_tier
+from muster.db.repositories.tenants import held_in_tier, lock_below
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.incidents import IncidentKind
@@ -44,7 +44,7 @@ def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *
     if unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
     _require_possible(unit, tier, wanted)
-    row = unit.session.get(QuotaRow, (tenant_id, tier), with_for_update={"key_share": True})
+    row = _locked(unit, tenant_id, tier)
     before = None if row is None else quota_of(row)
     if row is None:
         row = QuotaRow(tenant_id=tenant_id, tier=tier, ceiling_gpus=wanted.ceiling, updated_at=unit.now)
@@ -59,6 +59,18 @@ def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *
     tell_of_holdings(unit, row, held)
     unit.session.flush()
     return QuotaFound(row, held)
+
+
+def _locked(unit: UnitOfWork, tenant_id: TenantId, tier: str) -> QuotaRow | None:
+    """The row, whose lock each placement of the tenant takes that finds it; None: none of its placements can commit
+    before this unit that has not by now, and who moves a tenant waits too.
+    """
+    row = unit.session.get(QuotaRow, (tenant_id, tier), with_for_update={"key_share": True})
+    if row is not None:
+        return row
+    unit.session.execute(text("LOCK TABLE tenants IN ROW EXCLUSIVE MODE"))
+    lock_below(unit.session, tenant_id)
+    return unit.session.get(QuotaRow, (tenant_id, tier), with_for_update={"key_share": True})
 
 
 def _require_possible(unit: UnitOfWork, tier: str, wanted: Quota) -> None:

@@ -10,10 +10,11 @@ from muster.domain.ids import JobId
 from muster.domain.wait_reasons import WaitReason
 from muster.services import elastic, looks
 from muster.services.failure_rates import fleet_rate
-from muster.services.fleet import count_gpus, placed_views
+from muster.services.fleet import count_gpus
 from muster.services.lives import to_ms
 from muster.services.maintenance import closings
 from muster.services.passed_work import with_passed_work
+from muster.services.placed_views import placed_views
 from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload

@@ -59,6 +59,7 @@ def place(unit: UnitOfWork, tenant_id: TenantId, wanted: Place, *, reason: str) 
         raise NotFoundError
     if wanted.parent_id is not None:
         _require_parent(unit, tenant_id, wanted.parent_id)
+    tree.lock_below(unit.session, tenant_id)
     concerned = [*tree.below(unit.session, tenant_id), *tree.line(unit.session, tenant_id)]
     before = {"parent_id": tenant.parent_id, "weight": tenant.weight}
     tenant.parent_id, tenant.weight = wanted.parent_id, wanted.weight

@@ -21,7 +21,10 @@ WITHOUT_A_LOOK: Final[Mapping[JobState, WaitReason]] = {
 _NOTE: Final = text(
     """
     WITH changed AS (
-        SELECT jobs.id, told.why, told.kept
+        SELECT jobs.id, told.why, told.kept,
+            jobs.wait_verdict IS NULL OR jobs.wait_verdict -> 'binding' <> told.kept -> 'binding'
+            OR jsonb_path_query_array(jobs.wait_verdict, '$.reasons[*][0]')
+                <> jsonb_path_query_array(told.kept, '$.reasons[*][0]') AS is_another
         FROM unnest(CAST(:job_ids AS text[]), CAST(:whys AS text[]), CAST(:kept AS jsonb[])) AS told (job_id, why, kept)
         JOIN jobs ON jobs.id = told.job_id
         WHERE jobs.state = 'QUEUED'
@@ -30,7 +33,9 @@ _NOTE: Final = text(
         FOR NO KEY UPDATE OF jobs
     ), noted AS (
         UPDATE jobs
-        SET state_reason = changed.why, wait_verdict = changed.kept, updated_at = :now, version = jobs.version + 1
+        SET state_reason = changed.why, wait_verdict = changed.kept,
+            updated_at = CASE WHEN is_another THEN :now ELSE jobs.updated_at END,
+            version = jobs.version + CAST(is_another AS int)
         FROM changed WHERE jobs.id = changed.id
         RETURNING 1
     )
@@ -42,7 +47,9 @@ _NOTE: Final = text(
 def note_waiting(unit: UnitOfWork, waiting: Sequence[Waiting]) -> int:
     """Keep why each job waits, where that has changed. Returns how many changed.
 
-    One statement for all: 10,000 wait, and whatever ends or starts changes what is counted of each.
+    One statement for all: 10,000 wait, and whatever ends or starts changes what is counted of each. A job is another
+    version where other reasons keep it waiting, and none where the same ones count otherwise: else a busy fleet would
+    refuse whoever changes a job that waits, by the version that he has just read.
     """
     told = {
         "job_ids": [one.job_id for one in waiting],

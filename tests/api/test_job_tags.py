@@ -21,3 +21,14 @@ def test_a_host_that_gets_ready_is_told_of_again(api: Api) -> None:
     answer = api.client.get(f"/v1/jobs/{job_id}", headers=asked)
     assert answer.status_code == 200
     assert sum(part["ready_at"] is not None for part in answer.json()["attempts"][0]["hosts"]) == 1
+
+
+def test_a_change_of_a_job_hangs_on_the_tag_that_was_read_with_it(api: Api) -> None:
+    job_id = api.fleet.submit()
+    tag = api.client.get(f"/v1/jobs/{job_id}", headers=api.headers()).headers["etag"]
+    path, asked = f"/v1/jobs/{job_id}/cancel", {**api.headers(), "If-Match": tag}
+    for text in (tag.replace('"v', '"v."'), tag.strip('"'), f"W/{tag}", '"v1.2.3.4"', '"v1."'):
+        refused = api.client.post(path, headers={**asked, "If-Match": text}, json={})
+        assert (refused.status_code, refused.json()["detail"]) == (422, 'If-Match: must be an ETag such as "v3"')
+    assert api.client.post(path, headers=asked, json={}).json()["state"] == "CANCELLED"
+    assert api.client.post(path, headers=asked, json={}).status_code == 412

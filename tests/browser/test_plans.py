@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from muster.domain.ids import JobId
 from muster.domain.principals import Role
-from muster.services.fleet import placed_views
+from muster.services.placed_views import placed_views
 from muster.services.policies import active_policy
 from scheduler.topology import FleetState
 from tests.browser.browsing import Browsing

@@ -12,10 +12,9 @@ from muster.domain.placement_policy import PlacementPolicy
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Standing
 from muster.services import node_labels
-from muster.services.fleet import placed_views
-from muster.services.hazards import excess_failures
 from muster.services.lives import spec_of
 from muster.services.nodes import NodeDetail
+from muster.services.placed_views import placed_views
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import OPERATOR
 from tests.services.conftest import SetClock
@@ -182,6 +181,13 @@ def weaken(stage: Stage, uuids: list[GpuUuid], score: int) -> None:
         connection.execute(update(Gpu).where(Gpu.uuid.in_(uuids)).values(score=score))
 
 
+def costs(stage: Stage) -> dict[GpuUuid, int]:
+    """Of the GPUs that are not sound."""
+    with stage.units.read() as session:
+        views = placed_views(session, stage.clock.now, DEFAULT_POLICY)
+    return {view.uuid: view.health_cost for view in views if view.health_cost}
+
+
 def test_a_weak_score_and_a_boards_quarantines_keep_a_gang_away_and_draw_a_small_spot_job(stage: Stage) -> None:
     with stage.units.read() as session:
         weak = list(session.scalars(select(Gpu.uuid).where(Gpu.node_id == stage.hosts[0].node_id).order_by(Gpu.uuid)))
@@ -192,9 +198,6 @@ def test_a_weak_score_and_a_boards_quarantines_keep_a_gang_away_and_draw_a_small
         moved = {"target": Standing.QUARANTINED, "at": stage.clock.now, "reason": "xid", "actor": "rule"}
         row = {"gpu_uuid": weak[0], "evidence_ids": [], **moved}
         connection.execute(insert(GpuStandingChange), [row] * 3)
-    hazard = DEFAULT_POLICY.placement.hazard
-    with stage.units.read() as session:
-        assert excess_failures(session, stage.clock.now, hazard) == {weak[0]: 2_600, weak[1]: 2_000}
-    stage.clock.advance(hazard.history_s + 1)
-    with stage.units.read() as session:
-        assert excess_failures(session, stage.clock.now, hazard) == {weak[0]: 2_000, weak[1]: 2_000}
+    assert costs(stage) == {weak[0]: 2_600, weak[1]: 2_000}
+    stage.clock.advance(DEFAULT_POLICY.placement.hazard.history_s + 1)
+    assert costs(stage) == {weak[0]: 2_000, weak[1]: 2_000}

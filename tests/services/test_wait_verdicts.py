@@ -86,6 +86,32 @@ def test_what_has_not_changed_is_not_written_again_and_a_count_that_has_is(stage
     assert job_view(job_of(stage, job_id))["reasons"][0]["num_gpus"] == 3
 
 
+@pytest.mark.parametrize(
+    ("verdict", "is_another"),
+    [
+        (Verdict("2 of 4 are in use", WaitReason.IN_USE, (Reason(WaitReason.IN_USE, 2, 1),)), False),
+        (Verdict("waits", WaitReason.CONTACT, (Reason(WaitReason.CONTACT, 3, 1),)), True),
+        (Verdict("waits", WaitReason.IN_USE, (Reason(WaitReason.IN_USE, 3, 1), Reason(WaitReason.CONTACT))), True),
+    ],
+    ids=["counts alone", "another that binds", "one more reason"],
+)
+def test_a_waiting_job_is_another_version_where_other_reasons_keep_it_not_where_they_count_otherwise(
+    stage: Stage, verdict: Verdict, *, is_another: bool
+) -> None:
+    """Else a busy fleet refuses whoever cancels a job by the version that he has just read."""
+    job_id = stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    first = Verdict("3 of 4 are in use", WaitReason.IN_USE, (Reason(WaitReason.IN_USE, 3, 1),))
+    with stage.units.begin(SCHEDULER, NOTE_WAITING, quiet=True) as unit:
+        assert note_waiting(unit, [Waiting(job_id, first)]) == 1
+    before = job_of(stage, job_id)
+    stage.clock.advance(1)
+    with stage.units.begin(SCHEDULER, NOTE_WAITING, quiet=True) as unit:
+        assert note_waiting(unit, [Waiting(job_id, verdict)]) == 1
+    after = job_of(stage, job_id)
+    assert (after.state_reason, reasons_of(after.state, after.wait_verdict)) == (verdict.why, verdict.reasons)
+    assert (after.version, after.updated_at != before.updated_at) == (before.version + is_another, is_another)
+
+
 def test_all_that_wait_are_noted_by_one_statement(stage: Stage) -> None:
     job_ids = [stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2}) for _ in range(3)]
     verdict = Verdict("waits", WaitReason.IN_USE, (Reason(WaitReason.IN_USE, 2, 1),))

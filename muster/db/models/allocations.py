@@ -13,9 +13,12 @@ from muster.domain.states import AllocationState
 
 
 class Allocation(Base):
+    """``num_gpus``: never changes, and is None where an older release placed it."""
+
     __tablename__ = "allocations"
     __table_args__ = (
         CheckConstraint("(state = 'RELEASED') = (released_at IS NOT NULL)", name="released"),
+        CheckConstraint("num_gpus > 0", name="num_gpus"),
         Index("ix_allocations_open", "tenant_id", "tier", postgresql_where=text("state <> 'RELEASED'")),
     )
 
@@ -27,6 +30,7 @@ class Allocation(Base):
     state: Mapped[AllocationState] = mapped_column(EnumText(AllocationState), one_of("state", AllocationState))
     created_at: Mapped[datetime]
     released_at: Mapped[datetime | None] = mapped_column(default=None, index=True)
+    num_gpus: Mapped[int | None] = mapped_column(default=None)
 
     attempt: Mapped[Attempt] = relationship(lazy="raise", init=False)
 

@@ -76,6 +76,7 @@ def _facts(
     is_cordoned: ColumnElement[bool] = _CORDONED,
     override: ColumnElement[str | None] = _OVERRIDE,
 ) -> Select[*tuple[Any, ...]]:
+    """Of GPUs alone; ``_with_node`` adds their nodes'."""
     return select(
         Gpu.uuid,
         Gpu.node_id,
@@ -84,21 +85,23 @@ def _facts(
         Gpu.standing,
         Gpu.standing_since,
         Gpu.is_mig_enabled,
-        Node.contact,
-        Node.rack,
         is_held.label("is_held"),
         is_cordoned.label("is_cordoned"),
         override.label("override"),
         is_burning_in.label("is_burning_in"),
         is_reported.label("is_reported"),
-    ).join(Node, Node.id == Gpu.node_id)
+    )
+
+
+def _with_node(facts: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    return facts.add_columns(Node.contact, Node.rack).join(Node, Node.id == Gpu.node_id)
 
 
 def _in_order(facts: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
     return facts.order_by(Node.rack, Gpu.node_id, Gpu.slot_index)
 
 
-FACTS: Final = _in_order(_facts(_HELD.exists(), _BURNING_IN.exists(), _REPORTED))
+FACTS: Final = _in_order(_with_node(_facts(_HELD.exists(), _BURNING_IN.exists(), _REPORTED)))
 """Takes the instant ``now``, at which cordons and overrides are in force."""
 _FEW: Final = _facts(
     one_by_one(_HELD),
@@ -111,13 +114,17 @@ _FEW: Final = _facts(
         )
     ),
 )
-FACTS_OF_FEW: Final = _in_order(_FEW)
+FACTS_OF_FEW: Final = _in_order(_with_node(_FEW))
 """The same for a few GPUs of a large fleet: it does not grow with what the others hold."""
 
 
 def facts_of_gang(nodes: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
     """The same in no order for thousands of GPUs of ``nodes``, an array: what is rare is read once for all of them."""
     held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.node_id == any_(nodes), _TAKEN)
+    return _with_node(_read_once(held)).where(Gpu.node_id == any_(nodes))
+
+
+def _read_once(held: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
     cordoned_nodes = select(Cordon.node_id).where(Cordon.node_id.is_not(None), *_CORDON_STANDS)
     cordoned_gpus = select(Cordon.gpu_uuid).where(Cordon.gpu_uuid.is_not(None), *_CORDON_STANDS)
     return _facts(
@@ -126,4 +133,9 @@ def facts_of_gang(nodes: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
         _REPORTED,
         or_(among(cordoned_nodes, Gpu.node_id), among(cordoned_gpus, Gpu.uuid)),
         case((among(select(GpuOverride.gpu_uuid).where(*_OVERRIDE_STANDS), Gpu.uuid), _OVERRIDE)),
-    ).where(Gpu.node_id == any_(nodes))
+    )
+
+
+def facts_of_fleet() -> Select[*tuple[Any, ...]]:
+    """Of every GPU in no order, without its node; beside what admission asks its score, and its board's serial."""
+    return _read_once(select(AllocationGpu.gpu_uuid).where(_TAKEN)).add_columns(Gpu.score, Gpu.serial)

@@ -46,14 +46,16 @@ the commit.
 """
 _LOCK: Final = r"""
 WITH job AS (SELECT * FROM jobs WHERE id = %%(job_id)s FOR NO KEY UPDATE),
+    tenant AS (SELECT id FROM tenants WHERE id = (SELECT tenant_id FROM job) FOR KEY SHARE),
     gpu AS (
-        SELECT uuid FROM gpus WHERE %s AND EXISTS (SELECT FROM job)
+        SELECT uuid FROM gpus WHERE %s AND EXISTS (SELECT FROM tenant)
         ORDER BY uuid FOR NO KEY UPDATE
     )
 SELECT job.id, tenant_id, name, tier, state, state_reason, spec, submitted_by, created_at, updated_at, restarts_used,
     launch_failures, oom_doublings, next_try_at, cancel_requested_at, version, (SELECT count(*) FROM gpu)
 FROM job
 """  # counted, so that none is left out; and none is locked before the job is
+# The tenant's row is locked FOR UPDATE by who gives it its first limit or moves it: one sees what the other did (I6).
 _LOCK_FEW: Final = _LOCK % r"uuid = ANY(string_to_array(%(uuids)s, E'\x1f'))"
 _LOCK_LARGE: Final = (
     _LOCK
@@ -129,8 +131,8 @@ WITH attempt AS (
     SELECT %(attempt_id)s, node_id, place - 1, %(unclaimed)s, %(now)s, 1, false
     FROM unnest(string_to_array(%(nodes)s, E'\x1f')) WITH ORDINALITY AS part (node_id, place)
 ), allocation AS (
-    INSERT INTO allocations (id, attempt_id, job_id, tenant_id, tier, state, created_at)
-    VALUES (%(allocation_id)s, %(attempt_id)s, %(job_id)s, %(tenant_id)s, %(tier)s, %(held)s, %(now)s)
+    INSERT INTO allocations (id, attempt_id, job_id, tenant_id, tier, state, created_at, num_gpus)
+    VALUES (%(allocation_id)s, %(attempt_id)s, %(job_id)s, %(tenant_id)s, %(tier)s, %(held)s, %(now)s, %(num_gpus)s)
 ), gpu AS (
     INSERT INTO allocation_gpus (allocation_id, gpu_uuid, node_id, node_rank, local_index, state)
     SELECT %(allocation_id)s, uuid, node_id, node_rank, local_index, %(held)s
@@ -180,7 +182,7 @@ class Locked:
 
 
 def lock(session: Session, job_id: JobId, parts: Parts, now: datetime) -> Locked:
-    """The job's row, then its GPUs in id order, then the next fence, locked until the commit: in one round trip."""
+    """The job's row, its tenant's, its GPUs in id order, the next fence, locked until the commit: in one round trip."""
     asked = {"job_id": job_id, **_places(parts), "first_node": parts[0][0], "now": now}
     is_large = sum(len(part) for _, part in parts) >= LARGE
     locking, asking = (_LOCK_LARGE, _ASK_LARGE) if is_large else (_LOCK_FEW, _ASK_FEW)
@@ -234,7 +236,8 @@ def written(job: Job, gang: Gang, now: datetime) -> Asked:
         "on_node_loss": gang.on_node_loss.value,
         "address": gang.address,
         "rendezvous_port": gang.ports.start + gang.fence % len(gang.ports),
-        "num_nodes": len(gang.parts),
+        "num_nodes": len(parts),
+        "num_gpus": sum(map(len, parts)),
         **_places(gang.parts),
         "node_ranks": ",".join(str(node_rank) for node_rank, part in enumerate(parts) for _ in part),
         "local_indexes": ",".join(str(local_index) for part in parts for local_index in range(len(part))),

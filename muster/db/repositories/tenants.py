@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import CTE, Integer, func, literal, or_, select
+from sqlalchemy import CTE, Integer, func, literal, literal_column, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job, Quota, Tenant
@@ -14,6 +14,11 @@ from muster.domain.states import AllocationState
 
 HALF_LIVES: Final = 5
 """What is older counts less than a thirtieth, and no more at all."""
+_COUNTED: Final = (
+    select(func.count()).where(AllocationGpu.allocation_id == Allocation.id).correlate(Allocation).scalar_subquery()
+)
+NUM_GPUS: Final = func.coalesce(Allocation.num_gpus, _COUNTED)
+"""Of an allocation: as it was placed; counted where a release placed it that did not write the number yet."""
 
 
 def line(session: Session, tenant_id: TenantId) -> tuple[TenantId, ...]:
@@ -37,6 +42,16 @@ def below(session: Session, tenant_id: TenantId) -> Sequence[TenantId]:
     return session.scalars(select(_below(tenant_id).c.id)).all()
 
 
+def lock_below(session: Session, tenant_id: TenantId) -> None:
+    """The tenant and all below it, until the commit: what is placed for one of them is committed before, or waits.
+
+    A placement holds its tenant's row FOR KEY SHARE, before it asks what limits there are.
+    """
+    session.scalars(
+        select(Tenant.id).where(Tenant.id.in_(select(_below(tenant_id).c.id))).order_by(Tenant.id).with_for_update()
+    ).all()
+
+
 def parents(session: Session) -> dict[TenantId, TenantId | None]:
     rows = session.execute(select(Tenant.id, Tenant.parent_id))
     return {tenant_id: parent_id for tenant_id, parent_id in rows}  # noqa: C416  # rows are no pairs to the type checker
@@ -56,17 +71,12 @@ def quotas(session: Session) -> Sequence[Quota]:
 
 def held_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
     """GPUs that live attempts of the tenant and of all below it hold there; what is being cleaned is nobody's."""
-    query = (
-        select(func.count())
-        .select_from(AllocationGpu)
-        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .where(
-            Allocation.tenant_id.in_(select(_below(tenant_id).c.id)),
-            Allocation.tier == tier,
-            Allocation.state == AllocationState.HELD,
-        )
+    query = select(func.sum(NUM_GPUS)).where(
+        Allocation.tenant_id.in_(select(_below(tenant_id).c.id)),
+        Allocation.tier == tier,
+        Allocation.state == literal_column(f"'{AllocationState.HELD.value}'"),
     )
-    return session.scalar(query) or 0
+    return int(session.scalar(query) or 0)
 
 
 def used(session: Session, until: datetime, half_life_s: float) -> dict[tuple[TenantId, str], float]:

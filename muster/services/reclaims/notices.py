@@ -56,7 +56,7 @@ def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[
     _require_beneficiary(unit, job)
     for wanted, loaded in zip(chosen, victims, strict=True):
         _require_victim(unit, wanted, loaded, job, policy)
-    _require_allowance(unit, victims, chosen, policy)
+    _require_allowance(unit, job, victims, chosen, policy)
     held = sorted({uuid for wanted in chosen for uuid in wanted.held})
     _require_place(unit, job, held, {loaded.attempt.id for loaded in victims}, policy)
     _require_lent(unit, job, victims, len(held), policy)
@@ -128,14 +128,18 @@ def _reclaimable(victim_tier: str, beneficiary_tier: str, policy: Policy) -> Tie
 
 
 def _require_allowance(
-    unit: UnitOfWork, victims: Sequence[LoadedAttempt], chosen: Sequence[Reclaim], policy: Policy
+    unit: UnitOfWork, job: Job, victims: Sequence[LoadedAttempt], chosen: Sequence[Reclaim], policy: Policy
 ) -> None:
-    """The cap of I9, with the victims' tenants locked: two commits never share one allowance."""
+    """The cap of I9, with the victims' tenants locked: two commits never share one allowance.
+
+    The beneficiary's with them, since its notices name it once quotas are locked, which come after tenants.
+    """
     lost: dict[TenantId, int] = {}
     for wanted, loaded in zip(chosen, victims, strict=True):
         tenant_id = loaded.attempt.tenant_id
         lost[tenant_id] = lost.get(tenant_id, 0) + len(wanted.gpus)
-    locked = select(Tenant.id).where(Tenant.id.in_(lost)).order_by(Tenant.id).with_for_update(key_share=True)
+    concerned = {*lost, job.tenant_id}
+    locked = select(Tenant.id).where(Tenant.id.in_(concerned)).order_by(Tenant.id).with_for_update(key_share=True)
     unit.session.scalars(locked).all()
     now = workload(unit.session, unit.now, policy, tenants=lost)
     notified = {reclaim.victim for reclaim in now.reclaims}

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, uni
 from sqlalchemy.orm import Session
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Reclaim
+from muster.db.repositories.tenants import NUM_GPUS
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.states import AllocationState, AttemptState, CheckpointStatus, ReclaimState
@@ -159,15 +160,9 @@ def _losses(
 
 def _peaks(session: Session, since: datetime, tenants: Collection[TenantId] | None) -> dict[TenantId, int]:
     """The most GPUs that each tenant's allocations held at one time since then."""
-    size = (
-        select(func.count())
-        .select_from(AllocationGpu)
-        .where(AllocationGpu.allocation_id == Allocation.id)
-        .scalar_subquery()
-    )
     in_window = or_(Allocation.released_at.is_(None), Allocation.released_at > since)
     spans = (
-        select(Allocation.tenant_id, Allocation.created_at, Allocation.released_at, size.label("size"))
+        select(Allocation.tenant_id, Allocation.created_at, Allocation.released_at, NUM_GPUS.label("size"))
         .where(in_window, _is_of(Allocation.tenant_id, tenants))
         .cte("spans")
     )
