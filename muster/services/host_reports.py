@@ -89,6 +89,8 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     step_attempt(unit, loaded, event, policy)
     if part.state is before:
         return 0
+    if item.kind == "cleaned":
+        part.clean_proof = item.record  # in the place of one that said what was left
     payload: dict[str, Any] = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
     payload |= {name: item.record.get(name) for name in _HOW_IT_RAN if item.kind == "exited" and name in item.record}
     if item.kind == "cleaned" and (why := item.record.get(_GPUS_UNPROVED)) is not None:
