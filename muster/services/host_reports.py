@@ -1,5 +1,6 @@
 """What a host says of its part of an attempt: ready, met, started, exited, clean; each has effect once (I14)."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import select
@@ -89,15 +90,19 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     step_attempt(unit, loaded, event, policy)
     if part.state is before:
         return 0
-    if item.kind == "cleaned":
-        part.clean_proof = item.record  # in the place of one that said what was left
     payload: dict[str, Any] = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
     payload |= {name: item.record.get(name) for name in _HOW_IT_RAN if item.kind == "exited" and name in item.record}
-    if item.kind == "cleaned" and (why := item.record.get(_GPUS_UNPROVED)) is not None:
-        payload[_GPUS_UNPROVED] = str(why)[:_MOST_WHY]
+    if item.kind == "cleaned":
+        part.clean_proof = item.record  # in the place of one that said what was left
+        payload |= _unproved_in(item.record)
     kind = f"attempt.host_{part.state.lower()}"
     unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
     return 1
+
+
+def _unproved_in(record: Mapping[str, Any]) -> dict[str, str]:
+    why = record.get(_GPUS_UNPROVED)
+    return {} if why is None else {_GPUS_UNPROVED: str(why)[:_MOST_WHY]}
 
 
 def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item: HostReport, policy: Policy) -> int:
