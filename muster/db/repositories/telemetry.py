@@ -80,9 +80,10 @@ SELECT {_READINGS} WHERE node_id = (SELECT node_id FROM gpus WHERE uuid = %(uuid
 _ADD_SIGNALS: Final = """
 INSERT INTO gpu_signals AS signal
     (node_id, signal_id, gpu_uuid, kind, source, code, at, received_at, text, "values", is_open,
-        is_alarming)
+        is_alarming, judged_at, judge_fault)
 VALUES (%(node_id)s, %(signal_id)s, %(gpu_uuid)s, %(kind)s, %(source)s, %(code)s, to_timestamp(%(at_ms)s / 1000.0),
-    %(received_at)s, %(text)s, %(values)s::jsonb, %(is_open)s, %(is_alarming)s)
+    %(received_at)s, %(text)s, %(values)s::jsonb, %(is_open)s, %(is_alarming)s,
+    CASE WHEN %(judge_fault)s::text IS NOT NULL THEN %(received_at)s::timestamptz END, %(judge_fault)s)
 ON CONFLICT (node_id, signal_id) DO UPDATE SET is_open = false WHERE signal.is_open AND NOT excluded.is_open
 """
 _ADD_GAPS: Final = """
@@ -268,7 +269,8 @@ def readings_beside(connection: Connection, gpu_uuid: str) -> ReadingsRow | None
 
 
 def add_signals(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    connection.exec_driver_sql(_ADD_SIGNALS, [dict(row) for row in rows])
+    """``judge_fault``: of one that nobody here can judge, which is stored as judged; most have none."""
+    connection.exec_driver_sql(_ADD_SIGNALS, [{"judge_fault": None, **row} for row in rows])
 
 
 def add_gaps(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -73,6 +73,7 @@ class Intake:
         self.num_duplicates = 0
         self.num_groups = 0
         self.num_unknown_gpus = 0
+        self.num_unknown_kinds = 0
         self._units = units
         self._limits = limits or IntakeLimits()
         self._on_flushed = on_flushed
@@ -224,6 +225,7 @@ class Intake:
                 found = flush(connection, [one.incoming for one in group], self._units.clock(), self.judge)
                 failpoint(f"{FLUSH}.before_commit")
         failpoint(f"{FLUSH}.after_commit")
+        self.num_unknown_kinds += found.num_unknown_kinds
         return accept(found, self.judge), found.num_signals > 0
 
     def _connected(self) -> Connection:
