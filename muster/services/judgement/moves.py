@@ -15,6 +15,7 @@ from health.gpu_case import GpuCase, Move, score_of
 from health.standing import decide, next_look_ms
 from health.weightless import waits_to_be_heard
 from muster.db.models import Allocation, AllocationGpu, Breaker, EvidenceRow, Gpu, GpuStandingChange, Node
+from muster.db.repositories.gpu_standings import write_standings
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, TenantId
 from muster.domain.incidents import IncidentKind
@@ -65,6 +66,7 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
     for move in allowed:
         make_move(unit, by_uuid[move.gpu_uuid], move, policy_version)
+    write_standings(unit.session, gpus)
     wrong_since = {
         move.gpu_uuid: _onset_of(move, cases[move.gpu_uuid], now_ms)
         for move in allowed

@@ -41,7 +41,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class IntakeLimits:
-    """A group is closed after ``pause_s`` or at ``group_rows`` GPUs; what waits is bounded, a node and in all."""
+    """A group is closed after ``pause_s`` or at ``group_rows`` GPUs and events; what waits is bounded, a node and in
+    all.
+    """
 
     pause_s: float = 0.02
     group_rows: int = 2_048
@@ -55,7 +57,7 @@ class _Waiting(Struct, frozen=True):
 
     @property
     def num_rows(self) -> int:
-        return max(1, len(self.incoming.report.gpus))
+        return max(1, len(self.incoming.report.gpus) + len(self.incoming.report.events))
 
 
 class Intake:
