@@ -82,9 +82,8 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
             part.exit_record = item.record
             take_quick_check(unit, loaded, node_id, item.record, policy)
     else:
-        part.clean_proof = item.record if part.clean_proof is None else part.clean_proof
         if not item.record.get("clean", True):
-            cordon_unclean(unit, loaded, node_id, str(item.record.get("why", "something of the job is left")))
+            _note_unclean(unit, loaded, part, item.record)
             return 0
         event = attempts.Cleaned(node_id, fence, item.boot_id)
     step_attempt(unit, loaded, event, policy)
@@ -98,6 +97,16 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     kind = f"attempt.host_{part.state.lower()}"
     unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
     return 1
+
+
+def _note_unclean(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, record: Mapping[str, Any]) -> None:
+    why = str(record.get("why", "something of the job is left"))[:_MOST_WHY]
+    if part.clean_proof is None:
+        part.clean_proof = dict(record)
+        payload = {"job_id": loaded.job.id, "node_id": part.node_id, "reason": why}
+        kind, tenant_id = "attempt.host_unclean", loaded.attempt.tenant_id
+        unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
+    cordon_unclean(unit, loaded, part.node_id, why)
 
 
 def _unproved_in(record: Mapping[str, Any]) -> dict[str, str]:
