@@ -54,12 +54,12 @@ def quality_of(seed: int, num_nodes: int, num_days: float, policy: HealthPolicy)
             suspect.add(output.move.gpu_uuid)
     faulty = {each.gpu_uuid for each in stream.injected if not each.fault.is_of_node}
     found = [(each, _found_ms(each, told.get(each.node_id, []))) for each in stream.injected]
-    evidence = [(each, len(_evidence_of(each, told.get(each.node_id, [])))) for each in stream.injected]
+    numbers = [(each, len(_evidence_of(each, told.get(each.node_id, [])))) for each in stream.injected]
     return Quality(
         num_inputs=len(stream.arrivals),
         found_s=tuple((at_ms - each.at_ms) / 1000 for each, at_ms in found if at_ms is not None),
         missed=tuple(each for each, at_ms in found if at_ms is None),
-        counted_twice=tuple(each for each, number in evidence if number > 1),
+        counted_twice=tuple(each for each, number in numbers if number > 1),
         wrongly_out=frozenset(out - faulty),
         wrongly_suspect=frozenset(suspect - faulty),
     )

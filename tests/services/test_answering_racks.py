@@ -4,6 +4,7 @@ import pytest
 from sqlalchemy import update
 
 from muster.db.models import Node, NodeLatest, PairProbeResponder
+from muster.db.repositories import pair_probes
 from muster.domain.ids import NodeId
 from muster.services import answering_racks, fleet
 from muster.services.answering_racks import COUNTED_FOR, AnsweringRacks
@@ -17,7 +18,7 @@ class Hosts:
 
     def __init__(self, units: UnitOfWorkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
         self.units, self.num_counts, self.answering = units, 0, AnsweringRacks()
-        count = answering_racks.racks_of
+        count = pair_probes.racks_of
 
         def counted(*given: object, **more: object) -> object:
             self.num_counts += 1

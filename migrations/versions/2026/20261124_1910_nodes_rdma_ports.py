@@ -9,10 +9,7 @@ down_revision = "20261123_1901"
 branch_labels = None
 depends_on = None
 
-UP: Final = """
-ALTER TABLE nodes ADD COLUMN rdma_ports jsonb NOT NULL DEFAULT '[]'
-    CONSTRAINT ck_nodes_rdma_ports CHECK (jsonb_typeof(rdma_ports) = 'array');
-"""
+UP: Final = "ALTER TABLE nodes ADD COLUMN rdma_ports jsonb NOT NULL DEFAULT '[]'"
 DOWN: Final = "ALTER TABLE nodes DROP COLUMN rdma_ports"
 
 
