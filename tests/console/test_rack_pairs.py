@@ -1,5 +1,7 @@
 """The page of the network between racks."""
 
+from typing import Any
+
 from sqlalchemy import update
 
 from muster.db.models import Node
@@ -18,8 +20,8 @@ def test_the_worst_pair_of_racks_is_named_first_with_loss_and_round_trips(seen: 
         unit.session.execute(update(Node).where(Node.id == seen.fleet.node_id).values(rack="r1"))
         for node, peer, lost in ((beta, gamma, 5.0), (seen.fleet.node_id, beta, 250.0), (beta, beta, 0.0)):
             values = {**told, "lost": lost}
-            one = {"kind": "pair_probe", "code": None, "source": "host", "node_id": node, "text": peer}
-            add_signal(unit, None, signal_id=f"{node}-{peer}", values=values, **one)
+            place: dict[str, Any] = {"node_id": node, "text": peer, "values": values}
+            add_signal(unit, None, kind="pair_probe", code=None, source="host", signal_id=f"{node}-{peer}", **place)
     page = seen.text("/console/rack-pairs")
     first, second, third = (page.index(each) for each in ("r1 and r2", "r2 and r3", "0.00 %"))
     assert first < second < third
