@@ -24,8 +24,17 @@ from agents.burn_in.server import HttpBurnInServer
 from agents.burn_in.worker import BurnInWorker
 from agents.dcgm.diagnosing import DcgmDiag
 from agents.host.inventory import PORTS_FILE
+from agents.host.ports import rdma_ports_under
 from agents.host.telling import HostPlaces
-from agents.identity import EnrolmentClient, IdentityError, enrol, enrolled_gpus, join_token_from, stored_identity
+from agents.identity import (
+    EnrolmentClient,
+    IdentityError,
+    enrol,
+    enrolled_gpus,
+    enrolled_ports,
+    join_token_from,
+    stored_identity,
+)
 from agents.inspector import inspector_of
 from agents.log_reading import EARLY_PAUSE_S, EVENT_WAIT_S, LogReading, log_source_of
 from agents.observer import Clocks, Observer
@@ -90,11 +99,11 @@ def run(
     chance = random.Random(secrets.randbits(64))  # noqa: S311  # jitter, no secret
     spool = Spool(folder / "spool", SpoolLimits(), monotonic_ms=clocks.boottime_ms)
     try:
-        client = _client(settings, probe, folder, boot_id, joining, clocks, chance, stop)
+        client = _client(settings, probe, folder, boot_id, joining, clocks, chance, stop, host_root)
         if client is not None:
             source = None if kernel_log is None else log_source_of(settings.kernel_log, kernel_log)
             reading = None if source is None else LogReading(probe, folder, boot_id, source)
-            host = _Host(host_root, tuple(_written_to(settings)), folder / PORTS_FILE, enrolled_gpus(folder))
+            host = _Host(_places(settings, folder, host_root), enrolled_gpus(folder))
             diag = None if dcgm_level is None else DcgmDiag(dcgm_level)
             bench = Bench(str(settings.job_python or sys.executable))
             measuring = Measuring(probe, bench, wall_ms=clocks.wall_ms, diag=diag)
@@ -138,21 +147,18 @@ def _beside(
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """``root`` as in ``run``; ``folders`` that are written to; ``expected_gpus`` of the enrolled inventory.
+    """As ``inspector_of`` takes them."""
 
-    ``ports_file`` as in ``HostPlaces``.
-    """
-
-    root: Path | None
-    folders: tuple[Path, ...]
-    ports_file: Path
+    places: HostPlaces | None
     expected_gpus: int | None
 
-    @property
-    def places(self) -> HostPlaces | None:
-        return (
-            None if self.root is None else HostPlaces(root=self.root, folders=self.folders, ports_file=self.ports_file)
-        )
+
+def _places(settings: Settings, folder: Path, root: Path | None) -> HostPlaces | None:
+    """``root`` as in ``run``."""
+    if root is None:
+        return None
+    folders, file = tuple(_written_to(settings)), folder / PORTS_FILE
+    return HostPlaces(root=root, folders=folders, ports_file=file, enrolled_ports=enrolled_ports(folder))
 
 
 def _written_to(settings: Settings) -> Iterator[Path]:
@@ -234,6 +240,7 @@ def _client(
     clocks: Clocks,
     chance: random.Random,
     stop: threading.Event,
+    host_root: Path | None,
 ) -> TelemetryClient | None:
     """None: asked to stop before the host had enrolled."""
     api_url = str(settings.api_url)
@@ -245,7 +252,7 @@ def _client(
             raise SettingsError([f"MUSTER_API_KEY_FILE: {fault}"]) from fault
         return TelemetryClient(api_url, token=lambda: _read_key(key_file), ca_file=settings.api_ca_file)
     enrolment = EnrolmentClient(api_url, ca_file=settings.api_ca_file)
-    identity = stored_identity(folder) or _enrolled(folder, enrolment, probe, joining, stop)
+    identity = stored_identity(folder) or _enrolled(folder, enrolment, probe, joining, stop, host_root)
     if identity is None:
         return None
     keeper = TokenKeeper(
@@ -269,7 +276,12 @@ def _read_key(path: Path) -> str:
 
 
 def _enrolled(
-    folder: Path, client: EnrolmentClient, probe: Probe, joining: Joining, stop: threading.Event
+    folder: Path,
+    client: EnrolmentClient,
+    probe: Probe,
+    joining: Joining,
+    stop: threading.Event,
+    host_root: Path | None,
 ) -> NodeIdentity | None:
     if joining.token_file is None:
         raise IdentityError(
@@ -279,9 +291,12 @@ def _enrolled(
     join_token = join_token_from(joining.token_file)
     host_name = joining.host_name or host_facts.host_name()
     inventory = probe.identify()
+    ports = rdma_ports_under(host_root)
     while not stop.is_set():
         try:
-            return enrol(folder, client, join_token=join_token, host_name=host_name, inventory=inventory)
+            return enrol(
+                folder, client, join_token=join_token, host_name=host_name, inventory=inventory, rdma_ports=ports
+            )
         except (UnreachableError, Problem) as fault:
             if isinstance(fault, Problem) and not (fault.status >= 500 or fault.status in {408, 425, 429}):
                 raise

@@ -1,6 +1,7 @@
 """Who this host is to the control plane: its own Ed25519 key, made here and never sent, and the node it stands for."""
 
 import stat
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -32,10 +33,13 @@ class IdentityError(Exception):
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """``num_gpus``: of the inventory that was enrolled; hosts that enrolled before it was kept do not know."""
+    """``num_gpus``, ``rdma_ports``: of the inventory that was enrolled; hosts that enrolled before it was kept do not
+    know.
+    """
 
     node_id: str
     num_gpus: int | None = None
+    rdma_ports: tuple[str, ...] = ()
 
 
 class EnrolmentClient:
@@ -98,6 +102,12 @@ def enrolled_gpus(folder: Path) -> int | None:
     return None if stored is None else stored.num_gpus
 
 
+def enrolled_ports(folder: Path) -> frozenset[str]:
+    """The RDMA ports that this host enrolled with; none where it has not, or does not know. Raises IdentityError."""
+    stored = _stored(folder)
+    return frozenset() if stored is None else frozenset(stored.rdma_ports)
+
+
 def _stored(folder: Path) -> _Stored | None:
     try:
         return msgspec.json.decode((folder / NODE_FILE).read_bytes(), type=_Stored)
@@ -107,7 +117,15 @@ def _stored(folder: Path) -> _Stored | None:
         raise IdentityError(f"{folder / NODE_FILE}: cannot be read; delete it and enrol the host again") from error
 
 
-def enrol(folder: Path, client: Enroller, *, join_token: str, host_name: str, inventory: HostInventory) -> NodeIdentity:
+def enrol(
+    folder: Path,
+    client: Enroller,
+    *,
+    join_token: str,
+    host_name: str,
+    inventory: HostInventory,
+    rdma_ports: Collection[str] = (),
+) -> NodeIdentity:
     """Exchange the join token for a node, and remember it. Interrupted anywhere, it may be called again.
 
     Raises:
@@ -122,9 +140,12 @@ def enrol(folder: Path, client: Enroller, *, join_token: str, host_name: str, in
         public_key=key.public_key().public_bytes_raw(),
         gpus=claims_of(inventory),
         is_simulated=inventory.is_simulated,
+        rdma_ports=tuple(sorted(rdma_ports)),
     )
     answer = client.enrol(request)
-    write_durably(folder / NODE_FILE, msgspec.json.encode(_Stored(answer.node_id, len(request.gpus))))
+    write_durably(
+        folder / NODE_FILE, msgspec.json.encode(_Stored(answer.node_id, len(request.gpus), request.rdma_ports))
+    )
     _log.info("host_enrolled", node_id=answer.node_id, host_name=host_name, num_gpus=len(request.gpus))
     return NodeIdentity(answer.node_id, key)
 

@@ -40,6 +40,7 @@ def node_detail_view(found: NodeDetail) -> documents.NodeDetail:
         "lease_renewed_at": time_of(node.lease_renewed_at),
         "agent": None if found.latest is None else _agent_view(found.latest),
         "driver_versions": sorted({listed.gpu.driver_version for listed in found.gpus}),
+        "rdma_ports": list(node.rdma_ports),
         "gpus": [gpu_view(listed.gpu, listed.override) for listed in found.gpus],
         "cordons": [cordon_view(cordon) for cordon in found.cordons],
         "jobs": [_job_view(job) for job in found.jobs],

@@ -205,6 +205,10 @@ class TelemetryFigures(Collector):
                 "Samples of GPUs that no node has enrolled",
                 self._intake.num_unknown_gpus,
             ),
+            "muster_telemetry_unknown_kinds": (
+                "Events of a kind that this release does not know, kept and not judged",
+                self._intake.num_unknown_kinds,
+            ),
         }
         for name, (words, count) in counts.items():
             yield CounterMetricFamily(name, words, value=count)

@@ -106,6 +106,12 @@ def _quality() -> list[Figure]:
     suspect = {"made SUSPECT": float(sum(len(each.wrongly_suspect) for each in found))}
     return [
         Figure("health: faults of the simulated fleet missed", missed, "faults", 0.0, peers=made_of),
+        Figure(
+            "health: faults counted twice, though their agents began anew",
+            sum(len(each.counted_twice) for each in found),
+            "faults",
+            0.0,
+        ),
         Figure("health: median from fault to evidence", median(seconds), "s", REPORT_S, peers=latency),
         Figure(
             "health: healthy GPUs quarantined", sum(len(each.wrongly_out) for each in found), "GPUs", 0.0, peers=suspect

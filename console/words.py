@@ -139,6 +139,19 @@ def number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
+_ATTRIBUTE_UNITS: Final[Mapping[str, str]] = {"_mb_per_s": "MB/s", "_mhz": "MHz", "_w": "W", "_width": "lanes"}
+_ATTRIBUTES: Final[Mapping[str, str]] = {
+    "cuda_version": "Newest CUDA version",
+    "ecc_enabled": "ECC",
+    "fabric_clique": "NVLink domain and clique",
+    "gsp_firmware_version": "GSP firmware",
+    "nvlink_links": "NVLinks",
+    "nvlink_mb_per_s": "Speed of one NVLink",
+    "pcie_max_generation": "PCIe generation, at most",
+    "pcie_max_width": "PCIe width, at most",
+    "persistence_enabled": "Persistence mode",
+    "vbios_version": "VBIOS",
+}
 _UNITS: Final[Mapping[str, str]] = {"_gb_per_s": "GB/s", "_tflops": "TFLOP/s"}
 
 
@@ -163,6 +176,29 @@ def measure(name: str) -> str:
     return name.replace("_", " ")
 
 
+def attribute(name: str) -> str:
+    """What a GPU is set up as (``domain.cohort_attributes``), by name; its unit stands with its value."""
+    if name in _ATTRIBUTES:
+        return _ATTRIBUTES[name]
+    words = next((name.removesuffix(ending) for ending in _ATTRIBUTE_UNITS if name.endswith(ending)), name)
+    return words.replace("_", " ").capitalize()
+
+
+def attribute_value(value: str, name: str) -> str:
+    """As agents tell it, with its unit."""
+    if name.endswith("_enabled"):
+        return {"1": "on", "0": "off"}.get(value, value)
+    unit = next((unit for ending, unit in _ATTRIBUTE_UNITS.items() if name.endswith(ending)), "")
+    return f"{value} {unit}".rstrip()
+
+
+def microseconds(value: float | None) -> str:
+    """A round trip; none came back where there is none."""
+    if value is None:
+        return "none came back"
+    return f"{value:,.0f} µs" if value < 1_000 else f"{value / 1_000:,.1f} ms"
+
+
 def stamp(at_ms: int) -> str:
     """Milliseconds since 1970 as machines read them."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -184,6 +220,9 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "short": short,
     "plural": plural,
     "measure": measure,
+    "attribute": attribute,
+    "attribute_value": attribute_value,
+    "microseconds": microseconds,
     "shell": shlex.quote,
     "stamp": stamp,
     "in_ms": in_ms,

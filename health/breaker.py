@@ -6,6 +6,7 @@ does not keep rules from taking a burning GPU elsewhere. Whatever is no quaranti
 return to QUARANTINED out of REPAIR, since that GPU was out already.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -94,20 +95,20 @@ def admit(moves: Iterable[Move], state: BreakerState, counts: FleetCounts, polic
     Apply the whole ruling in one transaction with the moves, under a lock on the state.
     """
     ordered = sorted(moves, key=lambda move: (_counts(move), not move.threatens_correctness, move.at_ms, move.gpu_uuid))
-    state = _pruned(state, policy.breaker, now_ms)
+    books = _Books(_pruned(state, policy.breaker, now_ms), counts, policy.breaker, now_ms)
     allowed: list[Move] = []
     proposed: list[Move] = []
     opened: dict[str, int] = {}
     for move in ordered:
         if not _counts(move):
-            state = _returned(state, move)
+            books.give_back(move)
             allowed.append(move)
             continue
-        state, caps = _taken(state, move, counts, policy.breaker, now_ms)
+        caps = books.take(move)
         opened |= caps or {}
         (allowed if caps is None else proposed).append(move)
     incident = BreakerIncident(now_ms, opened, tuple(move.gpu_uuid for move in proposed)) if opened else None
-    return Ruling(state, tuple(allowed), tuple(proposed), incident)
+    return Ruling(books.state(), tuple(allowed), tuple(proposed), incident)
 
 
 def close(state: BreakerState, scope: str, now_ms: int) -> BreakerState:
@@ -141,12 +142,75 @@ def cap_of(scope: str, counts: FleetCounts, policy: BreakerPolicy) -> int:
 
 def num_counted(state: BreakerState, scope: str, policy: BreakerPolicy, now_ms: int) -> int:
     """How many GPUs count against ``scope`` now: within the window, and (but for the window's own) all still out."""
-    since_ms = now_ms - int(policy.window_s * 1000)
-    closed_ms = state.closed_ms.get(scope, -1)
+    since_ms = _since_ms(policy, now_ms)
     return sum(
-        scope in each.scopes and each.at_ms > closed_ms and (each.at_ms > since_ms or _lasts(each, scope))
-        for each in state.quarantined
+        scope in each.scopes and _counts_in(scope, each, state.closed_ms, since_ms) for each in state.quarantined
     )
+
+
+class _Books:
+    """The state while moves are ruled on, with each scope's count beside it: a storm's moves are thousands."""
+
+    def __init__(self, state: BreakerState, counts: FleetCounts, policy: BreakerPolicy, now_ms: int) -> None:
+        self._counts = counts
+        self._policy = policy
+        self._now_ms = now_ms
+        self._closed_ms = state.closed_ms
+        self._open_since_ms = dict(state.open_since_ms)
+        self._quarantined: dict[GpuUuid, Quarantined] = {}
+        self._num_counted = Counter[str]()
+        for each in state.quarantined:
+            self._put(each)
+
+    def state(self) -> BreakerState:
+        return BreakerState(tuple(self._quarantined.values()), self._open_since_ms, self._closed_ms)
+
+    def take(self, move: Move) -> dict[str, int] | None:
+        """None where the move may be made, else the scopes that it opened with their caps."""
+        scopes = self._counts.places.get(move.gpu_uuid, GpuPlace()).scopes()
+        before = self._quarantined.get(move.gpu_uuid)
+        if before is not None:
+            self._tally(before, -1)
+        caps = {
+            scope: cap_of(scope, self._counts, self._policy) for scope in scopes if scope not in self._open_since_ms
+        }
+        full = {scope: cap for scope, cap in caps.items() if self._num_counted[scope] >= cap}
+        if full or len(caps) < len(scopes):
+            self._open_since_ms |= dict.fromkeys(full, self._now_ms)
+            if before is not None:
+                self._tally(before, 1)
+            return full
+        self._quarantined.pop(move.gpu_uuid, None)  # what is put comes last, as it fell last
+        self._put(Quarantined(move.gpu_uuid, self._now_ms, scopes))
+        return None
+
+    def give_back(self, move: Move) -> None:
+        """A GPU that left QUARANTINED or REPAIR for another life is out no more; it still counts within the window."""
+        before = self._quarantined.get(move.gpu_uuid)
+        if before is None or move.to_standing in {Standing.QUARANTINED, Standing.REPAIR}:
+            return
+        self._tally(before, -1)
+        self._put(replace(before, is_out=False))
+
+    def _put(self, quarantined: Quarantined) -> None:
+        self._quarantined[quarantined.gpu_uuid] = quarantined
+        self._tally(quarantined, 1)
+
+    def _tally(self, quarantined: Quarantined, times: int) -> None:
+        since_ms = _since_ms(self._policy, self._now_ms)
+        for scope in quarantined.scopes:
+            if _counts_in(scope, quarantined, self._closed_ms, since_ms):
+                self._num_counted[scope] += times
+
+
+def _since_ms(policy: BreakerPolicy, now_ms: int) -> int:
+    return now_ms - int(policy.window_s * 1000)
+
+
+def _counts_in(scope: str, quarantined: Quarantined, closed_ms: Mapping[str, int], since_ms: int) -> bool:
+    """Of one of its scopes."""
+    is_recent = quarantined.at_ms > since_ms or _lasts(quarantined, scope)
+    return is_recent and quarantined.at_ms > closed_ms.get(scope, -1)
 
 
 def _lasts(quarantined: Quarantined, scope: str) -> bool:
@@ -158,33 +222,7 @@ def _counts(move: Move) -> bool:
     return is_quarantine and move.actor == RULE and move.from_standing is not Standing.REPAIR
 
 
-def _taken(
-    state: BreakerState, move: Move, counts: FleetCounts, policy: BreakerPolicy, now_ms: int
-) -> tuple[BreakerState, dict[str, int] | None]:
-    """The next state, and None where the move may be made, else the scopes that it opened with their caps."""
-    scopes = counts.places.get(move.gpu_uuid, GpuPlace()).scopes()
-    without = tuple(each for each in state.quarantined if each.gpu_uuid != move.gpu_uuid)
-    alone = replace(state, quarantined=without)
-    caps = {scope: cap_of(scope, counts, policy) for scope in scopes if scope not in state.open_since_ms}
-    full = {scope: cap for scope, cap in caps.items() if num_counted(alone, scope, policy, now_ms) >= cap}
-    if full or len(caps) < len(scopes):
-        return replace(state, open_since_ms={**state.open_since_ms, **dict.fromkeys(full, now_ms)}), full
-    return replace(alone, quarantined=(*without, Quarantined(move.gpu_uuid, now_ms, scopes))), None
-
-
-def _returned(state: BreakerState, move: Move) -> BreakerState:
-    """A GPU that left QUARANTINED or REPAIR for another life is out no more; it still counts within the window."""
-    if move.to_standing in {Standing.QUARANTINED, Standing.REPAIR}:
-        return state
-    return replace(
-        state,
-        quarantined=tuple(
-            replace(each, is_out=False) if each.gpu_uuid == move.gpu_uuid else each for each in state.quarantined
-        ),
-    )
-
-
 def _pruned(state: BreakerState, policy: BreakerPolicy, now_ms: int) -> BreakerState:
-    since_ms = now_ms - int(policy.window_s * 1000)
+    since_ms = _since_ms(policy, now_ms)
     kept = tuple(each for each in state.quarantined if each.is_out or each.at_ms > since_ms)
     return replace(state, quarantined=kept)

@@ -2,11 +2,11 @@
 
 Pure: the seed decides. Faults come by their shares of the 419 interruptions that Llama 3's training counted in 54 days
 on 2,048 nodes, as far as an agent can see them (software, hung watchdogs and silent corruption are others' to find).
-Noise: XIDs of users' programs, links that train after boots, corrected errors, power caps, agents that start anew, and
-reports that are lost and come with the next.
+Noise: XIDs of users' programs, links that train after boots, corrected errors, power caps, and reports that are lost
+and come with the next. Agents start anew: what was sent comes again, as it was, and what stands is told again as new.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from types import MappingProxyType
@@ -23,6 +23,11 @@ INTERVAL_MS: Final = 10_000
 FAULTS_PER_NODE_DAY: Final = 419 / 54 / 2048
 USER_XIDS_PER_JOB_HOUR: Final = 0.002
 LOST_SHARE: Final = 0.01
+RESENT_SHARE: Final = 0.05
+"""Of all that is sent: it is stored, its answer is lost with the agent, and the agent's next life sends it again."""
+RESENT_WITHIN_MS: Final = 600_000
+ANEW_WITHIN_MS: Final = HOUR_MS
+"""When the next life of an agent tells of a fault that stands."""
 GPUS: Final = 8
 TRAINING_SHARE: Final = 214 / 288
 """Of nodes that boot those that tell of links that train (NVSentinel issue 1701)."""
@@ -52,6 +57,7 @@ class Fault:
     is_of_node: bool = False
 
 
+_STATES: Final = frozenset({EventKind.GPU_STATE, EventKind.HOST_STATE, EventKind.PORT_STATE})
 _PORT: Final = "mlx5_0/1"
 _DOWN: Final = Event(EventKind.PORT_STATE, Source.HOST, text=_PORT, values={"state": 1.0, "was_active": 1.0})
 _RISEN: Final = Event(EventKind.PORT_RATES, Source.HOST, text=_PORT, values={"link_downed": 1.0, "window_s": 60.0})
@@ -101,10 +107,13 @@ def stream_of(seed: int, num_nodes: int, num_days: float, start_ms: int) -> Stre
     injected = tuple(_faults(rng, num_nodes, num_days, start_ms, span_ms))
     told: list[Input] = [each for fault in injected for each in _told_of(rng, fault)]
     told += _user_programs(rng, num_nodes, num_days, start_ms, span_ms)
-    told += _boots(rng, num_nodes, start_ms, span_ms)
+    told += _boots(
+        rng, num_nodes, start_ms, span_ms, {each.node_id for each in injected if each.fault.name == "nvlink"}
+    )
     told += _wear(rng, num_nodes, start_ms, span_ms)
     told += _power_caps(rng, num_nodes, start_ms, span_ms)
     arrivals = [(_arrival_ms(rng, each), at, each) for at, each in enumerate(told)]
+    arrivals += _come_again(rng, arrivals, injected)
     ordered = sorted(arrivals, key=lambda each: each[:2])
     return Stream(injected, tuple((at_ms, given) for at_ms, _, given in ordered if at_ms <= until_ms + DAY_MS))
 
@@ -115,6 +124,25 @@ def _arrival_ms(rng: Random, given: Input) -> int:
     while rng.random() < LOST_SHARE:
         delay_ms += INTERVAL_MS
     return given.at_ms + delay_ms
+
+
+def _come_again(
+    rng: Random, arrivals: Sequence[tuple[int, int, Input]], injected: Sequence[Injected]
+) -> list[tuple[int, int, Input]]:
+    """Of agents that began anew: the same input once more, and each state that stands, as an event of its own."""
+    again = [
+        (at_ms + rng.randrange(1, RESENT_WITHIN_MS), number, given)
+        for at_ms, number, given in arrivals
+        if rng.random() < RESENT_SHARE
+    ]
+    number = len(arrivals)
+    for fault in injected:
+        if fault.fault.event is not None and fault.fault.event.kind in _STATES:
+            later = replace(fault, at_ms=fault.at_ms + rng.randrange(1, ANEW_WITHIN_MS))
+            for given in _told_of(rng, later):
+                again.append((_arrival_ms(rng, given), number, given))
+                number += 1
+    return again
 
 
 def _place(rng: Random, num_nodes: int) -> tuple[NodeId, GpuUuid]:
@@ -184,10 +212,13 @@ def _user_programs(rng: Random, num_nodes: int, num_days: float, start_ms: int, 
                 yield _signal(rng, EventKind.XID, at_ms + 1, node_id, GpuUuid(f"GPU-{node}-{index}"), code=code)
 
 
-def _boots(rng: Random, num_nodes: int, start_ms: int, span_ms: int) -> Iterator[GpuSignal]:
-    """Each node boots once; most tell of links that train and a fabric that is not ready, for up to three minutes."""
+def _boots(rng: Random, num_nodes: int, start_ms: int, span_ms: int, dark: Collection[NodeId]) -> Iterator[GpuSignal]:
+    """Each node boots once; most tell of links that train and a fabric that is not ready, for up to three minutes.
+
+    ``dark``: nodes whose links are at fault. What a boot tells of those would be another fault of theirs, or its end.
+    """
     for node in range(num_nodes):
-        if rng.random() >= TRAINING_SHARE:
+        if rng.random() >= TRAINING_SHARE or f"node_{node}" in dark:
             continue
         boot_ms, node_id = start_ms + rng.randrange(span_ms), NodeId(f"node_{node}")
         gpu, well_ms = GpuUuid(f"GPU-{node}-{rng.randrange(GPUS)}"), boot_ms + 60_000 + rng.randrange(120_000)

@@ -23,12 +23,14 @@ class Quality:
     """Of one seed. ``found_s``: for each fault that was found, seconds from its beginning; ``missed``: the others.
 
     ``wrongly_out`` and ``wrongly_suspect``: GPUs without a fault that the rules would quarantine, or made SUSPECT; the
-    circuit breaker, which would hide it, is wide open.
+    circuit breaker, which would hide it, is wide open. ``counted_twice``: faults of which there is more than one
+    evidence, though each was there once; agents that begin anew tell of them again.
     """
 
     num_inputs: int
     found_s: tuple[float, ...]
     missed: tuple[Injected, ...]
+    counted_twice: tuple[Injected, ...]
     wrongly_out: frozenset[GpuUuid]
     wrongly_suspect: frozenset[GpuUuid]
 
@@ -52,10 +54,12 @@ def quality_of(seed: int, num_nodes: int, num_days: float, policy: HealthPolicy)
             suspect.add(output.move.gpu_uuid)
     faulty = {each.gpu_uuid for each in stream.injected if not each.fault.is_of_node}
     found = [(each, _found_ms(each, told.get(each.node_id, []))) for each in stream.injected]
+    numbers = [(each, len(_evidence_of(each, told.get(each.node_id, [])))) for each in stream.injected]
     return Quality(
         num_inputs=len(stream.arrivals),
         found_s=tuple((at_ms - each.at_ms) / 1000 for each, at_ms in found if at_ms is not None),
         missed=tuple(each for each, at_ms in found if at_ms is None),
+        counted_twice=tuple(each for each, number in numbers if number > 1),
         wrongly_out=frozenset(out - faulty),
         wrongly_suspect=frozenset(suspect - faulty),
     )
@@ -69,13 +73,15 @@ def _outputs(world: Replay, stream: Stream, until_ms: int) -> Iterator[object]:
 
 
 def _found_ms(injected: Injected, told: list[tuple[int, GpuUuid | None, str]]) -> int | None:
-    """When evidence of the fault, about its GPU or its node, was first there."""
+    """When evidence of the fault was first there."""
+    return min(_evidence_of(injected, told), default=None)
+
+
+def _evidence_of(injected: Injected, told: list[tuple[int, GpuUuid | None, str]]) -> list[int]:
+    """When evidence of the fault, about its GPU or its node, came to be."""
     about = None if injected.fault.is_of_node else injected.gpu_uuid
-    return min(
-        (
-            at_ms
-            for at_ms, gpu_uuid, key in told
-            if at_ms >= injected.at_ms and gpu_uuid == about and key.startswith(injected.fault.found_as)
-        ),
-        default=None,
-    )
+    return [
+        at_ms
+        for at_ms, gpu_uuid, key in told
+        if at_ms >= injected.at_ms and gpu_uuid == about and key.startswith(injected.fault.found_as)
+    ]

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from agents.host.ports import ACTIVE, Port
+from agents.host.ports import ACTIVE, Port, is_rdma
 from muster.durable import write_durably
 
 PORTS_FILE: Final = "ports.json"
@@ -46,11 +46,6 @@ class PortInventory:
             write_durably(self._file, msgspec.json.encode(self.rate_gbps))
         except OSError as error:
             _log.warning("ports_not_kept", path=str(self._file), fault=error.strerror)
-
-
-def is_rdma(name: str) -> bool:
-    """Of InfiniBand or RoCE: the others are interfaces, which may be named otherwise after any boot."""
-    return "/" in name
 
 
 def _kept_in(file: Path) -> dict[str, float]:

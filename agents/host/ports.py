@@ -73,6 +73,25 @@ def ports_under(sys: Path) -> dict[str, Reader]:
     return found
 
 
+def rdma_ports_under(root: Path | None) -> frozenset[str]:
+    """Names of the InfiniBand and RoCE ports that are there, up or down. ``root``: where the host's /sys is, or None.
+
+    A card that does not answer is waited for; one whose folder cannot be looked at shows none.
+    """
+    if root is None:
+        return frozenset()
+    try:
+        readers = ports_under(root / "sys")
+        return frozenset(port.name for read in readers.values() for port in read() if is_rdma(port.name))
+    except OSError:
+        return frozenset()
+
+
+def is_rdma(name: str) -> bool:
+    """Of InfiniBand or RoCE: the others are interfaces, which may be named otherwise after any boot."""
+    return "/" in name
+
+
 def _ports_of(device: Path) -> list[Port]:
     return [Port(f"{device.name}/{port.name}", port, _infiniband(port)) for port in folders_in(device / "ports")]
 

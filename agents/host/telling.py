@@ -12,7 +12,7 @@ from agents.host.clock import ClockSteps, ServerClock
 from agents.host.condition import DEADLINE_S, disks, drivers, pressure
 from agents.host.inventory import PortInventory
 from agents.host.network import network_counters
-from agents.host.ports import ACTIVE, DOWN, Port, ports_under
+from agents.host.ports import ACTIVE, DOWN, Port, is_rdma, ports_under
 from agents.probes.deadline import Callers, NoAnswerError
 from agents.probes.interface import ProbeEvent
 from agents.telling.naming import Naming
@@ -40,11 +40,13 @@ class HostPlaces:
     """``root``: where the host's /proc and /sys are. ``folders``: what the agent and jobs write to.
 
     ``ports_file``: where the RDMA ports that it has shown are kept; None: nothing is told of them.
+    ``enrolled_ports``: those that it enrolled with; of a host that does not know none is missed.
     """
 
     root: Path = Path("/")
     folders: tuple[Path, ...] = ()
     ports_file: Path | None = None
+    enrolled_ports: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -81,6 +83,8 @@ class HostTeller:
         file = None if places is None else places.ports_file
         self._inventory = None if file is None else PortInventory(file)
         self._here: frozenset[str] | None = None
+        self._enrolled = frozenset[str]() if places is None else places.enrolled_ports
+        self._missing = frozenset[str]()
 
     def look_at_ports(self, at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
         """States alone: what may change and change back within a window. ``now_s`` is the boot's clock."""
@@ -106,7 +110,7 @@ class HostTeller:
         if offset_s is not None:
             found["clock_offset_s"] = offset_s
         if self._inventory is not None and self._inventory.rate_gbps and self._here is not None:
-            expected = self._inventory.rate_gbps.keys()
+            expected = self._inventory.rate_gbps.keys() - self._missing  # which are told of by name
             found |= {"expected_ports": float(len(expected)), "found_ports": float(len(expected & self._here))}
         return found
 
@@ -127,22 +131,27 @@ class HostTeller:
     def _port_states(self, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
         found = self._found_ports()
         self._note_inventory(found)
-        ports = (*found, *self._vanished(found))
+        self._note_missing(found)
+        missing = (Port(name, Path()) for name in sorted(self._missing))
+        ports = (*found, *self._vanished(found), *missing)
         self._note_active(ports)
         for port in ports:
             known = self._ports[port.name]
             _note_down(known, port, now_s)
-            state = self._state_of(port, known) if port.state else {}
+            state = self._state_of(port, known) if port.state or port.name in self._missing else {}
             if known.state.is_due(state, now_s):
                 beside = {} if known.was_down_s is None else {"was_down_s": known.was_down_s}
                 values = {**state, **beside}
                 yield self._naming.event(EventKind.PORT_STATE, Source.HOST, at_ms, values, text=port.name)
                 known.was_down_s = None
-            known.newest = port
+            if port.name not in self._missing:
+                known.newest = port
 
     def _state_of(self, port: Port, known: _OfPort) -> dict[str, float]:
         best = None if self._inventory is None else self._inventory.rate_gbps.get(port.name)
         beside = {} if not best else {"best_rate_gbps": best}
+        if port.name in self._enrolled:
+            beside["is_missing"] = float(port.name in self._missing)
         return {**port.state, "was_active": float(known.was_active), **beside}
 
     def _note_inventory(self, found: list[Port]) -> None:
@@ -151,6 +160,14 @@ class HostTeller:
             return
         self._inventory.saw(found)
         self._here = frozenset(port.name for port in found)
+
+    def _note_missing(self, found: list[Port]) -> None:
+        """Of what the host enrolled with. A card that does not answer is there; one by a new name may be an old one."""
+        if not found:
+            return
+        here = {port.name for port in found if is_rdma(port.name)}
+        missed = [name for name in sorted(self._enrolled - here) if name.partition("/")[0] not in self._silent]
+        self._missing = frozenset(missed[len(here - self._enrolled) :])
 
     def _note_active(self, ports: Iterable[Port]) -> None:
         """Whether it was up before the agent began, its card's firmware says: one that hangs holds up itself alone."""
@@ -179,7 +196,7 @@ class HostTeller:
             return
         names = {port.name for port in found}
         for name, known in self._ports.items():
-            if name not in names and known.newest is not None:
+            if name not in names and name not in self._missing and known.newest is not None:
                 yield replace(known.newest, state={**known.newest.state, "state": DOWN})
 
     def _found_ports(self) -> list[Port]:

@@ -1,4 +1,5 @@
-"""RDMA ports against those that the host has shown: fewer than it had, or slower. Source: gpud's InfiniBand check.
+"""RDMA ports against those that the host enrolled with, and has shown: one that is missing, fewer than it had, or
+slower. Source: gpud's InfiniBand check.
 
 gpud expects a number by the GPU's model (1 port at 200 Gb/s of an A100, 8 at 400 of an H100 and later): right for DGX,
 wrong for every other host. Here a host is measured by its own past, and a fleet that wants a floor sets one. They are
@@ -15,8 +16,10 @@ from muster.domain.health_policy import HealthPolicy
 
 COUNT: Final = "port_count"
 RATE: Final = "port_rate"
+MISSING: Final = "port_missing"
 COUNT_ABOUT: Final = About("a host has fewer RDMA ports than it had", "gpud", Severity.DEGRADED)
 RATE_ABOUT: Final = About("an RDMA port is up and slower than it was", "gpud", Severity.DEGRADED)
+MISSING_ABOUT: Final = About("an RDMA port that the host enrolled with is not there", "gpud; Azure", Severity.DEGRADED)
 _ACTIVE: Final = 4
 
 
@@ -53,9 +56,26 @@ def tells_of_rate(signal: GpuSignal) -> tuple[str, ...]:
     return (f"{RATE}:{name_in(signal)}",) if has(signal, "rate_gbps", "state") else ()
 
 
+def judge_missing(signal: GpuSignal, policy: HealthPolicy) -> Findings:
+    """By the agent's word, which knows what it enrolled with. One that is there and down is another fault."""
+    port = name_in(signal)
+    if "/" not in port or not signal.values.get("is_missing", 0) >= 1:
+        return NO_FINDINGS
+    words = f"port {port} of the enrolled inventory is not there"
+    pending = outlasting(signal, policy.warm_up.outlast_s)
+    return (signal_finding(MISSING, signal, f"{MISSING}:{port}", Severity.DEGRADED, policy, words, values=pending),)
+
+
+def tells_of_missing(signal: GpuSignal) -> tuple[str, ...]:
+    return (f"{MISSING}:{name_in(signal)}",) if has(signal, "is_missing") else ()
+
+
 COUNT_DETECTOR: Final = SignalDetector(
     COUNT, 1, judge_count, (EventKind.HOST_STATE,), COUNT_ABOUT, Tells.STATE, tells_of_count
 )
 RATE_DETECTOR: Final = SignalDetector(
     RATE, 1, judge_rate, (EventKind.PORT_STATE,), RATE_ABOUT, Tells.STATE, tells_of_rate
+)
+MISSING_DETECTOR: Final = SignalDetector(
+    MISSING, 1, judge_missing, (EventKind.PORT_STATE,), MISSING_ABOUT, Tells.STATE, tells_of_missing
 )

@@ -76,6 +76,7 @@ SIGNAL_DETECTORS: Final[tuple[SignalDetector, ...]] = (
     ports.DOWN_DETECTOR,
     port_inventory.COUNT_DETECTOR,
     port_inventory.RATE_DETECTOR,
+    port_inventory.MISSING_DETECTOR,
     ports.FLAP_DETECTOR,
     ports.FATAL_DETECTOR,
     ports.DEGRADED_DETECTOR,

@@ -230,6 +230,8 @@ def _parts(node: Document) -> Iterator[str | Table]:
     yield f"  at {node['address']}, in {' > '.join(each['name'] for each in node['path']) or 'no known place'}"
     if node["labels"]:
         yield f"  labels {_labels(node)}"
+    if node.get("rdma_ports"):
+        yield f"  enrolled with RDMA ports {', '.join(node['rdma_ports'])}"
     yield f"  heard {_ago(node['last_heartbeat_at'])}, enrolled {_ago(node['enrolled_at'])}"
     agent = node["agent"]
     if agent is None:

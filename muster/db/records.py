@@ -138,6 +138,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     is_simulated: bool
     rack: str | None
     labels: dict[str, Any]
+    rdma_ports: list[str]
     agent_version: str | None
     created_at: datetime
     version: int

@@ -98,7 +98,7 @@ class FailingSaves(TypedDict):
 class NodeDetail(Node):
     """``path``: its known place in the tree, widest first. ``agent``: null until its agent has reported.
 
-    ``drain``: null while the node is not drained.
+    ``rdma_ports``: InfiniBand and RoCE ports of the enrolled inventory. ``drain``: null while the node is not drained.
     """
 
     version: int
@@ -107,6 +107,7 @@ class NodeDetail(Node):
     lease_renewed_at: Moment | None
     agent: NodeAgent | None
     driver_versions: list[str]
+    rdma_ports: list[str]
     gpus: list[Gpu]
     cordons: list[Cordon]
     jobs: list[NodeJob]

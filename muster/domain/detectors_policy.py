@@ -88,6 +88,7 @@ class DetectorsPolicy(StrictModel):
     nvlink_rises: DetectorPolicy = _plain("NVLink replays and recoveries.")
     fabric_state: DetectorPolicy = _plain("A GPU that is not registered with its NVLink fabric.")
     fabric_health: DetectorPolicy = _plain("What NVML's health mask says of the fabric.")
+    port_missing: DetectorPolicy = _plain("An RDMA port of the enrolled inventory that is not there.")
     host_drivers: DetectorPolicy = _plain("A kernel driver and a library of two versions.")
 
     temperature: TemperaturePolicy = Field(default_factory=TemperaturePolicy)

@@ -134,6 +134,7 @@ PORT_STATE: Final[Mapping[str, str]] = {
     "best_rate_gbps": "Gb/s, the best rate of an RDMA port that it was up with at any time",
     "was_down_s": "s for which it was down before this state",
     "was_active": "1 once it was active since the host booted, 0 where it never was, such as without a cable",
+    "is_missing": "1 where a port that the host enrolled with is not there, 0 where it is",
 }
 """Of one port of the node: ``text`` is its name, ``mlx5_0/1`` or ``eth0``."""
 

@@ -18,7 +18,7 @@ from muster.domain.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
-from muster.domain.lifecycle.model import Timers
+from muster.domain.lifecycle.model import AttemptLife, Timers
 from muster.domain.policy import Policy
 from muster.domain.states import AllocationState, AttemptState, Cause, HostPartState, JobState, StopReason
 from muster.identity import new_id
@@ -29,6 +29,8 @@ from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 
 RING_TOPIC: Final = "ring"
 OUTBOX_CHANNEL: Final = "muster_outbox"
+UNCLEAN: Final = "unclean"
+"""Of a cordon: what ran on the node may run still."""
 _COUNTED_IN_A_ROW: Final = (Cause.LAUNCH_FAILED, Cause.GPU_FAULT, Cause.NCCL_TIMEOUT)
 """Causes that cost no restart, and of which a job is held where they come again without progress."""
 
@@ -83,6 +85,7 @@ def step_attempt(
     after, commands = attempts.step(before, event, to_ms(unit.now), timers)
     if after != before:
         store_attempt(unit, loaded.attempt, loaded.hosts, after)
+        _lift_unclean(unit, loaded, before)
     for command in commands:
         if isinstance(command, attempts.Ring):
             ring(unit, command.node_id, loaded.attempt.id)
@@ -215,13 +218,33 @@ def _move_allocation(unit: UnitOfWork, allocation: Allocation, state: Allocation
 
 
 def cordon_unclean(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, why: str) -> None:
-    """A host that could not be proved clean keeps its GPUs out of new placements until a person has looked."""
+    """A host that could not be proved clean takes nothing new until it is, or a person has looked."""
     place = f"attempt {loaded.attempt.id} on {node_id}"
     is_standing = unit.session.scalar(
-        select(Cordon.id).where(
-            Cordon.node_id == node_id, Cordon.reason_code == "unclean", Cordon.released_at.is_(None)
-        )
+        select(Cordon.id).where(Cordon.node_id == node_id, Cordon.reason_code == UNCLEAN, Cordon.released_at.is_(None))
     )
     if is_standing is not None:
         return
-    cordons.stand(unit, "unclean", f"{place}: {why}", node_id=node_id)
+    cordons.stand(unit, UNCLEAN, f"{place}: {why}", node_id=node_id)
+
+
+def _lift_unclean(unit: UnitOfWork, loaded: LoadedAttempt, before: AttemptLife) -> None:
+    """Once a host is proved clean after all, its own word or its reboot, unless another attempt there is not yet."""
+    unproved = {part.node_id for part in before.hosts if part.state is not HostPartState.CLEAN}
+    proved = [host.node_id for host in loaded.hosts if host.node_id in unproved and host.state is HostPartState.CLEAN]
+    if not proved:
+        return
+    standing = select(Cordon).where(
+        Cordon.node_id.in_(proved), Cordon.reason_code == UNCLEAN, Cordon.released_at.is_(None)
+    )
+    # Locked before the rest is looked at: of two attempts that are proved at once the later one sees both.
+    for cordon in unit.session.scalars(standing.order_by(Cordon.id).with_for_update(key_share=True)).all():
+        others = select(AttemptHost.attempt_id).where(
+            AttemptHost.node_id == cordon.node_id,
+            AttemptHost.state != HostPartState.CLEAN,
+            AttemptHost.clean_proof["clean"].as_boolean().is_(False),
+        )
+        if unit.session.scalar(others.limit(1)) is None:
+            why = f"attempt {loaded.attempt.id} is proved clean there"
+            cordons.end(unit, cordon, why)
+            unit.audit("cordon.release", "cordon", cordon.id, reason=why)

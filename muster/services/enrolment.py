@@ -72,9 +72,17 @@ def enrol_host(unit: UnitOfWork, prefix: str, request: EnrolRequest, *, seen_add
         is_simulated=request.is_simulated,
     )
     _add_missing(unit, node_id, gpus)
+    ports = sorted(set(request.rdma_ports))
+    unit.session.get_one(Node, node_id).rdma_ports = ports
     _write_identity(unit, node_id, prefix, request.public_key)
     fingerprint = hashlib.sha256(request.public_key).hexdigest()[:16]
-    detail = {"name": request.host_name, "key_fingerprint": fingerprint, "num_gpus": len(gpus), "join_token": prefix}
+    detail = {
+        "name": request.host_name,
+        "key_fingerprint": fingerprint,
+        "num_gpus": len(gpus),
+        "rdma_ports": ports,
+        "join_token": prefix,
+    }
     unit.emit("node.identity_enrolled", "node", node_id, payload=detail)
     unit.audit("node.enrol_identity", "node", node_id, detail=detail)
     return node_id

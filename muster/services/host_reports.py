@@ -1,5 +1,6 @@
 """What a host says of its part of an attempt: ready, met, started, exited, clean; each has effect once (I14)."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import select
@@ -81,9 +82,8 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
             part.exit_record = item.record
             take_quick_check(unit, loaded, node_id, item.record, policy)
     else:
-        _keep_proof(unit, loaded, part, item)
         if not item.record.get("clean", True):
-            cordon_unclean(unit, loaded, node_id, str(item.record.get("why", "something of the job is left")))
+            _note_unclean(unit, loaded, part, item.record)
             return 0
         event = attempts.Cleaned(node_id, fence, item.boot_id)
     step_attempt(unit, loaded, event, policy)
@@ -91,23 +91,27 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
         return 0
     payload: dict[str, Any] = {"job_id": loaded.job.id, "node_id": node_id, "from": before, "to": part.state}
     payload |= {name: item.record.get(name) for name in _HOW_IT_RAN if item.kind == "exited" and name in item.record}
-    if item.kind == "cleaned" and (why := item.record.get(_GPUS_UNPROVED)) is not None:
-        payload[_GPUS_UNPROVED] = str(why)[:_MOST_WHY]
+    if item.kind == "cleaned":
+        part.clean_proof = item.record  # in the place of one that said what was left
+        payload |= _unproved_in(item.record)
     kind = f"attempt.host_{part.state.lower()}"
     unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
     return 1
 
 
-def _keep_proof(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item: HostReport) -> None:
-    """The first word on how clean the host is. One that is clean already (never claimed, rebooted) needs none."""
-    if part.clean_proof is not None or part.state is HostPartState.CLEAN:
-        return
-    part.clean_proof = item.record
-    if not item.record.get("clean", True):
-        why = str(item.record.get("why", ""))[:_MOST_WHY]
-        payload = {"job_id": loaded.job.id, "node_id": part.node_id, "why": why}
-        kind, attempt = "attempt.host_unclean", loaded.attempt
-        unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
+def _note_unclean(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, record: Mapping[str, Any]) -> None:
+    why = str(record.get("why", "something of the job is left"))[:_MOST_WHY]
+    if part.clean_proof is None:
+        part.clean_proof = dict(record)
+        payload = {"job_id": loaded.job.id, "node_id": part.node_id, "reason": why}
+        kind, tenant_id = "attempt.host_unclean", loaded.attempt.tenant_id
+        unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
+    cordon_unclean(unit, loaded, part.node_id, why)
+
+
+def _unproved_in(record: Mapping[str, Any]) -> dict[str, str]:
+    why = record.get(_GPUS_UNPROVED)
+    return {} if why is None else {_GPUS_UNPROVED: str(why)[:_MOST_WHY]}
 
 
 def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item: HostReport, policy: Policy) -> int:

@@ -15,10 +15,11 @@ from sqlalchemy.dialects.postgresql import insert
 
 from health.pair_probes import BURST, BURST_EVERY_S, ROUND_S, peers_of, round_at
 from muster.db.models import Node, PairProbeResponder
-from muster.db.repositories.pair_probes import RackPairRow, between_racks, racks_of, responders
+from muster.db.repositories.pair_probes import RackPairRow, between_racks, responders
 from muster.domain.errors import NotFoundError, UnauthenticatedError, UpgradeRequiredError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
+from muster.services.answering_racks import AnsweringRacks
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairProbeAsk, PairProbePeer, ProbedPeer
 
@@ -35,6 +36,7 @@ HEARD_BEFORE_TOLD: Final = timedelta(seconds=0.75 * BURST_EVERY_S)
 away in that burst is silent still, then, or has asked anew."""
 KEYS_BEFORE: Final = 1
 KEYS_AFTER: Final = 3
+_racks: Final = AnsweringRacks()
 
 
 def ask(unit: UnitOfWork, request: PairProbeAsk, secret_key: bytes) -> PairProbeAnswer:
@@ -52,9 +54,9 @@ def ask(unit: UnitOfWork, request: PairProbeAsk, secret_key: bytes) -> PairProbe
     _note_responder(unit, node_id, request)
     peers: tuple[PairProbePeer, ...] = ()
     if request.port is not None:
-        racks = racks_of(unit.session, node_id, told_since=unit.now - TOLD_WITHIN, heard_since=heard_since)
-        wanted = peers_of(node_id, racks, number)
         told_since = unit.now - TOLD_WITHIN
+        racks = _racks.around(unit.session, node, unit.now, told_since=told_since, heard_since=heard_since)
+        wanted = peers_of(node_id, racks, number)
         found = responders(unit.session, wanted, told_since=told_since, heard_since=heard_since)
         peers = tuple(
             PairProbePeer(

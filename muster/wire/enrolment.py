@@ -17,10 +17,12 @@ NODE_FILE: Final = "identity.json"
 TOKEN_FILE: Final = "node.token"  # noqa: S105  # a file's name
 """In a host's state folder: where its agent says which node it is, and keeps a token that is good now."""
 ENROLMENT_PROTOCOL: Final = 1
+MAX_RDMA_PORTS: Final = 256
 
 Printable = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
 Identifier = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:/-]+\Z")]
 HostName = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?\Z")]
+PortName = Annotated[str, Meta(min_length=3, max_length=64, pattern=r"^[A-Za-z0-9_.-]+/[0-9]{1,3}\Z")]
 Nonce = Annotated[str, Meta(min_length=16, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
 
 
@@ -36,8 +38,12 @@ class GpuClaim(WireMessage, frozen=True, kw_only=True):
     serial: Printable | None = None
 
 
-class EnrolRequest(WireMessage, frozen=True, kw_only=True):
-    """``public_key``: the 32 bytes of Ed25519, base64 on the wire. Sending the same request again has effect once."""
+class EnrolRequest(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
+    """``public_key``: the 32 bytes of Ed25519, base64 on the wire. Sending the same request again has effect once.
+
+    ``rdma_ports``: names of the host's InfiniBand and RoCE ports, such as ``mlx5_0/1``. What is empty is left out,
+    since an older server does not know it.
+    """
 
     protocol: int
     token: Annotated[str, Meta(max_length=128)]
@@ -45,6 +51,7 @@ class EnrolRequest(WireMessage, frozen=True, kw_only=True):
     public_key: Annotated[bytes, Meta(min_length=32, max_length=32)]
     gpus: Annotated[tuple[GpuClaim, ...], Meta(max_length=MAX_GPUS)] = ()
     is_simulated: bool = False
+    rdma_ports: Annotated[tuple[PortName, ...], Meta(max_length=MAX_RDMA_PORTS)] = ()
 
 
 class EnrolAnswer(WireAnswer, frozen=True, kw_only=True):

@@ -23,6 +23,9 @@ Values = Annotated[
 ]
 
 
+EventKindName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
+
+
 class GpuReport(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
     """``is_lost``: the driver no longer answers for it; ``values`` are then all None.
 
@@ -49,25 +52,14 @@ class NodeReport(WireMessage, frozen=True, kw_only=True):
 
 
 class EventReport(WireMessage, frozen=True, kw_only=True):
-    """One event. ``event_id`` is the same in every report that carries it; open events are repeated until closed."""
+    """One event. ``event_id`` is the same in every report that carries it; open events are repeated until closed.
+
+    ``kind``: of ``domain.evidence.EventKind``. What a server does not know yet it keeps and sets aside: the rest of a
+    newer agent's report is heard.
+    """
 
     event_id: Annotated[str, Meta(min_length=1, max_length=200)]
-    kind: Literal[
-        "xid",
-        "sxid",
-        "nic_driver",
-        "gpu_lost",
-        "gpu_count",
-        "gpu_found",
-        "gpu_state",
-        "gpu_rates",
-        "counter_reset",
-        "host_state",
-        "host_rates",
-        "port_state",
-        "port_rates",
-        "pair_probe",
-    ]
+    kind: EventKindName
     source: Literal["nvml", "kernel_log", "dcgm", "agent", "host"]
     at_ms: Milliseconds
     gpu_uuid: ShortText | None = None

@@ -1,15 +1,25 @@
 """The node's key is made once, private; the token is renewed at half its life and asked for anew when it is spurned."""
 
+import json
 import random
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from agents.identity import IdentityError, enrol, join_token_from, load_or_make_key, stored_identity
+from agents.identity import (
+    IdentityError,
+    enrol,
+    enrolled_gpus,
+    enrolled_ports,
+    join_token_from,
+    load_or_make_key,
+    stored_identity,
+)
 from agents.probes.interface import GpuIdentity, HostInventory
 from agents.tokens import NodeIdentity, NoTokenError, TokenKeeper
 from muster.client.transport import Problem, UnreachableError
@@ -86,6 +96,21 @@ def test_enrolment_sends_the_public_key_alone_and_is_remembered(tmp_path: Path) 
     again = stored_identity(tmp_path)
     assert again is not None
     assert (again.node_id, again.key.private_bytes_raw()) == ("node_7", made.key.private_bytes_raw())
+
+
+def test_what_a_host_enrolled_with_is_known_to_its_agents_next_life(tmp_path: Path) -> None:
+    server, ports = Server(), ["mlx5_1/1", "mlx5_0/1"]
+    assert (enrolled_gpus(tmp_path), enrolled_ports(tmp_path)) == (None, frozenset())
+    enrol(tmp_path, server, join_token="mst_j", host_name="h", inventory=INVENTORY, rdma_ports=ports)
+    assert server.asked[0].rdma_ports == ("mlx5_0/1", "mlx5_1/1")
+    assert (enrolled_gpus(tmp_path), enrolled_ports(tmp_path)) == (1, frozenset(ports))
+    (tmp_path / "identity.json").write_text('{"node_id": "node_7", "num_gpus": 8}', encoding="ascii")
+    assert (enrolled_gpus(tmp_path), enrolled_ports(tmp_path)) == (8, frozenset()), "as an older agent wrote it"
+
+
+def test_a_host_without_rdma_ports_enrols_with_a_server_that_knows_of_none() -> None:
+    request = EnrolRequest(protocol=1, token="mst_j", host_name="h", public_key=b"k" * 32)
+    assert "rdma_ports" not in json.loads(msgspec.json.encode(request))
 
 
 def test_a_gpu_that_does_not_say_its_memory_is_named(tmp_path: Path) -> None:

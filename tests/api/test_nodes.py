@@ -110,6 +110,7 @@ def test_one_node_is_shown_by_its_id_or_its_name_with_its_place_and_gpus(api: Ap
     assert [gpu["standing"] for gpu in found["gpus"]] == ["UNPROVEN", "SUSPECT", "UNPROVEN"]
     assert found["gpus"][0]["override"] == "HEALTHY"
     assert (found["driver_versions"], found["agent"], found["jobs"]) == (["0"], None, [])
+    assert found["rdma_ports"] == [], "it enrolled with none"
 
 
 def test_it_tells_what_its_agent_said_of_itself(api: Api) -> None:

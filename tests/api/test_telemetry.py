@@ -125,6 +125,29 @@ def test_a_gpu_that_nobody_has_enrolled_is_left_out_and_counted(api: Api) -> Non
     assert f'route="{PATH}"' in figures
 
 
+def test_an_event_of_a_kind_that_a_later_release_knows_is_set_aside_and_the_rest_counts(api: Api) -> None:
+    at = now_ms()
+    strange = msgspec.structs.replace(xid("strange", at), kind="gpu_hums")
+    told = report(16, at, reading(GPU, power_w=1.0), events=(strange, xid("plain", at)))
+    assert post(api, told).status_code == 200
+    assert latest(api) == {GPU: ("boot-1", 16)}
+    waits = {signal.signal_id: (signal.judged_at is None, signal.is_alarming) for signal in stored(api, StoredSignal)}
+    assert waits["strange"] == (False, False)
+    assert waits["plain"][0]
+    figures = api.client.get("/metrics", headers=api.headers("operator")).text
+    assert "muster_telemetry_unknown_kinds_total 1.0" in figures
+
+
+@pytest.mark.parametrize("kind", ["finding", "closing"])
+def test_no_agent_says_what_only_our_own_judgement_of_samples_says(api: Api, kind: str) -> None:
+    at = now_ms()
+    forged = msgspec.structs.replace(xid("forged", at), kind=kind)
+    assert post(api, report(16, at, events=(forged,))).status_code == 200
+    (signal,) = stored(api, StoredSignal)
+    assert signal.judged_at is not None, "it never comes before the judge"
+    assert not signal.is_alarming
+
+
 def test_only_a_node_reports(api: Api) -> None:
     good = report(16, now_ms())
     assert post(api, good, who="operator").status_code == 403
@@ -182,7 +205,8 @@ BAD: dict[str, tuple[bytes, int]] = {
     "U+0000": (_bent(boot_id="a\x00b"), 422),
     "our separator": (_bent(boot_id="a\x1fb"), 422),
     "time after all": (_bent(at_ms=1 << 60), 422),
-    "unknown event": (_bent(events=[{**msgspec.to_builtins(xid("e", 1)), "kind": "miracle"}]), 422),
+    "no kind of event": (_bent(events=[{**msgspec.to_builtins(xid("e", 1)), "kind": "a miracle"}]), 422),
+    "long kind of event": (_bent(events=[{**msgspec.to_builtins(xid("e", 1)), "kind": "x" * 65}]), 422),
     "long text": (_bent(events=[{**msgspec.to_builtins(xid("e", 1)), "text": "x" * 2000}]), 422),
     "a later protocol": (_bent(protocol=2, news=1), 426),
     "a later schema": (_bent(schema=2, gpus=[{"uuid": GPU, "values": [1.0] * 40}]), 426),

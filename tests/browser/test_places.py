@@ -20,6 +20,7 @@ PLACES = {
     "gpus?standing=QUARANTINED": "Show all",
     "nodes": "a100-1",
     "cohorts": "Tensor cores multiply",
+    "rack-pairs": "No host has told of another",
     "find?q=h100": "h100-8",
 }
 EMPTY = {

@@ -2,7 +2,8 @@
 
 import pytest
 
-from console.words import measure
+from console.words import attribute, attribute_value, measure, microseconds
+from muster.domain.cohort_attributes import TOLD
 
 
 @pytest.mark.parametrize(
@@ -15,3 +16,29 @@ from console.words import measure
 )
 def test_a_measure_is_said_with_its_unit(name: str, said: str) -> None:
     assert measure(name) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("power_limit_w", "700", ("Power limit", "700 W")),
+        ("application_clock_mhz", "1980", ("Application clock", "1980 MHz")),
+        ("nvlink_mb_per_s", "26562", ("Speed of one NVLink", "26562 MB/s")),
+        ("pcie_max_width", "16", ("PCIe width, at most", "16 lanes")),
+        ("ecc_enabled", "1", ("ECC", "on")),
+        ("persistence_enabled", "0", ("Persistence mode", "off")),
+        ("ecc_enabled", "perhaps", ("ECC", "perhaps")),
+        ("network", "8 x 400 Gb/s InfiniBand", ("Network", "8 x 400 Gb/s InfiniBand")),
+    ],
+)
+def test_an_attribute_is_said_with_its_unit(name: str, value: str, said: tuple[str, str]) -> None:
+    assert (attribute(name), attribute_value(value, name)) == said
+
+
+def test_no_attribute_is_said_by_its_bare_field() -> None:
+    assert not [name for name in TOLD if "_" in attribute(name)]
+
+
+@pytest.mark.parametrize(("value", "said"), [(12.4, "12 µs"), (1_500.0, "1.5 ms"), (None, "none came back")])
+def test_a_round_trip_is_said_in_the_unit_that_fits(value: float | None, said: str) -> None:
+    assert microseconds(value) == said

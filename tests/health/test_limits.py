@@ -180,6 +180,19 @@ def test_a_port_that_nobody_saw_up_is_not_down(seen: dict[str, float]) -> None:
     assert judge_signal(told(PORT, {"state": 1, "physical_state": 2, **seen}, RDMA), POLICY) == ()
 
 
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [({"is_missing": float("nan")}, RDMA), ({"is_missing": -1}, RDMA), ({}, RDMA), ({"is_missing": 1}, "eth0")],
+)
+def test_a_port_is_missing_only_by_a_plain_word_about_an_rdma_port(values: dict[str, float], text: str) -> None:
+    assert judge_signal(told(PORT, values, text), POLICY) == ()
+
+
+def test_a_port_that_is_missing_is_not_down_besides() -> None:
+    (found,) = judge_signal(told(PORT, {"is_missing": 1, "was_active": 1, "best_rate_gbps": 400}, RDMA), POLICY)
+    assert found.fault_key == f"port_missing:{RDMA}"
+
+
 def test_the_name_of_a_port_is_made_fit_for_a_key() -> None:
     (found,) = judge_signal(told(PORT, {"state": 1, **SEEN}, "mlx5 0\n<b>" + "x" * 200), POLICY)
     assert found.fault_key == "port_down:mlx5_0_b_" + "x" * 55

@@ -1,13 +1,14 @@
-"""A host that is proved clean, though nobody could say what computes on its GPUs: it is clean, with a word."""
+"""Proofs that a host is clean: with a word where nobody could say what computes on its GPUs; late, and not at all."""
 
 import pytest
 from sqlalchemy import select
 
 from api.job_views import attempt_view
-from muster.db.models import Event
+from muster.db.models import AttemptHost, AuditEntry, Cordon, Event
 from muster.domain.states import AttemptState
+from muster.services import cordons
 from muster.services.unit_of_work import UnitOfWorkFactory
-from tests.fleet_factory import make_fleet
+from tests.fleet_factory import OPERATOR, Fleet, make_fleet
 from tests.played_host import PlayedHost
 from tests.services.conftest import SetClock
 
@@ -35,6 +36,97 @@ def test_why_nobody_knows_who_computes_is_told_with_the_hosts_proof(
     assert told.payload.get("gpu_processes_unknown") == unknown
     (part,) = attempt_view(fleet.attempts(job)[0])["hosts"]
     assert part["gpu_processes_unknown"] == unknown
+
+
+@pytest.fixture
+def fleet(units: UnitOfWorkFactory) -> Fleet:
+    return make_fleet(units)
+
+
+@pytest.fixture
+def host(fleet: Fleet) -> PlayedHost:
+    host = PlayedHost(fleet.units, fleet.node_id)
+    host.beat()
+    return host
+
+
+def ended(fleet: Fleet, host: PlayedHost) -> tuple[str, int]:
+    """An attempt of one GPU whose program has ended there, and that is not proved clean yet."""
+    job = fleet.submit(shape={"gpus_per_node": 1})
+    fleet.cycle()
+    attempt = fleet.attempts(job)[0].attempt
+    assert host.claim(attempt.id, attempt.fence).granted
+    host.report(attempt.id, attempt.fence, "started")
+    host.report(attempt.id, attempt.fence, "exited", record={"launcher_exit_code": 0})
+    return attempt.id, attempt.fence
+
+
+def standing(fleet: Fleet) -> list[str]:
+    with fleet.units.read() as session:
+        return list(session.scalars(select(Cordon.reason_code).where(Cordon.released_at.is_(None))))
+
+
+LEFT = {"clean": False, "why": "process 7 is left"}
+
+
+def test_a_host_that_is_proved_clean_after_all_takes_new_work_again_and_says_why(
+    fleet: Fleet, host: PlayedHost
+) -> None:
+    attempt = ended(fleet, host)
+    host.report(*attempt, "cleaned", record=dict(LEFT))
+    host.report(*attempt, "cleaned", record=dict(LEFT))
+    assert standing(fleet) == ["unclean"], "one, however often it is told"
+    host.report(*attempt, "cleaned", record={"clean": True})
+    assert standing(fleet) == []
+    assert fleet.num_taken_gpus() == 0
+    with fleet.units.read() as session:
+        (told,) = session.scalars(select(Event).where(Event.kind == "node.uncordoned")).all()
+        (entry,) = session.scalars(select(AuditEntry).where(AuditEntry.action == "cordon.release")).all()
+        (proof,) = session.scalars(select(AttemptHost.clean_proof)).all()
+    assert attempt[0] in told.payload["reason"]
+    assert (entry.subject_id, entry.reason) == (told.payload["cordon_id"], told.payload["reason"])
+    assert proof == {"clean": True}
+
+
+def test_a_host_stays_cordoned_while_another_of_its_attempts_is_not_proved_clean(
+    fleet: Fleet, host: PlayedHost
+) -> None:
+    first, second = ended(fleet, host), ended(fleet, host)
+    for attempt in (first, second):
+        host.report(*attempt, "cleaned", record=dict(LEFT))
+    host.report(*first, "cleaned", record={"clean": True})
+    assert standing(fleet) == ["unclean"]
+    host.report(*second, "cleaned", record={"clean": True})
+    assert standing(fleet) == []
+
+
+def test_the_proof_of_one_attempt_ends_no_cordon_of_another(fleet: Fleet, host: PlayedHost) -> None:
+    unclean = ended(fleet, host)
+    host.report(*unclean, "cleaned", record=dict(LEFT))
+    with fleet.units.begin(OPERATOR, cordons.RELEASE) as unit:
+        cordons.release(unit, cordons.list_open(unit)[0].id, reason="the rest of it is known")
+    sound = ended(fleet, host)
+    host.report(*unclean, "cleaned", record=dict(LEFT))
+    host.report(*sound, "cleaned")
+    assert standing(fleet) == ["unclean"]
+
+
+def test_a_cordon_by_a_person_outlives_the_proof(fleet: Fleet, host: PlayedHost) -> None:
+    attempt = ended(fleet, host)
+    with fleet.units.begin(OPERATOR, cordons.CREATE) as unit:
+        cordons.create(unit, reason="a look at its fans", node_id=fleet.node_id)
+    host.report(*attempt, "cleaned", record=dict(LEFT))
+    host.report(*attempt, "cleaned", record={"clean": True})
+    assert standing(fleet) == ["by_person"]
+
+
+def test_a_reboot_proves_it_too(fleet: Fleet, host: PlayedHost) -> None:
+    attempt = ended(fleet, host)
+    host.report(*attempt, "cleaned", record=dict(LEFT))
+    host.boot_id, host.seq = "boot-2", 0
+    host.beat()
+    fleet.reconcile()
+    assert (standing(fleet), fleet.num_taken_gpus()) == ([], 0)
 
 
 def test_a_host_that_says_it_is_clean_of_what_it_never_claimed_is_heard(
@@ -73,4 +165,4 @@ def test_each_of_two_attempts_that_left_something_on_a_host_is_heard(
         host.report(attempt.id, attempt.fence, "cleaned", record={"clean": False, "why": "a process is left"})
     with units.read() as session:
         told = session.scalars(select(Event).where(Event.kind == "attempt.host_unclean")).all()
-    assert [event.payload["why"] for event in told] == ["a process is left"] * 2
+    assert [event.payload["reason"] for event in told] == ["a process is left"] * 2

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import select
@@ -103,6 +104,23 @@ def test_a_host_with_a_token_becomes_a_node_whose_gpus_are_unproven(
     assert token.used_at is not None
     assert identity.public_key == host.key.public_key().public_bytes_raw()
     assert {"join_token.created", "node.enrolled", "node.identity_enrolled"} <= set(_kinds(units))
+
+
+def test_the_rdma_ports_that_a_host_enrols_with_are_kept_and_those_of_its_next_enrolment_replace_them(
+    units: UnitOfWorkFactory,
+) -> None:
+    host = Host()
+    for ports in (("mlx5_1/1", "mlx5_0/1", "mlx5_0/1"), ("mlx5_0/1",), ()):
+        node_id = _enrol(units, host.request(_join_token(units), rdma_ports=ports))
+        with units.read() as session:
+            assert session.get_one(Node, node_id).rdma_ports == sorted(set(ports))
+
+
+@pytest.mark.parametrize("port", ["mlx5_0", "mlx5 0/1", "mlx5_0/", "/1", "mlx5_0/1\n", "x" * 70 + "/1"])
+def test_what_is_no_rdma_port_is_refused_by_its_field(port: str) -> None:
+    document = msgspec.to_builtins(Host().request("mst_x"))
+    with pytest.raises(msgspec.ValidationError, match="rdma_ports"):
+        msgspec.convert({**document, "rdma_ports": [port]}, EnrolRequest)
 
 
 def test_a_token_opens_once_but_its_own_host_may_repeat_a_lost_answer(units: UnitOfWorkFactory) -> None:

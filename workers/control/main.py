@@ -28,6 +28,7 @@ from muster.services.judgement.evacuation import evacuate_once
 from muster.services.judgement.judge import BATCH, judge_once
 from muster.services.judgement.node_holds import hold_nodes_once
 from muster.services.judgement.suspicion import hold_suspects_once
+from muster.services.judgement.unknown_kinds import sort_unknown_kinds_once
 from muster.services.peers import PeerRounds
 from muster.services.reconcile import reconcile
 from muster.services.relay import RING_TOPIC, relay_once
@@ -49,6 +50,7 @@ TELEMETRY_S: Final = 15.0
 FAILURES_S: Final = 60.0
 ENERGY_S: Final = 10.0
 PEERS_S: Final = 60.0
+KINDS_S: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
@@ -71,6 +73,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("judge", _paced(JUDGE_S, lambda: judge_and_evacuate(units))),
         Loop("suspects", _paced(RECONCILE_S, lambda: hold_suspects_once(units, system_principal("judge")))),
         Loop("node_holds", _paced(RECONCILE_S, lambda: hold_nodes_once(units, system_principal("judge")))),
+        Loop("unknown_kinds", _paced(KINDS_S, lambda: sort_unknown_kinds_once(units, system_principal("judge")))),
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
         Loop("clearings", _paced(RECONCILE_S, lambda: clear_once(units, principal))),

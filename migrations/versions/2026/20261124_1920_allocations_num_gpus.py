@@ -5,7 +5,7 @@ from typing import Final
 from alembic import op
 
 revision = "20261124_1920"
-down_revision = "20261123_1901"
+down_revision = "20261124_1911"
 branch_labels = None
 depends_on = None
 

@@ -105,7 +105,8 @@ class StoredSignal(Base):
     """The judge's inbox: each event of an agent once, however often it is sent, and what samples gave rise to.
 
     ``is_open`` goes from true to false. ``is_alarming``: it would condemn, so nothing is placed on what it is about
-    until it is judged. ``judge_fault``: why it could not be judged; not before ``judge_after`` again.
+    until it is judged. ``judge_fault``: why it could not be judged; not before ``judge_after`` again. One judged with a
+    fault is of a kind that this release does not know (``judgement.unknown_kinds``).
     """
 
     __tablename__ = "gpu_signals"
@@ -114,6 +115,11 @@ class StoredSignal(Base):
             "ix_gpu_signals_unjudged", "received_at", "node_id", "signal_id", postgresql_where=text("judged_at IS NULL")
         ),
         Index("ix_gpu_signals_alarming", "node_id", postgresql_where=text("judged_at IS NULL AND is_alarming")),
+        Index(
+            "ix_gpu_signals_unknown_kind",
+            "kind",
+            postgresql_where=text("judged_at IS NOT NULL AND judge_fault IS NOT NULL"),
+        ),
         Index(None, "gpu_uuid", "at"),
     )
 

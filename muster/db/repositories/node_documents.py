@@ -69,7 +69,7 @@ NODE: Final = Question(
     SELECT json_build_object(
         'node', (SELECT to_json(r) FROM (
             SELECT n.id, n.name, n.contact, n.boot_id, n.last_heartbeat_at, n.lease_renewed_at, n.address, n.num_gpus,
-                n.is_simulated, n.rack, n.labels, n.agent_version, n.created_at, n.version
+                n.is_simulated, n.rack, n.labels, n.rdma_ports, n.agent_version, n.created_at, n.version
         ) AS r),
         'levels', COALESCE((
             SELECT p.document #> '{placement,levels}' FROM policy_versions AS p WHERE p.is_active

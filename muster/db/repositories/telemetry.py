@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from sqlalchemy import Connection
 
@@ -77,12 +78,16 @@ _READINGS_OF: Final = rf"SELECT {_READINGS} WHERE node_id = ANY(string_to_array(
 _READINGS_BESIDE: Final = f"""
 SELECT {_READINGS} WHERE node_id = (SELECT node_id FROM gpus WHERE uuid = %(uuid)s)
 """  # noqa: S608  # of our own pieces
+_encode: Final = msgspec.json.Encoder().encode
 _ADD_SIGNALS: Final = """
 INSERT INTO gpu_signals AS signal
     (node_id, signal_id, gpu_uuid, kind, source, code, at, received_at, text, "values", is_open,
-        is_alarming)
-VALUES (%(node_id)s, %(signal_id)s, %(gpu_uuid)s, %(kind)s, %(source)s, %(code)s, to_timestamp(%(at_ms)s / 1000.0),
-    %(received_at)s, %(text)s, %(values)s::jsonb, %(is_open)s, %(is_alarming)s)
+        is_alarming, judged_at, judge_fault)
+SELECT node_id, signal_id, gpu_uuid, kind, source, code, to_timestamp(at_ms / 1000.0), received_at, text,
+    "values"::jsonb, is_open, is_alarming, CASE WHEN judge_fault IS NOT NULL THEN received_at END, judge_fault
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS one (node_id text, signal_id text, gpu_uuid text, kind text, source text,
+    code int, at_ms bigint, received_at timestamptz, text text, "values" text, is_open boolean, is_alarming boolean,
+    judge_fault text)
 ON CONFLICT (node_id, signal_id) DO UPDATE SET is_open = false WHERE signal.is_open AND NOT excluded.is_open
 """
 _ADD_GAPS: Final = """
@@ -268,7 +273,17 @@ def readings_beside(connection: Connection, gpu_uuid: str) -> ReadingsRow | None
 
 
 def add_signals(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    connection.exec_driver_sql(_ADD_SIGNALS, [dict(row) for row in rows])
+    """``judge_fault``: of one that nobody here can judge, which is stored as judged; most have none.
+
+    One statement, however many: a storm tells thousands within a second. One that comes twice among ``rows`` is the
+    first, and is over once any of them says so.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        key = row["node_id"], row["signal_id"]
+        known = found.setdefault(key, dict(row))
+        known["is_open"] = known["is_open"] and row["is_open"]
+    connection.exec_driver_sql(_ADD_SIGNALS, {"rows": _encode(list(found.values())).decode()})
 
 
 def add_gaps(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -19,6 +19,7 @@ from muster.services.judgement.rows import (
     case_from,
     contact_of,
     evidence_about,
+    evidence_of,
 )
 from muster.services.unit_of_work import UnitOfWork
 
@@ -41,9 +42,9 @@ def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
 
 def _told_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid, list[Evidence]]:
     found = defaultdict[GpuUuid, list[Evidence]](list)
-    for each in evidence_about(unit, uuids, ()):
-        if each.gpu_uuid is not None:
-            found[each.gpu_uuid].append(each)
+    for row in evidence_about(unit, uuids, ()):
+        if row.gpu_uuid is not None:
+            found[row.gpu_uuid].append(evidence_of(row))
     return found
 
 

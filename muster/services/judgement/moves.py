@@ -1,6 +1,8 @@
 """Deciding and storing moves of standing, within the circuit breaker (I10). One transaction a ruling."""
 
+from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +15,7 @@ from health.gpu_case import GpuCase, Move, score_of
 from health.standing import decide, next_look_ms
 from health.weightless import waits_to_be_heard
 from muster.db.models import Allocation, AllocationGpu, Breaker, EvidenceRow, Gpu, GpuStandingChange, Node
+from muster.db.repositories.gpu_standings import write_standings
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, TenantId
 from muster.domain.incidents import IncidentKind
@@ -63,11 +66,21 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
     for move in allowed:
         make_move(unit, by_uuid[move.gpu_uuid], move, policy_version)
-        if move.threatens_correctness and move.to_standing in OUT:
-            cited = [each.onset_ms for each in cases[move.gpu_uuid].evidence if each.id in move.evidence_ids]
-            onset = to_time(min(cited, default=now_ms))
-            taint_those_that_ended(unit, move.gpu_uuid, onset, active_policy(unit.session))
+    write_standings(unit.session, gpus)
+    wrong_since = {
+        move.gpu_uuid: _onset_of(move, cases[move.gpu_uuid], now_ms)
+        for move in allowed
+        if move.threatens_correctness and move.to_standing in OUT
+    }
+    if wrong_since:
+        taint_those_that_ended(unit, wrong_since, active_policy(unit.session))
     return len(allowed)
+
+
+def _onset_of(move: Move, case: GpuCase, now_ms: int) -> datetime:
+    """Since when there is what the move cites."""
+    cited = [each.onset_ms for each in case.evidence if each.id in move.evidence_ids]
+    return to_time(min(cited, default=now_ms))
 
 
 def settle_pending(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> None:
@@ -145,11 +158,17 @@ def _open_incident(unit: UnitOfWork, found: breaker.BreakerIncident) -> None:
 
 def fleet_counts(session: Session, uuids: Sequence[GpuUuid]) -> FleetCounts:
     """How many GPUs there are, where those of ``uuids`` stand, and who holds them."""
-    there = Gpu.standing != Standing.RETIRED
-    by_rack = session.execute(
-        select(Node.rack, func.count()).join(Gpu, Gpu.node_id == Node.id).where(there).group_by(Node.rack)
+    groups = session.execute(
+        select(Node.rack, Gpu.cohort_key, func.count())
+        .join(Gpu, Gpu.node_id == Node.id)
+        .where(Gpu.standing != Standing.RETIRED)
+        .group_by(Node.rack, Gpu.cohort_key)
     ).all()
-    by_cohort = session.execute(select(Gpu.cohort_key, func.count()).where(there).group_by(Gpu.cohort_key)).all()
+    by_rack, by_cohort = Counter[str](), Counter[str]()
+    for rack, cohort, count in groups:
+        by_cohort[cohort] += count
+        if rack is not None:
+            by_rack[rack] += count
     held = AllocationGpu.state == AllocationState.HELD
     by_tenant = session.execute(
         select(Allocation.tenant_id, func.count())
@@ -168,9 +187,9 @@ def fleet_counts(session: Session, uuids: Sequence[GpuUuid]) -> FleetCounts:
         select(Gpu.uuid, Node.rack, Gpu.cohort_key).join(Node, Node.id == Gpu.node_id).where(Gpu.uuid.in_(uuids))
     ).all()
     return FleetCounts(
-        num_gpus=sum(count for _, count in by_cohort),
-        by_rack={rack: count for rack, count in by_rack if rack is not None},
-        by_cohort=dict(by_cohort),
+        num_gpus=by_cohort.total(),
+        by_rack=by_rack,
+        by_cohort=by_cohort,
         by_tenant=dict(by_tenant),
         places={uuid: GpuPlace(rack, cohort, holders.get(uuid)) for uuid, rack, cohort in places},
     )

@@ -23,7 +23,7 @@ from muster.domain.principals import Principal
 from muster.domain.states import Contact
 from muster.services import cordons, maintenance
 from muster.services.judgement.moves import lock_gpus
-from muster.services.judgement.rows import REMEMBERED, evidence_of, is_pending, store_evidence, store_outlasted
+from muster.services.judgement.rows import REMEMBERED, change_evidence, evidence_of, is_pending, store_outlasted
 from muster.services.lives import to_ms
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
@@ -85,7 +85,7 @@ def _end_maintenance(units: UnitOfWorkFactory, principal: Principal, node_id: No
         for gpu in lock_gpus(unit, sorted(uuids)):
             gpu.judge_at = unit.now
         for row in unit.session.scalars(told.execution_options(populate_existing=True)):
-            store_evidence(unit, after_maintenance(evidence_of(row), to_ms(unit.now)), is_new=False)
+            change_evidence(row, after_maintenance(evidence_of(row), to_ms(unit.now)))
 
 
 def lock_nodes(unit: UnitOfWork, node_ids: Collection[NodeId]) -> list[NodeId]:

@@ -60,14 +60,8 @@ def evidence_of(row: EvidenceRow | EvidenceRecord) -> Evidence:
     )
 
 
-def store_evidence(unit: UnitOfWork, evidence: Evidence, *, is_new: bool) -> None:
-    """Write what joining or closing made of it, with its event when it is new."""
-    if not is_new:
-        row = unit.session.get_one(EvidenceRow, evidence.id)
-        row.sources = [str(source) for source in evidence.sources]
-        row.onset_at, row.last_seen_at = to_time(evidence.onset_ms), to_time(evidence.last_seen_ms)
-        row.counts_for_ms, row.values = evidence.counts_for_ms, dict(evidence.values)
-        return
+def add_evidence(unit: UnitOfWork, evidence: Evidence) -> EvidenceRow:
+    """As new, with its event. It goes out with the session's next flush, all that a pass found in one go."""
     row = EvidenceRow(
         id=evidence.id,
         gpu_uuid=evidence.gpu_uuid,
@@ -87,7 +81,6 @@ def store_evidence(unit: UnitOfWork, evidence: Evidence, *, is_new: bool) -> Non
         created_at=unit.now,
     )
     unit.session.add(row)
-    unit.session.flush()
     subject, subject_id = ("gpu", row.gpu_uuid) if row.gpu_uuid is not None else ("node", row.node_id)
     payload = {
         "evidence_id": row.id,
@@ -99,16 +92,23 @@ def store_evidence(unit: UnitOfWork, evidence: Evidence, *, is_new: bool) -> Non
         "reason": row.summary,
     }
     unit.emit("evidence.found", subject, str(subject_id), payload=payload)
+    return row
 
 
-def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[NodeId]) -> list[Evidence]:
-    """What is remembered of these GPUs, and of these nodes as such."""
+def change_evidence(row: EvidenceRow, evidence: Evidence) -> None:
+    """Write what joining or closing made of it."""
+    row.sources = [str(source) for source in evidence.sources]
+    row.onset_at, row.last_seen_at = to_time(evidence.onset_ms), to_time(evidence.last_seen_ms)
+    row.counts_for_ms, row.values = evidence.counts_for_ms, dict(evidence.values)
+
+
+def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[NodeId]) -> Sequence[EvidenceRow]:
+    """What is remembered of these GPUs, and of these nodes as such, by onset."""
     about_nodes = EvidenceRow.gpu_uuid.is_(None) & EvidenceRow.node_id.in_(list(nodes))
     query = select(EvidenceRow).where(
         or_(EvidenceRow.gpu_uuid.in_(list(gpus)), about_nodes), EvidenceRow.last_seen_at > unit.now - REMEMBERED
     )
-    session = unit.session
-    return [evidence_of(row) for row in session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id))]
+    return unit.session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id)).all()
 
 
 def is_pending() -> ColumnElement[bool]:
@@ -125,12 +125,12 @@ def weighs() -> ColumnElement[bool]:
 
 def store_outlasted(unit: UnitOfWork, rows: Iterable[EvidenceRow]) -> None:
     """What is pending and has lasted is so no more."""
-    pending = [evidence_of(row) for row in rows]
-    heard = _heard_of(unit, {each.node_id for each in pending})
-    for evidence in pending:
-        settled = outlasted(evidence, to_ms(unit.now), heard[evidence.node_id])
+    pending = [(row, evidence_of(row)) for row in rows]
+    heard = _heard_of(unit, {row.node_id for row, _ in pending})
+    for row, evidence in pending:
+        settled = outlasted(evidence, to_ms(unit.now), heard[row.node_id])
         if settled is not evidence:
-            store_evidence(unit, settled, is_new=False)
+            change_evidence(row, settled)
 
 
 def _heard_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, Heard]:

@@ -5,10 +5,10 @@ runs there still as it is stopped (``evacuation``), with whatever it may yet com
 such a checkpoint is tainted with it, wherever it runs (``descent``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import ColumnElement, or_, select, update
 
 from muster.db.models import Allocation, AllocationGpu, Attempt
 from muster.domain.ids import AttemptId, GpuUuid, JobId
@@ -34,9 +34,27 @@ def taint_users(
     return _taint(unit, gpus, tainted_from(onset, policy), beside, are_ended=False)
 
 
-def taint_those_that_ended(unit: UnitOfWork, gpu: GpuUuid, onset: datetime, policy: Policy) -> int:
-    """As ``taint_users``, of attempts that end or have ended: nobody evacuates them, so nobody would doubt them."""
-    return _taint(unit, [gpu], tainted_from(onset, policy), (), are_ended=True)
+def taint_those_that_ended(unit: UnitOfWork, onsets: Mapping[GpuUuid, datetime], policy: Policy) -> int:
+    """As ``taint_users``, of attempts that end or have ended: nobody evacuates them, so nobody would doubt them.
+
+    ``onsets``: GPU → since when it has its fault.
+    """
+    if not onsets:
+        return 0
+    since = {gpu: tainted_from(onset, policy) for gpu, onset in onsets.items()}
+    used = (  # a storm takes out hundreds at once, and most ran nothing: that is asked of all in one statement
+        select(AllocationGpu.gpu_uuid)
+        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+        .where(AllocationGpu.gpu_uuid.in_(since), _held_since(min(since.values())))
+        .distinct()
+    )
+    gpus = sorted(GpuUuid(uuid) for uuid in unit.session.scalars(used))
+    return sum(_taint(unit, [gpu], since[gpu], (), are_ended=True) for gpu in gpus)
+
+
+def _held_since(since: datetime) -> ColumnElement[bool]:
+    """Of an allocation in a query: it was held at ``since``, or later."""
+    return or_(Allocation.released_at.is_(None), Allocation.released_at > since)
 
 
 def _taint(
@@ -45,7 +63,7 @@ def _taint(
     query = (
         select(Allocation.job_id, Allocation.attempt_id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(AllocationGpu.gpu_uuid.in_(gpus), or_(Allocation.released_at.is_(None), Allocation.released_at > since))
+        .where(AllocationGpu.gpu_uuid.in_(gpus), _held_since(since))
         .distinct()
     )
     if are_ended:

@@ -25,7 +25,14 @@ from muster.services.burn_ins.orders import order_diagnoses
 from muster.services.judgement.inbox import Said
 from muster.services.judgement.moves import lock_gpus
 from muster.services.judgement.node_holds import lock_nodes, nodes_in_maintenance
-from muster.services.judgement.rows import REMEMBERED, evidence_about, shown_on_node, store_evidence
+from muster.services.judgement.rows import (
+    REMEMBERED,
+    add_evidence,
+    change_evidence,
+    evidence_about,
+    evidence_of,
+    shown_on_node,
+)
 from muster.services.lives import to_ms
 from muster.services.maintenance import Window, windows_of
 from muster.services.unit_of_work import UnitOfWork
@@ -45,8 +52,8 @@ def take_note(
     places = {*node_ids, *(gpu.uuid for gpu in gpus)}
     nodes = {each.node_id for each in heard}
     known = _Known(unit, policy, nodes_in_maintenance(unit, nodes), windows_of(unit, nodes))
-    for each in evidence_about(unit, [gpu.uuid for gpu in gpus], node_ids):
-        known.remember(each)
+    for row in evidence_about(unit, [gpu.uuid for gpu in gpus], node_ids):
+        known.remember(evidence_of(row), row)
     for said_now in heard:
         if _place(said_now) in places:
             known.take(said_now)
@@ -76,9 +83,11 @@ class _Known:
     asking: dict[GpuUuid, str] = field(default_factory=dict)
     _at: dict[str, dict[EvidenceId, Evidence]] = field(default_factory=lambda: defaultdict(dict))
     _open: dict[tuple[str, str], set[EvidenceId]] = field(default_factory=lambda: defaultdict(set))
+    _rows: dict[EvidenceId, EvidenceRow] = field(default_factory=dict)
 
-    def remember(self, evidence: Evidence) -> None:
+    def remember(self, evidence: Evidence, row: EvidenceRow) -> None:
         place = _place(evidence)
+        self._rows[evidence.id] = row
         self._at[place][evidence.id] = evidence
         if is_open(evidence):
             self._open[place, evidence.fault_key].add(evidence.id)
@@ -114,9 +123,13 @@ class _Known:
                 self._store(closed, is_new=False)
 
     def _store(self, evidence: Evidence, *, is_new: bool) -> None:
-        self.remember(evidence)
+        if is_new:
+            row = add_evidence(self.unit, evidence)
+        else:
+            row = self._rows[evidence.id]
+            change_evidence(row, evidence)
+        self.remember(evidence, row)
         self.changed.add(_place(evidence))
-        store_evidence(self.unit, evidence, is_new=is_new)
 
 
 def _with_effect(unit: UnitOfWork, said: Sequence[Said], taken: Sequence[StoredSignal]) -> Sequence[Said]:

@@ -38,6 +38,7 @@ class Group:
     current: dict[str, list[int]] = field(default_factory=dict)
     """Node → its reports that move latest state, by their places in ``fresh``; the last is its newest one."""
     num_signals: int = 0
+    num_unknown_kinds: int = 0
     verdict: Verdict = field(default_factory=Verdict)
 
 
@@ -192,6 +193,7 @@ def _write(
     signals = [*group.verdict.rows, *chain.from_iterable(told)]
     if signals:
         group.num_signals = len(signals)
+        group.num_unknown_kinds = sum(row.get("judge_fault") is not None for row in signals)
         statements.add_signals(connection, sorted(signals, key=lambda row: (row["node_id"], row["signal_id"])))
     gaps = [row for fresh in group.fresh for row in gap_rows(fresh.incoming, now)]
     if gaps:

@@ -41,7 +41,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class IntakeLimits:
-    """A group is closed after ``pause_s`` or at ``group_rows`` GPUs; what waits is bounded, a node and in all."""
+    """A group is closed after ``pause_s`` or at ``group_rows`` GPUs and events; what waits is bounded, a node and in
+    all.
+    """
 
     pause_s: float = 0.02
     group_rows: int = 2_048
@@ -55,7 +57,7 @@ class _Waiting(Struct, frozen=True):
 
     @property
     def num_rows(self) -> int:
-        return max(1, len(self.incoming.report.gpus))
+        return max(1, len(self.incoming.report.gpus) + len(self.incoming.report.events))
 
 
 class Intake:
@@ -73,6 +75,7 @@ class Intake:
         self.num_duplicates = 0
         self.num_groups = 0
         self.num_unknown_gpus = 0
+        self.num_unknown_kinds = 0
         self._units = units
         self._limits = limits or IntakeLimits()
         self._on_flushed = on_flushed
@@ -224,6 +227,7 @@ class Intake:
                 found = flush(connection, [one.incoming for one in group], self._units.clock(), self.judge)
                 failpoint(f"{FLUSH}.before_commit")
         failpoint(f"{FLUSH}.after_commit")
+        self.num_unknown_kinds += found.num_unknown_kinds
         return accept(found, self.judge), found.num_signals > 0
 
     def _connected(self) -> Connection:

@@ -12,6 +12,7 @@ from muster.db.repositories.telemetry import BlockRow, NodeRow
 from muster.domain.evidence import EventKind, GpuSignal, Source
 from muster.domain.ids import GpuUuid
 from muster.domain.state_readings import with_driver
+from muster.services.judgement.unknown_kinds import FAULT, is_known
 from muster.services.lives import to_ms
 from muster.services.telemetry.boots import BootBook
 from muster.services.telemetry.codec import matrix_of, pack_block
@@ -102,7 +103,8 @@ def signal_rows(
             "text": event.text,
             "values": _encode(values).decode(),
             "is_open": event.is_open,
-            "is_alarming": is_alarming(_signal_of(one, event, at_ms, values)),
+            "is_alarming": is_known(event.kind) and is_alarming(_signal_of(one, event, at_ms, values)),
+            "judge_fault": None if is_known(event.kind) else FAULT,
         }
 
 

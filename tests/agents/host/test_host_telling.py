@@ -11,7 +11,7 @@ from agents.host import ports
 from agents.host.clock import ServerClock
 from agents.host.files import read_text
 from agents.host.inventory import PORTS_FILE
-from agents.host.ports import ports_under
+from agents.host.ports import ports_under, rdma_ports_under
 from agents.host.telling import HostPlaces, HostTeller
 from agents.probes.interface import ProbeEvent
 from agents.telling.naming import Naming
@@ -101,6 +101,50 @@ def test_a_card_that_is_gone_before_the_agent_begins_is_missed(host: Host) -> No
     with_inventory(host, "2")
     (state,) = of(EventKind.HOST_STATE, host.minute())
     assert (state.values["expected_ports"], state.values["found_ports"]) == (1, 0)
+
+
+def enrolled_with(host: Host, *ports: str) -> None:
+    """A life of the agent whose host enrolled with these ports."""
+    root = host.tree.root
+    places = HostPlaces(root=root, ports_file=root / PORTS_FILE, enrolled_ports=frozenset(ports))
+    host.teller = HostTeller(Naming("1"), places)
+
+
+def missing_in(events: list[ProbeEvent]) -> dict[str, float]:
+    return {event.text: event.values["is_missing"] for event in events if "is_missing" in event.values}
+
+
+def test_a_port_that_the_host_enrolled_with_is_missed_by_name_until_it_is_back(host: Host) -> None:
+    enrolled_with(host, "mlx5_0/1", "mlx5_1/1")
+    told = host.minute()
+    assert missing_in(told) == {"mlx5_0/1": 0, "mlx5_1/1": 1}
+    (missed,) = (event for event in told if event.text == "mlx5_1/1")
+    assert "state" not in missed.values, "what is not there has no state"
+    assert missing_in(host.minute()) == {}, "told once"
+    host.tree.infiniband(device="mlx5_1")
+    assert missing_in(host.minute()) == {"mlx5_1/1": 0}
+    (host.tree.root / "sys/class/infiniband/mlx5_1").rename(host.tree.root / "gone")
+    told = host.minute()
+    assert missing_in(told) == {"mlx5_1/1": 1}
+    (counted,) = (event for event in told if event.kind is EventKind.HOST_STATE)
+    assert (counted.values["expected_ports"], counted.values["found_ports"]) == (1, 1), "it is not missed twice"
+
+
+def test_of_a_host_whose_sysfs_shows_nothing_no_port_is_missing(host: Host) -> None:
+    enrolled_with(host, "mlx5_0/1")
+    (host.tree.root / "sys").rename(host.tree.root / "gone")
+    assert missing_in(host.minute()) == {}
+
+
+def test_a_port_by_a_new_name_stands_for_one_that_the_host_enrolled_with(host: Host) -> None:
+    enrolled_with(host, "ibp24s0/1", "ibp41s0/1")
+    assert missing_in(host.minute()) == {"ibp41s0/1": 1}, "mlx5_0 is one of them"
+
+
+def test_the_rdma_ports_that_are_there_are_named_for_enrolment(host: Host) -> None:
+    host.tree.infiniband("1: DOWN", device="mlx5_1")
+    assert rdma_ports_under(host.tree.root) == {"mlx5_0/1", "mlx5_1/1"}
+    assert rdma_ports_under(host.tree.root / "nowhere") == rdma_ports_under(None) == frozenset()
 
 
 @pytest.mark.parametrize("content", [b"\xff\x00", b"[]", b'{"mlx5_0/1": "fast"}'])

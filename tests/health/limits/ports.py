@@ -44,6 +44,7 @@ PORTS = {
         "port_count",
         Severity.DEGRADED,
     ),
+    "port_missing": Limit(PORT, {"is_missing": 0}, {"is_missing": 1}, f"port_missing:{RDMA}", Severity.DEGRADED, RDMA),
     "port_rate": Limit(
         PORT,
         {"state": 4, "rate_gbps": 400, "best_rate_gbps": 400},

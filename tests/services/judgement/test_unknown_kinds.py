@@ -1,0 +1,62 @@
+"""Events of kinds that this release does not know wait for the one that does; one incident a kind tells of them."""
+
+import pytest
+from sqlalchemy import update
+
+from muster.db.models import StoredSignal
+from muster.domain.states import Standing
+from muster.services.judgement.unknown_kinds import FAULT, KINDS_AT_ONCE, sort_unknown_kinds_once
+from muster.services.unit_of_work import declare_action
+from tests.services.judgement.conftest import JUDGE, Court
+
+UPGRADE = declare_action("test.upgrade")
+
+
+def sort(court: Court) -> int:
+    return sort_unknown_kinds_once(court.units, JUDGE)
+
+
+def tell(court: Court, *signal_ids: str, kind: str = "gpu_hums") -> None:
+    """As the intake stores them."""
+    for signal_id in signal_ids:
+        court.signal(signal_id, kind=kind, judged_at=court.clock.now, judge_fault=FAULT)
+
+
+def known_now(court: Court) -> None:
+    """Another release, for which this kind is an XID."""
+    with court.units.begin(JUDGE, UPGRADE, quiet=True) as unit:
+        unit.session.execute(update(StoredSignal).where(StoredSignal.kind == "gpu_hums").values(kind="xid"))
+
+
+def test_they_are_judged_by_nobody_and_one_incident_names_the_kind(court: Court) -> None:
+    tell(court, "a", "b")
+    for _ in range(2):
+        assert sort(court) == court.judge() == 0
+    (incident,) = court.open_incidents()
+    assert (incident.kind, incident.subject_id, incident.payload["num_events"]) == ("judge_failed", "gpu_hums", 2)
+    assert court.standing() is Standing.HEALTHY
+
+
+def test_the_release_that_knows_the_kind_judges_what_was_kept_and_closes_the_incident(court: Court) -> None:
+    tell(court, "a")
+    sort(court)
+    known_now(court)
+    assert sort(court) == 1
+    assert court.open_incidents() == []
+    court.judge()
+    assert court.standing() is Standing.QUARANTINED
+    assert sort(court) == 0, "once"
+
+
+@pytest.mark.parametrize("kind", ["finding", "closing"])
+def test_what_only_our_own_judgement_says_is_never_taken_up_from_an_agent(court: Court, kind: str) -> None:
+    tell(court, "forged", kind=kind)
+    assert sort(court) == 0
+    assert court.rows(StoredSignal)[0].judged_at is not None
+
+
+def test_an_agent_that_makes_up_kinds_opens_a_bounded_number_of_incidents_a_round(court: Court) -> None:
+    for number in range(KINDS_AT_ONCE + 5):
+        tell(court, f"{number}", kind=f"kind_{number}")
+    sort(court)
+    assert len(court.open_incidents()) == KINDS_AT_ONCE
