@@ -123,6 +123,13 @@ LINKS: dict[str, Rule] = {
         of_node(HOST, expected_ports=8, found_ports=7),
         of_node(HOST, expected_ports=8, found_ports=8),
     ),
+    "a_port_of_the_inventory_is_not_there": Rule(
+        f"port_missing:{RDMA}",
+        DEGRADED,
+        "gpud; Azure",
+        of_node(PORT, RDMA, is_missing=1),
+        of_node(PORT, RDMA, is_missing=0),
+    ),
     "a_port_slower_than_it_was": Rule(
         f"port_rate:{RDMA}",
         DEGRADED,
