@@ -94,8 +94,11 @@ def simulate(
     Of a trace nodes are equal, and jobs work as long as it says; nothing fails but by --failures (docs/traces.md).
     A scenario says itself what there is.
     """
+    what_fails = failures_asked(
+        failures, every_s=checkpoint_every, stall_s=checkpoint_stall, restart_s=restart, repair_s=repair
+    )
     if scenario is not None:
-        if trace is not None or nodes is not None or plots is not None:
+        if trace is not None or nodes is not None or plots is not None or failures != "0" or restart is not None:
             raise CommandError("--scenario stands alone", "Its file says what the fleet is.", Exit.USAGE)
         scenarios.tell(scenarios.decisions_of(scenario), as_json)
         return Exit.OK
@@ -103,9 +106,6 @@ def simulate(
         raise CommandError("a trace and its fleet are missing", "Name --trace and --nodes, or --scenario.", Exit.USAGE)
     if not all(map(math.isfinite, (estimate_error, arrivals))):
         raise CommandError("a number must be finite", "Neither nan nor inf.", Exit.USAGE)
-    what_fails = failures_asked(
-        failures, every_s=checkpoint_every, stall_s=checkpoint_stall, restart_s=restart, repair_s=repair
-    )
     require_folder(plots)
     fleet = _Fleet(nodes, gpus_per_node, nodes_per_rack)
     jobs = _jobs_of(trace, nodes, gpus_per_node, arrivals)

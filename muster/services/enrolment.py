@@ -60,6 +60,7 @@ def enrol_host(unit: UnitOfWork, prefix: str, request: EnrolRequest, *, seen_add
         repeated = _node_of_repetition(unit, prefix, request)
         if repeated is None:
             raise
+        _keep_ports(unit, repeated, request)
         return repeated
     _require_free(unit, request)
     gpus = [_inventory(claim, is_simulated=request.is_simulated) for claim in request.gpus]
@@ -86,6 +87,17 @@ def enrol_host(unit: UnitOfWork, prefix: str, request: EnrolRequest, *, seen_add
     unit.emit("node.identity_enrolled", "node", node_id, payload=detail)
     unit.audit("node.enrol_identity", "node", node_id, detail=detail)
     return node_id
+
+
+def _keep_ports(unit: UnitOfWork, node_id: NodeId, request: EnrolRequest) -> None:
+    """By the newest request the agent goes: its first answer never came, and a driver may have loaded since."""
+    node, ports = unit.session.get_one(Node, node_id), sorted(set(request.rdma_ports))
+    if list(node.rdma_ports) == ports:
+        return
+    detail = {"rdma_ports": ports, "were": list(node.rdma_ports)}
+    node.rdma_ports = ports
+    unit.emit("node.ports_enrolled", "node", node_id, payload=detail)
+    unit.audit("node.enrol_ports", "node", node_id, detail=detail)
 
 
 def _node_of_repetition(unit: UnitOfWork, prefix: str, request: EnrolRequest) -> NodeId | None:

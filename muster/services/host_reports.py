@@ -82,8 +82,8 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
             part.exit_record = item.record
             take_quick_check(unit, loaded, node_id, item.record, policy)
     else:
-        if not item.record.get("clean", True):
-            _note_unclean(unit, loaded, part, item.record)
+        if not _says_clean(item.record):
+            _note_unclean(unit, loaded, part, item)
             return 0
         event = attempts.Cleaned(node_id, fence, item.boot_id)
     step_attempt(unit, loaded, event, policy)
@@ -99,10 +99,26 @@ def _take_report(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item:
     return 1
 
 
-def _note_unclean(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, record: Mapping[str, Any]) -> None:
-    why = str(record.get("why", "something of the job is left"))[:_MOST_WHY]
+def _says_clean(record: Mapping[str, Any]) -> bool:
+    try:
+        require_clean_document(record)
+    except ValueError as error:
+        message = f"the proof cannot be read: {error}"
+        raise ValidationFailedError(message) from error
+    is_clean = record.get("clean", True)
+    if not isinstance(is_clean, bool):
+        message = f"the proof cannot be read: clean is {is_clean!r}; true or false is accepted"
+        raise ValidationFailedError(message)
+    return is_clean
+
+
+def _note_unclean(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item: HostReport) -> None:
+    """A late word, after the proof or of a boot that is gone, is of what is no more."""
+    if part.state is HostPartState.CLEAN or part.boot_id not in {None, item.boot_id}:
+        return
+    why = str(item.record.get("why", "something of the job is left"))[:_MOST_WHY]
     if part.clean_proof is None:
-        part.clean_proof = dict(record)
+        part.clean_proof = dict(item.record)
         payload = {"job_id": loaded.job.id, "node_id": part.node_id, "reason": why}
         kind, tenant_id = "attempt.host_unclean", loaded.attempt.tenant_id
         unit.emit(kind, "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)

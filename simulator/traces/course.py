@@ -58,6 +58,7 @@ class Course:
         self._moments_of_failure = failures.moments(len(cluster.nodes.free), from_s=self._submissions_s[0], seed=seed)
         self._failure = next(self._moments_of_failure)
         self.num_left, self.num_events, self.num_failures = num_jobs, 0, 0
+        self._num_drawn = 0
         self.finished_s = [math.nan] * num_jobs
         self.work = Work(num_jobs)
         self.interruptions: list[Interruption] = []
@@ -116,17 +117,19 @@ class Course:
         self.num_events += 1
 
     def _fail(self, node: int) -> None:
+        """One of a node that is away breaks nothing, and is a moment all the same: it counts against the end."""
         cluster = self._cluster
-        if node in cluster.away:
-            return
-        self.num_failures += 1
-        self.num_events += 1
-        if self.num_failures > MOST_FAILURES:
+        self._num_drawn += 1
+        if self._num_drawn > MOST_FAILURES:
             message = (
                 f"{self.num_left:,} jobs have not ended after {MOST_FAILURES:,} failures: at this rate they lose as "
                 "much as they do, or never have their nodes at once; a lower rate, or more checkpoints, is wanted"
             )
             raise EndlessError(message)
+        if node in cluster.away:
+            return
+        self.num_failures += 1
+        self.num_events += 1
         for number in [number for number, nodes in cluster.running.items() if node in nodes]:
             self._interrupt(number, Cause.FAILURE)
         cluster.fail(node, cluster.now_s + self._failures.repair_s)

@@ -5,6 +5,7 @@ from sqlalchemy import select
 
 from api.job_views import attempt_view
 from muster.db.models import AttemptHost, AuditEntry, Cordon, Event
+from muster.domain.errors import ValidationFailedError
 from muster.domain.states import AttemptState
 from muster.services import cordons
 from muster.services.unit_of_work import UnitOfWorkFactory
@@ -118,6 +119,32 @@ def test_a_cordon_by_a_person_outlives_the_proof(fleet: Fleet, host: PlayedHost)
     host.report(*attempt, "cleaned", record=dict(LEFT))
     host.report(*attempt, "cleaned", record={"clean": True})
     assert standing(fleet) == ["by_person"]
+
+
+def test_an_unclean_word_that_comes_after_the_proof_or_of_another_boot_changes_nothing(
+    fleet: Fleet, host: PlayedHost
+) -> None:
+    attempt = ended(fleet, host)
+    host.report(*attempt, "cleaned", record=dict(LEFT))
+    host.report(*attempt, "cleaned", record={"clean": True})
+    host.report(*attempt, "cleaned", record=dict(LEFT))
+    assert standing(fleet) == []
+    other = ended(fleet, host)
+    host.boot_id = "boot-before"
+    host.report(*other, "cleaned", record=dict(LEFT))
+    assert standing(fleet) == []
+
+
+@pytest.mark.parametrize("clean", ["", [], {}, 0, 0.0, None, "true"])
+def test_a_proof_that_is_neither_true_nor_false_is_refused_by_name(
+    fleet: Fleet, host: PlayedHost, clean: object
+) -> None:
+    attempt = ended(fleet, host)
+    with pytest.raises(ValidationFailedError, match=r"clean is .*; true or false is accepted"):
+        host.report(*attempt, "cleaned", record={"clean": clean})
+    with pytest.raises(ValidationFailedError, match="cannot be read"):
+        host.report(*attempt, "cleaned", record={"clean": False, "why": "a\x00b"})
+    assert (standing(fleet), fleet.num_taken_gpus()) == ([], 1)
 
 
 def test_a_reboot_proves_it_too(fleet: Fleet, host: PlayedHost) -> None:

@@ -127,6 +127,11 @@ def test_a_token_opens_once_but_its_own_host_may_repeat_a_lost_answer(units: Uni
     host, token = Host(), _join_token(units)
     node_id = _enrol(units, host.request(token))
     assert _enrol(units, host.request(token)) == node_id
+    assert "node.ports_enrolled" not in _kinds(units)
+    assert _enrol(units, host.request(token, rdma_ports=("mlx5_0/1",))) == node_id
+    with units.read() as session:
+        assert session.get_one(Node, node_id).rdma_ports == ["mlx5_0/1"], "its driver has loaded since"
+    assert "node.ports_enrolled" in _kinds(units)
     with pytest.raises(ConflictError, match="used before"):
         _enrol(units, Host(gpus=("GPU-x",)).request(token))
 

@@ -32,7 +32,8 @@ WHERE gpus.uuid = new.uuid
 
 def write_standings(session: Session, gpus: Sequence[Gpu]) -> None:
     """What the session has changed of these, which it holds: they are as they were flushed afterwards."""
-    changed = [gpu for gpu in gpus if gpu in session.dirty and session.is_modified(gpu)]
+    dirty = session.dirty  # made anew at each look
+    changed = [gpu for gpu in gpus if gpu in dirty and session.is_modified(gpu)]
     if not changed:
         return
     columns: dict[str, list[Any]] = {name: [_plain(getattr(gpu, name)) for gpu in changed] for name in _WRITTEN}

@@ -7,7 +7,7 @@ one incident a kind tells of them. The release that knows the kind takes them up
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, func, select, tuple_, update
 
 from muster.db.models import Incident, StoredSignal
 from muster.domain.evidence import EventKind
@@ -19,8 +19,10 @@ from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_
 SORT: Final = declare_action("judge.unknown_kinds")
 FAULT: Final = "this release does not know events of this kind"
 SUBJECT: Final = "event_kind"
-KINDS_AT_ONCE: Final = 20
-"""Incidents a round: what an agent may name has no bound."""
+KINDS_TOLD: Final = 20
+"""Incidents that stand at once: what an agent may name has no bound."""
+TAKEN_UP_AT_ONCE: Final = 2_000
+"""Events a round: the judge takes the oldest first, and what happens now shall not wait behind all of them."""
 _LOCK: Final = 0x6B696E6473
 _KNOWN: Final = frozenset(kind.value for kind in EventKind)
 
@@ -48,9 +50,15 @@ def _is_set_aside() -> ColumnElement[bool]:
 
 
 def _take_up(unit: UnitOfWork) -> int:
-    known = update(StoredSignal).where(_is_set_aside(), StoredSignal.kind.in_(_KNOWN))
+    oldest = (
+        select(StoredSignal.node_id, StoredSignal.signal_id)
+        .where(_is_set_aside(), StoredSignal.kind.in_(_KNOWN))
+        .order_by(StoredSignal.received_at)
+        .limit(TAKEN_UP_AT_ONCE)
+    )
+    taken = update(StoredSignal).where(tuple_(StoredSignal.node_id, StoredSignal.signal_id).in_(oldest))
     found = unit.session.execute(
-        known.values(judged_at=None, judge_fault=None).returning(1).execution_options(synchronize_session=False)
+        taken.values(judged_at=None, judge_fault=None).returning(1).execution_options(synchronize_session=False)
     )
     return len(found.all())
 
@@ -72,7 +80,7 @@ def _tell(unit: UnitOfWork, counts: dict[str, int]) -> None:
         if incident.subject_id not in counts:
             incidents.close_incident(unit, incident, reason="none of its events waits any more")
     told = {incident.subject_id for incident in open_ones}
-    for kind in [kind for kind in sorted(counts) if kind not in told][:KINDS_AT_ONCE]:
+    for kind in [kind for kind in sorted(counts) if kind not in told][: max(0, KINDS_TOLD - len(told))]:
         summary = f"agents tell of {kind!r}, which this release does not know: their events are kept and not judged"
         payload = {
             "event_kind": kind,

@@ -5,7 +5,7 @@ from sqlalchemy import update
 
 from muster.db.models import StoredSignal
 from muster.domain.states import Standing
-from muster.services.judgement.unknown_kinds import FAULT, KINDS_AT_ONCE, sort_unknown_kinds_once
+from muster.services.judgement.unknown_kinds import FAULT, KINDS_TOLD, sort_unknown_kinds_once
 from muster.services.unit_of_work import declare_action
 from tests.services.judgement.conftest import JUDGE, Court
 
@@ -55,8 +55,10 @@ def test_what_only_our_own_judgement_says_is_never_taken_up_from_an_agent(court:
     assert court.rows(StoredSignal)[0].judged_at is not None
 
 
-def test_an_agent_that_makes_up_kinds_opens_a_bounded_number_of_incidents_a_round(court: Court) -> None:
-    for number in range(KINDS_AT_ONCE + 5):
+def test_an_agent_that_makes_up_kinds_opens_a_bounded_number_of_incidents(court: Court) -> None:
+    for number in range(KINDS_TOLD + 5):
         tell(court, f"{number}", kind=f"kind_{number}")
     sort(court)
-    assert len(court.open_incidents()) == KINDS_AT_ONCE
+    assert len(court.open_incidents()) == KINDS_TOLD
+    sort(court)
+    assert len(court.open_incidents()) == KINDS_TOLD, "another round opens no more"

@@ -159,3 +159,11 @@ def test_jobs_that_lose_as_much_as_they_do_are_told_and_not_played_for_ever(monk
     hopeless = replace(Failures(50_000), checkpoints=Checkpoints(every_s=DAY_S))
     with pytest.raises(EndlessError, match="1 jobs have not ended after 200 failures"):
         played([job(0, 4, 5 * DAY_S)], hopeless)
+
+
+def test_failures_of_nodes_that_are_away_come_to_an_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a moment that is kept, whether there is anything to break or not."""
+    monkeypatch.setattr(course, "MOST_FAILURES", 200)
+    hopeless = replace(Failures(50_000), repair_s=365 * DAY_S)
+    with pytest.raises(EndlessError, match="1 jobs have not ended after 200 failures"):
+        played([job(0, 4, 5 * DAY_S)], hopeless)
