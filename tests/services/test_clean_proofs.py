@@ -157,12 +157,9 @@ def test_a_reboot_proves_it_too(fleet: Fleet, host: PlayedHost) -> None:
 
 
 def test_a_host_that_says_it_is_clean_of_what_it_never_claimed_is_heard(
-    units: UnitOfWorkFactory, clock: SetClock
+    fleet: Fleet, host: PlayedHost, clock: SetClock
 ) -> None:
     """Its claim was late: the attempt was given up, and with it this host's part counted as clean."""
-    fleet = make_fleet(units)
-    host = PlayedHost(units, fleet.node_id)
-    host.beat()
     job = fleet.submit(shape={"gpus_per_node": 1})
     fleet.cycle()
     attempt = fleet.attempts(job)[0].attempt
@@ -175,21 +172,10 @@ def test_a_host_that_says_it_is_clean_of_what_it_never_claimed_is_heard(
     assert host.report(attempt.id, attempt.fence, "exited", "cleaned", record=refused) == 0
 
 
-def test_each_of_two_attempts_that_left_something_on_a_host_is_heard(
-    units: UnitOfWorkFactory,
-) -> None:
+def test_each_of_two_attempts_that_left_something_on_a_host_is_heard(fleet: Fleet, host: PlayedHost) -> None:
     """The host is cordoned once; what the second left is told all the same."""
-    fleet = make_fleet(units)
-    host = PlayedHost(units, fleet.node_id)
-    host.beat()
-    jobs = [fleet.submit(shape={"gpus_per_node": 1}) for _ in range(2)]
-    fleet.cycle()
-    for job in jobs:
-        attempt = fleet.attempts(job)[0].attempt
-        assert host.claim(attempt.id, attempt.fence).granted
-        host.report(attempt.id, attempt.fence, "started")
-        host.report(attempt.id, attempt.fence, "exited", record={"launcher_exit_code": 0})
-        host.report(attempt.id, attempt.fence, "cleaned", record={"clean": False, "why": "a process is left"})
-    with units.read() as session:
+    for attempt in (ended(fleet, host), ended(fleet, host)):
+        host.report(*attempt, "cleaned", record=dict(LEFT))
+    with fleet.units.read() as session:
         told = session.scalars(select(Event).where(Event.kind == "attempt.host_unclean")).all()
-    assert [event.payload["reason"] for event in told] == ["a process is left"] * 2
+    assert [event.payload["reason"] for event in told] == ["process 7 is left"] * 2
