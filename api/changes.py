@@ -30,8 +30,9 @@ from muster.domain.principals import Principal
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
 
 MAX_KEY_LENGTH: Final = 255
-_VERSION: Final = re.compile(r'"v(?P<version>[0-9]{1,18})(\.[0-9]{1,18}){0,2}"')
-"""What follows the version in a job's ETag is what its attempts have come to; a change hangs on the job alone."""
+_VERSION: Final = re.compile(r'"v(?P<version>[0-9]{1,18})(\.[0-9]{1,18}){0,3}"')
+"""What follows the version in a job's ETag is what its attempts have come to and why it waits; a change hangs on the
+job alone."""
 T = TypeVar("T")
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Annotated, Any, Final
+from zlib import crc32
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
@@ -163,7 +164,9 @@ def show_job(
         sum(view.attempt.version for view in found.attempts),
         sum(view.num_moments for view in found.attempts),
     )
-    etag = f'"v{found.job.version}.{moved}.{moments}"'
+    # Why it waits is counted anew with each look of the scheduler, which is no new version of the job.
+    waits = crc32(f"{found.job.state_reason}{found.job.wait_verdict}".encode())
+    etag = f'"v{found.job.version}.{moved}.{moments}.{waits}"'
     if if_none_match == etag:
         return Response(status_code=304, headers={"ETag": etag})
     return answer({**job_view(found.job), "attempts": [attempt_view(view) for view in found.attempts]}, etag)

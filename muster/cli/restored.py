@@ -52,6 +52,7 @@ def _page(found: "restores.Restored") -> Page:
         "",
         "Not in the backup, and so undone: keys, persons and join tokens made or REVOKED since it was taken",
         "  (`muster key list`), cordons, policies (`muster policy list`), jobs submitted and cancelled.",
-        "Now start the control plane; `muster doctor` and `muster audit verify` say whether it stands.",
+        "Now start API and control worker. Give the hosts a minute to stop what the backup does not know, whose GPUs",
+        "  it shows as free; then start the scheduler. `muster doctor` and `muster audit verify` say how it is.",
     ]
     return Page(document, said)

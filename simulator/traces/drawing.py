@@ -4,6 +4,7 @@ Text keeps its size whatever the data; a chart without data says so.
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -123,7 +124,7 @@ def _text(x: float, y: float, words: str, kind: str = "", *, anchor: str = "star
 
 def _nice_top(value: float) -> float:
     """The next of 1, 2, 4, 5 and 10 times a power of ten, so that quarters are round."""
-    if value <= 0:
+    if value < sys.float_info.min:  # nothing, or so little that its powers of ten are not exact
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 4, 5, 10, 20) if step * power >= value)

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
 
 from muster.db.engine import make_engine
 from muster.db.models import AuditEntry, Event
+from muster.db.pipelined import ask_together
+from muster.db.repositories.cluster import NEXT_FENCE, fence_of
 from muster.domain.errors import ConflictError, ForbiddenError
 from muster.domain.ids import JobId
 from muster.domain.principals import Principal, Role
@@ -129,6 +132,23 @@ def test_an_older_backup_after_a_restore_gets_an_epoch_above_that_one_too(
         older.dispose()
     assert second.epoch_before == 1
     assert second.epoch > first.epoch
+
+
+def test_a_wrong_backup_and_the_right_one_minutes_later_give_no_fence_twice(
+    fleet: Fleet, clock: SetClock, engine: Engine, postgres_server: PostgresServer, backup: str
+) -> None:
+    back_up(engine, postgres_server, backup)
+    first = say_restored(fleet.units)
+    with Session(engine) as session, session.begin():
+        given = [fence_of(*ask_together(session, NEXT_FENCE)) for _ in range(5)]
+    clock.advance(7)
+    older = make_engine(postgres_server.url(backup), limits=PATIENT)
+    try:
+        assert say_restored(UnitOfWorkFactory(older, clock)).epoch == first.epoch, "one step of the clock"
+        with Session(older) as session, session.begin():
+            assert fence_of(*ask_together(session, NEXT_FENCE)) > max(given)
+    finally:
+        older.dispose()
 
 
 def test_said_twice_at_once_it_still_rises(fleet: Fleet) -> None:

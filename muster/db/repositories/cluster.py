@@ -22,12 +22,15 @@ def fence_of(rows: Sequence[Any]) -> Fence:
     return compose_fence(rows[0].epoch, rows[0].fence_serial)
 
 
-def raise_epoch(session: Session, *, at_least: int = 0) -> int:
-    """After a restore from a backup: fences given before it must stay below every later one. Returns the epoch."""
+def raise_epoch(session: Session, *, at_least: int = 0, serial: int = 0) -> int:
+    """After a restore from a backup: fences given before it must stay below every later one. Returns the epoch.
+
+    The next fence is ``serial`` + 1 in it.
+    """
     statement = (
         update(Cluster)
         .where(Cluster.id == 1)
-        .values(epoch=func.greatest(Cluster.epoch + 1, at_least), fence_serial=0)
+        .values(epoch=func.greatest(Cluster.epoch + 1, at_least), fence_serial=serial)
         .returning(Cluster.epoch)
         .execution_options(synchronize_session=False)
     )

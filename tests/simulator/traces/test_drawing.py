@@ -4,7 +4,7 @@ import math
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simulator.traces.drawing import WIDTH, Bar, Line, bars, lines
@@ -25,6 +25,7 @@ VALUES = st.lists(st.floats(0, 1e12), min_size=1, max_size=30)
 
 
 @given(VALUES)
+@example([5e-324])
 def test_every_point_of_a_line_stands_inside_the_axes_and_the_order_of_values_is_that_of_heights(
     values: list[float],
 ) -> None:
