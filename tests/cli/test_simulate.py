@@ -111,8 +111,8 @@ def test_what_is_no_folder_for_charts_is_said_before_anything_is_written(tmp_pat
         assert said in done.stderr
         assert not out.exists()
     assert simulate("--scenario", "x", "--plots", str(tmp_path)).returncode == 2
-    for words in (("--failures", "rsc-1"), ("--failures", "nonsense"), ("--repair", "60"), ("--restart", "60")):
-        assert simulate("--scenario", "x", *words).returncode == 2, words
+    for failing in (("--failures", "rsc-1"), ("--failures", "nonsense"), ("--repair", "60"), ("--restart", "60")):
+        assert simulate("--scenario", "x", *failing).returncode == 2, failing
 
 
 def test_a_document_of_a_fleet_where_nothing_fails_is_json_that_all_read(tmp_path: Path) -> None:
