@@ -5,26 +5,22 @@ What the control plane does between the planner's word and its effect is left ou
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
-from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.states import Contact, Standing
 from scheduler.answer import answer
 from scheduler.job_rules import rule_of
 from scheduler.model import (
-    ElasticGang,
-    GpuView,
     Parts,
     Placement,
     Plan,
     Question,
     ReclaimLoss,
     RunnerUp,
-    RunningAttempt,
     StandingReclaim,
     WaitingJob,
     Workload,
@@ -40,47 +36,21 @@ from simulator.scenarios.document import (
     RunningJob,
     Scenario,
 )
+from simulator.scenarios.shown import (
+    Attempt,
+    Window,
+    ms_of,
+    running_of,
+    seconds_of,
+    views_of,
+    waiting_of,
+    windows_of,
+)
 
-_START_MS: Final = 946_684_800_000
-"""Second 0 is the first of the year 2000, UTC: sentences name moments."""
 TICK_MS: Final = 60_000
 """While anybody waits the planner is asked so often; a control plane asks it each second."""
 _MOST_MOMENTS: Final = 100_000
 _OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
-
-
-@dataclass(slots=True)
-class _Attempt:
-    attempt_id: AttemptId
-    job: JobFields
-    parts: Parts
-    started_ms: int
-    saved_ms: int | None
-    ends_ms: int | None
-    stops_ms: int | None = None
-    leaves_ms: int | None = None
-    keeps: tuple[GpuUuid, ...] = ()
-
-    @property
-    def gpus(self) -> tuple[GpuUuid, ...]:
-        return tuple(uuid for _, uuids in self.parts for uuid in uuids)
-
-    @property
-    def wall_ms(self) -> int | None:
-        """When it ends at the latest, as far as anybody knows."""
-        wall_s = self.job.wall_time_s
-        known = [self.stops_ms, None if wall_s is None else self.started_ms + int(wall_s * 1000)]
-        return min((moment for moment in known if moment is not None), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """Planned work. ``closes_ms``: when who runs there is told."""
-
-    nodes: frozenset[NodeId]
-    closes_ms: int
-    starts_ms: int
-    until_ms: int
 
 
 def play(scenario: Scenario) -> list[dict[str, Any]]:
@@ -91,27 +61,19 @@ def play(scenario: Scenario) -> list[dict[str, Any]]:
     """
     world = _World(scenario)
     for at_s, together in groupby(scenario.happenings, key=lambda one: one.at_s):
-        world.until(_ms(at_s))
+        world.until(ms_of(at_s))
         world.happen(list(together))
-    world.until(_ms(scenario.until_s))
+    world.until(ms_of(scenario.until_s))
     return world.decisions
-
-
-def _ms(seconds: float) -> int:
-    return _START_MS + round(seconds * 1000)
-
-
-def _seconds(at_ms: int) -> float:
-    return (at_ms - _START_MS) / 1000
 
 
 class _World:
     def __init__(self, scenario: Scenario) -> None:
         self._policy, self._levels = scenario.rules, scenario.topology.levels
-        self._gpus = {view.uuid: view for view in _views(scenario)}
+        self._gpus = {view.uuid: view for view in views_of(scenario)}
         self._tenancy = scenario.tenancy
-        self._now_ms = _START_MS
-        self._running: dict[str, _Attempt] = {}
+        self._now_ms = ms_of(0)
+        self._running: dict[str, Attempt] = {}
         self._waiting: dict[str, WaitingJob] = {}
         self._shapes: dict[str, JobFields] = {}
         self._queued_ms: dict[str, int] = {}
@@ -122,7 +84,7 @@ class _World:
         self._num_attempts = 0
         self._done: list[tuple[str, int, float]] = []
         self._failures_per_gpu_hour = scenario.failures_per_gpu_hour
-        self._windows = list(_windows(scenario))
+        self._windows = list(windows_of(scenario))
         self.decisions: list[dict[str, Any]] = []
         for state in scenario.gpus:
             self._change(state)
@@ -186,26 +148,26 @@ class _World:
                 raise ValueError(message)
             parts.append((NodeId(node), tuple(free[: job.gpus_per_node])))
             self._hold(free[: job.gpus_per_node], is_held=True)
-        saved_ms = None if job.last_checkpoint_s is None else _ms(job.last_checkpoint_s)
-        self._start(job.name, job, tuple(parts), _ms(job.started_s), saved_ms)
+        saved_ms = None if job.last_checkpoint_s is None else ms_of(job.last_checkpoint_s)
+        self._start(job.name, job, tuple(parts), ms_of(job.started_s), saved_ms)
 
     def _start(self, name: str, job: JobFields, parts: Parts, started_ms: int, saved_ms: int | None = None) -> None:
         self._num_attempts += 1
         ends_ms = None if job.duration_s is None else started_ms + round(job.duration_s * 1000)
         attempt_id = AttemptId(f"attempt-{self._num_attempts:06}")
         self._shapes[name] = job
-        self._running[name] = _Attempt(attempt_id, job, parts, started_ms, saved_ms, ends_ms)
+        self._running[name] = Attempt(attempt_id, job, parts, started_ms, saved_ms, ends_ms)
         held = Counter(TenantId(one.job.tenant) for one in self._running.values() for _ in one.gpus)
         for tenant, number in held.items():
             self._peaks[tenant] = max(self._peaks[tenant], number)
 
     def _submit(self, job: QueuedJob) -> None:
         self._shapes[job.name] = job
-        queued_ms = self._queued_ms[job.name] = min(_ms(job.queued_s), self._now_ms)
+        queued_ms = self._queued_ms[job.name] = min(ms_of(job.queued_s), self._now_ms)
         self._waiting[job.name] = self._asks(job, queued_ms, job.nodes, ())
 
     def _asks(self, job: JobFields, queued_ms: int, nodes: int, keep: Parts) -> WaitingJob:
-        return replace(_waiting(job, queued_ms, nodes, keep), rule=rule_of(job, self._policy.placement))
+        return replace(waiting_of(job, queued_ms, nodes, keep), rule=rule_of(job, self._policy.placement))
 
     def _hold(self, uuids: Sequence[GpuUuid], *, is_held: bool) -> None:
         for uuid in uuids:
@@ -214,7 +176,7 @@ class _World:
 
     def _say(self, job: str, kind: DecisionKind, **words: Any) -> None:
         said = {name: word for name, word in words.items() if word not in (None, [], ())}
-        self.decisions.append({"at_s": _seconds(self._now_ms), "job": job, "kind": kind, **said})
+        self.decisions.append({"at_s": seconds_of(self._now_ms), "job": job, "kind": kind, **said})
 
     def _moments(self) -> list[int]:
         """When something ends by itself, or is over by what was said; and soon again, while anybody waits."""
@@ -240,7 +202,7 @@ class _World:
             if window.closes_ms <= self._now_ms < window.until_ms:
                 self._clear(window)
 
-    def _clear(self, window: "_Window") -> None:
+    def _clear(self, window: Window) -> None:
         for name, attempt in sorted(self._running.items()):
             is_there = any(node in window.nodes for node, _ in attempt.parts)
             if not is_there or (attempt.stops_ms is not None and attempt.stops_ms <= window.starts_ms):
@@ -249,7 +211,7 @@ class _World:
             attempt.stops_ms = max(window.starts_ms, self._now_ms)
             soon_ms = attempt.stops_ms if leaves_s is None else self._now_ms + round(leaves_s * 1000)
             attempt.leaves_ms = min(soon_ms, attempt.stops_ms)
-            self._say(name, "notice", why="maintenance", deadline_s=_seconds(attempt.stops_ms))
+            self._say(name, "notice", why="maintenance", deadline_s=seconds_of(attempt.stops_ms))
 
     def _waits_no_longer_ms(self, job: WaitingJob) -> int | None:
         """When the planner gives up hope for a replacement in the job's domain."""
@@ -288,7 +250,7 @@ class _World:
         waiting = self._asks(attempt.job, self._queued_ms.get(name, attempt.started_ms), nodes, attempt.parts)
         self._waiting[name] = replace(waiting, interrupted_ms=self._now_ms if is_interrupted else None)
 
-    def _shrink(self, name: str, attempt: _Attempt) -> None:
+    def _shrink(self, name: str, attempt: Attempt) -> None:
         """It has saved, and goes on with the hosts that it keeps."""
         parts = tuple((node, uuids) for node, uuids in attempt.parts if set(uuids) <= set(attempt.keeps))
         self._hold(attempt.gpus, is_held=False)
@@ -304,7 +266,7 @@ class _World:
             if any(facts.standing in _OUT or facts.contact is Contact.LOST for facts in views):
                 self._requeue(name, is_interrupted=True)
 
-    def _work_of(self, name: str, attempt: _Attempt) -> tuple[str, int, float]:
+    def _work_of(self, name: str, attempt: Attempt) -> tuple[str, int, float]:
         """In which tier, when its job came, and the GPU-seconds it has run."""
         ran_s = (self._now_ms - attempt.started_ms) / 1000
         return attempt.job.tier, self._queued_ms.get(name, attempt.started_ms), len(attempt.gpus) * ran_s
@@ -341,7 +303,7 @@ class _World:
 
     def _plan(self, job: QueuedJob) -> None:
         """What would become of it now, by the same planner on the same question; nothing of it is kept."""
-        one = _waiting(job, min(_ms(job.queued_s), self._now_ms), job.nodes, ())
+        one = waiting_of(job, min(ms_of(job.queued_s), self._now_ms), job.nodes, ())
         asked = Question(self._policy, [*self._gpus.values()], [*self._queue(), one], self._workload())
         state = FleetState(asked.gpus, asked.policy, self._levels)
         decided = plan_on(state, asked.queue, asked.policy, asked.workload)
@@ -402,7 +364,7 @@ class _World:
                 "reclaim",
                 victims=sorted(names[reclaim.victim] for reclaim in own),
                 nodes=list(held),
-                deadline_s=max(_seconds(self._now_ms) + reclaim.notice_s for reclaim in own),
+                deadline_s=max(seconds_of(self._now_ms) + reclaim.notice_s for reclaim in own),
                 cost_gpu_s=round(sum(reclaim.cost_gpu_s for reclaim in own), 1),
                 runner_up=None if best is None else _said(best, names),
                 keeps={
@@ -425,12 +387,12 @@ class _World:
                 self._say(item.job_id, "waits", why=item.why)
             else:
                 nodes = dict.fromkeys(self._gpus[uuid].node_id for uuid in one.gpus)
-                self._say(item.job_id, "held", nodes=list(nodes), until_s=_seconds(one.until_ms), why=item.why)
+                self._say(item.job_id, "held", nodes=list(nodes), until_s=seconds_of(one.until_ms), why=item.why)
 
     def _workload(self) -> Workload:
         return Workload(
             now_ms=self._now_ms,
-            running=tuple(_running(name, one) for name, one in self._running.items()),
+            running=tuple(running_of(name, one) for name, one in self._running.items()),
             reclaims=tuple(self._reclaims.values()),
             losses=tuple(self._losses),
             peak_gpus=dict(self._peaks),
@@ -445,62 +407,5 @@ class _World:
         )
 
 
-def _windows(scenario: Scenario) -> Iterator[_Window]:
-    for one in scenario.maintenance:
-        nodes = [name for each in scenario.topology.nodes if one.domain in each.path for name in each.each()]
-        starts_ms = _ms(one.starts_s)
-        until_ms = starts_ms + round(one.lasts_s * 1000)
-        named = frozenset(NodeId(name) for name in (one.nodes or nodes))
-        yield _Window(named, starts_ms - round(one.lead_s * 1000), starts_ms, until_ms)
-
-
 def _said(best: RunnerUp, names: Mapping[AttemptId, str]) -> dict[str, Any]:
     return {"victims": sorted(names[victim] for victim in best.victims), "cost_gpu_s": round(best.cost_gpu_s, 1)}
-
-
-def _views(scenario: Scenario) -> Iterator[GpuView]:
-    facts = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
-    for nodes in scenario.topology.nodes:
-        labels = tuple(sorted(nodes.attributes.items()))
-        for name in nodes.each():
-            for slot in range(nodes.gpus):
-                uuid = GpuUuid(f"{name}/{slot}")
-                yield GpuView(uuid, NodeId(name), slot, nodes.model, facts, nodes.path, labels=labels)
-
-
-def _waiting(job: JobFields, queued_ms: int, nodes: int, keep: Parts) -> WaitingJob:
-    is_elastic = job.min_nodes is not None or job.max_nodes is not None
-    return WaitingJob(
-        job_id=JobId(job.name),
-        version=1,
-        tier=job.tier,
-        queued_ms=queued_ms,
-        nodes=nodes,
-        gpus_per_node=job.gpus_per_node,
-        tenant_id=TenantId(job.tenant),
-        required_level=job.required,
-        preferred_level=job.preferred,
-        keep=keep,
-        min_nodes=(job.min_nodes or nodes) if is_elastic else None,
-        max_nodes=(job.max_nodes or nodes) if is_elastic else None,
-        expected_s=job.wall_time_s,
-    )
-
-
-def _running(name: str, one: _Attempt) -> RunningAttempt:
-    elastic = None
-    if one.job.min_nodes is not None or one.job.max_nodes is not None:
-        least, most = one.job.min_nodes or len(one.parts), one.job.max_nodes or len(one.parts)
-        elastic = ElasticGang(one.parts, least, most, one.job.gpus_per_node, one.job.required, one.job.preferred)
-    return RunningAttempt(
-        attempt_id=one.attempt_id,
-        job_id=JobId(name),
-        tenant_id=TenantId(one.job.tenant),
-        tier=one.job.tier,
-        gpus=one.gpus,
-        started_ms=one.started_ms,
-        saved_ms=one.saved_ms,
-        ends_ms=one.wall_ms,
-        is_stopping=one.stops_ms is not None,
-        elastic=elastic,
-    )

@@ -1,0 +1,113 @@
+"""What the planner is shown of a scenario: its GPUs, who waits, who runs, and the work that is planned on its hosts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from health.admission import AdmissionFacts
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.states import Contact, Standing
+from scheduler.model import ElasticGang, GpuView, Parts, RunningAttempt, WaitingJob
+from simulator.scenarios.document import JobFields, Scenario
+
+_START_MS: Final = 946_684_800_000
+"""Second 0 is the first of the year 2000, UTC: sentences name moments."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    attempt_id: AttemptId
+    job: JobFields
+    parts: Parts
+    started_ms: int
+    saved_ms: int | None
+    ends_ms: int | None
+    stops_ms: int | None = None
+    leaves_ms: int | None = None
+    keeps: tuple[GpuUuid, ...] = ()
+
+    @property
+    def gpus(self) -> tuple[GpuUuid, ...]:
+        return tuple(uuid for _, uuids in self.parts for uuid in uuids)
+
+    @property
+    def wall_ms(self) -> int | None:
+        """When it ends at the latest, as far as anybody knows."""
+        wall_s = self.job.wall_time_s
+        known = [self.stops_ms, None if wall_s is None else self.started_ms + int(wall_s * 1000)]
+        return min((moment for moment in known if moment is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Planned work. ``closes_ms``: when who runs there is told."""
+
+    nodes: frozenset[NodeId]
+    closes_ms: int
+    starts_ms: int
+    until_ms: int
+
+
+def ms_of(seconds: float) -> int:
+    return _START_MS + round(seconds * 1000)
+
+
+def seconds_of(at_ms: int) -> float:
+    return (at_ms - _START_MS) / 1000
+
+
+def windows_of(scenario: Scenario) -> Iterator[Window]:
+    for one in scenario.maintenance:
+        nodes = [name for each in scenario.topology.nodes if one.domain in each.path for name in each.each()]
+        starts_ms = ms_of(one.starts_s)
+        until_ms = starts_ms + round(one.lasts_s * 1000)
+        named = frozenset(NodeId(name) for name in (one.nodes or nodes))
+        yield Window(named, starts_ms - round(one.lead_s * 1000), starts_ms, until_ms)
+
+
+def views_of(scenario: Scenario) -> Iterator[GpuView]:
+    facts = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
+    for nodes in scenario.topology.nodes:
+        labels = tuple(sorted(nodes.attributes.items()))
+        for name in nodes.each():
+            for slot in range(nodes.gpus):
+                uuid = GpuUuid(f"{name}/{slot}")
+                yield GpuView(uuid, NodeId(name), slot, nodes.model, facts, nodes.path, labels=labels)
+
+
+def waiting_of(job: JobFields, queued_ms: int, nodes: int, keep: Parts) -> WaitingJob:
+    is_elastic = job.min_nodes is not None or job.max_nodes is not None
+    return WaitingJob(
+        job_id=JobId(job.name),
+        version=1,
+        tier=job.tier,
+        queued_ms=queued_ms,
+        nodes=nodes,
+        gpus_per_node=job.gpus_per_node,
+        tenant_id=TenantId(job.tenant),
+        required_level=job.required,
+        preferred_level=job.preferred,
+        keep=keep,
+        min_nodes=(job.min_nodes or nodes) if is_elastic else None,
+        max_nodes=(job.max_nodes or nodes) if is_elastic else None,
+        expected_s=job.wall_time_s,
+    )
+
+
+def running_of(name: str, one: Attempt) -> RunningAttempt:
+    elastic = None
+    if one.job.min_nodes is not None or one.job.max_nodes is not None:
+        least, most = one.job.min_nodes or len(one.parts), one.job.max_nodes or len(one.parts)
+        elastic = ElasticGang(one.parts, least, most, one.job.gpus_per_node, one.job.required, one.job.preferred)
+    return RunningAttempt(
+        attempt_id=one.attempt_id,
+        job_id=JobId(name),
+        tenant_id=TenantId(one.job.tenant),
+        tier=one.job.tier,
+        gpus=one.gpus,
+        started_ms=one.started_ms,
+        saved_ms=one.saved_ms,
+        ends_ms=one.wall_ms,
+        is_stopping=one.stops_ms is not None,
+        elastic=elastic,
+    )
