@@ -5,7 +5,7 @@ everything is reckoned anew from the rows, by no index that the checks of an eve
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from health import standing
@@ -180,16 +180,19 @@ def _only_forward(world: Inspector) -> None:
 
 
 def _decided_alike(world: Inspector) -> None:
+    """The same facts in another order are the same facts."""
     now_ms, wall_ms = world.kernel.now_ms, WALL_START_MS + world.kernel.now_ms
-    tick = attempts.Tick(world.store.hearings, 0)
+    hearings = world.store.hearings
+    ticks = [attempts.Tick(each, 0) for each in (hearings, dict(reversed(hearings.items())))]
     for attempt_id in world.store.open_attempts:
         life = world.store.attempts[attempt_id]
-        first, again = (attempts.step(life, tick, now_ms, world.timers) for _ in range(2))
+        first, again = (attempts.step(life, tick, now_ms, world.timers) for tick in ticks)
         require(first == again, "I19", f"{attempt_id} is decided as {first} and as {again}")
     for gpu, case in world.store.cases.items():
         if not case.evidence and not case.moves:
             continue
-        moves = {standing.decide(case, wall_ms, DEFAULT_POLICY.health) for _ in range(2)}
+        orders = (case, replace(case, evidence=tuple(reversed(case.evidence))))
+        moves = {standing.decide(each, wall_ms, DEFAULT_POLICY.health) for each in orders}
         require(len(moves) == 1, "I19", f"{gpu} is judged as {moves}")
 
 

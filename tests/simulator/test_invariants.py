@@ -175,6 +175,15 @@ def test_a_machine_that_decides_by_chance_is_found(monkeypatch: pytest.MonkeyPat
         check(world.inspector)
 
 
+def test_a_machine_that_decides_by_the_order_of_what_it_is_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, check = lived_in(), INVARIANTS["I19"]
+    assert callable(check)
+    assert len(world.inspector.store.hearings) > 1
+    monkeypatch.setattr(attempts, "step", lambda _life, tick, *_: next(iter(tick.hearings)))
+    with pytest.raises(ViolationError, match=r"^I19: "):
+        check(world.inspector)
+
+
 def test_all_promises_stand_in_the_table_and_each_check_is_tried() -> None:
     assert list(INVARIANTS) == [f"I{number}" for number in range(1, 27)]
     assert {*FAULTS, "I19"} == CHECKED
