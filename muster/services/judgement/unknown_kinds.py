@@ -1,19 +1,25 @@
 """Events of a kind that this release does not know: an agent may be newer than its server.
 
 They are stored as any other and marked as judged with a fault, so that no round looks at them, and they weigh nothing;
-one incident a kind tells of them. The release that knows the kind takes them up, and the incident is closed.
+one incident a kind tells of them. The release that knows the kind takes them up, and the incident is closed. Until they
+are judged, what would condemn keeps its GPU out of placement from that moment on, as if it had just been told.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, func, select, tuple_, update
+import structlog
+from sqlalchemy import ColumnElement, func, select
 
+from health.detectors.registry import alarms, judge_signal
 from muster.db.models import Incident, StoredSignal
 from muster.domain.evidence import EventKind
+from muster.domain.health_policy import HealthPolicy
 from muster.domain.incidents import IncidentKind
 from muster.domain.principals import Principal
 from muster.services import incidents
+from muster.services.judgement.rows import signal_of
+from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 
 SORT: Final = declare_action("judge.unknown_kinds")
@@ -25,6 +31,7 @@ TAKEN_UP_AT_ONCE: Final = 2_000
 """Events a round: the judge takes the oldest first, and what happens now shall not wait behind all of them."""
 _LOCK: Final = 0x6B696E6473
 _KNOWN: Final = frozenset(kind.value for kind in EventKind)
+_log = structlog.get_logger(__name__)
 
 
 def is_known(kind: str) -> bool:
@@ -51,16 +58,25 @@ def _is_set_aside() -> ColumnElement[bool]:
 
 def _take_up(unit: UnitOfWork) -> int:
     oldest = (
-        select(StoredSignal.node_id, StoredSignal.signal_id)
+        select(StoredSignal)
         .where(_is_set_aside(), StoredSignal.kind.in_(_KNOWN))
-        .order_by(StoredSignal.received_at)
+        .order_by(StoredSignal.received_at, StoredSignal.node_id, StoredSignal.signal_id)
         .limit(TAKEN_UP_AT_ONCE)
+        .with_for_update()
     )
-    taken = update(StoredSignal).where(tuple_(StoredSignal.node_id, StoredSignal.signal_id).in_(oldest))
-    found = unit.session.execute(
-        taken.values(judged_at=None, judge_fault=None).returning(1).execution_options(synchronize_session=False)
-    )
-    return len(found.all())
+    taken = unit.session.scalars(oldest).all()
+    policy = active_policy(unit.session).health
+    for row in taken:
+        row.judged_at, row.judge_fault, row.is_alarming = None, None, _is_alarming(row, policy)
+    return len(taken)
+
+
+def _is_alarming(row: StoredSignal, policy: HealthPolicy) -> bool:
+    try:
+        return alarms(judge_signal(signal_of(row), policy))
+    except Exception:  # noqa: BLE001  # one that cannot be judged is the judge's to set aside, alone
+        _log.exception("event_not_judged", node_id=row.node_id, signal_id=row.signal_id)
+        return False
 
 
 def _counted(unit: UnitOfWork) -> Sequence[tuple[str, int]]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, delete, select, tuple_
+from sqlalchemy import ColumnElement, delete, or_, select, tuple_
 
 from muster.db.models import StoredSignal, TelemetryChunk, TelemetryGap, TelemetryPlace
 from muster.domain.principals import system_principal
@@ -27,7 +27,9 @@ def sweep_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int
     with units.begin(_PRINCIPAL, SWEEP, quiet=True) as unit:
         before = unit.now - timedelta(days=active_policy(unit.session).retention.telemetry_days)
         chunk, gap, signal, place = TelemetryChunk, TelemetryGap, StoredSignal, TelemetryPlace
-        is_judged = signal.judged_at.is_not(None) & signal.is_open.is_(False)
+        # One of an unknown kind is open for as long as nobody knows what ends it: an agent that still means it tells it anew.
+        is_over = or_(signal.is_open.is_(False), signal.judge_fault.is_not(None))
+        is_judged = signal.judged_at.is_not(None) & is_over
         return {
             "chunks": _drop(unit, (chunk.node_id, chunk.hour, chunk.schema), chunk.hour < before, batch),
             "gaps": _drop(

@@ -4,10 +4,15 @@ import pytest
 from sqlalchemy import update
 
 from muster.db.models import StoredSignal
+from muster.domain.evidence import Finding, GpuSignal
+from muster.domain.health_policy import HealthPolicy
 from muster.domain.states import Standing
+from muster.services.judgement import unknown_kinds
 from muster.services.judgement.unknown_kinds import FAULT, KINDS_TOLD, sort_unknown_kinds_once
+from muster.services.telemetry.retention import sweep_once
 from muster.services.unit_of_work import declare_action
-from tests.services.judgement.conftest import JUDGE, Court
+from tests.services.judgement.conftest import GPU, JUDGE, Court
+from tests.services.judgement.test_alarms import kept_out
 
 UPGRADE = declare_action("test.upgrade")
 
@@ -16,10 +21,10 @@ def sort(court: Court) -> int:
     return sort_unknown_kinds_once(court.units, JUDGE)
 
 
-def tell(court: Court, *signal_ids: str, kind: str = "gpu_hums") -> None:
+def tell(court: Court, *signal_ids: str, kind: str = "gpu_hums", **columns: bool) -> None:
     """As the intake stores them."""
     for signal_id in signal_ids:
-        court.signal(signal_id, kind=kind, judged_at=court.clock.now, judge_fault=FAULT)
+        court.signal(signal_id, kind=kind, judged_at=court.clock.now, judge_fault=FAULT, **columns)
 
 
 def known_now(court: Court) -> None:
@@ -46,6 +51,41 @@ def test_the_release_that_knows_the_kind_judges_what_was_kept_and_closes_the_inc
     court.judge()
     assert court.standing() is Standing.QUARANTINED
     assert sort(court) == 0, "once"
+
+
+def test_what_would_condemn_keeps_its_gpu_out_of_placement_from_the_moment_it_is_taken_up(court: Court) -> None:
+    tell(court, "a")
+    assert kept_out(court) == set()
+    known_now(court)
+    sort(court)
+    assert kept_out(court) == {GPU}
+    court.judge()
+    assert kept_out(court) == set(), "the judge's word counts from now on"
+
+
+def test_one_that_cannot_be_judged_stops_none_that_is_taken_up_with_it(
+    court: Court, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(court, "a", "b")
+    known_now(court)
+    reckoned = unknown_kinds.judge_signal
+
+    def judged(signal: GpuSignal, policy: HealthPolicy) -> tuple[Finding, ...]:
+        if signal.signal_id == "a":
+            raise RuntimeError
+        return reckoned(signal, policy)
+
+    monkeypatch.setattr(unknown_kinds, "judge_signal", judged)
+    assert sort(court) == 2
+    assert [row.is_alarming for row in court.rows(StoredSignal)] == [False, True]
+
+
+def test_one_that_is_never_closed_goes_with_the_rest_of_its_time(court: Court) -> None:
+    tell(court, "a", is_open=True)
+    court.signal("b", is_open=True, judged_at=court.clock.now)
+    court.clock.advance(400 * 86_400)
+    assert sweep_once(court.units)["signals"] == 1
+    assert [row.signal_id for row in court.rows(StoredSignal)] == ["b"], "what stands, by a rule of ours, is kept"
 
 
 @pytest.mark.parametrize("kind", ["finding", "closing"])
