@@ -6,7 +6,7 @@ finds the place anew, from what runs then. (EASY: Lifka, "The ANL/IBM SP schedul
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 
 from muster.domain.policy import Policy
+from scheduler.endings import CLEANING_MS
 from scheduler.model import Held, WaitingJob
-from scheduler.reclaim import CLEANING_MS, Reclaimer
+from scheduler.reclaim import Reclaimer
 from scheduler.solver import Chosen, Request, place
 from scheduler.topology import NEVER_MS, FleetState, Ints
 
@@ -40,14 +41,21 @@ class Backfill:
         self._state, self._policy, self._reclaimer, self._now_ms = state, policy, reclaimer, now_ms
         self._places: list[_Place] = []
         self._num_searches = 0
+        notices_s = [tier.notice_s or 0.0 for tier in policy.tiers.values()]
+        self._soon_ms = now_ms + int(max(notices_s, default=0.0) * 1000)
 
-    def hold(self, job: WaitingJob, request: Request, at_most_ms: int | None = None) -> Held | None:
+    def hold(
+        self, job: WaitingJob, request: Request, at_most_ms: int | None = None, *, is_coming: bool = False
+    ) -> Held | None:
         """Hold the place that is believed free first; None where there is none, or enough is held already.
 
-        ``at_most_ms``: by then reclaim will have helped, so nobody else may have the place for longer.
+        ``at_most_ms``: by then reclaim will have helped, so nobody else may have the place for longer. ``is_coming``:
+        it comes free within a notice, so that nothing is reclaimed: held beside the others, or whoever came later would
+        take it, and the next cycle would reclaim after all.
         """
         most = self._policy.queue.holds_per_cohort
-        if self._num_searches == MAX_SEARCHES or len(self._places) >= most * len(self._state.layout.cohort_keys):
+        is_full = not is_coming and len(self._places) >= most * len(self._state.layout.cohort_keys)
+        if self._num_searches == MAX_SEARCHES or is_full or not most:
             return None
         self._num_searches += 1
         found = self._first_room(job, request)
@@ -56,7 +64,7 @@ class Backfill:
         chosen, until_ms = found
         layout = self._state.layout
         cohort = int(layout.cell_cohort[layout.cell_of_gpu[chosen.gpus[0]]])
-        if sum(held.cohort == cohort for held in self._places) >= most:
+        if not is_coming and sum(held.cohort == cohort for held in self._places) >= most:
             return None
         until_ms = until_ms if at_most_ms is None else min(until_ms, at_most_ms)
         free = chosen.gpus[self._state.is_free[chosen.gpus]]
@@ -74,40 +82,43 @@ class Backfill:
         return self._at_believed_ends(request)
 
     def _at_known_ends(self, request: Request) -> tuple[Chosen, int] | None:
-        ends_ms = self._reclaimer.known_ends_ms()
+        ends_ms = self._reclaimer.endings.known_ms()
         until_ms = self._first_moment(request, ends_ms)
         if until_ms is None:
             return None
-        return self._leaving_most_idle(request, lambda: self._at(request, until_ms, ends_ms)), until_ms
+        return self._leaving_most_to_others(request, until_ms, ends_ms), until_ms
 
     def _at_believed_ends(self, request: Request) -> tuple[Chosen, int] | None:
         """A job that starves takes a belief for a word, and keeps what is idle: who is believed to end may run on."""
-        ends_ms = self._reclaimer.believed_ends_ms()
+        ends_ms = self._reclaimer.endings.believed_ms()
         until_ms = self._first_moment(request, ends_ms)
         chosen = None if until_ms is None else self._at(request, until_ms, ends_ms)
         return None if chosen is None or until_ms is None else (chosen, until_ms)
 
-    def _first_moment(self, request: Request, ends_ms: list[int]) -> int | None:
-        moments = sorted({self._now_ms + CLEANING_MS, *(end_ms for end_ms in ends_ms if end_ms < NEVER_MS)})
+    def _first_moment(self, request: Request, ends_ms: Ints) -> int | None:
+        moments = np.unique(np.append(ends_ms[ends_ms < NEVER_MS], self._now_ms + CLEANING_MS)).tolist()
         if self._at(request, moments[-1], ends_ms) is None:
             return None
-        first = bisect_left(moments, True, key=lambda end_ms: self._at(request, end_ms, ends_ms) is not None)
-        return moments[first]
+        return int(moments[bisect_left(moments, True, key=lambda at_ms: self._at(request, at_ms, ends_ms) is not None)])
 
-    def _at(self, request: Request, until_ms: int, ends_ms: list[int]) -> Chosen | None:
+    def _at(self, request: Request, until_ms: int, ends_ms: Ints) -> Chosen | None:
         return self._reclaimer.with_freed(self._reclaimer.coming(until_ms, ends_ms), request)
 
-    def _leaving_most_idle(self, request: Request, choose: Callable[[], Chosen | None]) -> Chosen:
-        """Of the places at that moment one with few GPUs that are idle until then: they are of use to others."""
+    def _leaving_most_to_others(self, request: Request, until_ms: int, ends_ms: Ints) -> Chosen:
+        """Of the places at that moment one with few GPUs that are idle until then, or come free within a notice: others
+        may run there, and who waits for what comes so soon would else have somebody reclaimed instead.
+        """
         state = self._state.for_tier(request.tier)
-        cells = np.unique(state.layout.cell_of_gpu[np.flatnonzero(state.is_free)])
+        coming = self._reclaimer.coming(until_ms, ends_ms)
+        soon = self._reclaimer.coming(min(self._soon_ms, until_ms - 1), ends_ms)
+        cells = np.unique(state.layout.cell_of_gpu[np.append(np.flatnonzero(state.is_free), soon)])
 
         def with_first(count: int) -> Chosen | None:
-            gpus = state.layout.gpus_of_cells(cells[count:])
-            gpus = gpus[state.is_free[gpus]]
-            state.take(gpus)
-            chosen = choose()
-            state.give(gpus)
+            others = state.layout.gpus_of_cells(cells[count:])
+            idle = others[state.is_free[others]]
+            state.take(idle)
+            chosen = self._reclaimer.with_freed(np.setdiff1d(coming, np.intersect1d(others, soon)), request)
+            state.give(idle)
             return chosen
 
         counts = range(len(cells) + 1)

@@ -17,9 +17,9 @@ from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
+from scheduler.endings import CLEANING_MS, LEAST_LEFT_MS, OVERDUE_MS
 from scheduler.model import Plan, Question, Reclaim, RunningAttempt, StandingReclaim, StartRange, WaitingJob
 from scheduler.order import expected_s
-from scheduler.reclaim import CLEANING_MS, LEAST_LEFT_MS, OVERDUE_MS
 from scheduler.solver import Request, place, request_of
 from scheduler.tenancy import Holdings
 from scheduler.topology import Flags, FleetState, Ints

@@ -109,7 +109,8 @@ class RunningAttempt:
     """A live attempt. ``elastic``: only of one that may have another number of hosts than it has.
 
     ``saved_ms`` is when its newest durable checkpoint was made; ``ends_ms`` when it ends for certain at the latest:
-    its wall time, or the deadline of a stop request (then ``is_stopping``).
+    its wall time, or the deadline of a stop request (then ``is_stopping``); ``predicted_ms`` when others like it would,
+    where it says no wall time: holds go by it, and nobody is stopped by it.
     """
 
     attempt_id: AttemptId
@@ -122,6 +123,7 @@ class RunningAttempt:
     ends_ms: int | None = None
     is_stopping: bool = False
     elastic: ElasticGang | None = None
+    predicted_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

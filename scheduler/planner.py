@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.domain.ids import TenantId
+from muster.domain.ids import JobId, TenantId
 from muster.domain.policy import Policy
 from scheduler import explain
 from scheduler.backfill import Backfill
@@ -42,7 +42,7 @@ from scheduler.model import (
     Workload,
 )
 from scheduler.order import in_order, is_passed_enough
-from scheduler.reclaim import Notified, Outcome, Reclaimer, Refused
+from scheduler.reclaim import Coming, Notified, Outcome, Reclaimer, Refused
 from scheduler.recovery import replan, still_good, swap_of, wait_until_ms
 from scheduler.solver import Chosen, Request, could_ever_fit, most_nodes, parts_of, place, request_of
 from scheduler.spares import Spares
@@ -68,6 +68,8 @@ __all__ = [
 
 MAX_BENEFICIARIES: Final = 64
 """Reclaims are chosen for so many jobs in a cycle; the next cycle goes on."""
+MAX_HELD_ANEW: Final = 4
+"""So many that nothing could be held for are tried again when a reclaim frees more than its beneficiary takes."""
 
 
 def plan(
@@ -120,6 +122,7 @@ class _Cycle:
     num_beneficiaries: int = 0
     growths: list[Growth] = field(default_factory=list)
     holds: list[Held] = field(default_factory=list)
+    unheld: dict[JobId, tuple[WaitingJob, Request]] = field(default_factory=dict)
     enlargeable: dict[int, tuple[WaitingJob, Request, Chosen]] = field(default_factory=dict)
     has_hopeful: bool = False
     """Whether anybody waits who could use GPUs that are idle, now or with others that come free."""
@@ -219,16 +222,39 @@ class _Cycle:
         through = self._funnel(request)
         outcome = self._reclaim(job, request.at_least(), claim)
         if isinstance(outcome, Notified):
+            self._hold_anew()
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, through))
-        if self.backfill is not None and can_ever_fit:
+        if can_ever_fit:
             at_most_ms = outcome.until_ms if isinstance(outcome, Refused) else None
-            held = self.backfill.hold(job, request.at_least(), at_most_ms)
+            held = self._hold(job, request, at_most_ms, is_coming=isinstance(outcome, Coming))
             if held is not None:
-                self.holds.append(held)
                 return _Found(explain.held_for_it(request, held, through))
+            self.unheld[job.job_id] = job, request
         passed = None if self.backfill is None else self.backfill.in_the_way(request.at_least())
         verdict = explain.no_room(self.state, request, outcome, self.policy, through, held_until_ms=passed)
         return _Found(verdict, is_of_all=True)
+
+    def _hold(
+        self, job: WaitingJob, request: Request, at_most_ms: int | None = None, *, is_coming: bool = False
+    ) -> Held | None:
+        if self.backfill is None:
+            return None
+        held = self.backfill.hold(job, request.at_least(), at_most_ms, is_coming=is_coming)
+        if held is not None:
+            self.holds.append(held)
+        return held
+
+    def _hold_anew(self) -> None:
+        """Victims were chosen, whose GPUs come free soon: who is earlier in the queue counts on the rest of them first.
+
+        Else the next cycle would give it to them, and reclaim once more for who had counted on it in this one.
+        """
+        for job, request in list(self.unheld.values())[:MAX_HELD_ANEW]:
+            through, held = self._funnel(request), self._hold(job, request)
+            if held is not None:
+                del self.unheld[job.job_id]
+                told = Waiting(job.job_id, explain.held_for_it(request, held, through))
+                self.waiting = [told if one.job_id == job.job_id else one for one in self.waiting]
 
     def _funnel(self, request: Request) -> Funnel:
         if self.reclaimer is not None:
@@ -303,8 +329,10 @@ class _Cycle:
     def _take(self, job: WaitingJob, request: Request, chosen: Chosen) -> None:
         self.state.take(chosen.gpus)
         self.holdings.add(job.tenant_id, job.tier, len(chosen.gpus))
-        if self.reclaimer is not None and job.job_id not in self.reclaimer.promises:
-            self.reclaimer.lending.comes(job.tenant_id, job.tier, len(chosen.gpus))
+        if self.reclaimer is not None:
+            self.reclaimer.endings.placed(job, chosen.gpus)
+            if job.job_id not in self.reclaimer.promises:
+                self.reclaimer.lending.comes(job.tenant_id, job.tier, len(chosen.gpus))
         if request.min_nodes is not None and len(chosen.cells) < job.most_nodes:
             self.enlargeable[len(self.placements)] = (job, request, chosen)
         self.placements.append(self._placement(job, chosen))

@@ -16,6 +16,7 @@ import numpy as np
 
 from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.policy import Policy
+from scheduler.endings import CLEANING_MS, Endings
 from scheduler.lending import Claim, Lending
 from scheduler.model import Reclaim, RunnerUp, RunningAttempt, Workload
 from scheduler.promises import Promises
@@ -26,11 +27,6 @@ from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
 
 MAX_MINIMISED: Final = 64
 """Above this many victims they are no longer each left out on trial; the greedy run has done so by counts."""
-
-OVERDUE_MS: Final = 60_000
-LEAST_LEFT_MS: Final = 60_000
-CLEANING_MS: Final = 60_000
-"""What is being proved clean comes free within so long, or its host is cordoned."""
 
 
 class Obstacle(StrEnum):
@@ -101,13 +97,8 @@ class Reclaimer:
         self._state, self._policy, self._now_ms = state, policy, workload.now_ms
         self._attempts = sorted(workload.running, key=lambda attempt: attempt.attempt_id)
         indices = {attempt.attempt_id: index for index, attempt in enumerate(self._attempts)}
-        self._owner: Ints = np.full(len(state.layout.uuids), -1, dtype=np.int64)
-        for index, attempt in enumerate(self._attempts):
-            self._owner[state.layout.gpu_indices(attempt.gpus)] = index
-        ends_ms = [NEVER_MS if attempt.ends_ms is None else attempt.ends_ms for attempt in self._attempts]
-        self._ends: Ints = np.array(ends_ms, dtype=np.int64)
-        self._is_cleaning: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
-        self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
+        self.endings = Endings(state, self._attempts, workload)
+        self._owner, self._ends = self.endings.owner, self.endings.ends_ms
         self._notified: set[int] = set()
         self.lending = Lending(workload.tenancy, policy, self._attempts, _stays(workload))
         for reclaim in workload.reclaims:
@@ -155,7 +146,7 @@ class Reclaimer:
         spared = {withdrawal.victim for withdrawal in self.promises.withdraw(job_id, why)}
         for index, attempt in enumerate(self._attempts):
             if attempt.attempt_id in spared:
-                self._ends[index] = NEVER_MS if attempt.ends_ms is None else attempt.ends_ms
+                self.endings.go_on(index)
 
     def choose(self, job_id: JobId, request: Request, claim: Claim | None = None) -> Outcome:
         """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome says why not.
@@ -168,8 +159,7 @@ class Reclaimer:
         coming = self.coming(self._now_ms + int(notice_s * 1000))
         chosen = self.with_freed(coming, request)
         if chosen is not None:
-            owners = set(self._owner[chosen.gpus[~self._state.is_free[chosen.gpus]]].tolist())
-            return Coming(max((int(self._ends[owner]) for owner in owners), default=self._now_ms))
+            return Coming(self.endings.last_ms(chosen.gpus[~self._state.is_free[chosen.gpus]]))
         self._state.give(coming)
         choice = self._victims(request, claim)
         self._state.take(coming)
@@ -206,37 +196,18 @@ class Reclaimer:
         unsaved_s = max(self._now_ms - saved_ms, 0) / 1000
         return len(attempt.gpus) * (unsaved_s + self._policy.reclaim.restart_cost_s)
 
-    def known_ends_ms(self) -> list[int]:
-        """Of each attempt, none in the past; ``NEVER_MS`` where nobody knows: it has said no wall time, or has
-        outstayed its end for longer than ``OVERDUE_MS``.
-        """
-        overdue_ms = self._now_ms - OVERDUE_MS
-        ends_ms: list[int] = np.where(self._ends < overdue_ms, NEVER_MS, np.maximum(self._ends, self._now_ms)).tolist()
-        return ends_ms
-
-    def believed_ends_ms(self) -> list[int]:
-        """As ``known_ends_ms``, and of the others: each runs as long again as it has, at least ``LEAST_LEFT_MS``.
-
-        Those end each at a moment of its own, so that no more of them are counted on than it takes.
-        """
-        now_ms = self._now_ms
-        believed = [now_ms + max(now_ms - attempt.started_ms, LEAST_LEFT_MS) for attempt in self._attempts]
-        return [
-            guess + number if known == NEVER_MS else known
-            for number, (known, guess) in enumerate(zip(self.known_ends_ms(), believed, strict=True))
-        ]
-
-    def coming(self, until_ms: int, ends: Sequence[int] | None = None) -> Ints:
+    def coming(self, until_ms: int, ends_ms: Ints | None = None) -> Ints:
         """Held GPUs that come free until then of their own, and are promised to nobody.
 
-        ``ends``: as ``known_ends_ms`` says; then what is being cleaned comes too, within ``CLEANING_MS``.
+        ``ends_ms``: as ``Endings`` has them, known or believed; then what is being cleaned comes too.
         """
-        ends_ms = self._ends if ends is None else np.array(ends, dtype=np.int64)
-        ending = np.append(ends_ms <= until_ms, False)
-        if ends is not None and until_ms >= self._now_ms + CLEANING_MS:
-            is_coming = ending[self._owner] | self._is_cleaning
-            return np.flatnonzero(is_coming & ~self._state.is_free & ~self.promises.mask)
-        return np.flatnonzero(ending[self._owner] & ~self._state.is_free & ~self.promises.mask)
+        if ends_ms is None:
+            gpus = self.endings.coming(until_ms, self.endings.certain_ms())
+        else:
+            gpus = self.endings.coming(until_ms, ends_ms)
+            if until_ms >= self._now_ms + CLEANING_MS:
+                gpus = np.union1d(gpus, self.endings.cleaned())
+        return gpus[~self.promises.mask[gpus]]
 
     def _owners_if(self, is_victim: Flags, request: Request) -> Ints:
         """The owner of each GPU that would come to the request if these attempts let go, else -1."""

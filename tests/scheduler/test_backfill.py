@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.queue_policy import QueuePolicy
+from scheduler.endings import CLEANING_MS
 from scheduler.model import GpuView, Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
-from scheduler.reclaim import CLEANING_MS
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, job, of_host, racks, running
 
 DAY_MINUTES = 24 * 60
@@ -88,6 +88,48 @@ def test_two_that_pass_do_not_take_the_same_gpus() -> None:
     assert placed(decided) == ["s0"]
     uuids = [uuid for item in decided.placements for _, part in item.parts for uuid in part]
     assert len(uuids) == len(set(uuids)) == 5
+
+
+def test_who_starts_in_the_same_cycle_counts_as_one_that_runs() -> None:
+    """Of four hosts two come free in an hour, and a short job takes a third: the fourth is not for one of 20 hours."""
+    fleet = racks({"r0": [0, 0, 8, 8]})
+    busy = [running("a0", [*of_host("r0h0"), *of_host("r0h1")], tier="on_demand", ends_minutes=60)]
+    gang, long = waiting("gang", nodes=4, ago=30, wall=60), waiting("long", wall=20 * 60)
+    short = waiting("short", ago=600, wall=10)
+    decided = decide(fleet, [short, gang, long], busy)
+    assert placed(decided) == ["short"]
+    assert decided.holds[0].until_ms == NOW_MS + 60 * MINUTE_MS
+    decided = decide(fleet, [waiting("short", ago=600, wall=90), gang, long], busy)
+    assert (placed(decided), decided.holds[0].until_ms) == (["short"], NOW_MS + 90 * MINUTE_MS)
+    decided = decide(fleet, [waiting("endless", ago=600_000), gang, long], busy)
+    assert placed(decided) == ["endless", "long"], "of one nobody knows the end: nothing can be promised"
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_nobody_that_came_in_the_same_cycle_makes_the_head_wait_longer(data: st.DataObject) -> None:
+    """Whatever is placed beside it, the head's place is held no later than if those alone ran that were before it."""
+    num_hosts = data.draw(st.integers(3, 6))
+    num_busy = data.draw(st.integers(1, num_hosts - 1))
+    fleet = racks({"r0": [0] * num_busy + [8] * (num_hosts - num_busy)})
+    ends = data.draw(st.lists(st.integers(5, 120), min_size=num_busy, max_size=num_busy))
+    busy = [running(f"a{n}", of_host(f"r0h{n}"), tier="on_demand", ends_minutes=end) for n, end in enumerate(ends)]
+    gang = waiting("gang", nodes=num_hosts, ago=10_000, wall=300)
+    walls = data.draw(st.lists(st.integers(1, 400), max_size=5))
+    behind = [waiting(f"j{n}", ago=5, wall=wall) for n, wall in enumerate(walls)]
+    alone, beside = decide(fleet, [gang], busy), decide(fleet, [gang, *behind], busy)
+    assert beside.holds[0].until_ms == alone.holds[0].until_ms
+    assert all(walls[int(name[1:])] <= max(ends) for name in placed(beside))
+
+
+def test_an_attempt_without_a_wall_time_is_believed_to_end_as_others_like_it() -> None:
+    like_it = NOW_MS + 40 * MINUTE_MS
+    busy = [replace(running("a0", of_host("r0h0"), tier="on_demand", minutes=90), predicted_ms=like_it)]
+    decided = decide(FLEET, [waiting("gang", nodes=2, ago=1200, wall=60), waiting("small", gpus=4, wall=50)], busy)
+    assert (placed(decided), decided.holds[0].until_ms) == ([], like_it)
+    outstayed = [replace(busy[0], predicted_ms=NOW_MS - 10 * MINUTE_MS)]
+    decided = decide(FLEET, [waiting("gang", nodes=2, ago=1200, wall=60), waiting("small", gpus=4, wall=50)], outstayed)
+    assert (placed(decided), decided.holds) == (["small"], ()), "who outstays that is no longer counted on"
 
 
 def test_without_a_known_end_nothing_is_held_before_the_gang_starves() -> None:

@@ -29,6 +29,10 @@ def alone(world: World) -> World:
     return replace(world, queue=[replace(world.queue[0], tier="reserved")])
 
 
+def end_ms(run_s: float | None) -> int | None:
+    return None if run_s is None else NOW_MS + int(run_s * 1000)
+
+
 def after(world: World, decided: Plan) -> World:
     """What a control plane has stored once it has carried the plan out, in the same moment."""
     jobs = {one.job_id: one for one in world.queue}
@@ -40,6 +44,8 @@ def after(world: World, decided: Plan) -> World:
             jobs[item.job_id].tier,
             tuple(uuid for _, uuids in item.parts for uuid in uuids),
             NOW_MS,
+            ends_ms=end_ms(jobs[item.job_id].expected_s),
+            predicted_ms=end_ms(jobs[item.job_id].predicted_s),
         )
         for item in decided.placements
     ]

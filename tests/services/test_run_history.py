@@ -1,12 +1,15 @@
 """What a job without a wall time is believed to take comes from how long its like took, and is said with the answer."""
 
 import pytest
+from sqlalchemy import select
 
+from muster.db.models import Job
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Principal
 from muster.domain.states import ExpectedFrom, JobState
 from muster.services import run_history
 from muster.services.job_plans import PLAN, JobPlan, plan_job
+from muster.services.lives import to_ms
 from muster.services.scheduling import question
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.services.conftest import SetClock
@@ -50,6 +53,20 @@ def test_a_job_is_believed_to_take_what_its_like_took(stage: Stage) -> None:
     assert believed(stage, name="nightly", shape={"gpus_per_node": 2}) is None, "another shape"
     rival = stage.add_tenant("rival")
     assert believed(stage, name="nightly", by=rival) is None, "another tenant's past is its own"
+
+
+def test_one_that_runs_is_believed_to_end_as_its_like_did(stage: Stage) -> None:
+    began_ms = to_ms(stage.clock.now)
+    for name in ("nightly", "other"):
+        stage.run("on_demand", name=name, shape={"gpus_per_node": 1})
+    stage.pass_time(60)
+    stage.submit("on_demand", shape={"gpus_per_node": 2})
+    with stage.units.read() as session:
+        asked = question(session, stage.clock.now)
+        names = {row.id: row.name for row in session.execute(select(Job.id, Job.name))}
+    assert asked is not None
+    ends_ms = {names[attempt.job_id]: attempt.predicted_ms for attempt in asked.workload.running}
+    assert ends_ms == {"nightly": pytest.approx(began_ms + 540_000, abs=1_000), "other": None}
 
 
 def test_it_is_looked_for_among_the_newest_of_its_name_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,100 @@
+"""When what is held comes free of its own: by stop deadlines and wall times, or by what others like it took.
+
+What the cycle itself has just placed ends too: a gang that waits counts on it as on all that runs, and nobody who would
+outlast it goes before the gang on what it needs.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from scheduler.model import RunningAttempt, WaitingJob, Workload
+from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
+
+OVERDUE_MS: Final = 60_000
+LEAST_LEFT_MS: Final = 60_000
+CLEANING_MS: Final = 60_000
+"""What is being proved clean comes free within so long, or its host is cordoned."""
+_NOBODY: Final = -1
+
+
+class Endings:
+    """Of one cycle. Ends are told in the order of ``attempts``, then of what was placed since.
+
+    ``owner``: of each GPU the index of the attempt that holds it, or -1. ``ends_ms``: of each attempt, when it ends for
+    certain at the latest, or ``NEVER_MS``; a notice moves it.
+    """
+
+    def __init__(self, state: FleetState, attempts: Sequence[RunningAttempt], workload: Workload) -> None:
+        self._state, self._now_ms, self._attempts = state, workload.now_ms, attempts
+        num_gpus = len(state.layout.uuids)
+        self.owner: Ints = np.full(num_gpus, _NOBODY, dtype=np.int64)
+        for index, attempt in enumerate(attempts):
+            self.owner[state.layout.gpu_indices(attempt.gpus)] = index
+        self.ends_ms: Ints = _moments([attempt.ends_ms for attempt in attempts])
+        self._predicted_ms: Ints = _moments([attempt.predicted_ms for attempt in attempts])
+        self._is_cleaning: Flags = np.zeros(num_gpus, dtype=np.bool_)
+        self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
+        self._placed_as: Ints = np.full(num_gpus, _NOBODY, dtype=np.int64)
+        self._placed_ends_ms: list[int] = []
+        self._placed_known_ms: list[int] = []
+
+    def placed(self, job: WaitingJob, gpus: Ints) -> None:
+        """It runs from now on: in what is still to be decided it counts as an attempt does."""
+        self._placed_as[gpus] = len(self._placed_ends_ms)
+        self._placed_ends_ms.append(self._in_ms(job.expected_s))
+        self._placed_known_ms.append(self._in_ms(job.believed_s))
+
+    def _in_ms(self, run_s: float | None) -> int:
+        return NEVER_MS if run_s is None else min(self._now_ms + int(run_s * 1000), NEVER_MS)
+
+    def go_on(self, index: int) -> None:
+        """Whoever was to leave ends as it would have without a notice."""
+        ends_ms = self._attempts[index].ends_ms
+        self.ends_ms[index] = NEVER_MS if ends_ms is None else ends_ms
+
+    def certain_ms(self) -> Ints:
+        """As they are, be they over: who outstays its end may leave at any moment."""
+        return np.append(self.ends_ms, _moments(self._placed_ends_ms))
+
+    def known_ms(self) -> Ints:
+        """None in the past; ``NEVER_MS`` where nobody knows: there is neither a wall time nor others like it, or it has
+        outstayed its end for longer than ``OVERDUE_MS``.
+        """
+        overdue_ms = self._now_ms - OVERDUE_MS
+        each = [np.where(moments < overdue_ms, NEVER_MS, moments) for moments in (self.ends_ms, self._predicted_ms)]
+        return np.append(np.maximum(np.minimum(*each), self._now_ms), _moments(self._placed_known_ms))
+
+    def believed_ms(self) -> Ints:
+        """As ``known_ms``, and of the other attempts: each runs as long again as it has, at least ``LEAST_LEFT_MS``.
+
+        Those end each at a moment of its own, so that no more of them are counted on than it takes. Of what has only
+        just been placed nothing is believed.
+        """
+        known, num = self.known_ms(), len(self._attempts)
+        ages = np.array([self._now_ms - attempt.started_ms for attempt in self._attempts], dtype=np.int64)
+        believed = self._now_ms + np.maximum(ages, LEAST_LEFT_MS) + np.arange(num)
+        known[:num] = np.where(known[:num] == NEVER_MS, believed, known[:num])
+        return known
+
+    def coming(self, until_ms: int, ends_ms: Ints) -> Ints:
+        """Held GPUs that come free until then, if the ends are those."""
+        num = len(self._attempts)
+        ending, placed = np.append(ends_ms[:num] <= until_ms, False), np.append(ends_ms[num:] <= until_ms, False)
+        return np.flatnonzero((ending[self.owner] | placed[self._placed_as]) & ~self._state.is_free)
+
+    def cleaned(self) -> Ints:
+        """Held GPUs that nobody runs on any more: they come free within ``CLEANING_MS``."""
+        return np.flatnonzero(self._is_cleaning & ~self._state.is_free)
+
+    def last_ms(self, gpus: Ints) -> int:
+        """When the last of these has come free for certain; now, where none is held."""
+        of_attempts = np.append(self.ends_ms, self._now_ms)
+        of_placed = np.append(_moments(self._placed_ends_ms), self._now_ms)
+        moments = np.maximum(of_attempts[self.owner[gpus]], of_placed[self._placed_as[gpus]])
+        return int(moments.max(initial=self._now_ms))
+
+
+def _moments(moments: Sequence[int | None]) -> Ints:
+    return np.array([NEVER_MS if moment is None else moment for moment in moments], dtype=np.int64)
