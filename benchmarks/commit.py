@@ -28,9 +28,10 @@ from muster.embedded.postgres import PostgresServer
 from muster.identity import new_id
 from muster.services import fleet, jobs
 from muster.services.fleet import GpuInventory, gpu_views
-from muster.services.placement import PLACE, place, waiting_jobs
+from muster.services.placement import PLACE, place
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.services.waiting import waiting_jobs
 from scheduler.planner import Placement, Plan, plan
 
 NODES = 512

@@ -9,6 +9,8 @@ import numpy.typing as npt
 from psycopg import Connection
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
+from sqlalchemy import ARRAY, ColumnElement, Text, any_, literal
+from sqlalchemy.orm import InstrumentedAttribute
 
 TEXT_SEPARATOR: Final = "\x1f"
 """Stands between texts that travel as one; ``string_to_array`` parts them. No text so sent may hold it."""
@@ -31,6 +33,12 @@ def packed_ints(values: "list[int] | npt.NDArray[np.int64]") -> PackedInts:
     elements["length"] = 8
     elements["value"] = values
     return PackedInts(head.tobytes() + elements.tobytes())
+
+
+def within(column: "ColumnElement[Any] | InstrumentedAttribute[Any]", ids: Iterable[str]) -> ColumnElement[bool]:
+    """As ``column.in_(ids)``, however many: one parameter, and one statement for any number of them."""
+    found: ColumnElement[bool] = column == any_(literal(list(ids), ARRAY(Text)))
+    return found
 
 
 def joined_texts(texts: Iterable[str]) -> str:

@@ -27,11 +27,11 @@ from muster.services.attempts import LoadedAttempt, live_attempt_of, lock_attemp
 from muster.services.fleet import gpu_views
 from muster.services.jobs import may_see
 from muster.services.lives import grace_ms, spec_of
-from muster.services.placement import nodes_at_fault
 from muster.services.policies import active_policy
 from muster.services.quotas import quota_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+from muster.services.waiting import nodes_at_fault
 from scheduler.job_rules import rule_of
 from scheduler.model import ElasticGang, Growth, OwnHold
 

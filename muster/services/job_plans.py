@@ -17,16 +17,17 @@ from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job_spec import JobSpec
 from muster.domain.principals import Permission
 from muster.domain.states import ExpectedFrom, JobState, PlanOutcome
-from muster.domain.wait_reasons import WaitReason
+from muster.domain.wait_reasons import WORDS, WaitReason
 from muster.identity import new_id
 from muster.services import jobs
-from muster.services.lives import spec_of, to_ms
+from muster.services.lives import spec_of
 from muster.services.looks import without_a_look
-from muster.services.placement import stop_grace_s, waiting_job
 from muster.services.policies import active_policy
+from muster.services.queue_head import InThought
 from muster.services.scheduling import question, why_not_asked
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.services.wait_verdicts import WITHOUT_A_LOOK
+from muster.services.waiting import stop_grace_s
 from scheduler.answer import Change, answer
 from scheduler.model import GpuView, Parts, Plan, Question, Reason, Reclaim, Verdict, WaitingJob
 from scheduler.order import expected_s
@@ -89,13 +90,14 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     spec = jobs.settled(unit, spec)
     jobs.require_possible(unit, spec)
     policy = active_policy(unit.session)
-    job = waiting_job(spec, JobId(new_id("job")), owner, to_ms(unit.now), policy)
-    asked = question(unit.session, unit.now, without_a_look(unit.session, unit.now), beside=job)
-    if asked is None:
-        message = "a job that waits in thought is a queue of one: a bug of ours"
-        raise AssertionError(message)
-    asked_about = next(one for one in asked.queue if one.job_id == job.job_id)
-    return _planned(unit, asked, asked_about, stop_grace_s(spec, policy))
+    thought = InThought(JobId(new_id("job")), owner, spec, unit.now)
+    asked = question(unit.session, unit.now, without_a_look(unit.session, unit.now), beside=thought)
+    found = None if asked is None else next((one for one in asked.queue if one.job_id == thought.job_id), None)
+    if asked is None or found is None:
+        far = WaitReason.FAR_BEHIND
+        unseen = JobPlan(PlanOutcome.WAITS, Verdict(WORDS[far], far, (Reason(far),)))
+        return _with_all_before(unit, unseen, thought.at, thought.job_id)
+    return _planned(unit, asked, found, stop_grace_s(spec, policy))
 
 
 def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
@@ -116,7 +118,7 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
         _require_waiting(job)
         reason = WITHOUT_A_LOOK.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
         unseen = _not_looked_at(job, reason)
-        return _with_all_before(unit, job, unseen) if reason is WaitReason.FAR_BEHIND else unseen
+        return _with_all_before(unit, unseen, job.created_at, job.id) if reason is WaitReason.FAR_BEHIND else unseen
     return _planned(unit, asked, found, stop_grace_s(spec_of(job), asked.policy))
 
 
@@ -130,11 +132,11 @@ def _not_looked_at(job: Job, reason: WaitReason) -> JobPlan:
     return JobPlan(PlanOutcome.WAITS, Verdict(job.state_reason, reason, (Reason(reason),)))
 
 
-def _with_all_before(unit: UnitOfWork, job: Job, found: JobPlan) -> JobPlan:
-    """The scheduler looks at the oldest: whoever waits for longer is before it."""
+def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: JobId) -> JobPlan:
+    """The scheduler looks at the oldest of each kind: of all that wait for longer it is not known who goes first."""
     shape = Job.spec["shape"]
     nodes = func.coalesce(shape["min_nodes"].as_integer(), shape["nodes"].as_integer())
-    is_before = tuple_(Job.created_at, Job.id) < tuple_(job.created_at, job.id)
+    is_before = tuple_(Job.created_at, Job.id) < tuple_(since, job_id)
     query = select(func.count(), func.coalesce(func.sum(nodes * shape["gpus_per_node"].as_integer()), 0))
     count, num_gpus = unit.session.execute(query.where(Job.state == JobState.QUEUED, is_before)).one()
     return replace(found, num_ahead=count, gpus_ahead=num_gpus)

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, and_, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from muster.db.models import Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job, Node, PlacementLook
+from muster.db.packed_arrays import within
 from muster.domain.causes import CAUSE_RULES, Avoid
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import job as jobs
@@ -26,10 +27,11 @@ from muster.services.attempts import lock_job, ring, step_job
 from muster.services.cordons import those_that_stand
 from muster.services.lives import spec_of, to_ms
 from muster.services.orders import look_order_of, words_of
-from muster.services.placement import MAX_QUEUE, nodes_at_fault
 from muster.services.policies import active_policy
+from muster.services.queue_head import MAX_QUEUE
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from muster.services.wait_verdicts import note_waiting
+from muster.services.waiting import nodes_at_fault
 from muster.wire.host import LookOrder, LookReport
 from scheduler.model import Verdict, Waiting
 
@@ -87,7 +89,7 @@ def not_yet(session: Session, policy: Policy, queue: Collection[JobId], without:
     if not queue or conditions is None:
         return frozenset()
     query = select(Job.id).outerjoin(PlacementLook, PlacementLook.job_id == Job.id).where(*conditions)
-    return frozenset(session.scalars(query.where(Job.id.in_(queue)))).difference(without)
+    return frozenset(session.scalars(query.where(within(Job.id, queue)))).difference(without)
 
 
 def _commit(

@@ -8,6 +8,7 @@ from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import Session
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job, Node
+from muster.db.packed_arrays import within
 from muster.domain.ids import JobId
 from muster.domain.states import AllocationState, Cause, Contact
 from muster.services.elastic import IS_ELASTIC
@@ -33,7 +34,7 @@ def waiting_for_their_own(session: Session, job_ids: Sequence[JobId], now: datet
         .join(Allocation, Allocation.attempt_id == Attempt.id)
         .join(Job, Job.id == Attempt.job_id)
         .where(
-            Attempt.job_id.in_(job_ids),
+            within(Attempt.job_id, job_ids),
             or_(Attempt.cause.in_(_HAD_TO_LEAVE), IS_ELASTIC),
             Attempt.ended_at > now - PATIENCE,
             cleaning,

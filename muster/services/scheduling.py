@@ -15,29 +15,31 @@ from muster.services.lives import to_ms
 from muster.services.maintenance import closings
 from muster.services.passed_work import with_passed_work
 from muster.services.placed_views import placed_views
-from muster.services.placement import waiting_jobs
 from muster.services.policies import active_policy
+from muster.services.queue_head import InThought
 from muster.services.reclaims.workload import beneficiaries, has_promises, workload
 from muster.services.recovering import waiting_for_their_own
-from muster.services.run_history import with_predictions
+from muster.services.run_history import with_predicted_ends, with_predictions
 from muster.services.tenancy import used
+from muster.services.waiting import waiting_jobs
 from scheduler.model import Question, WaitingJob
 from scheduler.order import in_order
 
 
 def question(
-    session: Session, now: datetime, unlooked: Collection[JobId] = (), *, beside: WaitingJob | None = None
+    session: Session, now: datetime, unlooked: Collection[JobId] = (), *, beside: InThought | None = None
 ) -> Question | None:
     """None: nobody waits, may grow or is promised anything, so that no plan could do anything.
 
-    ``unlooked``: jobs that are placed without a look. ``beside``: one that waits in thought alone.
+    ``unlooked``: jobs that are placed without a look. ``beside``: one that waits in thought alone, and
+    is in the queue if it would be looked at.
     """
     policy = active_policy(session)
     promised, own_holds = beneficiaries(session), elastic.own_holds(session)
-    queue = waiting_jobs(session, promised, own_holds)
+    queue = waiting_jobs(session, promised, own_holds, beside=beside)
     cleaning = waiting_for_their_own(session, [job.job_id for job in queue], now).difference(promised)
     not_yet = cleaning | looks.not_yet(session, policy, [job.job_id for job in queue], unlooked)
-    queue = [job for job in queue if job.job_id not in not_yet] + ([] if beside is None else [beside])
+    queue = [job for job in queue if job.job_id not in not_yet]
     queue = with_predictions(session, with_passed_work(session, queue, now, policy), policy)
     may_grow = not not_yet and elastic.may_anybody_grow(session, now, policy)
     if not queue and not may_grow and not has_promises(session):
@@ -53,6 +55,8 @@ def question(
     )
     rate = 0.0 if policy.recovery.spares.confidence is None else fleet_rate(session, policy)
     running = replace(running, closings=closings(session, now), failures_per_gpu_hour=rate)
+    if queue:
+        running = with_predicted_ends(session, running, policy)
     if _has_to_share(queue):
         running = replace(running, tenancy=replace(running.tenancy, used=used(session, now, policy)))
     return Question(policy, placed_views(session, now, policy), queue, running)

@@ -14,8 +14,9 @@ from muster.domain.principals import Principal
 from muster.domain.states import JobState
 from muster.services import quotas, tenants
 from muster.services.fleet import gpu_views
-from muster.services.placement import PLACE, PlacementLostError, place, waiting_jobs
+from muster.services.placement import PLACE, PlacementLostError, place
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
+from muster.services.waiting import waiting_jobs
 from scheduler.model import Placement
 from scheduler.planner import plan
 from scheduler.tenancy import Quota

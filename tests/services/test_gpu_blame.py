@@ -11,8 +11,8 @@ from muster.domain.ids import GpuUuid, JobId
 from muster.domain.principals import system_principal
 from muster.domain.states import Cause, JobState
 from muster.services.judgement.judge import SIGNALS, judge_once
-from muster.services.placement import nodes_at_fault
 from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.services.waiting import nodes_at_fault
 from tests.fleet_factory import Fleet, make_fleet
 from tests.played_host import PlayedHost, played_host
 from tests.services.conftest import SetClock

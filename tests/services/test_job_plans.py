@@ -13,7 +13,7 @@ from muster.domain.job_spec import JobSpec, Shape
 from muster.domain.principals import Principal, Role
 from muster.domain.states import JobState, PlanOutcome
 from muster.domain.wait_reasons import WaitReason
-from muster.services import job_plans, placement, quotas, scheduling
+from muster.services import job_plans, queue_head, quotas, scheduling
 from muster.services.job_plans import EXPLAIN, PLAN, JobPlan, explain_job, plan_job
 from muster.services.unit_of_work import UnitOfWorkFactory
 from scheduler.answer import TYPING_S, Change
@@ -178,7 +178,7 @@ def test_a_job_that_does_not_wait_is_not_explained(stage: Stage) -> None:
 def test_who_waits_behind_all_that_are_looked_at_is_told_how_many_are_before_it(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement, "MAX_QUEUE", 2)
+    monkeypatch.setattr(queue_head, "MAX_QUEUE", 2)
     stage.run("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
     for _ in range(3):
         stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})

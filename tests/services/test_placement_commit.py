@@ -15,8 +15,9 @@ from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.states import Contact, HostPartState, JobState, Standing
 from muster.services.attempts import lock_job
 from muster.services.fleet import gpu_views
-from muster.services.placement import PLACE, RENDEZVOUS_PORTS, PlacementLostError, place, waiting_jobs
+from muster.services.placement import PLACE, RENDEZVOUS_PORTS, PlacementLostError, place
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory
+from muster.services.waiting import waiting_jobs
 from scheduler.model import Placement
 from scheduler.planner import plan
 from tests.services.conftest import SetClock

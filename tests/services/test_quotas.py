@@ -11,9 +11,10 @@ from muster.domain.states import JobState
 from muster.identity import new_id
 from muster.services import quotas
 from muster.services.fleet import gpu_views
-from muster.services.placement import PLACE, PlacementLostError, place, waiting_jobs
+from muster.services.placement import PLACE, PlacementLostError, place
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.services.waiting import waiting_jobs
 from scheduler.planner import plan
 from scheduler.tenancy import Quota
 from tests.fleet_factory import OPERATOR

@@ -19,12 +19,13 @@ from muster.domain.states import JobState, ReclaimState
 from muster.identity import new_id
 from muster.services import jobs, quotas, tenants
 from muster.services.fleet import gpu_views
-from muster.services.placement import PLACE, PlacementLostError, place, waiting_jobs
+from muster.services.placement import PLACE, PlacementLostError, place
 from muster.services.policies import active_policy
 from muster.services.reclaims.notices import NOTIFY, ReclaimLostError, notify
 from muster.services.scheduling import question
 from muster.services.tenancy import tenancy, used
 from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.services.waiting import waiting_jobs
 from scheduler.model import Reclaim
 from scheduler.planner import plan
 from scheduler.tenancy import MOST_LEVELS, Quota

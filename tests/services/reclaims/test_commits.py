@@ -11,10 +11,11 @@ from muster.domain.states import JobState, ReclaimState
 from muster.failpoints import FailpointError, arming
 from muster.services import cordons, jobs, quotas
 from muster.services.fleet import gpu_views
-from muster.services.placement import PLACE, PlacementLostError, place, waiting_jobs
+from muster.services.placement import PLACE, PlacementLostError, place
 from muster.services.policies import active_policy
 from muster.services.reclaims.notices import NOTIFY, ReclaimLostError, notify
 from muster.services.reclaims.victims import withdraw_idle
+from muster.services.waiting import waiting_jobs
 from scheduler.model import Plan, Reclaim
 from scheduler.planner import plan
 from scheduler.tenancy import Quota
