@@ -15,6 +15,7 @@ from muster.domain.policy import Policy
 from scheduler.model import Parts, Swap, WaitingJob, Workload
 from scheduler.slices import are_in_slices
 from scheduler.solver import Chosen, Request, fitting_cells, has_labels, parts_of
+from scheduler.soundness import pick_gpus, steps_of
 from scheduler.topology import NOWHERE, Flags, FleetState, Ints, Layout
 
 
@@ -202,12 +203,11 @@ def _replace_nodes(
         elif not len(kept) or not len(near):
             return None
         else:
-            cell = _nearest(state, node_id, near, counts)
+            cell = _nearest(state, node_id, near, counts, steps_of(state, request, near, usable))
             cells = cells[cells != cell]
             homes.settle(rank, cell)
             spread.settle(cell)
-            here = layout.gpus_of_cells(np.array([cell]))
-            filled.append(here[usable[here]][: request.gpus_per_node])
+            filled.append(pick_gpus(state, request, np.array([cell]), usable))
     return filled
 
 
@@ -283,8 +283,8 @@ def _required_group(state: FleetState, request: Request, kept_cells: Ints) -> Fl
     return inside
 
 
-def _nearest(state: FleetState, node_id: NodeId, cells: Ints, counts: Ints) -> int:
-    """The cell that shares the narrowest domain with the node, then the fullest, then the first."""
+def _nearest(state: FleetState, node_id: NodeId, cells: Ints, counts: Ints, weakness: Ints) -> int:
+    """The cell that shares the narrowest domain with the node, then the soundest, the fullest, the first."""
     shared: Counter[int] = Counter()
     lost = state.layout.cells_of_node.get(node_id, ())[:1]
     for groups in state.layout.groups[1:-1]:
@@ -292,4 +292,4 @@ def _nearest(state: FleetState, node_id: NodeId, cells: Ints, counts: Ints) -> i
             if groups[cell] != NOWHERE:
                 shared.update(cells[groups[cells] == groups[cell]].tolist())
     nearness = np.array([-shared[int(cell)] for cell in cells])
-    return int(cells[np.lexsort((cells, counts[cells], nearness))[0]])
+    return int(cells[np.lexsort((cells, counts[cells], weakness, nearness))[0]])

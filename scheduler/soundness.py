@@ -11,18 +11,21 @@ from typing import Final
 import numpy as np
 
 from scheduler.request import Request
-from scheduler.topology import NOWHERE, FleetState, Ints
+from scheduler.topology import NOWHERE, Flags, FleetState, Ints
 
 _HOUR_S: Final = 3600
 _UNIT_H: Final = 1_000_000
 """A GPU's ``health_cost`` is failures in so many hours."""
 
 
-def pick_gpus(state: FleetState, request: Request, cells: Ints) -> Ints:
-    """The soundest usable GPUs of each cell, by slot, ``gpus_per_node`` a cell; ``cells`` in topology order."""
+def pick_gpus(state: FleetState, request: Request, cells: Ints, usable: Flags | None = None) -> Ints:
+    """The soundest usable GPUs of each cell, by slot, ``gpus_per_node`` a cell; ``cells`` in topology order.
+
+    ``usable``: these of the fleet; by default what is free and admitted.
+    """
     layout = state.layout
     gpus = layout.gpus_of_cells(cells)
-    gpus = gpus[state.tier(request.tier).admitted[gpus] & state.is_free[gpus]]
+    gpus = gpus[state.tier(request.tier).admitted[gpus] & state.is_free[gpus] if usable is None else usable[gpus]]
     owners = layout.cell_of_gpu[gpus]
     costs = layout.gpu_health_cost[gpus]
     order = np.arange(len(gpus))
@@ -33,15 +36,15 @@ def pick_gpus(state: FleetState, request: Request, cells: Ints) -> Ints:
     return picked
 
 
-def cell_costs(state: FleetState, request: Request, cells: Ints) -> Ints:
+def cell_costs(state: FleetState, request: Request, cells: Ints, usable: Flags | None = None) -> Ints:
     """What the request's part of each cell adds, in failures in 1,000,000 hours; less is taken first.
 
-    ``cells``: in topology order.
+    ``cells``: in topology order; ``usable``: as ``pick_gpus`` has it.
     """
     costs = np.zeros(len(cells), dtype=np.int64)
     is_weak = state.layout.cell_health_cost[cells] > 0
     if is_weak.any():
-        gpus = pick_gpus(state, request, cells[is_weak])
+        gpus = pick_gpus(state, request, cells[is_weak], usable)
         _, owner = np.unique(state.layout.cell_of_gpu[gpus], return_inverse=True)
         np.add.at(costs, np.flatnonzero(is_weak)[owner], state.layout.gpu_health_cost[gpus])
     return np.negative(costs) if request.prefers_weak else costs
@@ -82,6 +85,12 @@ def weakness_of(state: FleetState, request: Request, cells: Ints, level: int) ->
         is_needed = place_in_group < request.nodes - num_sound[weak_groups]
         np.add.at(total, weak_groups[is_needed], weak_costs[is_needed])
     return Weakness(total, _graded(state, request, total))
+
+
+def steps_of(state: FleetState, request: Request, cells: Ints, usable: Flags) -> Ints:
+    """As what one host of the gang goes to these cells: the fewer failures its part would add, the earlier."""
+    costs = cell_costs(state, request, cells, usable)
+    return costs if request.prefers_weak else _graded(state, request, costs * request.nodes)
 
 
 def soundest(state: FleetState, request: Request, cells: Ints, suffices: Callable[[Ints], bool]) -> Ints:

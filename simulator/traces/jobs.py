@@ -9,6 +9,8 @@ REQUIRED: Final = ("submit_s", "gpus", "duration_s")
 OPTIONAL: Final = ("nodes", "vc", "tenant", "tier")
 MOST_FAULTS: Final = 10
 """So many bad rows are named; of the others the number is said."""
+MOST_SECONDS: Final = 10_000_000_000
+"""Three centuries, so that moments of the Unix era are taken; sums of more would lose the seconds."""
 _LONGEST_VALUE: Final = 40
 
 
@@ -103,8 +105,8 @@ class _Reader:
             value = float(str(row.get(name)))
         except ValueError:
             value = math.nan
-        if not 0 <= value < math.inf:
-            self._fault(number, f"{name}={_shown(row.get(name))}: must be seconds, 0 or more")
+        if not 0 <= value <= MOST_SECONDS:
+            self._fault(number, f"{name}={_shown(row.get(name))}: must be seconds, from 0 to {MOST_SECONDS:,}")
         return value
 
     def _count(self, number: int, row: Mapping[str, object], name: str) -> int:

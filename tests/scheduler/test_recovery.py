@@ -50,6 +50,32 @@ def test_only_the_bad_host_is_replaced_and_by_one_of_its_rack() -> None:
     assert [node for node, _ in answer.parts] == ["r0h0", "r0h2", "r1h0"]
 
 
+def test_of_two_hosts_as_near_the_sound_one_takes_the_place_of_one_that_was_lost() -> None:
+    def weak(name: str) -> list[GpuView]:
+        return host(name, 8, path=("r0",), health_cost=2_000)
+
+    fleet = [*host("a", 8, path=("r0",)), *host("b", 8, path=("r0",)), *weak("c"), *host("d", 8, path=("r0",))]
+    last = parts(("a", of_host("a")), ("b", of_host("b")))
+    answer = recovered(fleet, last, [], avoid="b")
+    assert answer is not None
+    assert [node for node, _ in answer.parts] == ["a", "d"]
+    elsewhere = [*fleet[:24], *host("d", 8, path=("r1",))]
+    answer = recovered(elsewhere, last, [], avoid="b")
+    assert answer is not None
+    assert [node for node, _ in answer.parts] == ["a", "c"], "a sound one further away is no better"
+
+
+def test_a_replacement_gives_its_soundest_gpus() -> None:
+    spare = [
+        *host("c", 4, health_cost=2_000),
+        *(replace(each, slot_index=4 + n) for n, each in enumerate(host("c", 8)[4:])),
+    ]
+    last = parts(("a", of_host("a", 4)), ("b", of_host("b", 4)))
+    answer = recovered([*host("a", 4), *host("b", 4), *spare], last, [], avoid="b")
+    assert answer is not None
+    assert answer.parts[1] == (NodeId("c"), tuple(GpuUuid(f"c-{slot}") for slot in range(4, 8)))
+
+
 def test_without_a_spare_in_the_rack_another_rack_gives_unless_the_rack_is_required() -> None:
     gpus = racks({"r0": [8, 8], "r1": [8]})
     last = parts(("r0h0", of_host("r0h0")), ("r0h1", of_host("r0h1")))
