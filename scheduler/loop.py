@@ -34,11 +34,8 @@ from scheduler.planner import Plan, plan
 PAUSE_S: Final = 1.0
 MAX_PAUSE_S: Final = 5.0
 IDLE_SHARE: Final = 0.1
-"""Of a core, which cycles that decide nothing may take: in a large fleet where many wait each reads all that they ask."""
+"""Of a core, which cycles that decide nothing may take: where many wait each of them reads all that they ask."""
 STANDBY_PAUSE_S: Final = 1.0
-MAX_PAUSE_S: Final = 5.0
-IDLE_SHARE: Final = 0.1
-"""Of a core, which cycles that decide nothing may take: in a large fleet where many wait each reads all that they ask."""
 _log = structlog.get_logger(__name__)
 
 

@@ -1,8 +1,7 @@
 """The form of a scenario: what stands at second 0, and what happens after it. Times are seconds, before it negative."""
 
-import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -11,101 +10,16 @@ from muster.domain.ids import TenantId
 from muster.domain.job_spec import Shape
 from muster.domain.placement_spec import NodeLabelRule, ParallelLayout, SliceRule, TopologyRule
 from muster.domain.policy import DEFAULT_POLICY, Policy
-from muster.domain.states import Contact, Standing
 from muster.domain.strict import Name, StrictModel, Text
 from scheduler.job_rules import faults_of
 from scheduler.tenancy import Member, Tenancy, refusal_of_parent
 from scheduler.tenancy import Quota as TenantQuota
+from simulator.scenarios.fleet_form import GpuState, Quota, TenantPlace, Topology
 
 MOST_EVENTS: Final = 10_000
-_RANGE: Final = re.compile(r"(.*)\[(\d{1,9})-(\d{1,9})\]")
 Number = Annotated[float, Field(ge=-31_536_000, le=31_536_000, strict=False)]
 Length = Annotated[float, Field(gt=0, le=31_536_000, strict=False)]
-MOST_NODES: Final = 100_000
 Count = Annotated[int, Field(ge=1, le=100_000)]
-Gpus = Annotated[int, Field(ge=0, le=1_000_000)]
-
-
-class Nodes(StrictModel):
-    """``names``: one, or a run of them such as ``a[0-3]``. ``path``: its domains, one a level; empty: nobody knows.
-
-    ``attributes``: their labels.
-    """
-
-    names: Text
-    path: tuple[Text, ...] = Field(default=(), strict=False)
-    gpus: Annotated[int, Field(ge=1, le=64)] = 8
-    model: Text = "h100"
-    attributes: dict[Name, Text] = Field(default_factory=dict)
-
-    @property
-    def number(self) -> int:
-        found = _RANGE.fullmatch(self.names)
-        return 1 if found is None else max(int(found.group(3)) - int(found.group(2)) + 1, 0)
-
-    def each(self) -> Iterator[str]:
-        found = _RANGE.fullmatch(self.names)
-        if found is None:
-            yield self.names
-            return
-        stem, first, last = found.group(1), int(found.group(2)), int(found.group(3))
-        yield from (f"{stem}{number}" for number in range(first, last + 1))
-
-
-class Topology(StrictModel):
-    """``levels``: names of the tree's levels between fleet and node, widest first."""
-
-    levels: tuple[Name, ...] = Field(default=("rack",), strict=False)
-    nodes: tuple[Nodes, ...] = Field(min_length=1, strict=False)
-
-    @model_validator(mode="after")
-    def _are_not_too_many(self) -> Self:
-        if sum(nodes.number for nodes in self.nodes) > MOST_NODES:
-            raise ValueError(f"has more than {MOST_NODES:,} nodes")
-        return self
-
-    @model_validator(mode="after")
-    def _paths_have_a_name_a_level(self) -> Self:
-        for nodes in self.nodes:
-            if nodes.path and len(nodes.path) != len(self.levels):
-                raise ValueError(
-                    f"the path of {nodes.names} has {len(nodes.path)} names, and there are the levels "
-                    f"{', '.join(self.levels)}"
-                )
-        return self
-
-
-class GpuState(StrictModel):
-    """Of GPUs of a node, all where ``slots`` are not said. ``score``: 1 is sound, 0 is broken. ``quarantines``: of its
-    board, within the time that the policy counts them.
-    """
-
-    node: Text
-    slots: tuple[int, ...] | None = Field(default=None, strict=False)
-    standing: Standing = Field(default=Standing.HEALTHY, strict=False)
-    contact: Contact = Field(default=Contact.LIVE, strict=False)
-    is_cordoned: bool = False
-    score: Annotated[float, Field(ge=0, le=1, strict=False)] = 1.0
-    quarantines: Annotated[int, Field(ge=0, le=1000)] = 0
-
-
-class Quota(StrictModel):
-    """GPUs of a tenant and all below it in a tier. ``borrowable_gpus``, ``ceiling_gpus``: None: no limit."""
-
-    tenant: Text
-    tier: Text = "on_demand"
-    guaranteed_gpus: Gpus = 0
-    borrowable_gpus: Gpus | None = None
-    ceiling_gpus: Gpus | None = None
-
-
-class TenantPlace(StrictModel):
-    """``used_gpus``: what it held in the past, on the average, those of long ago counting less and less."""
-
-    name: Text
-    parent: Text | None = None
-    weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = 1.0
-    used_gpus: dict[str, Annotated[float, Field(ge=0, le=1e9, strict=False)]] = Field(default_factory=dict)
 
 
 class JobFields(StrictModel):
@@ -163,8 +77,25 @@ class RunningJob(JobFields):
 
 
 class QueuedJob(JobFields):
+    """``total_gpus`` in place of ``nodes``: the sum over its hosts, ``gpus_per_node`` of each, or all of one."""
+
     nodes: Count = 1
     queued_s: Number = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _total_is_of_hosts(cls, said: Any) -> Any:
+        if not isinstance(said, dict) or "total_gpus" not in said:
+            return said
+        rest = {name: value for name, value in said.items() if name != "total_gpus"}
+        total, each = said["total_gpus"], said.get("gpus_per_node", 8)
+        if "nodes" in said:
+            raise ValueError("says either nodes or total_gpus")
+        if type(total) is not int or type(each) is not int or total < 1 or each < 1:
+            raise ValueError("total_gpus must be a whole number, 1 or more")
+        if total > each and total % each:
+            raise ValueError(f"total_gpus {total} is no whole number of hosts with {each} GPUs each")
+        return {**rest, "nodes": max(total // each, 1), "gpus_per_node": min(total, each)}
 
     @property
     def num_nodes(self) -> int:
@@ -275,6 +206,24 @@ class Scenario(StrictModel):
         return self
 
     @model_validator(mode="after")
+    def _what_ends_is_known(self) -> Self:
+        jobs = [*self.jobs.running, *self.jobs.queued, *(one.submit for one in self.happenings if one.submit)]
+        names = {job.name for job in jobs}
+        for one in self.happenings:
+            for word, name in (("cancel", one.cancel), ("end", one.end)):
+                if name is not None and name not in names:
+                    raise ValueError(f"requests: {word} names {name}, and no job of the scenario is named so")
+        return self
+
+    @model_validator(mode="after")
+    def _each_quota_is_said_once(self) -> Self:
+        told = [(one.tenant, one.tier) for one in self.all_quotas]
+        twice = next((each for each in told if told.count(each) > 1), None)
+        if twice is not None:
+            raise ValueError(f"the quota of {twice[0]} in {twice[1]} is said twice")
+        return self
+
+    @model_validator(mode="after")
     def _tenants_are_a_tree(self) -> Self:
         parents: dict[TenantId, TenantId | None] = {}
         for one in self.tenants:
@@ -303,10 +252,17 @@ class Scenario(StrictModel):
                 (TenantId(one.tenant), one.tier): TenantQuota(
                     one.guaranteed_gpus, one.borrowable_gpus, one.ceiling_gpus
                 )
-                for one in self.quotas
+                for one in self.all_quotas
             },
             {(TenantId(one.name), tier): used for one in self.tenants for tier, used in one.used_gpus.items()},
         )
+
+    @property
+    def all_quotas(self) -> tuple[Quota, ...]:
+        own = [
+            Quota(tenant=one.name, tier=tier, **dict(said)) for one in self.tenants for tier, said in one.quota.items()
+        ]
+        return (*self.quotas, *own)
 
     @property
     def happenings(self) -> tuple[Happening, ...]:

@@ -22,6 +22,7 @@ from scheduler.model import (
     ReclaimLoss,
     RunnerUp,
     StandingReclaim,
+    Verdict,
     WaitingJob,
     Workload,
 )
@@ -322,6 +323,7 @@ class _World:
             victims=sorted(names[reclaim.victim] for reclaim in own),
             changes=[{change.field: change.value} for change in found.changes],
             why=found.verdict.why,
+            **_reasons(found.verdict),
         )
 
     def _withdraw(self, victim: str, beneficiary: JobId, why: str) -> None:
@@ -384,10 +386,17 @@ class _World:
             self._told[item.job_id] = item.why
             one = held.get(item.job_id)
             if one is None:
-                self._say(item.job_id, "waits", why=item.why)
+                self._say(item.job_id, "waits", why=item.why, **_reasons(item.verdict))
             else:
                 nodes = dict.fromkeys(self._gpus[uuid].node_id for uuid in one.gpus)
-                self._say(item.job_id, "held", nodes=list(nodes), until_s=seconds_of(one.until_ms), why=item.why)
+                self._say(
+                    item.job_id,
+                    "held",
+                    nodes=list(nodes),
+                    until_s=seconds_of(one.until_ms),
+                    why=item.why,
+                    **_reasons(item.verdict),
+                )
 
     def _workload(self) -> Workload:
         return Workload(
@@ -409,3 +418,11 @@ class _World:
 
 def _said(best: RunnerUp, names: Mapping[AttemptId, str]) -> dict[str, Any]:
     return {"victims": sorted(names[victim] for victim in best.victims), "cost_gpu_s": round(best.cost_gpu_s, 1)}
+
+
+def _reasons(verdict: Verdict) -> dict[str, Any]:
+    """In their order, with what each leaves out; and the one that binds."""
+    counted = [
+        {"token": str(one.token), "num_gpus": one.num_gpus, "num_hosts": one.num_hosts} for one in verdict.reasons
+    ]
+    return {"binding": str(verdict.binding), "reasons": counted}

@@ -69,6 +69,15 @@ def test_each_situation_that_a_scheduler_is_accepted_by_is_posed() -> None:
         ({"jobs": {"queued": [{"name": "a", "wall_time_s": 1e300}]}}, "less than or equal to"),
         ({"jobs": {"queued": [{"name": "a"}, {"name": "a"}]}}, "two jobs are named a"),
         ({"topology": {"nodes": [{"names": "a[0-999999999]"}]}}, "more than 100,000 nodes"),
+        ({"topology": {"nodes": [{"names": "a0", "domain": "A", "path": ["A"]}]}}, "either path or domain"),
+        ({"jobs": {"queued": [{"name": "a", "total_gpus": 12}]}}, "12 is no whole number of hosts with 8 GPUs each"),
+        ({"jobs": {"queued": [{"name": "a", "total_gpus": 0}]}}, "total_gpus must be a whole number, 1 or more"),
+        ({"jobs": {"queued": [{"name": "a", "total_gpus": 8, "nodes": 1}]}}, "either nodes or total_gpus"),
+        ({"requests": [{"at_s": 1, "cancel": "nobody"}]}, "cancel names nobody, and no job"),
+        (
+            {"tenants": [{"name": "t", "quota": {"spot": {}}}], "quotas": [{"tenant": "t", "tier": "spot"}]},
+            "the quota of t in spot is said twice",
+        ),
     ],
 )
 def test_what_is_no_scenario_is_refused_by_name(change: dict[str, Any], words: str) -> None:
@@ -82,3 +91,31 @@ def test_a_running_job_that_finds_no_room_is_refused() -> None:
     document = {"about": "x", "topology": {"nodes": [{"names": "a0"}]}, "jobs": {"running": running}}
     with pytest.raises(ValueError, match="two takes 8 GPUs of a0, which has 0 left"):
         play(Scenario.model_validate(document))
+
+
+def test_a_domain_a_quota_and_a_total_are_other_words_for_what_the_form_has() -> None:
+    document = {
+        "about": "x",
+        "topology": {"levels": ["block", "rack"], "nodes": [{"names": "a[0-3]", "domain": "B/A"}]},
+        "tenants": [{"name": "t", "quota": {"on_demand": {"ceiling_gpus": 16}}}],
+        "jobs": {"queued": [{"name": "two", "tenant": "t", "total_gpus": 16, "queued_s": -1, "required": "rack"}]},
+        "requests": [{"at_s": 1, "submit": {"name": "part", "tenant": "t", "total_gpus": 4}}],
+        "until_s": 2,
+    }
+    placed, waits = play(Scenario.model_validate(document))
+    assert (placed["kind"], placed["nodes"]) == ("placed", ["a0", "a1"])
+    assert (waits["kind"], waits["binding"]) == ("waits", "quota")
+    assert waits["reasons"][0]["token"] == "quota"
+
+
+def test_what_waits_says_its_reasons_with_their_counts_and_which_one_binds() -> None:
+    document = {
+        "about": "x",
+        "topology": {"nodes": [{"names": "a[0-2]", "domain": "A"}]},
+        "gpus": [{"node": "a2", "standing": "QUARANTINED"}],
+        "jobs": {"running": [{"name": "on", "nodes": ["a0"]}], "queued": [{"name": "two", "nodes": 2}]},
+    }
+    (waits,) = play(Scenario.model_validate(document))
+    counts = {one["token"]: one["num_gpus"] for one in waits["reasons"]}
+    assert (counts["standing"], counts["in_use"]) == (8, 8)
+    assert waits["binding"] in counts

@@ -1,0 +1,116 @@
+"""What stands in a scenario beside its jobs: nodes and their places, GPUs that are not sound, tenants and quotas."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field, model_validator
+
+from muster.domain.states import Contact, Standing
+from muster.domain.strict import Name, StrictModel, Text
+
+_RANGE: Final = re.compile(r"(.*)\[(\d{1,9})-(\d{1,9})\]")
+MOST_NODES: Final = 100_000
+Gpus = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class Nodes(StrictModel):
+    """``names``: one, or a run of them such as ``a[0-3]``. ``path``: its domains, one a level; empty: nobody knows.
+
+    ``attributes``: their labels. ``domain`` is another word for the path: ``A``, or ``block-1/A``, or a list.
+    """
+
+    names: Text
+    path: tuple[Text, ...] = Field(default=(), strict=False)
+    gpus: Annotated[int, Field(ge=1, le=64)] = 8
+    model: Text = "h100"
+    attributes: dict[Name, Text] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _domain_is_a_path(cls, said: Any) -> Any:
+        if not isinstance(said, dict) or "domain" not in said:
+            return said
+        if "path" in said:
+            raise ValueError("says either path or domain")
+        rest = {name: value for name, value in said.items() if name != "domain"}
+        domain = said["domain"]
+        return {**rest, "path": domain.split("/") if isinstance(domain, str) else domain}
+
+    @property
+    def number(self) -> int:
+        found = _RANGE.fullmatch(self.names)
+        return 1 if found is None else max(int(found.group(3)) - int(found.group(2)) + 1, 0)
+
+    def each(self) -> Iterator[str]:
+        found = _RANGE.fullmatch(self.names)
+        if found is None:
+            yield self.names
+            return
+        stem, first, last = found.group(1), int(found.group(2)), int(found.group(3))
+        yield from (f"{stem}{number}" for number in range(first, last + 1))
+
+
+class Topology(StrictModel):
+    """``levels``: names of the tree's levels between fleet and node, widest first."""
+
+    levels: tuple[Name, ...] = Field(default=("rack",), strict=False)
+    nodes: tuple[Nodes, ...] = Field(min_length=1, strict=False)
+
+    @model_validator(mode="after")
+    def _are_not_too_many(self) -> Self:
+        if sum(nodes.number for nodes in self.nodes) > MOST_NODES:
+            raise ValueError(f"has more than {MOST_NODES:,} nodes")
+        return self
+
+    @model_validator(mode="after")
+    def _paths_have_a_name_a_level(self) -> Self:
+        for nodes in self.nodes:
+            if nodes.path and len(nodes.path) != len(self.levels):
+                raise ValueError(
+                    f"the path of {nodes.names} has {len(nodes.path)} names, and there are the levels "
+                    f"{', '.join(self.levels)}"
+                )
+        return self
+
+
+class GpuState(StrictModel):
+    """Of GPUs of a node, all where ``slots`` are not said. ``score``: 1 is sound, 0 is broken. ``quarantines``: of its
+    board, within the time that the policy counts them.
+    """
+
+    node: Text
+    slots: tuple[int, ...] | None = Field(default=None, strict=False)
+    standing: Standing = Field(default=Standing.HEALTHY, strict=False)
+    contact: Contact = Field(default=Contact.LIVE, strict=False)
+    is_cordoned: bool = False
+    score: Annotated[float, Field(ge=0, le=1, strict=False)] = 1.0
+    quarantines: Annotated[int, Field(ge=0, le=1000)] = 0
+
+
+class TierQuota(StrictModel):
+    """``borrowable_gpus``, ``ceiling_gpus``: None: no limit."""
+
+    guaranteed_gpus: Gpus = 0
+    borrowable_gpus: Gpus | None = None
+    ceiling_gpus: Gpus | None = None
+
+
+class Quota(TierQuota):
+    """GPUs of a tenant and all below it in a tier."""
+
+    tenant: Text
+    tier: Text = "on_demand"
+
+
+class TenantPlace(StrictModel):
+    """``used_gpus``: what it held in the past, on the average, those of long ago counting less and less.
+
+    ``quota``: its own by tier, as ``quotas`` has them for all.
+    """
+
+    name: Text
+    parent: Text | None = None
+    weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = 1.0
+    used_gpus: dict[str, Annotated[float, Field(ge=0, le=1e9, strict=False)]] = Field(default_factory=dict)
+    quota: dict[Text, TierQuota] = Field(default_factory=dict)
