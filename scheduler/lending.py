@@ -3,13 +3,15 @@
 Two branches of the tree are held against each other where they part (their lowest common ancestor): the one stays
 within its guarantee with the job, the other is over its own, and so is each tenant on the way down to the victim. So
 nobody is over after it who was not before, and who took back is no victim: reclaim never only swaps who is over.
-Gangs are not divided: a lender may fall under its guarantee by less than one gang, never by a whole one. All of it is
-within one reclaimable tier (I7); minimum run and cap are asked as for every reclaim (I9).
+Gangs are not divided, but elastic ones by whole hosts: a lender may fall under its guarantee by less than one gang,
+never by a whole one. All of it is within one reclaimable tier (I7); minimum run and cap are asked as for every reclaim
+(I9).
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from muster.domain.ids import AttemptId, TenantId
 from muster.domain.policy import Policy
@@ -101,12 +103,23 @@ class Claim:
         below = self.line.index(meets) - 1
         return self.line[below] if below >= 0 else None
 
-    def may_lose(self, victims: Sequence[int]) -> bool:
-        """Whether each of those who would give back is over its guarantee until the last of them is taken."""
+    def may_lose(self, victims: Sequence[int], given: Mapping[int, int] = MappingProxyType({})) -> bool:
+        """Whether each of those who would give back is over its guarantee until the last of them is taken.
+
+        ``given``: GPUs of victims that go on smaller, which give them host by host.
+        """
         losses: dict[TenantId, list[int]] = defaultdict(list)
         for index in victims:
             attempt = self.attempts[index]
             if attempt.tier == self.tier:
                 for tenant in self._giving(attempt.tenant_id):
-                    losses[tenant].append(len(attempt.gpus))
+                    losses[tenant] += _steps(attempt, given.get(index, len(attempt.gpus)))
         return all(sum(lost) - max(lost) < self.lending.over(tenant, self.tier) for tenant, lost in losses.items())
+
+
+def _steps(attempt: RunningAttempt, num_gpus: int) -> list[int]:
+    """In which an attempt gives so many GPUs: whole hosts of what is elastic, else all in one."""
+    if attempt.elastic is None or num_gpus == len(attempt.gpus):
+        return [num_gpus]
+    size = attempt.elastic.gpus_per_node
+    return [size] * (num_gpus // size)

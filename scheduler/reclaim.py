@@ -7,7 +7,7 @@ reclaimable tier a tenant takes back what it has lent (``scheduler.lending``).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -225,11 +225,11 @@ class Reclaimer:
     def _victims(self, request: Request, claim: Claim | None) -> "_Choice | Refused":
         """Whoever can do with less gives first, unless it costs too many times what whole victims would lose.
 
-        On a state that has given what comes of its own. What is lent is taken back from whole victims alone.
+        On a state that has given what comes of its own.
         """
         free_from = self._free_from_ms(request, claim)
         whole = self._whole_victims(request, free_from, claim)
-        shrunk = self._shrunk(request, free_from if claim is None else self._free_from_ms(request, None))
+        shrunk = self._shrunk(request, free_from, claim)
         if shrunk is None:
             return whole
         if isinstance(whole, Refused):
@@ -239,7 +239,7 @@ class Reclaimer:
             return replace(whole, runner_up=min(others, key=lambda one: one.cost_gpu_s))
         return replace(shrunk, runner_up=self._runner_up(whole))
 
-    def _shrunk(self, request: Request, free_from: Ints) -> "_Choice | None":
+    def _shrunk(self, request: Request, free_from: Ints, claim: Claim | None) -> "_Choice | None":
         if not self._giving:
             return None
         owner = self._owners_if(free_from <= self._now_ms, request)
@@ -256,7 +256,15 @@ class Reclaimer:
             return None
         used = set(owner[target.gpus].tolist())
         victims = [victim for victim in shrink.victims if victim in used]
+        if claim is not None and not claim.may_lose(victims, self._given_up(victims, target)):
+            return None
         return _Choice(target, victims, float(sum(self._costs[index] for index in victims)))
+
+    def _given_up(self, victims: Sequence[int], target: Chosen) -> dict[int, int]:
+        """GPUs that each gives for the target: all that it has, where it cannot go on with the rest."""
+        held = frozenset(self._state.layout.uuids[gpu] for gpu in target.gpus)
+        attempts = {index: self._attempts[index] for index in victims}
+        return {index: len(one.gpus) - len(kept_beside(one, held)) for index, one in attempts.items()}
 
     def _whole_victims(self, request: Request, free_from: Ints, claim: Claim | None) -> "_Choice | Refused":
         allowance = {code: self._allowance[tenant] for code, tenant in enumerate(sorted(self._allowance))}
@@ -287,13 +295,30 @@ class Reclaimer:
                 victims.remove(victim)
             else:
                 self._state.give(given_by[victim])
-        target = place(self._state, request)
+        target = self._sparing(request, victims, given_by) or place(self._state, request)
         self._state.take(np.concatenate([given_by[victim] for victim in victims]))
         if target is None:
             message = "a cover of victims does not make room for the gang: a bug of ours"
             raise AssertionError(message)
         used = set(owner[target.gpus].tolist())
         return target, [victim for victim in victims if victim in used]
+
+    def _sparing(self, request: Request, victims: Sequence[int], given_by: Mapping[int, Ints]) -> Chosen | None:
+        """The target without the hosts with which elastic victims could go on, where it can do without them.
+
+        On a state in which all that the victims hold is free. Their first ranks are kept.
+        """
+        layout = self._state.layout
+        gangs = [self._attempts[index].elastic for index in victims]
+        kept_parts = [part for gang in gangs if gang is not None for _, part in gang.parts[: gang.min_nodes]]
+        keeps = [uuid for part in kept_parts for uuid in part]
+        if not keeps:
+            return None
+        kept = np.intersect1d(layout.gpu_indices(keeps), np.concatenate(list(given_by.values())))
+        self._state.take(kept)
+        target = place(self._state, request)
+        self._state.give(kept)
+        return target
 
     def _given_by(self, victims: Sequence[int], owner: Ints) -> dict[int, Ints]:
         is_victim = np.zeros(len(self._attempts) + 1, dtype=np.bool_)

@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.domain.ids import JobId, TenantId
+from muster.domain.ids import JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.wait_reasons import WaitReason
-from scheduler.model import GpuView, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
+from scheduler.model import ElasticGang, GpuView, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.tenancy import Member, Quota, Tenancy
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, running
@@ -139,3 +139,14 @@ def test_who_shrinks_for_another_still_has_what_it_keeps() -> None:
         for guarantee, num_reclaims in ((16, 0), (24, 1)):
             workload = Workload(NOW_MS, tuple(attempts), (gives,), tenancy=guaranteed(lender=guarantee))
             assert len(plan(gpus, queue, OPEN, workload).reclaims) == num_reclaims
+
+
+def test_an_elastic_borrower_gives_hosts_back_before_a_rigid_one_ends() -> None:
+    hosts = ["h0", "h1", "h2"]
+    parts = tuple((NodeId(name), tuple(view.uuid for view in host(name, 8))) for name in hosts)
+    spreads = replace(spot("e", BORROWER, hosts), elastic=ElasticGang(parts, 1, 3, 8))
+    attempts = [spreads, *(spot(name, BORROWER, [name]) for name in ("h3", "h4"))]
+    found = decided(attempts, [wanting(LENDER, 2)], guaranteed(lender=16, borrower=24)).reclaims
+    assert [(one.victim, len(one.gpus), len(one.keeps)) for one in found] == [("e", 16, 8)]
+    nearly = decided(attempts, [wanting(LENDER, 2)], guaranteed(lender=16, borrower=32))
+    assert nearly.reclaims == (), "its second host would be of its guarantee"

@@ -65,6 +65,20 @@ def test_unless_that_loses_too_many_times_as_much(factor: float, victim: str) ->
     assert reclaim.runner_up.victims == (("e",) if victim == "v" else ("v",))
 
 
+def test_beside_a_gang_that_has_to_end_it_gives_no_more_hosts_than_it_can_spare() -> None:
+    """Four of six hosts are wanted: one gang of three ends, and the elastic one of three goes on with its fewest."""
+    attempts = [
+        elastic("e", ["r0h0", "r0h1", "r0h2"], 2),
+        running("v", [uuid for host in ("r0h3", "r0h4", "r0h5") for uuid in of_host(host)], tenant="other"),
+    ]
+    wide = replace(job("gang", nodes=4, gpus=8, tier="reserved"), required_level="rack")
+    found = {one.victim: one for one in decide(racks({"r0": [8] * 6}), [wide], attempts).reclaims}
+    assert found.keys() == {"e", "v"}
+    assert hosts_of(found["e"].keeps) == ["r0h0", "r0h1"]
+    assert hosts_of(found["e"].gpus) == ["r0h2"]
+    assert found["v"].keeps == ()
+
+
 def test_nobody_goes_below_its_fewest_so_two_give_one_host_each() -> None:
     attempts = [elastic("e", ["r0h0", "r0h1"], 1), elastic("f", ["r0h2", "r0h3"], 1)]
     decided = decide(racks({"r0": [8, 8, 8, 8]}), [job("gang", nodes=2, gpus=8, tier="reserved")], attempts)

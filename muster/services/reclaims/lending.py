@@ -1,12 +1,14 @@
 """Lending taken back, asked again at the commit of its notices: with the quotas' rows locked, on what runs by then."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sqlalchemy import select
 
 from muster.db.models import GpuHold, Job
 from muster.domain.ids import AttemptId
 from muster.domain.policy import Policy
+from muster.services.elastic import elastic_gangs
 from muster.services.reclaims.workload import workload
 from muster.services.tenancy import locked_holdings
 from muster.services.unit_of_work import UnitOfWork
@@ -14,12 +16,19 @@ from scheduler.lending import Lending
 
 
 def lending_refusal(
-    unit: UnitOfWork, job: Job, num_gpus: int, victims: Sequence[Job], attempts: Collection[AttemptId], policy: Policy
+    unit: UnitOfWork, job: Job, num_gpus: int, victims: Sequence[Job], given: Mapping[AttemptId, int], policy: Policy
 ) -> str | None:
-    """Why attempts of the beneficiary's own tier may not be taken for it, or None. ``victims``: whose they are."""
+    """Why attempts of the beneficiary's own tier may not be taken for it, or None. ``victims``: whose they are.
+
+    ``given``: GPUs of each attempt that is asked to give some, all or those of some hosts.
+    """
     locked_holdings(unit, {job.tenant_id, *(victim.tenant_id for victim in victims)}, job.tier)
     now = workload(unit.session, unit.now, policy)
-    running = sorted(now.running, key=lambda attempt: attempt.attempt_id)
+    gangs = elastic_gangs(unit.session)
+    running = sorted(
+        (replace(attempt, elastic=gangs.get(attempt.attempt_id)) for attempt in now.running),
+        key=lambda attempt: attempt.attempt_id,
+    )
     lending = Lending(now.tenancy, policy, running)
     keeps = {reclaim.victim: len(reclaim.keeps) for reclaim in now.reclaims}
     for attempt in running:
@@ -31,7 +40,7 @@ def lending_refusal(
     claim = lending.claim(job.tenant_id, job.tier, num_gpus)
     if claim is None:
         return f"with {job.id} its tenant would be past what is guaranteed to it in the tier {job.tier}"
-    taken = [index for index, attempt in enumerate(running) if attempt.attempt_id in attempts]
-    if not all(claim.reaches(running[index]) for index in taken) or not claim.may_lose(taken):
+    taken = {index: given[attempt.attempt_id] for index, attempt in enumerate(running) if attempt.attempt_id in given}
+    if not all(claim.reaches(running[index]) for index in taken) or not claim.may_lose(list(taken), taken):
         return f"what is borrowed in the tier {job.tier} is no longer as it was"
     return None

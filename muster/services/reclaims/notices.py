@@ -59,7 +59,7 @@ def notify(unit: UnitOfWork, chosen: Sequence[Reclaim], policy: Policy) -> list[
     _require_allowance(unit, job, victims, chosen, policy)
     held = sorted({uuid for wanted in chosen for uuid in wanted.held})
     _require_place(unit, job, held, {loaded.attempt.id for loaded in victims}, policy)
-    _require_lent(unit, job, victims, len(held), policy)
+    _require_lent(unit, job, victims, chosen, policy)
     _require_quota(unit, job, len(held))
     holds.hold(unit, job, held)
     version = unit.session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
@@ -149,13 +149,16 @@ def _require_allowance(
             raise ReclaimLostError(f"{tenant_id} would lose more to reclaim than its cap in this window (I9)")
 
 
-def _require_lent(unit: UnitOfWork, job: Job, victims: Sequence[LoadedAttempt], num_gpus: int, policy: Policy) -> None:
+def _require_lent(
+    unit: UnitOfWork, job: Job, victims: Sequence[LoadedAttempt], chosen: Sequence[Reclaim], policy: Policy
+) -> None:
     """Within a tier a tenant takes back what it has lent, and nothing else."""
     lent = [loaded for loaded in victims if loaded.job.tier == job.tier]
     if not lent:
         return
     attempts = {loaded.attempt.id for loaded in lent}
-    refusal = lending_refusal(unit, job, num_gpus, [loaded.job for loaded in lent], attempts, policy)
+    given = {wanted.victim: len(wanted.gpus) for wanted in chosen if wanted.victim in attempts}
+    refusal = lending_refusal(unit, job, len(chosen[0].held), [loaded.job for loaded in lent], given, policy)
     if refusal is not None:
         raise ReclaimLostError(refusal)
 
