@@ -136,7 +136,7 @@ def test_a_gpu_being_cleaned_is_not_free_and_a_released_one_is(session: Session,
     holding.state = AllocationState.CLEANING
     session.flush()
     assert outcome_of(session, lambda: rows.allocation_gpu(gpu)) == "uq_allocation_gpus_taken"
-    holding = session.get_one(type(holding), (gpu.uuid, holding.allocation_id))
+    holding = session.get_one(type(holding), (holding.allocation_id, 0, 0))
     holding.state = AllocationState.RELEASED
     session.flush()
     rows.allocation_gpu(gpu)

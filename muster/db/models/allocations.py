@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, PrimaryKeyConstraint, UniqueConstraint, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, PrimaryKeyConstraint, text
 from sqlalchemy.orm import Mapped, foreign, mapped_column, relationship
 
 from muster.db.base import Base, EnumText, one_of
@@ -45,13 +45,19 @@ class AllocationGpu(Base):
 
     __tablename__ = "allocation_gpus"
     __table_args__ = (
-        PrimaryKeyConstraint("gpu_uuid", "allocation_id"),
-        UniqueConstraint("allocation_id", "node_rank", "local_index"),
+        PrimaryKeyConstraint("allocation_id", "node_rank", "local_index"),
         Index(
             "uq_allocation_gpus_taken",
             "gpu_uuid",
             unique=True,
             postgresql_where=text("state IN ('HELD', 'CLEANING')"),
+        ),
+        Index(
+            "uq_allocation_gpus_released",
+            "gpu_uuid",
+            "allocation_id",
+            unique=True,
+            postgresql_where=text("state = 'RELEASED'"),
         ),
         Index("ix_allocation_gpus_node_id_open", "node_id", postgresql_where=text("state <> 'RELEASED'")),
     )
