@@ -16,6 +16,7 @@ from health.admission import refusal_of
 from health.cohorts import may_be_mixed
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node
 from muster.db.repositories import gang_rows, gangs
+from muster.db.repositories.holdings import HELD_ONCE
 from muster.domain.causes import CAUSE_RULES, Avoid
 from muster.domain.elastic import sizes_of
 from muster.domain.errors import ConflictError, NotFoundError
@@ -215,7 +216,8 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
 
     Raises:
         NotFoundError: there is no such job.
-        PlacementLostError: the job or a GPU is no longer as the plan saw it.
+        PlacementLostError: the job or a GPU is no longer as the plan saw it; that a GPU of a large gang is held, as the
+            unit ends.
     """
     unit.principal.require(Permission.SYSTEM_RUN)
     locked = gangs.lock(unit.session, placement.job_id, placement.parts, unit.now)
@@ -235,7 +237,8 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
         holds.let_go(unit, job, holds.PLACED)
     step_job(unit, job, jobs.Placed(), policy)
     gang = _gang(job, placement, locked)
-    unit.write_last(gang_rows.written(job, gang, unit.now))
+    lost = PlacementLostError("one of the GPUs is no longer admitted: held")
+    unit.write_last(gang_rows.written(job, gang, unit.now), refusals={HELD_ONCE: lost})
     _tell(unit, job, gang, placement.swap)
     return gang.attempt_id
 

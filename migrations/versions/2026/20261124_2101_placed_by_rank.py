@@ -2,7 +2,8 @@
 
 The key by GPU was as long as all history and met at a page of its own for each GPU, which was a third of a large
 placement's commit. What is over is found by an index that the commit leaves alone. A GPU stands once in an allocation:
-among what is held by ``uq_allocation_gpus_taken``, among what is over by the index here.
+among what is held by ``uq_allocation_gpus_taken``, among what is over by the index here. What is held on a node is
+found by the node's GPUs.
 """
 
 from typing import Final
@@ -21,8 +22,10 @@ ALTER TABLE allocation_gpus
     ADD CONSTRAINT pk_allocation_gpus PRIMARY KEY (allocation_id, node_rank, local_index);
 CREATE UNIQUE INDEX uq_allocation_gpus_released ON allocation_gpus (gpu_uuid, allocation_id)
     WHERE state = 'RELEASED';
+DROP INDEX ix_allocation_gpus_node_id_open;
 """
 DOWN: Final = """
+CREATE INDEX ix_allocation_gpus_node_id_open ON allocation_gpus (node_id) WHERE state <> 'RELEASED';
 DROP INDEX uq_allocation_gpus_released;
 ALTER TABLE allocation_gpus
     DROP CONSTRAINT pk_allocation_gpus,

@@ -59,7 +59,6 @@ class AllocationGpu(Base):
             unique=True,
             postgresql_where=text("state = 'RELEASED'"),
         ),
-        Index("ix_allocation_gpus_node_id_open", "node_id", postgresql_where=text("state <> 'RELEASED'")),
     )
 
     allocation_id: Mapped[AllocationId]

@@ -27,7 +27,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from muster.db.base import UtcTimestamp
 from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, Node, StoredSignal
 from muster.db.repositories.holdings import IS_TAKEN
-from muster.domain.states import AllocationState, BurnInState, Contact
+from muster.domain.states import BurnInState, Contact
 
 _NOW: Final = bindparam("now", type_=UtcTimestamp())
 _HELD: Final = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)
@@ -121,9 +121,9 @@ FACTS_OF_FEW: Final = _in_order(_with_node(_FEW))
 """The same for a few GPUs of a large fleet: it does not grow with what the others hold."""
 
 
-def facts_of_gang(nodes: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
-    """The same in no order for thousands of GPUs of ``nodes``, an array: what is rare is read once for all of them."""
-    held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.node_id == any_(nodes), IS_TAKEN)
+def facts_of_gang(nodes: ColumnElement[Any], gpus: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
+    """The same in no order for thousands of ``gpus`` on ``nodes``, arrays: what is rare is read once for all."""
+    held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == any_(gpus), IS_TAKEN)
     return _with_node(_read_once(held)).where(Gpu.node_id == any_(nodes))
 
 
@@ -141,9 +141,8 @@ def _read_once(held: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class GangColumns:
-    """A gang's hosts, as an array and as a query of one column, and its GPUs."""
+    """A gang's hosts and its GPUs, as queries of one column each."""
 
-    node_array: ColumnElement[Any]
     nodes: Select[*tuple[Any, ...]]
     gpus: Select[*tuple[Any, ...]]
 
@@ -155,19 +154,18 @@ def is_among(column: InstrumentedAttribute[Any], chosen: Select[*tuple[Any, ...]
 
 
 def anything_about(gang: GangColumns) -> ColumnElement[bool]:
-    """Whether admission knows more of a gang's GPUs than their own rows say; what it is, ``facts_of_gang`` tells."""
+    """Whether admission knows more of a gang's GPUs than their own rows say; what it is, ``facts_of_gang`` tells.
+
+    But for who holds them: that would be a look-up a GPU in the very index that refuses a second holder (I1).
+    """
     of_nodes = or_(is_among(Cordon.node_id, gang.nodes), is_among(Cordon.gpu_uuid, gang.gpus))
     of_node = and_(StoredSignal.gpu_uuid.is_(None), is_among(StoredSignal.node_id, gang.nodes))
-    # As the index by node is for what is open: the one by GPU would be read whole.
-    is_open = AllocationGpu.state != literal_column(f"'{AllocationState.RELEASED.value}'")
-    is_there = AllocationGpu.node_id == any_(gang.node_array)
     return or_(
         exists().where(_IS_UNHEARD, is_among(Node.id, gang.nodes)),
         exists().where(of_nodes, *_CORDON_STANDS),
         exists().where(is_among(GpuOverride.gpu_uuid, gang.gpus), *_OVERRIDE_STANDS),
         exists().where(is_among(BurnIn.gpu_uuid, gang.gpus), _RUNS),
         exists().where(or_(of_node, is_among(StoredSignal.gpu_uuid, gang.gpus)), *_ALARMS),
-        exists().where(is_there, is_open, is_among(AllocationGpu.gpu_uuid, gang.gpus)),
     )
 
 

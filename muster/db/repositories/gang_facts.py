@@ -49,7 +49,7 @@ def _array(name: str) -> Any:
 
 _JOB_ID: Final[BindParameter[str]] = bindparam("job_id", type_=Text)
 _GPUS: Final = select(func.unnest(_joined("uuids")))
-_GANG: Final = GangColumns(_array("nodes"), select(func.unnest(_joined("nodes"))), _GPUS)
+_GANG: Final = GangColumns(select(func.unnest(_joined("nodes"))), _GPUS)
 _PARTS: Final = (
     func.unnest(_joined("nodes"), _joined("uuids_by_host", _BETWEEN_HOSTS))
     .table_valued("node_id", "uuids", name="part")
@@ -102,7 +102,7 @@ KINDS_OF_FEW: Final = _kinds(
     FACTS_OF_FEW.order_by(None).where(Gpu.uuid == any_(_array("uuids"))),
     one_by_one(_FOR_OTHERS.where(GpuHold.gpu_uuid == Gpu.uuid)),
 )
-KINDS_OF_GANG: Final = _kinds(facts_of_gang(_array("nodes")), among(_FOR_OTHERS, Gpu.uuid))
+KINDS_OF_GANG: Final = _kinds(facts_of_gang(_array("nodes"), _array("uuids")), among(_FOR_OTHERS, Gpu.uuid))
 IS_ALL_TOLD: Final = _text(
     select(
         not_(
@@ -111,4 +111,7 @@ IS_ALL_TOLD: Final = _text(
         *_OF_JOB,
     )
 )
-"""Whether the rows of the GPUs say all that admission asks. Mostly so, and then the commit need not read them again."""
+"""Whether the rows of the GPUs say all that admission asks, but for who holds them: that the write is refused for.
+
+Mostly so, and then the commit need not read them again.
+"""

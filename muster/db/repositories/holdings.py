@@ -10,6 +10,8 @@ from sqlalchemy import literal_column, or_
 from muster.db.models import AllocationGpu
 from muster.domain.states import AllocationState
 
+HELD_ONCE: Final = "uq_allocation_gpus_taken"
+"""The index that refuses a second holder (I1)."""
 IS_TAKEN: Final = AllocationGpu.state.in_(
     literal_column(f"'{state.value}'") for state in (AllocationState.HELD, AllocationState.CLEANING)
 )
