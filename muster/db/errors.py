@@ -31,8 +31,8 @@ _UNAVAILABLE: Final = frozenset(
 )
 
 
-_NO_LONGER_AS_LOCKED: Final = frozenset({"fk_attempt_hosts_attempt_id"})
-"""What a placement meets whose job is of another version than the one it locked: ``repositories.gangs``."""
+_NO_LONGER_AS_LOCKED: Final = frozenset({"attempt_hosts_attempt"})
+"""What a placement meets whose job is of another version than the one it locked: ``repositories.gang_rows``."""
 
 
 class ContentionError(UnavailableError):

@@ -14,6 +14,8 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 TEXT_SEPARATOR: Final = "\x1f"
 """Stands between texts that travel as one; ``string_to_array`` parts them. No text so sent may hold it."""
+PART_SEPARATOR: Final = "\x1e"
+"""The same between lists of such."""
 
 _INT8: Final = 20
 _INT8_ARRAY: Final = 1016
@@ -43,6 +45,11 @@ def within(column: "ColumnElement[Any] | InstrumentedAttribute[Any]", ids: Itera
 
 def joined_texts(texts: Iterable[str]) -> str:
     return TEXT_SEPARATOR.join(texts)
+
+
+def joined_parts(parts: Iterable[Iterable[str]]) -> str:
+    """Lists of texts as one text."""
+    return PART_SEPARATOR.join(map(joined_texts, parts))
 
 
 class _IntsDumper(Dumper):

@@ -16,13 +16,14 @@ from sqlalchemy.orm import Session
 from health.admission import refusal_of
 from health.cohorts import may_be_mixed
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, GpuHold, Job, Reclaim
+from muster.db.repositories.holdings import IS_TAKEN
 from muster.domain.elastic import Sizes, sizes_of
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy import Policy
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import TERMINAL_JOB_STATES, AllocationState, AttemptState, JobState, Standing, StopReason
+from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, JobState, Standing, StopReason
 from muster.services.attempts import LoadedAttempt, live_attempt_of, lock_attempt, lock_job, stop_attempt
 from muster.services.fleet import gpu_views
 from muster.services.jobs import may_see
@@ -121,7 +122,7 @@ def may_anybody_grow(session: Session, now: datetime, policy: Policy) -> bool:
     query = select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(is_ripe)
     if session.scalar(query.limit(1)) is None:
         return False
-    is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, AllocationGpu.state != AllocationState.RELEASED)
+    is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)
     idle = select(Gpu.uuid).where(Gpu.standing.not_in(_OUT), ~is_held)
     return session.scalar(idle.limit(1)) is not None
 

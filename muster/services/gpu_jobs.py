@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import select
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job
+from muster.db.repositories.holdings import IS_OR_WAS_TAKEN
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import AllocationId, GpuUuid
 from muster.domain.principals import Permission
@@ -44,7 +45,7 @@ def holders_of(
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
         .join(Job, Job.id == Allocation.job_id)
-        .where(AllocationGpu.gpu_uuid == uuid)
+        .where(AllocationGpu.gpu_uuid == uuid, IS_OR_WAS_TAKEN)
         .order_by(AllocationGpu.allocation_id.desc())
         .limit(limit)
     )

@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job
+from muster.db.repositories.holdings import IS_TAKEN
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import AllocationState
@@ -37,7 +38,7 @@ def occupants_of(unit: UnitOfWork, uuids: Collection[GpuUuid]) -> Sequence[Occup
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
         .join(Job, Job.id == Allocation.job_id)
-        .where(AllocationGpu.gpu_uuid.in_(uuids), AllocationGpu.state != AllocationState.RELEASED)
+        .where(AllocationGpu.gpu_uuid.in_(uuids), IS_TAKEN)
         .group_by(*what)
         .order_by(Attempt.placed_at, Job.id, AllocationGpu.node_id)
     )

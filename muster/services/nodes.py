@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, exists, func, select
+from sqlalchemy import ColumnElement, Select, and_, exists, func, select
 
 from muster.db.models import AllocationGpu, Cordon, Gpu, Node
 from muster.db.records import CordonRecord, NodeLatestRecord, NodeRecord
+from muster.db.repositories.holdings import IS_TAKEN
 from muster.db.repositories.node_documents import NODE, FailingSaves, GpuOnNode, JobOnNode, NodeView
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
-from muster.domain.states import AllocationState, Contact, Standing
+from muster.domain.states import Contact, Standing
 from muster.services import cordons, drains
 from muster.services.node_places import path_of
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -119,8 +120,8 @@ def _listed(unit: UnitOfWork, nodes: Sequence[Node]) -> list[ListedNode]:
     standings: dict[NodeId, dict[Standing, int]] = {node_id: {} for node_id in ids}
     for node_id, standing, count in unit.session.execute(by_standing.group_by(Gpu.node_id, Gpu.standing)):
         standings[node_id][standing] = count
-    taken = (AllocationGpu.node_id.in_(ids), AllocationGpu.state != AllocationState.RELEASED)
-    held = _counts(unit, select(AllocationGpu.node_id, func.count()).where(*taken).group_by(AllocationGpu.node_id))
+    on_nodes = select(Gpu.node_id, func.count()).where(Gpu.node_id.in_(ids)).group_by(Gpu.node_id)
+    held = _counts(unit, on_nodes.join(AllocationGpu, and_(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)))
     standing_now = (Cordon.node_id.in_(ids), cordons.those_that_stand(unit.now))
     num_cordons = _counts(unit, select(Cordon.node_id, func.count()).where(*standing_now).group_by(Cordon.node_id))
     return [ListedNode(node, standings[node.id], held.get(node.id, 0), num_cordons.get(node.id, 0)) for node in nodes]

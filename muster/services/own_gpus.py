@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import select
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job, Node
+from muster.db.repositories.holdings import IS_OR_WAS_TAKEN
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid, JobId
 from muster.domain.principals import Permission
@@ -44,7 +45,7 @@ def stays_on(unit: UnitOfWork, uuid: GpuUuid, *, limit: int = ATTEMPTS_SHOWN) ->
         .join(Attempt, Attempt.job_id == Job.id)
         .join(Allocation, Allocation.attempt_id == Attempt.id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(AllocationGpu.gpu_uuid == uuid)
+        .where(AllocationGpu.gpu_uuid == uuid, IS_OR_WAS_TAKEN)
         .order_by(Attempt.placed_at.desc())
         .limit(limit)
     )

@@ -10,7 +10,8 @@ from typing import Any, Final
 from health.admission import refusal_of
 from health.cohorts import may_be_mixed
 from muster.db.models import Job
-from muster.db.repositories import gangs
+from muster.db.repositories import gang_rows, gangs
+from muster.db.repositories.holdings import HELD_ONCE
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AllocationId, AttemptId
 from muster.domain.job_spec import NodeLossRule
@@ -44,7 +45,8 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
 
     Raises:
         NotFoundError: there is no such job.
-        PlacementLostError: the job or a GPU is no longer as the plan saw it.
+        PlacementLostError: the job or a GPU is no longer as the plan saw it; that a GPU of a large gang is held, as the
+            unit ends.
     """
     unit.principal.require(Permission.SYSTEM_RUN)
     locked = gangs.lock(unit.session, placement.job_id, placement.parts, unit.now)
@@ -58,18 +60,19 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     _require_there(num_gpus, kinds, policy.homogeneity(job.tier))
     _require_size(job, placement)
     _require_admitted(unit, job, kinds, policy)
-    if kinds[0].has_ceiling:
+    if locked.of_job.has_ceiling:
         _require_quota(unit, job, num_gpus)
-    if kinds[0].has_holds:
+    if locked.of_job.has_holds:
         holds.let_go(unit, job, holds.PLACED)
     step_job(unit, job, jobs.Placed(), policy)
     gang = _gang(job, placement, locked)
-    unit.write_last(gangs.written(job, gang, unit.now))
+    lost = PlacementLostError("one of the GPUs is no longer admitted: held")
+    unit.write_last(gang_rows.written(job, gang, unit.now), refusals={HELD_ONCE: lost})
     _tell(unit, job, gang, placement.swap)
     return gang.attempt_id
 
 
-def _require_there(num_gpus: int, kinds: Sequence[Any], homogeneity: Collection[str] | None) -> None:
+def _require_there(num_gpus: int, kinds: Sequence[gangs.Kind], homogeneity: Collection[str] | None) -> None:
     """Each GPU on its node, and all of one cohort in what the job's tier asks for (I4)."""
     is_there = sum(kind.num_gpus for kind in kinds) == num_gpus
     if not is_there or not may_be_mixed((kind.cohort_key for kind in kinds), homogeneity):
@@ -84,7 +87,7 @@ def _require_size(job: Job, placement: Placement) -> None:
         raise PlacementLostError(message)
 
 
-def _require_admitted(unit: UnitOfWork, job: Job, kinds: Sequence[Any], policy: Policy) -> None:
+def _require_admitted(unit: UnitOfWork, job: Job, kinds: Sequence[gangs.Kind], policy: Policy) -> None:
     """I3 and I4 at the moment of commit, under locks."""
     tier, now_ms = policy.tier(job.tier), to_ms(unit.now)
     for kind in kinds:
@@ -104,22 +107,21 @@ def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:
         raise PlacementLostError(refusal)
 
 
-def _gang(job: Job, placement: Placement, locked: gangs.Locked) -> gangs.Gang:
-    of_job = locked.kinds[0]
-    return gangs.Gang(
+def _gang(job: Job, placement: Placement, locked: gangs.Locked) -> gang_rows.Gang:
+    return gang_rows.Gang(
         attempt_id=AttemptId(new_id("attempt")),
         allocation_id=AllocationId(new_id("allocation")),
-        number=(of_job.last_number or 0) + 1,
+        number=(locked.of_job.last_number or 0) + 1,
         fence=locked.fence,
         on_node_loss=spec_of(job).on_node_loss or NodeLossRule.WAIT,
-        address=of_job.address,
+        address=locked.of_job.address,
         # A gang on one host meets on a port that the host itself finds free.
         ports=range(1) if len(placement.parts) == 1 else RENDEZVOUS_PORTS,
         parts=placement.parts,
     )
 
 
-def _tell(unit: UnitOfWork, job: Job, gang: gangs.Gang, swap: Swap | None) -> None:
+def _tell(unit: UnitOfWork, job: Job, gang: gang_rows.Gang, swap: Swap | None) -> None:
     recovery = {} if swap is None else {"recovery": _recovery(job, swap)}
     unit.emit(
         "attempt.placed",

@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from health.quick_check import finding_of
 from muster.db.models import Allocation, AllocationGpu
+from muster.db.repositories.holdings import IS_OR_WAS_TAKEN
 from muster.db.repositories.telemetry import add_signals
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import GpuUuid, NodeId
@@ -49,6 +50,7 @@ def take_quick_check(
             Allocation.attempt_id == loaded.attempt.id,
             AllocationGpu.node_id == node_id,
             AllocationGpu.gpu_uuid == found.gpu,
+            IS_OR_WAS_TAKEN,
         )
     )
     if held is None:

@@ -24,6 +24,7 @@ from muster.db.models import (
     Job,
     Node,
 )
+from muster.db.repositories.holdings import IS_OR_WAS_TAKEN
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.principals import Permission
 from muster.domain.states import Cause, CheckpointStatus, JobState, Standing
@@ -121,6 +122,7 @@ def _hit(session: Session, move: GpuStandingChange, own: TenantId | None) -> Seq
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
         .where(
             AllocationGpu.gpu_uuid == move.gpu_uuid,
+            IS_OR_WAS_TAKEN,
             Attempt.placed_at <= move.at,
             or_(Attempt.ended_at.is_(None), Attempt.ended_at >= move.at),
         )

@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from muster.db.asking import ask_alone
-from muster.db.errors import ContentionError, translated_errors, translation_of
+from muster.db.errors import ContentionError, translated_errors, translation_of, violated_constraint
 from muster.db.exchanges import Asked
 from muster.db.pipelined import ask_together
 from muster.db.sessions import TrackedSession, has_changed_state, note_change
+from muster.domain.errors import MusterError
 from muster.domain.ids import EventId, TenantId
 from muster.domain.principals import Principal, Role
 from muster.failpoints import declare, failpoint, is_declared
@@ -59,6 +61,7 @@ class UnitOfWork:
         AssertionError: state changed without an event or audit entry, or a person's change lacks its audit entry (I18).
         UnavailableError: the database does not answer; nothing is known to have been committed.
         ContentionError: it met another unit on the same rows; ``retrying`` repeats it.
+        MusterError: what ``write_last`` was told that a refusal means.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class UnitOfWork:
         self._consequences = Consequences(principal=principal, now=now, new_id=new_id)
         self._channels: set[Channel] = set()
         self._last: list[Asked] = []
+        self._refusals: dict[str, MusterError] = {}
 
     @property
     def consequences(self) -> list[dict[str, Any]]:
@@ -123,13 +127,15 @@ class UnitOfWork:
         """NOTIFY with the commit. A hint: whoever listens also looks by itself."""
         self._channels.add(channel)
 
-    def write_last(self, statement: Asked) -> None:
+    def write_last(self, statement: Asked, refusals: Mapping[str, MusterError] = MappingProxyType({})) -> None:
         """A change that nothing more in this unit asks for: it goes out at the exit, with what the unit leaves.
 
-        COMMIT follows in the same breath, so it fails by itself where it must not have effect.
+        COMMIT follows in the same breath, so it fails by itself where it must not have effect. ``refusals``: constraint
+        → what its violation means, raised at the exit.
         """
         note_change(self.session)
         self._last.append(statement)
+        self._refusals.update(refusals)
 
     def __enter__(self) -> Self:
         return self
@@ -155,13 +161,21 @@ class UnitOfWork:
         if not self.dry_run:
             failpoint(f"{self.action}.before_commit")
         if last:
-            ask_together(self.session, *last, commit=not self.dry_run)
+            self._write(last)
         if self.dry_run:
             self.session.expunge_all()
             self.session.rollback()
             return
         self.session.commit()
         failpoint(f"{self.action}.after_commit")
+
+    def _write(self, last: Sequence[Asked]) -> None:
+        try:
+            ask_together(self.session, *last, commit=not self.dry_run)
+        except IntegrityError as error:
+            if refusal := self._refusals.get(violated_constraint(error) or ""):
+                raise refusal from error
+            raise
 
     def _assert_traces(self) -> None:
         if self._quiet or not has_changed_state(self.session):

@@ -136,7 +136,7 @@ def test_a_gpu_being_cleaned_is_not_free_and_a_released_one_is(session: Session,
     holding.state = AllocationState.CLEANING
     session.flush()
     assert outcome_of(session, lambda: rows.allocation_gpu(gpu)) == "uq_allocation_gpus_taken"
-    holding = session.get_one(type(holding), (gpu.uuid, holding.allocation_id))
+    holding = session.get_one(type(holding), (holding.allocation_id, 0, 0))
     holding.state = AllocationState.RELEASED
     session.flush()
     rows.allocation_gpu(gpu)
@@ -159,6 +159,55 @@ def test_an_allocation_has_gpus_that_are_there(session: Session, rows: Any) -> N
     assert refused(gpu_uuid="GPU-of-nobody") == "allocation_gpus_gpu"
     assert refused(other_id=elsewhere.id) == "allocation_gpus_gpu"
     assert refused(allocation_id="alc_of_nobody") == "allocation_gpus_allocation"
+
+
+def test_a_gpu_stands_once_in_an_allocation(session: Session, rows: Any) -> None:
+    held = rows.allocation_gpu()
+    named = {"allocation_id": held.allocation_id, "gpu_uuid": held.gpu_uuid, "node_id": held.node_id}
+    again = text(
+        "INSERT INTO allocation_gpus (allocation_id, gpu_uuid, node_id, node_rank, local_index, state)"
+        " VALUES (:allocation_id, :gpu_uuid, :node_id, 0, 1, 'HELD')"
+    )
+    assert outcome_of(session, lambda: session.execute(again, named)) == "uq_allocation_gpus_taken"
+    over = text("UPDATE allocation_gpus SET state = :state WHERE state <> 'RELEASED'")
+    for state in ("CLEANING", "RELEASED"):
+        session.execute(over, {"state": state})
+    session.execute(again, named)
+    session.execute(over, {"state": "CLEANING"})
+    assert outcome_of(session, lambda: session.execute(over, {"state": "RELEASED"})) == "uq_allocation_gpus_released"
+
+
+def test_an_attempt_has_hosts_that_are_there(session: Session, rows: Any) -> None:
+    attempt, node, other = rows.attempt(), rows.node(), rows.node()
+    take = text(
+        "INSERT INTO attempt_hosts (attempt_id, node_id, node_rank, state, ring_count, is_past_lease) VALUES"
+        " (:attempt_id, :node_id, 0, 'UNCLAIMED', 0, false), (:attempt_id, :other_id, 1, 'UNCLAIMED', 0, false)"
+    )
+
+    def refused(attempt_id: str = attempt.id, other_id: str = other.id) -> str | None:
+        named = {"attempt_id": attempt_id, "node_id": node.id, "other_id": other_id}
+        return outcome_of(session, lambda: session.execute(take, named))
+
+    assert refused() is None
+    assert refused(attempt_id="att_of_nobody") == "attempt_hosts_attempt"
+    assert refused(other_id="node_of_nobody") == "attempt_hosts_node"
+
+
+@pytest.mark.parametrize(
+    ("statement", "refusal"),
+    [
+        ("DELETE FROM nodes", "nodes_stay"),
+        ("TRUNCATE nodes CASCADE", "nodes_stay_all"),
+        ("UPDATE nodes SET id = 'node_of_another_name'", "ids_stay"),
+        ("DELETE FROM attempts", "attempts_stay"),
+        ("TRUNCATE attempts CASCADE", "attempts_stay_all"),
+        ("UPDATE attempt_hosts SET attempt_id = 'att_of_nobody'", "places_stay"),
+        ("UPDATE attempt_hosts SET node_id = 'node_of_nobody'", "places_stay"),
+    ],
+)
+def test_what_a_part_names_stays(session: Session, rows: Any, statement: str, refusal: str) -> None:
+    rows.attempt_host()
+    assert outcome_of(session, lambda: session.execute(text(statement))) == refusal
 
 
 @pytest.mark.parametrize(

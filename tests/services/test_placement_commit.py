@@ -7,10 +7,15 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import select, text, update
+from sqlalchemy.exc import IntegrityError
 
+from muster.db.errors import violated_constraint
 from muster.db.models import AllocationGpu, Attempt, AttemptHost, Cordon, Gpu, GpuHold, GpuOverride, Job, Node
-from muster.db.repositories import gangs
-from muster.domain.ids import AttemptId, NodeId
+from muster.db.repositories import gang_rows, gangs
+from muster.db.repositories.gangs import Parts
+from muster.db.repositories.holdings import HELD_ONCE
+from muster.domain.ids import AllocationId, AttemptId, Fence, NodeId
+from muster.domain.job_spec import NodeLossRule
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.states import Contact, HostPartState, JobState, Standing
 from muster.services.attempts import lock_job
@@ -29,13 +34,26 @@ GANG = {"nodes": 2, "gpus_per_node": 2}
 WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 
 
-@pytest.fixture(params=["few GPUs", "many GPUs"])
+@pytest.fixture(params=["few GPUs", "many GPUs", "many GPUs that are what their rows say"])
 def stage(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, units: UnitOfWorkFactory, clock: SetClock
 ) -> Stage:
-    """Two hosts of two GPUs each, once asked about GPU by GPU and once as if they were thousands."""
-    monkeypatch.setattr(gangs, "LARGE", 1 if request.param == "many GPUs" else gangs.LARGE)
-    return make_stage(units, clock, num_hosts=2)
+    """Two hosts of two GPUs each, once asked about GPU by GPU and twice as if they were thousands.
+
+    They are healthy because a person says so, of which their rows say nothing, or by themselves.
+    """
+    monkeypatch.setattr(gangs, "LARGE", gangs.LARGE if request.param == "few GPUs" else 1)
+    stage = make_stage(units, clock, num_hosts=2)
+    if request.param.endswith("what their rows say"):
+        prove_all(stage)
+    return stage
+
+
+def prove_all(stage: Stage) -> None:
+    with stage.units.begin(SCHEDULER, PLACE, quiet=True) as unit:
+        unit.session.execute(update(GpuOverride).values(ended_at=unit.now))
+        for standing in (Standing.PROBATION, Standing.HEALTHY):
+            unit.session.execute(update(Gpu).values(standing=standing))
 
 
 def planned(stage: Stage) -> Placement:
@@ -120,6 +138,16 @@ def move(unit: UnitOfWork, placement: Placement) -> None:
 
 def hold_job(unit: UnitOfWork, placement: Placement) -> None:
     lock_job(unit, placement.job_id).state = JobState.HELD
+
+
+def swapped(parts: Parts) -> Parts:
+    (first, own), (second, others) = parts
+    return [(first, others), (second, own)]
+
+
+def doubled(parts: Parts) -> Parts:
+    (first, own), *rest = parts
+    return [(first, [own[0], own[0]]), *rest]
 
 
 CHANGES: list[tuple[Callable[[UnitOfWork, Placement], None], str]] = [
@@ -222,6 +250,29 @@ def test_a_gpu_that_another_job_has_taken_is_not_placed_again(stage: Stage) -> N
     late = Placement(job_id, stage.job(job_id).version, placement.parts)
     with pytest.raises(PlacementLostError, match="no longer admitted: held"):
         commit(stage, late)
+
+
+@pytest.mark.parametrize(("change", "constraint"), [(swapped, "allocation_gpus_gpu"), (doubled, HELD_ONCE)])
+def test_the_write_by_itself_refuses_places_that_are_none(
+    stage: Stage, change: Callable[[Parts], Parts], constraint: str
+) -> None:
+    """Whatever was asked before: a GPU on another node than its own, a GPU twice."""
+    job_id = stage.submit("on_demand", shape=GANG)
+    placement = planned(stage)
+    gang = gang_rows.Gang(
+        attempt_id=AttemptId("att_1"),
+        allocation_id=AllocationId("alc_1"),
+        number=1,
+        fence=Fence(1 << 40),
+        on_node_loss=NodeLossRule.WAIT,
+        address="127.0.0.1",
+        ports=RENDEZVOUS_PORTS,
+        parts=change(placement.parts),
+    )
+    with pytest.raises(IntegrityError) as refused, stage.units.begin(SCHEDULER, PLACE, quiet=True) as unit:
+        unit.write_last(gang_rows.written(unit.session.get_one(Job, job_id), gang, unit.now))
+    assert violated_constraint(refused.value) == constraint
+    assert stage.fleet.attempts(job_id) == []
 
 
 def test_a_tier_that_asks_for_less_to_be_alike_mixes_cohorts_and_no_more(stage: Stage) -> None:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, PrimaryKeyConstraint, UniqueConstraint, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, PrimaryKeyConstraint, text
 from sqlalchemy.orm import Mapped, foreign, mapped_column, relationship
 
 from muster.db.base import Base, EnumText, one_of
@@ -38,6 +38,8 @@ class Allocation(Base):
 class AllocationGpu(Base):
     """One GPU of an allocation. ``uq_allocation_gpus_taken`` is I1: held or being cleaned, at most once.
 
+    What is over stands in an index of its own, so who asks by a GPU says which it means (``repositories.holdings``).
+
     Its allocation is there, and its GPU on its node: triggers see to that, a statement's rows at once, since foreign
     keys look up one row after another, which would be half of a large placement. GPUs and allocations are never
     deleted, and no row of these changes but for its state.
@@ -45,15 +47,20 @@ class AllocationGpu(Base):
 
     __tablename__ = "allocation_gpus"
     __table_args__ = (
-        PrimaryKeyConstraint("gpu_uuid", "allocation_id"),
-        UniqueConstraint("allocation_id", "node_rank", "local_index"),
+        PrimaryKeyConstraint("allocation_id", "node_rank", "local_index"),
         Index(
             "uq_allocation_gpus_taken",
             "gpu_uuid",
             unique=True,
             postgresql_where=text("state IN ('HELD', 'CLEANING')"),
         ),
-        Index("ix_allocation_gpus_node_id_open", "node_id", postgresql_where=text("state <> 'RELEASED'")),
+        Index(
+            "uq_allocation_gpus_released",
+            "gpu_uuid",
+            "allocation_id",
+            unique=True,
+            postgresql_where=text("state = 'RELEASED'"),
+        ),
     )
 
     allocation_id: Mapped[AllocationId]

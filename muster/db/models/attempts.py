@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, text
-from sqlalchemy.orm import Mapped, mapped_column, relationship
+from sqlalchemy.orm import Mapped, foreign, mapped_column, relationship
 
 from muster.db.base import Base, EnumText, one_of
 from muster.db.models.jobs import Job
@@ -88,7 +88,9 @@ class Attempt(Base):
 
 
 class AttemptHost(Base):
-    """One host's part. ``omitted_at``: since when the host's heartbeats no longer list it as its own.
+    """One host's part. Its attempt and its node are there, as a trigger sees, of all rows of a statement at once.
+
+    ``omitted_at``: since when the host's heartbeats no longer list it as its own.
 
     ``awaits_go``: it starts nothing before the attempt's ``go_at``. ``is_at_fault``: the attempt ended by this host's
     fault; its job avoids it, and the other hosts of the gang no more than before.
@@ -100,8 +102,8 @@ class AttemptHost(Base):
         Index("ix_attempt_hosts_node_id_unclean", "node_id", postgresql_where=text("state <> 'CLEAN'")),
     )
 
-    attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
-    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
+    attempt_id: Mapped[AttemptId] = mapped_column(primary_key=True)
+    node_id: Mapped[NodeId] = mapped_column(primary_key=True)
     node_rank: Mapped[int]
     state: Mapped[HostPartState] = mapped_column(EnumText(HostPartState), one_of("state", HostPartState))
     boot_id: Mapped[str | None] = mapped_column(default=None)
@@ -120,8 +122,12 @@ class AttemptHost(Base):
     exit_record: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     clean_proof: Mapped[dict[str, Any] | None] = mapped_column(default=None)
 
-    attempt: Mapped[Attempt] = relationship(lazy="raise", init=False)
-    node: Mapped[Node] = relationship(lazy="raise", init=False)
+    attempt: Mapped[Attempt] = relationship(
+        primaryjoin=lambda: foreign(AttemptHost.attempt_id) == Attempt.id, lazy="raise", init=False
+    )
+    node: Mapped[Node] = relationship(
+        primaryjoin=lambda: foreign(AttemptHost.node_id) == Node.id, lazy="raise", init=False
+    )
 
 
 class StopRequest(Base):

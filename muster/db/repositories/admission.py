@@ -4,12 +4,14 @@ States stand in it as constants, never as parameters: only then does a plan that
 indexes. With parameters it plans the query anew each time, which takes longer than the query.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
     Exists,
     Select,
+    and_,
     any_,
     bindparam,
     case,
@@ -24,15 +26,16 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from muster.db.base import UtcTimestamp
 from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, Node, StoredSignal
-from muster.domain.states import AllocationState, BurnInState
+from muster.db.repositories.holdings import IS_TAKEN
+from muster.domain.states import BurnInState, Contact
 
-_TAKEN: Final = AllocationGpu.state.in_(
-    literal_column(f"'{state.value}'") for state in (AllocationState.HELD, AllocationState.CLEANING)
-)
 _NOW: Final = bindparam("now", type_=UtcTimestamp())
-_HELD: Final = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == Gpu.uuid, _TAKEN)
+_HELD: Final = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_TAKEN)
 _RUNS: Final = BurnIn.state == literal_column(f"'{BurnInState.RUNNING.value}'")
 _BURNING_IN: Final = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid == Gpu.uuid, _RUNS)
+_IS_UNHEARD: Final = Node.contact.in_(
+    literal_column(f"'{contact.value}'") for contact in Contact if contact is not Contact.LIVE
+)
 _CORDON_STANDS: Final = (
     Cordon.released_at.is_(None),
     or_(Cordon.until.is_(None), Cordon.until > _NOW),
@@ -118,9 +121,9 @@ FACTS_OF_FEW: Final = _in_order(_with_node(_FEW))
 """The same for a few GPUs of a large fleet: it does not grow with what the others hold."""
 
 
-def facts_of_gang(nodes: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
-    """The same in no order for thousands of GPUs of ``nodes``, an array: what is rare is read once for all of them."""
-    held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.node_id == any_(nodes), _TAKEN)
+def facts_of_gang(nodes: ColumnElement[Any], gpus: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
+    """The same in no order for thousands of ``gpus`` on ``nodes``, arrays: what is rare is read once for all."""
+    held = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == any_(gpus), IS_TAKEN)
     return _with_node(_read_once(held)).where(Gpu.node_id == any_(nodes))
 
 
@@ -136,6 +139,36 @@ def _read_once(held: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class GangColumns:
+    """A gang's hosts and its GPUs, as queries of one column each."""
+
+    nodes: Select[*tuple[Any, ...]]
+    gpus: Select[*tuple[Any, ...]]
+
+
+def is_among(column: InstrumentedAttribute[Any], chosen: Select[*tuple[Any, ...]]) -> ColumnElement[bool]:
+    """As ``among``, the other way round: rows that are few are looked up in the gang."""
+    is_found: ColumnElement[bool] = column.in_(chosen).is_(true())
+    return is_found
+
+
+def anything_about(gang: GangColumns) -> ColumnElement[bool]:
+    """Whether admission knows more of a gang's GPUs than their own rows say; what it is, ``facts_of_gang`` tells.
+
+    But for who holds them: that would be a look-up a GPU in the very index that refuses a second holder (I1).
+    """
+    of_nodes = or_(is_among(Cordon.node_id, gang.nodes), is_among(Cordon.gpu_uuid, gang.gpus))
+    of_node = and_(StoredSignal.gpu_uuid.is_(None), is_among(StoredSignal.node_id, gang.nodes))
+    return or_(
+        exists().where(_IS_UNHEARD, is_among(Node.id, gang.nodes)),
+        exists().where(of_nodes, *_CORDON_STANDS),
+        exists().where(is_among(GpuOverride.gpu_uuid, gang.gpus), *_OVERRIDE_STANDS),
+        exists().where(is_among(BurnIn.gpu_uuid, gang.gpus), _RUNS),
+        exists().where(or_(of_node, is_among(StoredSignal.gpu_uuid, gang.gpus)), *_ALARMS),
+    )
+
+
 def facts_of_fleet() -> Select[*tuple[Any, ...]]:
     """Of every GPU in no order, without its node; beside what admission asks its score, and its board's serial."""
-    return _read_once(select(AllocationGpu.gpu_uuid).where(_TAKEN)).add_columns(Gpu.score, Gpu.serial)
+    return _read_once(select(AllocationGpu.gpu_uuid).where(IS_TAKEN)).add_columns(Gpu.score, Gpu.serial)

@@ -85,7 +85,11 @@ NODE: Final = Question(
             )) ORDER BY g.slot_index)
             FROM gpus AS g WHERE g.node_id = n.id
         ), '[]'),
-        'num_held', (SELECT count(*) FROM allocation_gpus AS g WHERE g.node_id = n.id AND g.state <> 'RELEASED'),
+        'num_held', (
+            SELECT count(*) FROM gpus AS d JOIN allocation_gpus AS g
+                ON g.gpu_uuid = d.uuid AND g.state IN ('HELD', 'CLEANING')
+            WHERE d.node_id = n.id
+        ),
         'cordons', COALESCE((
             SELECT json_agg(to_json(c) ORDER BY c.created_at DESC, c.id) FROM cordons AS c
             WHERE (c.node_id = n.id OR c.gpu_uuid IN (SELECT g.uuid FROM gpus AS g WHERE g.node_id = n.id))
@@ -96,11 +100,12 @@ NODE: Final = Question(
             SELECT l.id AS allocation_id, j.id AS job_id, j.name AS job_name, j.tenant_id, j.tier, a.id AS attempt_id,
                 a.number AS attempt_number, a.state AS attempt_state, a.stop_reason, a.stop_deadline_at, l.state,
                 json_agg(g.gpu_uuid ORDER BY g.gpu_uuid) AS gpus
-            FROM allocation_gpus AS g
+            FROM gpus AS d
+            JOIN allocation_gpus AS g ON g.gpu_uuid = d.uuid AND g.state IN ('HELD', 'CLEANING')
             JOIN allocations AS l ON l.id = g.allocation_id
             JOIN attempts AS a ON a.id = l.attempt_id
             JOIN jobs AS j ON j.id = l.job_id
-            WHERE g.node_id = n.id AND g.state <> 'RELEASED'
+            WHERE d.node_id = n.id
             GROUP BY l.id, a.id, j.id
         ) AS r), '[]'),
         'failing_saves', COALESCE((

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, or_, select, update
 
 from muster.db.models import Allocation, AllocationGpu, Attempt
+from muster.db.repositories.holdings import IS_OR_WAS_TAKEN
 from muster.domain.ids import AttemptId, GpuUuid, JobId
 from muster.domain.policy import Policy
 from muster.domain.states import AttemptState
@@ -45,7 +46,7 @@ def taint_those_that_ended(unit: UnitOfWork, onsets: Mapping[GpuUuid, datetime],
     used = (  # a storm takes out hundreds at once, and most ran nothing: that is asked of all in one statement
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .where(AllocationGpu.gpu_uuid.in_(since), _held_since(min(since.values())))
+        .where(AllocationGpu.gpu_uuid.in_(since), IS_OR_WAS_TAKEN, _held_since(min(since.values())))
         .distinct()
     )
     gpus = sorted(GpuUuid(uuid) for uuid in unit.session.scalars(used))
@@ -63,7 +64,7 @@ def _taint(
     query = (
         select(Allocation.job_id, Allocation.attempt_id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(AllocationGpu.gpu_uuid.in_(gpus), _held_since(since))
+        .where(AllocationGpu.gpu_uuid.in_(gpus), IS_OR_WAS_TAKEN, _held_since(since))
         .distinct()
     )
     if are_ended:

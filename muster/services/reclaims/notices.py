@@ -15,6 +15,7 @@ from health.admission import refusal_of
 from health.cohorts import may_be_mixed
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job, PolicyVersion, Tenant
 from muster.db.models import Reclaim as ReclaimRow
+from muster.db.repositories.holdings import IS_TAKEN
 from muster.domain.errors import ConflictError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, ReclaimId, TenantId
 from muster.domain.policy import Policy, TierPolicy
@@ -192,7 +193,7 @@ def _staying(unit: UnitOfWork, held: Sequence[GpuUuid], victims: Collection[Atte
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
-        .where(AllocationGpu.gpu_uuid.in_(held), AllocationGpu.state != AllocationState.RELEASED, ~ends)
+        .where(AllocationGpu.gpu_uuid.in_(held), IS_TAKEN, ~ends)
     )
     return set(unit.session.scalars(query))
 
