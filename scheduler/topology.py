@@ -19,7 +19,7 @@ from health.admission import AdmissionFacts, Refusal, refusal_of
 from health.cohorts import part_of_key
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
-from scheduler.model import DEFAULT_LEVELS, GpuView
+from scheduler.model import DEFAULT_LEVELS, GpuView, Parts
 from scheduler.placement_rule import LabelRule, Labels
 from scheduler.tally import Ints as Ints  # noqa: PLC0414  # every room of the core has it from here
 from scheduler.tally import Tallies, Tally
@@ -42,6 +42,7 @@ class Layout:
     """What of the fleet does not change within a cycle. ``groups`` and what follows it: one entry a level.
 
     ``by_cell``: the GPUs by their cell, then by slot; ``cell_start`` and ``cell_size`` say which of it are a cell's.
+    ``whole_parts``: each cell's node, and the names of its GPUs.
     """
 
     levels: tuple[str, ...]
@@ -52,6 +53,7 @@ class Layout:
     cell_start: Ints
     cell_size: Ints
     cell_node: tuple[NodeId, ...]
+    whole_parts: Parts
     cell_cohort: Ints
     cohort_keys: tuple[str, ...]
     cell_health_cost: Ints
@@ -65,17 +67,14 @@ class Layout:
     unknown_cells: tuple[Ints, ...]
     num_groups: tuple[int, ...]
     largest: tuple[int, ...]
+    has_weak: bool
+    """Whether any GPU is less sound than others."""
     admitted_by: dict[LabelRule, Flags] = field(default_factory=dict)
     """What ``scheduler.solver.has_labels`` has found: hosts may have each its own labels, and many jobs one rule."""
 
     @property
     def node_level(self) -> int:
         return len(self.levels) - 1
-
-    @property
-    def has_weak(self) -> bool:
-        """Whether any GPU is less sound than others."""
-        return bool(self.cell_health_cost.any())
 
     @property
     def num_cells(self) -> int:
@@ -90,8 +89,8 @@ class Layout:
 
     def gpus_of_cells(self, cells: Ints) -> Ints:
         sizes = self.cell_size[cells]
-        ends = np.cumsum(sizes)
-        places = np.repeat(self.cell_start[cells] - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+        ends = sizes.cumsum()
+        places = (self.cell_start[cells] - (ends - sizes)).repeat(sizes) + np.arange(ends[-1] if len(ends) else 0)
         gpus: Ints = self.by_cell[places]
         return gpus
 
@@ -128,6 +127,7 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
             starts.append(index)
     cell_start = np.array(starts, dtype=np.int64)
     cell_size = np.diff(np.append(cell_start, len(ordered)))
+    names = tuple(gpu.uuid for gpu in ordered)
     health_cost = np.array([gpu.health_cost for gpu in ordered], dtype=np.int64)
     by_node: dict[NodeId, tuple[int, ...]] = {}
     for cell, head in enumerate(heads):
@@ -150,6 +150,10 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         cell_start=cell_start,
         cell_size=cell_size,
         cell_node=tuple(head.node_id for head in heads),
+        whole_parts=tuple(
+            (head.node_id, names[start : start + size])
+            for head, start, size in zip(heads, starts, cell_size.tolist(), strict=True)
+        ),
         cohort_keys=tuple(cohorts),
         cell_cohort=np.array([cohorts[head.cohort_key] for head in heads], dtype=np.int64),
         cell_health_cost=np.maximum.reduceat(health_cost, cell_start) if heads else health_cost,
@@ -163,6 +167,7 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         unknown_cells=tuple(np.flatnonzero(group == NOWHERE) for group in groups),
         num_groups=num_groups,
         largest=tuple(int(np.bincount(group[group >= 0]).max(initial=0)) for group in groups),
+        has_weak=bool(health_cost.any()),
     )
 
 
@@ -324,10 +329,11 @@ class FleetState:
         self._adjust(gpus, 1)
 
     def _adjust(self, gpus: Ints, sign: int) -> None:
+        cells_by = {id(each.layout): each.layout.cell_of_gpu[gpus] for each in self._of_rule.values()}
         for tier in self._tiers.values():
-            np.add.at(tier.counts, tier.layout.cell_of_gpu[gpus[tier.admitted[gpus]]], sign)
+            np.add.at(tier.counts, cells_by[id(tier.layout)][tier.admitted[gpus]], sign)
         for each in self._of_rule.values():
-            each._tallies.touch(each.layout.cell_of_gpu[gpus])  # noqa: SLF001  # of its own class
+            each._tallies.touch(cells_by[id(each.layout)])  # noqa: SLF001  # of its own class
 
     def _make_tier(self, name: str) -> TierView:
         verdicts = [refusal_of(facts, self.policy.tier(name)) for facts in self._distinct]

@@ -61,6 +61,28 @@ def test_the_most_hosts_are_those_that_a_count_over_the_fleet_finds(
     assert counted == count_by_group(state.layout, cells, level).max(initial=0) == most_nodes(state, request)
 
 
+@settings(max_examples=60, deadline=None)
+@given(free=FREE, steps=STEPS, out=st.sets(st.integers(0, 13)))
+def test_a_tally_without_cells_is_one_of_a_fleet_that_has_nothing_there(
+    free: list[int], steps: list[tuple[list[int], int]], out: set[int]
+) -> None:
+    state = fleet(free)
+    for picks, width in [([], 3), *steps]:
+        gpus = np.unique([pick for pick in picks if pick < len(state.layout.uuids)]).astype(np.int64)
+        state.take(gpus[state.is_free[gpus]])
+        cells = np.array(sorted(cell for cell in out if cell < state.layout.num_cells), dtype=np.int64)
+        counts = state.recount("on_demand")
+        counts[cells] = 0
+        left, fresh = state.tally("on_demand", width).without(cells), Tally(state.layout, counts, width)
+        for level in range(state.layout.node_level):
+            assert (left.sums(level).cells == fresh.sums(level).cells).all()
+            assert (left.sums(level).gpus == fresh.sums(level).gpus).all()
+            for group in range(state.layout.num_groups[level]):
+                assert (left.cells_in(level, group) == fresh.cells_in(level, group)).all()
+        assert (left.usable == fresh.usable).all()
+        assert_counted(state, state.tally("on_demand", width), "on_demand", width)
+
+
 def test_a_tally_that_nobody_asked_for_in_many_changes_is_counted_anew() -> None:
     state = fleet([8] * 6)
     state.tally("spot", 8)
