@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from scheduler.topology import Layout
+    from scheduler.layout import Layout
 
 Ints = npt.NDArray[np.int64]
 

@@ -107,6 +107,11 @@ class Holdings:
         self._gpus: Counter[tuple[TenantId, str]] = Counter()
         self._lines: dict[TenantId, tuple[TenantId, ...]] = {}
 
+    def copy(self) -> "Holdings":
+        other = Holdings(self.tenancy)
+        other._gpus, other._lines = self._gpus.copy(), self._lines
+        return other
+
     def line(self, tenant_id: TenantId) -> tuple[TenantId, ...]:
         if tenant_id not in self._lines:
             self._lines[tenant_id] = self.tenancy.line(tenant_id)
