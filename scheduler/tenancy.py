@@ -68,6 +68,8 @@ class Tenancy:
 
     def guarantees(self, tier: str) -> dict[TenantId, int]:
         """Of each tenant that has one in the tier: a department is guaranteed no less than its teams together."""
+        if not self.quotas:
+            return {}
         own = {tenant: quota.guaranteed for (tenant, name), quota in self.quotas.items() if name == tier}
         below: dict[TenantId, list[TenantId]] = defaultdict(list)
         concerned = {above for tenant, number in own.items() if number for above in self.line(tenant)}
