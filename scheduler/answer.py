@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Final, Literal
 
 import numpy as np
@@ -10,12 +9,12 @@ import numpy as np
 from muster.domain.ids import GpuUuid, JobId
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
-from scheduler.eta import start_range
+from scheduler.eta import Outlook
 from scheduler.model import Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.order import LEAST_RUN_S
 from scheduler.solver import Request, most_nodes, place, request_of
 from scheduler.tenancy import Holdings
-from scheduler.topology import NEVER_MS, FleetState, Ints
+from scheduler.topology import FleetState, Ints
 
 TYPING_S: Final = 60.0
 """An advised wall time still holds so long after the answer."""
@@ -59,15 +58,18 @@ class Answer:
         return sum(job.fewest_gpus for job in self.ahead)
 
 
-def answer(state: FleetState, asked: Question, decided: Plan, job: WaitingJob, grace_s: float) -> Answer:
-    """``state``: as ``decided`` left it, by which ``job`` waits. ``grace_s``: what comes after its wall time."""
-    verdicts = {waiting.job_id: waiting.verdict for waiting in decided.waiting}  # as their turns came
-    queue = {one.job_id: one for one in asked.queue}
-    before = takewhile(lambda job_id: job_id != job.job_id, verdicts)
-    ahead = tuple(queue[job_id] for job_id in before)
-    starts = start_range(state, asked, decided, (*ahead, job))
-    changes = _Advice(asked, state, job, decided, grace_s, _holdings(asked, decided)).changes()
-    return Answer(verdicts[job.job_id], ahead, starts, tuple(changes))
+def answer(
+    state: FleetState, asked: Question, decided: Plan, job: WaitingJob, grace_s: float, outlook: Outlook | None = None
+) -> Answer:
+    """``state``: as ``decided`` left it, by which ``job`` waits. ``grace_s``: what comes after its wall time.
+
+    ``outlook``: that of this state and plan, where it is there already: others have asked.
+    """
+    outlook = outlook or Outlook(state, asked, decided)
+    number = outlook.line.number_of[job.job_id]
+    starts = outlook.start_range(job.job_id)
+    changes = _Advice(asked, state, job, decided, grace_s, outlook.holdings).changes()
+    return Answer(decided.waiting[number].verdict, outlook.line.jobs[:number], starts, tuple(changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,8 @@ class _Advice:
 
     def _wall_time_before_work(self) -> Iterator[Change]:
         """The longest with which it is gone before a node closes for planned work."""
-        now_ms, closings = self.asked.workload.now_ms, set(self.state.cell_closes_ms.tolist())
-        for closing_ms in sorted((at_ms for at_ms in closings if at_ms < NEVER_MS), reverse=True):
+        now_ms = self.asked.workload.now_ms
+        for closing_ms in reversed(self.state.closings_ms):
             longest_s = (closing_ms - now_ms) / 1000 - TYPING_S
             if longest_s - self.grace_s < LEAST_RUN_S:
                 return
@@ -191,15 +193,3 @@ def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
     for held in decided.holds:
         if held.job_id == job_id:
             yield from held.gpus
-
-
-def _holdings(asked: Question, decided: Plan) -> Holdings:
-    """GPUs by tenant and tier: of what runs, and of what this plan places."""
-    holdings = Holdings(asked.workload.tenancy)
-    for attempt in asked.workload.running:
-        holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
-    waiting = {one.job_id: one for one in asked.queue}
-    for placed in decided.placements:
-        one = waiting[placed.job_id]
-        holdings.add(one.tenant_id, one.tier, sum(len(uuids) for _, uuids in placed.parts))
-    return holdings

@@ -6,7 +6,7 @@ ten lasts 9a (so the range between holds eight in ten). Who comes later and goes
 """
 
 import heapq
-from collections import defaultdict, deque
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,12 +15,12 @@ import numpy as np
 
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
-from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.endings import CLEANING_MS, LEAST_LEFT_MS, OVERDUE_MS
+from scheduler.line import Line, line_of
 from scheduler.model import Plan, Question, Reclaim, RunningAttempt, StandingReclaim, StartRange, WaitingJob
 from scheduler.order import expected_s
-from scheduler.solver import Request, place, request_of
+from scheduler.solver import Request, place
 from scheduler.tenancy import Holdings
 from scheduler.topology import Flags, FleetState, Ints
 
@@ -36,6 +36,7 @@ EARLY_SHARE: Final = 0.1
 AGE_FACTORS: Final = (1 / 9, 9.0)
 NOBODY: Final = -1
 _NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
+_NO_FLAGS: Final[Flags] = np.zeros(0, dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,102 +65,110 @@ _EARLY: Final = _Pace(EARLY_SHARE, AGE_FACTORS[0], 0, keeps_holds=False)
 _LATE: Final = _Pace(1.0, AGE_FACTORS[1], CLEANING_MS, keeps_holds=True)
 
 
-def start_range(state: FleetState, asked: Question, decided: Plan, ahead: Sequence[WaitingJob]) -> StartRange | None:
-    """Of the last of ``ahead``, which are in the queue's order and all wait; None: not even the earliest is known.
+_End = tuple[int, int, Ints, tuple[TenantId, str]]
+"""When, a number that tells it from others of that moment, what comes free, and who held it, in which tier."""
 
-    ``state``: as the plan left it, and so it is again afterwards.
+
+class Outlook:
+    """What is the same for all who ask about one plan: who waits, what is held, and how a play begins.
+
+    ``state``: as the plan left it, and as long as it is left so.
     """
-    earliest_ms = _Play(state, asked, decided, ahead, _EARLY).starts_ms()
-    if earliest_ms is None:
-        return None
-    latest_ms = _Play(state, asked, decided, ahead, _LATE).starts_ms()
-    return StartRange(earliest_ms, None if latest_ms is None else max(earliest_ms, latest_ms))
+
+    def __init__(self, state: FleetState, asked: Question, decided: Plan) -> None:
+        self._state, self._asked, self._decided = state, asked, decided
+        self.line = line_of(state, asked, decided)
+        self.holdings = _holdings(asked, decided)
+        self._grounds: dict[_Pace, _Ground] = {}
+        self._idle: FleetState | None = None
+        """The fleet if nothing were held for anybody."""
+
+    def start_range(self, job_id: JobId) -> StartRange | None:
+        """Of one that waits; None: not even the earliest is known."""
+        number = self.line.number_of[job_id]
+        earliest_ms = self._play(_EARLY, number).starts_ms()
+        if earliest_ms is None:
+            return None
+        latest_ms = self._play(_LATE, number).starts_ms()
+        return StartRange(earliest_ms, None if latest_ms is None else max(earliest_ms, latest_ms))
+
+    def _play(self, pace: _Pace, number: int) -> "_Play":
+        if pace not in self._grounds:
+            self._grounds[pace] = _Ground(self._state, self._asked, self._decided, pace)
+        ground = self._grounds[pace]
+        if self._idle is None:
+            tiers = {kind.request.tier for kind in self.line.kinds}
+            self._idle = self._state.fork(ground.was_free | ~ground.is_busy, tiers)
+        return _Play(ground, self._idle, self.line, number)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _End:
-    at_ms: int
-    number: int
-    gpus: tuple[int, ...]
-    holder: tuple[TenantId, str]
+class _Ground:
+    """How a play begins at one pace: who holds what, and until when. ``held``: what is held for each job."""
 
-
-class _Play:
-    """The queue in its order on the fleet as attempts end. Nothing is reclaimed but what is decided already."""
-
-    def __init__(
-        self, state: FleetState, asked: Question, decided: Plan, ahead: Sequence[WaitingJob], pace: _Pace
-    ) -> None:
-        self._state, self._asked, self._pace = state, asked, pace
-        self._now_ms, self._num_looks, self._num_kinds = asked.workload.now_ms, 0, 0
-        self._waiting = dict(enumerate(ahead))
-        self._asked_for = ahead[-1].job_id
-        self._holdings = Holdings(asked.workload.tenancy)
-        self._ends: list[_End] = []
-        self._is_busy: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
-        self._held_for: Ints = np.full(len(state.layout.uuids), NOBODY, dtype=np.int64)
-        numbers = {job.job_id: number for number, job in self._waiting.items()}
-        with_holds = {NOBODY}
-        for job_id, uuids in _holds(asked, decided) if pace.keeps_holds else ():
-            with_holds.add(numbers.get(job_id, NOBODY))
-            self._held_for[state.layout.gpu_indices(uuids)] = numbers.get(job_id, NOBODY)
-        self._with_holds = frozenset(with_holds)
-        self._kinds = self._alike()
+    def __init__(self, state: FleetState, asked: Question, decided: Plan, pace: _Pace) -> None:
+        self.asked, self.pace, self._layout = asked, pace, state.layout
+        self.holdings = Holdings(asked.workload.tenancy)
+        self.ends: list[_End] = []
+        self.is_busy: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
+        holds = _holds(asked, decided) if pace.keeps_holds else ()
+        self.held = [(job_id, state.layout.gpu_indices(uuids)) for job_id, uuids in holds]
         self._begin(decided)
-
-    def _alike(self) -> list[tuple[Request, deque[int]]]:
-        """Jobs of one tenant that ask for the same, in their order: where one of them does not start, none does.
-
-        Who has a place held for it is a kind of its own. A tier that the policy no longer defines starts nobody.
-        """
-        kinds = defaultdict[tuple[Request, TenantId, str, int], deque[int]](deque)
-        for number, job in self._waiting.items():
-            tier = self._asked.policy.tiers.get(job.tier)
-            if tier is not None:
-                closing_ms = closing_of(self._state, job, self._asked.policy, self._now_ms)
-                request = request_of(job, is_reclaimable=tier.notice_s is not None, closing_ms=closing_ms).at_least()
-                own = number if number in self._with_holds else NOBODY
-                kinds[request, job.tenant_id, job.tier, own].append(number)
-        return [(request, numbers) for (request, *_), numbers in kinds.items()]
+        heapq.heapify(self.ends)
+        self.was_free: Flags = state.is_free.copy()
 
     def _begin(self, decided: Plan) -> None:
-        due_ms = {item.victim: self._now_ms + int(item.notice_s * 1000) for item in decided.reclaims}
-        layout = self._state.layout
-        keeps = _keeps(self._asked, decided)
-        for attempt in self._asked.workload.running:
+        asked, pace, layout, now_ms = self.asked, self.pace, self._layout, self.asked.workload.now_ms
+        due_ms = {item.victim: now_ms + int(item.notice_s * 1000) for item in decided.reclaims}
+        keeps = _keeps(asked, decided)
+        for attempt in asked.workload.running:
             kept, holder = keeps.get(attempt.attempt_id, frozenset()), (attempt.tenant_id, attempt.tier)
             if kept:  # it shrinks: its job goes on there, whatever the stop is due for
                 whole = replace(attempt, ends_ms=None) if attempt.is_stopping else attempt
-                goes_on_ms = self._now_ms + self._pace.left_ms(whole, self._now_ms)
+                goes_on_ms = now_ms + pace.left_ms(whole, now_ms)
                 self._will_end(goes_on_ms, layout.gpu_indices(uuid for uuid in attempt.gpus if uuid in kept), holder)
-            at_ms = self._now_ms + self._pace.left_ms(attempt, self._now_ms)
+            at_ms = now_ms + pace.left_ms(attempt, now_ms)
             given = layout.gpu_indices(uuid for uuid in attempt.gpus if uuid not in kept)
             self._will_end(min(at_ms, due_ms.get(attempt.attempt_id, at_ms)), given, holder)
-        queue = {job.job_id: job for job in self._asked.queue}
+        queue = {job.job_id: job for job in asked.queue} if decided.placements else {}
         for placed in decided.placements:
             job = queue[placed.job_id]
             gpus = layout.gpu_indices(uuid for _, part in placed.parts for uuid in part)
-            self._will_end(self._now_ms + self._pace.run_ms(job, self._asked.policy), gpus, (job.tenant_id, job.tier))
+            self._will_end(now_ms + pace.run_ms(job, asked.policy), gpus, (job.tenant_id, job.tier))
 
     def _will_end(self, at_ms: int, gpus: Ints, holder: tuple[TenantId, str]) -> None:
-        self._holdings.add(*holder, len(gpus))
-        self._is_busy[gpus] = True
-        heapq.heappush(self._ends, _End(at_ms, len(self._ends), tuple(gpus.tolist()), holder))
+        self.holdings.add(*holder, len(gpus))
+        self.is_busy[gpus] = True
+        self.ends.append((at_ms, len(self.ends), gpus, holder))
+
+
+class _Play:
+    """The queue up to one job in its order, on a fork of the fleet, as attempts end. Nothing is reclaimed but what is
+    decided already.
+    """
+
+    def __init__(self, ground: _Ground, idle: FleetState, line: Line, asked_for: int) -> None:
+        self._asked, self._pace, self._line, self._asked_for = ground.asked, ground.pace, line, asked_for
+        self._num_looks, self._num_kinds = 0, 0
+        self._holdings, self._ends = ground.holdings.copy(), ground.ends.copy()
+        self._num_ends = len(self._ends)
+        self._is_busy, self._held_for, is_free = _NO_FLAGS, _NONE, idle.is_free.copy()
+        numbers = ((line.number_of.get(job_id, NOBODY), gpus) for job_id, gpus in ground.held)
+        holders = [(number if number <= asked_for else NOBODY, gpus) for number, gpus in numbers]
+        self._with_holds = {number for number, _ in holders} - {NOBODY}
+        if self._with_holds:
+            self._is_busy, self._held_for = ground.is_busy.copy(), np.full(len(is_free), NOBODY, dtype=np.int64)
+            for number, gpus in holders:
+                self._held_for[gpus] = number
+            is_free = ground.was_free | ~(self._is_busy | (self._held_for != NOBODY))
+        kinds = line.kinds_apart(self._with_holds) if self._with_holds else line.kinds
+        ends = [bisect_right(kind.numbers, asked_for) for kind in kinds]
+        self._kinds = [(kind.request, kind.numbers[:end]) for kind, end in zip(kinds, ends, strict=True) if end]
+        self._next = [0] * len(self._kinds)
+        self._state = idle.fork(is_free, {request.tier for request, _ in self._kinds})
 
     def starts_ms(self) -> int | None:
-        was_free = self._state.is_free.copy()
-        try:
-            self._give(np.flatnonzero(~was_free & ~self._is_busy))
-            return self._played()
-        finally:
-            is_free = self._state.is_free
-            taken, given = np.flatnonzero(was_free & ~is_free), np.flatnonzero(is_free & ~was_free)
-            self._state.take(given)
-            self._state.give(taken)
-
-    def _played(self) -> int | None:
         for at_ms in self._moments():
-            if self._asked_for in self._placed(at_ms):
+            if self._is_reached(at_ms):
                 return at_ms
             if self._num_looks >= MAX_LOOKS or self._num_kinds >= MAX_KINDS:
                 return None
@@ -167,63 +176,78 @@ class _Play:
 
     def _moments(self) -> Iterator[int]:
         """Now, and after each group of ends: what they held is free."""
-        yield self._now_ms
+        now_ms = self._asked.workload.now_ms
+        yield now_ms
         while self._ends:
-            at_ms = self._ends[0].at_ms
-            until_ms = self._now_ms + int((at_ms - self._now_ms) * MOMENTS_APART)
-            while self._ends and self._ends[0].at_ms <= until_ms:
-                end = heapq.heappop(self._ends)
-                at_ms = end.at_ms
-                self._holdings.add(*end.holder, -len(end.gpus))
-                self._give(np.array(end.gpus, dtype=np.int64))
+            at_ms = self._ends[0][0]
+            until_ms = now_ms + int((at_ms - now_ms) * MOMENTS_APART)
+            while self._ends and self._ends[0][0] <= until_ms:
+                at_ms, _, gpus, holder = heapq.heappop(self._ends)
+                self._holdings.add(*holder, -len(gpus))
+                self._give(gpus)
             yield at_ms
 
     def _give(self, gpus: Ints) -> None:
         """Idle from now on: free, or held where they are held for a job."""
-        self._is_busy[gpus] = False
-        gpus = gpus[(self._held_for[gpus] == NOBODY) & ~self._state.is_free[gpus]]
-        self._state.give(gpus)
+        is_left = ~self._state.is_free[gpus]
+        if self._with_holds:
+            self._is_busy[gpus] = False
+            is_left &= self._held_for[gpus] == NOBODY
+        self._state.give(gpus[is_left])
 
-    def _placed(self, at_ms: int) -> list[JobId]:
-        """Who starts now, in the queue's order."""
+    def _is_reached(self, at_ms: int) -> bool:
+        """Who starts now, in the queue's order: whether that comes to the one that is asked for."""
         failed: set[Request] = set()
-        placed = []
-        heads = [(numbers[0], which) for which, (_, numbers) in enumerate(self._kinds) if numbers]
+        heads = [
+            (numbers[self._next[which]], which)
+            for which, (_, numbers) in enumerate(self._kinds)
+            if self._next[which] < len(numbers)
+        ]
         heapq.heapify(heads)
         while heads:
             number, which = heapq.heappop(heads)
             request, numbers = self._kinds[which]
             self._num_kinds += 1
-            if (request in failed and number not in self._with_holds) or not self._may_have(self._waiting[number]):
+            if (request in failed and number not in self._with_holds) or not self._may_have(number):
                 continue
             if not self._starts(number, request, at_ms):
                 failed.add(request)
                 continue
-            placed.append(self._waiting.pop(number).job_id)
-            numbers.popleft()
-            if numbers:
-                heapq.heappush(heads, (numbers[0], which))
-        return placed
+            if number == self._asked_for:
+                return True
+            self._next[which] += 1
+            if self._next[which] < len(numbers):
+                heapq.heappush(heads, (numbers[self._next[which]], which))
+        return False
 
-    def _may_have(self, job: WaitingJob) -> bool:
+    def _may_have(self, number: int) -> bool:
         """Within its tenant's quota."""
+        job = self._line.jobs[number]
         return nodes_within(job, self._holdings) >= job.fewest_nodes
 
     def _starts(self, number: int, request: Request, at_ms: int) -> bool:
-        job = self._waiting[number]
         self._num_looks += 1
         has_hold = number in self._with_holds
         own = np.flatnonzero((self._held_for == number) & ~self._is_busy & ~self._state.is_free) if has_hold else _NONE
-        self._state.give(own)
+        if has_hold:
+            self._state.give(own)
         chosen = place(self._state, request)
         if chosen is None:
             self._state.take(own)
             return False
         if has_hold:
             self._held_for[self._held_for == number] = NOBODY
-        self._state.take(chosen.gpus)
-        self._will_end(at_ms + self._pace.run_ms(job, self._asked.policy), chosen.gpus, (job.tenant_id, job.tier))
+        self._take(self._line.jobs[number], at_ms, chosen.gpus)
         return True
+
+    def _take(self, job: WaitingJob, at_ms: int, gpus: Ints) -> None:
+        self._state.take(gpus)
+        self._holdings.add(job.tenant_id, job.tier, len(gpus))
+        if self._with_holds:
+            self._is_busy[gpus] = True
+        ends_ms = at_ms + self._pace.run_ms(job, self._asked.policy)
+        heapq.heappush(self._ends, (ends_ms, self._num_ends, gpus, (job.tenant_id, job.tier)))
+        self._num_ends += 1
 
 
 def _keeps(asked: Question, decided: Plan) -> dict[AttemptId, frozenset[GpuUuid]]:
@@ -241,3 +265,15 @@ def _holds(asked: Question, decided: Plan) -> Iterator[tuple[JobId, Sequence[Gpu
         yield reclaim.beneficiary, reclaim.held
     for held in decided.holds:
         yield held.job_id, held.gpus
+
+
+def _holdings(asked: Question, decided: Plan) -> Holdings:
+    """GPUs by tenant and tier: of what runs, and of what this plan places."""
+    holdings = Holdings(asked.workload.tenancy)
+    for attempt in asked.workload.running:
+        holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
+    waiting = {one.job_id: one for one in asked.queue}
+    for placed in decided.placements:
+        one = waiting[placed.job_id]
+        holdings.add(one.tenant_id, one.tier, sum(len(uuids) for _, uuids in placed.parts))
+    return holdings

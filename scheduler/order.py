@@ -56,7 +56,9 @@ def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int | None, nu
     ``now_ms``: None where nobody knows it; then it is the moment at which the last of them came. ``num_gpus``: all of
     the fleet.
     """
-    latest_ms = max((job.queued_ms for job in queue), default=0) if now_ms is None else now_ms
+    if len(queue) < 2:
+        return list(queue)
+    latest_ms = max(job.queued_ms for job in queue) if now_ms is None else now_ms
 
     def place(job: WaitingJob) -> tuple[int, bool, float, int, str]:
         worth = math.inf

@@ -187,7 +187,8 @@ class _Cycle:
     def _tried(self, job: WaitingJob) -> Verdict | None:
         if job.tier not in self.policy.tiers:
             return explain.unknown_tier(job.tier)
-        over_quota = self._over_quota(job)
+        within = self._within_quota(job)
+        over_quota = self._over_quota(job, within)
         if over_quota is not None:
             if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
                 self.reclaimer.withdraw(job.job_id, "its tenant has reached its quota")
@@ -197,7 +198,7 @@ class _Cycle:
         request = request_of(job, is_reclaimable=is_reclaimable, closing_ms=closing_ms)
         if self.spares is not None and self.spares.may_use(job):
             request = replace(request, may_use_spares=True)
-        request = request.sized(min(job.nodes, self._within_quota(job)))
+        request = request.sized(min(job.nodes, within))
         if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
             return self._decide_promised(self.reclaimer, job, request)
         awaited = self._swap_or_wait(job, request)
@@ -290,9 +291,9 @@ class _Cycle:
         self.has_hopeful = True
         return explain.awaits_replacement(request, held, through)
 
-    def _over_quota(self, job: WaitingJob) -> Verdict | None:
+    def _over_quota(self, job: WaitingJob, within: int) -> Verdict | None:
         """I6, as the commit will ask it again."""
-        if self._within_quota(job) >= job.fewest_nodes:
+        if within >= job.fewest_nodes:
             return None
         limit = self.holdings.limit(job.tenant_id, job.tier)
         if limit is None:

@@ -7,16 +7,18 @@ that the same state gives the same answer (I19).
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.balance import even_shares, least_share
+from scheduler.balance import least_share
+from scheduler.descent import balance_level, descend, level_below, unit_below
 from scheduler.model import Parts
 from scheduler.request import Request, request_of
-from scheduler.slices import count_by_group, in_whole_slices, room_by_group
-from scheduler.soundness import cell_costs, pick_gpus, soundest, weakness_of
+from scheduler.slices import count_by_group, room_by_group
+from scheduler.soundness import pick_gpus, soundest, weakness_of
 from scheduler.tally import Tally
 from scheduler.topology import NOWHERE, Flags, FleetState, Ints, Layout
 
@@ -37,12 +39,20 @@ __all__ = [
 ]
 
 
+Name = TypeVar("Name")
+_NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """``cells``: one a node, in topology order, thus in rank order; ``gpus``: the GPUs of each in turn."""
+    """``cells``: one a node, in topology order, thus in rank order; ``gpus``: the GPUs of each in turn.
+
+    ``is_whole``: of each cell all GPUs in their order, so that their names need not be gathered.
+    """
 
     cells: Ints
     gpus: Ints
+    is_whole: bool = False
 
 
 def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) -> int:
@@ -86,8 +96,9 @@ def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen |
         if group is not None:
             suffices = partial(_suffices, state, request, level, group)
             inside = soundest(state, request, room.cells_in(level, group), suffices)
-            cells = np.sort(_descend(state, request, level, inside, request.nodes))
-            return Chosen(cells, pick_gpus(state, request, cells))
+            cells = np.sort(descend(state, request, level, inside, request.nodes))
+            gpus = pick_gpus(state, request, cells)
+            return Chosen(cells, gpus, is_whole=len(gpus) == int(state.layout.cell_size[cells].sum()))
     return None
 
 
@@ -103,15 +114,24 @@ def _room(state: FleetState, request: Request, within: Ints | None = None) -> Ta
         counts = np.zeros(state.layout.num_cells, dtype=np.int64)
         counts[within] = state.tier(request.tier).counts[within]
         room = Tally(state.layout, counts, request.gpus_per_node)
-    cells_of = state.layout.cells_of_node
-    out = [cell for node_id in request.avoid_nodes for cell in cells_of.get(node_id, ())]
+    out = _left_out(state, request)
+    return room.without(out) if len(out) else room
+
+
+def _left_out(state: FleetState, request: Request) -> Ints:
+    """Cells where the request may not be, distinct."""
+    layout, rule = state.layout, request.rule
+    avoided = [cell for node_id in request.avoid_nodes for cell in layout.cells_of_node.get(node_id, ())]
+    found = [np.array(avoided, dtype=np.int64)] if avoided else []
     if request.closing_ms is not None:
-        out += np.flatnonzero(state.cell_closes_ms <= request.closing_ms).tolist()
-    if request.rule.labels:
-        out += np.flatnonzero(~has_labels(state.layout, request)).tolist()
-    for level in map(state.layout.level, _known_levels(request)):
-        out += [] if level is None else state.layout.unknown_cells[level].tolist()
-    return room.without(np.unique(np.array(out, dtype=np.int64))) if out else room
+        found.append(np.flatnonzero(state.cell_closes_ms <= request.closing_ms))
+    if rule.labels:
+        found.append(np.flatnonzero(~has_labels(layout, request)))
+    unknown = (layout.unknown_cells[level] for name in _known_levels(request) if (level := layout.level(name)))
+    found += [cells for cells in unknown if len(cells)]
+    if len(found) > 1:
+        return np.unique(np.concatenate(found))
+    return found[0] if found else _NONE
 
 
 def _known_levels(request: Request) -> Sequence[str]:
@@ -201,82 +221,25 @@ def _least(groups: Ints, keys: npt.NDArray[Any]) -> Ints:
 
 def _least_shares(layout: Layout, request: Request, cells: Ints, level: int, homes: Ints) -> Ints:
     """The least share that an even spread over its level has in each of these groups of ``level``."""
-    below = _level_below(layout, request, level)
-    if below != _balance_level(layout, request):
+    below = level_below(layout, request, level)
+    if below != balance_level(layout, request):
         return np.full(len(homes), request.nodes, dtype=np.int64)
     rooms = room_of(layout, request, cells, below)
     around = layout.groups[level][layout.first_cell[below]]
-    unit = _unit(layout, request, below)
+    unit = unit_below(layout, request, below)
     shares = [least_share(rooms[around == home], request.nodes, unit) for home in homes]
     return np.array(shares, dtype=np.int64)
 
 
-def _balance_level(layout: Layout, request: Request) -> int | None:
-    return None if request.rule.balance is None else layout.level(request.rule.balance)
-
-
-def _level_below(layout: Layout, request: Request, level: int) -> int:
-    """Over whose domains a gang is divided within a domain of ``level``."""
-    balanced = _balance_level(layout, request)
-    return balanced if balanced is not None and balanced > level else level + 1
-
-
-def _unit(layout: Layout, request: Request, level: int) -> int:
-    """The hosts of the widest slice that lies within the domains of ``level``."""
-    inside = [one.nodes for one in request.rule.slices if (layout.level(one.level) or 0) >= level]
-    return max(inside, default=1)
-
-
-def _descend(state: FleetState, request: Request, level: int, cells: Ints, nodes: int) -> Ints:
-    """``nodes`` of ``cells``, which lie in one domain of ``level``: the fewest domains below, the last by best fit;
-    evenly over those of the level that it asks for.
-    """
-    if len(cells) == nodes:
-        return cells
-    layout = state.layout
-    below = _level_below(layout, request, level)
-    if below >= layout.node_level:
-        keys = (cells, cell_costs(state, request, cells), state.tier(request.tier).counts[cells])
-        fullest: Ints = cells[np.lexsort(keys)[:nodes]]
-        return fullest
-    groups = layout.groups[below][cells]
-    domain = groups - groups.min()
-    rooms = sizes = np.bincount(domain)
-    if request.rule.slices:
-        is_whole = np.isin(cells, in_whole_slices(layout, request.rule.slices, cells, below))
-        rooms = np.bincount(domain[is_whole], minlength=len(sizes))
-    is_balanced = below == _balance_level(layout, request)
-    shares = even_shares(rooms, nodes, _unit(layout, request, below)) if is_balanced else _fewest(rooms, sizes, nodes)
-    parts = [cells[(shares == sizes)[domain]]]
-    parts += [
-        _descend(state, request, below, cells[domain == index], int(shares[index]))
-        for index in np.flatnonzero((shares > 0) & (shares < sizes))
-    ]
-    return np.concatenate(parts)
-
-
-def _fewest(rooms: Ints, sizes: Ints, nodes: int) -> Ints:
-    """What each domain gives, where as few as can be are used: the largest whole, of the last the tightest.
-
-    ``rooms``: hosts in whole slices; of equal ones that of fewer hosts (``sizes``) is taken, which leaves fewest over.
-    """
-    shares = np.zeros(len(rooms), dtype=np.int64)
-    largest_first = np.lexsort((sizes, -rooms))
-    reached = np.cumsum(rooms[largest_first])
-    num_whole = int(np.searchsorted(reached, nodes))
-    shares[largest_first[:num_whole]] = rooms[largest_first[:num_whole]]
-    rest = nodes - (int(reached[num_whole - 1]) if num_whole else 0)
-    others = largest_first[num_whole:]
-    enough = others[rooms[others] >= rest]
-    shares[enough[np.lexsort((sizes[enough], rooms[enough]))[0]]] = rest
-    return shares
-
-
 def parts_of(state: FleetState, tier: str, chosen: Chosen) -> Parts:
     layout = state.for_tier(tier).layout
-    uuids = [layout.uuids[index] for index in chosen.gpus.tolist()]
-    width = len(uuids) // len(chosen.cells)
-    return tuple(
-        (layout.cell_node[cell], tuple(uuids[rank * width : (rank + 1) * width]))
-        for rank, cell in enumerate(chosen.cells.tolist())
-    )
+    if chosen.is_whole:
+        return _named(layout.whole_parts, chosen.cells)
+    uuids, width = _named(layout.uuids, chosen.gpus), len(chosen.gpus) // len(chosen.cells)
+    return tuple(zip(_named(layout.cell_node, chosen.cells), zip(*[iter(uuids)] * width, strict=True), strict=True))
+
+
+def _named(names: Sequence[Name], numbers: Ints) -> tuple[Name, ...]:
+    """The names of these numbers, one at least. That of the last is asked once more: of one no tuple is made."""
+    found: tuple[Name, ...] = itemgetter(*numbers.tolist(), -1)(names)
+    return found[:-1]

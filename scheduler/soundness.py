@@ -26,6 +26,8 @@ def pick_gpus(state: FleetState, request: Request, cells: Ints, usable: Flags | 
     layout = state.layout
     gpus = layout.gpus_of_cells(cells)
     gpus = gpus[state.tier(request.tier).admitted[gpus] & state.is_free[gpus] if usable is None else usable[gpus]]
+    if len(gpus) == len(cells) * request.gpus_per_node:
+        return gpus  # each gives all that it has
     owners = layout.cell_of_gpu[gpus]
     costs = layout.gpu_health_cost[gpus]
     order = np.arange(len(gpus))
@@ -95,6 +97,8 @@ def steps_of(state: FleetState, request: Request, cells: Ints, usable: Flags) ->
 
 def soundest(state: FleetState, request: Request, cells: Ints, suffices: Callable[[Ints], bool]) -> Ints:
     """Those of ``cells`` without the weakest, as far as what is left suffices: a whole gang of such would cost more."""
+    if not state.layout.has_weak:
+        return cells
     costs = cell_costs(state, request, cells)
     if request.prefers_weak or not costs.any():
         return cells

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from scheduler.topology import Layout
+    from scheduler.layout import Layout
 
 Ints = npt.NDArray[np.int64]
 
@@ -33,12 +33,16 @@ class Sums:
 class Tally:
     """``usable``: the GPUs of each cell that fits, else 0."""
 
-    __slots__ = ("_layout", "_sums", "_width", "usable")
+    __slots__ = ("_layout", "_sums", "_usable", "_width")
 
     def __init__(self, layout: "Layout", counts: Ints, gpus_per_node: int) -> None:
         self._layout, self._width = layout, gpus_per_node
-        self.usable: Ints = np.where(counts >= gpus_per_node, counts, 0)
+        self._usable: Ints = np.where(counts >= gpus_per_node, counts, 0)
         self._sums: list[Sums | None] = [None] * layout.node_level
+
+    @property
+    def usable(self) -> Ints:
+        return self._usable
 
     def sums(self, level: int) -> Sums:
         """Of a level above the nodes: there each cell is a group, and ``usable`` says all."""
@@ -62,20 +66,20 @@ class Tally:
     def cells_in(self, level: int, group: int) -> Ints:
         """Those of the group that fit, in topology order."""
         layout = self._layout
-        first, last = layout.first_cell[level][group], layout.last_cell[level][group] + 1
-        is_inside = (layout.groups[level][first:last] == group) & (self.usable[first:last] > 0)
-        inside: Ints = np.flatnonzero(is_inside) + first
+        first, last = int(layout.first_cell[level][group]), int(layout.last_cell[level][group]) + 1
+        is_inside = (layout.groups[level][first:last] == group) & (self._between(first, last) > 0)
+        inside: Ints = is_inside.nonzero()[0] + first
         return inside
 
     def follow(self, cells: Ints, counts: Ints) -> None:
         """``cells``, distinct, have as many usable GPUs now."""
-        before = self.usable[cells]
+        before = self._usable[cells]
         after = np.where(counts >= self._width, counts, 0)
         is_changed = before != after
         if not is_changed.any():
             return
         cells, before, after = cells[is_changed], before[is_changed], after[is_changed]
-        self.usable[cells] = after
+        self._usable[cells] = after
         by = (after > 0).astype(np.int64) - (before > 0)
         for level, sums in enumerate(self._sums):
             if sums is not None:
@@ -84,13 +88,13 @@ class Tally:
                 np.add.at(sums.gpus, groups, after - before)
 
     def without(self, cells: Ints) -> "Tally":
-        """The same where ``cells``, distinct, cannot be had."""
-        other = Tally.__new__(Tally)
-        other._layout, other._width, other.usable = self._layout, self._width, self.usable.copy()  # noqa: SLF001  # of its own class
-        known = map(self.sums, range(len(self._sums)))
-        other._sums = [Sums(one.cells.copy(), one.gpus.copy()) for one in known]  # noqa: SLF001
-        other.follow(cells, np.zeros(len(cells), dtype=np.int64))
-        return other
+        """The same where ``cells``, distinct, cannot be had. It holds until this one follows a change."""
+        gone = cells[self.usable[cells] > 0]
+        return Without(self, gone) if len(gone) else self
+
+    def _between(self, first: int, last: int) -> Ints:
+        """``usable`` of these cells, to be read alone."""
+        return self._usable[first:last]
 
     def _count(self, level: int) -> Sums:
         cells = np.flatnonzero(self.usable)
@@ -100,6 +104,39 @@ class Tally:
             np.bincount(groups, minlength=size),
             _summed(groups, self.usable[cells], size),
         )
+
+
+class Without(Tally):
+    """A tally without some cells that fit. What is asked of it alone is copied, and not the fleet for each gang."""
+
+    __slots__ = ("_gone", "_whole")
+
+    def __init__(self, whole: Tally, gone: Ints) -> None:
+        self._whole, self._gone = whole, gone
+        self._layout, self._width = whole._layout, whole._width  # noqa: SLF001  # of its own class
+        self._sums = [None] * self._layout.node_level
+
+    @property
+    def usable(self) -> Ints:
+        if not hasattr(self, "_usable"):
+            self._usable = self._whole.usable.copy()
+            self._usable[self._gone] = 0
+        return self._usable
+
+    def _between(self, first: int, last: int) -> Ints:
+        between, gone = self._whole._between(first, last), self._gone  # noqa: SLF001  # of its own class
+        inside = gone[(gone >= first) & (gone < last)]
+        if len(inside):
+            between = between.copy()
+            between[inside - first] = 0
+        return between
+
+    def _count(self, level: int) -> Sums:
+        sums, groups = self._whole.sums(level), self._layout.groups[level][self._gone]
+        cells, gpus = sums.cells.copy(), sums.gpus.copy()
+        np.subtract.at(cells, groups, 1)
+        np.subtract.at(gpus, groups, self._whole.usable[self._gone])
+        return Sums(cells, gpus)
 
 
 def _summed(groups: Ints, weights: Ints, size: int) -> Ints:

@@ -68,6 +68,8 @@ class Tenancy:
 
     def guarantees(self, tier: str) -> dict[TenantId, int]:
         """Of each tenant that has one in the tier: a department is guaranteed no less than its teams together."""
+        if not self.quotas:
+            return {}
         own = {tenant: quota.guaranteed for (tenant, name), quota in self.quotas.items() if name == tier}
         below: dict[TenantId, list[TenantId]] = defaultdict(list)
         concerned = {above for tenant, number in own.items() if number for above in self.line(tenant)}
@@ -106,6 +108,11 @@ class Holdings:
         self.tenancy, self.num_changes = tenancy, 0
         self._gpus: Counter[tuple[TenantId, str]] = Counter()
         self._lines: dict[TenantId, tuple[TenantId, ...]] = {}
+
+    def copy(self) -> "Holdings":
+        other = Holdings(self.tenancy)
+        other._gpus, other._lines = self._gpus.copy(), self._lines
+        return other
 
     def line(self, tenant_id: TenantId) -> tuple[TenantId, ...]:
         if tenant_id not in self._lines:

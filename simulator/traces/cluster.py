@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.order import passed_work_bound_gpu_s
 from simulator.traces.jobs import TraceJob
-from simulator.traces.nodes import Nodes
+from simulator.traces.nodes import Nodes, NodeSet
 from simulator.traces.passing import PassedWork
 from simulator.traces.waiting import Waiting
 
@@ -31,7 +31,7 @@ class Cluster:
     waiting: Waiting = field(init=False)
     queue: list[int] = field(init=False)
     ends: list[tuple[float, int]] = field(default_factory=list)
-    running: dict[int, list[int]] = field(default_factory=dict)
+    running: dict[int, NodeSet] = field(default_factory=dict)
     away: dict[int, float] = field(default_factory=dict)
     started_s: list[float] = field(init=False)
     now_s: float = 0.0
@@ -64,7 +64,7 @@ class Cluster:
         """Whether the nodes have room for anybody who waits."""
         nodes = self.nodes
         if nodes.num_free:
-            for num_nodes, each in self.waiting.shapes:
+            for num_nodes, each in self.waiting.estimates_by_shape:
                 if nodes.fits(num_nodes, each):
                     return True
         return False
@@ -120,13 +120,13 @@ class Cluster:
         """Nobody runs on it any more."""
         self.nodes.lose(node)
         self.away[node] = until_s
-        self.running[-1 - node] = [node]
+        self.running[-1 - node] = 1 << node
         self._believe(-1 - node, until_s)
 
     def repair(self, node: int) -> None:
         del self.away[node], self.running[-1 - node]
         self._forget(-1 - node)
-        self.nodes.give([node], self.nodes.size)
+        self.nodes.give(1 << node, self.nodes.size)
 
     def _believe(self, number: int, end_s: float) -> None:
         self._believed_s[number] = end_s

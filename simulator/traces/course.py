@@ -55,7 +55,7 @@ class Course:
         self._submissions_s: Sequence[float] = [*(job.submit_s for job in cluster.jobs), math.inf]
         self._next_job, self._num_away = 0, 0
         self._ends: list[tuple[float, int, int, bool]] = []
-        self._moments_of_failure = failures.moments(len(cluster.nodes.free), from_s=self._submissions_s[0], seed=seed)
+        self._moments_of_failure = failures.moments(cluster.nodes.num_nodes, from_s=self._submissions_s[0], seed=seed)
         self._failure = next(self._moments_of_failure)
         self.num_left, self.num_events, self.num_failures = num_jobs, 0, 0
         self._num_drawn = 0
@@ -130,7 +130,7 @@ class Course:
             return
         self.num_failures += 1
         self.num_events += 1
-        for number in [number for number, nodes in cluster.running.items() if node in nodes]:
+        for number in [number for number, nodes in cluster.running.items() if nodes >> node & 1]:
             self._interrupt(number, Cause.FAILURE)
         cluster.fail(node, cluster.now_s + self._failures.repair_s)
         self._num_away += 1

@@ -1,131 +1,170 @@
-"""Which GPUs of a fleet of equal nodes are free: best fit by node and, where it has racks, by rack."""
+"""Which GPUs of a fleet of equal nodes are free: best fit by node and, where it has racks, by rack.
 
-from heapq import heappop, heappush
-from itertools import accumulate
+A set of nodes is a whole number with a bit for each: a gang on hundreds of nodes is taken and given back in a step for
+each number of GPUs that a node may have free, not in one for each node.
+"""
+
+from collections.abc import Iterator
+
+NodeSet = int
 
 
-class ByCount:
-    """Things by a number that each has: ``first`` and ``change`` cost a step of a heap."""
+def lowest(nodes: NodeSet, number: int) -> NodeSet:
+    """The first so many of them: there are as many, and one at least."""
+    if number == 1:
+        return nodes & -nodes
+    fewest, most = number, nodes.bit_length()
+    while fewest < most:
+        middle = (fewest + most) // 2
+        if (nodes & ((1 << middle) - 1)).bit_count() < number:
+            fewest = middle + 1
+        else:
+            most = middle
+    return nodes & ((1 << most) - 1)
 
-    __slots__ = ("_by_count", "count", "most", "num_with")
 
-    def __init__(self, counts: list[int], most: int) -> None:
-        self.count, self.most = counts, most
-        self.num_with = [0] * (most + 1)
-        self._by_count: list[list[int]] = [[] for _ in self.num_with]
-        for thing, count in enumerate(counts):
-            self.num_with[count] += 1
-            self._by_count[count].append(thing)
+def _first(of: int) -> int:
+    return (of & -of).bit_length() - 1
 
-    def first(self, count: int) -> int:
-        """The first of those that have this number: there is one."""
-        things = self._by_count[count]
-        while self.count[things[0]] != count:  # an entry from before it changed
-            heappop(things)
-        return things[0]
 
-    def firsts(self, count: int, number: int) -> list[int]:
-        """So many of them: there are as many."""
-        things: list[int] = []
-        while len(things) < number:
-            thing = self.first(count)
-            heappop(self._by_count[count])
-            if thing not in things[-1:]:  # an entry may be there twice, and then follows itself
-                things.append(thing)
-        return things
+def give_back(free: list[NodeSet], nodes: NodeSet, gpus_per_node: int) -> None:
+    """Of these so many more are free in ``free``: as ``Nodes.free``, or a copy of it for a what-if."""
+    for has in range(len(free) - gpus_per_node):
+        part = free[has] & nodes
+        if part:
+            free[has] ^= part
+            free[has + gpus_per_node] |= part
+            nodes ^= part
+            if not nodes:
+                return
 
-    def change(self, thing: int, count: int) -> None:
-        self.num_with[self.count[thing]] -= 1
-        self.num_with[count] += 1
-        self.count[thing] = count
-        heappush(self._by_count[count], thing)
+
+class Racks:
+    """How many nodes of each rack are wholly free: ``size`` that follow each other stand in one."""
+
+    __slots__ = ("_num_whole", "_with", "size")
+
+    def __init__(self, num_nodes: int, size: int) -> None:
+        self.size = size
+        self._num_whole: list[int] = [0] * -(-num_nodes // size)
+        self._with: list[int] = [0] * (size + 1)
+        """By number of whole nodes, the racks that have so many: a bit each."""
+        self._with[0] = (1 << len(self._num_whole)) - 1
+
+    def nodes_of(self, rack: int) -> NodeSet:
+        return ((1 << self.size) - 1) << (rack * self.size)
+
+    def apart(self, nodes: NodeSet) -> Iterator[tuple[int, NodeSet]]:
+        """Each rack that has any of them, and which."""
+        while nodes:
+            rack = _first(nodes) // self.size
+            inside = nodes & self.nodes_of(rack)
+            nodes ^= inside
+            yield rack, inside
+
+    def add(self, whole: NodeSet, sign: int) -> None:
+        """These are wholly free from now on, or no longer."""
+        for rack, inside in self.apart(whole):
+            self._with[self._num_whole[rack]] ^= 1 << rack
+            self._num_whole[rack] += sign * inside.bit_count()
+            self._with[self._num_whole[rack]] |= 1 << rack
+
+    def best_for(self, num_nodes: int) -> int:
+        """The rack that keeps the fewest whole nodes; where none has enough, the freest. The first of equals."""
+        enough = range(min(num_nodes, self.size + 1), self.size + 1)
+        racks = next(self._with[count] for count in (*enough, *range(self.size, 0, -1)) if self._with[count])
+        return _first(racks)
 
 
 class Nodes:
-    """``free``: the free GPUs of each node. ``num_with[n]``: how many nodes have n of them free.
+    """``free[n]``: the nodes that have n of their GPUs free; ``at_least[n]``: how many have n or more.
 
     ``nodes_per_rack``: so many that follow each other stand in one rack; None: nobody knows where they stand.
     """
 
-    __slots__ = ("_by_free", "_racks", "free", "num_free", "num_with", "size")
+    __slots__ = ("_racks", "at_least", "free", "num_free", "num_nodes", "size")
 
     def __init__(self, num_nodes: int, gpus_per_node: int, nodes_per_rack: int | None = None) -> None:
-        self.size = gpus_per_node
+        self.num_nodes, self.size = num_nodes, gpus_per_node
         self.num_free = num_nodes * gpus_per_node
-        self._by_free = ByCount([gpus_per_node] * num_nodes, gpus_per_node)
-        self.free, self.num_with = self._by_free.count, self._by_free.num_with
-        self._racks: ByCount | None = None
-        if nodes_per_rack is not None:
-            starts = range(0, num_nodes, nodes_per_rack)
-            self._racks = ByCount([min(nodes_per_rack, num_nodes - start) for start in starts], nodes_per_rack)
+        self.free: list[NodeSet] = [0] * gpus_per_node + [(1 << num_nodes) - 1]
+        self.at_least = [num_nodes] * (gpus_per_node + 1)
+        self._racks = None if nodes_per_rack is None else Racks(num_nodes, nodes_per_rack)
+        if self._racks is not None:
+            self._racks.add(self.free[-1], 1)
 
     @property
     def num_whole(self) -> int:
-        return self.num_with[self.size]
+        return self.at_least[-1]
 
     @property
     def num_gpus(self) -> int:
-        return len(self.free) * self.size
+        return self.num_nodes * self.size
 
     def fits(self, num_nodes: int, gpus_per_node: int) -> bool:
-        if self.num_free < num_nodes * gpus_per_node:
-            return False
-        return sum(self.num_with[gpus_per_node:]) >= num_nodes
+        return self.at_least[gpus_per_node] >= num_nodes
 
-    def num_with_at_least(self) -> list[int]:
-        """Of each number of GPUs, how many nodes have so many of them free, or more."""
-        return list(accumulate(reversed(self.num_with)))[::-1]
-
-    def num_racks_of(self, nodes: list[int]) -> int:
+    def num_racks_of(self, nodes: NodeSet) -> int:
         """In how many racks these stand: 1 where nobody knows of any."""
-        return 1 if self._racks is None else len({node // self._racks.most for node in nodes})
+        return 1 if self._racks is None else sum(1 for _ in self._racks.apart(nodes))
 
-    def take(self, num_nodes: int, gpus_per_node: int) -> list[int]:
+    def take(self, num_nodes: int, gpus_per_node: int) -> NodeSet:
         """The fullest nodes that have room, the first of equals; those that are wholly free by rack. They must fit."""
-        taken: list[int] = []
-        for free in range(gpus_per_node, self.size):
-            for _ in range(min(num_nodes - len(taken), self.num_with[free])):
-                taken.append(self._by_free.first(free))
-                self._by_free.change(taken[-1], free - gpus_per_node)
-        if len(taken) < num_nodes:
-            for node in self._whole(num_nodes - len(taken)):
-                taken.append(node)
-                self._by_free.change(node, self.size - gpus_per_node)
-        self.num_free -= num_nodes * gpus_per_node
-        return taken
+        taken, missing = 0, num_nodes
+        for has in range(gpus_per_node, self.size):
+            part = self.free[has]
+            if part:
+                number = min(part.bit_count(), missing)
+                part = lowest(part, number)
+                self._change(part, number, has, has - gpus_per_node)
+                taken |= part
+                missing -= number
+                if not missing:
+                    return taken
+        whole = lowest(self.free[-1], missing) if self._racks is None else self._by_rack(self._racks, missing)
+        self._change(whole, missing, self.size, self.size - gpus_per_node)
+        return taken | whole
 
-    def give(self, nodes: list[int], gpus_per_node: int) -> None:
-        for node in nodes:
-            free = self.free[node] + gpus_per_node
-            self._by_free.change(node, free)
-            if free == self.size and self._racks is not None:
-                rack = node // self._racks.most
-                self._racks.change(rack, self._racks.count[rack] + 1)
-        self.num_free += len(nodes) * gpus_per_node
+    def give(self, nodes: NodeSet, gpus_per_node: int) -> None:
+        left = nodes
+        for has in range(self.size - gpus_per_node + 1):
+            part = self.free[has] & left
+            if part:
+                self._change(part, part.bit_count(), has, has + gpus_per_node)
+                left ^= part
+                if not left:
+                    break
+        if self._racks is not None:
+            self._racks.add(nodes & self.free[-1], 1)
 
     def lose(self, node: int) -> None:
         """A node that is wholly free is not there until it is given back as a whole."""
-        self._by_free.change(node, 0)
+        self._change(1 << node, 1, self.size, 0)
         if self._racks is not None:
-            rack = node // self._racks.most
-            self._racks.change(rack, self._racks.count[rack] - 1)
-        self.num_free -= self.size
+            self._racks.add(1 << node, -1)
 
-    def _whole(self, num_nodes: int) -> list[int]:
+    def _change(self, nodes: NodeSet, number: int, before: int, after: int) -> None:
+        """So many nodes have ``after`` GPUs free each, that had ``before``."""
+        free, at_least = self.free, self.at_least
+        free[before] ^= nodes
+        free[after] |= nodes
+        self.num_free += number * (after - before)
+        if after > before:
+            for count in range(before + 1, after + 1):
+                at_least[count] += number
+        else:
+            for count in range(after + 1, before + 1):
+                at_least[count] -= number
+
+    def _by_rack(self, racks: Racks, num_nodes: int) -> NodeSet:
         """Wholly free ones: of the rack that keeps the fewest; else of the freest racks, the last by best fit."""
-        found: list[int] = []
-        if self._racks is None:
-            return self._by_free.firsts(self.size, num_nodes)
-        while len(found) < num_nodes:
-            rack = self._rack_for(self._racks, num_nodes - len(found))
-            own = range(rack * self._racks.most, min((rack + 1) * self._racks.most, len(self.free)))
-            whole = [node for node in own if self.free[node] == self.size][: num_nodes - len(found)]
-            self._racks.change(rack, self._racks.count[rack] - len(whole))
-            found += whole
+        found, missing = 0, num_nodes
+        while missing:
+            rack = racks.best_for(missing)
+            whole = self.free[-1] & racks.nodes_of(rack) & ~found
+            number = min(whole.bit_count(), missing)
+            whole = lowest(whole, number)
+            racks.add(whole, -1)
+            found |= whole
+            missing -= number
         return found
-
-    @staticmethod
-    def _rack_for(racks: ByCount, num_nodes: int) -> int:
-        enough = (count for count in range(min(num_nodes, racks.most + 1), racks.most + 1) if racks.num_with[count])
-        freest = (count for count in range(racks.most, 0, -1) if racks.num_with[count])
-        return racks.first(next(enough, None) or next(freest))

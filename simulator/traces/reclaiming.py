@@ -7,6 +7,7 @@ victims``); here a number of nodes is wanted, and a job goes whole.
 
 from muster.domain.policy import DEFAULT_POLICY
 from simulator.traces.cluster import Cluster
+from simulator.traces.nodes import give_back
 
 
 def take_back(cluster: Cluster, number: int) -> None:
@@ -36,9 +37,8 @@ def _room(cluster: Cluster, going: list[int], gpus_per_node: int) -> int:
     """Nodes that have so many GPUs free once these are gone."""
     free = cluster.nodes.free.copy()
     for one in going:
-        for node in cluster.running[one]:
-            free[node] += cluster.jobs[one].gpus_per_node
-    return sum(count >= gpus_per_node for count in free)
+        give_back(free, cluster.running[one], cluster.jobs[one].gpus_per_node)
+    return sum(nodes.bit_count() for nodes in free[gpus_per_node:])
 
 
 def _candidates(cluster: Cluster, number: int) -> list[int]:

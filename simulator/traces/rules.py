@@ -16,6 +16,7 @@ import numpy as np
 
 from scheduler.order import urgency
 from simulator.traces.cluster import Cluster
+from simulator.traces.nodes import give_back
 from simulator.traces.reclaiming import take_back
 from simulator.traces.waiting import Floats
 
@@ -72,7 +73,6 @@ def muster(cluster: Cluster) -> list[int]:
         number = cluster.queue[first]
         if not cluster.fits(number):
             take_back(cluster, number)
-            worth[first] = -math.inf
             return started + _behind(cluster, number, slice(None), worth)
         started.append(cluster.start(number))
         worth[first:-1] = worth[first + 1 :]
@@ -94,21 +94,27 @@ def _worth(cluster: Cluster) -> Floats:
 
 
 def _behind(cluster: Cluster, head: int, others: slice, worth: Floats | None) -> list[int]:
-    """Start of the others who do not delay the head: they end before it can start, or fit beside it.
+    """Start of the others who do not delay the head: they end before it can start, or fit beside it. It does not fit.
 
-    ``others``: places in the queue. ``worth``: what each of them is worth, so that the most goes first; minus infinity:
-    it is passed over. None: they go as they stand.
+    ``others``: places in the queue. ``worth``: what each of them is worth, so that the most goes first; None: they go
+    as they stand.
     """
     started: list[int] = []
     nodes, waiting = cluster.nodes, cluster.waiting
-    num_nodes = waiting.num_nodes[others]
-    may_start = np.array(nodes.num_with_at_least())[waiting.gpus_per_node[others]] >= num_nodes
-    if worth is not None:
-        may_start &= worth > -math.inf
-    if not may_start.any():
+    shortest = [
+        (num_nodes, estimates_s[0])
+        for (num_nodes, each), estimates_s in waiting.estimates_by_shape.items()
+        if nodes.fits(num_nodes, each)
+    ]
+    if not shortest:
         return started
     shadow_s, num_spare = _promise(cluster, cluster.jobs[head].num_nodes)
+    # Mostly nobody may start, which the shortest of each shape tell without a look at every job.
+    if all(num_nodes > num_spare and cluster.now_s + least_s > shadow_s for num_nodes, least_s in shortest):
+        return started
+    num_nodes = waiting.num_nodes[others]
     ends_in_time = cluster.now_s + waiting.estimates_s[others] <= shadow_s
+    may_start = np.array(nodes.at_least)[waiting.gpus_per_node[others]] >= num_nodes
     may_start &= ends_in_time | (num_nodes <= num_spare)
     places = may_start.nonzero()[0]
     if worth is not None and len(places) > 1:
@@ -127,15 +133,13 @@ def _behind(cluster: Cluster, head: int, others: slice, worth: Floats | None) ->
 
 def _promise(cluster: Cluster, num_nodes: int) -> tuple[float, int]:
     """When so many whole nodes are believed free, and how many more there are then."""
-    free, size = cluster.nodes.free.copy(), cluster.nodes.size
-    num_whole = cluster.nodes.num_whole
-    if num_whole >= num_nodes:
-        return cluster.now_s, num_whole - num_nodes
+    nodes, jobs, running = cluster.nodes, cluster.jobs, cluster.running
+    if nodes.num_whole >= num_nodes:
+        return cluster.now_s, nodes.num_whole - num_nodes
+    free = nodes.free.copy()
     for end_s, number in cluster.ends:
-        each = size if number < 0 else cluster.jobs[number].gpus_per_node
-        for node in cluster.running[number]:
-            free[node] += each
-            num_whole += free[node] == size
+        give_back(free, running[number], nodes.size if number < 0 else jobs[number].gpus_per_node)
+        num_whole = free[-1].bit_count()
         if num_whole >= num_nodes:
             return max(cluster.now_s, end_s), num_whole - num_nodes
     raise AssertionError("with nothing running every node is free")

@@ -12,7 +12,7 @@ from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
-from scheduler.eta import start_range
+from scheduler.eta import Outlook
 from scheduler.model import GpuView, Plan, Question, RunningAttempt, StartRange, WaitingJob, Workload
 from scheduler.planner import plan_on
 from scheduler.topology import FleetState
@@ -100,9 +100,8 @@ class _World:
         return started
 
     def _tell(self, state: FleetState, asked: Question, decided: Plan) -> None:
-        order = [waiting.job_id for waiting in decided.waiting]
-        for place, job_id in enumerate(order):
-            number, _ = self._waiting[job_id]
+        outlook = Outlook(state, asked, decided)
+        for waiting in decided.waiting:
+            number, _ = self._waiting[waiting.job_id]
             if number not in self.said:
-                ahead = [self._waiting[other][1] for other in order[: place + 1]]
-                self.said[number] = start_range(state, asked, decided, ahead)
+                self.said[number] = outlook.start_range(waiting.job_id)

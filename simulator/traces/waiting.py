@@ -1,6 +1,6 @@
 """The queue of a trace as a table: what is asked of all who wait at once, without visiting each."""
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,16 +18,17 @@ Flags = npt.NDArray[np.bool_]
 class Waiting:
     """``numbers`` of jobs in order of submission; each column has a value for each, in that order.
 
-    ``shapes``: how many wait for so many nodes, and so many GPUs of each. ``priority``: of its tier, 0 where the policy
-    knows none; ``has_tiers``: whether they differ in it. ``is_again``: it was interrupted.
+    ``estimates_by_shape``: of all who wait for so many nodes, and so many GPUs of each, what they are believed to take,
+    in ascending order. ``priority``: of its tier, 0 where the policy knows none; ``has_tiers``: whether they differ in
+    it. ``is_again``: it was interrupted.
     """
 
-    __slots__ = ("_floats", "_floats_of", "_ints", "_ints_of", "_jobs", "has_tiers", "numbers", "shapes")
+    __slots__ = ("_floats", "_floats_of", "_ints", "_ints_of", "_jobs", "estimates_by_shape", "has_tiers", "numbers")
 
     def __init__(self, jobs: Sequence[TraceJob], estimates_s: Sequence[float]) -> None:
         self._jobs = jobs
         self.numbers: list[int] = []
-        self.shapes: dict[tuple[int, int], int] = {}
+        self.estimates_by_shape: dict[tuple[int, int], list[float]] = {}
         estimates = np.array(estimates_s, dtype=float)
         expected = np.maximum(estimates, LEAST_RUN_S)
         submitted = np.array([job.submit_s for job in jobs])
@@ -83,8 +84,7 @@ class Waiting:
         self.numbers.insert(place, number)
         self._floats[:, place] = self._floats_of[number]
         self._ints[:, place] = self._ints_of[number]
-        shape = self._shape(number)
-        self.shapes[shape] = self.shapes.get(shape, 0) + 1
+        insort(self.estimates_by_shape.setdefault(self._shape(number), []), self._estimate_s(number))
 
     def remove(self, number: int) -> None:
         place, last = bisect_left(self.numbers, number), len(self.numbers) - 1
@@ -93,10 +93,10 @@ class Waiting:
             self._floats[:, place:last] = self._floats[:, place + 1 : last + 1]
             self._ints[:, place:last] = self._ints[:, place + 1 : last + 1]
         shape = self._shape(number)
-        if self.shapes[shape] == 1:
-            del self.shapes[shape]
-        else:
-            self.shapes[shape] -= 1
+        alike = self.estimates_by_shape[shape]
+        del alike[bisect_left(alike, self._estimate_s(number))]
+        if not alike:
+            del self.estimates_by_shape[shape]
 
     def add_again(self, number: int, estimate_s: float) -> None:
         """One that was interrupted, and is believed to take so long from now on."""
@@ -104,6 +104,9 @@ class Waiting:
         self._floats_of[number, 1:] = expected_s, slowness(expected_s, DEFAULT_POLICY), estimate_s
         self._ints_of[number, 3] = 1
         self.add(number)
+
+    def _estimate_s(self, number: int) -> float:
+        return float(self._floats_of[number, 3])
 
     def _shape(self, number: int) -> tuple[int, int]:
         job = self._jobs[number]

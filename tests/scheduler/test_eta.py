@@ -6,6 +6,7 @@ from dataclasses import replace
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.answer import Answer, answer
+from scheduler.eta import Outlook
 from scheduler.model import ElasticGang, Question, RunningAttempt, StartRange, WaitingJob, Workload
 from scheduler.planner import plan_on
 from scheduler.topology import FleetState
@@ -84,6 +85,36 @@ def test_what_a_victim_that_shrinks_keeps_comes_free_for_nobody_at_its_deadline(
     assert ending is not None
     assert shrinking.earliest_ms - NOW_MS == 120 * MINUTE_MS // 9
     assert ending.earliest_ms - NOW_MS < MINUTE_MS, "one that gives all that it has"
+
+
+def test_who_asks_after_others_is_told_what_one_who_asks_alone_is_told() -> None:
+    """Gangs of two tenants and a tier that is gone, one with a place held for it, on hosts of which some will close."""
+    chance = random.Random(5)  # noqa: S311  # a test that repeats
+    attempts = [
+        running(f"a{number}", of_host(f"h{number}"), tier="on_demand", minutes=10 * number, ends_minutes=ends)
+        for number, ends in enumerate((60, None, 200, 90, None, 30))
+    ]
+    queue = [
+        replace(
+            job(f"j{number:02}", nodes=chance.choice([1, 2, 3, 7]), gpus=chance.choice([4, 8]), at=number),
+            tier="gone" if number == 11 else "on_demand",
+            tenant_id=TenantId(chance.choice(["one", "two"])),
+            expected_s=chance.choice([None, 600.0, 7200.0]),
+        )
+        for number in range(24)
+    ]
+    asked = question(queue, attempts, 8)
+    closings = {NodeId("h6"): NOW_MS + 100 * MINUTE_MS}
+    asked = replace(asked, workload=replace(asked.workload, closings=closings))
+    state = FleetState(asked.gpus, asked.policy)
+    decided = plan_on(state, asked.queue, asked.policy, asked.workload)
+    assert decided.holds
+    outlook = Outlook(state, asked, decided)
+    waiting = [one for one in queue if one.job_id in outlook.line.number_of]
+    chance.shuffle(waiting)
+    found = [answer(state, asked, decided, one, GRACE_S, outlook) for one in waiting]
+    assert found == [answer(state, asked, decided, one, GRACE_S) for one in waiting]
+    assert len({one.starts for one in found}) > 5
 
 
 class World:

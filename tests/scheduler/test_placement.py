@@ -11,6 +11,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.model import GpuView, WaitingJob
 from scheduler.planner import plan
+from scheduler.solver import Request, parts_of, place
 from scheduler.topology import FleetState
 from tests.scheduler.fleets import host, job, racks
 
@@ -156,3 +157,16 @@ def test_the_required_level_is_really_held_and_a_gang_that_fits_is_placed(
                 homes[home] = homes.get(home, 0) + (num_free >= width)
         assert bool(found) == (max(homes.values()) >= nodes)
         assert len({(*places[NodeId(node)], node)[:depth] for node in found}) <= 1
+
+
+@given(free=st.lists(st.integers(0, 8), min_size=4, max_size=12), nodes=st.integers(1, 4), width=st.integers(1, 8))
+def test_a_host_given_as_a_whole_is_named_as_one_given_in_part(free: list[int], nodes: int, width: int) -> None:
+    state = FleetState(racks({"r0": free[::2], "r1": free[1::2]}), DEFAULT_POLICY)
+    chosen = place(state, Request("on_demand", nodes, width))
+    if chosen is None:
+        return
+    named = parts_of(state, "on_demand", chosen)
+    assert chosen.is_whole == (width == 8)
+    assert named == parts_of(state, "on_demand", replace(chosen, is_whole=False))
+    assert [uuid for _, uuids in named for uuid in uuids] == [state.layout.uuids[gpu] for gpu in chosen.gpus]
+    assert {len(uuids) for _, uuids in named} == {width}

@@ -61,6 +61,48 @@ def test_the_most_hosts_are_those_that_a_count_over_the_fleet_finds(
     assert counted == count_by_group(state.layout, cells, level).max(initial=0) == most_nodes(state, request)
 
 
+@settings(max_examples=60, deadline=None)
+@given(free=FREE, steps=STEPS, out=st.sets(st.integers(0, 13)))
+def test_a_tally_without_cells_is_one_of_a_fleet_that_has_nothing_there(
+    free: list[int], steps: list[tuple[list[int], int]], out: set[int]
+) -> None:
+    state = fleet(free)
+    for picks, width in [([], 3), *steps]:
+        gpus = np.unique([pick for pick in picks if pick < len(state.layout.uuids)]).astype(np.int64)
+        state.take(gpus[state.is_free[gpus]])
+        cells = np.array(sorted(cell for cell in out if cell < state.layout.num_cells), dtype=np.int64)
+        counts = state.recount("on_demand")
+        counts[cells] = 0
+        left, fresh = state.tally("on_demand", width).without(cells), Tally(state.layout, counts, width)
+        for level in range(state.layout.node_level):
+            assert (left.sums(level).cells == fresh.sums(level).cells).all()
+            assert (left.sums(level).gpus == fresh.sums(level).gpus).all()
+            for group in range(state.layout.num_groups[level]):
+                assert (left.cells_in(level, group) == fresh.cells_in(level, group)).all()
+        assert (left.usable == fresh.usable).all()
+        assert_counted(state, state.tally("on_demand", width), "on_demand", width)
+
+
+@settings(max_examples=40, deadline=None)
+@given(free=FREE, steps=STEPS, idle=st.sets(st.integers(0, 95)))
+def test_a_fork_counts_what_is_free_there_and_the_fleet_what_was_free_before(
+    free: list[int], steps: list[tuple[list[int], int]], idle: set[int]
+) -> None:
+    state = fleet(free)
+    state.tally("spot", 3)
+    was_free = state.is_free.copy()
+    is_free = was_free.copy()
+    is_free[[gpu for gpu in idle if gpu < len(is_free)]] = True
+    forked = state.fork(is_free, TIERS)
+    for number, (picks, width) in enumerate(steps):
+        gpus = np.unique([pick for pick in picks if pick < len(is_free)]).astype(np.int64)
+        forked.take(gpus[forked.is_free[gpus]])
+        assert_counted(forked, forked.tally(TIERS[number % 2], width), TIERS[number % 2], width)
+    assert (state.is_free == was_free).all()
+    for tier in TIERS:
+        assert_counted(state, state.tally(tier, 3), tier, 3)
+
+
 def test_a_tally_that_nobody_asked_for_in_many_changes_is_counted_anew() -> None:
     state = fleet([8] * 6)
     state.tally("spot", 8)

@@ -34,5 +34,7 @@ def test_each_column_tells_of_those_who_wait_in_order_of_submission(steps: list[
         assert waiting.num_nodes.tolist() == [JOBS[one].num_nodes for one in numbers]
         assert waiting.gpus_per_node.tolist() == [JOBS[one].gpus_per_node for one in numbers]
         assert waiting.is_again.tolist() == [one in again for one in numbers]
-        assert sum(waiting.shapes.values()) == len(numbers)
-        assert set(waiting.shapes) == {(JOBS[one].num_nodes, JOBS[one].gpus_per_node) for one in numbers}
+        by_shape = dict[tuple[int, int], list[float]]()
+        for one in sorted(numbers, key=lambda one: believed[one]):
+            by_shape.setdefault((JOBS[one].num_nodes, JOBS[one].gpus_per_node), []).append(believed[one])
+        assert waiting.estimates_by_shape == by_shape

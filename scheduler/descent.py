@@ -1,0 +1,74 @@
+"""Which hosts of its home a gang takes: level by level, the fewest domains, the last one by best fit."""
+
+import numpy as np
+
+from scheduler.balance import even_shares
+from scheduler.request import Request
+from scheduler.slices import in_whole_slices
+from scheduler.soundness import cell_costs
+from scheduler.topology import FleetState, Ints, Layout
+
+
+def balance_level(layout: Layout, request: Request) -> int | None:
+    return None if request.rule.balance is None else layout.level(request.rule.balance)
+
+
+def level_below(layout: Layout, request: Request, level: int) -> int:
+    """Over whose domains a gang is divided within a domain of ``level``."""
+    balanced = balance_level(layout, request)
+    return balanced if balanced is not None and balanced > level else level + 1
+
+
+def unit_below(layout: Layout, request: Request, level: int) -> int:
+    """The hosts of the widest slice that lies within the domains of ``level``."""
+    inside = [one.nodes for one in request.rule.slices if (layout.level(one.level) or 0) >= level]
+    return max(inside, default=1)
+
+
+def descend(state: FleetState, request: Request, level: int, cells: Ints, nodes: int) -> Ints:
+    """``nodes`` of ``cells``, which lie in one domain of ``level``: the fewest domains below, the last by best fit;
+    evenly over those of the level that it asks for.
+    """
+    if len(cells) == nodes:
+        return cells
+    layout = state.layout
+    below = level_below(layout, request, level)
+    if below >= layout.node_level:
+        counts = state.tier(request.tier).counts[cells]
+        keys = (cells, cell_costs(state, request, cells), counts) if layout.has_weak else (cells, counts)
+        fullest: Ints = cells[np.lexsort(keys)[:nodes]]
+        return fullest
+    groups = layout.groups[below][cells]
+    domain = groups - groups.min()
+    rooms = sizes = np.bincount(domain)
+    if request.rule.slices:
+        is_whole = np.isin(cells, in_whole_slices(layout, request.rule.slices, cells, below))
+        rooms = np.bincount(domain[is_whole], minlength=len(sizes))
+    is_balanced = below == balance_level(layout, request)
+    shares = (
+        even_shares(rooms, nodes, unit_below(layout, request, below)) if is_balanced else _fewest(rooms, sizes, nodes)
+    )
+    parts = [cells[(shares == sizes)[domain]]]
+    parts += [
+        descend(state, request, below, cells[domain == index], int(shares[index]))
+        for index in ((shares > 0) & (shares < sizes)).nonzero()[0].tolist()
+    ]
+    return np.concatenate(parts)
+
+
+def _fewest(rooms: Ints, sizes: Ints, nodes: int) -> Ints:
+    """What each domain gives, where as few as can be are used: the largest whole, of the last the tightest.
+
+    ``rooms``: hosts in whole slices; of equal ones that of fewer hosts (``sizes``) is taken, which leaves fewest over.
+    """
+    largest_first = np.lexsort((sizes, -rooms))
+    by_room = rooms[largest_first]
+    reached = by_room.cumsum()
+    num_whole = int(reached.searchsorted(nodes))
+    shares = np.zeros(len(rooms), dtype=np.int64)
+    shares[largest_first[:num_whole]] = by_room[:num_whole]
+    rest = nodes - (int(reached[num_whole - 1]) if num_whole else 0)
+    ascending = -by_room[num_whole:]
+    tightest = ascending[ascending.searchsorted(-rest, side="right") - 1]
+    shares[largest_first[num_whole + int(ascending.searchsorted(tightest))]] = rest
+    return shares
