@@ -13,6 +13,7 @@ network cards says.
 """
 
 import os
+import re
 import select
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +44,8 @@ _ASK_AGAIN_S: Final = 60.0
 _MOST_DIGITS: Final = 19
 KEEP_EVERY_S: Final = 10.0
 DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch", *BEGINNINGS)
+_UNNAMED: Final = "of a GPU at {} that the driver does not name: "
+_NOT_NAMED: Final = re.compile(_UNNAMED.format(r"(\S{1,32})"), re.ASCII)
 _log = structlog.get_logger(__name__)
 
 
@@ -198,7 +201,7 @@ def event_of(fault: LogFault, gpu_at: Callable[[str], GpuUuid | None], *, origin
     is_xid = fault.kind is LogKind.XID
     named = GpuUuid(fault.gpu_uuid) if fault.gpu_uuid is not None else None
     uuid = (gpu_at(fault.pci) or named) if is_xid else None
-    whose = "" if uuid is not None or not is_xid else f"of a GPU at {fault.pci} that the driver does not name: "
+    whose = "" if uuid is not None or not is_xid else _UNNAMED.format(fault.pci)
     return ProbeEvent(
         origin=origin,
         kind=EventKind.XID if is_xid else EventKind.SXID,
@@ -209,6 +212,12 @@ def event_of(fault: LogFault, gpu_at: Callable[[str], GpuUuid | None], *, origin
         text=f"{whose}{fault.text}",
         values={SINCE_BOOT_S: fault.since_boot_s} if fault.since_boot_s is not None else {},
     )
+
+
+def unnamed_place(text: str) -> str | None:
+    """The PCI address in the text of an XID of a GPU that nobody names; None of any other."""
+    found = _NOT_NAMED.match(text)
+    return None if found is None else found[1]
 
 
 def nic_event_of(fault: NicFault, *, origin: str, at_ms: int) -> ProbeEvent:
@@ -234,11 +243,11 @@ def open_kernel_log(
         return None
 
 
-def logged_until_now(inventory: HostInventory, boot_id: str, *, path: Path = KMSG) -> tuple[ProbeEvent, ...]:
-    """The XIDs and SXids that this boot's log still holds, at once; none where it cannot be read."""
+def logged_until_now(inventory: HostInventory, boot_id: str, *, path: Path = KMSG) -> tuple[ProbeEvent, ...] | None:
+    """The faults that this boot's log still holds, at once; None where it cannot be read."""
     log = open_kernel_log(GpuAddresses(lambda: inventory).at, boot_id, path=path)
     if log is None:
-        return ()
+        return None
     found: list[ProbeEvent] = []
     with log:
         while events := log.events(0):

@@ -209,7 +209,7 @@ def test_a_driver_that_is_away_is_asked_again_and_a_gpu_keeps_its_place() -> Non
 
 def test_a_log_that_cannot_be_opened_is_said_and_gone_without(tmp_path: Path) -> None:
     assert open_kernel_log(lambda _pci: None, "boot-1", path=tmp_path / "nowhere") is None
-    assert logged_until_now(INVENTORY, "boot-1", path=tmp_path / "nowhere") == ()
+    assert logged_until_now(INVENTORY, "boot-1", path=tmp_path / "nowhere") is None
 
 
 def test_what_comes_while_we_read_is_dated_by_our_clock(kernel: Kernel) -> None:
