@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from agents.host.telling import HostTeller
+from agents.host_facts import sees_every_process
 from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostInventory, Probe, ProbeError, ProbeEvent
 from agents.scan_limits import WINDOW_S, not_judged
 from agents.scan_verdict import ScanFinding, Seen, verdict
@@ -19,6 +20,7 @@ from muster.domain.evidence import EventKind, Source
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid
 from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.state_readings import HOST_WORDS, words_in
 
 SAMPLE_S: Final = 1.0
 """As often as an agent may sample at most; a long scan samples as an agent does, each ten seconds."""
@@ -54,13 +56,14 @@ class ScannedGpu:
 
 @dataclass(frozen=True, slots=True)
 class ScannedHost:
-    """``state`` by the names of ``HOST_STATE``; ``ports``: name → by those of ``PORT_STATE``.
+    """``state`` by the names of ``HOST_STATE``, ``words`` of ``HOST_WORDS``, ``ports``: each by ``PORT_STATE``.
 
     ``findings``: those about no GPU, and those about a GPU that the driver does not name.
     """
 
     state: Mapping[str, float] = field(default_factory=dict)
     ports: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[ScanFinding, ...] = ()
 
 
@@ -125,7 +128,7 @@ def scan(
     Raises ProbeError.
     """
     inventory = probe.identify()
-    looks, gpus = _Looks(), GpuTeller(Naming("scan"))
+    looks, gpus = _Looks(), GpuTeller(Naming("scan"), sees_programs=sees_every_process())
     began_s = time.monotonic()
     first = _Moment(now_ms, began_s, 0.0)
     _look(probe, gpus, looks, first)
@@ -175,7 +178,7 @@ def _look(probe: Probe, gpus: GpuTeller, looks: _Looks, moment: _Moment) -> None
 
 def _sample(probe: Probe, gpus: GpuTeller, looks: _Looks, at_ms: int) -> None:
     checks = probe.check(at_ms)
-    gpus.pcie.saw(checks)
+    gpus.saw(checks)
     looks.checks += checks
     looks.num_samples += 1
 
@@ -260,9 +263,11 @@ def _codes_of(uuid: GpuUuid, events: Iterable[ProbeEvent]) -> tuple[int, ...]:
 def _scanned_host(events: Iterable[ProbeEvent], findings: tuple[ScanFinding, ...]) -> ScannedHost:
     state: dict[str, float] = {}
     ports: dict[str, Mapping[str, float]] = {}
+    words: dict[str, str] = {}
     for event in events:
         if event.kind is EventKind.HOST_STATE:
             state |= event.values
+            words |= words_in(event.text, HOST_WORDS)
         elif event.kind is EventKind.PORT_STATE:
             ports[event.text] = event.values
-    return ScannedHost(state, ports, findings)
+    return ScannedHost(state, ports, words, findings)

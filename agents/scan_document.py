@@ -64,7 +64,8 @@ def _host_document(host: ScannedHost | None) -> dict[str, Any] | None:
     if host is None:
         return None
     ports = {name: dict(values) for name, values in host.ports.items()}
-    return {"values": dict(host.state), "ports": ports, "findings": [finding_document(each) for each in host.findings]}
+    findings = [finding_document(each) for each in host.findings]
+    return {"values": dict(host.state), "words": dict(host.words), "ports": ports, "findings": findings}
 
 
 def _slow_document(gpu: ScannedGpu) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from health.detectors import (
     gpu_lost,
     nvlink_count,
     nvlink_down,
+    p2p,
     recovery_action,
     row_remap,
     xid,
@@ -30,7 +31,7 @@ _SHOWS_AS: Final[Mapping[str, str]] = {
 }
 FABRIC: Final = "nvlink_fabric"
 _OF_THE_FABRIC: Final = frozenset(
-    {nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME, fabric_health.NAME}
+    {nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, p2p.NAME, fabric_state.NAME, fabric_health.NAME}
 )
 _XID: Final = f"{xid.NAME}:"
 _ACTION_TOLD: Final = f"{_XID}{RECOVERY_ACTION_CHANGED}:"

@@ -16,7 +16,15 @@ from agents.host.telling import HostPlaces, HostTeller
 from agents.probes.interface import ProbeEvent
 from agents.telling.naming import Naming
 from muster.domain.evidence import EventKind, Source
-from muster.domain.state_readings import HOST_RATES, HOST_STATE, PORT_COUNTERS, PORT_RATES, PORT_STATE
+from muster.domain.state_readings import (
+    HOST_RATES,
+    HOST_STATE,
+    HOST_WORDS,
+    PORT_COUNTERS,
+    PORT_RATES,
+    PORT_STATE,
+    words_in,
+)
 from tests.agents.host.trees import HostTree
 from tests.waiting import wait_until
 
@@ -73,6 +81,27 @@ def test_a_quiet_host_tells_itself_and_its_ports_once(host: Host) -> None:
     assert events[1].values == {"state": 4, "physical_state": 5, "rate_gbps": 100, "is_ethernet": 1, "was_active": 1}
     assert set(events[2].values) == set(HOST_STATE) - {"drivers", "clock_offset_s", "expected_ports", "found_ports"}
     assert [host.minute() for _ in range(20)] == [[]] * 20
+
+
+def test_kernel_and_network_cards_firmware_and_driver_are_told_in_words(host: Host) -> None:
+    host.tree.write("proc/sys/kernel/osrelease", "6.8.0-45-generic\n")
+    host.tree.write("sys/module/mlx5_core/version", "24.04-0.6.6\n")
+    for card, firmware in (("mlx5_0", "28.39.1002"), ("mlx5_1", "28.39.1002"), ("mlx5_2", "28.40.1000")):
+        host.tree.write(f"sys/class/infiniband/{card}/fw_ver", f"{firmware}\n")
+    host.tree.write("sys/class/infiniband/mlx5_9/fw_ver", "1.0\n")
+    host.tree.write("sys/class/infiniband/mlx5_9/device/physfn/vendor", "0x15b3\n")
+    (state,) = of(EventKind.HOST_STATE, host.minute())
+    told = {
+        "kernel_release": "6.8.0-45-generic",
+        "nic_driver": "24.04-0.6.6",
+        "nic_firmware": "28.39.1002+28.40.1000",
+    }
+    assert words_in(state.text, HOST_WORDS) == told
+    assert "kernel" not in state.origin
+    assert of(EventKind.HOST_STATE, host.minute()) == []
+    host.tree.write("sys/class/infiniband/mlx5_2/fw_ver", "28.39.1002\n")
+    (state,) = of(EventKind.HOST_STATE, host.minute())
+    assert words_in(state.text, HOST_WORDS) == {**told, "nic_firmware": "28.39.1002"}
 
 
 def with_inventory(host: Host, session: str) -> None:
