@@ -14,7 +14,7 @@ WINDOW_S: Final = 60.0
 """An agent's window. What rises in a shorter one is told as if it had taken a minute: nothing is made too much of."""
 _BY_ITSELF: Final = frozenset({"corrected_errors", ports.FATAL})
 """Rates of which a rise or a total says enough, however short the window."""
-_KERNEL_LOG: Final = (xid.NAME, "sxid", "nic_driver")
+_KERNEL_LOG: Final = (xid.NAME, "sxid", "nic_driver", "host_log")
 
 
 def not_judged(

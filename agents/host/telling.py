@@ -11,6 +11,7 @@ import structlog
 from agents.host.clock import ClockSteps, ServerClock
 from agents.host.condition import DEADLINE_S, disks, drivers, pressure
 from agents.host.inventory import PortInventory
+from agents.host.mounts import read_only
 from agents.host.network import network_counters
 from agents.host.ports import ACTIVE, DOWN, Port, is_rdma, ports_under
 from agents.host.versions import host_words
@@ -27,6 +28,7 @@ _TENTH: Final = 0.1
 COARSENESS: Final[Mapping[str, Coarseness]] = {
     "disk_free_bytes": Coarseness(_TENTH, floor=float(1 << 30)),
     "disk_free_fraction": Coarseness(_TENTH, floor=0.01),
+    "inodes_free_fraction": Coarseness(_TENTH, floor=0.01),
     "clock_offset_s": Coarseness(_TENTH, floor=1.0),
     "cpu_pressure": Coarseness(_TENTH, floor=1.0),
     "memory_pressure": Coarseness(_TENTH, floor=0.5),
@@ -106,6 +108,7 @@ class HostTeller:
             return found
         root = self._places.root
         found |= disks(self._places.folders, self._callers)
+        found |= read_only(self._places.folders, root / "proc")
         found |= pressure(root / "proc")
         found |= drivers(root / "sys", root / "proc")
         offset_s = None if self._server_clock is None else self._server_clock.offset_s()

@@ -154,7 +154,7 @@ def _host_teller(settings: Settings, num_gpus: int | None, root: Path) -> "HostT
         enrolled, ports = None, frozenset()
     if enrolled is not None:
         counts["expected_gpus"] = float(enrolled)
-    folders = (folder if folder.exists() else root,)
+    folders = (next(each for each in (folder, *folder.parents) if each.exists()),)  # what it would be written to
     places = HostPlaces(root=root, folders=folders, enrolled_ports=ports)
     return HostTeller(Naming("host"), places, gpus=lambda: counts)
 

@@ -72,6 +72,7 @@ class DetectorsPolicy(StrictModel):
     xid: DetectorPolicy = _plain("XIDs, by the catalogue and their own words.")
     sxid: DetectorPolicy = _plain("Errors of NVSwitches.")
     nic_driver: DetectorPolicy = _plain("What the driver of a network card says of it in the kernel log.")
+    host_log: DetectorPolicy = _plain("What the kernel logs of memory, PCIe, disks and tasks of the host.")
     ecc_uncorrected: DetectorPolicy = _plain("A rise of uncorrected ECC errors.")
     row_remap: DetectorPolicy = _plain("Row remaps that wait, failed, or are too many (`health.row_remap`).")
     row_remap_rise: DetectorPolicy = _plain("Rows newly remapped.")

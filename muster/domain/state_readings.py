@@ -125,6 +125,8 @@ HOST_STATE: Final[Mapping[str, str]] = {
     "found_ports": "of them those that are there, up or down",
     "disk_free_bytes": "bytes free on the fullest of the disks that the agent and jobs write to",
     "disk_free_fraction": "of that disk",
+    "inodes_free_fraction": "inodes free on the disk with the fewest of its own; none where it has no fixed number",
+    "read_only_disks": "folders that the agent and jobs write to on a file system that is read-only itself",
     "clock_offset_s": "s by which the host's clock is ahead of the server's",
     "cpu_pressure": "share of the last minute in which something waited for CPU (PSI some, avg60)",
     "memory_pressure": "share of the last minute in which all waited for memory (PSI full, avg60)",

@@ -111,6 +111,18 @@ def test_an_sxid_is_an_event_of_the_host_about_no_gpu_and_told_once_in_a_boot(ke
         assert log.events(0) == ()
 
 
+def test_what_the_kernel_says_of_the_host_is_an_event_of_it_once_a_minute(kernel: Kernel) -> None:
+    words = "nvme nvme0: I/O 12 QID 3 timeout, reset controller"
+    with following(kernel) as log:
+        for at_s in (NOW_S - 90, NOW_S - 89, NOW_S - 20):
+            kernel.log(words, at_s=at_s)
+        kernel.log("EXT4-fs (nvme0n1p2): Remounting filesystem read-only", priority=12)
+        told = log.events(1)
+    assert [(event.kind, event.text, event.gpu_uuid) for event in told] == [(EventKind.HOST_LOG, words, None)] * 2
+    assert [event.at_ms for event in told] == [NOW_MS - 90_000, NOW_MS - 20_000]
+    assert told[0].origin == "kmsg:1:nvme0:host:nvme_reset"
+
+
 def test_what_the_network_cards_driver_says_is_an_event_of_the_host(kernel: Kernel) -> None:
     words = "mlx5_core 0000:3b:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count"
     with following(kernel) as log:
