@@ -8,6 +8,9 @@ from typing import Final
 import psutil
 
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+_PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
+_INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
+"""PROC_PID_INIT_INO of the Linux kernel."""
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -26,6 +29,14 @@ def wall_ms() -> int:
 
 def host_name() -> str:
     return socket.gethostname().lower()
+
+
+def sees_every_process() -> bool:
+    """Not in a PID namespace of its own: there the driver may leave other namespaces' programs out of its lists."""
+    try:
+        return _PID_NAMESPACE.stat().st_ino == _INITIAL_PID_NAMESPACE
+    except OSError:
+        return False
 
 
 def cpu_percent() -> float:

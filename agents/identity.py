@@ -1,7 +1,8 @@
 """Who this host is to the control plane: its own Ed25519 key, made here and never sent, and the node it stands for."""
 
+import re
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from agents.probes.interface import HostInventory
 from agents.tokens import NodeIdentity
-from muster.client.transport import UnreachableError, open_http, send
+from muster.client.transport import Problem, UnreachableError, open_http, send
 from muster.durable import create_durably, write_durably
 from muster.wire.enrolment import (
     ENROLMENT_PROTOCOL,
@@ -25,6 +26,11 @@ from muster.wire.enrolment import (
 
 KEY_FILE: Final = "node_key"
 _KEY_BYTES: Final = 32
+_UNPROCESSABLE: Final = 422
+_UNKNOWN: Final = re.compile(r"unknown field `(\w{1,64})`", re.ASCII)
+"""As msgspec names it, in the words of the server's problem."""
+_OPTIONAL: Final[Mapping[str, Any]] = {"rdma_ports": ()}
+"""Fields of an enrolment that came after the first release, and what says nothing: a server may do without them."""
 _log = structlog.get_logger(__name__)
 
 
@@ -128,6 +134,8 @@ def enrol(
 ) -> NodeIdentity:
     """Exchange the join token for a node, and remember it. Interrupted anywhere, it may be called again.
 
+    A server of an earlier release is told only what it knows; what the host has is remembered here all the same.
+
     Raises:
         Problem: the server refuses: the token, or a GPU of another node.
         UnreachableError: the server does not answer.
@@ -142,12 +150,33 @@ def enrol(
         is_simulated=inventory.is_simulated,
         rdma_ports=tuple(sorted(rdma_ports)),
     )
-    answer = client.enrol(request)
+    answer = _accepted(client, request)
     write_durably(
         folder / NODE_FILE, msgspec.json.encode(_Stored(answer.node_id, len(request.gpus), request.rdma_ports))
     )
     _log.info("host_enrolled", node_id=answer.node_id, host_name=host_name, num_gpus=len(request.gpus))
     return NodeIdentity(answer.node_id, key)
+
+
+def _accepted(client: Enroller, request: EnrolRequest) -> EnrolAnswer:
+    """Without the fields that the server does not know, where it can do without: each is said."""
+    while True:
+        try:
+            return client.enrol(request)
+        except Problem as refused:
+            unknown = _not_known(refused, request)
+            if unknown is None:
+                raise
+            suggestion = "Upgrade the control plane before its hosts."
+            _log.warning("server_is_older", passed_over=unknown, suggestion=suggestion)
+            request = msgspec.structs.replace(request, **{unknown: _OPTIONAL[unknown]})
+
+
+def _not_known(refused: Problem, request: EnrolRequest) -> str | None:
+    """The field of ``request`` that an older server refuses by name; None where that is not why, or it was left out."""
+    found = _UNKNOWN.search(refused.detail) if refused.status == _UNPROCESSABLE else None
+    name = "" if found is None else str(found[1])
+    return name if name in _OPTIONAL and getattr(request, name) != _OPTIONAL[name] else None
 
 
 def claims_of(inventory: HostInventory) -> tuple[GpuClaim, ...]:

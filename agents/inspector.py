@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agents.host.telling import HostPlaces, HostTeller
+from agents.host_facts import sees_every_process
 from agents.observer import Clocks, Observer
 from agents.probes.interface import Probe, ProbeError, ProbeEvent
 from agents.telemetry_client import TelemetryClient
@@ -89,8 +90,8 @@ def inspector_of(
 ) -> Inspector:
     """``expected_gpus``: of the enrolled inventory, None where this host does not know it."""
     naming = Naming(session=str(time.monotonic_ns()))
-    gpus = GpuTeller(naming)
-    observer.on_checks = gpus.pcie.saw
+    gpus = GpuTeller(naming, sees_programs=sees_every_process())
+    observer.on_checks = gpus.saw
 
     def counts() -> dict[str, float]:
         found = {"expected_gpus": expected_gpus, "found_gpus": observer.num_gpus}

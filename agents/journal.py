@@ -19,8 +19,9 @@ import structlog
 
 from agents import host_facts
 from agents.journalctl import HOSTS_OWN, Journalctl, JournalPlace, plain_boot_id
-from agents.kernel_log import DRIVERS, KEEP_EVERY_S, MAX_EVENTS, event_of, monotonic_s, nic_event_of
+from agents.kernel_log import DRIVERS, KEEP_EVERY_S, MAX_EVENTS, event_of, host_event_of, monotonic_s, nic_event_of
 from agents.probes.interface import ProbeEvent
+from health.host_log import HostLogReader
 from health.nic_log import read_nic
 from health.xid.kernel_log import KernelLogReader
 from muster.domain.ids import GpuUuid
@@ -57,6 +58,7 @@ class Journal:
         self._wall_ms = wall_ms
         self._clock_s = clock_s
         self._reader = KernelLogReader()
+        self._host_reader = HostLogReader()
         self._newest = _kept_cursor(position_file, boot_id)
         self._kept = self._newest
         self._kept_s = clock_s()
@@ -124,6 +126,9 @@ class Journal:
         nic = read_nic(words)
         if nic is not None:
             yield nic_event_of(nic, origin=f"journal:{at_us}", at_ms=self._at_ms(entry, since_boot_us, taken_us))
+        own = self._host_reader.read(words, (at_us or 0) / 1e6)
+        if own is not None:
+            yield host_event_of(own, origin=f"journal:{at_us}", at_ms=self._at_ms(entry, since_boot_us, taken_us))
 
     def _is_of_this_boot(self, entry: Mapping[str, Any]) -> bool:
         boot_id = entry.get("_BOOT_ID")

@@ -9,10 +9,11 @@ log could condemn a GPU otherwise. What stood there before we read is dated by t
 read by ours, since the kernel's runs apart from it by seconds in a week.
 
 An SXid is an event of the host, about no GPU: an NVSwitch carries the links of all of them. So is what the driver of
-network cards says.
+network cards says, and what the kernel says of the host's own memory, PCIe and disks.
 """
 
 import os
+import re
 import select
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ import structlog
 
 from agents import host_facts
 from agents.probes.interface import HostInventory, ProbeError, ProbeEvent
+from health import host_log
+from health.host_log import HostFault, HostLogReader
 from health.nic_log import BEGINNINGS, NicFault, read_nic
 from health.xid.kernel_lines import seconds_since_boot
 from health.xid.kernel_log import KernelLogReader, LogFault, LogKind, address_of
@@ -42,7 +45,9 @@ _RECORD_BYTES: Final = 64 << 10
 _ASK_AGAIN_S: Final = 60.0
 _MOST_DIGITS: Final = 19
 KEEP_EVERY_S: Final = 10.0
-DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch", *BEGINNINGS)
+DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch", *BEGINNINGS, *host_log.BEGINNINGS)
+_UNNAMED: Final = "of a GPU at {} that the driver does not name: "
+_NOT_NAMED: Final = re.compile(_UNNAMED.format(r"(\S{1,32})"), re.ASCII)
 _log = structlog.get_logger(__name__)
 
 
@@ -108,6 +113,7 @@ class KernelLog:
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
         self._reader = KernelLogReader()
+        self._host_reader = HostLogReader()
         self._gpu_at = gpu_at
         self._boot_id = boot_id
         self._position_file = position_file
@@ -184,9 +190,12 @@ class KernelLog:
             origin = f"kmsg:{sequence}:{fault.pci}:{fault.kind}:{fault.code}:{int(since_boot_s * 1e6)}"
             yield event_of(fault, self._gpu_at, origin=origin, at_ms=self._at_ms(since_boot_s))
         nic = read_nic(words) if is_drivers else None
+        since_boot_s = seconds_since_boot(f"{head};") or 0.0
         if nic is not None:
-            since_boot_s = seconds_since_boot(f"{head};") or 0.0
             yield nic_event_of(nic, origin=f"kmsg:{sequence}", at_ms=self._at_ms(since_boot_s))
+        own = self._host_reader.read(words, since_boot_s) if is_drivers else None
+        if own is not None:
+            yield host_event_of(own, origin=f"kmsg:{sequence}", at_ms=self._at_ms(since_boot_s))
 
     def _at_ms(self, since_boot_s: float) -> int:
         ago_ms = max(0, int((self._clock_s() - since_boot_s) * 1000)) if self._is_backlog else 0
@@ -198,7 +207,7 @@ def event_of(fault: LogFault, gpu_at: Callable[[str], GpuUuid | None], *, origin
     is_xid = fault.kind is LogKind.XID
     named = GpuUuid(fault.gpu_uuid) if fault.gpu_uuid is not None else None
     uuid = (gpu_at(fault.pci) or named) if is_xid else None
-    whose = "" if uuid is not None or not is_xid else f"of a GPU at {fault.pci} that the driver does not name: "
+    whose = "" if uuid is not None or not is_xid else _UNNAMED.format(fault.pci)
     return ProbeEvent(
         origin=origin,
         kind=EventKind.XID if is_xid else EventKind.SXID,
@@ -211,11 +220,28 @@ def event_of(fault: LogFault, gpu_at: Callable[[str], GpuUuid | None], *, origin
     )
 
 
+def unnamed_place(text: str) -> str | None:
+    """The PCI address in the text of an XID of a GPU that nobody names; None of any other."""
+    found = _NOT_NAMED.match(text)
+    return None if found is None else found[1]
+
+
 def nic_event_of(fault: NicFault, *, origin: str, at_ms: int) -> ProbeEvent:
     """About the host. ``origin``: which line of the log it was."""
     return ProbeEvent(
         origin=f"{origin}:{fault.place}:nic:{fault.kind.name}",
         kind=EventKind.NIC_DRIVER,
+        source=Source.KERNEL_LOG,
+        at_ms=at_ms,
+        text=fault.text,
+    )
+
+
+def host_event_of(fault: HostFault, *, origin: str, at_ms: int) -> ProbeEvent:
+    """About the host. ``origin``: which line of the log it was."""
+    return ProbeEvent(
+        origin=f"{origin}:{fault.place}:host:{fault.kind.name}",
+        kind=EventKind.HOST_LOG,
         source=Source.KERNEL_LOG,
         at_ms=at_ms,
         text=fault.text,
@@ -234,11 +260,11 @@ def open_kernel_log(
         return None
 
 
-def logged_until_now(inventory: HostInventory, boot_id: str, *, path: Path = KMSG) -> tuple[ProbeEvent, ...]:
-    """The XIDs and SXids that this boot's log still holds, at once; none where it cannot be read."""
+def logged_until_now(inventory: HostInventory, boot_id: str, *, path: Path = KMSG) -> tuple[ProbeEvent, ...] | None:
+    """The faults that this boot's log still holds, at once; None where it cannot be read."""
     log = open_kernel_log(GpuAddresses(lambda: inventory).at, boot_id, path=path)
     if log is None:
-        return ()
+        return None
     found: list[ProbeEvent] = []
     with log:
         while events := log.events(0):

@@ -1,34 +1,37 @@
-"""``muster agent scan``: one look at the GPUs of this host, with the checks that the daemon uses.
+"""``muster agent scan``: this host looked at twice, with the daemon's probes, and judged by the server's detectors.
 
-What the server's detectors say of one look is said in their words; what only counts over time (rates, rises, decay) is
-the server's. Volatile errors, heat and links that are down need no history, and are said here alone.
+Between the looks XIDs are listened for, and the GPUs are sampled as often as an agent may. What rises from one look to
+the next is judged as in an agent's window of a minute: a shorter scan says what it could not judge (``not_judged``).
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from agents.host.telling import HostTeller
-from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostInventory, Probe, ProbeEvent
+from agents.host_facts import sees_every_process
+from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostInventory, Probe, ProbeError, ProbeEvent
+from agents.scan_limits import WINDOW_S, not_judged
+from agents.scan_verdict import ScanFinding, Seen, verdict
 from agents.telling.gpus import GpuTeller, state_of
 from agents.telling.naming import Naming
-from health.detectors import clock_events
-from health.detectors.detector import Findings
-from health.detectors.registry import check_once, judge_signal
-from muster.domain.evidence import EventKind, GpuSignal, Severity, Source
-from muster.domain.ids import NodeId
-from muster.domain.metrics import METRICS, value_of
+from muster.domain.evidence import EventKind, Source
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.ids import GpuUuid
 from muster.domain.policy import DEFAULT_POLICY
-from muster.domain.state_readings import with_driver
+from muster.domain.state_readings import HOST_WORDS, words_in
 
-_POLICY: Final = DEFAULT_POLICY.health
-_THIS_HOST: Final = NodeId("this host")
+SAMPLE_S: Final = 1.0
+"""As often as an agent may sample at most; a long scan samples as an agent does, each ten seconds."""
+_SAMPLES: Final = 10
+_SLOWEST_SAMPLE_S: Final = 10.0
+_EARLY_PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedGpu:
-    """``findings``: each fault in a sentence. ``identity`` is None where the GPU vanished between two calls.
+    """``check``: the newest. ``identity`` is None where the GPU vanished between two calls.
 
     ``slow``: by the names of ``GPU_STATE``, empty where the GPU does not answer; ``inspection``: with its counters.
     """
@@ -36,7 +39,7 @@ class ScannedGpu:
     check: GpuCheck
     identity: GpuIdentity | None
     xids: tuple[int, ...]
-    findings: tuple[str, ...]
+    findings: tuple[ScanFinding, ...]
     inspection: GpuInspection | None = None
     slow: Mapping[str, float] = field(default_factory=dict)
 
@@ -47,32 +50,65 @@ class ScannedGpu:
         if self.check.is_late:
             return "LATE"
         if self.findings:
-            return "FAULT"
+            return "FAULT" if any(found.is_fault for found in self.findings) else "WAITS"
         return "MIG" if self.identity is not None and self.identity.is_mig_enabled else "OK"
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedHost:
-    """``state`` by the names of ``HOST_STATE``; ``ports``: name → by those of ``PORT_STATE``."""
+    """``state`` by the names of ``HOST_STATE``, ``words`` of ``HOST_WORDS``, ``ports``: each by ``PORT_STATE``.
+
+    ``findings``: those about no GPU, and those about a GPU that the driver does not name.
+    """
 
     state: Mapping[str, float] = field(default_factory=dict)
     ports: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    findings: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[ScanFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ScanReport:
-    """``host`` is None where the GPUs are simulated: they have none beneath."""
+    """``host`` is None where the GPUs are simulated: they have none beneath. ``not_judged``: detector → why.
+
+    ``no_driver``: why no driver answers; then nothing is known of any GPU but what the kernel logged.
+    """
 
     inventory: HostInventory
     gpus: tuple[ScannedGpu, ...]
     at_ms: int
+    listened_s: float
     host: ScannedHost | None = None
+    not_judged: Mapping[str, str] = field(default_factory=dict)
+    no_driver: ProbeError | None = None
 
     @property
     def is_healthy(self) -> bool:
+        """What nobody could look at is not healthy."""
+        return bool(self.gpus) and not self.inventory.nameless and not any(each.is_fault for each in self.findings)
+
+    @property
+    def findings(self) -> tuple[ScanFinding, ...]:
         of_host = () if self.host is None else self.host.findings
-        return not self.inventory.nameless and not of_host and not any(gpu.findings for gpu in self.gpus)
+        return (*(found for gpu in self.gpus for found in gpu.findings), *of_host)
+
+
+class _Moment(NamedTuple):
+    """``at_ms`` since 1970. ``told_s``: as tellers are told; the second look is at least a minute after the first."""
+
+    at_ms: int
+    now_s: float
+    told_s: float
+
+
+@dataclass(slots=True)
+class _Looks:
+    """What was seen so far."""
+
+    checks: list[GpuCheck] = field(default_factory=list)
+    events: list[ProbeEvent] = field(default_factory=list)
+    inspections: dict[GpuUuid, GpuInspection] = field(default_factory=dict)
+    num_samples: int = 0
 
 
 def scan(
@@ -80,185 +116,158 @@ def scan(
     *,
     now_ms: int,
     listen_s: float,
-    logged: Callable[[HostInventory], Iterable[ProbeEvent]] = lambda _: (),
-    host_of: Callable[[int], HostTeller] | None = None,
+    logged: Callable[[HostInventory], Iterable[ProbeEvent] | None] = lambda _: (),
+    host_of: Callable[[int | None], HostTeller] | None = None,
+    policy: HealthPolicy = DEFAULT_POLICY.health,
 ) -> ScanReport:
-    """``listen_s``: how long XIDs are listened for; NVML does not tell those of the past, ``logged`` does.
+    """``listen_s``: how far the two looks lie apart; 0: one look. NVML does not tell XIDs of the past, ``logged`` does.
 
-    ``host_of``: who tells of the host, by how many GPUs were found; None: nobody.
+    ``logged`` gives None where the log cannot be read. ``host_of``: who tells of the host, by how many GPUs were found,
+    None where nobody knows; None: nobody tells of it.
 
     Raises ProbeError.
     """
     inventory = probe.identify()
-    checks = probe.check(now_ms)
-    heard = probe.events(listen_s)
-    while_listening = {(event.gpu_uuid, event.code) for event in heard}
-    events = (*heard, *(each for each in logged(inventory) if (each.gpu_uuid, each.code) not in while_listening))
-    identities = {identity.uuid: identity for identity in inventory.gpus}
-    teller = GpuTeller(Naming("scan"))
-    teller.pcie.saw(checks)
-    inspections = {found.gpu_uuid: found for found in probe.inspect(now_ms)}
-    told = teller.tell(inspections.values(), now_ms, 0.0)
-    gpus = tuple(
-        replace(
-            _scanned(check, identities.get(check.gpu_uuid), events, told, inventory.driver_version),
-            inspection=(found := inspections.get(check.gpu_uuid)),
-            slow={} if found is None else state_of(found, teller.pcie),
-        )
-        for check in checks
-    )
-    num_found = sum(1 for check in checks if not check.is_lost)
-    of_host = tuple(event for event in events if event.gpu_uuid is None)
-    host = None if host_of is None else _scanned_host(host_of(num_found), now_ms, of_host, inventory.driver_version)
-    return ScanReport(inventory, gpus, now_ms, host)
+    looks, gpus = _Looks(), GpuTeller(Naming("scan"), sees_programs=sees_every_process())
+    began_s = time.monotonic()
+    first = _Moment(now_ms, began_s, 0.0)
+    _look(probe, gpus, looks, first)
+    num_found = sum(1 for check in looks.checks if not check.is_lost)
+    host = None if host_of is None else host_of(num_found)
+    looks.events += _told_by(host, first)
+    looks.events += _totals(looks.inspections.values(), now_ms)
+    if listen_s > 0:
+        last = _listen(probe, gpus, looks, first, listen_s)
+        _look(probe, gpus, looks, last)
+        looks.events += _told_by(host, last)
+    else:
+        last = first
+    looks.events += probe.events(0)
+    return _report(inventory, looks, gpus, logged(inventory), host, first, last, policy)
 
 
-def _scanned_host(
-    teller: HostTeller, now_ms: int, logged: Iterable[ProbeEvent], driver_version: str | None
-) -> ScannedHost:
-    """``logged``: what was told of no GPU, such as errors of NVSwitches, or what network cards' drivers say."""
-    heard = dict.fromkeys(f"{words} {_when(event)}" for event in logged for words in _said_by(event, driver_version))
-    ports = teller.look_at_ports(now_ms, 0.0)
-    events = (*ports, *teller.tell(now_ms, 0.0))
-    about = {EventKind.PORT_STATE: "port {}: ", EventKind.HOST_STATE: ""}
-    return ScannedHost(
-        state=next((event.values for event in events if event.kind is EventKind.HOST_STATE), {}),
-        ports={port.text: port.values for port in ports},
-        findings=(
-            *(about.get(event.kind, "").format(event.text) + words for event in events for words in _said_by(event)),
-            *heard,
-        ),
-    )
+def scan_without_driver(
+    fault: ProbeError,
+    *,
+    now_ms: int,
+    listen_s: float,
+    logged: Callable[[HostInventory], Iterable[ProbeEvent] | None],
+    host_of: Callable[[int | None], HostTeller],
+    policy: HealthPolicy = DEFAULT_POLICY.health,
+) -> ScanReport:
+    """What a host tells of itself where no driver answers: its kernel log, ports, disks, pressure."""
+    nothing, looks = HostInventory(), _Looks()
+    began_s = time.monotonic()
+    first = last = _Moment(now_ms, began_s, 0.0)
+    host = host_of(None)
+    looks.events += _told_by(host, first)
+    if listen_s > 0:
+        time.sleep(listen_s)
+        last = _after(first)
+        looks.events += _told_by(host, last)
+    found = _report(nothing, looks, GpuTeller(Naming("scan")), logged(nothing), host, first, last, policy)
+    return replace(found, no_driver=fault)
 
 
-def _scanned(
-    check: GpuCheck,
-    identity: GpuIdentity | None,
-    events: Iterable[ProbeEvent],
-    told: Iterable[ProbeEvent],
-    driver_version: str | None,
-) -> ScannedGpu:
-    own = [event for event in events if event.kind is EventKind.XID and event.gpu_uuid == check.gpu_uuid]
-    codes = tuple(dict.fromkeys(event.code for event in own if event.code is not None))
-    heard = dict.fromkeys(f"{words} {_when(event)}" for event in own for words in _said_by(event, driver_version))
-    slow = [_signal_of(event) for event in told if event.gpu_uuid == check.gpu_uuid]
-    found = _findings_of(check, identity, slow)
-    return ScannedGpu(check, identity, codes, tuple(dict.fromkeys((*found, *heard))))
+def _look(probe: Probe, gpus: GpuTeller, looks: _Looks, moment: _Moment) -> None:
+    _sample(probe, gpus, looks, moment.at_ms)
+    inspections = probe.inspect(moment.at_ms)
+    looks.inspections |= {found.gpu_uuid: found for found in inspections}
+    looks.events += gpus.tell(inspections, moment.at_ms, moment.told_s)
 
 
-def _when(event: ProbeEvent) -> str:
-    if event.source is not Source.KERNEL_LOG:
-        return "while we listened"
-    at = datetime.fromtimestamp(event.at_ms / 1000, UTC)
-    return f"in the kernel log at {at:%Y-%m-%d %H:%M:%S} UTC"
+def _sample(probe: Probe, gpus: GpuTeller, looks: _Looks, at_ms: int) -> None:
+    checks = probe.check(at_ms)
+    gpus.saw(checks)
+    looks.checks += checks
+    looks.num_samples += 1
 
 
-def _said_by(event: ProbeEvent, driver_version: str | None = None) -> Iterator[str]:
-    """Each fault in words. What a program can bring about by itself (XID 13, 31, 43, 45) is none."""
-    return _words_of(judge_signal(_signal_of(event, driver_version), _POLICY))
+def _listen(probe: Probe, gpus: GpuTeller, looks: _Looks, first: _Moment, listen_s: float) -> _Moment:
+    """Until the last look is due. Whoever cannot wait for events is not asked in a spin."""
+    every_s = min(_SLOWEST_SAMPLE_S, max(SAMPLE_S, listen_s / _SAMPLES))
+    until_s, next_s = first.now_s + listen_s, first.now_s + every_s
+    while (now_s := time.monotonic()) < until_s:
+        if now_s >= next_s:
+            _sample(probe, gpus, looks, _after(first).at_ms)
+            next_s += every_s
+        wait_s = max(0.0, min(next_s, until_s) - time.monotonic())
+        heard = probe.events(wait_s)
+        looks.events += heard
+        if not heard and time.monotonic() - now_s < wait_s / 2:
+            time.sleep(min(_EARLY_PAUSE_S, wait_s))
+    return _after(first)
 
 
-def _words_of(findings: Findings) -> Iterator[str]:
-    return (found.summary for found in findings if found.severity >= Severity.WARNING)
+def _after(first: _Moment) -> _Moment:
+    now_s = time.monotonic()
+    passed_s = now_s - first.now_s
+    return _Moment(first.at_ms + int(passed_s * 1000), now_s, max(WINDOW_S, passed_s))
 
 
-def _signal_of(event: ProbeEvent, driver_version: str | None = None) -> GpuSignal:
-    return GpuSignal(
-        signal_id=event.origin,
-        kind=event.kind,
-        source=event.source,
-        at_ms=event.at_ms,
-        node_id=_THIS_HOST,
-        gpu_uuid=event.gpu_uuid,
-        code=event.code,
-        text=event.text,
-        values=with_driver(event.kind, event.values, driver_version),
-    )
-
-
-def _findings_of(check: GpuCheck, identity: GpuIdentity | None, slow: Iterable[GpuSignal]) -> tuple[str, ...]:
-    """By the rules that need no past, at the limits of its own model and maxima."""
-    if check.is_lost or check.is_late:
-        word = "lost" if check.is_lost else "late"
-        return (f"{word}: {'; '.join(check.faults.values())}",)
-    models = {} if identity is None or identity.model is None else {check.gpu_uuid: identity.model}
-    standing = _words_of(check_once(_THIS_HOST, [check.sample()], slow, _POLICY, check.at_ms, models))
-    alone = (_uncorrected_ecc(check), *_clocks_held_down(check), _too_hot(check), _links_down(check, identity))
-    return (*standing, *(words for words in alone if words is not None))
-
-
-def _uncorrected_ecc(check: GpuCheck) -> str | None:
-    count = value_of(check.values, "ecc_uncorrected_volatile")
-    if not count:
-        return None
-    return f"{count:.0f} uncorrected ECC error{'s' if count != 1 else ''} since the driver was loaded"
-
-
-def _clocks_held_down(check: GpuCheck) -> Iterator[str]:
-    """At this moment; whether it is often enough to count, the server knows."""
-    bits = clock_events.harmful_in(value_of(check.values, "clock_event_reasons") or 0)
-    return (f"clocks are held down by {rule.words}" for rule in clock_events.RULES if bits & rule.bit)
-
-
-def _too_hot(check: GpuCheck) -> str | None:
-    margin_c = value_of(check.values, "temperature_margin_c")
-    return f"{-margin_c:.0f} degrees past its slowdown temperature" if margin_c is not None and margin_c < 0 else None
-
-
-def _links_down(check: GpuCheck, identity: GpuIdentity | None) -> str | None:
-    active = value_of(check.values, "nvlink_active_links")
-    expected = identity.num_nvlinks if identity is not None else None
-    if active is None or expected is None or active >= expected:
-        return None
-    return f"{expected - active:.0f} of {expected} NVLinks are down"
-
-
-def as_document(report: ScanReport) -> dict[str, Any]:
-    """The report for programs: metrics by name, null where unsupported or failed."""
-    return {
-        "is_healthy": report.is_healthy,
-        "is_simulated": report.inventory.is_simulated,
-        "at_ms": report.at_ms,
-        "driver_version": report.inventory.driver_version,
-        "cuda_version": report.inventory.cuda_version,
-        "gpus": [_gpu_document(gpu) for gpu in report.gpus],
-        "host": _host_document(report.host),
-        "nameless": [asdict(nameless) for nameless in report.inventory.nameless],
-    }
-
-
-def _host_document(host: ScannedHost | None) -> dict[str, Any] | None:
+def _told_by(host: HostTeller | None, moment: _Moment) -> tuple[ProbeEvent, ...]:
     if host is None:
-        return None
-    ports = {name: dict(values) for name, values in host.ports.items()}
-    return {"values": dict(host.state), "ports": ports, "findings": list(host.findings)}
+        return ()
+    return (*host.look_at_ports(moment.at_ms, moment.now_s), *host.tell(moment.at_ms, moment.told_s))
 
 
-def _slow_document(gpu: ScannedGpu) -> dict[str, Any] | None:
-    if gpu.inspection is None:
-        return None
-    return {
-        "values": dict(gpu.slow),
-        "counters": {**gpu.inspection.counters, **gpu.inspection.beside},
-        "links": {str(link): dict(counts) for link, counts in gpu.inspection.link_counters.items()},
-        "unsupported": sorted(gpu.inspection.unsupported),
-        "faults": dict(gpu.inspection.faults),
-    }
+def _totals(inspections: Iterable[GpuInspection], at_ms: int) -> Iterator[ProbeEvent]:
+    """What is counted in a board's life: an agent tells it as it rises, a scan whenever there is some."""
+    naming = Naming("totals")
+    for found in inspections:
+        totals = {name: total for name, total in found.beside.items() if name.endswith("_total") and total > 0}
+        if totals:
+            values = {"window_s": WINDOW_S, **totals}
+            yield naming.event(EventKind.GPU_RATES, Source.NVML, at_ms, values, gpu_uuid=found.gpu_uuid)
 
 
-def _gpu_document(gpu: ScannedGpu) -> dict[str, Any]:
-    identity = asdict(gpu.identity) if gpu.identity is not None else None
-    if identity is not None:
-        identity["unsupported"] = sorted(identity["unsupported"])
-    return {
-        "uuid": gpu.check.gpu_uuid,
-        "index": gpu.check.index,
-        "state": gpu.state,
-        "findings": gpu.findings,
-        "xids": gpu.xids,
-        "values": {metric.name: value_of(gpu.check.values, metric.name) for metric in METRICS},
-        "unsupported": sorted(gpu.check.unsupported),
-        "faults": dict(gpu.check.faults),
-        "slow": _slow_document(gpu),
-        "identity": identity,
-    }
+def _report(
+    inventory: HostInventory,
+    looks: _Looks,
+    gpus: GpuTeller,
+    logged: Iterable[ProbeEvent] | None,
+    host: HostTeller | None,
+    first: _Moment,
+    last: _Moment,
+    policy: HealthPolicy,
+) -> ScanReport:
+    events = (*looks.events, *(logged or ()))
+    identities = {identity.uuid: identity for identity in inventory.gpus}
+    models = {uuid: each.model for uuid, each in identities.items() if each.model is not None}
+    seen = Seen(tuple(looks.checks), events, models, inventory.driver_version, first.at_ms, last.at_ms)
+    found = verdict(seen, policy)
+    newest = {check.gpu_uuid: check for check in looks.checks}
+    states = {uuid: state_of(each, gpus.pcie) for uuid, each in looks.inspections.items()}
+    scanned = tuple(
+        ScannedGpu(
+            check=check,
+            identity=identities.get(uuid),
+            xids=_codes_of(uuid, events),
+            findings=tuple(each for each in found if each.gpu_uuid == uuid),
+            inspection=looks.inspections.get(uuid),
+            slow=states.get(uuid, {}),
+        )
+        for uuid, check in newest.items()
+    )
+    of_host = None if host is None else _scanned_host(events, tuple(each for each in found if each.gpu_uuid is None))
+    listened_s = round(last.now_s - first.now_s, 3)
+    left_out = not_judged(policy, looks.num_samples, listened_s, states.values(), is_log_read=logged is not None)
+    return ScanReport(inventory, scanned, first.at_ms, listened_s, of_host, left_out)
+
+
+def _codes_of(uuid: GpuUuid, events: Iterable[ProbeEvent]) -> tuple[int, ...]:
+    own = (each.code for each in events if each.kind is EventKind.XID and each.gpu_uuid == uuid)
+    return tuple(dict.fromkeys(code for code in own if code is not None))
+
+
+def _scanned_host(events: Iterable[ProbeEvent], findings: tuple[ScanFinding, ...]) -> ScannedHost:
+    state: dict[str, float] = {}
+    ports: dict[str, Mapping[str, float]] = {}
+    words: dict[str, str] = {}
+    for event in events:
+        if event.kind is EventKind.HOST_STATE:
+            state |= event.values
+            words |= words_in(event.text, HOST_WORDS)
+        elif event.kind is EventKind.PORT_STATE:
+            ports[event.text] = event.values
+    return ScannedHost(state, ports, words, findings)

@@ -141,10 +141,15 @@ def number(value: float | None, digits: int = 0) -> str:
 
 _ATTRIBUTE_UNITS: Final[Mapping[str, str]] = {"_mb_per_s": "MB/s", "_mhz": "MHz", "_w": "W", "_width": "lanes"}
 _ATTRIBUTES: Final[Mapping[str, str]] = {
+    "board_part_number": "Board part",
     "cuda_version": "Newest CUDA version",
     "ecc_enabled": "ECC",
     "fabric_clique": "NVLink domain and clique",
     "gsp_firmware_version": "GSP firmware",
+    "inforom_version": "InfoROM",
+    "kernel_release": "Linux kernel",
+    "nic_driver": "Network cards' driver",
+    "nic_firmware": "Network cards' firmware",
     "nvlink_links": "NVLinks",
     "nvlink_mb_per_s": "Speed of one NVLink",
     "pcie_max_generation": "PCIe generation, at most",

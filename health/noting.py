@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from health.authority import overruled_by
-from health.detectors import fabric_health, fabric_state, nvlink_count, nvlink_down, nvlink_errors, xid
+from health.detectors import fabric_health, fabric_state, nvlink_count, nvlink_down, nvlink_errors, p2p, xid
 from health.detectors.modes import in_mode
 from health.detectors.repeats import TIMES, repeats_of
 from health.detectors.xid import CODE
@@ -23,6 +23,7 @@ _OF_THE_NODE: Final = frozenset(
         nvlink_count.NAME,
         nvlink_down.NAME,
         nvlink_down.TO_NOTHING,
+        p2p.NAME,
         fabric_state.NAME,
         fabric_health.NAME,
         nvlink_errors.CRC,

@@ -74,6 +74,11 @@ class Replay:
         """As they are now."""
         return {uuid: gpu.case for uuid, gpu in self._gpus.items()}
 
+    def evidence(self) -> tuple[Evidence, ...]:
+        """All of it as it is now, of GPUs and of nodes."""
+        of_gpus = (each for gpu in self._gpus.values() for each in gpu.case.evidence)
+        return (*of_gpus, *(each for node in self._nodes.values() for each in node.evidence))
+
     def take(self, given: Input) -> Iterator[Output]:
         """What follows from ``given``, and before it from the time that passed since the last one."""
         yield from self._pass_time(given.at_ms)

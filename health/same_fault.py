@@ -14,6 +14,7 @@ from health.detectors import (
     gpu_lost,
     nvlink_count,
     nvlink_down,
+    p2p,
     recovery_action,
     row_remap,
     xid,
@@ -30,7 +31,7 @@ _SHOWS_AS: Final[Mapping[str, str]] = {
 }
 FABRIC: Final = "nvlink_fabric"
 _OF_THE_FABRIC: Final = frozenset(
-    {nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME, fabric_health.NAME}
+    {nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, p2p.NAME, fabric_state.NAME, fabric_health.NAME}
 )
 _XID: Final = f"{xid.NAME}:"
 _ACTION_TOLD: Final = f"{_XID}{RECOVERY_ACTION_CHANGED}:"
@@ -63,9 +64,10 @@ def weighs_as(fault_key: str) -> str:
 
 def _is_asked_for(asked: str, fault: str) -> bool:
     """Whether ``asked`` is an action that the driver asks for, and the remedy of ``fault``."""
-    return asked.startswith(_ACTION_ASKED) and asked.removeprefix(_ACTION_ASKED) in _remedies_of(fault)
+    return asked.startswith(_ACTION_ASKED) and asked.removeprefix(_ACTION_ASKED) in remedies_of(fault)
 
 
-def _remedies_of(fault: str) -> frozenset[str]:
+def remedies_of(fault: str) -> frozenset[str]:
+    """The actions that the catalogue knows for a fault of this key; none where no XID tells of it."""
     codes = [key for key, shown in _SHOWS_AS.items() if shown == fault] or [fault]
     return frozenset(entry_of(int(key.removeprefix(_XID))).action for key in codes if key.startswith(_XID))

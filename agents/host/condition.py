@@ -47,7 +47,13 @@ def disks(folders: Iterable[Path], callers: Callers) -> dict[str, float]:
     if not found:
         return {}
     fraction, free_bytes = min(found)
-    return {"disk_free_fraction": fraction, "disk_free_bytes": free_bytes}
+    room = {"disk_free_fraction": fraction, "disk_free_bytes": free_bytes}
+    inodes = [
+        answer.f_favail / answer.f_files
+        for answer in answers.values()
+        if isinstance(answer, os.statvfs_result) and answer.f_files > 0
+    ]
+    return {**room, "inodes_free_fraction": min(inodes)} if inodes else room
 
 
 def drivers(sys: Path, proc: Path) -> dict[str, float]:

@@ -11,20 +11,24 @@ import structlog
 from agents.host.clock import ClockSteps, ServerClock
 from agents.host.condition import DEADLINE_S, disks, drivers, pressure
 from agents.host.inventory import PortInventory
+from agents.host.mounts import read_only
 from agents.host.network import network_counters
 from agents.host.ports import ACTIVE, DOWN, Port, is_rdma, ports_under
+from agents.host.versions import host_words
 from agents.probes.deadline import Callers, NoAnswerError
 from agents.probes.interface import ProbeEvent
 from agents.telling.naming import Naming
 from agents.telling.rises import RiseTeller
 from agents.telling.states import Coarseness, StateTeller
 from muster.domain.evidence import EventKind, Source
+from muster.domain.state_readings import HOST_WORDS, words_text
 
 _log = structlog.get_logger(__name__)
 _TENTH: Final = 0.1
 COARSENESS: Final[Mapping[str, Coarseness]] = {
     "disk_free_bytes": Coarseness(_TENTH, floor=float(1 << 30)),
     "disk_free_fraction": Coarseness(_TENTH, floor=0.01),
+    "inodes_free_fraction": Coarseness(_TENTH, floor=0.01),
     "clock_offset_s": Coarseness(_TENTH, floor=1.0),
     "cpu_pressure": Coarseness(_TENTH, floor=1.0),
     "memory_pressure": Coarseness(_TENTH, floor=0.5),
@@ -104,6 +108,7 @@ class HostTeller:
             return found
         root = self._places.root
         found |= disks(self._places.folders, self._callers)
+        found |= read_only(self._places.folders, root / "proc")
         found |= pressure(root / "proc")
         found |= drivers(root / "sys", root / "proc")
         offset_s = None if self._server_clock is None else self._server_clock.offset_s()
@@ -114,10 +119,15 @@ class HostTeller:
             found |= {"expected_ports": float(len(expected)), "found_ports": float(len(expected & self._here))}
         return found
 
+    def words(self) -> dict[str, str]:
+        """By the names of ``HOST_WORDS``; what cannot be told is left out."""
+        return {} if self._places is None else host_words(self._places.root, self._callers)
+
     def _host_state(self, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
-        state = self.state()
-        if self._state.is_due(state, now_s):
-            yield self._naming.event(EventKind.HOST_STATE, Source.HOST, at_ms, state)
+        state, words = self.state(), self.words()
+        if self._state.is_due(state, now_s, words):
+            text = words_text(words, HOST_WORDS)
+            yield self._naming.event(EventKind.HOST_STATE, Source.HOST, at_ms, state, text=text, subject="host")
 
     def _host_rates(self, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
         if self._places is None:

@@ -30,6 +30,7 @@ from agents.probes.nvml_driver import Driver
 from agents.probes.nvml_events import EventWatcher
 from agents.probes.nvml_identity import cuda_version, read_identity
 from agents.probes.nvml_inspection import Inspected, inspect
+from agents.probes.nvml_pairs import Asked, read_pairs
 from agents.probes.nvml_readings import Polled, poll
 from agents.probes.nvml_sheet import GpuLostError
 from agents.probes.presence import Presence
@@ -123,7 +124,22 @@ class NvmlProbe:
                 }
             )
             found = [_inspection_of(uuid, device.index, answers[uuid]) for uuid, device in devices.items()]
+            found = self._with_pairs(found)
         return tuple(sorted(found, key=lambda inspection: inspection.index))
+
+    def _with_pairs(self, found: list[GpuInspection]) -> list[GpuInspection]:
+        """With how each reads the others' memory: of those that answered and are not split by MIG."""
+        asked = {
+            each.gpu_uuid: Asked(each.index, self._devices.listed[each.gpu_uuid].handle)
+            for each in found
+            if each.state and not each.state.get("mig_enabled")
+        }
+        if len(asked) < 2:
+            return found
+        told = self._driver.each({"pairs": partial(read_pairs, self._nvml, asked)})["pairs"]
+        if isinstance(told, BaseException):
+            return found
+        return [replace(each, state={**each.state, **told.get(each.gpu_uuid, {})}) for each in found]
 
     def events(self, timeout_s: float) -> tuple[ProbeEvent, ...]:
         found: list[ProbeEvent | None] = []

@@ -7,6 +7,9 @@ from functools import partial
 from typing import Any, Final
 
 from agents.probes.nvml_fields import (
+    C2C_BACK_TO_BACK_REPLAYS,
+    C2C_ERRORS,
+    C2C_REPLAYS,
     HW_THERMAL_SLOWDOWN,
     NVLINK_SYMBOL_ERRORS,
     PCIE_CORRECTABLE_ERRORS,
@@ -36,6 +39,9 @@ _FIELDS: Final = {
     "sw_thermal_s": (SW_THERMAL_SLOWDOWN, _NS_PER_S),
     "hw_thermal_s": (HW_THERMAL_SLOWDOWN, _NS_PER_S),
     "power_brake_s": (POWER_BRAKE_SLOWDOWN, _NS_PER_S),
+    "c2c_errors": (C2C_ERRORS, 1.0),
+    "c2c_replays": (C2C_REPLAYS, 1.0),
+    "c2c_back_to_back_replays": (C2C_BACK_TO_BACK_REPLAYS, 1.0),
 }
 """Counter → NVML field, and how many of the field's unit make one of ours."""
 BESIDE: Final = frozenset({"pcie_generation", "pcie_width", "ecc_corrected_sram_total", "ecc_corrected_dram_total"})

@@ -21,7 +21,14 @@ NVLINK_RECEIVE_ERRORS: Final = 208
 NVLINK_RECOVERY_EVENTS: Final = 215
 NVLINK_SYMBOL_ERRORS: Final = 221
 NVLINK_RETRY_BLOCKS: Final = 295
+NVLINK_EFFECTIVE_BER: Final = 220
+NVLINK_SYMBOL_BER: Final = 222
 """Counters of NVLink 5 (Blackwell), scoped by link; the older functions have no answer there."""
+
+C2C_ERRORS: Final = 231
+C2C_REPLAYS: Final = 232
+C2C_BACK_TO_BACK_REPLAYS: Final = 233
+"""NVML_FI_DEV_C2C_LINK_ERROR_*: of the link to the CPU on one package, such as GH200's."""
 
 Field = int | tuple[int, int]
 """A field's id, or (id, scope): the scope is the link for per-link fields."""

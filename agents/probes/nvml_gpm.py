@@ -12,6 +12,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, Final
 
+from agents import host_facts
 from agents.probes.nvml_library import NOT_SUPPORTED, SUCCESS, UNSUPPORTED_CODES
 from agents.probes.nvml_sheet import Sheet
 
@@ -76,7 +77,11 @@ def _supports(sheet: Sheet, handle: Any, memory: GpmMemory) -> bool:
 
 
 def _is_idle(nvml: Any, handle: Any) -> bool:
-    """Not where nobody can tell: MIG's instances have counters of their own, and processes of their own."""
+    """Not where nobody can tell: MIG's instances have counters of their own, and processes of their own; and in a PID
+    namespace of its own the driver may leave out the processes of others.
+    """
+    if not host_facts.sees_every_process():
+        return False
     try:
         if nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle):
             return False

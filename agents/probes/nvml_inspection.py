@@ -35,7 +35,7 @@ def inspect(
     of_links.take_one("link_counters", lambda: read_link_counters(nvml, handle, links))
     return Inspected(
         state=_numbers(states.values),
-        words=read_words(nvml, handle),
+        words={**read_words(nvml, handle), **links.words_of_down()},
         counters=_numbers({name: value for name, value in counts.values.items() if name not in BESIDE}),
         link_counters=of_links.values.get("link_counters", {}),
         beside=_numbers({name: value for name, value in counts.values.items() if name in BESIDE}),

@@ -3,7 +3,7 @@
 A link that is not supported does not exist; one that is down does, and is not counted as active.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -30,6 +30,7 @@ _FIELDS: Final = {
 
 NOTHING: Final = 255
 """NVML_NVLINK_DEVICE_TYPE_UNKNOWN, at the other end of a link."""
+_ENDS_TOLD: Final = 5
 _ENDS: Final = {0: "gpu", 1: "cpu", 2: "switch"}
 """NVML_NVLINK_DEVICE_TYPE_*."""
 
@@ -42,6 +43,15 @@ class LinkMemory:
     """(metric, counter or field, link) → count."""
     was_up: bool = False
     """Whether any link was up since the agent began."""
+    ends: dict[int, str] = field(default_factory=dict)
+    """Link → what was at its other end when it was up; asked anew once it was down."""
+    down: tuple[int, ...] = ()
+    """Those that were down at the newest look."""
+
+    def words_of_down(self) -> dict[str, str]:
+        """By the names of ``state_readings.GPU_WORDS``: the first few, which is what a cable's ticket needs."""
+        told = [f"{link}/{self.ends.get(link, 'unknown').replace(' ', '/')}" for link in self.down[:_ENDS_TOLD]]
+        return {"nvlink_ends_down": "+".join(told)} if told else {}
 
     def total(self, metric: str) -> float | None:
         found = [count for (name, _, _), count in self.counts.items() if name == metric]
@@ -76,6 +86,21 @@ def link_ends(nvml: Any, handle: Any) -> dict[int, str]:
     """Link that is up → what is at its other end. Raises NVMLError."""
     up = [link for link, is_up in link_states(nvml, handle).items() if is_up]
     return {link: _end_of(nvml, handle, link) for link in up}
+
+
+def note_ends(nvml: Any, handle: Any, up: Iterable[int], down: Iterable[int], memory: LinkMemory) -> None:
+    """Keeps where links lead while they are up: of one that is down the driver does not say it. Raises NVMLError."""
+    came_up = set(memory.down)
+    memory.down = tuple(sorted(down))
+    for link in up:
+        if link not in memory.ends or link in came_up:
+            kind, _, place = _end_of(nvml, handle, link).partition(" ")
+            memory.ends[link] = f"{kind} {_short(place)}" if place else kind
+
+
+def _short(place: str) -> str:
+    """A PCI address as the kernel writes it: NVML gives its domain eight digits."""
+    return place[4:].lower() if place.startswith("0000") and place.count(":") == 2 and len(place) == 16 else place
 
 
 def _end_of(nvml: Any, handle: Any, link: int) -> str:

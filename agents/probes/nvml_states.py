@@ -4,14 +4,15 @@ Names and traps: reference of nvidia-ml-py 13. ``is`` means now, not what is set
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from agents.probes.nvml_fields import NVLINK_SPEED, number_of, read_fields
 from agents.probes.nvml_library import CORRUPTED_INFOROM, NOT_SUPPORTED, UNKNOWN_VERSION
-from agents.probes.nvml_links import NOTHING, LinkMemory, link_states
+from agents.probes.nvml_link_quality import BIT_ERROR_RATES, read_bit_error_rates
+from agents.probes.nvml_links import NOTHING, LinkMemory, link_states, note_ends
 from agents.probes.nvml_sheet import Sheet
 
 VALIDATE_EVERY_S: Final = 3_600.0
@@ -24,8 +25,10 @@ _MEMORY_MAX: Final = 2
 _GPU_MAX: Final = 3
 _REGISTERED: Final = 3
 """NVML_GPU_FABRIC_STATE_COMPLETED: before it, nothing else of the fabric means anything."""
+_TO_NOTHING: Final = ("nvlink_links_to_nothing", "nvlink_to_nothing_bits")
 _CARDS: Final = frozenset({"PCIE", "NVL", "RTX", "QUADRO", "TITAN", "A30", "A30X", "A40", "A100X"})
 """Words in the names of boards for a PCIe slot whose NVLinks go over a bridge that may be missing."""
+_REPAIRS: Final = ("channel_repair_pending", "tpc_repair_pending")
 _HISTOGRAM: Final = {
     "remap_banks_max": "max",
     "remap_banks_high": "high",
@@ -67,6 +70,7 @@ def read_states(sheet: Sheet, handle: Any, links: LinkMemory, inforom: InforomMe
     sheet.take(tuple(_HISTOGRAM), partial(_histogram, sheet.nvml, handle))
     for name, read in _SINGLE.items():
         sheet.take_one(name, partial(read, sheet.nvml, handle))
+    sheet.take(_REPAIRS, lambda: sheet.nvml.nvmlDeviceGetRepairStatus(handle))
     sheet.take_one("inforom_valid", partial(_inforom_valid, sheet.nvml, handle, inforom, now_s))
     _read_links(sheet, handle, links)
     _read_fabric(sheet, handle)
@@ -107,19 +111,32 @@ def _read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:
     """
     up: list[int] = []
 
-    def count() -> tuple[float, float]:
+    def count() -> tuple[float, float, float]:
         states = link_states(sheet.nvml, handle)
         up.extend(link for link, is_up in states.items() if is_up)
         memory.was_up = memory.was_up or bool(up)
         if not memory.was_up and _is_card(str(sheet.nvml.nvmlDeviceGetName(handle))):
             raise sheet.nvml.NVMLError(NOT_SUPPORTED)
-        return len(states), len(states) - len(up)
+        down = [link for link, is_up in states.items() if not is_up]
+        _note_ends(sheet.nvml, handle, up, down, memory)
+        return len(states), len(down), _bits_of(down)
 
-    sheet.take(("nvlink_links", "nvlink_links_down"), count)
+    sheet.take(("nvlink_links", "nvlink_links_down", "nvlink_down_bits"), count)
     if up:
         sheet.take_one("nvlink_mb_per_s", lambda: _link_speed(sheet.nvml, handle))
+        sheet.take(BIT_ERROR_RATES, lambda: read_bit_error_rates(sheet.nvml, handle, up))
     if "nvlink_links" in sheet.values:
-        sheet.take_one("nvlink_links_to_nothing", lambda: _to_nothing(sheet.nvml, handle, up))
+        sheet.take(_TO_NOTHING, lambda: _to_nothing(sheet.nvml, handle, up))
+
+
+def _note_ends(nvml: Any, handle: Any, up: list[int], down: list[int], memory: LinkMemory) -> None:
+    """Where links lead is told beside how many are down: a driver that does not say it takes nothing of that away."""
+    named = Sheet(nvml)
+    named.take_one("ends", partial(note_ends, nvml, handle, up, down, memory))
+
+
+def _bits_of(links: Iterable[int]) -> float:
+    return float(sum(1 << link for link in links))
 
 
 def _is_card(model: str) -> bool:
@@ -135,9 +152,9 @@ def _link_speed(nvml: Any, handle: Any) -> float:
     return number_of(nvml, field)
 
 
-def _to_nothing(nvml: Any, handle: Any, links: list[int]) -> float:
-    ends = [int(nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)) for link in links]
-    return float(ends.count(NOTHING))
+def _to_nothing(nvml: Any, handle: Any, links: list[int]) -> tuple[float, float]:
+    found = [link for link in links if int(nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)) == NOTHING]
+    return float(len(found)), _bits_of(found)
 
 
 def _read_fabric(sheet: Sheet, handle: Any) -> None:

@@ -20,6 +20,8 @@ _WORDS: Final[dict[str, Callable[[Any, Any], str]]] = {
     "model": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "vbios_version": lambda nvml, gpu: nvml.nvmlDeviceGetVbiosVersion(gpu),
     "gsp_firmware_version": lambda nvml, gpu: nvml.nvmlDeviceGetGspFirmwareVersion(gpu).decode(),
+    "inforom_version": lambda nvml, gpu: nvml.nvmlDeviceGetInforomImageVersion(gpu),
+    "board_part_number": lambda nvml, gpu: nvml.nvmlDeviceGetBoardPartNumber(gpu),
     "cuda_version": lambda nvml, _gpu: cuda_version(nvml.nvmlSystemGetCudaDriverVersion_v2()),
     "fabric_cluster": _cluster,
 }

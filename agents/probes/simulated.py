@@ -124,6 +124,8 @@ class SimulatedProbe:
                 "model": self._profile.model,
                 "vbios_version": self._profile.vbios_version,
                 "gsp_firmware_version": SIMULATED_DRIVER,
+                "inforom_version": self._profile.inforom_version,
+                "board_part_number": self._profile.board_part_number,
                 "cuda_version": SIMULATED_CUDA,
             }
             return tuple(

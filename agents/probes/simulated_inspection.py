@@ -16,8 +16,10 @@ _UNDER_SLOWDOWN_C: Final = 2.0
 _REGISTERED: Final = 3
 _BEFORE_AMPERE: Final = frozenset({"retired_pages_single_bit", "retired_pages_double_bit", "retired_pages_pending"})
 """Ampere and later remap rows; they retire no pages."""
-_PROFILED: Final = frozenset(name for name in GPU_STATE if name.startswith("idle_"))
-"""A simulated GPU has no profiling counters."""
+_NOT_MODELLED: Final = frozenset(
+    name for name in GPU_STATE if name.startswith(("idle_", "p2p_")) or name.endswith("_ber_exponent")
+)
+"""A simulated GPU has no profiling counters, reads no other's memory, and its links carry no bits."""
 _FABRIC: Final = frozenset(
     {"fabric_state", "fabric_status", "fabric_health_bits", "fabric_health_summary", "fabric_clique"}
 )
@@ -38,7 +40,7 @@ def simulated_inspection(
         late = "no answer within the deadline (simulated)"
         return GpuInspection(gpu_uuid=uuid, index=index, is_late=True, faults={WHOLE_GPU: late})
     state = _with_faults(profile, _healthy(profile), standing)
-    unsupported = _BEFORE_AMPERE | _PROFILED | (frozenset() if profile.has_fabric_info else _FABRIC)
+    unsupported = _BEFORE_AMPERE | _NOT_MODELLED | (frozenset() if profile.has_fabric_info else _FABRIC)
     return GpuInspection(
         gpu_uuid=uuid,
         index=index,
@@ -69,7 +71,11 @@ def _healthy(profile: HardwareProfile) -> dict[str, float]:
         "unrepairable_memory",
         "mig_enabled",
         "nvlink_links_down",
+        "nvlink_down_bits",
+        "channel_repair_pending",
+        "tpc_repair_pending",
         "nvlink_links_to_nothing",
+        "nvlink_to_nothing_bits",
     )
     fabric = {**dict.fromkeys(_FABRIC, 0.0), "fabric_state": _REGISTERED} if profile.has_fabric_info else {}
     return {
@@ -96,7 +102,8 @@ def _healthy(profile: HardwareProfile) -> dict[str, float]:
 def _with_faults(profile: HardwareProfile, state: dict[str, float], faults: Iterable[Fault]) -> dict[str, float]:
     for fault in faults:
         if fault.kind == "nvlink_down":
-            state["nvlink_links_down"] = min(profile.num_nvlinks, fault.count)
+            num_down = min(profile.num_nvlinks, fault.count)
+            state |= {"nvlink_links_down": num_down, "nvlink_down_bits": (1 << num_down) - 1}
         elif fault.kind == "state":
             state |= fault.values
     return state

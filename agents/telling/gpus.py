@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Final
 
 from agents.probes.interface import GpuCheck, GpuInspection, ProbeEvent
+from agents.telling.idle import IdleWindows
 from agents.telling.naming import Naming
 from agents.telling.rises import Rise, RiseTeller
 from agents.telling.states import Coarseness, StateTeller
@@ -25,13 +26,20 @@ LOADED_CHECKS: Final = 3
 """So many in a row under load, and the best of them: the utilisation is of an interval, the link of a moment."""
 _PCIE: Final = ("pcie_replays", "pcie_correctable_errors")
 _ECC: Final = ("ecc_corrected_sram", "ecc_corrected_dram")
+_NO_FAULT_OF_A_WINDOW: Final = frozenset({"symbol_errors"})
+"""NVRx counts what a link received wrong, sent again or recovered from (fields 208, 295, 215), and no symbol errors:
+these are mended by the link's own code, and rise on good links.
+"""
 COARSENESS: Final = {
+    "nvlink_effective_ber_exponent": Coarseness(0.1, floor=10.0),
+    "nvlink_symbol_ber_exponent": Coarseness(0.1, floor=10.0),
+    "idle_utilisation_percent": Coarseness(0.1, floor=50.0),
     "idle_sm_percent": Coarseness(0.1, floor=50.0),
     "idle_dram_percent": Coarseness(0.1, floor=50.0),
     "idle_pcie_mib_per_s": Coarseness(0.1, floor=10_240.0),
     "idle_nvlink_mib_per_s": Coarseness(0.1, floor=10_240.0),
 }
-"""A tenth of what was told; of nearly nothing 5 %, or 1 GiB/s."""
+"""A tenth of what was told; of nearly nothing 5 %, 1 GiB/s, or one power of ten."""
 Link = tuple[float, float]
 """PCIe generation and width."""
 
@@ -74,20 +82,30 @@ class PcieLinks:
         return {} if link is None else {"pcie_generation": link[0], "pcie_width": link[1]}
 
 
+def _of_link() -> RiseTeller:
+    return RiseTeller(beside=_NO_FAULT_OF_A_WINDOW)
+
+
 @dataclass(slots=True)
 class _OfGpu:
     state: StateTeller = field(default_factory=lambda: StateTeller(COARSENESS))
     rises: RiseTeller = field(default_factory=RiseTeller)
-    links: defaultdict[int, RiseTeller] = field(default_factory=lambda: defaultdict(RiseTeller))
+    links: defaultdict[int, RiseTeller] = field(default_factory=lambda: defaultdict(_of_link))
 
 
 class GpuTeller:
-    """``tell`` in one thread; ``pcie`` may be shown checks in another."""
+    """``tell`` in one thread; ``saw`` may be shown checks in another. ``sees_programs``: see ``IdleWindows``."""
 
-    def __init__(self, naming: Naming) -> None:
+    def __init__(self, naming: Naming, *, sees_programs: bool = True) -> None:
         self._naming = naming
+        self._idle = IdleWindows(sees_programs)
         self._gpus: defaultdict[GpuUuid, _OfGpu] = defaultdict(_OfGpu)
         self.pcie = PcieLinks()
+
+    def saw(self, checks: Iterable[GpuCheck]) -> None:
+        told = tuple(checks)
+        self.pcie.saw(told)
+        self._idle.saw(told)
 
     def tell(self, inspections: Iterable[GpuInspection], at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
         """``at_ms`` since 1970, ``now_s`` by a clock that only grows."""
@@ -95,7 +113,7 @@ class GpuTeller:
 
     def _of(self, found: GpuInspection, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
         known = self._gpus[found.gpu_uuid]
-        state = state_of(found, self.pcie)
+        state = self._idle.of(found.gpu_uuid, state_of(found, self.pcie))
         if known.state.is_due(state, now_s, found.words):
             uuid, text = found.gpu_uuid, words_text(found.words)
             yield self._naming.event(EventKind.GPU_STATE, Source.NVML, at_ms, state, gpu_uuid=uuid, text=text)

@@ -24,9 +24,11 @@ class Naming:
         *,
         gpu_uuid: GpuUuid | None = None,
         text: str = "",
+        subject: str = "",
     ) -> ProbeEvent:
+        """``subject``: what it is about where that is no GPU and the text does not say it."""
         self._num_told += 1
-        origin = f"told:{self.session}:{kind}:{gpu_uuid or text or 'host'}:{self._num_told}"
+        origin = f"told:{self.session}:{kind}:{gpu_uuid or subject or text or 'host'}:{self._num_told}"
         return ProbeEvent(
             origin=origin, kind=kind, source=source, at_ms=at_ms, gpu_uuid=gpu_uuid, text=text, values=values
         )

@@ -19,8 +19,9 @@ class Rise:
 
 @dataclass(slots=True)
 class RiseTeller:
-    """Of one subject: its counts as last read, each with its time."""
+    """Of one subject: its counts as last read, each with its time. ``beside``: those that make no window a bad one."""
 
+    beside: frozenset[str] = frozenset()
     _last: dict[str, tuple[float, float]] = field(default_factory=dict)
     fell: frozenset[str] = frozenset()
     """Those that were lower at the newest look than at the one before it: reset, and no rise."""
@@ -47,5 +48,5 @@ class RiseTeller:
         has_begun = bool(self._last)
         self._last |= {name: (count, now_s) for name, count in counts.items()}
         if has_begun:
-            self._windows.append(bool(by))
+            self._windows.append(bool(by.keys() - self.beside))
         return Rise(by, round(window_s, 3)) if by else None

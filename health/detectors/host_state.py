@@ -4,19 +4,31 @@ Pressure (PSI) and disk room are numbers of ours; a library of another version t
 answering at all (NVIDIA).
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, Tells, signal_finding
 from health.detectors.readings import has
-from muster.domain.evidence import EventKind, GpuSignal, Severity
+from muster.domain.evidence import EventKind, Finding, GpuSignal, Severity
 from muster.domain.health_policy import HealthPolicy
 
 PRESSURE: Final = "host_pressure"
 DISK: Final = "host_disk"
 DRIVERS: Final = "host_drivers"
 PRESSURE_ABOUT: Final = About("work waits for CPU, memory or I/O", "Linux PSI; numbers of ours", Severity.WARNING)
-DISK_ABOUT: Final = About("a disk is nearly full (warning), or full", "numbers of ours", Severity.DEGRADED)
+DISK_ABOUT: Final = About(
+    "a disk or its inodes are nearly used up (warning), or used up, or it is read-only",
+    "numbers of ours",
+    Severity.DEGRADED,
+)
 DRIVERS_ABOUT: Final = About("kernel driver and library are of two versions", "NVIDIA", Severity.DEGRADED)
+READ_ONLY: Final = "host_disk:read_only"
+_READ_ONLY: Final = "read_only_disks"
+_ROOM: Final[Mapping[str, tuple[str, str, str]]] = {
+    "disk_free_fraction": ("host_disk:full", "host_disk:low", "of a disk is"),
+    "inodes_free_fraction": ("host_disk:no_inodes", "host_disk:few_inodes", "of a disk's inodes are"),
+}
+"""Reading → the faults of a disk that is full or nearly so, and what is short."""
 _RESOURCES: Final = ("cpu", "memory", "io")
 
 
@@ -44,18 +56,24 @@ def tells_of_pressure(signal: GpuSignal) -> tuple[str, ...]:
 
 def judge_disk(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     """A disk that fills up further is another, worse fault: joining never makes evidence worse."""
-    free = signal.values.get("disk_free_fraction")
-    limits = policy.detectors.host_disk
-    if free is None or free >= limits.low_fraction:
-        return NO_FINDINGS
-    is_out = free < limits.out_fraction
-    key, severity = (f"{DISK}:full", Severity.DEGRADED) if is_out else (f"{DISK}:low", Severity.WARNING)
-    words = f"{free:.1%} of a disk is free"
-    return (signal_finding(DISK, signal, key, severity, policy, words, values={"free_fraction": free}),)
+    limits, found = policy.detectors.host_disk, list[Finding]()
+    for reading, (full, low, what) in _ROOM.items():
+        free = signal.values.get(reading)
+        if free is None or free >= limits.low_fraction:
+            continue
+        key, severity = (full, Severity.DEGRADED) if free < limits.out_fraction else (low, Severity.WARNING)
+        words, values = f"{free:.1%} {what} free", {"free_fraction": free}
+        found.append(signal_finding(DISK, signal, key, severity, policy, words, values=values))
+    num = signal.values.get(_READ_ONLY, 0)
+    if num > 0:
+        words = f"{num:.0f} of the folders that are written to lie on a file system that is read-only"
+        found.append(signal_finding(DISK, signal, READ_ONLY, Severity.DEGRADED, policy, words, values={"folders": num}))
+    return tuple(found)
 
 
 def tells_of_disk(signal: GpuSignal) -> tuple[str, ...]:
-    return (f"{DISK}:full", f"{DISK}:low") if has(signal, "disk_free_fraction") else ()
+    of_room = (key for reading, (full, low, _) in _ROOM.items() if has(signal, reading) for key in (full, low))
+    return (*of_room, READ_ONLY) if has(signal, _READ_ONLY) else tuple(of_room)
 
 
 def judge_drivers(signal: GpuSignal, policy: HealthPolicy) -> Findings:

@@ -11,6 +11,7 @@ from health.detectors.readings import has
 from health.weightless import outlasting
 from muster.domain.evidence import EventKind, GpuSignal, Severity
 from muster.domain.health_policy import HealthPolicy
+from muster.domain.state_readings import words_in
 
 NAME: Final = "nvlink_down"
 TO_NOTHING: Final = "nvlink_to_nothing"
@@ -21,21 +22,37 @@ TO_NOTHING_ABOUT: Final = About(
 
 
 def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    return _judged(signal, NAME, "nvlink_links_down", "down", policy)
+    return _judged(signal, NAME, ("nvlink_links_down", "nvlink_down_bits"), "down", policy)
 
 
 def judge_to_nothing(signal: GpuSignal, policy: HealthPolicy) -> Findings:
-    return _judged(signal, TO_NOTHING, "nvlink_links_to_nothing", "up to nothing that the driver knows", policy)
+    readings = ("nvlink_links_to_nothing", "nvlink_to_nothing_bits")
+    return _judged(signal, TO_NOTHING, readings, "up to nothing that the driver knows", policy)
 
 
-def _judged(signal: GpuSignal, name: str, reading: str, what: str, policy: HealthPolicy) -> Findings:
+def _judged(signal: GpuSignal, name: str, readings: tuple[str, str], what: str, policy: HealthPolicy) -> Findings:
+    reading, bits_reading = readings
     links = signal.values.get(reading, 0)
     if not links > 0:
         return NO_FINDINGS
     of = signal.values.get("nvlink_links")
-    words = f"{links:.0f}{'' if of is None else f' of {of:.0f}'} NVLinks are {what}"
-    values = {"links": links, **outlasting(signal, policy.warm_up.outlast_s)}
+    bits = signal.values.get(bits_reading, 0)
+    named = _named(int(bits), words_in(signal.text).get("nvlink_ends_down", "") if name == NAME else "")
+    words = f"{links:.0f}{'' if of is None else f' of {of:.0f}'} NVLinks are {what}{named}"
+    which = {"link_bits": bits} if bits else {}
+    values = {"links": links, **which, **outlasting(signal, policy.warm_up.outlast_s)}
     return (signal_finding(name, signal, name, Severity.DEGRADED, policy, words, values=values),)
+
+
+def _named(bits: int, ends: str) -> str:
+    """Which links, each with what was at its other end where that is known: what a cable's ticket needs."""
+    known = dict(each.partition("/")[::2] for each in ends.split("+"))
+    numbers = [str(link) for link in range(bits.bit_length()) if bits >> link & 1]
+    told = [
+        f"{number} to {known[number].replace('/', ' ')}" if known.get(number, "unknown") != "unknown" else number
+        for number in numbers
+    ]
+    return f": {', '.join(told)}" if told else ""
 
 
 def tells_of(signal: GpuSignal) -> tuple[str, ...]:

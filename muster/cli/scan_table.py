@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from agents.scan import ScannedGpu, ScanReport
+from agents.scan_verdict import ScanFinding
+from muster.domain.evidence import Source
 from muster.domain.metrics import value_of
 
 MIB_PER_GIB = 1024
@@ -21,7 +24,7 @@ _HOST_WORDS = {
     "memory_pressure": "memory for {memory_pressure:.0%}",
     "io_pressure": "I/O for {io_pressure:.0%}",
 }
-_STYLES = {"OK": "green", "FAULT": "red", "LOST": "red", "LATE": "yellow", "MIG": "dim"}
+_STYLES = {"OK": "green", "FAULT": "red", "LOST": "red", "LATE": "yellow", "WAITS": "yellow", "MIG": "dim"}
 
 
 def print_report(report: ScanReport) -> None:
@@ -31,7 +34,7 @@ def print_report(report: ScanReport) -> None:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in _row(gpu)))
     if report.gpus:
         out.print(table)
-    for line in (*_findings(report), *_unread(report), *_host(report), _summary(report)):
+    for line in (*_findings(report), *_unread(report), *_host(report), *_not_judged(report), _summary(report)):
         out.print(line, markup=False)
 
 
@@ -76,12 +79,30 @@ def _codes(xids: tuple[int, ...]) -> str:
 
 def _findings(report: ScanReport) -> Iterable[str]:
     for gpu in report.gpus:
-        for words in gpu.findings:
-            yield f"fault: {short_uuid(gpu.check.gpu_uuid)} (slot {gpu.check.index}): {words}"
-    for words in () if report.host is None else report.host.findings:
-        yield f"fault: this host: {words}"
+        for found in gpu.findings:
+            yield _words(found, f"{short_uuid(gpu.check.gpu_uuid)} (slot {gpu.check.index})")
+    for found in () if report.host is None else report.host.findings:
+        yield _words(found, "this host" if found.pci is None else f"GPU at {found.pci}")
     for nameless in report.inventory.nameless:
         yield f"fault: slot {nameless.index} does not tell who it is: {nameless.fault}"
+
+
+def _words(found: ScanFinding, whom: str) -> str:
+    """What counts is a fault; what does not yet, or never will, waits and says why."""
+    told = f"{whom}: {found.summary}"
+    if Source.KERNEL_LOG in found.sources:
+        told += f", in the kernel log at {_when(found.onset_ms)} UTC"
+    if found.action is not None:
+        told += f" (asks for {found.action})"
+    if found.waits is None:
+        return f"fault: {told}"
+    until_ms = found.waits.until_ms
+    until = "" if until_ms is None else f", at {_when(until_ms)} UTC"
+    return f"waits: {told}: {found.waits.why}{until}"
+
+
+def _when(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _unread(report: ScanReport) -> Iterable[str]:
@@ -129,10 +150,23 @@ def _ranges(slots: list[int]) -> str:
     return ", ".join(map(str, slots))
 
 
+def _not_judged(report: ScanReport) -> Iterable[str]:
+    """Names alone: why each was not, --json says."""
+    if report.not_judged:
+        yield f"not judged in {report.listened_s:.0f} s (--json says why): {', '.join(report.not_judged)}"
+
+
 def _summary(report: ScanReport) -> str:
-    num_ill = sum(1 for gpu in report.gpus if gpu.findings) + len(report.inventory.nameless)
+    num_ill = sum(1 for gpu in report.gpus if gpu.state in {"FAULT", "LOST", "LATE"}) + len(report.inventory.nameless)
+    num_waiting = sum(1 for found in report.findings if not found.is_fault)
+    of_host = () if report.host is None else report.host.findings
+    host = ", this host has one too" if any(found.is_fault for found in of_host) else ""
     num_gpus = len(report.gpus) + len(report.inventory.nameless)
-    verdict = "no fault found" if report.is_healthy else f"{num_ill} with a fault"
+    verdict = "no fault found" if report.is_healthy else f"{num_ill} with a fault{host}"
+    if num_waiting:
+        verdict += f", {num_waiting} {'findings wait' if num_waiting > 1 else 'finding waits'}"
+    if report.no_driver is not None:
+        return f"No GPU could be asked: {verdict.removeprefix('0 with a fault').removeprefix(', ') or 'no driver'}."
     kind = ", simulated" if report.inventory.is_simulated else ""
     driver = f"driver {report.inventory.driver_version}, CUDA {report.inventory.cuda_version}"
     return f"{num_gpus} GPU{'s' if num_gpus != 1 else ''}{kind}, {driver}: {verdict}."

@@ -15,13 +15,15 @@ STATES: Final = (
     "nvlink_mb_per_s",
 )
 """Of ``state_readings.GPU_STATE``, those that are alike of GPUs that are set up alike."""
-WORDS: Final = ("vbios_version", "gsp_firmware_version", "cuda_version")
+WORDS: Final = ("vbios_version", "gsp_firmware_version", "cuda_version", "inforom_version", "board_part_number")
 """Of ``state_readings.GPU_WORDS``, likewise."""
+HOST: Final = ("kernel_release", "nic_firmware", "nic_driver")
+"""Of ``state_readings.HOST_WORDS``, likewise: of the GPU's node."""
 NETWORK: Final = "network"
 """The class of the node's network cards: their number, rate and link layer."""
 FABRIC_CLIQUE: Final = "fabric_clique"
 """An NVLink domain of several hosts. It is a place: others elsewhere are no drift."""
-SET_UP: Final = (*STATES, *WORDS, NETWORK)
+SET_UP: Final = (*STATES, *WORDS, *HOST, NETWORK)
 """What GPUs of a model drift apart in."""
 TOLD: Final = (*SET_UP, FABRIC_CLIQUE)
 """What agents tell after the enrolment."""

@@ -12,6 +12,7 @@ from muster.domain.quantities import DAY_S, Fraction, Number, Seconds
 from muster.domain.strict import StrictModel
 
 Positive = Annotated[float, Field(gt=0, le=1e9, strict=False)]
+Percent = Annotated[float, Field(ge=1, le=100, strict=False)]
 Degrees = Annotated[float, Field(ge=-50, le=200, strict=False)]
 
 
@@ -168,6 +169,17 @@ class NvlinkWindowPolicy(DetectorPolicy):
 
     bad_windows_max: Annotated[int, Field(ge=1, le=29)] = Field(
         15, description="More than so many of 30 one-minute windows with a rise (NVRx)."
+    )
+
+
+class IdleBusyPolicy(DetectorPolicy):
+    """A GPU that computes while no program is on it. Numbers of ours."""
+
+    sm_percent: Percent = Field(
+        50.0, description="More of its SMs busy over a window in which no sample saw a program are a finding (GPM)."
+    )
+    utilisation_percent: Percent = Field(
+        90.0, description="The same of the least utilisation that any sample of the window told, of a GPU without GPM."
     )
 
 

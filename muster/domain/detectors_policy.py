@@ -9,6 +9,7 @@ from muster.domain.detector_policy import (
     CorrectedErrorsPolicy,
     CorrectedRemapPolicy,
     DetectorPolicy,
+    IdleBusyPolicy,
     NvlinkCountPolicy,
     NvlinkCrcPolicy,
     NvlinkWindowPolicy,
@@ -71,6 +72,7 @@ class DetectorsPolicy(StrictModel):
     xid: DetectorPolicy = _plain("XIDs, by the catalogue and their own words.")
     sxid: DetectorPolicy = _plain("Errors of NVSwitches.")
     nic_driver: DetectorPolicy = _plain("What the driver of a network card says of it in the kernel log.")
+    host_log: DetectorPolicy = _plain("What the kernel logs of memory, PCIe, disks and tasks of the host.")
     ecc_uncorrected: DetectorPolicy = _plain("A rise of uncorrected ECC errors.")
     row_remap: DetectorPolicy = _plain("Row remaps that wait, failed, or are too many (`health.row_remap`).")
     row_remap_rise: DetectorPolicy = _plain("Rows newly remapped.")
@@ -85,6 +87,7 @@ class DetectorsPolicy(StrictModel):
     pcie_link: DetectorPolicy = _plain("A PCIe link that is slower under load than it can be.")
     nvlink_down: DetectorPolicy = _plain("NVLinks that are down.")
     nvlink_to_nothing: DetectorPolicy = _plain("NVLinks whose other end the driver does not know.")
+    p2p: DetectorPolicy = _plain("GPUs with NVLinks that cannot read each other's memory.")
     nvlink_rises: DetectorPolicy = _plain("NVLink replays and recoveries.")
     fabric_state: DetectorPolicy = _plain("A GPU that is not registered with its NVLink fabric.")
     fabric_health: DetectorPolicy = _plain("What NVML's health mask says of the fabric.")
@@ -103,6 +106,7 @@ class DetectorsPolicy(StrictModel):
     nvlink_crc: NvlinkCrcPolicy = Field(default_factory=NvlinkCrcPolicy)
     nvlink_count: NvlinkCountPolicy = Field(default_factory=NvlinkCountPolicy)
     nvlink_windows: NvlinkWindowPolicy = Field(default_factory=NvlinkWindowPolicy)
+    idle_busy: IdleBusyPolicy = Field(default_factory=IdleBusyPolicy)
     gpu_count: GpuCountPolicy = Field(default_factory=GpuCountPolicy)
     port_down: PortDownPolicy = Field(default_factory=PortDownPolicy)
     port_count: PortCountPolicy = Field(default_factory=PortCountPolicy)

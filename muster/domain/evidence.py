@@ -48,6 +48,7 @@ class EventKind(StrEnum):
     XID = "xid"
     SXID = "sxid"
     NIC_DRIVER = "nic_driver"
+    HOST_LOG = "host_log"
     GPU_LOST = "gpu_lost"
     GPU_COUNT = "gpu_count"
     GPU_FOUND = "gpu_found"

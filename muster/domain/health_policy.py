@@ -151,8 +151,9 @@ class CohortPolicy(StrictModel):
         min_length=1,
         strict=False,
         description="What must be equal: model, memory_bytes, compute_capability, driver_version, cuda_version, "
-        "vbios_version, gsp_firmware_version, power_limit_w, ecc_enabled, persistence_enabled, application_clock_mhz, "
-        "pcie_max_generation, pcie_max_width, nvlink_links, nvlink_mb_per_s, network or fabric_clique. One that an "
+        "vbios_version, gsp_firmware_version, inforom_version, board_part_number, power_limit_w, ecc_enabled, "
+        "persistence_enabled, application_clock_mhz, pcie_max_generation, pcie_max_width, nvlink_links, "
+        "nvlink_mb_per_s, kernel_release, nic_firmware, nic_driver, network or fabric_clique. One that an "
         "agent does not tell is presumed to be that of all others of the model, and unknown where those differ. "
         "Another list moves GPUs to other cohorts. A tier may ask for less: `tiers.NAME.homogeneity`.",
     )

@@ -88,7 +88,7 @@ class HostClockPolicy(DetectorPolicy):
 
 
 class HostDiskPolicy(DetectorPolicy):
-    """Room on the fullest disk that agent and jobs write to."""
+    """Room on the fullest disk that agent and jobs write to: bytes and inodes, each by the same numbers."""
 
     low_fraction: Fraction = Field(0.05, description="Less free is a finding.")
     out_fraction: Fraction = Field(0.01, description="Less free keeps new work off the node.")

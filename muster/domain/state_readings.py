@@ -9,7 +9,7 @@ A value that is not there is unknown or unsupported, never zero. A table for eac
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from muster.domain.evidence import EventKind
@@ -33,6 +33,8 @@ GPU_STATE: Final[Mapping[str, str]] = {
     "retired_pages_double_bit": "pages retired after a double-bit error (before Ampere)",
     "retired_pages_pending": "1 while retired pages wait for a reset (before Ampere)",
     "unrepairable_memory": "1 where the driver says that memory cannot be repaired",
+    "channel_repair_pending": "1 while a memory channel waits to be repaired (nvmlRepairStatus)",
+    "tpc_repair_pending": "1 while a TPC waits to be repaired",
     "inforom_valid": "1 where the InfoROM's checksums hold, 0 where it is corrupt",
     "ecc_enabled": "1 where ECC is on",
     "mig_enabled": "1 where MIG is on",
@@ -50,8 +52,16 @@ GPU_STATE: Final[Mapping[str, str]] = {
     "pcie_loaded_width": "lanes at the newest sample under load",
     "nvlink_links": "NVLinks that the GPU has",
     "nvlink_links_down": "of them those that are down",
+    "nvlink_down_bits": "which: bit n for link n",
     "nvlink_mb_per_s": "MB/s of one of its active NVLinks (NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON)",
     "nvlink_links_to_nothing": "of them those that are up and whose remote end the driver does not know",
+    "nvlink_to_nothing_bits": "which: bit n for link n",
+    "nvlink_effective_ber_exponent": "n of the worst link's effective bit error rate, 10^-n (NVLink 5)",
+    "nvlink_symbol_ber_exponent": "the same of its symbols",
+    "p2p_peers": "other GPUs of the host whose memory it should read",
+    "p2p_not_ok": "of them those with which that is not OK (nvmlDeviceGetP2PStatus)",
+    "p2p_not_ok_bits": "which: bit n for the GPU in slot n",
+    "p2p_blamed": "of the pairs of the host that are not OK those laid to this GPU: as few GPUs as explain them all",
     "fabric_state": "0 unsupported, 1 not started, 2 in progress, 3 completed (nvmlGpuFabricInfo)",
     "fabric_status": "NVML's return code of the registration with the fabric; 0 success",
     "fabric_health_bits": "NVML's health mask of the fabric",
@@ -61,6 +71,7 @@ GPU_STATE: Final[Mapping[str, str]] = {
     "idle_dram_percent": "% of the memory's bandwidth that was used meanwhile",
     "idle_pcie_mib_per_s": "MiB/s over PCIe meanwhile, both ways",
     "idle_nvlink_mib_per_s": "MiB/s over all NVLinks meanwhile, both ways",
+    "idle_utilisation_percent": "% of time in which a kernel ran, at least, in samples of which none saw a program",
 }
 """Of one GPU (``gpu_uuid``). What is told of it in words beside them: ``GPU_WORDS``."""
 
@@ -68,8 +79,11 @@ GPU_WORDS: Final[Mapping[str, str]] = {
     "model": "name of the board, such as NVIDIA_H100_80GB_HBM3",
     "vbios_version": "VBIOS of the board",
     "gsp_firmware_version": "firmware of the GPU System Processor",
+    "inforom_version": "image of the board's InfoROM, such as G520.0200.00.05",
+    "board_part_number": "part number of the board, such as 692-2G520-0200-000",
     "cuda_version": "newest CUDA version that the driver supports, such as 12.8",
     "fabric_cluster": "UUID of the NVLink domain that it registered with, 32 hexadecimal digits; none outside of one",
+    "nvlink_ends_down": "links that are down and what was at their other end, such as 3/switch/0000:05:00.0+7/unknown",
 }
 """Of one GPU, in the ``text`` of its ``GPU_STATE``: ``words_text`` writes them, ``words_in`` reads them."""
 
@@ -92,6 +106,9 @@ GPU_RATES: Final[Mapping[str, str]] = {
     "sw_thermal_s": "s of clocks held down by software for heat",
     "hw_thermal_s": "s of clocks held down by hardware for heat",
     "power_brake_s": "s of clocks held down by the power brake",
+    "c2c_errors": "errors of the link between GPU and CPU on one package (C2C)",
+    "c2c_replays": "its replays",
+    "c2c_back_to_back_replays": "its replays one after the other",
 }
 """Of one GPU, or of one of its links: how much each counter rose within ``window_s``."""
 
@@ -108,6 +125,8 @@ HOST_STATE: Final[Mapping[str, str]] = {
     "found_ports": "of them those that are there, up or down",
     "disk_free_bytes": "bytes free on the fullest of the disks that the agent and jobs write to",
     "disk_free_fraction": "of that disk",
+    "inodes_free_fraction": "inodes free on the disk with the fewest of its own; none where it has no fixed number",
+    "read_only_disks": "folders that the agent and jobs write to on a file system that is read-only itself",
     "clock_offset_s": "s by which the host's clock is ahead of the server's",
     "cpu_pressure": "share of the last minute in which something waited for CPU (PSI some, avg60)",
     "memory_pressure": "share of the last minute in which all waited for memory (PSI full, avg60)",
@@ -115,6 +134,13 @@ HOST_STATE: Final[Mapping[str, str]] = {
     "drivers": "kernel driver and library versions that differ: 1 where nvidia.ko and NVML are not of one version",
 }
 """Of the node. Told when a value leaves or enters what it was by more than a tenth."""
+
+HOST_WORDS: Final[Mapping[str, str]] = {
+    "kernel_release": "Linux kernel, such as 6.8.0-45-generic",
+    "nic_firmware": "firmware of the RDMA network cards, such as 28.39.1002; several with + between",
+    "nic_driver": "version of the network cards' driver that is no part of the kernel (OFED's mlx5_core)",
+}
+"""Of the node, in the ``text`` of its ``HOST_STATE``."""
 
 HOST_RATES: Final[Mapping[str, str]] = {
     "window_s": "s, how long the rise took",
@@ -186,16 +212,16 @@ VALUES_OF: Final[Mapping[EventKind, Mapping[str, str]]] = {
 """Kind → name of a value → its words."""
 
 
-def words_text(words: Mapping[str, str]) -> str:
-    """``name=word`` of ``GPU_WORDS``, in the order of their names, with blanks between; empty ones are left out."""
-    plain = {name: _NO_WORD.sub("_", words.get(name, "").strip())[:_WORD_LENGTH] for name in sorted(GPU_WORDS)}
+def words_text(words: Mapping[str, str], names: Collection[str] = GPU_WORDS) -> str:
+    """``name=word`` of ``names``, in the order of their names, with blanks between; empty ones are left out."""
+    plain = {name: _NO_WORD.sub("_", words.get(name, "").strip())[:_WORD_LENGTH] for name in sorted(names)}
     return " ".join(f"{name}={word}" for name, word in plain.items() if word)
 
 
-def words_in(text: str) -> dict[str, str]:
+def words_in(text: str, names: Collection[str] = GPU_WORDS) -> dict[str, str]:
     """What ``words_text`` wrote. An older agent writes nothing, and of a newer one unknown names are passed over."""
     pairs = (part.partition("=") for part in text.split())
-    return {name: word[:_WORD_LENGTH] for name, _, word in pairs if name in GPU_WORDS and word}
+    return {name: word[:_WORD_LENGTH] for name, _, word in pairs if name in names and word}
 
 
 def branch_of(driver_version: str | None) -> int | None:

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from health.told_attributes import attributes_told
 from muster.db.models import Gpu
-from muster.db.repositories.drift import ports, told_rows
+from muster.db.repositories.drift import host_texts, ports, told_rows
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
 from muster.services.cohorts import hold_policy, lock_all, rekey
@@ -39,10 +39,11 @@ def refresh_attributes_once(units: UnitOfWorkFactory, principal: Principal) -> i
 def _changes(unit: UnitOfWork) -> dict[GpuUuid, Mapping[str, str]]:
     """GPU → what it tells that its row does not say yet."""
     networks = network_of_nodes(ports(unit.session, unit.now))
+    hosts = host_texts(unit.session, unit.now)
     found = (
         (row.uuid, {name: value for name, value in told.items() if row.attributes.get(name) != value})
         for row in told_rows(unit.session, unit.now)
-        for told in (attributes_told(row.state, row.text, networks.get(row.node_id)),)
+        for told in (attributes_told(row.state, row.text, networks.get(row.node_id), hosts.get(row.node_id, "")),)
     )
     return dict(islice(((uuid, news) for uuid, news in found if news), BATCH))
 

@@ -8,7 +8,7 @@ from typing import Any
 from health.cohorts import Attribute
 from health.drift import Alike, Drift, drifts_of
 from health.told_attributes import attributes_told
-from muster.db.repositories.drift import AlikeRow, alike_rows, ports
+from muster.db.repositories.drift import AlikeRow, alike_rows, host_texts, ports
 from muster.domain.cohort_attributes import SET_UP
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
@@ -29,7 +29,10 @@ def drift_report(unit: UnitOfWork) -> DriftReport:
     """By model and attribute, what keeps the most GPUs out of a gang first. Retired GPUs are not looked at."""
     unit.principal.require(Permission.GPU_READ)
     networks = network_of_nodes(ports(unit.session, unit.now))
-    groups = [_alike(row, networks.get(row.node_id)) for row in alike_rows(unit.session, unit.now)]
+    hosts = host_texts(unit.session, unit.now)
+    groups = [
+        _alike(row, networks.get(row.node_id), hosts.get(row.node_id, "")) for row in alike_rows(unit.session, unit.now)
+    ]
     policy = active_policy(unit.session)
     drifts = drifts_of(groups, policy.health.cohort, {name: policy.homogeneity(name) for name in policy.tiers})
     named = {node for drift in drifts for other in drift.others for node in other.nodes}
@@ -50,12 +53,12 @@ def network_of_nodes(found: Iterable[tuple[NodeId, Mapping[str, Any]]]) -> dict[
     }
 
 
-def _alike(row: AlikeRow, network: str | None) -> Alike:
+def _alike(row: AlikeRow, network: str | None, host_text: str) -> Alike:
     attributes: dict[str, Attribute] = {
         "memory_bytes": row.memory_bytes,
         "compute_capability": row.compute_capability,
         "driver_version": row.driver_version,
     }
-    told = attributes_told(row.state, row.text, network)
+    told = attributes_told(row.state, row.text, network, host_text)
     attributes |= {name: told.get(name) for name in SET_UP}
     return Alike(row.model, row.node_id, row.num_gpus, attributes)

@@ -3,13 +3,14 @@
 import json
 import random
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from structlog.testing import capture_logs
 
 from agents.identity import (
     IdentityError,
@@ -24,7 +25,8 @@ from agents.probes.interface import GpuIdentity, HostInventory
 from agents.tokens import NodeIdentity, NoTokenError, TokenKeeper
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import GpuUuid
-from muster.wire.enrolment import EnrolAnswer, EnrolRequest, TokenAnswer, TokenRequest
+from muster.wire.enrolment import EnrolAnswer, EnrolRequest, GpuClaim, TokenAnswer, TokenRequest
+from muster.wire.messages import WireMessage
 from tests.agents.reports import BOOT, Clock
 
 INVENTORY = HostInventory(
@@ -111,6 +113,62 @@ def test_what_a_host_enrolled_with_is_known_to_its_agents_next_life(tmp_path: Pa
 def test_a_host_without_rdma_ports_enrols_with_a_server_that_knows_of_none() -> None:
     request = EnrolRequest(protocol=1, token="mst_j", host_name="h", public_key=b"k" * 32)
     assert "rdma_ports" not in json.loads(msgspec.json.encode(request))
+
+
+class OlderServer(Server):
+    """Reads as the server of an earlier release does: it knows no ``rdma_ports``."""
+
+    class Known(WireMessage, frozen=True, kw_only=True):
+        protocol: int
+        token: str
+        host_name: str
+        public_key: bytes
+        gpus: tuple[GpuClaim, ...] = ()
+
+    def enrol(self, request: EnrolRequest) -> EnrolAnswer:
+        try:
+            msgspec.json.decode(msgspec.json.encode(request), type=self.Known)
+        except msgspec.ValidationError as error:
+            raise Problem(422, "validation_failed", str(error)) from error
+        return super().enrol(request)
+
+
+def test_a_host_with_rdma_ports_enrols_with_a_server_that_does_not_know_them(tmp_path: Path) -> None:
+    server = OlderServer()
+    with capture_logs() as said:
+        made = enrol(tmp_path, server, join_token="mst_j", host_name="h", inventory=INVENTORY, rdma_ports=["mlx5_0/1"])
+    (request,) = server.asked
+    assert (made.node_id, request.rdma_ports) == ("node_7", ())
+    assert enrolled_ports(tmp_path) == {"mlx5_0/1"}, "its agent knows all the same"
+    assert [each["passed_over"] for each in said if each["event"] == "server_is_older"] == ["rdma_ports"]
+
+
+def test_a_simulated_host_enrols_as_a_real_one_nowhere(tmp_path: Path) -> None:
+    simulated = replace(INVENTORY, is_simulated=True)
+    with pytest.raises(Problem, match="is_simulated"):
+        enrol(tmp_path, OlderServer(), join_token="mst_j", host_name="h", inventory=simulated)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        Problem(422, "validation_failed", "Object contains unknown field `host_name`"),
+        Problem(422, "validation_failed", "Object contains unknown field `serial` - at `$.gpus[...]`"),
+        Problem(422, "validation_failed", "Object contains unknown field `rdma_ports`"),
+        Problem(409, "conflict", "unknown field `rdma_ports`"),
+    ],
+)
+def test_what_a_host_cannot_leave_out_is_refused_as_before(tmp_path: Path, refused: Problem) -> None:
+    class Refusing(Server):
+        def enrol(self, request: EnrolRequest) -> EnrolAnswer:
+            self.asked.append(request)
+            raise refused
+
+    server = Refusing()
+    with pytest.raises(Problem) as told:
+        enrol(tmp_path, server, join_token="mst_j", host_name="h", inventory=INVENTORY)
+    assert told.value is refused
+    assert (len(server.asked), stored_identity(tmp_path)) == (1, None)
 
 
 def test_a_gpu_that_does_not_say_its_memory_is_named(tmp_path: Path) -> None:

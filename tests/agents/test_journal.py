@@ -268,3 +268,14 @@ def test_a_journal_without_a_line_is_waited_for_by_the_real_journalctl(tmp_path:
         began_s = time.monotonic()
         while time.monotonic() - began_s < 1:
             assert journal.events(0.2) == ()
+
+
+def test_what_the_kernel_says_of_the_host_is_told_from_the_journal_too(fake: FakeJournal) -> None:
+    words = "EXT4-fs (nvme0n1p2): Remounting filesystem read-only"
+    fake.log(words, facility="3")
+    fake.log(words)
+    fake.log(words)
+    with fake.followed() as journal:
+        (event,) = told(journal, 1)
+    assert (event.kind, event.text) == (EventKind.HOST_LOG, words)
+    assert event.origin == "journal:90000002:nvme0n1p2:host:read_only"

@@ -111,6 +111,18 @@ def test_an_sxid_is_an_event_of_the_host_about_no_gpu_and_told_once_in_a_boot(ke
         assert log.events(0) == ()
 
 
+def test_what_the_kernel_says_of_the_host_is_an_event_of_it_once_a_minute(kernel: Kernel) -> None:
+    words = "nvme nvme0: I/O 12 QID 3 timeout, reset controller"
+    with following(kernel) as log:
+        for at_s in (NOW_S - 90, NOW_S - 89, NOW_S - 20):
+            kernel.log(words, at_s=at_s)
+        kernel.log("EXT4-fs (nvme0n1p2): Remounting filesystem read-only", priority=12)
+        told = log.events(1)
+    assert [(event.kind, event.text, event.gpu_uuid) for event in told] == [(EventKind.HOST_LOG, words, None)] * 2
+    assert [event.at_ms for event in told] == [NOW_MS - 90_000, NOW_MS - 20_000]
+    assert told[0].origin == "kmsg:1:nvme0:host:nvme_reset"
+
+
 def test_what_the_network_cards_driver_says_is_an_event_of_the_host(kernel: Kernel) -> None:
     words = "mlx5_core 0000:3b:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count"
     with following(kernel) as log:
@@ -209,7 +221,7 @@ def test_a_driver_that_is_away_is_asked_again_and_a_gpu_keeps_its_place() -> Non
 
 def test_a_log_that_cannot_be_opened_is_said_and_gone_without(tmp_path: Path) -> None:
     assert open_kernel_log(lambda _pci: None, "boot-1", path=tmp_path / "nowhere") is None
-    assert logged_until_now(INVENTORY, "boot-1", path=tmp_path / "nowhere") == ()
+    assert logged_until_now(INVENTORY, "boot-1", path=tmp_path / "nowhere") is None
 
 
 def test_what_comes_while_we_read_is_dated_by_our_clock(kernel: Kernel) -> None:

@@ -52,6 +52,13 @@ def _whoami(api: Api, token: str) -> Any:
     return api.client.get("/v1/whoami", headers={"Authorization": f"Bearer {token}"})
 
 
+def test_a_server_names_the_field_that_it_does_not_know(api: Api) -> None:
+    """An agent of a later release reads it there, and enrols without."""
+    whole = {"protocol": 1, "token": "mst_j", "host_name": "h", "public_key": "a" * 43 + "="}
+    answer = api.client.post("/v1/enrol", json={**whole, "of_tomorrow": []})
+    assert (answer.status_code, answer.json()["detail"]) == (422, "Object contains unknown field `of_tomorrow`")
+
+
 def test_an_agent_enrols_and_its_token_speaks_for_its_node_alone(api: Api, tmp_path: Path) -> None:
     client = _client(api)
     join_token = _join_token(api, "gpu-9")

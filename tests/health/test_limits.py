@@ -143,6 +143,8 @@ def test_two_missing_gpus_are_the_hosts_fault_and_one_is_not() -> None:
 def test_a_disk_that_is_full_is_another_and_worse_fault_than_one_that_fills_up() -> None:
     (found,) = judge_signal(told(HOST, {"disk_free_fraction": 0.009}), POLICY)
     assert (found.fault_key, found.severity) == ("host_disk:full", Severity.DEGRADED)
+    (found,) = judge_signal(told(HOST, {"inodes_free_fraction": 0.0}), POLICY)
+    assert (found.fault_key, found.severity) == ("host_disk:no_inodes", Severity.DEGRADED)
 
 
 def test_symbol_errors_by_the_second_are_a_bad_link_beside_being_fatal() -> None:

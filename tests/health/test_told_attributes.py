@@ -2,7 +2,7 @@
 
 from health.told_attributes import attributes_told
 from muster.domain.cohort_attributes import SET_UP, TOLD
-from muster.domain.state_readings import GPU_STATE, GPU_WORDS, words_in, words_text
+from muster.domain.state_readings import GPU_STATE, GPU_WORDS, HOST_WORDS, words_in, words_text
 
 
 def test_states_and_words_become_texts_and_what_was_not_told_is_not_there() -> None:
@@ -16,6 +16,8 @@ def test_states_and_words_become_texts_and_what_was_not_told_is_not_there() -> N
         "network": "1 × E",
     }
     assert attributes_told({}, "", None) == {}
+    host = words_text({"nic_firmware": "28.39.1002", "kernel_release": "6.8.0-45-generic"}, HOST_WORDS)
+    assert attributes_told({}, "", None, host) == {"nic_firmware": "28.39.1002", "kernel_release": "6.8.0-45-generic"}
 
 
 def test_a_clique_is_one_of_its_nvlink_domain() -> None:
@@ -27,7 +29,7 @@ def test_a_clique_is_one_of_its_nvlink_domain() -> None:
 
 
 def test_every_attribute_is_one_that_agents_tell() -> None:
-    assert set(TOLD) - {"network"} <= {*GPU_STATE, *GPU_WORDS}
+    assert set(TOLD) - {"network"} <= {*GPU_STATE, *GPU_WORDS, *HOST_WORDS}
 
 
 def test_words_go_through_a_text_whatever_signs_a_driver_gives_them() -> None:

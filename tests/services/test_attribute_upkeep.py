@@ -9,9 +9,10 @@ from muster.domain.health_policy import CohortPolicy, HealthPolicy
 from muster.domain.ids import GpuUuid
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.principals import system_principal
-from muster.domain.state_readings import words_text
+from muster.domain.state_readings import HOST_WORDS, words_text
 from muster.services import fleet, policies
 from muster.services.attribute_upkeep import refresh_attributes_once
+from muster.services.drift import drift_report
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import OPERATOR, enrol_host
 from tests.stored_signals import add_signal
@@ -37,6 +38,22 @@ def gpus(units: UnitOfWorkFactory) -> dict[str, Gpu]:
 
 def keys(units: UnitOfWorkFactory) -> set[str]:
     return {gpu.cohort_key for gpu in gpus(units).values()}
+
+
+def test_what_a_host_says_in_words_is_of_all_its_gpus_and_drifts(units: UnitOfWorkFactory) -> None:
+    nodes = {name: enrol_host(units, name, num_gpus=2) for name in ("alpha", "beta", "gamma")}
+    with units.begin(KEEPER, fleet.READ, quiet=True) as unit:
+        for name, firmware in (("alpha", "28.39.1002"), ("beta", "28.39.1002"), ("gamma", "28.40.1000")):
+            text = words_text({"nic_firmware": firmware, "kernel_release": "6.8.0"}, HOST_WORDS)
+            add_signal(
+                unit, None, kind="host_state", code=None, source="host", signal_id=name, node_id=nodes[name], text=text
+            )
+    assert refresh_attributes_once(units, KEEPER) == 6
+    assert gpus(units)[GpuUuid("GPU-gamma-1")].attributes == {"nic_firmware": "28.40.1000", "kernel_release": "6.8.0"}
+    with units.begin(OPERATOR, fleet.READ, quiet=True) as unit:
+        (drift,) = drift_report(unit).drifts
+    assert (drift.attribute, drift.majority, drift.num_nodes) == ("nic_firmware", "28.39.1002", 3)
+    assert [(other.value, other.nodes) for other in drift.others] == [("28.40.1000", (nodes["gamma"],))]
 
 
 def test_what_an_agent_tells_is_kept_once_with_an_event_that_says_what_it_was_before(units: UnitOfWorkFactory) -> None:

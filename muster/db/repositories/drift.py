@@ -45,6 +45,13 @@ ORDER BY t.node_id, t.text, t.at DESC
 """)
 
 
+_HOSTS: Final = text("""
+SELECT DISTINCT ON (t.node_id) t.node_id, t.text FROM gpu_signals AS t
+WHERE t.gpu_uuid IS NULL AND t.at > :since AND t.kind = 'host_state'
+ORDER BY t.node_id, t.at DESC
+""")
+
+
 @dataclass(frozen=True, slots=True)
 class AlikeRow:
     """``state`` and ``text``: what the agent told of them last, by ``domain.state_readings``; empty: nothing."""
@@ -98,3 +105,8 @@ def ports(session: Session, now: datetime) -> Iterator[tuple[NodeId, dict[str, A
     """The newest state of each network port, by node and port."""
     for row in session.execute(_PORTS, {"since": now - TOLD_WITHIN}):
         yield row.node_id, row.values
+
+
+def host_texts(session: Session, now: datetime) -> dict[NodeId, str]:
+    """What each host said of itself in words last, by ``state_readings.HOST_WORDS``."""
+    return {row.node_id: row.text for row in session.execute(_HOSTS, {"since": now - TOLD_WITHIN})}

@@ -23,7 +23,7 @@ enum {
     EVENTS = 1 << 11, PROCESSES = 1 << 12, REGISTRATION = 1 << 13, MODULE = 1 << 14, UTILISATION = 1 << 15,
     SRAM = 1 << 16, HISTOGRAM = 1 << 17, RETIRED = 1 << 18, UNREPAIRABLE = 1 << 19, INFOROM = 1 << 20,
     PERSISTENCE = 1 << 21, THRESHOLDS = 1 << 22, REMOTE = 1 << 23, FABRIC = 1 << 24, PLACES = 1 << 25,
-    DURATIONS = 1 << 26, SYMBOLS = 1 << 27, AER = 1 << 28, GPM = 1 << 29,
+    DURATIONS = 1 << 26, SYMBOLS = 1 << 27, AER = 1 << 28, GPM = 1 << 29, C2C = 1 << 30,
 };
 
 typedef struct {
@@ -34,6 +34,7 @@ typedef struct {
     uint64_t ecc_corrected[4]; /* [counter type * 2 + is DRAM] */
     uint64_t held_down_ns[3], correctable_errors, symbol_errors;
     uint64_t ill_link_errors; /* more of each counter, on ill_link alone */
+    uint64_t c2c_errors[3];
     double gpm[6];
     int32_t temperature, margin, memory_temperature;
     uint32_t power_mw, sm_clock, memory_clock, gpu_util, memory_util, num_processes;
@@ -46,6 +47,7 @@ typedef struct {
     uint32_t links_to_nothing, fabric_state, fabric_status, fabric_health, fabric_clique, fabric_version;
     uint32_t fabric_cluster, link_mb_per_s, vbios_build, application_clock;
     uint32_t pending_change, registered, event_types, unheard_types, num_gpm_samples, num_gpm_kept;
+    uint32_t repairs[2], p2p_status, ill_ber; /* the status of each of its pairs, if it is not OK; the BER of ill_link */
 } Gpu;
 
 typedef struct {
@@ -271,8 +273,23 @@ EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(Gpu *gpu, unsigned link, Pci *pci
     return OK;
 }
 
+EXPORT int nvmlDeviceGetP2PStatus(Gpu *gpu, Gpu *other, unsigned index, unsigned *status) {
+    ENTER(0);
+    if (other->is_lost) return LOST;
+    if (index) return INVALID;
+    *status = gpu->p2p_status ? gpu->p2p_status : other->p2p_status;
+    return OK;
+}
+
 /* What seldom moves. */
 #ifndef WITHOUT_NEW
+typedef struct { unsigned version, channel, tpc; } Repairs;
+EXPORT int nvmlDeviceGetRepairStatus(Gpu *gpu, Repairs *repairs) {
+    ENTER(UNREPAIRABLE);
+    if (repairs->version != 0x100000C) return 25;
+    repairs->channel = gpu->repairs[0]; repairs->tpc = gpu->repairs[1];
+    return OK;
+}
 typedef struct { unsigned version; unsigned long long counts[11]; unsigned is_exceeded; } Sram;
 EXPORT int nvmlDeviceGetSramEccErrorStatus(Gpu *gpu, Sram *status) {
     ENTER(SRAM);
@@ -342,8 +359,8 @@ typedef struct {
     union { double d; unsigned ui; unsigned long ul; unsigned long long ull; long long sll; int si; unsigned short us; } value;
 } Field;
 static void field_value(Gpu *gpu, Field *field) {
-    uint32_t group = field->id == 82 ? MEMORY_TEMPERATURE : field->id == 230 ? RECOVERY : field->id == 221 ? SYMBOLS
-        : field->id == 173 ? AER : field->id >= 269 && field->id <= 271 ? DURATIONS : 0;
+    uint32_t group = field->id == 82 ? MEMORY_TEMPERATURE : field->id == 230 ? RECOVERY : field->id >= 220 && field->id <= 222 ? SYMBOLS
+        : field->id >= 231 && field->id <= 233 ? C2C : field->id == 173 ? AER : field->id >= 269 && field->id <= 271 ? DURATIONS : 0;
     field->code = gpu->unsupported & group ? UNSUPPORTED : gpu->failing & group ? gpu->failure_code : OK;
     field->type = gpu->field_type;
     field->value.ull = 0;
@@ -355,6 +372,8 @@ static void field_value(Gpu *gpu, Field *field) {
     else if (field->id == 295) number = gpu->link_counters[0];
     else if (field->id == 215) number = gpu->link_counters[1];
     else if (field->id == 221) number = gpu->symbol_errors;
+    else if (field->id == 220 || field->id == 222) number = field->scope == gpu->ill_link && gpu->ill_ber ? gpu->ill_ber : 0x50f;
+    else if (field->id >= 231 && field->id <= 233) number = gpu->c2c_errors[field->id - 231];
     else if (field->id == 173) number = gpu->correctable_errors;
     else if (field->id >= 269 && field->id <= 271) number = gpu->held_down_ns[field->id - 269];
     else field->code = INVALID;

@@ -42,6 +42,7 @@ class Group(IntFlag):
     SYMBOLS = 1 << 27
     AER = 1 << 28
     GPM = 1 << 29
+    C2C = 1 << 30
 
 
 class FakeGpu(ctypes.Structure):
@@ -60,6 +61,7 @@ class FakeGpu(ctypes.Structure):
         ("correctable_errors", ctypes.c_uint64),
         ("symbol_errors", ctypes.c_uint64),
         ("ill_link_errors", ctypes.c_uint64),
+        ("c2c_errors", ctypes.c_uint64 * 3),
         ("gpm", ctypes.c_double * 6),
         ("temperature", ctypes.c_int32),
         ("margin", ctypes.c_int32),
@@ -116,6 +118,9 @@ class FakeGpu(ctypes.Structure):
         ("unheard_types", ctypes.c_uint32),
         ("num_gpm_samples", ctypes.c_uint32),
         ("num_gpm_kept", ctypes.c_uint32),
+        ("repairs", ctypes.c_uint32 * 2),
+        ("p2p_status", ctypes.c_uint32),
+        ("ill_ber", ctypes.c_uint32),
     )
 
 

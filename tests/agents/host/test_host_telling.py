@@ -9,14 +9,24 @@ import pytest
 
 from agents.host import ports
 from agents.host.clock import ServerClock
+from agents.host.condition import disks
 from agents.host.files import read_text
 from agents.host.inventory import PORTS_FILE
 from agents.host.ports import ports_under, rdma_ports_under
 from agents.host.telling import HostPlaces, HostTeller
+from agents.probes.deadline import Callers
 from agents.probes.interface import ProbeEvent
 from agents.telling.naming import Naming
 from muster.domain.evidence import EventKind, Source
-from muster.domain.state_readings import HOST_RATES, HOST_STATE, PORT_COUNTERS, PORT_RATES, PORT_STATE
+from muster.domain.state_readings import (
+    HOST_RATES,
+    HOST_STATE,
+    HOST_WORDS,
+    PORT_COUNTERS,
+    PORT_RATES,
+    PORT_STATE,
+    words_in,
+)
 from tests.agents.host.trees import HostTree
 from tests.waiting import wait_until
 
@@ -71,8 +81,30 @@ def test_a_quiet_host_tells_itself_and_its_ports_once(host: Host) -> None:
     assert {event.source for event in events} == {Source.HOST}
     assert events[0].values == {"state": 4, "physical_state": 5, "rate_gbps": 400, "is_ethernet": 0, "was_active": 1}
     assert events[1].values == {"state": 4, "physical_state": 5, "rate_gbps": 100, "is_ethernet": 1, "was_active": 1}
-    assert set(events[2].values) == set(HOST_STATE) - {"drivers", "clock_offset_s", "expected_ports", "found_ports"}
+    not_here = {"drivers", "clock_offset_s", "expected_ports", "found_ports", "read_only_disks"}
+    assert {*events[2].values, "inodes_free_fraction"} == set(HOST_STATE) - not_here
     assert [host.minute() for _ in range(20)] == [[]] * 20
+
+
+def test_kernel_and_network_cards_firmware_and_driver_are_told_in_words(host: Host) -> None:
+    host.tree.write("proc/sys/kernel/osrelease", "6.8.0-45-generic\n")
+    host.tree.write("sys/module/mlx5_core/version", "24.04-0.6.6\n")
+    for card, firmware in (("mlx5_0", "28.39.1002"), ("mlx5_1", "28.39.1002"), ("mlx5_2", "28.40.1000")):
+        host.tree.write(f"sys/class/infiniband/{card}/fw_ver", f"{firmware}\n")
+    host.tree.write("sys/class/infiniband/mlx5_9/fw_ver", "1.0\n")
+    host.tree.write("sys/class/infiniband/mlx5_9/device/physfn/vendor", "0x15b3\n")
+    (state,) = of(EventKind.HOST_STATE, host.minute())
+    told = {
+        "kernel_release": "6.8.0-45-generic",
+        "nic_driver": "24.04-0.6.6",
+        "nic_firmware": "28.39.1002+28.40.1000",
+    }
+    assert words_in(state.text, HOST_WORDS) == told
+    assert "kernel" not in state.origin
+    assert of(EventKind.HOST_STATE, host.minute()) == []
+    host.tree.write("sys/class/infiniband/mlx5_2/fw_ver", "28.39.1002\n")
+    (state,) = of(EventKind.HOST_STATE, host.minute())
+    assert words_in(state.text, HOST_WORDS) == {**told, "nic_firmware": "28.39.1002"}
 
 
 def with_inventory(host: Host, session: str) -> None:
@@ -351,6 +383,20 @@ def test_the_fullest_disk_counts(host: Host) -> None:
     assert state.values["disk_free_bytes"] > 0
 
 
+def test_the_fewest_inodes_count_and_a_file_system_without_a_number_of_them_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of = {"a": (1000, 30), "b": (1000, 500), "c": (0, 0)}
+
+    def statvfs(path: Path) -> os.statvfs_result:
+        inodes, free = of[path.name]
+        return os.statvfs_result((4096, 4096, 100, 50, 50, inodes, free, free, 0, 255))
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    assert disks([Path("/a"), Path("/b"), Path("/c")], Callers())["inodes_free_fraction"] == 0.03
+    assert "inodes_free_fraction" not in disks([Path("/c")], Callers())
+
+
 def test_a_card_that_does_not_answer_holds_up_itself_alone_and_is_named_once(
     host: Host, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -479,7 +525,8 @@ def test_no_file_whatever_is_in_it_stops_the_rest_or_makes_up_a_number(host: Hos
 
 def test_a_host_without_any_of_it_tells_its_disk_and_gpus(tmp_path: Path) -> None:
     (state,) = Host(tmp_path).minute()
-    assert set(state.values) == {"disk_free_bytes", "disk_free_fraction", "expected_gpus", "found_gpus"}
+    known = set(state.values) - {"inodes_free_fraction"}  # some file systems have no fixed number of them
+    assert known == {"disk_free_bytes", "disk_free_fraction", "expected_gpus", "found_gpus"}
 
 
 def test_where_no_place_is_named_nothing_of_the_host_is_read() -> None:

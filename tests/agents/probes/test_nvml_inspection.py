@@ -10,7 +10,8 @@ from muster.domain.state_readings import GPU_RATES, GPU_STATE
 from tests.agents.fake_nvml.probed_host import DEADLINE_S, Hosts
 from tests.agents.fake_nvml.state import Group
 
-FROM_CHECKS = {"pcie_loaded_generation", "pcie_loaded_width"}
+FROM_CHECKS = {"pcie_loaded_generation", "pcie_loaded_width", "idle_utilisation_percent"}
+OF_PAIRS = {"p2p_peers", "p2p_not_ok", "p2p_not_ok_bits", "p2p_blamed"}
 CORRUPT_INFOROM, UNKNOWN_ERROR = 14, 999
 
 
@@ -26,7 +27,7 @@ def one(hosts: Hosts, **readings: object) -> dict[str, Any]:
 
 def test_a_healthy_gpu_tells_every_state_and_counter_by_the_names_of_the_contract(hosts: Hosts) -> None:
     found = one(hosts)
-    assert set(found["state"]) == set(GPU_STATE) - FROM_CHECKS - set(WHERE_IDLE)
+    assert set(found["state"]) == set(GPU_STATE) - FROM_CHECKS - OF_PAIRS - set(WHERE_IDLE)
     told = {*found["counters"], *found["beside"], *found["link_counters"]["0"]}
     assert told == set(GPU_RATES) - {"window_s", "link", "bad_windows"}
     assert set(found["beside"]) == set(BESIDE)
@@ -42,6 +43,9 @@ def test_states_come_in_their_units(hosts: Hosts) -> None:
         retired=(5, 2),
         retired_pending=1,
         unrepairable=1,
+        repairs=(1, 0),
+        ill_link=4,
+        ill_ber=0x206,
         persistence=0,
         set_limit_mw=550_000,
         application_clock=1_755,
@@ -63,6 +67,8 @@ def test_states_come_in_their_units(hosts: Hosts) -> None:
         "retired_pages_double_bit": 2,
         "retired_pages_pending": 1,
         "unrepairable_memory": 1,
+        "channel_repair_pending": 1,
+        "tpc_repair_pending": 0,
         "inforom_valid": 1,
         "persistence_enabled": 0,
         "mig_enabled": 1,
@@ -78,8 +84,12 @@ def test_states_come_in_their_units(hosts: Hosts) -> None:
         "pcie_max_width": 8,
         "nvlink_links": 18,
         "nvlink_links_down": 2,
+        "nvlink_down_bits": 1 << 16 | 1 << 17,
+        "nvlink_effective_ber_exponent": 5.7,
+        "nvlink_symbol_ber_exponent": 5.7,
         "nvlink_mb_per_s": 26_562,
         "nvlink_links_to_nothing": 3,
+        "nvlink_to_nothing_bits": 0b111,
         "fabric_state": 3,
         "fabric_status": 0,
         "fabric_health_bits": 0x82,
@@ -97,6 +107,7 @@ def test_counters_come_in_their_units(hosts: Hosts) -> None:
         ecc_corrected=(3, 30, 5, 50),
         held_down_ns=(2_500_000_000, 1_000_000_000, 500_000_000),
         symbol_errors=6,
+        c2c_errors=(1, 2, 3),
         link_counters=(7, 5, 2, 3, 0),
         ill_link=11,
         ill_link_errors=100,
@@ -109,6 +120,9 @@ def test_counters_come_in_their_units(hosts: Hosts) -> None:
         "sw_thermal_s": 2.5,
         "hw_thermal_s": 1,
         "power_brake_s": 0.5,
+        "c2c_errors": 1,
+        "c2c_replays": 2,
+        "c2c_back_to_back_replays": 3,
     }
     assert found["beside"] == {
         "pcie_generation": 5,
@@ -122,11 +136,17 @@ def test_counters_come_in_their_units(hosts: Hosts) -> None:
 
 def test_what_a_gpu_does_not_support_is_named_and_never_zero(hosts: Hosts) -> None:
     unsupported = Group.SRAM | Group.HISTOGRAM | Group.RETIRED | Group.REMOTE | Group.FABRIC | Group.DURATIONS
-    found = one(hosts, unsupported=unsupported | Group.SYMBOLS)
+    found = one(hosts, unsupported=unsupported | Group.SYMBOLS | Group.C2C)
     silent = {
         "sram_threshold_exceeded",
         *(name for name in GPU_STATE if name.startswith(("remap_banks_", "retired_pages_"))),
         "nvlink_links_to_nothing",
+        "nvlink_to_nothing_bits",
+        "nvlink_effective_ber_exponent",
+        "nvlink_symbol_ber_exponent",
+        "c2c_errors",
+        "c2c_replays",
+        "c2c_back_to_back_replays",
         "fabric_state",
         "sw_thermal_s",
         "hw_thermal_s",
@@ -185,7 +205,13 @@ def test_before_its_registration_nothing_else_is_said_of_the_fabric(hosts: Hosts
 
 def test_an_older_driver_tells_what_it_knows(hosts: Hosts) -> None:
     (found,) = hosts.open(hosts.state(1), library="older").inspect()
-    assert set(found["unsupported"]) == {"sram_threshold_exceeded", "unrepairable_memory", *WHERE_IDLE}
+    assert set(found["unsupported"]) == {
+        "sram_threshold_exceeded",
+        "unrepairable_memory",
+        "channel_repair_pending",
+        "tpc_repair_pending",
+        *WHERE_IDLE,
+    }
     assert found["faults"] == {}
     assert found["state"]["remap_banks_max"] == 640
 
@@ -255,6 +281,8 @@ def test_firmware_cuda_and_nvlink_domain_are_told_in_words_and_followed(hosts: H
         "model": "NVIDIA H100 80GB HBM3",
         "vbios_version": "96.00.A5.00.07",
         "gsp_firmware_version": "580.95.05",
+        "inforom_version": "G520.0200.00.05",
+        "board_part_number": "692-2G520-0200-000",
         "cuda_version": "12.8",
         "fabric_cluster": "abcd".rjust(32, "0"),
     }
@@ -333,3 +361,47 @@ def test_a_mig_gpu_a_release_and_a_failing_read_keep_no_sample(hosts: Hosts) -> 
     (found,) = host.inspect()
     assert set(WHERE_IDLE) <= set(found["faults"])
     assert gpu.num_gpm_kept == 0
+
+
+def test_a_link_that_went_down_is_named_with_what_was_at_its_other_end(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=1)
+    host.check()
+    (found,) = host.inspect()
+    assert "nvlink_ends_down" not in found["words"]
+    host.state.gpus[0].links_up = 16
+    (found,) = host.inspect()
+    assert found["words"]["nvlink_ends_down"] == "16/switch/0000:04:00.0+17/switch/0000:05:00.0"
+
+
+def test_of_a_link_that_was_never_up_nobody_knows_where_it_leads(hosts: Hosts) -> None:
+    found = one(hosts, links_up=17)
+    assert found["words"]["nvlink_ends_down"] == "17/unknown"
+    many = one(hosts, links_up=4)
+    assert many["words"]["nvlink_ends_down"].count("+") == 4, "few enough for a text"
+
+
+def test_gpus_that_cannot_read_each_other_are_told_with_the_one_to_blame(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=4)
+    host.state.gpus[2].p2p_status = 6
+    pairs = [{name: each["state"][name] for name in OF_PAIRS} for each in host.inspect()]
+    well = {"p2p_peers": 3, "p2p_not_ok": 1, "p2p_not_ok_bits": 0b100, "p2p_blamed": 0}
+    assert pairs == [well, well, {**well, "p2p_not_ok": 3, "p2p_not_ok_bits": 0b1011, "p2p_blamed": 3}, well]
+
+
+def test_a_gpu_that_is_lost_or_split_is_in_no_pair(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=4)
+    host.state.gpus[1].is_lost = 1
+    host.state.gpus[2].mig_mode = 1
+    found = {each["index"]: each for each in host.inspect()}
+    assert (found[1]["is_lost"], found[1]["state"]) == (True, {})
+    assert "p2p_peers" not in found[2]["state"]
+    assert found[0]["state"]["p2p_peers"] == found[3]["state"]["p2p_peers"] == 1
+
+
+def test_a_driver_that_does_not_know_pairs_costs_nothing_else(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=2)
+    host.state.gpus[1].hang_ms = int(1000 * DEADLINE_S) + 2000
+    found = {each["index"]: each for each in host.inspect()}
+    assert found[1]["is_late"]
+    assert "nvlink_links" in found[0]["state"]
+    assert "p2p_peers" not in found[0]["state"]

@@ -86,30 +86,32 @@ def test_what_is_unsupported_is_listed() -> None:
     ("fault", "words"),
     [
         (Fault(gpu=UUID, kind="xid", code=95), "XID 95"),
-        (Fault(gpu=UUID, kind="xid", code=95, is_in_kernel_log=True), "asks for reset_gpu"),
         (Fault(gpu=UUID, kind="ecc_uncorrected", count=2), "2 uncorrected ECC errors"),
         (Fault(gpu=UUID, kind="row_remap_pending"), "waits for a GPU reset"),
         (Fault(gpu=UUID, kind="row_remap_failure"), "to be replaced"),
-        (Fault(gpu=UUID, kind="clock_event", bits=0x80), "power brake"),
-        (Fault(gpu=UUID, kind="heat", temperature_c=95), "8 degrees past its slowdown temperature"),
+        (Fault(gpu=UUID, kind="heat", temperature_c=95), "8 °C past the temperature at which it slows itself down"),
         (Fault(gpu=UUID, kind="heat", temperature_c=90), "core at 90 °C, 85 °C at most"),
-        (Fault(gpu=UUID, kind="nvlink_down", count=1), "1 of 18 NVLinks"),
-        (Fault(gpu=UUID, kind="lost"), "GPU is lost"),
+        (Fault(gpu=UUID, kind="lost"), "the driver no longer answers for this GPU"),
         (Fault(gpu=UUID, kind="late"), "no answer"),
     ],
     ids=lambda value: value.kind if isinstance(value, Fault) else "",
 )
 def test_each_fault_ends_in_1_and_is_said(tmp_path: Path, fault: Fault, words: str) -> None:
     gpu, table = scan_faulty(tmp_path, fault)
-    assert any(words in finding for finding in gpu["findings"])
+    assert any(words in finding["summary"] for finding in gpu["findings"])
     assert words in " ".join(table.split())
     assert gpu["state"] in table
     assert "2 GPUs, simulated" in table
 
 
 def test_a_fault_told_by_two_sources_is_one_xid(tmp_path: Path) -> None:
-    gpu, _ = scan_faulty(tmp_path, Fault(gpu=UUID, kind="xid", code=95, is_in_kernel_log=True))
+    gpu, table = scan_faulty(tmp_path, Fault(gpu=UUID, kind="xid", code=95, is_in_kernel_log=True))
     assert gpu["xids"] == [95]
+    (found,) = [each for each in gpu["findings"] if each["fault"] == "xid:95"]
+    assert set(found["sources"]) == {"nvml", "kernel_log"}
+    assert (found["detector"], found["severity"], found["action"]) == ("xid", "CONDEMNING", "reset_gpu")
+    assert (found["gpu_uuid"], found["waits"]) == (UUID, None)
+    assert "(asks for reset_gpu)" in " ".join(table.split())
 
 
 @pytest.mark.parametrize("code", [13, 31, 43, 45])
@@ -122,11 +124,24 @@ def test_what_a_program_brings_about_is_shown_and_no_fault(tmp_path: Path, code:
     assert (gpu["xids"], gpu["findings"], gpu["state"]) == ([code], [], "OK")
 
 
-def test_a_host_without_a_driver_is_told_in_a_sentence() -> None:
-    answer = scan()
+def test_a_host_without_a_driver_tells_what_it_can_and_ends_in_3(tmp_path: Path) -> None:
+    sick = HostTree(tmp_path)
+    sick.pressure(memory=60)
+    sick.infiniband("1: DOWN")
+    answer = scan("--host-root", str(tmp_path))
     assert answer.returncode == Exit.NOT_FOUND
-    assert answer.stdout == ""
     assert "there is no NVIDIA driver on this host" in answer.stderr
+    assert "work waited for memory in 60% of the last minute" in " ".join(answer.stdout.split())
+    assert "ports: mlx5_0/1 down" in answer.stdout
+    as_json = scan("--host-root", str(tmp_path), "--json")
+    assert as_json.returncode == Exit.NOT_FOUND
+    (line,) = as_json.stdout.splitlines()
+    report = json.loads(line)
+    assert report["nvml"]["is_available"] is False
+    assert "there is no NVIDIA driver" in report["nvml"]["fault"]
+    assert (report["gpus"], report["is_healthy"]) == ([], False)
+    assert report["host"]["ports"]["mlx5_0/1"]["state"] == 1
+    assert "host_pressure:memory" in {found["fault"] for found in report["host"]["findings"]}
 
 
 def test_a_real_driver_is_scanned(hosts: Hosts, libraries: Libraries, tmp_path: Path) -> None:
@@ -179,11 +194,14 @@ def test_what_the_detectors_say_of_states_is_said_here(tmp_path: Path) -> None:
         listen_s=0,
         host_of=lambda _: HostTeller(Naming("scan"), places),
     )
-    assert [gpu.findings for gpu in report.gpus] == [("3 memory banks have no spare row left",), ()]
+    assert [[found.summary for found in gpu.findings] for gpu in report.gpus] == [
+        ["3 memory banks have no spare row left"],
+        [],
+    ]
     assert report.host is not None
     (finding,) = report.host.findings
-    assert "memory" in finding
-    assert "60%" in finding
+    assert "memory" in finding.summary
+    assert "60%" in finding.summary
     assert not report.is_healthy
 
 
@@ -194,9 +212,8 @@ def test_limits_are_those_of_the_gpus_model(tmp_path: Path, model: str, told: in
     write_fault(faults, Fault(gpu=UUID, kind="state", values={"nvlink_links": 12}))
     probe = SimulatedProbe(PROFILES[model], simulated_uuids(1), faults_path=faults)
     (gpu,) = look(probe, now_ms=wall_ms(), listen_s=0).gpus
-    assert [words for words in gpu.findings if words == "the driver knows 12 NVLinks, 18 are on the board"] == [
-        "the driver knows 12 NVLinks, 18 are on the board"
-    ] * told
+    words = [found.summary for found in gpu.findings]
+    assert words.count("the driver knows 12 NVLinks, 18 are on the board") == told
 
 
 def test_heat_is_judged_by_the_model_that_tells_no_maximum_of_its_own(tmp_path: Path) -> None:
@@ -208,8 +225,8 @@ def test_heat_is_judged_by_the_model_that_tells_no_maximum_of_its_own(tmp_path: 
         hot = SimulatedProbe(PROFILES[model], simulated_uuids(1), faults_path=faults)
         write_fault(faults, Fault(gpu=UUID, kind="heat", temperature_c=90))
         (found[model],) = look(hot, now_ms=wall_ms(), listen_s=0).gpus
-    assert any("85 °C at most" in words for words in found["a100"].findings)
-    assert not any("at most" in words for words in found["h100"].findings)
+    assert any("85 °C at most" in each.summary for each in found["a100"].findings)
+    assert not any("at most" in each.summary for each in found["h100"].findings)
 
 
 def test_what_is_logged_of_no_gpu_is_the_hosts(tmp_path: Path) -> None:
@@ -240,8 +257,9 @@ def test_what_is_logged_of_no_gpu_is_the_hosts(tmp_path: Path) -> None:
     )
     assert report.host is not None
     card, switch = report.host.findings
-    assert card.startswith("network card 0000:3b:00.0: its hardware is in an unrecoverable error in the kernel log at")
-    assert "SXid 12028" in switch
+    assert card.summary == "network card 0000:3b:00.0: its hardware is in an unrecoverable error"
+    assert "SXid 12028" in switch.summary
+    assert {*card.sources, *switch.sources} == {Source.KERNEL_LOG}
     assert (report.gpus[0].findings, report.is_healthy) == ((), False)
 
 
@@ -264,6 +282,7 @@ def test_a_driver_without_gpus_is_no_healthy_host(hosts: Hosts, libraries: Libra
     answer = scan(LD_LIBRARY_PATH=str(libraries.today), FAKE_NVML_STATE=str(tmp_path / "nvml.state"))
     assert answer.returncode == Exit.NOT_FOUND
     assert "lists no GPU" in answer.stderr
+    assert "0 GPUs" in answer.stdout
 
 
 @pytest.mark.parametrize("words", [("--faults", "f.json"), ("--gpus", "4"), ("--simulated", "v100")])
@@ -279,9 +298,12 @@ def test_a_file_that_is_no_document_of_faults_is_refused(tmp_path: Path) -> None
     assert "gremlin" in answer.stderr
 
 
-def test_a_scan_needs_no_package_of_the_server() -> None:
+def test_a_scan_needs_no_package_of_the_server(tmp_path: Path) -> None:
+    own = tmp_path / "policy.yaml"
+    own.write_text("health: {clock_events: {harmful_samples: 5}}")
+    words = ("agent", "scan", "--simulated", "h100", "--listen", "0", "--policy", str(own))
     answer = subprocess.run(
-        [sys.executable, "-c", WITHOUT_SERVER, "agent", "scan", "--simulated", "h100", "--listen", "0"],
+        [sys.executable, "-c", WITHOUT_SERVER, *words],
         capture_output=True,
         text=True,
         check=False,

@@ -18,6 +18,7 @@ from agents.probes.interface import GpuCheck, GpuInspection, ProbeEvent
 from agents.probes.profiles import A100, H100, SIMULATED_CUDA, SIMULATED_DRIVER
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
 from agents.telling.gpus import LOADED_CHECKS, GpuTeller
+from agents.telling.idle import UTILISATION
 from agents.telling.naming import Naming
 from muster.domain.evidence import EventKind
 from muster.domain.ids import GpuUuid
@@ -31,12 +32,12 @@ UUID = simulated_uuids(1)[0]
 class Watched:
     """One simulated GPU, inspected once a minute."""
 
-    def __init__(self, faults: Path) -> None:
+    def __init__(self, faults: Path, activity: float = 1.0) -> None:
         self.faults = faults
         self.teller = GpuTeller(Naming("1"))
         self._now_ms = START_MS
         self._probe = SimulatedProbe(
-            H100, simulated_uuids(1), faults_path=faults, activity=lambda _: 1.0, wall_ms=lambda: self._now_ms
+            H100, simulated_uuids(1), faults_path=faults, activity=lambda _: activity, wall_ms=lambda: self._now_ms
         )
 
     def plant(self, fault: Fault) -> None:
@@ -45,7 +46,7 @@ class Watched:
     def minute(self) -> list[ProbeEvent]:
         self._now_ms += 60_000
         for at_ms in range(self._now_ms - 50_000, self._now_ms + 1, 10_000):
-            self.teller.pcie.saw(self._probe.check(at_ms))
+            self.teller.saw(self._probe.check(at_ms))
         return list(self.teller.tell(self._probe.inspect(self._now_ms), self._now_ms, self._now_ms / 1000))
 
 
@@ -54,7 +55,7 @@ def watched(tmp_path: Path) -> Watched:
     return Watched(tmp_path / "faults.json")
 
 
-UNTOLD = ("retired_pages_", "idle_")
+UNTOLD = ("retired_pages_", "idle_", "p2p_", "nvlink_effective_ber_", "nvlink_symbol_ber_")
 """What a simulated GPU has no answer for of itself."""
 
 
@@ -68,14 +69,16 @@ def test_a_healthy_gpu_is_told_once_whole_and_then_costs_nothing(watched: Watche
     assert set(event.values) == {name for name in GPU_STATE if not name.startswith(UNTOLD)}
     assert words_in(event.text) == {
         "cuda_version": SIMULATED_CUDA,
+        "board_part_number": H100.board_part_number,
         "gsp_firmware_version": SIMULATED_DRIVER,
+        "inforom_version": H100.inforom_version,
         "model": "NVIDIA_H100_80GB_HBM3",
         "vbios_version": "96.00.A5.00.SIM",
     }
     assert [watched.minute() for _ in range(10)] == [[]] * 10
 
 
-@pytest.mark.parametrize("name", GPU_STATE)
+@pytest.mark.parametrize("name", [name for name in GPU_STATE if not name.startswith("idle_")])
 def test_each_state_can_be_planted_is_told_and_told_again_when_it_is_over(watched: Watched, name: str) -> None:
     watched.minute()
     watched.plant(fault("state", **{name: 777}))
@@ -84,6 +87,18 @@ def test_each_state_can_be_planted_is_told_and_told_again_when_it_is_over(watche
     clear_faults(watched.faults)
     (over,) = watched.minute() if not name.startswith(UNTOLD) else (event,)
     assert over.values.get(name) != 777 or name.startswith(UNTOLD)
+
+
+@pytest.mark.parametrize("name", [name for name in GPU_STATE if name.startswith("idle_")])
+def test_what_a_gpu_does_by_itself_is_told_where_no_sample_saw_a_program(tmp_path: Path, name: str) -> None:
+    told = {}
+    for activity in (0.0, 1.0):
+        watched = Watched(tmp_path / f"{activity}.json", activity=activity)
+        watched.plant(fault("state", **{name: 99}))
+        (event,) = watched.minute()
+        told[activity] = event.values.get(name)
+    own = 0.0 if name == UTILISATION else 99
+    assert told == {0.0: own, 1.0: None}
 
 
 @pytest.mark.parametrize("name", GPU_COUNTERS)
@@ -104,7 +119,8 @@ def test_each_counter_of_a_link_can_rise_and_names_the_link(watched: Watched, na
     watched.minute()
     watched.plant(fault("rate", link=11, **{name: 3}))
     told = [watched.minute() for _ in range(4)]
-    assert [[event.values["bad_windows"] for event in events] for events in told] == [[1], [2], [3], [4]]
+    bad = [[0]] * 4 if name == "symbol_errors" else [[1], [2], [3], [4]]
+    assert [[event.values["bad_windows"] for event in events] for events in told] == bad
     (event,) = told[-1]
     assert (event.values["link"], event.values[name]) == (11, 3)
     clear_faults(watched.faults)

@@ -19,6 +19,15 @@ def test_a_rise_is_told_with_the_time_that_it_took_and_without_what_stood_still(
     assert teller.rise({"crc_errors": 9, "replays": 1}, 121) == Rise({"crc_errors": 4}, 61)
 
 
+def test_what_stands_beside_is_a_rise_and_makes_no_window_a_bad_one() -> None:
+    teller = RiseTeller(beside=frozenset({"symbol_errors"}))
+    teller.rise({"symbol_errors": 0, "replays": 0}, 0)
+    assert teller.rise({"symbol_errors": 9, "replays": 0}, 60) == Rise({"symbol_errors": 9}, 60)
+    assert teller.num_bad_windows == 0
+    teller.rise({"symbol_errors": 12, "replays": 1}, 120)
+    assert teller.num_bad_windows == 1
+
+
 def test_a_counter_that_fell_was_reset_and_its_window_begins_anew() -> None:
     teller = RiseTeller()
     teller.rise({"crc_errors": 100}, 0)

@@ -88,6 +88,13 @@ LINKS: dict[str, Rule] = {
         state(nvlink_links_down=1),
         state(nvlink_links_down=0),
     ),
+    "a_pair_of_gpus_is_not_ok": Rule(
+        "p2p",
+        DEGRADED,
+        "gpud",
+        state(p2p_blamed=1, nvlink_links=18),
+        state(p2p_blamed=0, nvlink_links=18),
+    ),
     "an_nvlink_to_nothing": Rule(
         "nvlink_to_nothing",
         DEGRADED,

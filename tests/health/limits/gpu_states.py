@@ -90,6 +90,13 @@ GPU_STATES = {
         "pcie_link:width",
         Severity.DEGRADED,
     ),
+    "p2p": Limit(
+        STATE, {"p2p_blamed": 0, "nvlink_links": 18}, {"p2p_blamed": 1, "nvlink_links": 18}, "p2p", Severity.DEGRADED
+    ),
+    "idle_busy": Limit(STATE, {"idle_sm_percent": 50}, {"idle_sm_percent": 50.1}, "idle_busy", Severity.WARNING),
+    "idle_busy_without_gpm": Limit(
+        STATE, {"idle_utilisation_percent": 90}, {"idle_utilisation_percent": 91}, "idle_busy", Severity.WARNING
+    ),
     "nvlink_down": Limit(STATE, {"nvlink_links_down": 0}, {"nvlink_links_down": 1}, "nvlink_down", Severity.DEGRADED),
     "nvlink_to_nothing": Limit(
         STATE, {"nvlink_links_to_nothing": 0}, {"nvlink_links_to_nothing": 1}, "nvlink_to_nothing", Severity.DEGRADED

@@ -22,6 +22,10 @@ HOSTS = {
     "disk_low": Limit(
         HOST, {"disk_free_fraction": 0.05}, {"disk_free_fraction": 0.049}, "host_disk:low", Severity.WARNING
     ),
+    "inodes_low": Limit(
+        HOST, {"inodes_free_fraction": 0.05}, {"inodes_free_fraction": 0.049}, "host_disk:few_inodes", Severity.WARNING
+    ),
+    "read_only": Limit(HOST, {"read_only_disks": 0}, {"read_only_disks": 1}, "host_disk:read_only", Severity.DEGRADED),
     "drivers": Limit(HOST, {"drivers": 0}, {"drivers": 1}, "host_drivers", Severity.DEGRADED),
     "clock_steps": Limit(
         HOST_RATES, {"clock_steps": 0, **MINUTE}, {"clock_steps": 1, **MINUTE}, "host_clock:steps", Severity.WARNING

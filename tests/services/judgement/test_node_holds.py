@@ -120,7 +120,7 @@ def test_a_kernel_line_of_a_fatal_nvswitch_error_holds_its_node(court: Court, tm
     kernel_log = tmp_path / "kmsg"
     for fatal, held in (("Non-fatal", 0), ("Fatal", 1)):
         kernel_log.write_text(f"3,7,5000000000,-;nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, {fatal}, Link 30\n")
-        (event,) = logged_until_now(HostInventory(), "boot-1", path=kernel_log)
+        (event,) = logged_until_now(HostInventory(), "boot-1", path=kernel_log) or ()
         told = event_report(event, "boot-1", is_open=False)
         columns = {"kind": told.kind, "code": told.code, "source": told.source, "text": told.text}
         court.signal(fatal, None, **columns, values=dict(told.values))

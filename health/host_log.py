@@ -1,0 +1,145 @@
+"""What the kernel logs of the host itself that costs jobs: memory, PCIe, disks, file systems, tasks that hang. Pure.
+
+Sources: the Linux kernel's own words (``drivers/edac/edac_mc.c``, ``arch/x86/kernel/cpu/mce/core.c``,
+``mm/memory-failure.c``, ``drivers/pci/pcie/aer.c``, ``drivers/nvme/host/pci.c`` and ``core.c``, ``kernel/hung_task.c``,
+``fs/ext4/super.c``, ``fs/xfs/xfs_fsops.c``, ``fs/btrfs``)::
+
+    EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0 (channel:0 slot:0 page:0x1 …)
+    Memory failure: 0x1f2e3d: recovery action for dirty LRU page: Recovered
+    nvidia 0000:1b:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer, (Requester ID)
+    nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10
+    INFO: task python:4242 blocked for more than 120 seconds.
+    EXT4-fs (nvme0n1p2): Remounting filesystem read-only
+
+Correctable errors are passed over: the hardware has mended them, and counts them elsewhere. Of PCIe only the lines of
+GPUs, NVSwitches, network cards and NVMe disks are looked at, each by its own driver's name.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from health.xid.kernel_lines import plain
+
+BEGINNINGS: Final = (
+    "EDAC ",
+    "mce: ",
+    "Memory failure: ",
+    "nvidia 0",
+    "nvidia-nvswitch 0",
+    "mlx5_core ",
+    "nvme ",
+    "INFO: task ",
+    "EXT4-fs ",
+    "XFS ",
+    "BTRFS ",
+)
+"""How such lines begin: most of the log fails this one look."""
+MAX_TEXT: Final = 500
+TOLD_EVERY_S: Final = 60.0
+"""One kind at one place is told so often at most: a broken disk writes a line for each request."""
+_PLACES_MAX: Final = 256
+_PCI: Final = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+
+
+@dataclass(frozen=True, slots=True)
+class HostFaultKind:
+    """``is_grave``: what runs there has lost data, its disk or a device. ``pattern`` may name the ``place``."""
+
+    name: str
+    pattern: re.Pattern[str]
+    words: str
+    is_grave: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostFault:
+    """``place``: the device that the line names, empty where it names none."""
+
+    kind: HostFaultKind
+    place: str
+    text: str
+
+
+def _kind(name: str, pattern: str, words: str, *, is_grave: bool = False) -> HostFaultKind:
+    return HostFaultKind(name, re.compile(pattern, re.ASCII), words, is_grave)
+
+
+KINDS: Final = (
+    _kind(
+        "memory_uncorrected",
+        r"EDAC (?P<place>\S{1,16}): \d{1,9} UE\b|mce: Uncorrected hardware memory error"
+        r"|Memory failure: 0x[0-9a-f]{1,16}: recovery action for ",
+        "an uncorrectable error in the host's memory",
+        is_grave=True,
+    ),
+    _kind(
+        "pcie_fatal",
+        rf"[a-z0-9_-]{{2,20}} (?P<place>{_PCI}): (?:AER: )?PCIe Bus Error: severity=Uncorrect(?:ed|able) \(Fatal\)",
+        "a fatal PCIe error",
+        is_grave=True,
+    ),
+    _kind(
+        "pcie_uncorrected",
+        rf"[a-z0-9_-]{{2,20}} (?P<place>{_PCI}): (?:AER: )?PCIe Bus Error: severity=Uncorrect(?:ed|able) \(Non-Fatal\)",
+        "an uncorrectable PCIe error that was not fatal",
+    ),
+    _kind(
+        "nvme_gone",
+        r"nvme (?P<place>nvme\d{1,4}): (?:Removing after probe failure|Disabling device after reset failure)",
+        "an NVMe disk is gone",
+        is_grave=True,
+    ),
+    _kind(
+        "nvme_reset",
+        r"nvme (?P<place>nvme\d{1,4}): (?:controller is down; will reset|.{0,80}\btimeout, reset controller)",
+        "an NVMe disk stopped answering and is reset",
+    ),
+    _kind(
+        "read_only",
+        r"EXT4-fs \((?P<ext4>\S{1,64})\): Remounting filesystem read-only"
+        r"|XFS \((?P<xfs>\S{1,64})\): .{0,120}(?:Shutting down filesystem|[Ff]ilesystem has been shut down)"
+        r"|BTRFS \w{1,16} \(device (?P<btrfs>[^)\s]{1,64})\).{0,200}forced readonly",
+        "a file system takes nothing more",
+        is_grave=True,
+    ),
+    _kind(
+        "hung_task",
+        r"INFO: task .{1,64}:\d{1,10} blocked for more than \d{1,6} seconds",
+        "a task waits for its disk, file server or device without end",
+    ),
+)
+"""The first that fits is the line's."""
+
+
+def read_host(line: str) -> HostFault | None:
+    """The fault that a line tells of, from its first word on; None for most."""
+    if not line.startswith(BEGINNINGS):
+        return None
+    words = plain(line)[:MAX_TEXT]
+    for kind in KINDS:
+        found = kind.pattern.match(words)
+        if found is not None:
+            place = next((name for name in found.groupdict().values() if name), "")
+            return HostFault(kind, place, words)
+    return None
+
+
+@dataclass(slots=True)
+class HostLogReader:
+    """Lines in, faults out: of one kind at one place each ``TOLD_EVERY_S`` of the kernel's clock at most."""
+
+    _told_s: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def read(self, line: str, since_boot_s: float) -> HostFault | None:
+        fault = read_host(line)
+        if fault is None:
+            return None
+        key = fault.kind.name, fault.place
+        told_s = self._told_s.get(key)
+        if told_s is not None and 0 <= since_boot_s - told_s < TOLD_EVERY_S:
+            return None
+        if told_s is None and len(self._told_s) >= _PLACES_MAX:
+            self._told_s.clear()
+        self._told_s[key] = since_boot_s
+        return fault
