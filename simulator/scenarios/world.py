@@ -30,13 +30,13 @@ from scheduler.planner import plan, plan_on
 from scheduler.topology import FleetState
 from simulator.scenarios.document import (
     DecisionKind,
-    GpuState,
     Happening,
     JobFields,
     QueuedJob,
     RunningJob,
     Scenario,
 )
+from simulator.scenarios.fleet_form import GpuState
 from simulator.scenarios.shown import (
     Attempt,
     Window,

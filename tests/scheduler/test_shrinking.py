@@ -72,7 +72,7 @@ def test_beside_a_gang_that_has_to_end_it_gives_no_more_hosts_than_it_can_spare(
         running("v", [uuid for host in ("r0h3", "r0h4", "r0h5") for uuid in of_host(host)], tenant="other"),
     ]
     wide = replace(job("gang", nodes=4, gpus=8, tier="reserved"), required_level="rack")
-    found = {one.victim: one for one in decide(racks({"r0": [8] * 6}), [wide], attempts).reclaims}
+    found = {str(one.victim): one for one in decide(racks({"r0": [8] * 6}), [wide], attempts).reclaims}
     assert found.keys() == {"e", "v"}
     assert hosts_of(found["e"].keeps) == ["r0h0", "r0h1"]
     assert hosts_of(found["e"].gpus) == ["r0h2"]
