@@ -28,6 +28,7 @@ from health.detectors import (
 from health.evidence import counts, is_open, lasts
 from health.fault_groups import group_of
 from health.gpu_case import GpuCase, condemning_of, proof_ms_of
+from health.interventions import quarantining_move
 from health.retirement import asks_for_replacement
 from health.same_fault import asked_in
 from health.xid.catalogue import action_of, entry_of
@@ -35,7 +36,9 @@ from health.xid.nvlink import NVLINK5_CODES
 from health.xid.recovery import Action
 from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.health_policy import HealthPolicy
+from muster.domain.ids import EvidenceId
 from muster.domain.repairs import AskedBy, RepairAction
+from muster.domain.states import Standing
 
 _REPAIRS: Final[Mapping[Action, RepairAction]] = {
     Action.DRAIN_AND_RESET: RepairAction.RESET,
@@ -82,16 +85,26 @@ def asking(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[Asked, ...]
 
 
 def _is_live(evidence: Evidence, gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> bool:
-    """Whether it stands against the GPU: measured by us, not over, and told since the newest proof."""
-    is_bad = evidence.severity >= Severity.DEGRADED or evidence.fault_key == _DID_NOT_LAST
+    """Whether it stands against the GPU: measured by us, not over, and told since the newest proof.
+
+    What no longer weighs stands as long as the quarantine that was for it.
+    """
+    is_hint = evidence.fault_key == _DID_NOT_LAST
+    is_bad = evidence.severity >= Severity.DEGRADED or is_hint
     if not (is_bad and counts(evidence) and evidence.trust is Trust.MEASURED and is_open(evidence)):
         return False
     proof_ms = proof_ms_of(gpu)
     if proof_ms is not None and evidence.last_seen_ms < proof_ms:
         return False
     stands = lasts(evidence.detector) or evidence.detector in policy.evidence.standing_detectors
-    is_condemning = evidence.severity is Severity.CONDEMNING
-    return stands or is_condemning or now_ms < evidence.last_seen_ms + evidence.counts_for_ms
+    if stands or is_hint or evidence.severity is Severity.CONDEMNING:
+        return True
+    return now_ms < evidence.last_seen_ms + evidence.counts_for_ms or evidence.id in _quarantined_for(gpu)
+
+
+def _quarantined_for(gpu: GpuCase) -> tuple[EvidenceId, ...]:
+    move = quarantining_move(gpu) if gpu.standing is Standing.QUARANTINED else None
+    return () if move is None else move.evidence_ids
 
 
 def _asked(evidence: Evidence, live: Collection[Evidence]) -> Asked | None:

@@ -22,7 +22,7 @@ from muster.db.models import (
     Repair,
 )
 from muster.domain.health_policy import HealthPolicy
-from muster.domain.states import AllocationState, BurnInState
+from muster.domain.states import AllocationState, BurnInState, Standing
 from muster.services.cordons import those_that_stand, those_to_come
 from muster.services.fleet import in_force
 from muster.services.judgement.moves import BREAKER
@@ -104,14 +104,16 @@ def _open_repair(unit: UnitOfWork, gpu: Gpu) -> str | None:
 
 
 def _held_back(unit: UnitOfWork, gpu: Gpu, takes: timedelta) -> str | None:
-    """By a person's word over the GPU, or by a cordon on it or its node that stands, or begins within ``takes``.
+    """By a person who has taken the GPU out, or a cordon on it or its node that stands, or begins within ``takes``.
 
-    That the node itself is at fault holds nothing back: its GPUs are judged apart from it.
+    That the node itself is at fault holds nothing back: its GPUs are judged apart from it. Nor does an override that
+    would admit the GPU.
     """
-    set_over = select(GpuOverride).where(GpuOverride.gpu_uuid == gpu.uuid, in_force(unit.now))
+    is_out = GpuOverride.standing == Standing.QUARANTINED
+    set_over = select(GpuOverride).where(GpuOverride.gpu_uuid == gpu.uuid, is_out, in_force(unit.now))
     override = unit.session.scalars(set_over.order_by(GpuOverride.id)).first()
     if override is not None:
-        return f"{override.actor} has set it {override.standing}: {override.reason}"
+        return f"{override.actor} has taken it out: {override.reason}"
     comes = and_(those_to_come(unit.now), Cordon.starts_at < unit.now + takes)
     query = select(Cordon).where(
         or_(Cordon.gpu_uuid == gpu.uuid, Cordon.node_id == gpu.node_id),
