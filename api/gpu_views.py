@@ -3,6 +3,7 @@
 from api.views import cordon_view, gpu_view, time_of
 from health.counterfactual import WayBack
 from health.gpu_case import Move
+from health.remedy import Remedy
 from health.what_if import Condition
 from muster import documents
 from muster.db.models import GpuStandingChange
@@ -54,6 +55,7 @@ def _judged_view(found: GpuDetail) -> documents.Judged:
         "origin_standing": found.gpu.origin_standing,
         "next_look_at": time_of(found.gpu.judge_at),
         "proposed": None if found.proposed is None else _proposed_view(found.proposed),
+        "remedy": None if found.remedy is None else _remedy_view(found.remedy, found.attempts_max),
         "evidence": [evidence_view(each) for each in found.evidence],
         "admission": [_admission_view(each) for each in found.admission],
         "moves": [move_view(move) for move in found.moves],
@@ -114,6 +116,23 @@ def _scope_view(scope: Scope) -> documents.BreakerScope:
 
 def _proposed_view(move: Move) -> documents.Proposed:
     return {"to_standing": move.to_standing, "cause": move.reason, "words": move.words}
+
+
+def _remedy_view(remedy: Remedy, attempts_max: int) -> documents.Remedy:
+    return {
+        "action": remedy.action,
+        "asked_by": remedy.asked_by,
+        "by": remedy.by,
+        "verb": remedy.verb,
+        "who": remedy.who,
+        "why": remedy.why,
+        "fault_group": remedy.fault_group,
+        "evidence_ids": list(remedy.evidence_ids),
+        "attempt": remedy.num_tried + 1,
+        "attempts_max": attempts_max,
+        "then": list(remedy.then),
+        "words": remedy.words,
+    }
 
 
 def _admission_view(admission: TierAdmission) -> documents.Admission:

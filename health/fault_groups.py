@@ -83,10 +83,10 @@ _OF_XID: Final[Mapping[int, str]] = {
 def fault_group_of(gpu: GpuCase) -> str:
     """The group of what condemns it, the oldest first; else of the evidence seen last; ``other`` without any."""
     against = condemning_of(gpu) or tuple(sorted(gpu.evidence, key=lambda each: (-each.last_seen_ms, each.id)))
-    return _group_of(against[0]) if against else OTHER
+    return group_of(against[0]) if against else OTHER
 
 
-def _group_of(evidence: Evidence) -> str:
+def group_of(evidence: Evidence) -> str:
     code = evidence.values.get("code")
     if evidence.detector == "xid" and code is not None:
         return _OF_XID.get(int(code), OTHER)

@@ -76,6 +76,7 @@ class PastRepair:
     began_ms: int
     ended_ms: int
     is_done: bool
+    action: RepairAction = RepairAction.OTHER
 
 
 @dataclass(frozen=True, slots=True)

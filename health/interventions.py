@@ -14,7 +14,7 @@ from health.gpu_case import (
     return_to_of,
     weighed,
 )
-from health.retirement import used_up_group
+from health.retirement import is_used_up
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId
 from muster.domain.states import STANDING_EDGES, Standing
@@ -48,7 +48,7 @@ def start_repair(gpu: GpuCase, fault_group: str, *, actor: str, reason: str, now
     """A quarantined GPU to REPAIR. A person may go on where the attempts are used up; a rule may not."""
     if gpu.standing is not Standing.QUARANTINED:
         raise RefusedMoveError(f"{gpu.gpu_uuid} is {gpu.standing}: quarantine it before its repair")
-    if actor == RULE and used_up_group(gpu, now_ms, policy) == fault_group:
+    if actor == RULE and is_used_up(gpu, fault_group, now_ms, policy):
         raise RefusedMoveError(f"{gpu.gpu_uuid} had {policy.repair.attempts_max} repairs of {fault_group}: retire it")
     move = _asked(gpu, Standing.REPAIR, MoveReason.REPAIR_STARTED, actor, reason, now_ms)
     return replace(move, return_to=gpu.origin)

@@ -6,7 +6,7 @@ A rule proposes; a person retires it (``health.interventions.retire``), or the r
 from typing import Final
 
 from health.detectors import repeats, retired_pages, row_remap, unrepairable_memory
-from health.gpu_case import GpuCase, Move, MoveReason, condemning_of, move_to
+from health.gpu_case import GpuCase, Move, MoveReason, PastRepair, condemning_of, move_to
 from health.xid.catalogue import entry_of
 from health.xid.recovery import Action
 from muster.domain.evidence import Evidence
@@ -14,7 +14,14 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.states import Standing
 
 _REPLACING: Final = frozenset(
-    {row_remap.FAILURE, row_remap.EXHAUSTED, retired_pages.USED_UP, unrepairable_memory.NAME, *repeats.HOLDS}
+    {
+        row_remap.FAILURE,
+        row_remap.EXHAUSTED,
+        retired_pages.USED_UP,
+        retired_pages.WEEK,
+        unrepairable_memory.NAME,
+        *repeats.HOLDS,
+    }
 )
 
 
@@ -22,7 +29,7 @@ def retirement_of(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | Non
     """The proposal to retire a GPU that is QUARANTINED or in REPAIR, or None."""
     if gpu.standing not in {Standing.QUARANTINED, Standing.REPAIR}:
         return None
-    replacing = tuple(each.id for each in condemning_of(gpu) if _asks_for_replacement(each))
+    replacing = tuple(each.id for each in condemning_of(gpu) if asks_for_replacement(each))
     if replacing:
         return move_to(gpu, Standing.RETIRED, MoveReason.TO_BE_REPLACED, now_ms, evidence_ids=replacing)
     group = used_up_group(gpu, now_ms, policy)
@@ -33,13 +40,19 @@ def retirement_of(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | Non
 
 
 def used_up_group(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> str | None:
-    """The fault group whose repairs are used up: as many as the policy allows began within its window."""
+    """A fault group whose repairs are used up: as many as the policy allows began within its window."""
+    groups = {repair.fault_group for repair in gpu.repairs}
+    return min((group for group in groups if is_used_up(gpu, group, now_ms, policy)), default=None)
+
+
+def is_used_up(gpu: GpuCase, group: str, now_ms: int, policy: HealthPolicy) -> bool:
+    return len(attempts_of(gpu, group, now_ms, policy)) >= policy.repair.attempts_max
+
+
+def attempts_of(gpu: GpuCase, group: str, now_ms: int, policy: HealthPolicy) -> tuple[PastRepair, ...]:
+    """The board's repairs of a fault group that count: those that began within the policy's window."""
     from_ms = now_ms - int(policy.repair.attempts_window_s * 1000)
-    counts: dict[str, int] = {}
-    for repair in gpu.repairs:
-        if from_ms < repair.began_ms <= now_ms:
-            counts[repair.fault_group] = counts.get(repair.fault_group, 0) + 1
-    return min((group for group, count in counts.items() if count >= policy.repair.attempts_max), default=None)
+    return tuple(each for each in gpu.repairs if each.fault_group == group and from_ms < each.began_ms <= now_ms)
 
 
 def used_up_until_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | None:
@@ -51,7 +64,7 @@ def used_up_until_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | N
     return began[-policy.repair.attempts_max] + window_ms
 
 
-def _asks_for_replacement(evidence: Evidence) -> bool:
+def asks_for_replacement(evidence: Evidence) -> bool:
     if evidence.fault_key in _REPLACING:
         return True
     code = evidence.values.get("code")

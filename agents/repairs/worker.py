@@ -96,7 +96,9 @@ class RepairWorker:
     def _ask(self, held: tuple[Given, ...], stop: threading.Event) -> float:
         """``held``: what has ended and waits."""
         waiting = tuple(each.repair_id for each in held)
-        answer = self._server.ask(RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=self._boot_id, waiting=waiting))
+        verbs = tuple(sorted(self._allowed))
+        asked = RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=self._boot_id, waiting=waiting, verbs=verbs)
+        answer = self._server.ask(asked)
         order = answer.order
         if order is None:
             return answer.ask_again_s

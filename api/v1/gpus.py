@@ -39,12 +39,13 @@ class Asked(StrictModel):
 
 
 class NewRepair(Asked):
-    """``fault_group``: what it is for; by the GPU's evidence where none is named. Attempts count by it.
+    """``action``: what is done; null: the remedy that is due, which `GET /v1/gpus/{uuid}/health` names.
 
+    ``fault_group``: what it is for; by the GPU's evidence where none is named. Attempts count by it.
     ``by``: a person, who tells how it ended, or the agent of the GPU's host, for what needs no hands.
     """
 
-    action: Annotated[RepairAction, Field(strict=False)]
+    action: Annotated[RepairAction, Field(strict=False)] | None = None
     fault_group: Name | None = None
     by: Annotated[RepairBy, Field(strict=False)] = RepairBy.PERSON
 
@@ -65,7 +66,7 @@ def show_gpu(uuid: str, asker: Annotated[Asker, asks(Permission.GPU_READ)]) -> R
 @router.get("/gpus/{uuid}/health", response_model=documents.GpuHealth)
 def show_gpu_health(uuid: str, asker: Annotated[Asker, asks(Permission.GPU_READ)]) -> Response:
     """Why it stands where it does: score and what each evidence takes off it, which tiers take it, why the others do
-    not and what would bring it back to them, and the newest moves of its standing.
+    not and what would bring it back to them, which remedy is due, and the newest moves of its standing.
     """
     answered = asker.ask(GPU, gpu_details.asked_of(gpu_uuid_in(uuid)))
     found = gpu_details.detail_from(answered.found, answered.now)

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from enum import StrEnum
+from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
@@ -13,7 +14,7 @@ from console.session import Viewer, changes
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.principals import Permission
-from muster.domain.repairs import RepairAction
+from muster.domain.repairs import RepairAction, RepairBy
 from muster.domain.states import Standing
 from muster.services import cordons, overrides
 from muster.services.burn_ins import orders
@@ -25,6 +26,7 @@ BACK: Final = "/console/gpus/{uuid}"
 MAX_DAYS: Final = 365
 Uuid = Annotated[str, Path(pattern=r"^[!-~]{1,128}$")]
 Governor = Annotated[Viewer, changes(Permission.GPU_WRITE)]
+Word = TypeVar("Word", bound=StrEnum)
 Keeper = Annotated[Viewer, changes(Permission.NODE_WRITE)]
 
 
@@ -154,20 +156,26 @@ def reinstate(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> R
 @router.post("/gpus/{uuid}/repair")
 def start_repair(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Response:
     reason = reason_in(fields)
-    try:
-        action = RepairAction(fields.get("action", ""))
-    except ValueError:
-        accepted = ", ".join(each.value for each in RepairAction)
-        raise ValidationFailedError.at("/action", "unknown", f"is one of: {accepted}") from None
+    action = _one_of(RepairAction, fields, "action", "")
+    by = _one_of(RepairBy, fields, "by", RepairBy.PERSON)
     return act(
         request,
         viewer,
         fields,
         interventions.START_REPAIR,
-        lambda unit: interventions.start_repair(unit, GpuUuid(uuid), action=action, reason=reason),
+        lambda unit: interventions.start_repair(unit, GpuUuid(uuid), action=action, reason=reason, by=by),
         back_to=BACK.format(uuid=uuid),
-        done="In repair.",
+        done="In repair." if by is RepairBy.PERSON else "In repair: its host's agent is given the order.",
     )
+
+
+def _one_of(kind: type[Word], fields: Mapping[str, str], name: str, default: str) -> Word:
+    """Raises ``ValidationFailedError``: a word that is none of its kind."""
+    try:
+        return kind(fields.get(name, default))
+    except ValueError:
+        accepted = ", ".join(each.value for each in kind)
+        raise ValidationFailedError.at(f"/{name}", "unknown", f"is one of: {accepted}") from None
 
 
 @router.post("/gpus/{uuid}/repair/{outcome}")

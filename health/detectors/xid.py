@@ -24,6 +24,8 @@ CODE: Final = "code"
 """Key in ``values``: the XID."""
 HAS_WORDS: Final = "has_words"
 """Key in ``values`` of an NVLink's error that was told in its own words."""
+ASKS_DIAGNOSIS: Final = "asks_diagnosis"
+"""Key in ``values`` of an NVLink's error whose own words ask for a field diagnosis, and for nothing more."""
 LINK: Final = "link"
 """Key in ``values`` of an NVLink's error: which of the GPU's links."""
 _BIT: Final = "bit_"
@@ -91,7 +93,8 @@ def _place_of(read: ErrorReading) -> dict[str, float]:
     if read.link is None:
         return found
     bits = {bit_key(each.register, each.bit): 1.0 for each in read.link.bits if each.repeated is not None}
-    return {**found, **bits, HAS_WORDS: 1.0}
+    asks = {ASKS_DIAGNOSIS: 1.0} if read.link.action is Action.FIELD_DIAGNOSIS else {}
+    return {**found, **bits, **asks, HAS_WORDS: 1.0}
 
 
 def _waits(signal: GpuSignal, code: int, read: ErrorReading, policy: HealthPolicy) -> dict[str, float]:

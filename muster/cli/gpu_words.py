@@ -19,6 +19,7 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
     yield f"  {gpu['model']}, slot {gpu['slot_index']} of {gpu['node_name']}, {gpu['contact']}"
     yield f"  score {gpu['score']:.1f} ({gpu['score_band']}), {gpu['standing']} for {age(gpu['standing_since'])}"
     yield from _outlook(gpu)
+    yield from _remedy(gpu)
     job = gpu["job"]
     if job is not None:
         yield f"  held by {job['job_id']} ({job['job_name']}), attempt {job['attempt_number']}, {job['state']}"
@@ -42,6 +43,35 @@ def _outlook(gpu: Document) -> Iterator[str]:
         yield "  until then nothing new is placed on it; a person closes the breaker: `muster breaker list`"
     if gpu["next_look_at"] is not None:
         yield f"  judged again {until(gpu['next_look_at'])}"
+
+
+def _remedy(gpu: Document) -> Iterator[str]:
+    remedy = gpu.get("remedy")  # a server of the release before tells none
+    if remedy is None:
+        return
+    yield f"  Remedy due: {remedy['words']}"
+    attempt = f"attempt {remedy['attempt']} of {remedy['attempts_max']} for {remedy['fault_group']}"
+    if remedy["action"] == "swap":
+        yield f"    for {remedy['fault_group']}: have the board replaced, then `muster gpu retire`"
+        return
+    then = f", then {', '.join(map(_plain, remedy['then']))}" if remedy["then"] else ""
+    yield f"    {attempt}{then}"
+    if gpu["standing"] != "QUARANTINED":
+        yield "    quarantine it first: what runs on it leaves, and no repair begins before"
+
+
+def started_words(gpu: Document, asked: str | None) -> str:
+    """What a repair that was started does; where nobody named it, that it was the one that is due."""
+    begun = next((each for each in gpu["repairs"] if each["ended_at"] is None), None)
+    if begun is None:
+        return "no repair is open"
+    by = f" by its agent ({begun['verb']})" if begun["by"] == "agent" else ""
+    due = "" if asked is not None else ", the remedy that is due"
+    return f"{_plain(begun['action'])}{by} for {begun['fault_group']}{due}"
+
+
+def _plain(action: str) -> str:
+    return action.replace("_", " ")
 
 
 def _admission(admission: Document) -> str:

@@ -9,7 +9,7 @@ import typer
 from muster.cli.durations import seconds_of
 from muster.cli.exits import CommandError, Exit
 from muster.cli.gpu_past import register
-from muster.cli.gpu_words import gpu_lines, standing_words
+from muster.cli.gpu_words import gpu_lines, standing_words, started_words
 from muster.cli.names import GpuName, NodeOption, gpu_named, node_named, shortened
 from muster.cli.output import Done, DryRun, Listing, Page, changes, reads
 from muster.cli.pending import once
@@ -76,12 +76,14 @@ def dismiss(
     return _do(gpu, lambda client, uuid: client.dismiss_evidence(uuid, evidence, reason, dry_run=dry_run))
 
 
-@changes(app, "repair", example="muster gpu repair GPU-… start --action swap --reason 'row remap failed'")
+@changes(app, "repair", example="muster gpu repair GPU-… start --by agent --reason 'as the driver asks'")
 def repair(
     gpu: GpuName,
     step: Annotated[Step, typer.Argument(help="start, finish or fail.")],
     reason: Reason,
-    action: Annotated[Action, typer.Option(help="What is done, at the start.")] = "other",
+    action: Annotated[
+        Action | None, typer.Option(help="What is done, at the start; where not said, the remedy that is due.")
+    ] = None,
     fault_group: Annotated[
         str | None, typer.Option("--for", help="What it is for, such as memory; by its evidence where not said.")
     ] = None,
@@ -91,7 +93,10 @@ def repair(
     *,
     dry_run: DryRun = False,
 ) -> Done:
-    """Tell that a repair begins, is done, or failed. Once done, a burn-in follows."""
+    """Tell that a repair begins, is done, or failed. Once done, a burn-in follows.
+
+    `muster gpu show` says which remedy is due.
+    """
     if step != "start" and by == "agent":
         advice = "An agent tells the end of its repair itself; leave --by out to end it in its stead."
         raise CommandError(f"--by agent goes with start, not with {step}", advice, Exit.INVALID)
@@ -102,7 +107,8 @@ def repair(
         end = client.finish_repair if step == "finish" else client.fail_repair
         return end(uuid, reason, dry_run=dry_run)
 
-    return _do(gpu, tell)
+    done = _do(gpu, tell)
+    return done if step != "start" else Done(done.found, f"{done.words}: {started_words(done.found, action)}")
 
 
 @changes(app, "retire", example="muster gpu retire GPU-… --reason 'sent back'")

@@ -84,7 +84,7 @@ class GpuCalls:
         uuid: str,
         reason: str,
         *,
-        action: str = "other",
+        action: str | None = None,
         fault_group: str | None = None,
         by: str = "person",
         version: int | None = None,
@@ -92,9 +92,11 @@ class GpuCalls:
     ) -> Call[documents.ChangedGpu]:
         """Begin a repair of a quarantined GPU. ``fault_group``: what it is for; by its evidence where none is named.
 
-        ``by``: person, or agent: its host's agent does the action and tells how it ended.
+        ``action``: None: the remedy that is due. ``by``: person, or agent: its host's agent does the action and tells
+        how it ended.
         """
-        body = {"reason": reason, "action": action, "fault_group": fault_group, "by": by}
+        named = {} if action is None else {"action": action}
+        body = {"reason": reason, **named, "fault_group": fault_group, "by": by}
         path = "/v1/gpus/{uuid}/repair"
         return change(
             "POST", path, documents.ChangedGpu, {"uuid": uuid}, body=body, dry_run=dry_run, if_match=etag(version)

@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 from muster.documents.fleet import Cordon
 from muster.documents.words import Json, Moment, OneOf, Page, Trial
 from muster.domain.evidence import Trust
-from muster.domain.repairs import RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb
+from muster.domain.repairs import AskedBy, RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb
 from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Contact, Standing
 
 
@@ -175,10 +175,33 @@ Move = TypedDict(
 )
 
 
+class Remedy(TypedDict):
+    """What is due about a GPU: ``action``, and whose word asks for it.
+
+    ``by``: the agent of its host, which does ``verb``, or a person, and ``who`` says why. ``attempt``: which of
+    ``attempts_max`` repairs for ``fault_group`` it would be. ``then``: what comes next should it fail or not last;
+    ``swap`` is the board's replacement. ``words``: all of it in a line.
+    """
+
+    action: Annotated[str, OneOf(RepairAction)]
+    asked_by: Annotated[str, OneOf(AskedBy)]
+    by: Annotated[str, OneOf(RepairBy)]
+    verb: Annotated[str, OneOf(RepairVerb)] | None
+    who: str
+    why: str
+    fault_group: str
+    evidence_ids: list[str]
+    attempt: int
+    attempts_max: int
+    then: list[Annotated[str, OneOf(RepairAction)]]
+    words: str
+
+
 class Judged(TypedDict):
     """Why a GPU stands where it does. ``evidence``: the newest first, each with the ``points`` it takes off the score.
 
-    ``next_look_at`` is when the judge looks again though nothing new comes in.
+    ``next_look_at`` is when the judge looks again though nothing new comes in. ``remedy``: what is due about a GPU that
+    is SUSPECT or QUARANTINED, null where nothing is.
     """
 
     measured_score: float
@@ -188,6 +211,7 @@ class Judged(TypedDict):
     origin_standing: Annotated[str, OneOf(Standing)] | None
     next_look_at: Moment | None
     proposed: Proposed | None
+    remedy: Remedy | None
     evidence: list[Evidence]
     admission: list[Admission]
     moves: list[Move]

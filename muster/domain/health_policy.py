@@ -20,7 +20,7 @@ from muster.domain.judgement_policy import (
 )
 from muster.domain.node_detector_policy import NodeHoldPolicy, WarmUpPolicy
 from muster.domain.quantities import DAY_S, Fraction, Number, Seconds
-from muster.domain.repairs import RepairAction
+from muster.domain.repairs import RepairAction, RepairVerb
 from muster.domain.strict import Name, StrictModel, is_stored
 
 __all__ = [
@@ -63,6 +63,22 @@ class RepairPolicy(StrictModel):
     retires_by_rule: bool = Field(
         default=False,
         description="Whether a rule retires a board whose repairs are used up; else it proposes it to a person.",
+    )
+
+    starts_by_rule: tuple[Annotated[RepairVerb, Field(strict=False)], ...] = Field(
+        default=(),
+        strict=False,
+        description="What a rule may order of a host's agent by itself, where it is the remedy that is due: any of "
+        + ", ".join(RepairVerb)
+        + ". Empty: nothing, a person starts every repair. Only what is QUARANTINED and free, within `attempts_max` "
+        "and the caps below, where the host's own `repair_verbs` allow it, no scope of the breaker is open that counts "
+        "the GPU, and no person holds it back; what it may not order opens an incident.",
+    )
+    by_rule_fleet_max: Number = Field(
+        8, description="Repairs by agents that may be open in the fleet at once for a rule to start one more."
+    )
+    by_rule_rack_max: Number = Field(
+        1, description="The same in one rack; hosts of which no rack is known are in none."
     )
 
     def limit_s(self, action: RepairAction | None) -> float:

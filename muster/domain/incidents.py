@@ -12,6 +12,7 @@ class IncidentKind(StrEnum):
     JUDGE_FAILED = "judge_failed"
     NODE_STORAGE = "node_storage"
     QUOTA_BELOW_HOLDINGS = "quota_below_holdings"
+    REPAIR_DUE = "repair_due"
     RETIREMENT_PROPOSED = "retirement_proposed"
     STORAGE = "storage"
     SUSPECT_PROGRAM = "suspect_program"
@@ -25,6 +26,8 @@ class IncidentState(StrEnum):
 CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.BREAKER_OPEN: "Close its scopes with `muster breaker close`: it closes with the last of them.",
     IncidentKind.JUDGE_FAILED: "It is judged again every ten minutes, and closes once that succeeds.",
+    IncidentKind.REPAIR_DUE: "Do what it says and start that repair with `muster gpu repair`, or dismiss what asks for "
+    "it: it closes with that.",
     IncidentKind.RETIREMENT_PROPOSED: "Retire it with `muster gpu retire`, dismiss what asks for it, or repair it: it "
     "closes with that.",
     IncidentKind.SUSPECT_PROGRAM: "Release its job with `muster job release`: it closes with that.",

@@ -1,6 +1,6 @@
 """Repairs of GPUs: what is done, and how it ended."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -41,6 +41,15 @@ class RepairBy(StrEnum):
     AGENT = "agent"
 
 
+class AskedBy(StrEnum):
+    """Whose word asks for a remedy. RULE: ours, where neither the driver nor NVIDIA's catalogue names one."""
+
+    NVML = "nvml"
+    XID_154 = "xid_154"
+    CATALOGUE = "catalogue"
+    RULE = "rule"
+
+
 class RepairState(StrEnum):
     """ORDERED: it waits for its host's agent."""
 
@@ -58,6 +67,12 @@ VERBS: Final[Mapping[RepairAction, RepairVerb]] = {
 """What an agent does for an action; what is not here needs hands."""
 HOST_SCOPE: Final = frozenset({RepairVerb.DRIVER_RELOAD, RepairVerb.REBOOT})
 """Verbs that every GPU of the host feels: nothing may run there meanwhile."""
+
+
+def known_verbs(told: Iterable[str]) -> frozenset[RepairVerb]:
+    """Of what a host told that its agent may do: a newer agent may know of more."""
+    words = frozenset(told)
+    return frozenset(verb for verb in RepairVerb if verb in words)
 
 
 def state_of(*, has_ended: bool, verb: str | None, is_taken: bool) -> RepairState:

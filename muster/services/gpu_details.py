@@ -10,6 +10,7 @@ from sqlalchemy import select
 from health.evidence import is_condemning, is_open
 from health.gpu_case import GpuCase, Move, proof_ms_of, score_of
 from health.no_points import why_no_points
+from health.remedy import Remedy, remedy_of
 from health.score import Score
 from health.standing import decide
 from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
@@ -27,6 +28,7 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.principals import Permission
+from muster.domain.repairs import known_verbs
 from muster.services.gpu_admission import TierAdmission, admission_of
 from muster.services.judgement.cases import cases_of
 from muster.services.judgement.repairs import REPAIRS_REMEMBERED, with_repairs
@@ -64,6 +66,7 @@ class WeighedEvidence:
 class GpuDetail:
     """``evidence`` and ``moves``: the newest first. ``admission``: to each tier, with what would bring it back.
 
+    ``remedy``: what is due about it. ``attempts_max``: repairs of one group of faults that its board gets.
     ``proposed``: a move that the rules make next, or that waits for a person to close a scope of the breaker.
     """
 
@@ -74,6 +77,8 @@ class GpuDetail:
     evidence: Sequence[WeighedEvidence]
     admission: Sequence[TierAdmission]
     proposed: Move | None
+    remedy: Remedy | None
+    attempts_max: int
     overrides: Sequence[OverrideRecord]
     cordons: Sequence[CordonRecord]
     holder: Holder | None
@@ -116,6 +121,8 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
         evidence=_weighed_by(case, score, found.shown, policy, now_ms),
         admission=admission_of(found, case, whole_policy, now_ms),
         proposed=decide(case, now_ms, policy),
+        remedy=remedy_of(case, known_verbs(found.node.repair_verbs), now_ms, policy),
+        attempts_max=policy.repair.attempts_max,
         overrides=found.overrides,
         cordons=found.cordons,
         holder=found.holder,

@@ -15,14 +15,21 @@ from muster.wire.messages import WireAnswer, WireMessage
 from muster.wire.telemetry import MAX_GPUS
 
 REPAIR_PROTOCOL: Final = 1
+MAX_VERBS: Final = 32
+"""More than there are: a newer agent may know of some that its server does not."""
 
 
 class RepairAsk(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
-    """``waiting``: repairs whose verb ended and was reported, and that are to be reported again."""
+    """``waiting``: repairs whose verb ended and was reported, and that are to be reported again.
+
+    ``verbs``: of ``RepairVerb``, those that the host's settings allow; none is left out, so that a host which allows
+    none keeps to servers of the release before.
+    """
 
     protocol: int
     boot_id: BootId
     waiting: Annotated[tuple[ShortText, ...], Meta(max_length=MAX_GPUS)] = ()
+    verbs: Annotated[tuple[ShortText, ...], Meta(max_length=MAX_VERBS)] = ()
 
 
 class RepairOrder(WireAnswer, frozen=True, kw_only=True):

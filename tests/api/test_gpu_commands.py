@@ -123,6 +123,35 @@ def test_a_repair_a_retirement_and_a_return(api: Api, command: Type) -> None:
     assert "is UNPROVEN" in command(gpus.app, "reinstate", OTHER, "--reason", "needed")
 
 
+def test_show_names_the_remedy_that_is_due_and_a_repair_without_an_action_takes_it(api: Api, command: Type) -> None:
+    assert "Remedy due" not in command(gpus.app, "show", GPU)
+    fault(api)
+    told = " ".join(command(gpus.app, "show", GPU).split())
+    assert "Remedy due: reset by a person, since its host does not allow its agent gpu_reset: XID 95:" in told
+    assert "attempt 1 of 3 for memory, then reboot, field diagnosis, swap" in told
+    verbs = {"protocol": 1, "boot_id": "boot-1", "verbs": ["gpu_reset"]}
+    api.client.post("/v1/hosts/self/repairs/ask", json=verbs, headers=api.headers("node"))
+    told = " ".join(command(gpus.app, "show", GPU).split())
+    assert "Remedy due: reset by its agent (gpu_reset): XID 95:" in told
+    assert "(NVIDIA's XID catalogue asks for it)" in told
+    begun = " ".join(command(gpus.app, "repair", GPU, "start", "--reason", "as due", "--by", "agent").split())
+    assert ": reset by its agent (gpu_reset) for memory, the remedy that is due" in begun
+    command(gpus.app, "repair", GPU, "fail", "--reason", "no better")
+    begun = " ".join(command(gpus.app, "repair", GPU, "start", "--reason", "as due").split())
+    assert ": reboot for memory, the remedy that is due" in begun, "a reset did not last"
+    command(gpus.app, "repair", GPU, "fail", "--reason", "no better")
+    begun = command(gpus.app, "repair", GPU, "start", "--reason", "mine", "--action", "power_cycle")
+    assert "power cycle for memory" in begun
+    assert "due" not in begun
+
+
+def test_a_board_whose_remap_failed_is_to_be_replaced(api: Api, command: Type) -> None:
+    fault(api, code=64)
+    told = " ".join(command(gpus.app, "show", GPU).split())
+    assert "Remedy due: swap by a person, since it takes hands: XID 64:" in told
+    assert "have the board replaced, then `muster gpu retire`" in told
+
+
 def test_a_repair_by_the_agent_is_ordered_taken_and_told(api: Api, command: Type) -> None:
     fault(api)
     hands = {"reason": "x", "action": "swap", "by": "agent"}

@@ -147,6 +147,41 @@ def test_a_repair_runs_its_course(api: Api) -> None:
     assert show(api)["standing"] == "QUARANTINED", "a new fault does"
 
 
+def test_health_says_which_remedy_is_due_and_by_whose_word(api: Api) -> None:
+    def health() -> dict[str, Any]:
+        found = api.client.get(f"/v1/gpus/{GPU}/health", headers=api.headers("auditor"))
+        document: dict[str, Any] = found.json()
+        return document
+
+    assert health()["remedy"] is None
+    fault(api)
+    (evidence,) = health()["evidence"]
+    remedy = health()["remedy"]
+    words = remedy.pop("words")
+    assert words == f"reset by {remedy['who']}: {evidence['summary']} (NVIDIA's XID catalogue asks for it)"
+    assert remedy == {
+        "action": "reset",
+        "asked_by": "catalogue",
+        "by": "person",
+        "verb": None,
+        "who": "a person, since its host does not allow its agent gpu_reset",
+        "why": evidence["summary"],
+        "fault_group": "memory",
+        "evidence_ids": [evidence["id"]],
+        "attempt": 1,
+        "attempts_max": 3,
+        "then": ["reboot", "field_diagnosis", "swap"],
+    }
+    begun = act(api, "repair")
+    assert (begun["repairs"][0]["action"], begun["remedy"]) == ("reset", None)
+
+
+def test_where_nothing_is_due_an_action_has_to_be_named(api: Api) -> None:
+    refused = act(api, "repair", 409)
+    assert "no remedy is due" in refused["detail"]
+    assert "field_diagnosis" in refused["suggestion"]
+
+
 def test_a_repair_that_failed_goes_back(api: Api) -> None:
     fault(api)
     act(api, "repair", action="swap", fault_group="board")

@@ -27,6 +27,7 @@ from muster.services.failure_rates import count_once
 from muster.services.judgement.evacuation import evacuate_once
 from muster.services.judgement.judge import BATCH, judge_once
 from muster.services.judgement.node_holds import hold_nodes_once
+from muster.services.judgement.rule_repairs import start_repairs_once
 from muster.services.judgement.suspicion import hold_suspects_once
 from muster.services.judgement.unknown_kinds import sort_unknown_kinds_once
 from muster.services.peers import PeerRounds
@@ -51,6 +52,7 @@ FAILURES_S: Final = 60.0
 ENERGY_S: Final = 10.0
 PEERS_S: Final = 60.0
 KINDS_S: Final = 60.0
+REPAIRS_S: Final = 5.0
 _log = structlog.get_logger(__name__)
 
 
@@ -73,6 +75,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("judge", _paced(JUDGE_S, lambda: judge_and_evacuate(units))),
         Loop("suspects", _paced(RECONCILE_S, lambda: hold_suspects_once(units, system_principal("judge")))),
         Loop("node_holds", _paced(RECONCILE_S, lambda: hold_nodes_once(units, system_principal("judge")))),
+        Loop("repairs", _paced(REPAIRS_S, lambda: start_repairs_once(units, system_principal("judge")))),
         Loop("unknown_kinds", _paced(KINDS_S, lambda: sort_unknown_kinds_once(units, system_principal("judge")))),
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),

@@ -15,7 +15,7 @@ class Node(Base):
     """``address`` is where ranks meet; ``lease_renewed_at`` is when the server last received a heartbeat in time.
 
     ``knows``: of ``wire.host.HOST_WORDS``, as its host worker's last heartbeat said. ``rdma_ports``: names of the ports
-    that it enrolled with, sorted.
+    that it enrolled with, sorted. ``repair_verbs``: what its agent may do to mend a GPU, as it last told, sorted.
     """
 
     __tablename__ = "nodes"
@@ -36,6 +36,7 @@ class Node(Base):
     labels: Mapped[dict[str, Any]] = mapped_column(default_factory=dict)
     knows: Mapped[list[str]] = mapped_column(default_factory=list, server_default=text("'[]'::jsonb"))
     rdma_ports: Mapped[list[str]] = mapped_column(default_factory=list, server_default=text("'[]'::jsonb"))
+    repair_verbs: Mapped[list[str]] = mapped_column(default_factory=list, server_default=text("'[]'::jsonb"))
     agent_version: Mapped[str | None] = mapped_column(default=None)
     created_at: Mapped[datetime]
     version: Mapped[int] = mapped_column(default=1, init=False)

@@ -20,12 +20,13 @@ from muster.domain.states import AllocationState, Contact
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The node that a GPU is in."""
+    """The node that a GPU is in. ``repair_verbs``: what its agent may do, as it last told."""
 
     id: NodeId
     name: str
     contact: Contact
     rack: str | None
+    repair_verbs: list[str] = []
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -66,7 +67,9 @@ GPU: Final = Question(
     """
     SELECT json_build_object(
         'gpu', to_json(g),
-        'node', json_build_object('id', n.id, 'name', n.name, 'contact', n.contact, 'rack', n.rack),
+        'node', json_build_object(
+            'id', n.id, 'name', n.name, 'contact', n.contact, 'rack', n.rack, 'repair_verbs', n.repair_verbs
+        ),
         'policy', (SELECT to_json(r) FROM (
             SELECT p.version, p.document FROM policy_versions AS p WHERE p.is_active
         ) AS r),

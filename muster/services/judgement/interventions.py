@@ -11,6 +11,7 @@ from health.fault_groups import fault_group_of
 from health.gpu_case import GpuCase, Move
 from health.interventions import RefusedMoveError
 from health.overrides import OUT
+from health.remedy import Remedy, remedy_of
 from muster.db.models import Allocation, AllocationGpu, EvidenceRow, Gpu
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError
 from muster.domain.health_policy import HealthPolicy
@@ -22,7 +23,7 @@ from muster.services import overrides
 from muster.services.judgement.cases import cases_of
 from muster.services.judgement.judge import policy_version
 from muster.services.judgement.moves import lock_gpus, make_move, ruled
-from muster.services.judgement.repair_orders import lock_host, require_host_ready, verb_for
+from muster.services.judgement.repair_orders import lock_host, require_host_ready, verb_for, verbs_of
 from muster.services.judgement.repairs import begin_repair, tell_of_repairs
 from muster.services.lives import to_ms
 from muster.services.policies import active_policy
@@ -106,7 +107,7 @@ def start_repair(
     unit: UnitOfWork,
     uuid: GpuUuid,
     *,
-    action: RepairAction,
+    action: RepairAction | None,
     reason: str,
     fault_group: str | None = None,
     by: RepairBy = RepairBy.PERSON,
@@ -114,22 +115,26 @@ def start_repair(
 ) -> None:
     """A quarantined GPU to REPAIR. ``fault_group``: what it is for; by its evidence where none is named.
 
-    ``by`` the agent of its host: it asks for the order and tells how it ended. One that a person has taken out by an
-    override is QUARANTINED first, by its own standing.
+    ``action`` None: the remedy that is due (``health.remedy``). ``by`` the agent of its host: it asks for the order and
+    tells how it ended. One that a person has taken out by an override is QUARANTINED first, by its own standing.
 
     Raises:
         NotFoundError, PreconditionFailedError: as for ``dismiss``.
         ValidationFailedError: an action for an agent that needs hands.
-        ConflictError: it is not QUARANTINED, or a job still holds it, or its host for what all its GPUs feel.
+        ConflictError: it is not QUARANTINED, or a job still holds it, or its host for what all its GPUs feel; or
+            no remedy is due and none is named.
     """
-    verb = verb_for(action, by)
-    if verb in HOST_SCOPE:
+    if by is RepairBy.AGENT and (action is None or verb_for(action, by) in HOST_SCOPE):
         lock_host(unit, uuid)
     asked = _with_quarantine(unit, _asked(unit, uuid, expected_version), reason)
     _require_free(unit, uuid)
+    group = fault_group or fault_group_of(asked.case)
+    if action is None:
+        remedy = _due(unit, asked)
+        action, group = remedy.action, fault_group or remedy.fault_group
+    verb = verb_for(action, by)
     if verb is not None:
         require_host_ready(unit, asked.gpu, verb)
-    group = fault_group or fault_group_of(asked.case)
     move = _decided(
         lambda: interventions.start_repair(
             asked.case, group, actor=asked.person, reason=reason, now_ms=asked.now_ms, policy=asked.policy
@@ -191,6 +196,18 @@ def _with_quarantine(unit: UnitOfWork, asked: _Asked, reason: str) -> _Asked:
     _make(unit, asked, move)
     unit.session.flush()
     return replace(asked, case=cases_of(unit, [asked.gpu])[uuid])
+
+
+def _due(unit: UnitOfWork, asked: _Asked) -> Remedy:
+    verbs = verbs_of(unit, [asked.gpu.node_id])[asked.gpu.node_id]
+    remedy = remedy_of(asked.case, verbs, asked.now_ms, asked.policy)
+    if remedy is None:
+        accepted = ", ".join(RepairAction)
+        raise ConflictError(
+            f"no remedy is due for {asked.gpu.uuid}, which is {asked.gpu.standing}",
+            suggestion=f"Name what is done: {accepted}. Only what is QUARANTINED is repaired.",
+        )
+    return remedy
 
 
 def _require_free(unit: UnitOfWork, uuid: GpuUuid) -> None:

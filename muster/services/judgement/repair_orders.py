@@ -4,15 +4,16 @@ A report ends a repair by the same rules as a person's word: done is UNPROVEN an
 QUARANTINED.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from health import interventions
 from health.gpu_case import Move
 from health.interventions import RefusedMoveError
-from muster.db.models import Allocation, AllocationGpu, BurnIn, Cordon, Gpu, Repair
+from muster.db.models import Allocation, AllocationGpu, BurnIn, Cordon, Gpu, Node, Repair
 from muster.domain.errors import (
     ConflictError,
     NotFoundError,
@@ -23,7 +24,7 @@ from muster.domain.errors import (
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
-from muster.domain.repairs import HOST_SCOPE, VERBS, RepairAction, RepairBy, RepairVerb
+from muster.domain.repairs import HOST_SCOPE, VERBS, RepairAction, RepairBy, RepairVerb, known_verbs
 from muster.domain.states import AllocationState, BurnInState
 from muster.services.burn_ins.asking import ask_again_s
 from muster.services.judgement.cases import cases_of
@@ -53,6 +54,12 @@ def verb_for(action: RepairAction, by: RepairBy) -> RepairVerb | None:
         accepted = ", ".join(VERBS)
         raise ValidationFailedError.at("/action", "needs_hands", f"{action} needs hands; an agent does: {accepted}")
     return VERBS[action]
+
+
+def verbs_of(unit: UnitOfWork, nodes: Sequence[NodeId]) -> dict[NodeId, frozenset[RepairVerb]]:
+    """What each node's agent may do, of what this release knows."""
+    query = select(Node.id, Node.repair_verbs).where(Node.id.in_(nodes))
+    return {node_id: known_verbs(verbs) for node_id, verbs in unit.session.execute(query)}
 
 
 def lock_host(unit: UnitOfWork, uuid: GpuUuid) -> None:
@@ -85,6 +92,7 @@ def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
     What it reported as done, and still tells of its fault, waits on, and holds up no other GPU's repair.
     """
     node_id = _node_of(unit, request.protocol)
+    _keep_verbs(unit, node_id, request.verbs)
     policy = active_policy(unit.session).health
     answer_again_s = ask_again_s(unit, policy.burn_in)
     found = unit.session.scalars(_open_of(node_id)).all()
@@ -103,6 +111,17 @@ def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
                 return RepairAskAnswer(order=_give(unit, row, request, policy), ask_again_s=answer_again_s)
             _fail(unit, gpus[row.gpu_uuid], row, why_not, policy)
     return RepairAskAnswer(ask_again_s=answer_again_s)
+
+
+def _keep_verbs(unit: UnitOfWork, node_id: NodeId, told: Sequence[str]) -> None:
+    """What the host's settings allow its agent: what a remedy is proposed by, and what a rule may order there."""
+    verbs = sorted(set(told))
+    were = unit.session.scalars(select(Node.repair_verbs).where(Node.id == node_id)).one()
+    if were == verbs:
+        return
+    change = update(Node).where(Node.id == node_id).values(repair_verbs=verbs)
+    unit.session.execute(change.execution_options(synchronize_session=False))
+    unit.emit("node.repair_verbs", "node", node_id, payload={"repair_verbs": verbs, "were": list(were)})
 
 
 def _waits(row: Repair, request: RepairAsk) -> bool:

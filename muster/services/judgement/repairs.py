@@ -101,7 +101,13 @@ def with_repairs(case: GpuCase, repairs: Sequence[Repair | RepairRecord]) -> Gpu
 def _past_of(repairs: Sequence[Repair | RepairRecord]) -> tuple[PastRepair, ...]:
     """Those of ``repairs``, the newest first, that have ended: the oldest first."""
     return tuple(
-        PastRepair(row.fault_group, to_ms(row.began_at), to_ms(row.ended_at), row.outcome is RepairOutcome.DONE)
+        PastRepair(
+            row.fault_group,
+            to_ms(row.began_at),
+            to_ms(row.ended_at),
+            row.outcome is RepairOutcome.DONE,
+            row.action,
+        )
         for row in reversed(repairs)
         if row.ended_at is not None
     )

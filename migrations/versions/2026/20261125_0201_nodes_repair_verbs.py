@@ -1,0 +1,21 @@
+"""A node keeps what its agent may do to mend its GPUs, as the agent last told."""
+
+from typing import Final
+
+from alembic import op
+
+revision = "20261125_0201"
+down_revision = "20261124_2104"
+branch_labels = None
+depends_on = None
+
+UP: Final = "ALTER TABLE nodes ADD COLUMN repair_verbs jsonb NOT NULL DEFAULT '[]'"
+DOWN: Final = "ALTER TABLE nodes DROP COLUMN repair_verbs"
+
+
+def upgrade() -> None:
+    op.execute(UP)
+
+
+def downgrade() -> None:
+    op.execute(DOWN)
