@@ -57,6 +57,11 @@ def test_the_queue_is_looked_at(console: Browsing, gang: JobId) -> None:
     expect(console.page.locator(f"#{gang}")).to_contain_text("world-model")
 
 
+def test_the_quotas_are_looked_at(console: Browsing, fleet: SmallFleet) -> None:
+    console.inspect_in_each_look("/console/quotas", "quotas")
+    expect(console.page.locator("table.quotas")).to_contain_text("on_demand")
+
+
 def test_both_sides_of_a_reclaim_read_its_contract(console: Browsing, browse: Browse, fleet: SmallFleet) -> None:
     console.inspect_in_each_look(f"/console/jobs/{fleet.beneficiary}", "beneficiary")
     contract = console.page.locator(".contract").first

@@ -79,6 +79,16 @@ def held_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
     return int(session.scalar(query) or 0)
 
 
+def held_by_tier(session: Session) -> dict[tuple[TenantId, str], int]:
+    """As ``held_in_tier``, of each tenant its own, without those below it."""
+    query = (
+        select(Allocation.tenant_id, Allocation.tier, func.sum(NUM_GPUS))
+        .where(Allocation.state == literal_column(f"'{AllocationState.HELD.value}'"))
+        .group_by(Allocation.tenant_id, Allocation.tier)
+    )
+    return {(tenant_id, tier): int(num_gpus) for tenant_id, tier, num_gpus in session.execute(query)}
+
+
 def used(session: Session, until: datetime, half_life_s: float) -> dict[tuple[TenantId, str], float]:
     """By tenant and tier: GPUs held before ``until`` on the average, in which a second counts half as much as one that
     is ``half_life_s`` younger. Of tenants that held any; of each its own, without those below it.

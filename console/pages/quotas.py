@@ -1,0 +1,23 @@
+"""What each tenant may hold and holds, tier by tier, in the order of the tree."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from api.dependencies import dependencies_of
+from api.reading import reading
+from console.rendering import is_fragment, pages_of
+from console.session import Viewer, sees
+from muster.domain.principals import Permission
+from muster.services import quota_views
+
+router = APIRouter()
+SHOWN: Final = 500
+
+
+@router.get("/quotas")
+def quotas_page(request: Request, viewer: Annotated[Viewer, sees(Permission.TENANT_READ)]) -> Response:
+    found = reading(dependencies_of(request).units, viewer.principal, quota_views.READ, quota_views.quota_lines)
+    template = "parts/quota_table.html" if is_fragment(request) else "quotas.html"
+    return pages_of(request).page(request, template, viewer, place="jobs", lines=found[:SHOWN], num_lines=len(found))

@@ -1,0 +1,84 @@
+"""Quotas as people read them: in the tree of tenants what each may hold in a tier, and holds."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from muster.db.models import Tenant
+from muster.db.repositories import tenants as trees
+from muster.domain.ids import TenantId
+from muster.domain.principals import Permission
+from muster.services.tenancy import quota_of
+from muster.services.tenants import list_tenants
+from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.tenancy import Quota
+
+READ: Final = declare_action("quota.view")
+_NO_QUOTA: Final = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLine:
+    """``depth``: under how many tenants. ``held_gpus``: by the tenant and all below it."""
+
+    tenant: Tenant
+    depth: int
+    tier: str
+    quota: Quota
+    held_gpus: int
+
+    @property
+    def most_gpus(self) -> int | None:
+        """None: no limit."""
+        return self.quota.most
+
+    @property
+    def borrowed_gpus(self) -> int:
+        """Beyond its guarantee."""
+        return max(self.held_gpus - self.quota.guaranteed, 0)
+
+    @property
+    def is_over(self) -> bool:
+        return self.most_gpus is not None and self.held_gpus > self.most_gpus
+
+
+def quota_lines(unit: UnitOfWork) -> list[QuotaLine]:
+    """Of each tenant that the reader may know and that has a quota or holds something, in the tree's order, by tier."""
+    unit.principal.require(Permission.TENANT_READ)
+    shown = list_tenants(unit)
+    quotas = {(row.tenant_id, row.tier): quota_of(row) for row in trees.quotas(unit.session)}
+    held = _with_all_below(trees.held_by_tier(unit.session), trees.parents(unit.session))
+    found = []
+    for tenant, depth in _in_tree_order(shown):
+        tiers = sorted({tier for owner, tier in (*quotas, *held) if owner == tenant.id})
+        found += [
+            QuotaLine(tenant, depth, tier, quotas.get((tenant.id, tier), _NO_QUOTA), held.get((tenant.id, tier), 0))
+            for tier in tiers
+        ]
+    return found
+
+
+def _with_all_below(
+    held: Mapping[tuple[TenantId, str], int], parents: Mapping[TenantId, TenantId | None]
+) -> dict[tuple[TenantId, str], int]:
+    sums: dict[tuple[TenantId, str], int] = defaultdict(int)
+    for (tenant_id, tier), num_gpus in held.items():
+        above: TenantId | None = tenant_id
+        while above is not None:
+            sums[above, tier] += num_gpus
+            above = parents.get(above)
+    return dict(sums)
+
+
+def _in_tree_order(shown: Sequence[Tenant]) -> Iterator[tuple[Tenant, int]]:
+    """Each below the one above it, by name; one whose parent the reader may not know stands at the top."""
+    known = {tenant.id for tenant in shown}
+    below: dict[TenantId | None, list[Tenant]] = defaultdict(list)
+    for tenant in sorted(shown, key=lambda one: one.name, reverse=True):
+        below[tenant.parent_id if tenant.parent_id in known else None].append(tenant)
+    stack = [(tenant, 0) for tenant in below[None]]
+    while stack:
+        tenant, depth = stack.pop()
+        yield tenant, depth
+        stack += [(each, depth + 1) for each in below[tenant.id]]
