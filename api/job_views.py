@@ -9,6 +9,7 @@ from muster.db.models import Checkpoint, Job, LogChunk, TrainingRank, TrainingSt
 from muster.db.records import JobRecord
 from muster.db.repositories.job_documents import AttemptView
 from muster.domain.energy import J_PER_KWH
+from muster.domain.ids import TenantId
 from muster.domain.states import PlanOutcome
 from muster.domain.wait_reasons import WORDS
 from muster.services.job_energy import AttemptEnergy
@@ -83,8 +84,10 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
     }
 
 
-def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
-    """Of who would give way a tenant reads tier, size and cost, and no hosts on which others still run."""
+def job_plan_view(plan: JobPlan, *, sees_all: bool, tenant_id: TenantId | None = None) -> documents.JobPlan:
+    """Of who would give way a tenant reads tier, size and cost, and no hosts on which others still run; of who is
+    before it tier and size, but for its own.
+    """
     return {
         "outcome": plan.outcome.value,
         "why": None if plan.verdict is None else plan.verdict.why,
@@ -95,6 +98,15 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool) -> documents.JobPlan:
         "latest_at": time_of(plan.latest_at),
         "num_ahead": plan.num_ahead,
         "gpus_ahead": plan.gpus_ahead,
+        "ahead": [
+            {
+                "job_id": one.job_id if sees_all or one.tenant_id == tenant_id else None,
+                "tenant_id": one.tenant_id if sees_all or one.tenant_id == tenant_id else None,
+                "tier": one.tier,
+                "num_gpus": one.num_gpus,
+            }
+            for one in plan.ahead
+        ],
         "expected_run_s": plan.expected_run_s,
         "expected_from": None if plan.expected_from is None else plan.expected_from.value,
         "hosts": [

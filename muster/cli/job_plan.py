@@ -25,6 +25,7 @@ from muster.cli.placement_options import (
 from muster.cli.profile import open_client
 from muster.domain.states import ExpectedFrom, PlanOutcome
 
+AHEAD_SHOWN: Final = 5
 _SAID: Final = {
     PlanOutcome.STARTS: "it starts at once",
     PlanOutcome.RECLAIMS: "GPUs are reclaimed for it",
@@ -91,6 +92,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     if found["why"]:
         lines.append(f"  {found['why']}")
     lines += reasons(found)
+    lines += _before(found)
     if found.get("expected_from") == ExpectedFrom.HISTORY:
         took = age_of(found["expected_run_s"])
         lines.append(f"  believed to take {took}, as others of its name and shape did; nobody stops it by that")
@@ -108,6 +110,16 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         )
     lines += [f"  it would start at once with {_OPTIONS[item['field']]} {_value(item)}" for item in found["changes"]]
     return lines
+
+
+def _before(found: Mapping[str, Any]) -> Iterator[str]:
+    """The first of those before it; an older server names none."""
+    shown = found.get("ahead", ())[:AHEAD_SHOWN]
+    for one in shown:
+        yield f"    before it: {one['job_id'] or 'another tenant'} ({one['tier']}, {one['num_gpus']} GPUs)"
+    rest = found["num_ahead"] - len(shown)
+    if shown and rest:
+        yield f"    and {rest} more"
 
 
 def reasons(found: Mapping[str, Any]) -> Iterator[str]:

@@ -213,6 +213,15 @@ class WaitingReason(TypedDict):
     num_hosts: int | None
 
 
+class JobBefore(TypedDict):
+    """``job_id``, ``tenant_id``: null where the reader may not know them. ``num_gpus``: at least."""
+
+    job_id: str | None
+    tenant_id: str | None
+    tier: str
+    num_gpus: int
+
+
 class JobPlan(TypedDict):
     """``starts`` at once, ``reclaims`` GPUs of others, has a place ``held`` until others end, or ``waits``.
 
@@ -220,7 +229,8 @@ class JobPlan(TypedDict):
     without those after it, it would fit. ``starts_at``: when what is held or reclaimed for it is free.
     ``earliest_at``, ``latest_at``: between them about eight of ten such jobs start, by how long what runs, and what is
     before it, is believed to run; null where nobody knows. ``num_ahead``: jobs that wait before it, for ``gpus_ahead``
-    GPUs. ``changes``: each would let it start at once, the cheapest first.
+    GPUs; ``ahead``: the first 20 of them, in their order; none where it is not known who goes first. ``changes``: each
+    would let it start at once, the cheapest first.
     ``expected_run_s``: what it is believed to take, by its wall time, by what its tenant's jobs of the same name and
     shape took (nobody is stopped by that), or by the policy; null where it starts at once or is not looked at.
     """
@@ -234,6 +244,7 @@ class JobPlan(TypedDict):
     latest_at: Moment | None
     num_ahead: int
     gpus_ahead: int
+    ahead: list[JobBefore]
     expected_run_s: float | None
     expected_from: Annotated[str, OneOf(ExpectedFrom)] | None
     hosts: list[PlannedHost]

@@ -36,6 +36,7 @@ from scheduler.topology import FleetState
 
 PLAN: Final = declare_action("job.plan")
 EXPLAIN: Final = declare_action("job.explain")
+AHEAD_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,21 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True)
+class Before:
+    """One that waits before another. ``num_gpus``: at least. Whose it is only who may know it reads."""
+
+    job_id: JobId
+    tenant_id: TenantId
+    tier: str
+    num_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlan:
     """``verdict``, ``earliest_at``, ``latest_at``: of a job that waits, None where nobody knows. ``starts_at``: when
     what is held or reclaimed for it is free. ``hosts``: in the order of ranks; of a job that waits none.
-    ``expected_run_s``: by what it has its place in the queue, and ``expected_from``; None of one that is not looked at.
+    ``ahead``: the first of those before it. ``expected_run_s``: by what it has its place in the queue, and
+    ``expected_from``; None of one that is not looked at.
     """
 
     outcome: PlanOutcome
@@ -72,6 +84,7 @@ class JobPlan:
     victims: tuple[Victim, ...] = ()
     num_ahead: int = 0
     gpus_ahead: int = 0
+    ahead: tuple[Before, ...] = ()
     earliest_at: datetime | None = None
     latest_at: datetime | None = None
     changes: tuple[Change, ...] = ()
@@ -158,6 +171,7 @@ def _planned(unit: UnitOfWork, asked: Question, job: WaitingJob, grace_s: float)
         verdict=found.verdict,
         num_ahead=len(found.ahead),
         gpus_ahead=found.gpus_ahead,
+        ahead=tuple(Before(one.job_id, one.tenant_id, one.tier, one.fewest_gpus) for one in found.ahead[:AHEAD_SHOWN]),
         earliest_at=None if found.starts is None else moment(found.starts.earliest_ms),
         latest_at=None if found.starts is None else moment(found.starts.latest_ms),
         changes=found.changes,

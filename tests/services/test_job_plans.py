@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from api.job_views import job_plan_view
 from muster.db.models import AuditEntry, Event, GpuHold, Job, OutboxMessage, Reclaim
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, ValidationFailedError
-from muster.domain.ids import JobId
+from muster.domain.ids import JobId, TenantId
 from muster.domain.job_spec import JobSpec, Shape
 from muster.domain.principals import Principal, Role
 from muster.domain.states import JobState, PlanOutcome
@@ -150,10 +150,24 @@ def test_a_waiting_job_is_explained_as_its_plan_was_and_nothing_is_written(stage
 
 def test_jobs_before_it_are_counted_with_their_gpus(stage: Stage) -> None:
     stage.run("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
-    stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    first = stage.submit("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
     last = stage.submit("spot", shape={"nodes": 1, "gpus_per_node": 2})
     found = explained(stage, last)
     assert (found.num_ahead, found.gpus_ahead) == (1, 4)
+    own = stage.fleet.tenant.tenant_id
+    (before,) = job_plan_view(found, sees_all=False, tenant_id=own)["ahead"]
+    assert before == {"job_id": first, "tenant_id": own, "tier": "on_demand", "num_gpus": 4}
+    (before,) = job_plan_view(found, sees_all=False, tenant_id=TenantId("ten_other"))["ahead"]
+    assert before == {"job_id": None, "tenant_id": None, "tier": "on_demand", "num_gpus": 4}
+
+
+def test_the_first_of_many_before_it_are_named(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_plans, "AHEAD_SHOWN", 2)
+    stage.run("on_demand", shape={"nodes": 2, "gpus_per_node": 2})
+    many = [stage.submit("reserved", shape={"nodes": 2, "gpus_per_node": 2}) for _ in range(3)]
+    found = explained(stage, stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2}))
+    assert found.num_ahead == 3
+    assert [one.job_id for one in found.ahead] == many[:2]
 
 
 def test_a_job_above_its_quota_is_told_the_ceiling_that_would_do(stage: Stage) -> None:
