@@ -1,14 +1,15 @@
 """From findings to evidence: one fault is one evidence, however many sources tell it and however often it is stated."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from health.detectors import gpu_count, xid
 from health.detectors.detector import Closing, Tells
 from health.detectors.registry import TELLS
-from health.detectors.repeats import TIMES
+from health.detectors.repeats.repeat import BURST_MS, TIMES
 from health.detectors.xid import CODE
+from health.known import PLACE_IN_GPU, Known
 from health.same_fault import are_one
 from health.weightless import (
     CLOSED_AT,
@@ -27,7 +28,7 @@ from muster.domain.evidence import Evidence, Finding, Severity, Source, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 
-_IDENTIFYING: Final = (CODE, "gpc", "tpc", "link")
+_IDENTIFYING: Final = (CODE, *PLACE_IN_GPU)
 """Keys in ``values`` that say which fault it is, and where in the GPU."""
 
 
@@ -56,6 +57,22 @@ def join(
             joined = replace(joined, counts_for_ms=joined.counts_for_ms or known.counts_for_ms)
         return Joined(joined, is_new=False)
     return Joined(_opened(known, policy, now_ms, new_id), is_new=True)
+
+
+def near(finding: Finding, known: Known, policy: HealthPolicy, now_ms: int) -> list[Evidence]:
+    """All of ``known`` that ``finding`` might join, and little else: ``join`` finds the same in it as in the whole."""
+    onset_ms, found = min(finding.onset_ms, now_ms), list[Evidence]()
+    for shelf, detectors in known.faults_like(finding.fault_key):
+        reach_ms = _reach_ms({finding.detector, *detectors}, policy)
+        found += [each for each in known.on(shelf, onset_ms - reach_ms) if each.onset_ms <= onset_ms + reach_ms]
+    return found
+
+
+def _reach_ms(detectors: Collection[str], policy: HealthPolicy) -> int:
+    """How far apart a finding and evidence that it joins are at most, by any rule."""
+    windows_s = [_window_s(each, policy) for each in detectors]
+    others_s = policy.evidence.dcgm_window_s, policy.detectors.fatal_repeats.gap_s
+    return max(int(max(*windows_s, *others_s) * 1000), _words_wait_ms(policy), BURST_MS)
 
 
 def close(evidence: Evidence, closing: Closing) -> Evidence:
@@ -158,7 +175,28 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
         return False
     window_s = max(_window_s(detector, policy) for detector in (finding.detector, evidence.detector))
     window_ms = max(int(window_s * 1000), late_ms)
-    return evidence.onset_ms - window_ms <= finding.onset_ms <= evidence.last_seen_ms + window_ms
+    is_near = evidence.onset_ms - window_ms <= finding.onset_ms <= evidence.last_seen_ms + window_ms
+    return is_near or _is_of_its_burst(finding, evidence, policy)
+
+
+def _is_of_its_burst(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> bool:
+    """Whether it is an XID that a program brings about at will, told again by the same source of the same place.
+
+    Such evidence goes on for a burst's gap from its onset, and however long the next comes within 15 s, which every
+    rule takes for one time: it counts its times itself. So a job that crashes on and on leaves a row in three minutes,
+    not one for each time. What weighs, and what a person has answered, is left as it is.
+    """
+    if finding.detector != xid.NAME or finding.severity is not Severity.INFO or finding.source not in evidence.sources:
+        return False
+    if (evidence.detector, evidence.severity, evidence.node_id) != (xid.NAME, Severity.INFO, finding.node_id):
+        return False
+    if evidence.is_dismissed or evidence.is_suspended or evidence.fault_key != finding.fault_key:
+        return False
+    if any(evidence.values.get(name) != finding.values.get(name) for name in _IDENTIFYING):
+        return False
+    gap_ms = int(policy.detectors.fatal_repeats.gap_s * 1000)
+    until_ms = max(evidence.onset_ms + gap_ms, evidence.last_seen_ms + BURST_MS)
+    return evidence.onset_ms <= finding.onset_ms <= until_ms
 
 
 def _is_told_besides(finding: Finding, evidence: Evidence) -> bool:
@@ -231,7 +269,7 @@ def _window_s(detector: str, policy: HealthPolicy) -> float:
 def _joined(evidence: Evidence, finding: Finding) -> Evidence:
     sources = evidence.sources if finding.source in evidence.sources else (*evidence.sources, finding.source)
     values = _with_what_it_adds(evidence.values, finding.values)
-    if TELLS.get(finding.detector) is Tells.RATE and finding.onset_ms > evidence.last_seen_ms:
+    if _is_another_time(evidence, finding):
         values = {**values, TIMES: values.get(TIMES, 1.0) + 1}
     is_over = finding.onset_ms > values.get(CLOSED_AT, finding.onset_ms)
     is_anew = finding.onset_ms > evidence.last_seen_ms and is_of_another_boot(evidence.values, finding.values)
@@ -244,6 +282,15 @@ def _joined(evidence: Evidence, finding: Finding) -> Evidence:
         onset_ms=min(evidence.onset_ms, finding.onset_ms),
         last_seen_ms=max(evidence.last_seen_ms, finding.onset_ms),
     )
+
+
+def _is_another_time(evidence: Evidence, finding: Finding) -> bool:
+    """Whether it is told besides, and counts: a rate again, or a program's XID after the pause that ends a burst."""
+    if TELLS.get(finding.detector) is Tells.RATE:
+        return finding.onset_ms > evidence.last_seen_ms
+    is_moment = finding.detector == evidence.detector == xid.NAME and evidence.severity is Severity.INFO
+    is_told_again = finding.source in evidence.sources and finding.onset_ms - evidence.last_seen_ms > BURST_MS
+    return is_moment and is_told_again
 
 
 def _with_what_it_adds(known: Mapping[str, float], told: Mapping[str, float]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from health.detectors.detector import NO_OWN_HEAT, Closing, Findings, own_heat_i
 from health.detectors.registry import GpuMemory, closings_between, closings_of, judge_sample, judge_signal
 from health.evidence import after_maintenance, close
 from health.gpu_case import GpuCase, Move, moved, score_of
+from health.known import EVERYTHING, Known, of_fault
 from health.noting import Place, note
 from health.replay_stream import (
     BreakerClosed,
@@ -34,6 +35,7 @@ from health.replay_stream import (
     Told,
 )
 from health.replayed_nodes import ReplayedNode
+from health.score import that_may_weigh
 from health.standing import MOVES_AT_ONCE, decide, next_look_ms
 from health.weightless import outlasted
 from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal
@@ -47,8 +49,11 @@ _NO_GPU = GpuUuid("")
 
 @dataclass(slots=True)
 class _Gpu:
+    """``case`` without its evidence, but for what may weigh, as of when it was judged last."""
+
     memory: GpuMemory
     case: GpuCase
+    known: Known = field(default_factory=Known)
     score: float = 100.0
     held_back: bool = False
     look_ms: int | None = None
@@ -72,7 +77,12 @@ class Replay:
 
     def gpus(self) -> Mapping[GpuUuid, GpuCase]:
         """As they are now."""
-        return {uuid: gpu.case for uuid, gpu in self._gpus.items()}
+        return {uuid: replace(gpu.case, evidence=tuple(gpu.known.values())) for uuid, gpu in self._gpus.items()}
+
+    def num_looked_at(self) -> int:
+        """How much evidence was looked at for all that was noted: what a replay's time goes by."""
+        places = [gpu.known for gpu in self._gpus.values()] + [node.known for node in self._nodes.values()]
+        return sum(each.num_looked_at for each in places)
 
     def take(self, given: Input) -> Iterator[Output]:
         """What follows from ``given``, and before it from the time that passed since the last one."""
@@ -114,8 +124,8 @@ class Replay:
         """What was found in it and still stands weighs from now on, unless another window goes on."""
         if self._is_in_window(node_id, self.now_ms):
             return
-        of_node = [gpu.case for gpu in self._gpus.values() if gpu.memory.node_id == node_id]
-        known = [*self._nodes[node_id].evidence, *(each for case in of_node for each in case.evidence)]
+        of_node = [gpu.known for gpu in self._gpus.values() if gpu.memory.node_id == node_id]
+        known = [each for place in (self._nodes[node_id].known, *of_node) for each in place.values()]
         weighing = [(each, after_maintenance(each, self.now_ms)) for each in known]
         about = dict.fromkeys(
             now.gpu_uuid for before, now in weighing if now is not before and now.gpu_uuid is not None
@@ -172,7 +182,7 @@ class Replay:
                 about[finding.gpu_uuid] = None
             yield from self._noted(finding)
         for closing in closings:
-            for each in self._evidence_at(closing.gpu_uuid, closing.node_id):
+            for each in self._known_at(closing.gpu_uuid, closing.node_id).on(of_fault(closing.fault_key)):
                 closed = close(each, closing)
                 if closed is not each:
                     self._keep(closed)
@@ -184,37 +194,27 @@ class Replay:
             yield from self._settle(node_id)
 
     def _noted(self, finding: Finding) -> Iterator[Output]:
-        known = {each.id: each for each in self._evidence_at(finding.gpu_uuid, finding.node_id)}
-        before = dict(known)
+        known = self._known_at(finding.gpu_uuid, finding.node_id)
 
         def elsewhere() -> Iterator[Evidence]:
             for uuid, gpu in self._gpus.items():
                 if gpu.memory.node_id == finding.node_id and uuid != finding.gpu_uuid:
-                    yield from gpu.case.evidence
+                    yield from reversed(gpu.known.on(EVERYTHING))
 
         place = Place(known, elsewhere, is_in_window=self._is_in_window(finding.node_id, finding.onset_ms))
         for noted in note(finding, place, self.policy, self.now_ms, self._new_id):
-            had = before.get(noted.evidence.id)
-            self._keep(noted.evidence)
-            if had is None or had.sources != noted.evidence.sources:
+            if noted.before is None or noted.before.sources != noted.evidence.sources:
                 yield Told(self.now_ms, "new" if noted.is_new else "joined", noted.evidence)
 
     def _new_id(self) -> EvidenceId:
         self._num_evidence += 1
         return EvidenceId(f"ev_{self._num_evidence}")
 
-    def _evidence_at(self, uuid: GpuUuid | None, node_id: NodeId) -> tuple[Evidence, ...]:
-        if uuid is None:
-            return self._nodes[node_id].evidence
-        return self._known(uuid, node_id).case.evidence
+    def _known_at(self, uuid: GpuUuid | None, node_id: NodeId) -> Known:
+        return self._nodes[node_id].known if uuid is None else self._known(uuid, node_id).known
 
     def _keep(self, evidence: Evidence) -> None:
-        if evidence.gpu_uuid is None:
-            self._nodes[evidence.node_id].keep(evidence)
-            return
-        gpu = self._gpus[evidence.gpu_uuid]
-        kept = (*(each for each in gpu.case.evidence if each.id != evidence.id), evidence)
-        gpu.case = replace(gpu.case, evidence=kept)
+        self._known_at(evidence.gpu_uuid, evidence.node_id).put(evidence)
 
     def _settle(self, node_id: NodeId) -> Iterator[Output]:
         node = self._nodes[node_id]
@@ -227,7 +227,9 @@ class Replay:
     def _judge(self, uuids: Iterable[GpuUuid]) -> Iterator[Output]:
         for uuid in uuids:
             gpu = self._gpus[uuid]
-            gpu.case = replace(gpu.case, evidence=tuple(outlasted(each, self.now_ms) for each in gpu.case.evidence))
+            for each in gpu.known.pending():
+                gpu.known.put(outlasted(each, self.now_ms))
+            gpu.case = replace(gpu.case, evidence=that_may_weigh(gpu.known, self.policy))
             for _ in range(MOVES_AT_ONCE):
                 move = decide(gpu.case, self.now_ms, self.policy)
                 if move is None:
@@ -240,7 +242,7 @@ class Replay:
             if found.value != gpu.score:
                 gpu.score = found.value
                 yield Scored(self.now_ms, uuid, found)
-            gpu.look_ms = next_look_ms(gpu.case, self.now_ms, self.policy)
+            gpu.look_ms = next_look_ms(gpu.case, self.now_ms, self.policy, found)
             if gpu.look_ms is not None:
                 heapq.heappush(self._looks, (gpu.look_ms, uuid, gpu.memory.node_id))
 

@@ -5,7 +5,8 @@ A rule proposes; a person retires it (``health.interventions.retire``), or the r
 
 from typing import Final
 
-from health.detectors import repeats, retired_pages, row_remap, unrepairable_memory
+from health.detectors import retired_pages, row_remap, unrepairable_memory
+from health.detectors.repeats.rules import HOLDS
 from health.gpu_case import GpuCase, Move, MoveReason, condemning_of, move_to
 from health.xid.catalogue import entry_of
 from health.xid.recovery import Action
@@ -14,7 +15,7 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.states import Standing
 
 _REPLACING: Final = frozenset(
-    {row_remap.FAILURE, row_remap.EXHAUSTED, retired_pages.USED_UP, unrepairable_memory.NAME, *repeats.HOLDS}
+    {row_remap.FAILURE, row_remap.EXHAUSTED, retired_pages.USED_UP, unrepairable_memory.NAME, *HOLDS}
 )
 
 

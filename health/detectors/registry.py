@@ -29,8 +29,9 @@ from health.detectors.detector import (
     own_heat_in,
 )
 from health.detectors.modes import in_mode
-from health.detectors.repeats import REPAIRS, REPAIRS_ABOUT, VERSION
-from health.detectors.repeats import RULES as REPEATS
+from health.detectors.repeats import repair_repeats
+from health.detectors.repeats.repeat import VERSION
+from health.detectors.repeats.rules import RULES as REPEATS
 from health.detectors.signals import SIGNAL_DETECTORS, alarms, closings_of, judge_signal
 from muster.domain.evidence import EventKind, Finding, GpuSample, GpuSignal
 from muster.domain.health_policy import HealthPolicy
@@ -82,7 +83,7 @@ def _rules() -> tuple[Rule, ...]:
     clocks = Rule(clock_events.NAME, clock_events.VERSION, Tells.STANDING, "samples", clock_events.ABOUT)
     events = [Rule(each.name, each.version, each.tells, ", ".join(each.kinds), each.about) for each in SIGNAL_DETECTORS]
     again = [Rule(each.name, each.version, Tells.REPEAT, "evidence", each.about) for each in REPEATS]
-    repairs = Rule(REPAIRS, VERSION, Tells.MOMENT, "repairs", REPAIRS_ABOUT)
+    repairs = Rule(repair_repeats.NAME, VERSION, Tells.MOMENT, "repairs", repair_repeats.ABOUT)
     found: dict[str, Rule] = {}
     for rule in (*samples, clocks, *events, *again, repairs):
         known = found.get(rule.name)

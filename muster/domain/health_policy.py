@@ -138,6 +138,34 @@ class BurnInPolicy(StrictModel):
         description="Detectors whose findings order a burn-in of a GPU that works, once a finding, when it is free: "
         "repetitions after which NVIDIA asks for a diagnosis.",
     )
+    needed_after: tuple[Name, ...] = Field(
+        default=(
+            "clock_events",
+            "throttle_seconds",
+            "temperature",
+            "thermal_margin",
+            "pcie_link",
+            "pcie_replays",
+            "pcie_errors",
+            "nvlink_crc",
+            "nvlink_windows",
+            "nvlink_rises",
+            "link_bit_repeats",
+            "corrected_remaps",
+            "peers",
+        ),
+        strict=False,
+        description="Detectors whose findings show under load alone. A GPU that is SUSPECT by one of severity DEGRADED "
+        "or worse is burnt in as soon as it is free, and is what it was before once such a burn-in, begun after the "
+        "newest of them, has passed: time alone does not bring it back. Where the burn-in is ABANDONED time counts "
+        "again.",
+    )
+    needed_after_xids: tuple[Annotated[int, Field(ge=0, le=100_000)], ...] = Field(
+        default=(94, *range(144, 151)),
+        strict=False,
+        description="The same for these XIDs: a contained memory error, whose row is to be remapped, and the NVLink "
+        "errors of Blackwell.",
+    )
     asks_per_s: Annotated[float, Field(gt=0, le=10_000, strict=False)] = Field(
         20.0, description="How often all agents together ask for orders; each at least once a minute."
     )

@@ -7,8 +7,9 @@ from itertools import count
 import pytest
 
 from health.detectors.registry import GpuMemory, closings_of, judge_sample, judge_signal
-from health.detectors.repeats import repairs_of
+from health.detectors.repeats.repair_repeats import repairs_of
 from health.evidence import is_open
+from health.known import Known
 from health.noting import Place, note
 from health.score import score
 from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal, Severity, Source
@@ -23,9 +24,9 @@ ECC_ON_LINK = "NVLink: fatal error detected on link 2(0x10, 0x0, 0x0, 0x0, 0x0, 
 
 def noted(
     signals: Iterable[GpuSignal], policy: HealthPolicy = POLICY, elsewhere: Sequence[Evidence] = ()
-) -> dict[EvidenceId, Evidence]:
+) -> Known:
     """The evidence that is left once all of them were noted, each as it happened."""
-    known: dict[EvidenceId, Evidence] = {}
+    known = Known()
     numbers = count()
     for each in signals:
         for found in judge_signal(each, policy):
@@ -35,7 +36,7 @@ def noted(
     return known
 
 
-def of(evidence: dict[EvidenceId, Evidence], prefix: str) -> list[Evidence]:
+def of(evidence: Known, prefix: str) -> list[Evidence]:
     return [each for each in evidence.values() if each.fault_key.startswith(prefix)]
 
 
@@ -241,7 +242,7 @@ def test_a_count_of_gpus_that_rises_again_in_part_is_as_bad_as_what_is_missing_n
 @pytest.mark.parametrize(("rows", "gap_ms", "found"), [(5.0, HOUR, 0), (6.0, HOUR, 1), (6.0, 7 * DAY, 0)])
 def test_more_than_ten_rows_remapped_in_a_week_keep_new_jobs_away(rows: float, gap_ms: int, found: int) -> None:
     totals = ((NOW_MS - SECOND, 0.0), (NOW_MS, 5.0), (NOW_MS + gap_ms, 5.0 + rows))
-    known: dict[EvidenceId, Evidence] = {}
+    known = Known()
     memory, numbers = GpuMemory(NODE), count()
     for at_ms, total in totals:
         memory, findings = judge_sample(memory, sample(at_ms, remapped_rows_corrected=total), POLICY, at_ms)
@@ -264,7 +265,7 @@ def test_five_repairs_on_one_node_in_a_week_are_the_nodes_fault(times: int, foun
 
 def test_what_was_dismissed_does_not_count() -> None:
     known = noted(xids(79, []))
-    known = {name: replace(each, is_dismissed=True) for name, each in known.items()}
+    known = Known(replace(each, is_dismissed=True) for each in known.values())
     (again,) = judge_signal(signal(code=79, at_ms=NOW_MS + DAY, source=Source.KERNEL_LOG), POLICY)
     list(note(again, Place(known), POLICY, NOW_MS + DAY, lambda: EvidenceId("ev_again")))
     assert of(known, "bus_repeats") == []
@@ -310,7 +311,7 @@ def asked_to_reset(at_ms: int) -> Finding:
 
 
 def test_what_the_driver_asks_for_first_takes_the_code_of_what_it_is_asked_for() -> None:
-    known: dict[EvidenceId, Evidence] = {}
+    known = Known()
     numbers = count()
     for day in range(3):
         at_ms = NOW_MS + day * DAY

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from health.detectors.registry import TELLS
 from health.evidence import after_maintenance, lasts
-from health.node_hold import holding
+from health.node_hold import holding, looks_back_ms
 from health.weightless import CLOSED_AT, MAINTENANCE
 from muster.db.models import Cordon, EvidenceRow, Node
 from muster.domain.evidence import Evidence, Severity
@@ -147,8 +147,7 @@ def _released_by_persons(unit: UnitOfWork, node_ids: Sequence[NodeId]) -> dict[N
 
 
 def _looks_back(policy: HealthPolicy) -> timedelta:
-    hold = policy.node_hold
-    return timedelta(seconds=max(hold.state_holds_s, hold.rate_holds_s, hold.moment_holds_s))
+    return timedelta(milliseconds=looks_back_ms(policy))
 
 
 def _about_nodes(since: datetime) -> tuple[ColumnElement[bool], ...]:
