@@ -1,8 +1,8 @@
 """What is known of one place (a GPU, or a node as such): its evidence, on shelves by what rules ask for.
 
 A rule about repetitions looks at one code within a day, a finding at its own fault within minutes: neither looks at all
-that is known, so that a GPU which is told of again and again costs no more for each word than a quiet one. Each shelf is
-in the order in which its evidence was last seen.
+that is known, so that a GPU which is told of again and again costs no more for each word than a quiet one. Each shelf
+is in the order in which its evidence was last seen.
 """
 
 from bisect import bisect_left, insort

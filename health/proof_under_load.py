@@ -1,4 +1,4 @@
-"""What shows under load alone, and so is not answered by a GPU that rests: heat, clocks, links, contained memory errors.
+"""What shows under load alone, so that no rest answers it: heat, clocks, links, contained memory errors.
 
 A SUSPECT GPU takes nothing new, so its readings get better by themselves. Score and dwell would bring it back to the
 next job, which suffers again: so it is burnt in first (``health.burn_in.needed_after``). Three things answer a finding:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from health import breaker
 from health.breaker import BreakerState, FleetCounts
+from health.detectors import gpus_at_fault
 from health.detectors.detector import NO_OWN_HEAT, Closing, Findings, own_heat_in
 from health.detectors.registry import GpuMemory, closings_between, closings_of, judge_sample, judge_signal
-from health.evidence import after_maintenance, close
-from health.gpu_case import GpuCase, Move, moved, score_of
-from health.known import EVERYTHING, Known, of_fault
+from health.evidence import after_maintenance, close, is_open
+from health.gpu_case import GpuCase, Move, condemning_of, moved, score_of
+from health.known import EVERYTHING, Known, of_detector, of_fault
 from health.noting import Place, note
 from health.replay_stream import (
     BreakerClosed,
@@ -38,9 +39,10 @@ from health.replayed_nodes import ReplayedNode
 from health.score import that_may_weigh
 from health.standing import MOVES_AT_ONCE, decide, next_look_ms
 from health.weightless import outlasted
-from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal
+from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal, Severity
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.quantities import STATES_TOLD_S
 from muster.domain.states import Standing
 
 _NO_GPU = GpuUuid("")
@@ -73,6 +75,7 @@ class Replay:
     _num_evidence: int = 0
     _looks: list[tuple[int, GpuUuid, NodeId]] = field(default_factory=list)
     _windows: dict[NodeId, tuple[Maintained, ...]] = field(default_factory=dict)
+    _on_node: defaultdict[NodeId, dict[GpuUuid, None]] = field(default_factory=lambda: defaultdict(dict))
     _window_ends: list[tuple[int, NodeId]] = field(default_factory=list)
 
     def gpus(self) -> Mapping[GpuUuid, GpuCase]:
@@ -104,6 +107,8 @@ class Replay:
                 gpu = self._gpus.setdefault(given.gpu_uuid, new)
                 gpu.case = replace(gpu.case, burn_ins=(*gpu.case.burn_ins, given.result))
                 yield from self._judge([given.gpu_uuid])
+                if self._nodes[given.node_id].held_by:
+                    yield from self._settle(given.node_id)
             case BreakerClosed() if given.scope in self._breaker.open_since_ms:
                 self._breaker = breaker.close(self._breaker, given.scope, self.now_ms)
                 yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.held_back])
@@ -124,7 +129,7 @@ class Replay:
         """What was found in it and still stands weighs from now on, unless another window goes on."""
         if self._is_in_window(node_id, self.now_ms):
             return
-        of_node = [gpu.known for gpu in self._gpus.values() if gpu.memory.node_id == node_id]
+        of_node = [gpu.known for _, gpu in self._gpus_on(node_id)]
         known = [each for place in (self._nodes[node_id].known, *of_node) for each in place.values()]
         weighing = [(each, after_maintenance(each, self.now_ms)) for each in known]
         about = dict.fromkeys(
@@ -149,10 +154,17 @@ class Replay:
         self.now_ms = max(self.now_ms, until_ms)
 
     def _new(self, uuid: GpuUuid, node_id: NodeId, at_ms: int, standing: Standing) -> _Gpu:
+        self._on_node[node_id][uuid] = None
         return _Gpu(GpuMemory(node_id), GpuCase(uuid, standing, at_ms))
 
     def _known(self, uuid: GpuUuid, node_id: NodeId) -> _Gpu:
-        return self._gpus.setdefault(uuid, self._new(uuid, node_id, self.now_ms, self.standing))
+        if uuid not in self._gpus:
+            self._gpus[uuid] = self._new(uuid, node_id, self.now_ms, self.standing)
+        return self._gpus[uuid]
+
+    def _gpus_on(self, node_id: NodeId) -> list[tuple[GpuUuid, _Gpu]]:
+        told = ((uuid, self._gpus[uuid]) for uuid in self._on_node[node_id] if uuid in self._gpus)
+        return [(uuid, gpu) for uuid, gpu in told if gpu.memory.node_id == node_id]
 
     def _sampled(self, given: Sampled) -> Iterator[Output]:
         gpu = self._known(given.sample.gpu_uuid, given.node_id)
@@ -176,6 +188,7 @@ class Replay:
         closings = tuple(closings)
         said: tuple[Finding | Closing, ...] = (*findings, *closings)
         nodes = dict.fromkeys(each.node_id for each in said if each.gpu_uuid is None)
+        nodes |= dict.fromkeys(each.node_id for each in findings if each.severity is Severity.CONDEMNING)
         about: dict[GpuUuid, None] = {}
         for finding in findings:
             if finding.gpu_uuid is not None:
@@ -197,8 +210,8 @@ class Replay:
         known = self._known_at(finding.gpu_uuid, finding.node_id)
 
         def elsewhere() -> Iterator[Evidence]:
-            for uuid, gpu in self._gpus.items():
-                if gpu.memory.node_id == finding.node_id and uuid != finding.gpu_uuid:
+            for uuid, gpu in self._gpus_on(finding.node_id):
+                if uuid != finding.gpu_uuid:
                     yield from reversed(gpu.known.on(EVERYTHING))
 
         place = Place(known, elsewhere, is_in_window=self._is_in_window(finding.node_id, finding.onset_ms))
@@ -218,11 +231,34 @@ class Replay:
 
     def _settle(self, node_id: NodeId) -> Iterator[Output]:
         node = self._nodes[node_id]
+        yield from self._together(node_id, node)
         held_by = node.settle(self.policy, self.now_ms)
         if held_by is not None:
             yield Held(self.now_ms, node_id, held_by)
+        if any(is_open(each) for each in node.known.on(of_detector(gpus_at_fault.NAME))):
+            again_ms = self.now_ms + int(STATES_TOLD_S * 1000)  # a state, told again each hour as hosts do
+            node.look_ms = min(node.look_ms or again_ms, again_ms)
         if node.look_ms is not None:
             heapq.heappush(self._looks, (node.look_ms, _NO_GPU, node_id))
+
+    def _together(self, node_id: NodeId, node: ReplayedNode) -> Iterator[Output]:
+        """What the node's GPUs say of it together."""
+        condemning = [
+            each
+            for _, gpu in self._gpus_on(node_id)
+            if gpu.case.standing is not Standing.RETIRED
+            for each in condemning_of(gpu.case)
+        ]
+        told = node.known.on(of_detector(gpus_at_fault.NAME))
+        for said in gpus_at_fault.news(node_id, condemning, told, self.policy, self.now_ms):
+            if isinstance(said, Finding):
+                yield from self._noted(said)
+                continue
+            for each in node.known.on(of_fault(said.fault_key)):
+                closed = close(each, said)
+                if closed is not each:
+                    node.known.put(closed)
+                    yield Told(self.now_ms, "closed", closed)
 
     def _judge(self, uuids: Iterable[GpuUuid]) -> Iterator[Output]:
         for uuid in uuids:

@@ -108,7 +108,11 @@ def weighing_as_one(
     The heaviest group first, and the heaviest of each. Whoever takes one out lets the next of its group weigh.
     """
     groups: dict[tuple[object, ...], list[Evidence]] = {}
-    live = [each for each in evidence if _weighs(each, policy.score, now_ms, proof_ms) and _thousandths(each, policy.score, now_ms)]
+    live = [
+        each
+        for each in evidence
+        if _weighs(each, policy.score, now_ms, proof_ms) and _thousandths(each, policy.score, now_ms)
+    ]
     for key, alike in _kinds(live).items():
         if key[-1]:
             groups[key] = alike

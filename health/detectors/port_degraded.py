@@ -27,7 +27,10 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
         "slow_restarts_per_s": (rate_of(signal, "roce_slow_restart", 1.0), limits.slow_restarts_per_s),
         "carrier_changes": (signal.values.get("carrier_changes"), limits.carrier_changes_max),
         "receive_errors_per_s": (rate_of(signal, "port_rcv_errors", 1.0), limits.receive_errors_per_s),
-        "frame_errors_per_s": (port_counters.rate_of_all(signal, "rx_errors", "tx_errors"), limits.receive_errors_per_s),
+        "frame_errors_per_s": (
+            port_counters.rate_of_all(signal, "rx_errors", "tx_errors"),
+            limits.receive_errors_per_s,
+        ),
     }
     over = {name: rate for name, (rate, limit) in rates.items() if rate is not None and rate > limit}
     return port_counters.risen(NAME, signal, Severity.WARNING, policy, over)

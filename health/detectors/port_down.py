@@ -1,8 +1,8 @@
 """A port that is down. Source: gpud (4 minutes).
 
 Like the other findings about ports it is about the node: it takes nothing new while they last, and no GPU is
-quarantined. A plain Ethernet port may be one that nobody uses: it is only watched. A port is down only if it was seen up
-before: one without a cable never was.
+quarantined. A plain Ethernet port may be one that nobody uses: it is only watched. A port is down only if it was seen
+up before: one without a cable never was.
 """
 
 from typing import Final
@@ -35,7 +35,9 @@ def _is_up_or_disabled(signal: GpuSignal) -> bool:
     """Of RoCE nobody can tell that it is disabled: mlx5 reads so wherever the carrier is lost."""
     values = signal.values
     is_roce = values.get("is_ethernet", 0) > 0 and "/" in name_in(signal)
-    return values.get("state", PORT_ACTIVE) >= PORT_ACTIVE or (values.get("physical_state") == _DISABLED and not is_roce)
+    return values.get("state", PORT_ACTIVE) >= PORT_ACTIVE or (
+        values.get("physical_state") == _DISABLED and not is_roce
+    )
 
 
 def tells_of(signal: GpuSignal) -> tuple[str, ...]:

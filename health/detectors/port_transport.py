@@ -23,7 +23,10 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
     rates = {
         "discards_per_s": (port_counters.rate_of_all(signal, "port_xmit_discards"), limits.discards_per_s),
         "ack_timeouts_per_s": (port_counters.rate_of_all(signal, "local_ack_timeout_err"), limits.ack_timeouts_per_s),
-        "lost_packets_per_s": (port_counters.rate_of_all(signal, "out_of_sequence", "packet_seq_err"), limits.lost_packets_per_s),
+        "lost_packets_per_s": (
+            port_counters.rate_of_all(signal, "out_of_sequence", "packet_seq_err"),
+            limits.lost_packets_per_s,
+        ),
     }
     over = {name: rate for name, (rate, limit) in rates.items() if rate > limit}
     return port_counters.risen(NAME, signal, Severity.WARNING, policy, over)

@@ -9,9 +9,11 @@ from typing import Final
 from health.detectors import (
     clock_events,
     corrected_remaps,
+    ecc_history,
     ecc_uncorrected,
     gpu_count,
     gpu_lost,
+    gpus_at_fault,
     heat,
     recovery_action,
     row_remap,
@@ -53,6 +55,7 @@ __all__ = [
 
 RISE_DETECTORS: Final[tuple[SampleDetector, ...]] = (
     ecc_uncorrected.DETECTOR,
+    ecc_history.DETECTOR,
     row_remap.RISE_DETECTOR,
     corrected_remaps.DETECTOR,
 )
@@ -83,9 +86,10 @@ def _rules() -> tuple[Rule, ...]:
     clocks = Rule(clock_events.NAME, clock_events.VERSION, Tells.STANDING, "samples", clock_events.ABOUT)
     events = [Rule(each.name, each.version, each.tells, ", ".join(each.kinds), each.about) for each in SIGNAL_DETECTORS]
     again = [Rule(each.name, each.version, Tells.REPEAT, "evidence", each.about) for each in REPEATS]
+    together = Rule(gpus_at_fault.NAME, gpus_at_fault.VERSION, Tells.STATE, "evidence", gpus_at_fault.ABOUT)
     repairs = Rule(repair_repeats.NAME, VERSION, Tells.MOMENT, "repairs", repair_repeats.ABOUT)
     found: dict[str, Rule] = {}
-    for rule in (*samples, clocks, *events, *again, repairs):
+    for rule in (*samples, clocks, *events, *again, together, repairs):
         known = found.get(rule.name)
         found[rule.name] = rule if known is None else replace(known, reads=f"{known.reads}, {rule.reads}")
     return tuple(found[name] for name in sorted(found))

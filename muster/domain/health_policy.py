@@ -133,10 +133,10 @@ class BurnInPolicy(StrictModel):
         3600.0, description="How long after an ABANDONED burn-in an UNPROVEN GPU gets its next order by rule."
     )
     asked_by: tuple[Name, ...] = Field(
-        default=("mmu_fault_repeats", "sm_exception_repeats", "copy_engine_repeats"),
+        default=("mmu_fault_repeats", "sm_exception_repeats", "copy_engine_repeats", "ecc_history"),
         strict=False,
         description="Detectors whose findings order a burn-in of a GPU that works, once a finding, when it is free: "
-        "repetitions after which NVIDIA asks for a diagnosis.",
+        "repetitions after which NVIDIA asks for a diagnosis, and memory errors of a life that nobody has seen.",
     )
     needed_after: tuple[Name, ...] = Field(
         default=(
@@ -214,3 +214,13 @@ class HealthPolicy(StrictModel):
     burn_in: BurnInPolicy = Field(default_factory=BurnInPolicy)
     cohort: CohortPolicy = Field(default_factory=CohortPolicy)
     peers: PeerPolicy = Field(default_factory=PeerPolicy)
+
+    @model_validator(mode="after")
+    def _weights_are_of_detectors(self, info: ValidationInfo) -> Self:
+        """`score.weights_of` names no other than the rules in `detectors`, `peers` and `burn_in`."""
+        known = {*DetectorsPolicy.model_fields, "peers", "burn_in"}
+        unknown = sorted(self.score.weights_of.keys() - known)
+        if unknown and not is_stored(info):
+            accepted = ", ".join(sorted(known))
+            raise ValueError(f"score.weights_of: there is no detector {', '.join(unknown)}; accepted are {accepted}")
+        return self

@@ -10,7 +10,6 @@ from muster.domain.evidence import Severity
 from muster.domain.quantities import DAY_S, STATES_TOLD_S, Number, Points, Seconds
 from muster.domain.strict import Name, StrictModel
 
-
 SeverityName = Literal["info", "warning", "degraded", "condemning"]
 _NAMES: Final[tuple[SeverityName, ...]] = ("info", "warning", "degraded", "condemning")
 """In the order of ``Severity``."""
@@ -171,7 +170,7 @@ class StandingPolicy(StrictModel):
     )
     flap_window_s: Seconds = Field(
         7 * DAY_S,
-        description="The window of `flap_moves`: longer than a fault that comes with each day's work needs to come back.",
+        description="The window of `flap_moves`: long enough for a fault that each day's work brings back.",
     )
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ from health.known import Known
 from health.noting import Place, note
 from health.standing import decide
 from health.weightless import outlasted
-from muster.domain.evidence import EventKind, Evidence, GpuSignal, Source
+from muster.domain.evidence import EventKind, GpuSignal, Source
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.states import Standing
 from tests.health.case_factory import HOUR, NODE, POLICY, case

@@ -50,8 +50,10 @@ def signals() -> st.SearchStrategy[list[GpuSignal]]:
 
 
 @settings(deadline=None, max_examples=150)
-@given(signals(), st.booleans())
-def test_what_is_found_on_shelves_is_what_is_found_in_all_that_is_known(events: list[GpuSignal], dismisses: bool) -> None:
+@given(events=signals(), dismisses=st.booleans())
+def test_what_is_found_on_shelves_is_what_is_found_in_all_that_is_known(
+    events: list[GpuSignal], *, dismisses: bool
+) -> None:
     known, numbers = Known(), count()
     for event in events:
         for found in judge_signal(event, POLICY):

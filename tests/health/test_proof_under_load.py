@@ -12,13 +12,27 @@ from health.proof_under_load import unproved
 from health.replay import Replay
 from health.replay_stream import Burned, Moved, Passed, Sampled
 from health.standing import decide
-from health.what_if import Kind, Situation, after
 from health.weightless import CLOSED_AT
+from health.what_if import Kind, Situation, after
 from muster.domain.evidence import EventKind, Evidence, GpuSignal, Severity, Trust
 from muster.domain.ids import EvidenceId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Standing
-from tests.health.case_factory import DAY, GPU, HOUR, MINUTE, NODE, NOW_MS, POLICY, SECOND, case, evidence, fall, sample, signal
+from tests.health.case_factory import (
+    DAY,
+    GPU,
+    HOUR,
+    MINUTE,
+    NODE,
+    NOW_MS,
+    POLICY,
+    SECOND,
+    case,
+    evidence,
+    fall,
+    sample,
+    signal,
+)
 
 _HOT: Final = 0x40
 _TIER: Final = DEFAULT_POLICY.tiers["on_demand"]
@@ -94,8 +108,7 @@ def test_xid_94_told_once_waits_for_its_burn_in_and_is_back_with_it() -> None:
 
 
 def width(at_ms: int, lanes: float) -> GpuSignal:
-    state = {"pcie_loaded_width": lanes, "pcie_max_width": 16.0}
-    return signal(EventKind.GPU_STATE, at_ms=at_ms, **state)
+    return signal(EventKind.GPU_STATE, at_ms=at_ms, pcie_loaded_width=lanes, pcie_max_width=16.0)
 
 
 def test_a_pcie_link_of_8_lanes_waits_until_16_are_seen_under_load() -> None:

@@ -22,9 +22,7 @@ ECC_ON_LINK = "NVLink: fatal error detected on link 2(0x10, 0x0, 0x0, 0x0, 0x0, 
 """An XID 74 with bit 4 of the first register, that counts by its repetitions."""
 
 
-def noted(
-    signals: Iterable[GpuSignal], policy: HealthPolicy = POLICY, elsewhere: Sequence[Evidence] = ()
-) -> Known:
+def noted(signals: Iterable[GpuSignal], policy: HealthPolicy = POLICY, elsewhere: Sequence[Evidence] = ()) -> Known:
     """The evidence that is left once all of them were noted, each as it happened."""
     known = Known()
     numbers = count()
@@ -85,9 +83,9 @@ def test_what_is_no_copy_engine_is_counted_elsewhere(code: int) -> None:
 @pytest.mark.parametrize("code", [13, 31])
 def test_a_program_that_crashes_all_day_moves_no_gpu(code: int) -> None:
     text = "Graphics SM Warp Exception on (GPC 3, TPC 1, SM 0): Out Of Range Address"
-    told = tuple(noted(xids(code, [HOUR] * 12, text)).values())
-    assert of({each.id: each for each in told}, "mmu_fault" if code == 31 else "sm_exception")
-    assert score(told, POLICY, NOW_MS + 12 * HOUR).value == 100.0
+    told = noted(xids(code, [HOUR] * 12, text))
+    assert of(told, "mmu_fault" if code == 31 else "sm_exception")
+    assert score(told.values(), POLICY, NOW_MS + 12 * HOUR).value == 100.0
 
 
 @pytest.mark.parametrize(("second", "times"), [("GPC 3, TPC 1", 1), ("GPC 3, TPC 2", 0), ("GPC 2, TPC 1", 0)])
@@ -331,3 +329,37 @@ def test_two_links_of_one_gpu_are_not_taken_for_one() -> None:
     second = replace(second, text=second.text.replace("0x10", "0x20"))
     of_the_first = next(each for each in of(noted([first, second]), "xid:74") if each.values["link"] == 0)
     assert "bit_0_5" not in of_the_first.values
+
+
+def bit_on_link(register: int, bit: int) -> str:
+    words = [f"0x{1 << bit:x}" if number == register else "0x0" for number in range(1, 8)]
+    return f"NVLink: fatal error detected on link 2({', '.join(words)})"
+
+
+@pytest.mark.parametrize("bit", [16, 19])
+@pytest.mark.parametrize(("times", "found"), [(1, []), (2, [Severity.CONDEMNING])])
+def test_bits_16_and_19_of_the_third_register_condemn_at_the_second(
+    bit: int, times: int, found: list[Severity]
+) -> None:
+    told = of(noted(xids(74, [HOUR] * (times - 1), bit_on_link(3, bit))), "link_bit_repeats")
+    assert [each.severity for each in told] == found
+
+
+@pytest.mark.parametrize(("register", "bit"), [(1, 27), (1, 29), (3, 17), (3, 18)])
+@pytest.mark.parametrize(("times", "found"), [(1, []), (2, [Severity.WARNING])])
+def test_bits_that_are_to_be_reported_if_repeated_warn_at_the_second(
+    register: int, bit: int, times: int, found: list[Severity]
+) -> None:
+    told = of(noted(xids(74, [HOUR] * (times - 1), bit_on_link(register, bit))), "link_bit_repeats")
+    assert [(each.severity, each.fault_key) for each in told] == [
+        (severity, f"link_bit_repeats:link2:{register}.{bit}") for severity in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("register", "bit"), [(1, 4), (1, 5), *((3, bit) for bit in (0, 1, 2, 6)), *((5, bit) for bit in (18, 19, 21, 28))]
+)
+@pytest.mark.parametrize(("times", "found"), [(2, 0), (3, 1)])
+def test_ecc_bits_condemn_past_two(register: int, bit: int, times: int, found: int) -> None:
+    told = of(noted(xids(74, [HOUR] * (times - 1), bit_on_link(register, bit))), "link_bit_repeats")
+    assert [each.severity for each in told] == [Severity.CONDEMNING] * found

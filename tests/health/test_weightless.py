@@ -8,8 +8,8 @@ import pytest
 
 from health.detectors.registry import closings_of, judge_signal
 from health.evidence import close, counts, is_open
-from health.node_hold import holding
 from health.known import Known
+from health.node_hold import holding
 from health.noting import Place, note
 from health.score import score
 from health.standing import decide, next_look_ms

@@ -29,7 +29,7 @@ def judge(seen: Seen) -> Findings:
         if known.repeated is None or key not in told:
             continue
         times = sum(key in each.values for each in of_link)
-        if times >= rule.times:
+        if times >= (rule.times if known.takes_more else rule.others_times):
             words = f"XID 74, register {register} bit {bit} ({known.meaning}) {times} times on one link"
             where = f"{'' if link is None else f'link{link:.0f}:'}{register}.{bit}"
             found.append(seen.found(NAME, SEVERITY_OF[known.repeated], words, key=where))

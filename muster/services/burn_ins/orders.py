@@ -1,5 +1,5 @@
-"""Which GPU is to be burnt in: by a person's order, by the rule that what is UNPROVEN must be proved, or what is SUSPECT
-by what shows under load alone, or by that on repetitions which want a diagnosis.
+"""Which GPU is to be burnt in: by a person's order, by the rule that what is UNPROVEN must be proved, and what is
+SUSPECT by what shows under load alone, or by that on repetitions which want a diagnosis.
 """
 
 from collections.abc import Mapping, Sequence

@@ -97,7 +97,7 @@ def _abandoned_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid
         .where(BurnIn.gpu_uuid.in_(uuids), BurnIn.state == BurnInState.ABANDONED)
         .group_by(BurnIn.gpu_uuid)
     )
-    return dict(unit.session.execute(query).all())
+    return {uuid: at for uuid, at in unit.session.execute(query) if at is not None}
 
 
 def _repairs_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[Repair]]:
