@@ -2,15 +2,15 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from health.detectors import gpu_count, xid
 from health.detectors.detector import Closing, Tells
 from health.detectors.registry import TELLS
 from health.detectors.repeats.repeat import BURST_MS, TIMES
 from health.detectors.xid import CODE
-from health.known import PLACE_IN_GPU, Known
+from health.known import Known
 from health.same_fault import are_one
+from health.times import IDENTIFYING, is_another_time, is_of_its_burst
 from health.weightless import (
     CLOSED_AT,
     MAINTENANCE,
@@ -27,9 +27,6 @@ from muster.domain.detector_policy import RepeatPolicy
 from muster.domain.evidence import Evidence, Finding, Severity, Source, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
-
-_IDENTIFYING: Final = (CODE, *PLACE_IN_GPU)
-"""Keys in ``values`` that say which fault it is, and where in the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,27 +173,7 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
     window_s = max(_window_s(detector, policy) for detector in (finding.detector, evidence.detector))
     window_ms = max(int(window_s * 1000), late_ms)
     is_near = evidence.onset_ms - window_ms <= finding.onset_ms <= evidence.last_seen_ms + window_ms
-    return is_near or _is_of_its_burst(finding, evidence, policy)
-
-
-def _is_of_its_burst(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> bool:
-    """Whether it is an XID that a program brings about at will, told again by the same source of the same place.
-
-    Such evidence goes on for a burst's gap from its onset, and however long the next comes within 15 s, which every
-    rule takes for one time: it counts its times itself. So a job that crashes on and on leaves a row in three minutes,
-    not one for each time. What weighs, and what a person has answered, is left as it is.
-    """
-    if finding.detector != xid.NAME or finding.severity is not Severity.INFO or finding.source not in evidence.sources:
-        return False
-    if (evidence.detector, evidence.severity, evidence.node_id) != (xid.NAME, Severity.INFO, finding.node_id):
-        return False
-    if evidence.is_dismissed or evidence.is_suspended or evidence.fault_key != finding.fault_key:
-        return False
-    if any(evidence.values.get(name) != finding.values.get(name) for name in _IDENTIFYING):
-        return False
-    gap_ms = int(policy.detectors.fatal_repeats.gap_s * 1000)
-    until_ms = max(evidence.onset_ms + gap_ms, evidence.last_seen_ms + BURST_MS)
-    return evidence.onset_ms <= finding.onset_ms <= until_ms
+    return is_near or is_of_its_burst(finding, evidence, policy)
 
 
 def _is_told_besides(finding: Finding, evidence: Evidence) -> bool:
@@ -269,7 +246,7 @@ def _window_s(detector: str, policy: HealthPolicy) -> float:
 def _joined(evidence: Evidence, finding: Finding) -> Evidence:
     sources = evidence.sources if finding.source in evidence.sources else (*evidence.sources, finding.source)
     values = _with_what_it_adds(evidence.values, finding.values)
-    if _is_another_time(evidence, finding):
+    if is_another_time(evidence, finding):
         values = {**values, TIMES: values.get(TIMES, 1.0) + 1}
     is_over = finding.onset_ms > values.get(CLOSED_AT, finding.onset_ms)
     is_anew = finding.onset_ms > evidence.last_seen_ms and is_of_another_boot(evidence.values, finding.values)
@@ -284,22 +261,13 @@ def _joined(evidence: Evidence, finding: Finding) -> Evidence:
     )
 
 
-def _is_another_time(evidence: Evidence, finding: Finding) -> bool:
-    """Whether it is told besides, and counts: a rate again, or a program's XID after the pause that ends a burst."""
-    if TELLS.get(finding.detector) is Tells.RATE:
-        return finding.onset_ms > evidence.last_seen_ms
-    is_moment = finding.detector == evidence.detector == xid.NAME and evidence.severity is Severity.INFO
-    is_told_again = finding.source in evidence.sources and finding.onset_ms - evidence.last_seen_ms > BURST_MS
-    return is_moment and is_told_again
-
-
 def _with_what_it_adds(known: Mapping[str, float], told: Mapping[str, float]) -> dict[str, float]:
     """Values of one fault that a second source tells: its code and place, where the first had none.
 
     Nothing where the two tell of different places. That an action is asked for (XID 154) is nobody's own code.
     """
     values = {name: value for name, value in known.items() if (name, value) != (CODE, RECOVERY_ACTION_CHANGED)}
-    if any(values.get(name, told[name]) != told[name] for name in _IDENTIFYING if name in told):
+    if any(values.get(name, told[name]) != told[name] for name in IDENTIFYING if name in told):
         return dict(known)
     return {**known, **{name: value for name, value in told.items() if name not in {WEIGHS_FROM, *values}}}
 

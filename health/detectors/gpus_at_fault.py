@@ -20,7 +20,9 @@ VERSION: Final = 1
 GPUS: Final = "gpus"
 """Key in ``values``: how many."""
 ABOUT: Final = About(
-    "2 GPUs of one node or more have condemning evidence within a day of each other", "ours", Severity.DEGRADED
+    "2 GPUs of one node or more have condemning evidence within a day of each other",
+    "numbers of ours",
+    Severity.DEGRADED,
 )
 
 
