@@ -16,9 +16,12 @@ from benchmarks import judgement
 from benchmarks.figures import Figure
 from health.detectors.registry import judge_signal
 from health.gpu_case import GpuCase
+from health.known import Known
 from health.noting import Place, note
+from health.replay import Replay
+from health.score import that_may_weigh
 from health.standing import decide
-from muster.domain.evidence import EventKind, Evidence, GpuSignal, Source
+from muster.domain.evidence import EventKind, GpuSignal, Source
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Standing
@@ -28,6 +31,9 @@ NUM_NODES: Final = int(os.environ.get("MUSTER_HEALTH_NODES", "12500"))
 NUM_SEEDS: Final = int(os.environ.get("MUSTER_HEALTH_SEEDS", "10"))
 NUM_DAYS: Final = 30.0
 NUM_EVENTS: Final = 20_000
+NUM_OF_ONE_GPU: Final = 2_000
+CHATTY_MS: Final = 6_000
+"""Just further apart than what is coalesced."""
 NVSENTINEL_EVENTS_PER_S: Final = 57.0
 """NVSentinel's analyzer, PR 1789."""
 REPORT_S: Final = 10.0
@@ -36,22 +42,22 @@ _POLICY: Final = DEFAULT_POLICY.health
 
 
 def measure() -> list[Figure]:
-    return [*judgement.measure(), _events_per_s(), *_agent(), *_quality()]
+    return [*judgement.measure(), _events_per_s(), _events_of_one_gpu_per_s(), *_agent(), *_quality()]
 
 
 def _events_per_s() -> Figure:
     """From event to decision (detector, evidence, repetitions, score, standing) on one core, one GPU after another."""
     events = list(map(_event, range(NUM_EVENTS)))
-    known: dict[GpuUuid | None, dict[EvidenceId, Evidence]] = {}
+    known: dict[GpuUuid | None, Known] = {}
     numbers, moves = count(), 0
     before = time.process_time_ns()
     for event in events:
-        mine = known.setdefault(event.gpu_uuid, {})
+        mine = known.setdefault(event.gpu_uuid, Known())
         for finding in judge_signal(event, _POLICY):
             for _ in note(finding, Place(mine), _POLICY, event.at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")):
                 pass
         if event.gpu_uuid is not None:
-            case = GpuCase(event.gpu_uuid, Standing.HEALTHY, 0, tuple(mine.values()))
+            case = GpuCase(event.gpu_uuid, Standing.HEALTHY, 0, that_may_weigh(mine, _POLICY))
             moves += decide(case, event.at_ms, _POLICY) is not None
     seconds = (time.process_time_ns() - before) / 1e9
     if not moves:
@@ -67,6 +73,26 @@ _EVENTS: Final[tuple[tuple[EventKind, int | None, dict[str, float]], ...]] = (
     (EventKind.GPU_STATE, None, {"nvlink_links_down": 1.0, "inforom_valid": 1.0, "fabric_state": 3.0}),
     (EventKind.GPU_RATES, None, {"pcie_replays": 40.0, "pcie_generation": 5.0, "pcie_width": 16.0, "window_s": 60.0}),
 )
+
+
+def _events_of_one_gpu_per_s() -> Figure:
+    """One tenant's job that crashes on and on: a replay of one GPU's XIDs, from event to score and standing."""
+    gpu, node = GpuUuid("GPU-0"), NodeId("node_0")
+    events = [
+        GpuSignal(f"{number}", EventKind.XID, Source.KERNEL_LOG, START_MS + number * CHATTY_MS, node, gpu, code=31)
+        for number in range(NUM_OF_ONE_GPU)
+    ]
+    world = Replay(_POLICY)
+    before = time.process_time_ns()
+    for event in events:
+        for _ in world.take(event):
+            pass
+    seconds = (time.process_time_ns() - before) / 1e9
+    kept = world.gpus()[gpu].evidence
+    if not kept:
+        raise AssertionError("no event left evidence: nothing was judged")
+    peers = {"kept as evidence": float(len(kept))}
+    return Figure("health: events of one GPU judged", NUM_OF_ONE_GPU / seconds, "events/s", 5_000.0, "higher", peers)
 
 
 def _event(number: int) -> GpuSignal:

@@ -118,7 +118,7 @@ def finding_of(verdict: Verdict, node_id: NodeId, ended_ms: int, policy: HealthP
         trust=Trust.MEASURED,
         source=Source.BURN_IN,
         onset_ms=ended_ms,
-        counts_for_ms=counts_for_ms(Severity.CONDEMNING, policy),
+        counts_for_ms=counts_for_ms(Severity.CONDEMNING, policy, NAME),
         summary=f"burn-in failed: {'; '.join(verdict.reasons)}",
         threatens_correctness=verdict.is_wrong,
     )

@@ -8,13 +8,31 @@ gap, would not do: evidence between two bursts would make them one, and so raise
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from health.detectors import xid
 from muster.domain.evidence import Evidence
 from muster.domain.health_policy import HealthPolicy
 
 Weight = tuple[Evidence, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Evidence of one fault in the order of time. ``num_before``: how many of the line lie apart before each."""
+
+    evidence: tuple[Evidence, ...]
+    num_before: tuple[int, ...]
+
+
+def in_line(alike: Iterable[Evidence], policy: HealthPolicy) -> Line:
+    in_time = sorted(alike, key=lambda each: (each.last_seen_ms, each.id))
+    ends = [each.last_seen_ms for each in in_time]
+    num_before = (
+        bisect_left(ends, each.onset_ms - gap_ms_of(each, policy), 0, number) for number, each in enumerate(in_time)
+    )
+    return Line(tuple(in_time), tuple(num_before))
 
 
 def heaviest_apart(weights: Sequence[Weight], policy: HealthPolicy) -> list[Weight]:
@@ -25,16 +43,41 @@ def heaviest_apart(weights: Sequence[Weight], policy: HealthPolicy) -> list[Weig
     """
     if len(weights) == 1:
         return list(weights)
-    in_time = sorted(weights, key=lambda weight: (weight[0].last_seen_ms, weight[0].id))
-    ends = [each.last_seen_ms for each, _ in in_time]
-    best: list[tuple[int, list[Weight]]] = [(0, [])]
-    for number, weight in enumerate(in_time):
-        each, taken = weight
-        num_before = bisect_left(ends, each.onset_ms - gap_ms_of(each, policy), 0, number)
-        with_it = best[num_before][0] + taken
-        without = best[-1]
-        best.append((with_it, [*best[num_before][1], weight]) if with_it >= without[0] else without)
-    return best[-1][1]
+    line, weight_of = in_line((each for each, _ in weights), policy), {each.id: taken for each, taken in weights}
+    in_time = [weight_of[each.id] for each in line.evidence]
+    best = _best_of_each(line, in_time)
+    found, number = list[Weight](), len(in_time)
+    while number:
+        with_it = best[line.num_before[number - 1]] + in_time[number - 1]
+        if with_it >= best[number - 1]:
+            found.append((line.evidence[number - 1], in_time[number - 1]))
+            number = line.num_before[number - 1]
+        else:
+            number -= 1
+    return found[::-1]
+
+
+def heaviest_in_all(line: Line, weight_of: Callable[[int], int], enough: int) -> int:
+    """What ``heaviest_apart`` weighs in all, or any that is ``enough`` where that is not less.
+
+    ``weight_of``: of the evidence of that number in the line. The newest that lie apart are mostly enough by
+    themselves, however long the line is.
+    """
+    total, number = 0, len(line.evidence)
+    while number and total < enough:
+        total += weight_of(number - 1)
+        number = line.num_before[number - 1]
+    if total >= enough:
+        return total
+    return _best_of_each(line, list(map(weight_of, range(len(line.evidence)))))[-1]
+
+
+def _best_of_each(line: Line, weights: Sequence[int]) -> list[int]:
+    """For each number the most that so many of the line's first weigh in all."""
+    best = [0]
+    for num_before, weight in zip(line.num_before, weights, strict=True):
+        best.append(max(best[num_before] + weight, best[-1]))
+    return best
 
 
 def burst_of(alike: Sequence[Evidence], policy: HealthPolicy) -> list[list[Evidence]]:

@@ -13,6 +13,7 @@ from health.admission import refusal_of
 from health.evidence import counts
 from health.gpu_case import GpuCase, condemning_of, proof_ms_of, weighed
 from health.interventions import quarantining_move
+from health.proof_under_load import unproved
 from health.score import weighing_as_one
 from health.what_if import Condition, Kind, Situation, faults_that_stand, foreseen, without_the_past
 from muster.domain.evidence import Evidence
@@ -136,9 +137,12 @@ def _needed(situation: Situation) -> _Conditions:
 
 def _switches(situation: Situation, policy: HealthPolicy) -> _Conditions:
     gpu, override = situation.gpu, situation.override
-    words = "a burn-in that begins from now on passes"
+    load = "; ".join(dict.fromkeys(each.summary for each in unproved(gpu, policy)))
+    shown = f", since this shows under load alone: {load}" if load else ""
+    words = f"a burn-in that begins from now on passes{shown}"
     if situation.is_burning_in:
-        words = "its burn-in passes, if nothing condemning was found since it began, else one that begins from now on"
+        what = "more of what shows under load alone" if load else "condemning"
+        words = f"its burn-in passes, if nothing {what} was found since it began, else one that begins from now on"
     found = [Condition(Kind.BURN_IN, words)]
     if override is not None:
         ends = f"the standing {override.standing} that a person has set is released, or ends"

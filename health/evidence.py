@@ -1,15 +1,16 @@
 """From findings to evidence: one fault is one evidence, however many sources tell it and however often it is stated."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from health.detectors import gpu_count, xid
 from health.detectors.detector import Closing, Tells
 from health.detectors.registry import TELLS
-from health.detectors.repeats import TIMES
+from health.detectors.repeats.repeat import BURST_MS, TIMES
 from health.detectors.xid import CODE
+from health.known import Known
 from health.same_fault import are_one
+from health.times import IDENTIFYING, is_another_time, is_of_its_burst
 from health.weightless import (
     CLOSED_AT,
     MAINTENANCE,
@@ -26,9 +27,6 @@ from muster.domain.detector_policy import RepeatPolicy
 from muster.domain.evidence import Evidence, Finding, Severity, Source, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
-
-_IDENTIFYING: Final = (CODE, "gpc", "tpc", "link")
-"""Keys in ``values`` that say which fault it is, and where in the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +54,22 @@ def join(
             joined = replace(joined, counts_for_ms=joined.counts_for_ms or known.counts_for_ms)
         return Joined(joined, is_new=False)
     return Joined(_opened(known, policy, now_ms, new_id), is_new=True)
+
+
+def near(finding: Finding, known: Known, policy: HealthPolicy, now_ms: int) -> list[Evidence]:
+    """All of ``known`` that ``finding`` might join, and little else: ``join`` finds the same in it as in the whole."""
+    onset_ms, found = min(finding.onset_ms, now_ms), list[Evidence]()
+    for shelf, detectors in known.faults_like(finding.fault_key):
+        reach_ms = _reach_ms({finding.detector, *detectors}, policy)
+        found += [each for each in known.on(shelf, onset_ms - reach_ms) if each.onset_ms <= onset_ms + reach_ms]
+    return found
+
+
+def _reach_ms(detectors: Collection[str], policy: HealthPolicy) -> int:
+    """How far apart a finding and evidence that it joins are at most, by any rule."""
+    windows_s = [_window_s(each, policy) for each in detectors]
+    others_s = policy.evidence.dcgm_window_s, policy.detectors.fatal_repeats.gap_s
+    return max(int(max(*windows_s, *others_s) * 1000), _words_wait_ms(policy), BURST_MS)
 
 
 def close(evidence: Evidence, closing: Closing) -> Evidence:
@@ -158,7 +172,8 @@ def _is_same_fault(finding: Finding, evidence: Evidence, policy: HealthPolicy) -
         return False
     window_s = max(_window_s(detector, policy) for detector in (finding.detector, evidence.detector))
     window_ms = max(int(window_s * 1000), late_ms)
-    return evidence.onset_ms - window_ms <= finding.onset_ms <= evidence.last_seen_ms + window_ms
+    is_near = evidence.onset_ms - window_ms <= finding.onset_ms <= evidence.last_seen_ms + window_ms
+    return is_near or is_of_its_burst(finding, evidence, policy)
 
 
 def _is_told_besides(finding: Finding, evidence: Evidence) -> bool:
@@ -231,7 +246,7 @@ def _window_s(detector: str, policy: HealthPolicy) -> float:
 def _joined(evidence: Evidence, finding: Finding) -> Evidence:
     sources = evidence.sources if finding.source in evidence.sources else (*evidence.sources, finding.source)
     values = _with_what_it_adds(evidence.values, finding.values)
-    if TELLS.get(finding.detector) is Tells.RATE and finding.onset_ms > evidence.last_seen_ms:
+    if is_another_time(evidence, finding):
         values = {**values, TIMES: values.get(TIMES, 1.0) + 1}
     is_over = finding.onset_ms > values.get(CLOSED_AT, finding.onset_ms)
     is_anew = finding.onset_ms > evidence.last_seen_ms and is_of_another_boot(evidence.values, finding.values)
@@ -252,7 +267,7 @@ def _with_what_it_adds(known: Mapping[str, float], told: Mapping[str, float]) ->
     Nothing where the two tell of different places. That an action is asked for (XID 154) is nobody's own code.
     """
     values = {name: value for name, value in known.items() if (name, value) != (CODE, RECOVERY_ACTION_CHANGED)}
-    if any(values.get(name, told[name]) != told[name] for name in _IDENTIFYING if name in told):
+    if any(values.get(name, told[name]) != told[name] for name in IDENTIFYING if name in told):
         return dict(known)
     return {**known, **{name: value for name, value in told.items() if name not in {WEIGHS_FROM, *values}}}
 

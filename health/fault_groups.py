@@ -7,6 +7,7 @@ from health.detectors import (
     clock_events,
     corrected_errors,
     corrected_remaps,
+    ecc_history,
     ecc_uncorrected,
     fabric_health,
     fabric_state,
@@ -42,6 +43,7 @@ _OF_DETECTOR: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
             ecc_uncorrected.NAME,
+            ecc_history.NAME,
             row_remap.NAME,
             row_remap.RISE,
             sram_threshold.NAME,

@@ -86,7 +86,7 @@ class GpuCase:
     ``since_ms``: when it came to its standing. ``origin``: where SUSPECT or QUARANTINED goes back to.
     ``moves``, ``burn_ins``, ``repairs``: its past, oldest first; at least what lies within the policy's windows, and
     the newest move to QUARANTINED. ``under_way``: what is done to it in REPAIR. ``is_heard``: its readings come in; a
-    silent GPU proves nothing.
+    silent GPU proves nothing. ``could_not_burn_in_ms``: when a burn-in was last ABANDONED, since it could not run.
     """
 
     gpu_uuid: GpuUuid
@@ -99,6 +99,7 @@ class GpuCase:
     repairs: tuple[PastRepair, ...] = ()
     under_way: RepairAction | None = None
     is_heard: bool = True
+    could_not_burn_in_ms: int | None = None
 
 
 def proof_ms_of(gpu: GpuCase) -> int | None:

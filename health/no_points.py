@@ -30,7 +30,7 @@ def _why(evidence: Evidence, policy: HealthPolicy, now_ms: int, proof_ms: int | 
     if proof_ms is not None and evidence.last_seen_ms < proof_ms:
         return "a later burn-in or repair has answered it"
     severity = evidence.severity.name.lower()
-    if policy.score.weight(evidence.severity).points == 0:
+    if policy.score.weight(evidence.severity, evidence.detector).points == 0:
         return f"what is {severity} is kept and weighs nothing"
     if not is_condemning(evidence, None) and now_ms - evidence.last_seen_ms >= evidence.counts_for_ms:
         return f"it counted for {evidence.counts_for_ms / 86_400_000:g} days, and that time is over"

@@ -34,6 +34,12 @@ def held_until_ms(evidence: Evidence, policy: HealthPolicy) -> int:
     return evidence.last_seen_ms + int(_lasts_s(evidence.detector, policy.node_hold) * 1000)
 
 
+def looks_back_ms(policy: HealthPolicy) -> int:
+    """What was last seen longer ago holds no node."""
+    hold = policy.node_hold
+    return int(max(hold.state_holds_s, hold.rate_holds_s, hold.moment_holds_s) * 1000)
+
+
 def _lasts_s(detector: str, policy: NodeHoldPolicy) -> float:
     match TELLS.get(detector, Tells.MOMENT):
         case Tells.STATE | Tells.STANDING:

@@ -8,11 +8,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from health.authority import overruled_by
-from health.detectors import fabric_health, fabric_state, nvlink_count, nvlink_down, nvlink_errors, p2p, xid
+from health.detectors import (
+    fabric_health,
+    fabric_state,
+    gpu_count,
+    nvlink_count,
+    nvlink_down,
+    nvlink_errors,
+    p2p,
+    xid,
+)
 from health.detectors.modes import in_mode
-from health.detectors.repeats import TIMES, repeats_of
+from health.detectors.repeats.repeat import TIMES
+from health.detectors.repeats.rules import repeats_of
 from health.detectors.xid import CODE
-from health.evidence import join, lessened_by, superseded_by
+from health.evidence import join, lessened_by, near, superseded_by
+from health.known import EVERYTHING, Known, of_fault
+from health.same_fault import asked_in
 from health.weightless import MAINTENANCE, aside
 from muster.domain.evidence import Evidence, Finding
 from muster.domain.health_policy import HealthPolicy
@@ -44,12 +56,12 @@ def _nothing_elsewhere() -> Iterable[Evidence]:
 class Place:
     """What is known where a finding belongs.
 
-    ``known``: evidence of its GPU, or of its node where it is about none, by id; it is written on. ``elsewhere``: asked
+    ``known``: evidence of its GPU, or of its node where it is about none; it is written on. ``elsewhere``: asked
     for evidence of the node's other GPUs only if a rule needs it. ``is_in_maintenance``: somebody works on the node.
     ``is_in_window``: in a time that a person declared, so that nothing of the node is judged at all.
     """
 
-    known: dict[EvidenceId, Evidence]
+    known: Known
     elsewhere: Callable[[], Iterable[Evidence]] = _nothing_elsewhere
     is_in_maintenance: bool = False
     is_in_window: bool = False
@@ -57,8 +69,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
+    """``before``: as it was, None where it is new."""
+
     evidence: Evidence
-    is_new: bool
+    before: Evidence | None
+
+    @property
+    def is_new(self) -> bool:
+        return self.before is None
 
 
 def note(
@@ -67,21 +85,22 @@ def note(
     """The evidence that is new or otherwise than before, in the order in which it became so."""
     if place.is_in_window or (place.is_in_maintenance and _comes_of_work(finding)):
         finding = aside(finding, MAINTENANCE)
-    for lessened in lessened_by(finding, tuple(place.known.values())):
-        place.known[lessened.id] = lessened
-        yield Noted(lessened, is_new=False)
+    known = place.known
+    if finding.detector == gpu_count.NAME:
+        yield from _kept(known, lessened_by(finding, known.on(of_fault(finding.fault_key))))
     waiting = [finding]
     while waiting:
-        joined = join(waiting.pop(0), place.known.values(), policy, now_ms, new_id())
-        evidence, before = joined.evidence, place.known.get(joined.evidence.id)
+        found = waiting.pop(0)
+        evidence = join(found, near(found, known, policy, now_ms), policy, now_ms, new_id()).evidence
+        before = known.get(evidence.id)
         if evidence == before:
             continue
-        place.known[evidence.id] = evidence
-        yield Noted(evidence, joined.is_new)
-        if joined.is_new:
-            yield from _set_aside_by(evidence, place, policy)
+        known.put(evidence)
+        yield Noted(evidence, before)
+        if before is None:
+            yield from _set_aside_by(evidence, known, policy)
         if before is None or _may_repeat(before, evidence):
-            waiting += in_mode(repeats_of(evidence, place.known.values(), place.elsewhere, policy), policy)
+            waiting += in_mode(repeats_of(evidence, known, place.elsewhere, policy), policy)
 
 
 def _may_repeat(before: Evidence, now: Evidence) -> bool:
@@ -90,11 +109,25 @@ def _may_repeat(before: Evidence, now: Evidence) -> bool:
     return any(before.values.get(key) != now.values.get(key) for key in told)
 
 
-def _set_aside_by(newest: Evidence, place: Place, policy: HealthPolicy) -> Iterator[Noted]:
-    for rule in (superseded_by, overruled_by):
-        for replaced in rule(newest, tuple(place.known.values()), policy):
-            place.known[replaced.id] = replaced
-            yield Noted(replaced, is_new=False)
+def _set_aside_by(newest: Evidence, known: Known, policy: HealthPolicy) -> Iterator[Noted]:
+    if xid.HAS_WORDS in newest.values:
+        yield from _kept(known, superseded_by(newest, known.on(of_fault(newest.fault_key)), policy))
+    if asked_in(newest.fault_key) is not None:  # what it may speak of was seen no later than it was said, but not long
+        since_ms = newest.onset_ms - int(max(policy.evidence.dcgm_window_s, policy.evidence.counter_window_s) * 1000)
+        told = known.on(EVERYTHING, since_ms)
+        words = known.words_of_the_driver(since_ms)
+    else:
+        told, words = [newest], known.words_of_the_driver(newest.last_seen_ms)
+    if words:
+        together = {each.id: each for each in (*told, *words)}
+        yield from _kept(known, overruled_by(newest, together.values(), policy))
+
+
+def _kept(known: Known, changed: Iterable[Evidence]) -> Iterator[Noted]:
+    for each in changed:
+        before = known.get(each.id)
+        known.put(each)
+        yield Noted(each, before)
 
 
 def _comes_of_work(finding: Finding) -> bool:

@@ -216,7 +216,7 @@ def finding_of(blame: Blame, severity: Severity, node_id: NodeId, at_ms: int, po
         trust=Trust.MEASURED,
         source=Source.PAIRWISE,
         onset_ms=at_ms,
-        counts_for_ms=counts_for_ms(severity, policy),
+        counts_for_ms=counts_for_ms(severity, policy, NAME),
         summary=f"all-gathers with other hosts of a gang before its start: {blame.why}",
     )
 

@@ -211,7 +211,7 @@ def _finding(one: Apart, seen: Round, count: int, policy: HealthPolicy) -> Findi
         trust=Trust.MEASURED,
         source=Source.NVML,
         onset_ms=seen.at_ms,
-        counts_for_ms=counts_for_ms(Severity.WARNING, policy),
+        counts_for_ms=counts_for_ms(Severity.WARNING, policy, NAME),
         summary=words,
         values={"value": value, "median": one.median, "z": round(one.z, 2), "peers": float(one.num_peers)},
     )

@@ -31,7 +31,7 @@ def finding_of(
         trust=Trust.MEASURED,
         source=Source.QUICK_CHECK,
         onset_ms=at_ms,
-        counts_for_ms=counts_for_ms(Severity.CONDEMNING, policy),
+        counts_for_ms=counts_for_ms(Severity.CONDEMNING, policy, NAME),
         summary=f"wrong results in the quick check before a start: {named}{more}",
         threatens_correctness=True,
     )

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from health import breaker
 from health.breaker import BreakerState, FleetCounts
+from health.detectors import gpus_at_fault
 from health.detectors.detector import NO_OWN_HEAT, Closing, Findings, own_heat_in
 from health.detectors.registry import GpuMemory, closings_between, closings_of, judge_sample, judge_signal
-from health.evidence import after_maintenance, close
-from health.gpu_case import GpuCase, Move, moved, score_of
+from health.evidence import after_maintenance, close, is_open
+from health.gpu_case import GpuCase, Move, condemning_of, moved, score_of
+from health.known import EVERYTHING, Known, of_detector, of_fault
 from health.noting import Place, note
 from health.replay_stream import (
     BreakerClosed,
@@ -34,11 +36,13 @@ from health.replay_stream import (
     Told,
 )
 from health.replayed_nodes import ReplayedNode
+from health.score import that_may_weigh
 from health.standing import MOVES_AT_ONCE, decide, next_look_ms
 from health.weightless import outlasted
-from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal
+from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal, Severity
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
+from muster.domain.quantities import STATES_TOLD_S
 from muster.domain.states import Standing
 
 _NO_GPU = GpuUuid("")
@@ -47,8 +51,11 @@ _NO_GPU = GpuUuid("")
 
 @dataclass(slots=True)
 class _Gpu:
+    """``case`` without its evidence, but for what may weigh, as of when it was judged last."""
+
     memory: GpuMemory
     case: GpuCase
+    known: Known = field(default_factory=Known)
     score: float = 100.0
     held_back: bool = False
     look_ms: int | None = None
@@ -68,11 +75,17 @@ class Replay:
     _num_evidence: int = 0
     _looks: list[tuple[int, GpuUuid, NodeId]] = field(default_factory=list)
     _windows: dict[NodeId, tuple[Maintained, ...]] = field(default_factory=dict)
+    _on_node: defaultdict[NodeId, dict[GpuUuid, None]] = field(default_factory=lambda: defaultdict(dict))
     _window_ends: list[tuple[int, NodeId]] = field(default_factory=list)
 
     def gpus(self) -> Mapping[GpuUuid, GpuCase]:
         """As they are now."""
-        return {uuid: gpu.case for uuid, gpu in self._gpus.items()}
+        return {uuid: replace(gpu.case, evidence=tuple(gpu.known.values())) for uuid, gpu in self._gpus.items()}
+
+    def num_looked_at(self) -> int:
+        """How much evidence was looked at for all that was noted: what a replay's time goes by."""
+        places = [gpu.known for gpu in self._gpus.values()] + [node.known for node in self._nodes.values()]
+        return sum(each.num_looked_at for each in places)
 
     def evidence(self) -> tuple[Evidence, ...]:
         """All of it as it is now, of GPUs and of nodes."""
@@ -99,6 +112,8 @@ class Replay:
                 gpu = self._gpus.setdefault(given.gpu_uuid, new)
                 gpu.case = replace(gpu.case, burn_ins=(*gpu.case.burn_ins, given.result))
                 yield from self._judge([given.gpu_uuid])
+                if self._nodes[given.node_id].held_by:
+                    yield from self._settle(given.node_id)
             case BreakerClosed() if given.scope in self._breaker.open_since_ms:
                 self._breaker = breaker.close(self._breaker, given.scope, self.now_ms)
                 yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.held_back])
@@ -119,8 +134,8 @@ class Replay:
         """What was found in it and still stands weighs from now on, unless another window goes on."""
         if self._is_in_window(node_id, self.now_ms):
             return
-        of_node = [gpu.case for gpu in self._gpus.values() if gpu.memory.node_id == node_id]
-        known = [*self._nodes[node_id].evidence, *(each for case in of_node for each in case.evidence)]
+        of_node = [gpu.known for _, gpu in self._gpus_on(node_id)]
+        known = [each for place in (self._nodes[node_id].known, *of_node) for each in place.values()]
         weighing = [(each, after_maintenance(each, self.now_ms)) for each in known]
         about = dict.fromkeys(
             now.gpu_uuid for before, now in weighing if now is not before and now.gpu_uuid is not None
@@ -144,10 +159,17 @@ class Replay:
         self.now_ms = max(self.now_ms, until_ms)
 
     def _new(self, uuid: GpuUuid, node_id: NodeId, at_ms: int, standing: Standing) -> _Gpu:
+        self._on_node[node_id][uuid] = None
         return _Gpu(GpuMemory(node_id), GpuCase(uuid, standing, at_ms))
 
     def _known(self, uuid: GpuUuid, node_id: NodeId) -> _Gpu:
-        return self._gpus.setdefault(uuid, self._new(uuid, node_id, self.now_ms, self.standing))
+        if uuid not in self._gpus:
+            self._gpus[uuid] = self._new(uuid, node_id, self.now_ms, self.standing)
+        return self._gpus[uuid]
+
+    def _gpus_on(self, node_id: NodeId) -> list[tuple[GpuUuid, _Gpu]]:
+        told = ((uuid, self._gpus[uuid]) for uuid in self._on_node[node_id] if uuid in self._gpus)
+        return [(uuid, gpu) for uuid, gpu in told if gpu.memory.node_id == node_id]
 
     def _sampled(self, given: Sampled) -> Iterator[Output]:
         gpu = self._known(given.sample.gpu_uuid, given.node_id)
@@ -171,13 +193,14 @@ class Replay:
         closings = tuple(closings)
         said: tuple[Finding | Closing, ...] = (*findings, *closings)
         nodes = dict.fromkeys(each.node_id for each in said if each.gpu_uuid is None)
+        nodes |= dict.fromkeys(each.node_id for each in findings if each.severity is Severity.CONDEMNING)
         about: dict[GpuUuid, None] = {}
         for finding in findings:
             if finding.gpu_uuid is not None:
                 about[finding.gpu_uuid] = None
             yield from self._noted(finding)
         for closing in closings:
-            for each in self._evidence_at(closing.gpu_uuid, closing.node_id):
+            for each in self._known_at(closing.gpu_uuid, closing.node_id).on(of_fault(closing.fault_key)):
                 closed = close(each, closing)
                 if closed is not each:
                     self._keep(closed)
@@ -189,50 +212,65 @@ class Replay:
             yield from self._settle(node_id)
 
     def _noted(self, finding: Finding) -> Iterator[Output]:
-        known = {each.id: each for each in self._evidence_at(finding.gpu_uuid, finding.node_id)}
-        before = dict(known)
+        known = self._known_at(finding.gpu_uuid, finding.node_id)
 
         def elsewhere() -> Iterator[Evidence]:
-            for uuid, gpu in self._gpus.items():
-                if gpu.memory.node_id == finding.node_id and uuid != finding.gpu_uuid:
-                    yield from gpu.case.evidence
+            for uuid, gpu in self._gpus_on(finding.node_id):
+                if uuid != finding.gpu_uuid:
+                    yield from reversed(gpu.known.on(EVERYTHING))
 
         place = Place(known, elsewhere, is_in_window=self._is_in_window(finding.node_id, finding.onset_ms))
         for noted in note(finding, place, self.policy, self.now_ms, self._new_id):
-            had = before.get(noted.evidence.id)
-            self._keep(noted.evidence)
-            if had is None or had.sources != noted.evidence.sources:
+            if noted.before is None or noted.before.sources != noted.evidence.sources:
                 yield Told(self.now_ms, "new" if noted.is_new else "joined", noted.evidence)
 
     def _new_id(self) -> EvidenceId:
         self._num_evidence += 1
         return EvidenceId(f"ev_{self._num_evidence}")
 
-    def _evidence_at(self, uuid: GpuUuid | None, node_id: NodeId) -> tuple[Evidence, ...]:
-        if uuid is None:
-            return self._nodes[node_id].evidence
-        return self._known(uuid, node_id).case.evidence
+    def _known_at(self, uuid: GpuUuid | None, node_id: NodeId) -> Known:
+        return self._nodes[node_id].known if uuid is None else self._known(uuid, node_id).known
 
     def _keep(self, evidence: Evidence) -> None:
-        if evidence.gpu_uuid is None:
-            self._nodes[evidence.node_id].keep(evidence)
-            return
-        gpu = self._gpus[evidence.gpu_uuid]
-        kept = (*(each for each in gpu.case.evidence if each.id != evidence.id), evidence)
-        gpu.case = replace(gpu.case, evidence=kept)
+        self._known_at(evidence.gpu_uuid, evidence.node_id).put(evidence)
 
     def _settle(self, node_id: NodeId) -> Iterator[Output]:
         node = self._nodes[node_id]
+        yield from self._together(node_id, node)
         held_by = node.settle(self.policy, self.now_ms)
         if held_by is not None:
             yield Held(self.now_ms, node_id, held_by)
+        if any(is_open(each) for each in node.known.on(of_detector(gpus_at_fault.NAME))):
+            again_ms = self.now_ms + int(STATES_TOLD_S * 1000)  # a state, told again each hour as hosts do
+            node.look_ms = min(node.look_ms or again_ms, again_ms)
         if node.look_ms is not None:
             heapq.heappush(self._looks, (node.look_ms, _NO_GPU, node_id))
+
+    def _together(self, node_id: NodeId, node: ReplayedNode) -> Iterator[Output]:
+        """What the node's GPUs say of it together."""
+        condemning = [
+            each
+            for _, gpu in self._gpus_on(node_id)
+            if gpu.case.standing is not Standing.RETIRED
+            for each in condemning_of(gpu.case)
+        ]
+        told = node.known.on(of_detector(gpus_at_fault.NAME))
+        for said in gpus_at_fault.news(node_id, condemning, told, self.policy, self.now_ms):
+            if isinstance(said, Finding):
+                yield from self._noted(said)
+                continue
+            for each in node.known.on(of_fault(said.fault_key)):
+                closed = close(each, said)
+                if closed is not each:
+                    node.known.put(closed)
+                    yield Told(self.now_ms, "closed", closed)
 
     def _judge(self, uuids: Iterable[GpuUuid]) -> Iterator[Output]:
         for uuid in uuids:
             gpu = self._gpus[uuid]
-            gpu.case = replace(gpu.case, evidence=tuple(outlasted(each, self.now_ms) for each in gpu.case.evidence))
+            for each in gpu.known.pending():
+                gpu.known.put(outlasted(each, self.now_ms))
+            gpu.case = replace(gpu.case, evidence=that_may_weigh(gpu.known, self.policy))
             for _ in range(MOVES_AT_ONCE):
                 move = decide(gpu.case, self.now_ms, self.policy)
                 if move is None:
@@ -245,7 +283,7 @@ class Replay:
             if found.value != gpu.score:
                 gpu.score = found.value
                 yield Scored(self.now_ms, uuid, found)
-            gpu.look_ms = next_look_ms(gpu.case, self.now_ms, self.policy)
+            gpu.look_ms = next_look_ms(gpu.case, self.now_ms, self.policy, found)
             if gpu.look_ms is not None:
                 heapq.heappush(self._looks, (gpu.look_ms, uuid, gpu.memory.node_id))
 

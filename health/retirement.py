@@ -5,7 +5,8 @@ A rule proposes; a person retires it (``health.interventions.retire``), or the r
 
 from typing import Final
 
-from health.detectors import repeats, retired_pages, row_remap, unrepairable_memory
+from health.detectors import retired_pages, row_remap, unrepairable_memory
+from health.detectors.repeats.rules import HOLDS
 from health.gpu_case import GpuCase, Move, MoveReason, PastRepair, condemning_of, move_to
 from health.xid.catalogue import entry_of
 from health.xid.recovery import Action
@@ -20,7 +21,7 @@ _REPLACING: Final = frozenset(
         retired_pages.USED_UP,
         retired_pages.WEEK,
         unrepairable_memory.NAME,
-        *repeats.HOLDS,
+        *HOLDS,
     }
 )
 

@@ -8,17 +8,18 @@ not take a GPU out by being logged again and again; that is for the rules about 
 weighs once a burst (``health.bursts``).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
-from health.bursts import burst_of, heaviest_apart
+from health.bursts import Line, burst_of, heaviest_apart, heaviest_in_all, in_line
 from health.evidence import counts, is_condemning, lasts
+from health.known import Known
 from health.same_fault import shows_as, weighs_as
 from health.weightless import weighs_from_ms
 from muster.domain.evidence import Evidence, Severity, Trust
-from muster.domain.health_policy import HealthPolicy, ScorePolicy
+from muster.domain.health_policy import HealthPolicy, ScorePolicy, WeightPolicy
 from muster.domain.ids import EvidenceId
 
 _FULL: Final = 100_000
@@ -71,7 +72,7 @@ def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof
     ``now_ms`` weighs in full.
     """
     told = tuple(evidence)
-    live = [each for each in told if _weighs(each, now_ms, proof_ms)]
+    live = [each for each in told if _weighs(each, policy.score, now_ms, proof_ms)]
     pending_ms = next_to_weigh_ms(told, now_ms)
     if not live:
         return Score(
@@ -96,7 +97,7 @@ def next_to_weigh_ms(evidence: Iterable[Evidence], now_ms: int) -> int | None:
 
 def weigh(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Weighed:
     """The score as ``score`` gives it, without the search for how long its band holds."""
-    return _weigh([each for each in evidence if _weighs(each, now_ms, proof_ms)], policy, now_ms)
+    return _weigh([each for each in evidence if _weighs(each, policy.score, now_ms, proof_ms)], policy, now_ms)
 
 
 def weighing_as_one(
@@ -107,7 +108,11 @@ def weighing_as_one(
     The heaviest group first, and the heaviest of each. Whoever takes one out lets the next of its group weigh.
     """
     groups: dict[tuple[object, ...], list[Evidence]] = {}
-    live = [each for each in evidence if _weighs(each, now_ms, proof_ms) and _thousandths(each, policy.score, now_ms)]
+    live = [
+        each
+        for each in evidence
+        if _weighs(each, policy.score, now_ms, proof_ms) and _thousandths(each, policy.score, now_ms)
+    ]
     for key, alike in _kinds(live).items():
         if key[-1]:
             groups[key] = alike
@@ -130,37 +135,78 @@ def band_of(value: float, policy: ScorePolicy) -> Band:
     return Band.POOR if value >= policy.quarantine_line else Band.BAD
 
 
+def that_may_weigh(known: Known, policy: HealthPolicy) -> tuple[Evidence, ...]:
+    """All of one GPU that a standing or a score may look at."""
+    return tuple(known.values()) if policy.score.weighs_info else known.that_may_move()
+
+
 def _weigh(live: Sequence[Evidence], policy: HealthPolicy, now_ms: int) -> Weighed:
     if not live:
         return _WHOLE
-    value, measured = _values(live, policy, now_ms)
-    shares = [(each.id, taken / 1000) for each, taken in _taken(live, policy, now_ms)]
-    heaviest_first = sorted((share for share in shares if share[1]), key=lambda share: (-share[1], share[0]))
-    return Weighed(value, measured, tuple(heaviest_first))
+    found = _taken(live, policy, now_ms)
+    measured = sum(taken for each, taken in found if each.trust is Trust.MEASURED)
+    reported = sum(taken for each, taken in found if each.trust is not Trust.MEASURED)
+    shares = [(each.id, taken / 1000) for each, taken in found if taken]
+    shares.sort(key=lambda share: (-share[1], share[0]))
+    return Weighed(*_values(measured, reported, policy.score), tuple(shares))
 
 
-def _weighs(evidence: Evidence, now_ms: int, proof_ms: int | None) -> bool:
+def _values(measured: int, reported: int, policy: ScorePolicy) -> tuple[float, float]:
+    """The score, and the score of measured evidence alone, from the thousandths that are taken off."""
+    reported = min(reported, int(policy.reported_points_max * 1000))
+    return max(0, _FULL - measured - reported) / 1000, max(0, _FULL - measured) / 1000
+
+
+def _weighs(evidence: Evidence, policy: ScorePolicy, now_ms: int, proof_ms: int | None) -> bool:
     if evidence.gpu_uuid is None or not counts(evidence):
         return False
     if proof_ms is not None and evidence.last_seen_ms < proof_ms:
         return False
-    return is_condemning(evidence, None) or now_ms < _ends_ms(evidence)
+    if is_condemning(evidence, None):
+        return True
+    return now_ms < _ends_ms(evidence) and _weight_of(evidence, policy).points > 0
 
 
 def _ends_ms(evidence: Evidence) -> int:
     return evidence.last_seen_ms + evidence.counts_for_ms
 
 
-def _thousandths(evidence: Evidence, policy: ScorePolicy, at_ms: int) -> int:
-    """What it takes off, in thousandths of a point. Reported evidence weighs as degraded at most."""
-    if is_condemning(evidence, None):
-        return int(policy.condemning.points * 1000)
-    age_ms = max(0, at_ms - evidence.last_seen_ms)
-    if age_ms >= evidence.counts_for_ms:
-        return 0
+def _weight_of(evidence: Evidence, policy: ScorePolicy) -> WeightPolicy:
+    """Reported evidence weighs as degraded at most."""
     severity = min(evidence.severity, Severity.DEGRADED) if evidence.trust is Trust.REPORTED else evidence.severity
-    weight = policy.weight(severity)
-    return int(weight.points * 1000 * 0.5 ** (age_ms / (weight.half_life_s * 1000)))
+    return policy.weight(severity, evidence.detector)
+
+
+class _Decay(NamedTuple):
+    """What evidence takes off at any time. ``points``: thousandths, when it was just seen."""
+
+    last_seen_ms: int
+    counts_for_ms: int
+    points: float
+    half_life_ms: float
+    is_constant: bool
+
+    def at(self, at_ms: int) -> int:
+        if self.is_constant:
+            return int(self.points)
+        age_ms = max(0, at_ms - self.last_seen_ms)
+        return 0 if age_ms >= self.counts_for_ms else int(self.points * 0.5 ** (age_ms / self.half_life_ms))
+
+
+def _decay_of(evidence: Evidence, policy: ScorePolicy) -> _Decay:
+    weight = _weight_of(evidence, policy)
+    return _Decay(
+        evidence.last_seen_ms,
+        evidence.counts_for_ms,
+        weight.points * 1000,
+        weight.half_life_s * 1000,
+        is_condemning(evidence, None),
+    )
+
+
+def _thousandths(evidence: Evidence, policy: ScorePolicy, at_ms: int) -> int:
+    """What it takes off, in thousandths of a point."""
+    return _decay_of(evidence, policy).at(at_ms)
 
 
 def _kinds(live: Iterable[Evidence]) -> dict[tuple[str, Trust, bool], list[Evidence]]:
@@ -179,30 +225,45 @@ def _taken(live: Sequence[Evidence], policy: HealthPolicy, at_ms: int) -> list[t
     for (_, _, weighs_once), alike in _kinds(live).items():
         weights = [(each, _thousandths(each, policy.score, at_ms)) for each in alike]
         if weighs_once:
-            found.append(max(weights, key=lambda known: (known[1], known[0].id)))
+            found.append(max(weights, key=lambda known: (known[1], known[0].last_seen_ms, known[0].id)))
         else:
             found += heaviest_apart(weights, policy)
     return found
 
 
-def _values(live: Sequence[Evidence], policy: HealthPolicy, at_ms: int) -> tuple[float, float]:
-    """The score, and the score of measured evidence alone."""
-    measured = reported = 0
-    for each, taken in _taken(live, policy, at_ms):
-        if each.trust is Trust.MEASURED:
-            measured += taken
+def _bands(live: Sequence[Evidence], policy: HealthPolicy) -> Callable[[int], Band]:
+    """The band at any time. What does not change with it is reckoned once: the order of each fault's evidence."""
+    once, apart = list[tuple[Trust, list[_Decay]]](), list[tuple[Trust, Line, list[_Decay]]]()
+    for (_, trust, weighs_once), alike in _kinds(live).items():
+        if weighs_once:
+            once.append((trust, _heaviest_ever(_decay_of(each, policy.score) for each in alike)))
         else:
-            reported += taken
-    reported = min(reported, int(policy.score.reported_points_max * 1000))
-    return max(0, _FULL - measured - reported) / 1000, max(0, _FULL - measured) / 1000
+            line = in_line(alike, policy)
+            apart.append((trust, line, [_decay_of(each, policy.score) for each in line.evidence]))
+
+    def band_at(at_ms: int) -> Band:
+        taken = {Trust.MEASURED: 0, Trust.REPORTED: 0}
+        for trust, decays in once:
+            taken[trust] += max(each.at(at_ms) for each in decays)
+        for trust, line, decays in apart:
+            taken[trust] += heaviest_in_all(line, lambda number, of=decays: of[number].at(at_ms), _FULL)  # type: ignore[misc]  # bound at once
+        return band_of(_values(taken[Trust.MEASURED], taken[Trust.REPORTED], policy.score)[0], policy.score)
+
+    return band_at
+
+
+def _heaviest_ever(decays: Iterable[_Decay]) -> list[_Decay]:
+    """Of those that decay alike the one seen last: the others weigh no more at any time."""
+    newest = dict[tuple[float | bool, ...], _Decay]()
+    for each in decays:
+        if each.last_seen_ms >= newest.get(each[1:], each).last_seen_ms:
+            newest[each[1:]] = each
+    return list(newest.values())
 
 
 def _next_band_ms(live: Sequence[Evidence], policy: HealthPolicy, now_ms: int) -> int | None:
     """The first later time with another band: the score only rises by time alone, so halving finds it."""
-
-    def band_at(at_ms: int) -> Band:
-        return band_of(_values(live, policy, at_ms)[0], policy.score)
-
+    band_at = _bands(live, policy)
     present = band_at(now_ms)
     low, high = now_ms, max((_ends_ms(each) for each in live), default=now_ms)
     if high <= now_ms or band_at(high) is present:

@@ -18,16 +18,16 @@ from health.gpu_case import (
     MoveReason,
     condemning_of,
     move_to,
-    proof_ms_of,
     return_to_of,
     score_of,
     weighed,
 )
+from health.proof_under_load import unproved
 from health.retirement import retirement_of, used_up_until_ms
-from health.score import Weighed
+from health.score import Score, Weighed
 from health.weightless import BACK_AT
 from muster.domain.evidence import Evidence, Severity, Trust
-from muster.domain.health_policy import HealthPolicy
+from muster.domain.health_policy import DAY_S, HealthPolicy
 from muster.domain.ids import EvidenceId
 from muster.domain.states import Standing
 
@@ -35,6 +35,7 @@ EXPECTED_IN_REPAIR: Final = frozenset({"gpu_lost"})
 """Detectors that say nothing against a GPU under repair: a reset or reboot takes it away for a while."""
 
 
+_OUT: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR})
 MOVES_AT_ONCE: Final = 8
 """No GPU has more moves to make at one moment: each edge is gone along once."""
 
@@ -45,11 +46,12 @@ def decide(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     return rule(gpu, now_ms, policy) if rule is not None else None
 
 
-def next_look_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> int | None:
+def next_look_ms(gpu: GpuCase, now_ms: int, policy: HealthPolicy, found: Score | None = None) -> int | None:
     """When to decide again though nothing new comes in: decay, dwell, end of probation, of a repair's time, of
-    repairs' counting.
+    repairs' counting. ``found``: its score at ``now_ms``, where the caller has it.
     """
-    due: list[int | None] = [score_of(gpu, policy, now_ms).valid_until_ms]
+    score = found or score_of(gpu, policy, now_ms)
+    due: list[int | None] = [score.valid_until_ms]
     if gpu.standing is Standing.PROBATION:
         due.append(clean_since_ms(gpu) + _ms(policy.standing.probation_s))
         due.append(gpu.since_ms + _ms(policy.standing.reclaimable_only_s))
@@ -113,7 +115,7 @@ def _suspect(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     if gpu.since_ms > dwelt_from_ms or not gpu.is_heard:
         return None
     # All that was seen since then weighs in full: the score was at least this for all of the dwell time.
-    if weighed(gpu, policy, dwelt_from_ms).value < policy.score.raise_line:
+    if weighed(gpu, policy, dwelt_from_ms).value < policy.score.raise_line or unproved(gpu, policy):
         return None
     return move_to(gpu, gpu.origin or Standing.PROBATION, MoveReason.RECOVERED, now_ms)
 
@@ -175,7 +177,7 @@ def _quarantine(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     if len(falls) < policy.standing.flap_moves or _is_stale(falls[-1].at_ms, now_ms, policy):
         return None
     cited = tuple(dict.fromkeys(evidence_id for fall in falls for evidence_id in fall.evidence_ids))
-    words = f"fell to SUSPECT {len(falls)} times in {policy.standing.flap_window_s / 3600:g} h"
+    words = f"fell to SUSPECT {len(falls)} times in {policy.standing.flap_window_s / DAY_S:g} days"
     return _to_quarantine(gpu, MoveReason.FLAPPING, now_ms, cited, words)
 
 
@@ -202,14 +204,19 @@ def _to_quarantine(
 
 
 def _falls(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> list[Move]:
-    """Falls to SUSPECT that count as flapping: by measured evidence, not all dismissed, since a proof or a person."""
+    """Falls to SUSPECT that count as flapping: by measured evidence, not all dismissed, since a person's move, or since
+    it last came back out of a quarantine or a repair.
+
+    A burn-in that a SUSPECT GPU passes begins nothing anew: what work brings about and no burn-in shows is what these
+    falls are counted for.
+    """
     low_scores = [
         move for move in gpu.moves if move.to_standing is Standing.SUSPECT and move.reason is MoveReason.LOW_SCORE
     ]
     if not low_scores:
         return []
-    by_person = [move.at_ms for move in gpu.moves if move.actor != RULE]
-    anew_ms = max([*by_person, proof_ms_of(gpu) or 0, now_ms - _ms(policy.standing.flap_window_s)])
+    anew = [move.at_ms for move in gpu.moves if move.actor != RULE or move.from_standing in _OUT]
+    anew_ms = max([*anew, now_ms - _ms(policy.standing.flap_window_s)])
     dismissed = {each.id for each in gpu.evidence if not counts(each)}
     return [
         move

@@ -14,6 +14,7 @@ from health.admission import AdmissionFacts
 from health.detectors import clock_events
 from health.evidence import counts, is_open
 from health.gpu_case import BurnInResult, GpuCase, PastRepair, moved
+from health.proof_under_load import unproved
 from health.standing import MOVES_AT_ONCE, decide, is_reclaimable_only, next_look_ms
 from health.weightless import CLOSED_AT, set_aside_by
 from muster.domain.evidence import Evidence, Severity
@@ -217,7 +218,7 @@ def without_the_past(situation: Situation, now_ms: int, policy: HealthPolicy) ->
     """
     gpu = situation.gpu
     looked_at = {evidence_id for move in gpu.moves for evidence_id in move.evidence_ids}
-    looked_at |= {each.id for each in faults_that_stand(gpu, policy)}
+    looked_at |= {each.id for each in (*faults_that_stand(gpu, policy), *unproved(gpu, policy))}
     newest = max(filter(_counts_for_probation, gpu.evidence), key=lambda each: each.last_seen_ms, default=None)
     kept = (each for each in gpu.evidence if each is newest or each.id in looked_at or _may_matter(each, now_ms))
     return replace(situation, gpu=replace(gpu, evidence=tuple(kept)))

@@ -72,7 +72,7 @@ class Reading:
             trust=Trust.MEASURED,
             source=Source.DCGM if is_dcgms else Source.NVML,
             onset_ms=self.sample.at_ms,
-            counts_for_ms=counts_for_ms(severity, policy),
+            counts_for_ms=counts_for_ms(severity, policy, detector),
             summary=summary,
             threatens_correctness=threatens_correctness,
             values=values or {},
@@ -153,8 +153,8 @@ class Closing:
     found: float | None = None
 
 
-def counts_for_ms(severity: Severity, policy: HealthPolicy) -> int:
-    return int(policy.score.weight(severity).counts_for_s * 1000)
+def counts_for_ms(severity: Severity, policy: HealthPolicy, detector: str) -> int:
+    return int(policy.score.weight(severity, detector).counts_for_s * 1000)
 
 
 def signal_finding(
@@ -181,7 +181,7 @@ def signal_finding(
         trust=Trust.REPORTED if signal.source is Source.JOB else Trust.MEASURED,
         source=signal.source,
         onset_ms=signal.at_ms,
-        counts_for_ms=counts_for_ms(severity, policy),
+        counts_for_ms=counts_for_ms(severity, policy, detector),
         summary=summary,
         threatens_correctness=threatens_correctness,
         values=values or {},

@@ -7,6 +7,8 @@ from muster.domain.evidence import GpuSignal
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_.:/-]+")
 _NAME_LENGTH_MAX: Final = 64
+PORT_ACTIVE: Final = 4
+"""``state`` of a port that is up."""
 
 
 def has(signal: GpuSignal, *names: str) -> bool:

@@ -9,9 +9,11 @@ from typing import Final
 from health.detectors import (
     clock_events,
     corrected_remaps,
+    ecc_history,
     ecc_uncorrected,
     gpu_count,
     gpu_lost,
+    gpus_at_fault,
     heat,
     recovery_action,
     row_remap,
@@ -29,8 +31,9 @@ from health.detectors.detector import (
     own_heat_in,
 )
 from health.detectors.modes import in_mode
-from health.detectors.repeats import REPAIRS, REPAIRS_ABOUT, VERSION
-from health.detectors.repeats import RULES as REPEATS
+from health.detectors.repeats import repair_repeats
+from health.detectors.repeats.repeat import VERSION
+from health.detectors.repeats.rules import RULES as REPEATS
 from health.detectors.signals import SIGNAL_DETECTORS, alarms, closings_of, judge_signal
 from muster.domain.evidence import EventKind, Finding, GpuSample, GpuSignal
 from muster.domain.health_policy import HealthPolicy
@@ -52,6 +55,7 @@ __all__ = [
 
 RISE_DETECTORS: Final[tuple[SampleDetector, ...]] = (
     ecc_uncorrected.DETECTOR,
+    ecc_history.DETECTOR,
     row_remap.RISE_DETECTOR,
     corrected_remaps.DETECTOR,
 )
@@ -82,9 +86,10 @@ def _rules() -> tuple[Rule, ...]:
     clocks = Rule(clock_events.NAME, clock_events.VERSION, Tells.STANDING, "samples", clock_events.ABOUT)
     events = [Rule(each.name, each.version, each.tells, ", ".join(each.kinds), each.about) for each in SIGNAL_DETECTORS]
     again = [Rule(each.name, each.version, Tells.REPEAT, "evidence", each.about) for each in REPEATS]
-    repairs = Rule(REPAIRS, VERSION, Tells.MOMENT, "repairs", REPAIRS_ABOUT)
+    together = Rule(gpus_at_fault.NAME, gpus_at_fault.VERSION, Tells.STATE, "evidence", gpus_at_fault.ABOUT)
+    repairs = Rule(repair_repeats.NAME, VERSION, Tells.MOMENT, "repairs", repair_repeats.ABOUT)
     found: dict[str, Rule] = {}
-    for rule in (*samples, clocks, *events, *again, repairs):
+    for rule in (*samples, clocks, *events, *again, together, repairs):
         known = found.get(rule.name)
         found[rule.name] = rule if known is None else replace(known, reads=f"{known.reads}, {rule.reads}")
     return tuple(found[name] for name in sorted(found))

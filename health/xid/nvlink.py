@@ -24,13 +24,17 @@ _STRENGTH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RegisterBit:
-    """One bit that is set. ``register`` counts from 1. ``repeated``: what to do after more than two on one link."""
+    """One bit that is set. ``register`` counts from 1. ``repeated``: what to do when it comes again on one link.
+
+    ``takes_more``: of an ECC or parity error, which NVIDIA lets come twice.
+    """
 
     register: int
     bit: int
     meaning: str
     action: Action
     repeated: Action | None = None
+    takes_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ def _register_bit(row: dict[str, Any]) -> RegisterBit:
         row["meaning"],
         Action(row["action"]),
         Action(repeated) if repeated is not None else None,
+        row.get("takes_more", False),
     )
 
 

@@ -190,6 +190,14 @@ class RepeatPolicy(DetectorPolicy):
     window_s: Seconds = Field(description="Within so long.")
 
 
+class LinkBitPolicy(RepeatPolicy):
+    """Bits of an XID 74 that come again on one link. ``times`` is of an ECC or parity error (NVIDIA: more than two)."""
+
+    others_times: Annotated[int, Field(ge=2, le=1000)] = Field(
+        2, description="The same for bits of which NVIDIA says no number: once more is again (NVSentinel: 2 in 24 h)."
+    )
+
+
 class BurstPolicy(RepeatPolicy):
     """Faults again and again, told by burst: what comes close together is one."""
 

@@ -10,6 +10,7 @@ from muster.domain.detector_policy import (
     CorrectedRemapPolicy,
     DetectorPolicy,
     IdleBusyPolicy,
+    LinkBitPolicy,
     NvlinkCountPolicy,
     NvlinkCrcPolicy,
     NvlinkWindowPolicy,
@@ -24,6 +25,7 @@ from muster.domain.detector_policy import (
 )
 from muster.domain.node_detector_policy import (
     GpuCountPolicy,
+    GpusAtFaultPolicy,
     HostClockPolicy,
     HostDiskPolicy,
     HostNetworkPolicy,
@@ -74,6 +76,7 @@ class DetectorsPolicy(StrictModel):
     nic_driver: DetectorPolicy = _plain("What the driver of a network card says of it in the kernel log.")
     host_log: DetectorPolicy = _plain("What the kernel logs of memory, PCIe, disks and tasks of the host.")
     ecc_uncorrected: DetectorPolicy = _plain("A rise of uncorrected ECC errors.")
+    ecc_history: DetectorPolicy = _plain("Uncorrected ECC errors of a board's life, at first sight.")
     row_remap: DetectorPolicy = _plain("Row remaps that wait, failed, or are too many (`health.row_remap`).")
     row_remap_rise: DetectorPolicy = _plain("Rows newly remapped.")
     recovery_action: DetectorPolicy = _plain("What the driver asks for.")
@@ -108,6 +111,7 @@ class DetectorsPolicy(StrictModel):
     nvlink_windows: NvlinkWindowPolicy = Field(default_factory=NvlinkWindowPolicy)
     idle_busy: IdleBusyPolicy = Field(default_factory=IdleBusyPolicy)
     gpu_count: GpuCountPolicy = Field(default_factory=GpuCountPolicy)
+    gpus_at_fault: GpusAtFaultPolicy = Field(default_factory=GpusAtFaultPolicy)
     port_down: PortDownPolicy = Field(default_factory=PortDownPolicy)
     port_count: PortCountPolicy = Field(default_factory=PortCountPolicy)
     port_rate: PortRatePolicy = Field(default_factory=PortRatePolicy)
@@ -126,7 +130,9 @@ class DetectorsPolicy(StrictModel):
     copy_engine_repeats: RepeatPolicy = _repeats(
         2, DAY_S, "An XID of a copy engine (39 to 41, 70 to 72, 75 to 77, 85, 126 to 135) on one GPU alone of its node."
     )
-    link_bit_repeats: RepeatPolicy = _repeats(3, DAY_S, "A bit of an XID 74's registers on one link.")
+    link_bit_repeats: LinkBitPolicy = Field(
+        LinkBitPolicy(times=3, window_s=DAY_S), description="A bit of an XID 74's registers on one link."
+    )
     gsp_repeats: RepeatPolicy = _repeats(3, 30 * DAY_S, "XID 119 or 120 on one GPU: to be held, not reset again.")
     bus_repeats: RepeatPolicy = _repeats(2, 30 * DAY_S, "XID 79 on one GPU: to be held, not rebooted again.")
     reset_repeats: RepeatPolicy = _repeats(2, 30 * DAY_S, "XID 136 or 143 on one GPU: to be held, not reset again.")

@@ -149,10 +149,38 @@ class BurnInPolicy(StrictModel):
         3600.0, description="How long after an ABANDONED burn-in an UNPROVEN GPU gets its next order by rule."
     )
     asked_by: tuple[Name, ...] = Field(
-        default=("mmu_fault_repeats", "sm_exception_repeats", "copy_engine_repeats"),
+        default=("mmu_fault_repeats", "sm_exception_repeats", "copy_engine_repeats", "ecc_history"),
         strict=False,
         description="Detectors whose findings order a burn-in of a GPU that works, once a finding, when it is free: "
-        "repetitions after which NVIDIA asks for a diagnosis.",
+        "repetitions after which NVIDIA asks for a diagnosis, and memory errors of a life that nobody has seen.",
+    )
+    needed_after: tuple[Name, ...] = Field(
+        default=(
+            "clock_events",
+            "throttle_seconds",
+            "temperature",
+            "thermal_margin",
+            "pcie_link",
+            "pcie_replays",
+            "pcie_errors",
+            "nvlink_crc",
+            "nvlink_windows",
+            "nvlink_rises",
+            "link_bit_repeats",
+            "corrected_remaps",
+            "peers",
+        ),
+        strict=False,
+        description="Detectors whose findings show under load alone. A GPU that is SUSPECT by one of severity DEGRADED "
+        "or worse is burnt in as soon as it is free, and is what it was before once such a burn-in, begun after the "
+        "newest of them, has passed: time alone does not bring it back. Where the burn-in is ABANDONED time counts "
+        "again.",
+    )
+    needed_after_xids: tuple[Annotated[int, Field(ge=0, le=100_000)], ...] = Field(
+        default=(94, *range(144, 151)),
+        strict=False,
+        description="The same for these XIDs: a contained memory error, whose row is to be remapped, and the NVLink "
+        "errors of Blackwell.",
     )
     asks_per_s: Annotated[float, Field(gt=0, le=10_000, strict=False)] = Field(
         20.0, description="How often all agents together ask for orders; each at least once a minute."
@@ -203,3 +231,13 @@ class HealthPolicy(StrictModel):
     burn_in: BurnInPolicy = Field(default_factory=BurnInPolicy)
     cohort: CohortPolicy = Field(default_factory=CohortPolicy)
     peers: PeerPolicy = Field(default_factory=PeerPolicy)
+
+    @model_validator(mode="after")
+    def _weights_are_of_detectors(self, info: ValidationInfo) -> Self:
+        """`score.weights_of` names no other than the rules in `detectors`, `peers` and `burn_in`."""
+        known = {*DetectorsPolicy.model_fields, "peers", "burn_in"}
+        unknown = sorted(self.score.weights_of.keys() - known)
+        if unknown and not is_stored(info):
+            accepted = ", ".join(sorted(known))
+            raise ValueError(f"score.weights_of: there is no detector {', '.join(unknown)}; accepted are {accepted}")
+        return self

@@ -1,6 +1,7 @@
 """The part of the health policy by which findings become evidence, a score and a standing."""
 
-from typing import Annotated, Self
+from functools import cached_property
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -8,6 +9,10 @@ from muster.domain.detector_policy import DetectorPolicy
 from muster.domain.evidence import Severity
 from muster.domain.quantities import DAY_S, STATES_TOLD_S, Number, Points, Seconds
 from muster.domain.strict import Name, StrictModel
+
+SeverityName = Literal["info", "warning", "degraded", "condemning"]
+_NAMES: Final[tuple[SeverityName, ...]] = ("info", "warning", "degraded", "condemning")
+"""In the order of ``Severity``."""
 
 
 class WeightPolicy(StrictModel):
@@ -118,8 +123,25 @@ class ScorePolicy(StrictModel):
         60.0, description="What all reported evidence of one GPU takes off at most, so that it never quarantines."
     )
 
-    def weight(self, severity: Severity) -> WeightPolicy:
+    weights_of: dict[Name, dict[SeverityName, WeightPolicy]] = Field(
+        {},
+        description="In place of the weight of a severity, for what one detector finds: detector, then severity "
+        "(`info`, `warning`, `degraded`, `condemning`), then all three numbers. It holds for evidence that is there "
+        "too, but for how long that counts, which is written down with it.",
+    )
+
+    def weight(self, severity: Severity, detector: str = "") -> WeightPolicy:
+        """Of what ``detector`` finds to be of ``severity``; of any that has none of its own, where none is named."""
+        own = self.weights_of.get(detector)
+        if own is not None and (weight := own.get(_NAMES[severity])) is not None:
+            return weight
         return (self.info, self.warning, self.degraded, self.condemning)[severity]
+
+    @cached_property
+    def weighs_info(self) -> bool:
+        """Whether any evidence of severity INFO weighs."""
+        own = (weights["info"].points for weights in self.weights_of.values() if "info" in weights)
+        return any(points > 0 for points in (self.info.points, *own))
 
     @model_validator(mode="after")
     def _lines_are_in_order(self) -> Self:
@@ -146,7 +168,10 @@ class StandingPolicy(StrictModel):
     flap_moves: Annotated[int, Field(ge=2, le=100)] = Field(
         3, description="So many falls to SUSPECT by measured evidence within `flap_window_s` quarantine a GPU."
     )
-    flap_window_s: Seconds = Field(DAY_S, description="The window of `flap_moves`.")
+    flap_window_s: Seconds = Field(
+        7 * DAY_S,
+        description="The window of `flap_moves`: long enough for a fault that each day's work brings back.",
+    )
 
     @model_validator(mode="after")
     def _reclaimable_within_probation(self) -> Self:

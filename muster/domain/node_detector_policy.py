@@ -17,6 +17,15 @@ class GpuCountPolicy(DetectorPolicy):
     )
 
 
+class GpusAtFaultPolicy(DetectorPolicy):
+    """GPUs of one node with condemning evidence about the same time."""
+
+    gpus: Annotated[int, Field(ge=2, le=1024)] = Field(
+        2, description="So many different GPUs of a node keep new work off the whole of it."
+    )
+    window_s: Seconds = Field(DAY_S, description="Each was last told of no longer before the last one than that.")
+
+
 class PortDownPolicy(DetectorPolicy):
     """A port that is down."""
 

@@ -133,7 +133,7 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
 
 def _case_of(found: GpuView) -> GpuCase:
     evidence = map(evidence_of, found.evidence)
-    case = case_from(found.gpu, evidence, found.moves, found.burn_ins, found.node.contact)
+    case = case_from(found.gpu, evidence, found.moves, found.burn_ins, found.node.contact, found.abandoned_at)
     return with_repairs(case, found.repairs)
 
 

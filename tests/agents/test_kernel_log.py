@@ -21,10 +21,11 @@ from agents.probes.simulated import SimulatedProbe, simulated_uuids
 from agents.reports import event_report
 from health.detectors.registry import judge_signal
 from health.gpu_case import Move
+from health.known import Known
 from health.noting import Place, note
 from health.standing import decide
 from health.weightless import outlasted
-from muster.domain.evidence import EventKind, Evidence, GpuSignal, Source
+from muster.domain.evidence import EventKind, GpuSignal, Source
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.states import Standing
 from tests.health.case_factory import HOUR, NODE, POLICY, case
@@ -344,7 +345,7 @@ def test_a_storm_of_links_that_train_at_boot_quarantines_none_of_their_gpus() ->
     """NVSentinel issue 1701: 214 of 288 healthy hosts. As the kernel wrote it, to the judge's word."""
     moved, numbers = list[Move | None](), count()
     for host in range(288):
-        known: dict[EvidenceId, Evidence] = {}
+        known = Known()
         kernel = Kernel()
         with following(kernel, boot_id=f"boot-{host}") as log:
             if host < 214:

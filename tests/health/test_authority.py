@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from health.detectors.past import Past, judged, watched_in
 from health.detectors.registry import judge_signal
 from health.evidence import counts, is_condemning
+from health.known import Known
 from health.noting import Place, note
 from health.standing import decide
 from health.weightless import OVERRULED, why_weightless
@@ -58,7 +59,7 @@ def by_nvml(action: Action, *, after_ms: int = 2 * SECOND) -> Finding:
 
 
 def noted(*findings: Finding) -> list[Evidence]:
-    known, numbers = dict[EvidenceId, Evidence](), count()
+    known, numbers = Known(), count()
     for finding in findings:
         list(note(finding, Place(known), POLICY, NOW_MS + 10**5, lambda: EvidenceId(f"ev_{next(numbers):03}")))
     return list(known.values())
@@ -141,7 +142,7 @@ def test_overruled_faults_still_count_as_repetitions() -> None:
             by_154(Action.DRAIN_AND_RESET, after_ms=number * 4 * 3_600_000 + 1),
         )
     ]
-    known, numbers = dict[EvidenceId, Evidence](), count()
+    known, numbers = Known(), count()
     for finding in told:
         list(note(finding, Place(known), POLICY, finding.onset_ms, lambda: EvidenceId(f"ev_{next(numbers):03}")))
     assert "gsp_repeats:hold" in {each.fault_key for each in known.values() if is_condemning(each, None)}

@@ -7,6 +7,7 @@ import pytest
 from health.detectors.detector import Closing
 from health.detectors.registry import GpuMemory, judge_sample, judge_signal
 from health.evidence import close
+from health.known import Known
 from health.noting import Place, note
 from muster.domain.evidence import Evidence, Finding, GpuSample, Severity, Source
 from muster.domain.ids import EvidenceId
@@ -19,7 +20,7 @@ WORDS = "NETIR_LINK_DOWN Nonfatal XC0 i0 Link 03 (0x02600011 0x00000000 0x0 0x0 
 
 def found(*findings: Finding) -> list[Evidence]:
     """The evidence that stands after these, in their order, each noted when it was told."""
-    known: dict[EvidenceId, Evidence] = {}
+    known = Known()
     for finding in findings:
         ids = iter(EvidenceId(f"ev_{len(known)}_{number}") for number in range(9))
         list(note(finding, Place(known), POLICY, finding.onset_ms, partial(next, ids)))
@@ -71,7 +72,7 @@ def test_an_xid_of_a_gpu_that_is_back_is_not_told_anew_by_dcgm() -> None:
     _, told = judge_sample(GpuMemory(NODE), lost, POLICY, NOW_MS)
     (evidence,) = found(*told)
     over = close(evidence, Closing("gpu_lost", NODE, GPU, NOW_MS + 10 * SECOND))
-    known = {over.id: over}
+    known = Known([over])
     late = xid(79, Source.DCGM, NOW_MS + LATE)
     (noted,) = note(late, Place(known), POLICY, late.onset_ms, lambda: EvidenceId("ev_new"))
     assert not noted.is_new

@@ -47,9 +47,10 @@ def test_a_gpu_that_supports_nothing_has_no_findings() -> None:
     assert keys(judged(blank)) == [[], [], []]
 
 
-def test_uncorrected_errors_condemn_by_their_rise_alone() -> None:
+def test_uncorrected_errors_condemn_at_first_sight_and_then_by_their_rise_alone() -> None:
     found = judged(series(ecc_uncorrected_volatile=[5.0, 5.0, 7.0, 7.0]))
-    assert keys(found) == [[], [], ["ecc_uncorrected"], []]
+    assert keys(found) == [["ecc_uncorrected"], [], ["ecc_uncorrected"], []]
+    assert found[0][0].values == {"errors": 5.0}
     finding = found[2][0]
     assert finding.severity is Severity.CONDEMNING
     assert finding.trust is Trust.MEASURED
@@ -66,7 +67,7 @@ def test_counters_that_go_down_are_a_driver_reload_and_no_finding() -> None:
     assert keys(
         judged(series(ecc_uncorrected_volatile=[7.0, 0.0, 0.0], remapped_rows_uncorrected=[3.0, 0.0, 0.0]))
     ) == [
-        [],
+        ["ecc_uncorrected"],
         [],
         [],
     ]
@@ -74,7 +75,8 @@ def test_counters_that_go_down_are_a_driver_reload_and_no_finding() -> None:
 
 def test_an_error_behind_a_driver_reload_is_seen_in_the_aggregate() -> None:
     found = judged(series(ecc_uncorrected_volatile=[7.0, 1.0], ecc_uncorrected_aggregate=[7.0, 8.0]))
-    assert keys(found) == [[], ["ecc_uncorrected"]]
+    assert keys(found) == [["ecc_uncorrected"], ["ecc_uncorrected"]]
+    assert found[1][0].values == {"errors": 1.0}
 
 
 @pytest.mark.parametrize("is_lost", [True, False])

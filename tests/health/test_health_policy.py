@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from muster.domain.evidence import Severity
 from muster.domain.health_policy import (
     BreakerPolicy,
     ClockEventPolicy,
@@ -86,3 +87,33 @@ def test_caps_that_contradict_each_other_are_refused_together_but_not_of_a_versi
     with pytest.raises(ValidationError, match=words):
         Policy.model_validate_json(document)
     assert stored_policy(1, document).health.breaker == DEFAULT_POLICY.health.breaker.model_copy(update=given)
+
+
+OWN: dict[str, Any] = {"points": 50.0, "half_life_s": 7200.0, "counts_for_s": 86_400.0}
+
+
+def test_a_detectors_own_weight_takes_the_place_of_its_severitys() -> None:
+    score = HealthPolicy.model_validate({"score": {"weights_of": {"clock_events": {"degraded": OWN}}}}).score
+    assert score.weight(Severity.DEGRADED, "clock_events").points == 50.0
+    assert score.weight(Severity.WARNING, "clock_events") == score.warning
+    assert score.weight(Severity.DEGRADED, "pcie_link") == score.degraded
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ({"clock_events": {"degraded": {**OWN, "points": 120.0}}}, "score.weights_of.clock_events.degraded.points"),
+        ({"clock_events": {"degraded": {**OWN, "half_life_s": "5%"}}}, "weights_of.clock_events.degraded.half_life_s"),
+        ({"clock_events": {"degraded": {"points": 1.0}}}, "weights_of.clock_events.degraded.counts_for_s"),
+        ({"clock_events": {"bad": OWN}}, "score.weights_of.clock_events.bad"),
+        (
+            {"clocks": {"degraded": OWN}},
+            "score.weights_of: there is no detector clocks; accepted are burn_in, bus_repeats",
+        ),
+    ],
+)
+def test_a_weight_that_is_none_is_refused_by_its_name(given: dict[str, Any], where: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        HealthPolicy.model_validate({"score": {"weights_of": given}})
+    told = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in refused.value.errors()]
+    assert any(where in each for each in told), told

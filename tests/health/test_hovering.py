@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from health.detectors.detector import Closing
 from health.detectors.past import Past, judged
 from health.evidence import close
+from health.known import Known
 from health.noting import Place, note
 from health.score import score
 from health.standing import decide
@@ -25,7 +26,7 @@ HOT_C, WARM_C = 96.0, 94.0
 
 def heated(readings: list[tuple[int, float]]) -> list[Evidence]:
     """The evidence of samples, each so many ms after the one before, of so many °C."""
-    past, at_ms, known, numbers = Past(), NOW_MS, dict[EvidenceId, Evidence](), count()
+    past, at_ms, known, numbers = Past(), NOW_MS, Known(), count()
     for after_ms, celsius in readings:
         at_ms += after_ms
         past, said = judged(past, NODE, sample(at_ms, temperature_c=celsius), POLICY, at_ms)
@@ -34,7 +35,7 @@ def heated(readings: list[tuple[int, float]]) -> list[Evidence]:
                 list(note(each, Place(known), POLICY, at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")))
             else:
                 assert isinstance(each, Closing)
-                known |= {name: close(found, each) for name, found in known.items()}
+                known = Known(close(found, each) for found in known.values())
     return list(known.values())
 
 
@@ -70,7 +71,7 @@ def test_a_link_that_hovers_between_generations_weighs_only_once_it_stays_slow()
 @pytest.mark.parametrize("taken_out", ["is_dismissed", "is_suspended"])
 def test_what_somebody_took_out_and_comes_again_is_new(taken_out: str) -> None:
     hot = heated([(SECOND, HOT_C), (SECOND, WARM_C)])
-    known = {each.id: replace(each, **{taken_out: True}) for each in hot}  # type: ignore[arg-type]  # a flag's name
+    known = Known(replace(each, **{taken_out: True}) for each in hot)  # type: ignore[arg-type]  # a flag's name
     _, (again, *_) = judged(Past(), NODE, sample(NOW_MS + MINUTE, temperature_c=HOT_C), POLICY, NOW_MS + MINUTE)
     assert isinstance(again, Finding)
     list(note(again, Place(known), POLICY, NOW_MS + MINUTE, lambda: EvidenceId("ev_again")))

@@ -64,6 +64,16 @@ def test_a_line_that_names_the_interface_alone_is_about_that() -> None:
     assert (found.kind.name, found.place) == ("transmit_timeout", "ib0")
 
 
+def test_three_cards_of_a_node_with_one_fault_each_hold_it() -> None:
+    """Per node, as the reference counts driver errors; degradation is counted per port (``nic_repeats``)."""
+    text = next(iter(WARNED.values()))
+    cards = [text.replace("0000:3b:00.0", f"0000:{card}:00.0") for card in ("3b", "4c", "5d")]
+    assert len(set(cards)) == 3
+    (found,) = of(noted([line(each, NOW_MS + at * MINUTE) for at, each in enumerate(cards)]), "nic_driver_repeats")
+    assert (found.severity, found.gpu_uuid) == (Severity.DEGRADED, None)
+    assert all(f"0000:{card}:00.0" in found.summary for card in ("3b", "4c", "5d"))
+
+
 def test_rubbish_and_colours_in_a_line_are_blanks() -> None:
     found = read_nic(f"{CARD}: \x1b[31munrecoverable\x07\x00" + "x" * 100_000)
     assert found is not None

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from health.detectors.detector import Closing
 from health.detectors.past import Past, Watched, is_quiet, judged, look_of, readings_that_tell, watched_in
-from muster.domain.evidence import Finding, GpuSample
+from muster.domain.evidence import Finding, GpuSample, Severity
 from muster.domain.metrics import INDEX, METRICS
 from tests.health.case_factory import GPU, NODE, NOW_MS, POLICY, SECOND, lost_sample, sample
 
@@ -112,3 +112,35 @@ def test_counters_stand_where_the_metrics_say() -> None:
         "remapped_rows_corrected",
     )
     assert watched_in(values) == tuple(float(INDEX[name]) for name in names)
+
+
+def first_look(past: Past = Past(), **readings: float | None) -> list[tuple[str, Severity]]:  # noqa: B008  # frozen
+    found = judged(past, NODE, sample(NOW_MS, **readings), POLICY, NOW_MS)[1]
+    return [(each.fault_key, each.severity) for each in found if isinstance(each, Finding)]
+
+
+def test_volatile_uncorrected_errors_at_first_sight_condemn_as_a_rise_would() -> None:
+    seen = first_look(ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=5.0)
+    assert seen == [("ecc_uncorrected", Severity.CONDEMNING)]
+
+
+def test_uncorrected_errors_of_a_boards_life_at_first_sight_warn_and_order_a_burn_in() -> None:
+    assert first_look(ecc_uncorrected_aggregate=5.0) == [("ecc_history", Severity.WARNING)]
+    assert "ecc_history" in POLICY.burn_in.asked_by
+    assert first_look() == []
+
+
+def test_a_restart_of_agent_or_server_is_no_first_sight() -> None:
+    after, _ = judged(Past(), NODE, sample(ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=5.0), POLICY, NOW_MS)
+    stored = Past(after.watched)
+    assert first_look(stored, ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=5.0) == []
+    assert first_look(stored, ecc_uncorrected_volatile=0.0, ecc_uncorrected_aggregate=5.0) == []
+    risen = first_look(stored, ecc_uncorrected_volatile=1.0, ecc_uncorrected_aggregate=6.0)
+    assert risen == [("ecc_uncorrected", Severity.CONDEMNING)]
+
+
+def test_a_first_poll_without_the_counters_is_no_sight_of_them() -> None:
+    blank, _ = judged(
+        Past(), NODE, sample(ecc_uncorrected_volatile=None, ecc_uncorrected_aggregate=None), POLICY, NOW_MS
+    )
+    assert first_look(blank, ecc_uncorrected_volatile=1.0) == [("ecc_uncorrected", Severity.CONDEMNING)]

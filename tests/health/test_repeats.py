@@ -7,8 +7,9 @@ from itertools import count
 import pytest
 
 from health.detectors.registry import GpuMemory, closings_of, judge_sample, judge_signal
-from health.detectors.repeats import repairs_of
+from health.detectors.repeats.repair_repeats import repairs_of
 from health.evidence import is_open
+from health.known import Known
 from health.noting import Place, note
 from health.score import score
 from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal, Severity, Source
@@ -21,11 +22,9 @@ ECC_ON_LINK = "NVLink: fatal error detected on link 2(0x10, 0x0, 0x0, 0x0, 0x0, 
 """An XID 74 with bit 4 of the first register, that counts by its repetitions."""
 
 
-def noted(
-    signals: Iterable[GpuSignal], policy: HealthPolicy = POLICY, elsewhere: Sequence[Evidence] = ()
-) -> dict[EvidenceId, Evidence]:
+def noted(signals: Iterable[GpuSignal], policy: HealthPolicy = POLICY, elsewhere: Sequence[Evidence] = ()) -> Known:
     """The evidence that is left once all of them were noted, each as it happened."""
-    known: dict[EvidenceId, Evidence] = {}
+    known = Known()
     numbers = count()
     for each in signals:
         for found in judge_signal(each, policy):
@@ -35,7 +34,7 @@ def noted(
     return known
 
 
-def of(evidence: dict[EvidenceId, Evidence], prefix: str) -> list[Evidence]:
+def of(evidence: Known, prefix: str) -> list[Evidence]:
     return [each for each in evidence.values() if each.fault_key.startswith(prefix)]
 
 
@@ -84,9 +83,9 @@ def test_what_is_no_copy_engine_is_counted_elsewhere(code: int) -> None:
 @pytest.mark.parametrize("code", [13, 31])
 def test_a_program_that_crashes_all_day_moves_no_gpu(code: int) -> None:
     text = "Graphics SM Warp Exception on (GPC 3, TPC 1, SM 0): Out Of Range Address"
-    told = tuple(noted(xids(code, [HOUR] * 12, text)).values())
-    assert of({each.id: each for each in told}, "mmu_fault" if code == 31 else "sm_exception")
-    assert score(told, POLICY, NOW_MS + 12 * HOUR).value == 100.0
+    told = noted(xids(code, [HOUR] * 12, text))
+    assert of(told, "mmu_fault" if code == 31 else "sm_exception")
+    assert score(told.values(), POLICY, NOW_MS + 12 * HOUR).value == 100.0
 
 
 @pytest.mark.parametrize(("second", "times"), [("GPC 3, TPC 1", 1), ("GPC 3, TPC 2", 0), ("GPC 2, TPC 1", 0)])
@@ -241,7 +240,7 @@ def test_a_count_of_gpus_that_rises_again_in_part_is_as_bad_as_what_is_missing_n
 @pytest.mark.parametrize(("rows", "gap_ms", "found"), [(5.0, HOUR, 0), (6.0, HOUR, 1), (6.0, 7 * DAY, 0)])
 def test_more_than_ten_rows_remapped_in_a_week_keep_new_jobs_away(rows: float, gap_ms: int, found: int) -> None:
     totals = ((NOW_MS - SECOND, 0.0), (NOW_MS, 5.0), (NOW_MS + gap_ms, 5.0 + rows))
-    known: dict[EvidenceId, Evidence] = {}
+    known = Known()
     memory, numbers = GpuMemory(NODE), count()
     for at_ms, total in totals:
         memory, findings = judge_sample(memory, sample(at_ms, remapped_rows_corrected=total), POLICY, at_ms)
@@ -264,7 +263,7 @@ def test_five_repairs_on_one_node_in_a_week_are_the_nodes_fault(times: int, foun
 
 def test_what_was_dismissed_does_not_count() -> None:
     known = noted(xids(79, []))
-    known = {name: replace(each, is_dismissed=True) for name, each in known.items()}
+    known = Known(replace(each, is_dismissed=True) for each in known.values())
     (again,) = judge_signal(signal(code=79, at_ms=NOW_MS + DAY, source=Source.KERNEL_LOG), POLICY)
     list(note(again, Place(known), POLICY, NOW_MS + DAY, lambda: EvidenceId("ev_again")))
     assert of(known, "bus_repeats") == []
@@ -310,7 +309,7 @@ def asked_to_reset(at_ms: int) -> Finding:
 
 
 def test_what_the_driver_asks_for_first_takes_the_code_of_what_it_is_asked_for() -> None:
-    known: dict[EvidenceId, Evidence] = {}
+    known = Known()
     numbers = count()
     for day in range(3):
         at_ms = NOW_MS + day * DAY
@@ -330,3 +329,37 @@ def test_two_links_of_one_gpu_are_not_taken_for_one() -> None:
     second = replace(second, text=second.text.replace("0x10", "0x20"))
     of_the_first = next(each for each in of(noted([first, second]), "xid:74") if each.values["link"] == 0)
     assert "bit_0_5" not in of_the_first.values
+
+
+def bit_on_link(register: int, bit: int) -> str:
+    words = [f"0x{1 << bit:x}" if number == register else "0x0" for number in range(1, 8)]
+    return f"NVLink: fatal error detected on link 2({', '.join(words)})"
+
+
+@pytest.mark.parametrize("bit", [16, 19])
+@pytest.mark.parametrize(("times", "found"), [(1, []), (2, [Severity.CONDEMNING])])
+def test_bits_16_and_19_of_the_third_register_condemn_at_the_second(
+    bit: int, times: int, found: list[Severity]
+) -> None:
+    told = of(noted(xids(74, [HOUR] * (times - 1), bit_on_link(3, bit))), "link_bit_repeats")
+    assert [each.severity for each in told] == found
+
+
+@pytest.mark.parametrize(("register", "bit"), [(1, 27), (1, 29), (3, 17), (3, 18)])
+@pytest.mark.parametrize(("times", "found"), [(1, []), (2, [Severity.WARNING])])
+def test_bits_that_are_to_be_reported_if_repeated_warn_at_the_second(
+    register: int, bit: int, times: int, found: list[Severity]
+) -> None:
+    told = of(noted(xids(74, [HOUR] * (times - 1), bit_on_link(register, bit))), "link_bit_repeats")
+    assert [(each.severity, each.fault_key) for each in told] == [
+        (severity, f"link_bit_repeats:link2:{register}.{bit}") for severity in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("register", "bit"), [(1, 4), (1, 5), *((3, bit) for bit in (0, 1, 2, 6)), *((5, bit) for bit in (18, 19, 21, 28))]
+)
+@pytest.mark.parametrize(("times", "found"), [(2, 0), (3, 1)])
+def test_ecc_bits_condemn_past_two(register: int, bit: int, times: int, found: int) -> None:
+    told = of(noted(xids(74, [HOUR] * (times - 1), bit_on_link(register, bit))), "link_bit_repeats")
+    assert [each.severity for each in told] == [Severity.CONDEMNING] * found

@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from health.counterfactual import ways_back
 from health.score import Band, band_of, score, weighing_as_one
+from health.what_if import Kind, Situation
 from muster.domain.evidence import Evidence, Severity, Trust
-from muster.domain.health_policy import ScorePolicy
+from muster.domain.health_policy import HealthPolicy, ScorePolicy
 from muster.domain.ids import EvidenceId
-from tests.health.case_factory import DAY, HOUR, MINUTE, NOW_MS, POLICY, condemning, degraded, evidence
+from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.states import Standing
+from tests.health.case_factory import DAY, HOUR, MINUTE, NOW_MS, POLICY, SECOND, case, condemning, degraded, evidence
 from tests.health.strategies import any_evidence, many_evidences
 
 LINES = POLICY.score
@@ -174,3 +178,16 @@ def test_a_policy_whose_reported_evidence_could_quarantine_is_refused() -> None:
 def test_a_policy_whose_lines_are_out_of_order_is_refused() -> None:
     with pytest.raises(ValueError, match="quarantine_line < lower_line"):
         ScorePolicy(lower_line=90.0)
+
+
+def test_a_detectors_own_weight_counts_in_score_band_and_way_back() -> None:
+    own = {"points": 60.0, "half_life_s": 3600.0, "counts_for_s": 86_400.0}
+    policy = HealthPolicy.model_validate({"score": {"weights_of": {"fabric_state": {"degraded": own}}}})
+    found = evidence("one", Severity.DEGRADED, detector="fabric_state", fault="fabric_state")
+    assert score([found], policy, NOW_MS).value == 40.0
+    assert score([found], policy, NOW_MS + HOUR).value == 70.0
+    assert score([found], policy, NOW_MS).valid_until_ms == pytest.approx(NOW_MS + HOUR, abs=SECOND)
+    gpu = case(Standing.SUSPECT, found, since_ms=NOW_MS, origin=Standing.HEALTHY)
+    ways = ways_back(Situation(gpu), DEFAULT_POLICY.tiers["on_demand"], NOW_MS, policy)
+    (back_ms,) = [way.at_ms for way in ways if [each.kind for each in way.conditions] == [Kind.TIME]]
+    assert back_ms == pytest.approx(NOW_MS + 2 * HOUR + 30 * MINUTE, abs=SECOND)

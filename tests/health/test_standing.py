@@ -179,12 +179,12 @@ def test_the_dwell_time_counts_from_when_the_raise_line_was_crossed() -> None:
     assert due_ms - moments[-1] == 30 * MINUTE
 
 
-def test_three_falls_in_a_day_are_flapping() -> None:
-    falls = tuple(fall(NOW_MS - hours * HOUR) for hours in (20, 10, 0))
+def test_three_falls_in_a_week_are_flapping() -> None:
+    falls = tuple(fall(NOW_MS - hours * HOUR) for hours in (160, 80, 0))
     gpu = replace(case(Standing.SUSPECT, since_ms=NOW_MS, origin=Standing.HEALTHY), moves=falls)
     assert outcome(gpu) == (Standing.QUARANTINED, MoveReason.FLAPPING)
     assert outcome(replace(gpu, moves=falls[1:])) is None
-    assert outcome(gpu, NOW_MS + 5 * HOUR) != (Standing.QUARANTINED, MoveReason.FLAPPING)
+    assert outcome(gpu, NOW_MS + 8 * HOUR) != (Standing.QUARANTINED, MoveReason.FLAPPING)
 
 
 def test_flapping_older_than_ten_minutes_does_not_act() -> None:
@@ -194,14 +194,21 @@ def test_flapping_older_than_ten_minutes_does_not_act() -> None:
     assert outcome(gpu, NOW_MS + 10 * MINUTE + 1) is None
 
 
-def test_falls_from_before_the_window_a_proof_or_a_person_are_no_flapping() -> None:
+def test_falls_from_before_the_window_a_quarantine_or_a_person_are_no_flapping() -> None:
     falls = tuple(fall(NOW_MS - hours * HOUR) for hours in (3, 2, 0))
     gpu = replace(case(Standing.SUSPECT, since_ms=NOW_MS, origin=Standing.HEALTHY), moves=falls)
     assert outcome(gpu) == (Standing.QUARANTINED, MoveReason.FLAPPING)
-    assert outcome(replace(gpu, moves=(fall(NOW_MS - DAY), *falls[1:]))) is None
+    assert outcome(replace(gpu, moves=(fall(NOW_MS - 7 * DAY), *falls[1:]))) is None
     by_person = replace(fall(NOW_MS - HOUR), actor="operator:ann", reason=MoveReason.DISMISSED)
     assert outcome(replace(gpu, moves=(*falls[:2], by_person, falls[2]))) is None
-    assert outcome(replace(gpu, burn_ins=(burn_in(NOW_MS - 2 * HOUR),))) is None
+    back = replace(fall(NOW_MS - HOUR), from_standing=Standing.QUARANTINED, to_standing=Standing.PROBATION)
+    assert outcome(replace(gpu, moves=(*falls[:2], back, falls[2]))) is None
+
+
+def test_a_burn_in_that_a_suspect_gpu_passes_begins_no_count_of_falls_anew() -> None:
+    falls = tuple(fall(NOW_MS - hours * HOUR) for hours in (3, 2, 0))
+    gpu = replace(case(Standing.SUSPECT, since_ms=NOW_MS, origin=Standing.HEALTHY), moves=falls)
+    assert outcome(replace(gpu, burn_ins=(burn_in(NOW_MS - HOUR),))) == (Standing.QUARANTINED, MoveReason.FLAPPING)
 
 
 def test_falls_by_dismissed_or_reported_evidence_are_no_flapping() -> None:

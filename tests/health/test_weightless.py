@@ -8,6 +8,7 @@ import pytest
 
 from health.detectors.registry import closings_of, judge_signal
 from health.evidence import close, counts, is_open
+from health.known import Known
 from health.node_hold import holding
 from health.noting import Place, note
 from health.score import score
@@ -28,15 +29,15 @@ WORDS = "NVLink: fatal error detected on link 2(0x1, 0x0, 0x0, 0x0, 0x0, 0x0, 0x
 def noted(
     signals: Iterable[GpuSignal], policy: HealthPolicy = POLICY, *, is_in_maintenance: bool = False
 ) -> list[Evidence]:
-    known: dict[EvidenceId, Evidence] = {}
+    known = Known()
     numbers = count()
     place = Place(known, is_in_maintenance=is_in_maintenance)
     for each in signals:
         for finding in judge_signal(each, policy):
             list(note(finding, place, policy, each.at_ms, lambda: EvidenceId(f"ev_{next(numbers)}")))
         for closing in closings_of(each, policy):
-            known |= {name: close(evidence, closing) for name, evidence in known.items()}
-    place.known.update(known)
+            for evidence in known.values():
+                known.put(close(evidence, closing))
     return list(known.values())
 
 
@@ -55,7 +56,7 @@ def test_what_a_rule_in_shadow_finds_is_kept_and_moves_nothing() -> None:
 def test_a_rule_that_leaves_shadow_counts_from_its_next_word() -> None:
     shadow = HealthPolicy.model_validate({"detectors": {"sram_threshold": {"mode": "shadow"}}})
     state = signal(EventKind.GPU_STATE, sram_threshold_exceeded=1.0)
-    known = {each.id: each for each in noted([state], shadow)}
+    known = Known(noted([state], shadow))
     (again,) = judge_signal(replace(state, at_ms=NOW_MS + HOUR), POLICY)
     list(note(again, Place(known), POLICY, NOW_MS + HOUR, lambda: EvidenceId("ev_on")))
     assert [counts(each) for each in known.values()] == [False, True]
@@ -151,7 +152,7 @@ def test_in_maintenance_what_a_node_tells_of_itself_weighs_nothing() -> None:
 
 
 def test_after_maintenance_a_state_that_stands_is_a_finding_of_its_own() -> None:
-    known = {each.id: each for each in noted([links_down()], is_in_maintenance=True)}
+    known = Known(noted([links_down()], is_in_maintenance=True))
     (again,) = judge_signal(links_down(NOW_MS + MINUTE), POLICY)
     list(note(again, Place(known), POLICY, NOW_MS + MINUTE, lambda: EvidenceId("ev_after")))
     assert [bool(set_aside_by(each.values)) for each in known.values()] == [True, False]

@@ -1,5 +1,6 @@
 """A GPU with all that is known of it, by one statement."""
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -44,7 +45,8 @@ class GpuView(msgspec.Struct, frozen=True):
     """``evidence``: all that is remembered, the oldest first. ``shown``: the newest of any age.
 
     ``overrides``, ``cordons``: those that stand. ``repairs``, of the board, ``moves`` and ``burn_ins``, those that were
-    decided: the newest first, up to the limits that were asked for. ``is_burning_in``: one runs on it.
+    decided: the newest first, up to the limits that were asked for. ``abandoned_at``: when one of it last was.
+    ``is_burning_in``: one runs on it.
     ``is_reported``: what would condemn it waits to be judged.
     """
 
@@ -59,6 +61,7 @@ class GpuView(msgspec.Struct, frozen=True):
     repairs: list[RepairRecord]
     moves: list[StandingChangeRecord]
     burn_ins: list[BurnInRecord]
+    abandoned_at: datetime | None
     is_burning_in: bool
     is_reported: bool
 
@@ -111,6 +114,7 @@ GPU: Final = Question(
             WHERE b.gpu_uuid = g.uuid AND b.outcome IN ('PASSED', 'FAILED')
             ORDER BY b.ordered_at DESC LIMIT %(num_burn_ins)s
         ) AS r), '[]'),
+        'abandoned_at', (SELECT max(b.ended_at) FROM burn_ins AS b WHERE b.gpu_uuid = g.uuid AND b.state = 'ABANDONED'),
         'is_reported', EXISTS (
             SELECT FROM gpu_signals AS s
             WHERE s.node_id = g.node_id AND s.judged_at IS NULL AND s.is_alarming

@@ -12,7 +12,7 @@ from muster.domain.errors import NotFoundError, UnauthenticatedError, UpgradeReq
 from muster.domain.health_policy import BurnInPolicy
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import BURN_IN_EDGES, NOTHING_RUNS, AllocationState, BurnInState, require_edge
+from muster.domain.states import BURN_IN_EDGES, NOTHING_RUNS, AllocationState, BurnInState, Standing, require_edge
 from muster.services.burn_ins.abandoned import tell_of_abandoned
 from muster.services.burn_ins.asking import ask_again_s
 from muster.services.judgement.moves import lock_gpus
@@ -115,7 +115,15 @@ def give_back(unit: UnitOfWork, row: BurnIn, why: str, policy: BurnInPolicy) -> 
 def abandon(unit: UnitOfWork, row: BurnIn, why: str) -> None:
     _move(row, BurnInState.ABANDONED)
     row.last_fault, row.ended_at = why, unit.now
+    _look_again(unit, row.gpu_uuid)
     unit.emit("gpu.burn_in_abandoned", "gpu", row.gpu_uuid, payload=_payload(row, reason=why))
+
+
+def _look_again(unit: UnitOfWork, uuid: GpuUuid) -> None:
+    """Time alone may bring back a SUSPECT GPU whose burn-in could not run. The caller holds the GPU."""
+    gpu = unit.session.get_one(Gpu, uuid)
+    if gpu.standing is Standing.SUSPECT:
+        gpu.judge_at = unit.now
 
 
 def _expire(units: UnitOfWorkFactory, principal: Principal, burn_in_id: str, gpu_uuid: GpuUuid) -> None:

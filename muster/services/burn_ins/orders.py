@@ -1,5 +1,5 @@
-"""Which GPU is to be burnt in: by a person's order, by the rule that what is UNPROVEN must be proved, or by that on
-repetitions which want a diagnosis.
+"""Which GPU is to be burnt in: by a person's order, by the rule that what is UNPROVEN must be proved, and what is
+SUSPECT by what shows under load alone, or by that on repetitions which want a diagnosis.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,15 @@ from typing import Final
 
 from sqlalchemy import Exists, exists, func, or_, select, union_all
 
+from health.proof_under_load import unproved
 from muster.db.models import BurnIn, Gpu, GpuOverride, GpuStandingChange
 from muster.domain.errors import ConflictError, NotFoundError
+from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import NOTHING_RUNS, BurnInState, Standing
 from muster.identity import new_id
+from muster.services.judgement.cases import cases_of
 from muster.services.judgement.moves import lock_gpus
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
@@ -92,6 +95,19 @@ def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], asked: Mapping[GpuUui
     for gpu in wanted:
         if gpu.uuid not in taken:
             _add(unit, gpu, f"diagnosis: {asked[gpu.uuid]}")
+
+
+def order_proofs(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) -> None:
+    """One for each of ``gpus`` (locked, judged) that is SUSPECT by what shows under load alone, and has none on its way
+    (``health.proof_under_load``). It waits while an allocation holds the GPU, as ``order_diagnoses`` has it.
+    """
+    suspects = [gpu for gpu in gpus if gpu.standing is Standing.SUSPECT]
+    if not suspects:
+        return
+    unit.session.flush()
+    waiting = {uuid: unproved(case, policy) for uuid, case in cases_of(unit, suspects).items()}
+    words = {uuid: "; ".join(dict.fromkeys(each.summary for each in found)) for uuid, found in waiting.items() if found}
+    order_diagnoses(unit, suspects, {uuid: f"it shows under load alone: {each}" for uuid, each in words.items()})
 
 
 def _is_overridden(unit: UnitOfWork) -> Exists:

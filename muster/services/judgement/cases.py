@@ -2,16 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Subquery, or_, select, true
+from sqlalchemy import Row, Subquery, func, or_, select, true
 from sqlalchemy.orm import aliased
 
 from health.gpu_case import GpuCase
 from muster.db.models import BurnIn, Gpu, GpuStandingChange, Repair
 from muster.domain.evidence import Evidence
 from muster.domain.ids import GpuUuid
-from muster.domain.states import BurnInOutcome
+from muster.domain.states import BurnInOutcome, BurnInState
 from muster.services.judgement.repairs import REPAIRS_REMEMBERED, with_repairs
 from muster.services.judgement.rows import (
     BURN_INS_REMEMBERED,
@@ -30,10 +31,18 @@ def cases_of(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, GpuCase]:
     told = _told_of(unit, uuids)
     contacts = contact_of(unit.session, {gpu.node_id for gpu in gpus})
     wanted = select(Gpu.uuid, Gpu.serial).where(Gpu.uuid.in_(uuids)).subquery("wanted")
+    abandoned = _abandoned_of(unit, uuids)
     moves, burn_ins, repairs = _moves_of(unit, wanted), _burn_ins_of(unit, wanted), _repairs_of(unit, wanted)
     return {
         gpu.uuid: with_repairs(
-            case_from(gpu, told[gpu.uuid], moves[gpu.uuid], burn_ins[gpu.uuid], contacts[gpu.node_id]),
+            case_from(
+                gpu,
+                told[gpu.uuid],
+                moves[gpu.uuid],
+                burn_ins[gpu.uuid],
+                contacts[gpu.node_id],
+                abandoned.get(gpu.uuid),
+            ),
             repairs[gpu.uuid],
         )
         for gpu in gpus
@@ -79,6 +88,16 @@ def _burn_ins_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[Ro
     for row in unit.session.execute(query.join(newest, true()).order_by(newest.c.ordered_at.desc())):
         found[row.uuid].append(row)
     return found
+
+
+def _abandoned_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid, datetime]:
+    """When a burn-in of each was last ABANDONED, of those of which one ever was."""
+    query = (
+        select(BurnIn.gpu_uuid, func.max(BurnIn.ended_at))
+        .where(BurnIn.gpu_uuid.in_(uuids), BurnIn.state == BurnInState.ABANDONED)
+        .group_by(BurnIn.gpu_uuid)
+    )
+    return {uuid: at for uuid, at in unit.session.execute(query) if at is not None}
 
 
 def _repairs_of(unit: UnitOfWork, wanted: Subquery) -> Mapping[GpuUuid, list[Repair]]:

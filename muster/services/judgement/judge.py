@@ -15,6 +15,7 @@ from muster.domain.errors import UnavailableError
 from muster.domain.evidence import EventKind
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
+from muster.services.burn_ins.orders import order_proofs
 from muster.services.judgement.inbox import Said, said_by
 from muster.services.judgement.moves import judge_gpus, lock_gpus
 from muster.services.judgement.set_aside import close_for, set_gpu_aside, set_signal_aside
@@ -42,7 +43,10 @@ def judge_findings(unit: UnitOfWork, said: Sequence[Said], taken: Sequence[Store
     """
     unit.principal.require(Permission.SYSTEM_RUN)
     policy = active_policy(unit.session)
-    return judge_gpus(unit, take_note(unit, said, policy.health, taken), policy.health, policy_version(unit))
+    gpus = take_note(unit, said, policy.health, taken)
+    num_moved = judge_gpus(unit, gpus, policy.health, policy_version(unit))
+    order_proofs(unit, gpus, policy.health)
+    return num_moved
 
 
 def policy_version(unit: UnitOfWork) -> int | None:
@@ -175,6 +179,8 @@ def _judge_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> int:
     if not uuids:
         return 0
     gpus = lock_gpus(unit, uuids)
-    judge_gpus(unit, gpus, active_policy(unit.session).health, policy_version(unit))
+    policy = active_policy(unit.session).health
+    judge_gpus(unit, gpus, policy, policy_version(unit))
+    order_proofs(unit, gpus, policy)
     close_for(unit, (), [gpu.uuid for gpu in gpus])
     return len(gpus)

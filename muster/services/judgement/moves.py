@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from health import breaker
 from health.breaker import BreakerState, FleetCounts, GpuPlace
 from health.gpu_case import GpuCase, Move, score_of
+from health.proof_under_load import unproved
 from health.standing import decide, next_look_ms
 from health.weightless import waits_to_be_heard
 from muster.db.models import Allocation, AllocationGpu, Breaker, EvidenceRow, Gpu, GpuStandingChange, Node
@@ -95,10 +96,13 @@ def _store_score(gpu: Gpu, case: GpuCase, policy: HealthPolicy, now_ms: int, *, 
     found = score_of(case, policy, now_ms)
     gpu.score = int(found.value)
     gpu.score_valid_until = None if found.valid_until_ms is None else to_time(found.valid_until_ms)
-    due_ms = next_look_ms(case, now_ms, policy)
+    due_ms = next_look_ms(case, now_ms, policy, found)
     waits = any(waits_to_be_heard(each, now_ms) for each in case.evidence)
     if waits or (not case.is_heard and case.standing in WAITS_TO_BE_HEARD):
         due_ms = min(due_ms or now_ms + UNHEARD_AGAIN_MS, now_ms + UNHEARD_AGAIN_MS)
+    if unproved(case, policy):  # whatever kept its burn-in from being ordered may be over
+        again_ms = now_ms + int(policy.burn_in.again_s * 1000)
+        due_ms = min(due_ms or again_ms, again_ms)
     if is_held_back:
         due_ms = min(due_ms or now_ms + PROPOSED_AGAIN_MS, now_ms + PROPOSED_AGAIN_MS)
     gpu.judge_at = None if due_ms is None else to_time(due_ms)

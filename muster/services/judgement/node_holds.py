@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from health.detectors.registry import TELLS
 from health.evidence import after_maintenance, lasts
-from health.node_hold import holding
+from health.node_hold import holding, looks_back_ms
 from health.weightless import CLOSED_AT, MAINTENANCE
 from muster.db.models import Cordon, EvidenceRow, Node
 from muster.domain.evidence import Evidence, Severity
@@ -23,6 +23,7 @@ from muster.domain.principals import Principal
 from muster.domain.states import Contact
 from muster.services import cordons, maintenance
 from muster.services.judgement.moves import lock_gpus
+from muster.services.judgement.node_faults import nodes_in_question, tell_of_gpus_together
 from muster.services.judgement.rows import REMEMBERED, change_evidence, evidence_of, is_pending, store_outlasted
 from muster.services.lives import to_ms
 from muster.services.policies import active_policy
@@ -43,10 +44,12 @@ def hold_nodes_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     for node_id in maintained:
         retrying(lambda node_id=node_id: _end_maintenance(units, principal, node_id))  # type: ignore[misc]  # bound at once
     with units.read() as session:
-        since = units.clock() - _looks_back(active_policy(session).health)
+        policy = active_policy(session).health
+        since = units.clock() - _looks_back(policy)
         told = session.scalars(select(EvidenceRow.node_id).where(*_about_nodes(since)).distinct())
         held = session.scalars(select(Cordon.node_id).where(*_is_ours()))
-        node_ids = sorted({*told, *(each for each in held if each is not None)})
+        together = nodes_in_question(session, units.clock(), policy)
+        node_ids = sorted({*told, *together, *(each for each in held if each is not None)})
     changed = 0
     for start in range(0, len(node_ids), NODES_AT_ONCE):
         some = node_ids[start : start + NODES_AT_ONCE]
@@ -108,6 +111,7 @@ def _hold(units: UnitOfWorkFactory, principal: Principal, node_ids: Sequence[Nod
     with units.begin(principal, HOLD, quiet=True) as unit:
         lock_nodes(unit, node_ids)
         policy = active_policy(unit.session).health
+        tell_of_gpus_together(unit, node_ids, nodes_in_maintenance(unit, node_ids), policy)
         wanted = _wanted(unit, node_ids, policy)
         standing = select(Cordon).where(Cordon.node_id.in_(node_ids), *_is_ours()).order_by(Cordon.id)
         held = {cordon.node_id: cordon for cordon in unit.session.scalars(standing)}
@@ -147,8 +151,7 @@ def _released_by_persons(unit: UnitOfWork, node_ids: Sequence[NodeId]) -> dict[N
 
 
 def _looks_back(policy: HealthPolicy) -> timedelta:
-    hold = policy.node_hold
-    return timedelta(seconds=max(hold.state_holds_s, hold.rate_holds_s, hold.moment_holds_s))
+    return timedelta(milliseconds=looks_back_ms(policy))
 
 
 def _about_nodes(since: datetime) -> tuple[ColumnElement[bool], ...]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import select
 
-from health.detectors.repeats import repairs_of
+from health.detectors.repeats.repair_repeats import repairs_of
 from health.gpu_case import GpuCase, Move, MoveReason, PastRepair
 from muster.db.models import Cordon, Gpu, Repair
 from muster.db.records import RepairRecord

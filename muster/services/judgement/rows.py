@@ -1,14 +1,16 @@
 """Rows ↔ the plain data that ``health`` judges."""
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, not_, or_, select
+from sqlalchemy import ColumnElement, Row, case, func, not_, or_, select
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import Session
 
+from health.detectors.repeats.rules import reach_of
 from health.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
+from health.known import PLACE_IN_GPU
 from health.weightless import WEIGHS_FROM, WEIGHTLESS, Heard, outlasted
 from muster.db.models import EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
 from muster.db.records import BurnInRecord, EvidenceRecord, GpuRecord, StandingChangeRecord
@@ -16,10 +18,14 @@ from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal, Seve
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import BurnInOutcome, Contact
 from muster.services.lives import to_ms, to_time
+from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork
 
 REMEMBERED: Final = timedelta(days=400)
 """Older evidence weighs nothing under any policy that is taken."""
+REMEMBERED_OF_A_FAULT: Final = 1000
+INFO_OF_A_FAULT: Final = 32
+"""Or as many as a rule about repetitions asks for, where that is more."""
 MOVES_REMEMBERED: Final = 100
 BURN_INS_REMEMBERED: Final = 20
 
@@ -103,11 +109,28 @@ def change_evidence(row: EvidenceRow, evidence: Evidence) -> None:
 
 
 def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[NodeId]) -> Sequence[EvidenceRow]:
-    """What is remembered of these GPUs, and of these nodes as such, by onset."""
+    """What is remembered of these GPUs, and of these nodes as such, by onset: no more than the rules look at.
+
+    What is INFO weighs nothing, so it is there for rules about repetitions alone: none looks back further than the
+    longest window, nor for more times than the greatest count, of one fault in one place. Of what weighs the newest
+    ``REMEMBERED_OF_A_FAULT``: so many bursts of one fault take a score to 0 by themselves.
+    """
+    reach = reach_of(active_policy(unit.session).health)
+    is_info = EvidenceRow.severity == int(Severity.INFO)
+    within = case((is_info, unit.now - timedelta(seconds=reach.window_s)), else_=unit.now - REMEMBERED)
     about_nodes = EvidenceRow.gpu_uuid.is_(None) & EvidenceRow.node_id.in_(list(nodes))
-    query = select(EvidenceRow).where(
-        or_(EvidenceRow.gpu_uuid.in_(list(gpus)), about_nodes), EvidenceRow.last_seen_at > unit.now - REMEMBERED
+    in_gpu = [EvidenceRow.values[name] for name in PLACE_IN_GPU]
+    newest = func.row_number().over(
+        partition_by=[EvidenceRow.gpu_uuid, EvidenceRow.node_id, EvidenceRow.fault_key, is_info, *in_gpu],
+        order_by=(EvidenceRow.last_seen_at.desc(), EvidenceRow.id.desc()),
     )
+    told = (
+        select(EvidenceRow.id, newest.label("number"))
+        .where(or_(EvidenceRow.gpu_uuid.in_(list(gpus)), about_nodes), EvidenceRow.last_seen_at > within)
+        .subquery("told")
+    )
+    most = case((is_info, max(INFO_OF_A_FAULT, reach.times + 1)), else_=REMEMBERED_OF_A_FAULT)
+    query = select(EvidenceRow).join(told, told.c.id == EvidenceRow.id).where(told.c.number <= most)
     return unit.session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id)).all()
 
 
@@ -144,14 +167,17 @@ def _heard_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, He
 
 
 def shown_on_node(unit: UnitOfWork, finding: Finding) -> list[Evidence]:
-    """What other GPUs of the finding's node showed of the same fault, for rules that tell a program from a GPU."""
+    """What another GPU of the finding's node showed last of the same fault: a rule that tells a program from a GPU asks
+    whether any did within its window.
+    """
     query = select(EvidenceRow).where(
         EvidenceRow.node_id == finding.node_id,
         EvidenceRow.gpu_uuid != finding.gpu_uuid,
         EvidenceRow.fault_key == finding.fault_key,
         EvidenceRow.last_seen_at > unit.now - REMEMBERED,
     )
-    return [evidence_of(row) for row in unit.session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id))]
+    newest = query.order_by(EvidenceRow.last_seen_at.desc(), EvidenceRow.id.desc()).limit(1)
+    return [evidence_of(row) for row in unit.session.scalars(newest)]
 
 
 def case_from(
@@ -160,8 +186,12 @@ def case_from(
     moves: Sequence[GpuStandingChange | StandingChangeRecord],
     burn_ins: Iterable[Row[Any] | BurnInRecord],
     contact: Contact,
+    abandoned_at: datetime | None,
 ) -> GpuCase:
-    """Of what is about this GPU alone; moves, and burn-ins that were decided, the newest first."""
+    """Of what is about this GPU alone; moves, and burn-ins that were decided, the newest first.
+
+    ``abandoned_at``: when one of its burn-ins last was.
+    """
     return GpuCase(
         gpu_uuid=gpu.uuid,
         standing=gpu.standing,
@@ -171,6 +201,7 @@ def case_from(
         moves=tuple(_move_of(change) for change in reversed(moves) if change.origin is not None),
         burn_ins=tuple(reversed([_burn_in_of(row) for row in burn_ins])),
         is_heard=contact is Contact.LIVE,
+        could_not_burn_in_ms=None if abandoned_at is None else to_ms(abandoned_at),
     )
 
 

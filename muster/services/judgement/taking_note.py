@@ -14,6 +14,7 @@ from sqlalchemy import or_, select, tuple_
 
 from health.detectors.detector import Closing
 from health.evidence import close, counts, is_open, place_of
+from health.known import Known
 from health.noting import Place, note
 from health.weightless import CLOSED_AT
 from muster.db.models import EvidenceRow, Gpu, StoredSignal
@@ -81,14 +82,14 @@ class _Known:
     windows: Mapping[NodeId, tuple[Window, ...]]
     changed: set[str] = field(default_factory=set)
     asking: dict[GpuUuid, str] = field(default_factory=dict)
-    _at: dict[str, dict[EvidenceId, Evidence]] = field(default_factory=lambda: defaultdict(dict))
+    _at: dict[str, Known] = field(default_factory=lambda: defaultdict(Known))
     _open: dict[tuple[str, str], set[EvidenceId]] = field(default_factory=lambda: defaultdict(set))
     _rows: dict[EvidenceId, EvidenceRow] = field(default_factory=dict)
 
     def remember(self, evidence: Evidence, row: EvidenceRow) -> None:
         place = _place(evidence)
         self._rows[evidence.id] = row
-        self._at[place][evidence.id] = evidence
+        self._at[place].put(evidence)
         if is_open(evidence):
             self._open[place, evidence.fault_key].add(evidence.id)
 
@@ -117,9 +118,9 @@ class _Known:
     def _close(self, closing: Closing) -> None:
         place = _place(closing)
         for evidence_id in sorted(self._open.get((place, closing.fault_key), ())):
-            evidence = self._at[place][evidence_id]
-            closed = close(evidence, closing)
-            if closed != evidence:
+            evidence = self._at[place].get(evidence_id)
+            closed = None if evidence is None else close(evidence, closing)
+            if closed is not None and closed != evidence:
                 self._store(closed, is_new=False)
 
     def _store(self, evidence: Evidence, *, is_new: bool) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from health.detectors.registry import GpuMemory, judge_sample, judge_signal
-from health.detectors.repeats import repairs_of
+from health.detectors.repeats.repair_repeats import repairs_of
+from health.known import Known
 from health.noting import Place, note
 from muster.domain.evidence import EventKind, Evidence, Finding, GpuSample, GpuSignal, Severity, Source
 from muster.domain.health_policy import HealthPolicy
@@ -44,7 +45,7 @@ def noted(
 
     ``elsewhere``: evidence of the node's other GPUs.
     """
-    known: dict[EvidenceId, Evidence] = {}
+    known = Known()
     numbers = count()
     for each in findings:
         list(

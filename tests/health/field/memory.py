@@ -47,7 +47,21 @@ MEMORY: dict[str, Rule] = {
         CONDEMNING,
         "DCGM; Azure",
         rise("ecc_uncorrected_volatile", 0, 1),
-        rise("ecc_uncorrected_volatile", 1, 1),
+        rise("ecc_uncorrected_volatile", 0, 0),
+    ),
+    "a_double_bit_error_at_first_sight": Rule(
+        "ecc_uncorrected",
+        CONDEMNING,
+        "DCGM; Azure",
+        sampled(sample(ecc_uncorrected_volatile=1.0)),
+        sampled(sample(ecc_uncorrected_volatile=0.0)),
+    ),
+    "an_uncorrected_error_of_the_boards_life_at_first_sight": Rule(
+        "ecc_history",
+        WARNING,
+        "Azure",
+        sampled(sample(ecc_uncorrected_aggregate=1.0)),
+        sampled(sample(ecc_uncorrected_aggregate=0.0)),
     ),
     "an_uncorrected_error_of_the_boards_life_rises": Rule(
         "ecc_uncorrected",

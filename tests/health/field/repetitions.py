@@ -16,6 +16,7 @@ from tests.health.field.judged import (
 )
 
 ECC_ON_LINK = "NVLink: fatal error detected on link 2(0x10, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
+AGAIN_ON_LINK = "NVLink: fatal error detected on link 2(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)"
 SM = "Graphics SM Warp Exception on (GPC 3, TPC 1, SM 0): Out Of Range Address"
 AGAIN: dict[str, Rule] = {
     "five_repairs_on_a_node_in_seven_days": Rule("repair_repeats", DEGRADED, "NVSentinel", repairs(5), repairs(4)),
@@ -70,6 +71,13 @@ AGAIN: dict[str, Rule] = {
     ),
     "xid_119_thrice": Rule("gsp_repeats:hold", CONDEMNING, "NVIDIA", xids(119, DAY, 3), xids(119, DAY, 2)),
     "xid_136_again": Rule("reset_repeats:hold", CONDEMNING, "NVIDIA", xids(136, DAY, 2), xids(136, DAY, 1)),
+    "a_bit_that_asks_for_diagnosis_again": Rule(
+        "link_bit_repeats:link2:3.16",
+        CONDEMNING,
+        "NVIDIA",
+        xids(74, HOUR, 2, AGAIN_ON_LINK),
+        xids(74, HOUR, 1, AGAIN_ON_LINK),
+    ),
     "three_faults_of_network_cards_in_an_hour": Rule(
         "nic_driver_repeats", DEGRADED, "NVSentinel", cards(3, MINUTE), cards(3, HOUR // 2)
     ),

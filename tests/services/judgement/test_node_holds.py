@@ -16,11 +16,12 @@ from muster.domain.policy import Policy
 from muster.domain.repairs import RepairAction
 from muster.domain.states import Standing
 from muster.services import cordons, drains, maintenance
+from muster.services.judgement import interventions
 from muster.services.judgement.interventions import START_REPAIR, start_repair
 from muster.services.judgement.node_holds import REASON_CODE, hold_nodes_once
 from muster.services.policies import ACTIVATE, active_policy, store_policy
 from tests.fleet_factory import OPERATOR
-from tests.services.judgement.conftest import GPU, JUDGE, UNLIMITED, Court, sample
+from tests.services.judgement.conftest import GPU, JUDGE, OTHER, UNLIMITED, Court, sample
 
 PORT = "mlx5_0/1"
 RATES = {"link_downed": 1.0, "window_s": 60.0}
@@ -261,6 +262,7 @@ def test_heat_is_judged_by_the_gpus_own_model(court: Court) -> None:
 
 def test_five_repairs_on_one_node_in_a_week_hold_the_node(court: Court) -> None:
     for number in range(5):
+        court.clock.advance(25 * 3600)  # two of them at fault within a day would hold it before
         uuid = GpuUuid(f"GPU-many-{number}")
         court.signal(f"ecc-{number}", uuid, code=95)
         court.judge()
@@ -268,7 +270,6 @@ def test_five_repairs_on_one_node_in_a_week_hold_the_node(court: Court) -> None:
         with court.units.begin(OPERATOR, START_REPAIR) as unit:
             start_repair(unit, uuid, action=RepairAction.RESET, reason="as the rule says")
         court.judge()
-        court.clock.advance(60)
     assert ("repair_repeats", None) in court.evidence()
     assert hold(court) == 1
 
@@ -326,3 +327,25 @@ def test_what_still_stands_at_the_end_of_a_window_weighs_from_then_on(court: Cou
     hold(court)
     court.judge()
     assert court.standing() is not Standing.HEALTHY
+
+
+def test_two_condemned_gpus_hold_their_node_until_one_is_dismissed(court: Court) -> None:
+    court.beat()
+    for name, uuid, code in (("first", GPU, 79), ("second", OTHER, 119)):
+        court.signal(name, uuid, kind="xid", code=code, source="kernel_log")
+    court.judge()
+    assert hold(court) == 1
+    (cordon,) = holds(court)
+    assert (cordon.node_id, cordon.gpu_uuid) == (court.node_id, None)
+    assert cordon.reason.startswith("2 GPUs of this node are at fault: ")
+    assert GPU in cordon.reason
+    assert OTHER in cordon.reason
+    assert hold(court) == 0
+    court.clock.advance(4 * 3600)
+    court.beat()
+    assert hold(court) == 0, "the judge tells of it again: no hour ends it"
+    (row,) = [each for each in court.rows(EvidenceRow) if each.gpu_uuid == OTHER]
+    with court.units.begin(OPERATOR, interventions.DISMISS) as unit:
+        interventions.dismiss(unit, OTHER, row.id, reason="its slot was reseated")
+    assert hold(court) == 1
+    assert holds(court) == []

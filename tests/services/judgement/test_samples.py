@@ -45,10 +45,19 @@ def test_an_uncorrected_error_quarantines_its_gpu_alone(court: Court) -> None:
     assert (court.standing(), court.standing(OTHER)) == (Standing.QUARANTINED, Standing.HEALTHY)
 
 
-def test_old_errors_of_a_gpu_that_is_heard_for_the_first_time_say_nothing(court: Court) -> None:
-    court.hear(sample(ecc_uncorrected_aggregate=5.0))
+def test_old_errors_of_a_gpu_that_is_heard_for_the_first_time_warn_once_and_move_nothing(court: Court) -> None:
+    for intake in (court.open_intake(), court.open_intake()):
+        court.hear(sample(ecc_uncorrected_aggregate=5.0), intake=intake)
+        court.judge()
+    assert court.evidence() == [("ecc_history", GPU)]
+    assert court.standing() is Standing.HEALTHY
+
+
+def test_errors_since_the_driver_was_loaded_condemn_a_gpu_that_is_heard_for_the_first_time(court: Court) -> None:
+    court.hear(sample(ecc_uncorrected_volatile=2.0, ecc_uncorrected_aggregate=5.0))
     court.judge()
-    assert court.evidence() == []
+    assert court.evidence() == [ECC]
+    assert court.standing() is Standing.QUARANTINED
 
 
 def test_errors_across_a_restart_of_the_process_are_seen_once(court: Court) -> None:
@@ -110,13 +119,17 @@ def test_a_process_that_dies_around_the_commit_loses_and_doubles_nothing(court: 
 
 def test_counters_that_go_down_are_a_reset_and_no_finding(court: Court) -> None:
     court.hear(sample(ecc_uncorrected_volatile=4.0, ecc_uncorrected_aggregate=4.0))
+    court.judge()
+    (first,) = court.rows(EvidenceRow)
+    court.clock.advance(3600)
     court.hear(sample(ecc_uncorrected_volatile=0.0, ecc_uncorrected_aggregate=4.0), boot_id="boot-2")
     court.hear(sample(ecc_uncorrected_volatile=0.0, ecc_uncorrected_aggregate=0.0), boot_id="boot-2")
     court.judge()
-    assert court.evidence() == []
+    (same,) = court.rows(EvidenceRow)
+    assert (same.fault_key, same.last_seen_at) == (first.fault_key, first.last_seen_at), "what was there at first sight"
     court.hear(sample(ecc_uncorrected_volatile=1.0, ecc_uncorrected_aggregate=1.0), boot_id="boot-2")
     court.judge()
-    assert court.evidence() == [ECC], "the first one after it counts"
+    assert court.evidence() == [ECC, ECC], "the first one after it counts"
 
 
 def test_eight_seven_eight_is_one_loss_that_closes(court: Court) -> None:

@@ -1,0 +1,14 @@
+"""What repetitions about one port say."""
+
+from health.detectors.detector import NO_FINDINGS, Findings
+from health.detectors.repeats.repeat import TIMES, Seen
+from muster.domain.detector_policy import RepeatPolicy
+from muster.domain.evidence import Severity
+
+
+def found(seen: Seen, name: str, times: int, rule: RepeatPolicy, what: str) -> Findings:
+    if times < rule.times:
+        return NO_FINDINGS
+    port = seen.newest.fault_key.partition(":")[2]
+    words = f"port {port} {what} {times} times"
+    return (seen.found(name, Severity.DEGRADED, words, key=port, values={TIMES: float(times)}),)

@@ -1,0 +1,38 @@
+"""Repairs on one node, again and again: asked when a repair begins. Source: NVSentinel's analyzer."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from health.detectors.detector import NO_FINDINGS, About, Findings, counts_for_ms
+from health.detectors.modes import in_mode
+from health.detectors.repeats.repeat import NVSENTINEL, TIMES, VERSION
+from muster.domain.evidence import Finding, Severity, Source, Trust
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.ids import NodeId
+
+NAME: Final = "repair_repeats"
+ABOUT: Final = About("5 repairs on one node in 7 days", NVSENTINEL, Severity.DEGRADED)
+
+
+def repairs_of(node_id: NodeId, began_ms: Iterable[int], policy: HealthPolicy, now_ms: int) -> Findings:
+    """What it means that a repair begins on a node: of any of its GPUs, the new one among ``began_ms``."""
+    rule = policy.detectors.repair_repeats
+    times = sum(now_ms - int(rule.window_s * 1000) < at_ms <= now_ms for at_ms in began_ms)
+    if times < rule.times:
+        return NO_FINDINGS
+    words = f"{times} repairs on this node in {rule.window_s / 86_400:g} days: the host may be what is broken"
+    finding = Finding(
+        detector=NAME,
+        version=VERSION,
+        fault_key=NAME,
+        gpu_uuid=None,
+        node_id=node_id,
+        severity=Severity.DEGRADED,
+        trust=Trust.MEASURED,
+        source=Source.AGENT,
+        onset_ms=now_ms,
+        counts_for_ms=counts_for_ms(Severity.DEGRADED, policy, NAME),
+        summary=words,
+        values={TIMES: float(times)},
+    )
+    return in_mode((finding,), policy)

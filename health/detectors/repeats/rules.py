@@ -1,0 +1,79 @@
+"""All rules about repetitions, and the entry point: asked whenever evidence is new or stated again."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from health.detectors import corrected_remaps, nic_driver, port_degraded, port_flap, retired_pages
+from health.detectors.detector import NO_FINDINGS, Findings
+from health.detectors.repeats import (
+    bus_repeats,
+    copy_engine_repeats,
+    corrected_remap_repeats,
+    fatal_repeats,
+    gsp_repeats,
+    link_bit_repeats,
+    mmu_fault_repeats,
+    nic_driver_repeats,
+    nic_repeats,
+    port_flaps,
+    reset_repeats,
+    retired_page_repeats,
+    sm_exception_repeats,
+)
+from health.detectors.repeats.repeat import Repeat, Seen, counts_as_time
+from health.known import Known, code_of
+from health.weightless import SHADOW
+from muster.domain.detector_policy import RepeatPolicy
+from muster.domain.evidence import Evidence
+from muster.domain.health_policy import HealthPolicy
+
+RULES: Final[tuple[Repeat, ...]] = (
+    mmu_fault_repeats.RULE,
+    sm_exception_repeats.RULE,
+    copy_engine_repeats.RULE,
+    link_bit_repeats.RULE,
+    gsp_repeats.RULE,
+    bus_repeats.RULE,
+    reset_repeats.RULE,
+    fatal_repeats.RULE,
+    retired_page_repeats.RULE,
+    corrected_remap_repeats.RULE,
+    port_flaps.RULE,
+    nic_driver_repeats.RULE,
+    nic_repeats.RULE,
+)
+_SOURCES: Final = frozenset(
+    {port_flap.NAME, port_degraded.NAME, retired_pages.NAME, corrected_remaps.NAME, nic_driver.NAME}
+)
+HOLDS: Final = frozenset({gsp_repeats.HOLD, bus_repeats.HOLD, reset_repeats.HOLD, fatal_repeats.HOLD})
+"""Fault keys that say: no repair lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far rules about repetitions look: back in time, and how many times of one fault one asks for at most."""
+
+    window_s: float
+    times: int
+
+
+def reach_of(policy: HealthPolicy) -> Reach:
+    rules = [rule for _, rule in policy.detectors if isinstance(rule, RepeatPolicy)]
+    others = policy.detectors.retired_pages.window_s, policy.detectors.corrected_remaps.window_s
+    return Reach(max(*(rule.window_s for rule in rules), *others), max(rule.times for rule in rules))
+
+
+def repeats_of(
+    newest: Evidence, known: Known, elsewhere: Callable[[], Iterable[Evidence]], policy: HealthPolicy
+) -> Findings:
+    """What it means that ``newest`` came, after all that is ``known`` of its place.
+
+    ``elsewhere``: gives evidence of the other GPUs of its node. A rule in shadow counts what it has found itself, so
+    that it shows all that it would find; no other rule counts that.
+    """
+    own = newest.detector if SHADOW in newest.values else None
+    if not counts_as_time(newest, own) or not (newest.detector in _SOURCES or code_of(newest) is not None):
+        return NO_FINDINGS
+    seen = Seen(newest, known, elsewhere, policy, own)
+    return tuple(finding for rule in RULES if own in {None, rule.name} for finding in rule.judge(seen))
