@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from agents.telling.gpus import LOADED_CHECKS
-from health.detectors import clock_events, nvlink_errors, pair_probe, pcie_link, ports, xid
+from health.detectors import clock_events, nvlink_errors, pair_probe, pcie_link, port_fatal, xid
 from health.detectors.detector import Tells
 from health.detectors.modes import PEERS
 from health.detectors.registry import RULES
@@ -12,7 +12,7 @@ from muster.domain.health_policy import HealthPolicy
 
 WINDOW_S: Final = 60.0
 """An agent's window. What rises in a shorter one is told as if it had taken a minute: nothing is made too much of."""
-_BY_ITSELF: Final = frozenset({"corrected_errors", ports.FATAL})
+_BY_ITSELF: Final = frozenset({"corrected_errors", port_fatal.NAME})
 """Rates of which a rise or a total says enough, however short the window."""
 _KERNEL_LOG: Final = (xid.NAME, "sxid", "nic_driver", "host_log")
 

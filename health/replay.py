@@ -89,8 +89,8 @@ class Replay:
 
     def evidence(self) -> tuple[Evidence, ...]:
         """All of it as it is now, of GPUs and of nodes."""
-        of_gpus = (each for gpu in self._gpus.values() for each in gpu.case.evidence)
-        return (*of_gpus, *(each for node in self._nodes.values() for each in node.evidence))
+        of_gpus = (each for gpu in self._gpus.values() for each in gpu.known.values())
+        return (*of_gpus, *(each for node in self._nodes.values() for each in node.known.values()))
 
     def take(self, given: Input) -> Iterator[Output]:
         """What follows from ``given``, and before it from the time that passed since the last one."""

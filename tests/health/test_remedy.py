@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from health.detectors.past import Past, judged, watched_in
 from health.detectors.registry import judge_signal
 from health.gpu_case import GpuCase, PastRepair
+from health.known import Known
 from health.noting import Place, note
 from health.remedy import Remedy, remedy_of
 from health.retirement import retirement_of
@@ -50,7 +51,7 @@ NOTHING = tuple(sorted(set(range(1, 174)) - {*R, *B, *H, *DRAINED, *SPENT, *REPL
 
 def told(*findings: Finding) -> tuple[Evidence, ...]:
     """As the judge keeps it."""
-    known, numbers = dict[EvidenceId, Evidence](), count()
+    known, numbers = Known(), count()
     for finding in findings:
         list(note(finding, Place(known), POLICY, LATER_MS, lambda: EvidenceId(f"ev_{next(numbers):03}")))
     return tuple(known.values())
