@@ -109,17 +109,26 @@ def scan(
     )
     num_found = sum(1 for check in checks if not check.is_lost)
     of_host = tuple(event for event in events if event.gpu_uuid is None)
-    host = None if host_of is None else _scanned_host(host_of(num_found), now_ms, of_host, inventory.driver_version)
+    beside = teller.differing()
+    version = inventory.driver_version
+    host = None if host_of is None else _scanned_host(host_of(num_found), now_ms, of_host, version, beside)
     return ScanReport(inventory, gpus, now_ms, host)
 
 
 def _scanned_host(
-    teller: HostTeller, now_ms: int, logged: Iterable[ProbeEvent], driver_version: str | None
+    teller: HostTeller,
+    now_ms: int,
+    logged: Iterable[ProbeEvent],
+    driver_version: str | None,
+    differing: Mapping[str, float],
 ) -> ScannedHost:
-    """``logged``: what was told of no GPU, such as errors of NVSwitches, or what network cards' drivers say."""
+    """``logged``: what was told of no GPU, such as errors of NVSwitches, or what network cards' drivers say.
+
+    ``differing``: GPUs that are set up otherwise than most of their model.
+    """
     heard = dict.fromkeys(f"{words} {_when(event)}" for event in logged for words in _said_by(event, driver_version))
     ports = teller.look_at_ports(now_ms, 0.0)
-    events = (*ports, *teller.tell(now_ms, 0.0))
+    events = (*ports, *teller.tell(now_ms, 0.0, differing))
     about = {EventKind.PORT_STATE: "port {}: ", EventKind.HOST_STATE: ""}
     return ScannedHost(
         state=next((event.values for event in events if event.kind is EventKind.HOST_STATE), {}),

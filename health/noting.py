@@ -9,6 +9,7 @@ from typing import Final
 
 from health.authority import overruled_by
 from health.detectors import fabric_health, fabric_state, nvlink_count, nvlink_down, nvlink_errors, xid
+from health.detectors.cleanup import explained_by
 from health.detectors.modes import in_mode
 from health.detectors.repeats import TIMES, repeats_of
 from health.detectors.xid import CODE
@@ -90,7 +91,7 @@ def _may_repeat(before: Evidence, now: Evidence) -> bool:
 
 
 def _set_aside_by(newest: Evidence, place: Place, policy: HealthPolicy) -> Iterator[Noted]:
-    for rule in (superseded_by, overruled_by):
+    for rule in (superseded_by, overruled_by, explained_by):
         for replaced in rule(newest, tuple(place.known.values()), policy):
             place.known[replaced.id] = replaced
             yield Noted(replaced, is_new=False)

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -31,6 +32,7 @@ COARSENESS: Final[Mapping[str, Coarseness]] = {
     "io_pressure": Coarseness(_TENTH, floor=0.5),
 }
 """A tenth of what was told; near zero a tenth of the floor, since a share of nothing is always much."""
+_NOTHING_DIFFERS: Final[Mapping[str, float]] = MappingProxyType({})
 _SEGMENTS: Final = "tcp_segments"
 """Rises always: told beside the rest, and no reason to tell."""
 
@@ -93,9 +95,16 @@ class HostTeller:
         self._steps.look(at_ms, round(now_s * 1000))
         return tuple(self._port_states(at_ms, now_s))
 
-    def tell(self, at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
-        """The host's state, and what rose since the last time."""
-        return (*self._host_state(at_ms, now_s), *self._host_rates(at_ms, now_s), *self._port_rates(at_ms, now_s))
+    def tell(
+        self, at_ms: int, now_s: float, differing: Mapping[str, float] = _NOTHING_DIFFERS
+    ) -> tuple[ProbeEvent, ...]:
+        """The host's state, and what rose since the last time. ``differing``: of its GPUs, told with its state."""
+        state = {**self.state(), **differing}
+        return (
+            *self._host_state(state, at_ms, now_s),
+            *self._host_rates(at_ms, now_s),
+            *self._port_rates(at_ms, now_s),
+        )
 
     def state(self) -> dict[str, float]:
         """By the names of ``HOST_STATE``; what cannot be told is left out."""
@@ -114,8 +123,7 @@ class HostTeller:
             found |= {"expected_ports": float(len(expected)), "found_ports": float(len(expected & self._here))}
         return found
 
-    def _host_state(self, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
-        state = self.state()
+    def _host_state(self, state: dict[str, float], at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
         if self._state.is_due(state, now_s):
             yield self._naming.event(EventKind.HOST_STATE, Source.HOST, at_ms, state)
 

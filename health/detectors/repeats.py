@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from health.detectors import corrected_remaps, gpu_lost, nic_driver, ports, retired_pages, xid
+from health.detectors import cleanup, corrected_remaps, gpu_lost, nic_driver, ports, retired_pages, xid
 from health.detectors.detector import NO_FINDINGS, About, Findings, counts_for_ms
 from health.detectors.modes import in_mode
 from health.weightless import OVERRULED, SHADOW, set_aside_by
@@ -353,6 +353,7 @@ RULES: Final = (
         _held("reset_repeats", (136, 143), "XID 136 or 143"),
         About("XID 136 or 143 again", _NVIDIA, Severity.CONDEMNING),
     ),
+    Repeat(cleanup.NAME, cleanup.judge, cleanup.ABOUT),
     Repeat("fatal_repeats", _fatal, About("5 bursts of fatal XIDs in a day", _NVSENTINEL, Severity.CONDEMNING)),
     Repeat(retired_pages.NAME, _retired_pages, retired_pages.ABOUT),
     Repeat(corrected_remaps.NAME, _corrected_remaps, corrected_remaps.ABOUT),
