@@ -33,7 +33,7 @@ class Row:
 
 
 def rows(page: str) -> Iterator[Row]:
-    for line in page.splitlines():
+    for line in page.partition("## What breaks")[0].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if line.startswith("| ") and cells[0] != "rule":
             rule, _, detectors, test = cells
