@@ -33,6 +33,7 @@ TRAINING_SHARE: Final = 214 / 288
 
 
 SAMPLES_OF_A_FAULT: Final = 12
+WATCHED_BEFORE_MS: Final = (HOUR_MS, 30_000, 20_000, 10_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,10 @@ def _sampled(at_ms: int, node_id: NodeId, gpu_uuid: GpuUuid, **readings: float) 
 
 
 def _told_of(rng: Random, injected: Injected) -> Iterator[Input]:
-    """What tells of it; where samples do, after one of an hour before, when the GPU was well and watched."""
+    """What tells of it; where samples do, after some of before, when the GPU was well and watched.
+
+    A real one is sampled 360 times an hour, so that no loss of a single report hides what was before.
+    """
     at_ms, node_id, gpu, fault = injected.at_ms, injected.node_id, injected.gpu_uuid, injected.fault
     if fault.event is not None:
         event, about = fault.event, None if fault.is_of_node else gpu
@@ -128,7 +132,8 @@ def _told_of(rng: Random, injected: Injected) -> Iterator[Input]:
         yield replace(plain, **told, values=event.values)  # type: ignore[arg-type]  # fields by name
         return
     next_ms = at_ms + rng.randrange(INTERVAL_MS)
-    yield _sampled(at_ms - HOUR_MS, node_id, gpu)
+    for before_ms in WATCHED_BEFORE_MS:
+        yield _sampled(at_ms - before_ms, node_id, gpu)
     for number in range(SAMPLES_OF_A_FAULT):
         yield _sampled(next_ms + number * INTERVAL_MS, node_id, gpu, **fault.readings)
 

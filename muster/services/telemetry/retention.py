@@ -27,7 +27,8 @@ def sweep_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int
     with units.begin(_PRINCIPAL, SWEEP, quiet=True) as unit:
         before = unit.now - timedelta(days=active_policy(unit.session).retention.telemetry_days)
         chunk, gap, signal, place = TelemetryChunk, TelemetryGap, StoredSignal, TelemetryPlace
-        # One of an unknown kind is open for as long as nobody knows what ends it: an agent that still means it tells it anew.
+        # One of an unknown kind is open for as long as nobody knows what ends it: an agent that still means it tells it
+        # anew.
         is_over = or_(signal.is_open.is_(False), signal.judge_fault.is_not(None))
         is_judged = signal.judged_at.is_not(None) & is_over
         return {

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from health.admission import Refusal, refusals_of
+from health.detectors.registry import judge_signal
 from muster.db.models import StoredSignal
 from muster.domain.evidence import EventKind, Finding, GpuSignal, Source
 from muster.domain.health_policy import HealthPolicy
@@ -92,11 +93,10 @@ def test_events_that_are_alike_are_judged_once_and_what_decides_is_in_what_they_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     judge, asked = SampleJudge(), list[GpuSignal]()
-    reckoned = judging.judge_signal
 
     def judged(signal: GpuSignal, policy: HealthPolicy) -> tuple[Finding, ...]:
         asked.append(signal)
-        return reckoned(signal, policy)
+        return judge_signal(signal, policy)
 
     monkeypatch.setattr(judging, "judge_signal", judged)
     plain = GpuSignal("a", EventKind.XID, Source.KERNEL_LOG, 1, NodeId("node_1"), GPU, code=74, text="NVLink: fatal")

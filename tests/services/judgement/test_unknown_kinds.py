@@ -1,8 +1,11 @@
 """Events of kinds that this release does not know wait for the one that does; one incident a kind tells of them."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import update
 
+from health.detectors.registry import judge_signal
 from muster.db.models import StoredSignal
 from muster.domain.evidence import Finding, GpuSignal
 from muster.domain.health_policy import HealthPolicy
@@ -21,7 +24,7 @@ def sort(court: Court) -> int:
     return sort_unknown_kinds_once(court.units, JUDGE)
 
 
-def tell(court: Court, *signal_ids: str, kind: str = "gpu_hums", **columns: bool) -> None:
+def tell(court: Court, *signal_ids: str, kind: str = "gpu_hums", **columns: Any) -> None:
     """As the intake stores them."""
     for signal_id in signal_ids:
         court.signal(signal_id, kind=kind, judged_at=court.clock.now, judge_fault=FAULT, **columns)
@@ -68,12 +71,11 @@ def test_one_that_cannot_be_judged_stops_none_that_is_taken_up_with_it(
 ) -> None:
     tell(court, "a", "b")
     known_now(court)
-    reckoned = unknown_kinds.judge_signal
 
     def judged(signal: GpuSignal, policy: HealthPolicy) -> tuple[Finding, ...]:
         if signal.signal_id == "a":
             raise RuntimeError
-        return reckoned(signal, policy)
+        return judge_signal(signal, policy)
 
     monkeypatch.setattr(unknown_kinds, "judge_signal", judged)
     assert sort(court) == 2
