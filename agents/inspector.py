@@ -62,7 +62,8 @@ class Inspector:
         events = self._host.look_at_ports(at_ms, now_s)
         if now_s >= self._next_s:
             self._next_s = now_s + self._window_s * self._jitter()
-            events += self._host.tell(at_ms, now_s) + self._inspected()
+            inspected = self._inspected()
+            events += self._host.tell(at_ms, now_s, self._gpus.differing()) + inspected
         self._keep(events)
 
     def _inspected(self) -> tuple[ProbeEvent, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from agents.host.telling import HostTeller
+from agents.host.telling import NOTHING_DIFFERS, HostTeller
 from agents.host_facts import sees_every_process
 from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostInventory, Probe, ProbeError, ProbeEvent
 from agents.scan_limits import WINDOW_S, not_judged
@@ -134,12 +134,12 @@ def scan(
     _look(probe, gpus, looks, first)
     num_found = sum(1 for check in looks.checks if not check.is_lost)
     host = None if host_of is None else host_of(num_found)
-    looks.events += _told_by(host, first)
+    looks.events += _told_by(host, first, gpus.differing())
     looks.events += _totals(looks.inspections.values(), now_ms)
     if listen_s > 0:
         last = _listen(probe, gpus, looks, first, listen_s)
         _look(probe, gpus, looks, last)
-        looks.events += _told_by(host, last)
+        looks.events += _told_by(host, last, gpus.differing())
     else:
         last = first
     looks.events += probe.events(0)
@@ -205,10 +205,13 @@ def _after(first: _Moment) -> _Moment:
     return _Moment(first.at_ms + int(passed_s * 1000), now_s, max(WINDOW_S, passed_s))
 
 
-def _told_by(host: HostTeller | None, moment: _Moment) -> tuple[ProbeEvent, ...]:
+def _told_by(
+    host: HostTeller | None, moment: _Moment, differing: Mapping[str, float] = NOTHING_DIFFERS
+) -> tuple[ProbeEvent, ...]:
+    """``differing``: GPUs that are set up otherwise than most of their model."""
     if host is None:
         return ()
-    return (*host.look_at_ports(moment.at_ms, moment.now_s), *host.tell(moment.at_ms, moment.told_s))
+    return (*host.look_at_ports(moment.at_ms, moment.now_s), *host.tell(moment.at_ms, moment.told_s, differing))
 
 
 def _totals(inspections: Iterable[GpuInspection], at_ms: int) -> Iterator[ProbeEvent]:

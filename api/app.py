@@ -36,6 +36,7 @@ from api.v1 import (
     jobs,
     keys,
     log_lines,
+    node_export,
     node_labels,
     nodes,
     overrides,
@@ -112,6 +113,7 @@ def _routes() -> Sequence[BaseRoute]:
     fleet_wide = (
         drains,
         node_labels,
+        node_export,
         fleet,
         overrides,
         gpu_past,

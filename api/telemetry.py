@@ -20,16 +20,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.permissions import UndeclaredRouteError, declared_routes
-from api.telemetry_bodies import BodyReader, read_report
+from api.telemetry_bodies import BodyReader, ReadReport, read_report
 from api.telemetry_patience import BodyPatience
 from muster.domain.errors import MalformedRequestError, MusterError, UnauthenticatedError
 from muster.domain.principals import Permission, Principal
 from muster.services.keys import authenticate
 from muster.services.lives import to_ms
 from muster.services.telemetry.intake import Intake
-from muster.services.telemetry.reports import Duplicate, IncomingReport, Outcome
+from muster.services.telemetry.reports import Duplicate, IncomingReport, Outcome, SetAside
 from muster.services.unit_of_work import UnitOfWorkFactory
-from muster.wire.telemetry import Report, ReportAccepted
+from muster.wire.telemetry import ReportAccepted
 
 PATH: Final = "/v1/telemetry"
 INTERVAL_S: Final = 10.0
@@ -106,9 +106,11 @@ class TelemetryRoute:
         principal.require(self._permission)
         if principal.node_id is None:
             raise UnauthenticatedError
-        report = await _report_in(scope, receive, self._patience)
-        now_ms = to_ms(self._units.clock())
-        incoming = IncomingReport(principal.node_id, principal.key_id, report, now_ms)
+        read = await _report_in(scope, receive, self._patience)
+        report, now_ms = read.report, to_ms(self._units.clock())
+        incoming = IncomingReport(
+            principal.node_id, principal.key_id, report, now_ms, SetAside.of(read.set_aside, read.num_values)
+        )
         loop = asyncio.get_running_loop()
         if self._answers is None or self._answers.loop is not loop:
             self._answers = _Answers(loop)
@@ -120,6 +122,7 @@ class TelemetryRoute:
             seq=report.seq,
             is_duplicate=isinstance(outcome, Duplicate),
             interval_s=INTERVAL_S,
+            set_aside=read.set_aside or msgspec.UNSET,
         )
 
 
@@ -144,7 +147,7 @@ def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
 
 
-async def _report_in(scope: Scope, receive: Receive, patience: BodyPatience) -> Report:
+async def _report_in(scope: Scope, receive: Receive, patience: BodyPatience) -> ReadReport:
     reader = BodyReader(scope["headers"])
     with patience:
         is_more = True
@@ -204,6 +207,14 @@ class TelemetryFigures(Collector):
             "muster_telemetry_unknown_gpus": (
                 "Samples of GPUs that no node has enrolled",
                 self._intake.num_unknown_gpus,
+            ),
+            "muster_telemetry_samples_set_aside": (
+                "Samples of GPUs in which a value is no number, not kept",
+                self._intake.unreadable.num_samples,
+            ),
+            "muster_telemetry_values_set_aside": (
+                "Values of events that are no numbers, not kept",
+                self._intake.unreadable.num_values,
             ),
             "muster_telemetry_unknown_kinds": (
                 "Events of a kind that this release does not know, kept and not judged",

@@ -1,6 +1,7 @@
 """The body of a telemetry report: read in pieces under two limits, inflated as it comes, decoded strictly."""
 
 import zlib
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -14,6 +15,7 @@ from muster.domain.errors import (
     ValidationFailedError,
 )
 from muster.domain.metrics import SCHEMA
+from muster.wire.readable import readable_part
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, Report
 
 MAX_WIRE_BYTES: Final = 4 << 20
@@ -105,14 +107,33 @@ def _only(found: bytes | None, name: bytes, value: bytes) -> bytes:
     return value
 
 
-def read_report(body: bytes) -> Report:
-    """The report in ``body``.
+@dataclass(frozen=True, slots=True)
+class ReadReport:
+    """``set_aside``: GPUs whose samples are no readings, by UUID. ``num_values``: values of its events likewise."""
+
+    report: Report
+    set_aside: tuple[str, ...] = ()
+    num_values: int = 0
+
+
+def read_report(body: bytes) -> ReadReport:
+    """The report in ``body``. Strictly; where that fails, without the readings that are no numbers.
 
     Raises:
         MalformedRequestError: no JSON in UTF-8.
         ValidationFailedError: JSON, but no report: a field unknown, missing, of another type or out of its bounds.
         UpgradeRequiredError: of a protocol or schema that is not spoken here.
     """
+    try:
+        return ReadReport(_read_strictly(body))
+    except (MalformedRequestError, ValidationFailedError):
+        found = readable_part(body)
+        if found is None:
+            raise
+    return ReadReport(_read_strictly(found.body), found.gpus, found.num_values)
+
+
+def _read_strictly(body: bytes) -> Report:
     try:
         report = _decode(body)
     except msgspec.ValidationError as error:

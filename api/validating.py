@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from api.validation_words import Place, words_of
 from muster.domain.errors import FieldFault, ValidationFailedError
 
 Model = TypeVar("Model", bound=BaseModel)
-Place = tuple[int | str, ...]
 _RULE: Final = "value_error"
 
 
@@ -28,7 +28,7 @@ def validated(model: type[Model], document: Mapping[str, Any]) -> Model:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        found = _faults_of(error)
+        found = _faults_of(model, error)
     faults = [fault for _, fault in found]
     faults += _of_rules(model, json.loads(text), [place for place, _ in found])
     first = faults[0]
@@ -36,17 +36,21 @@ def validated(model: type[Model], document: Mapping[str, Any]) -> Model:
     raise ValidationFailedError(f"{first.pointer}: {first.detail}{more}", faults=tuple(faults))
 
 
-def _faults_of(error: ValidationError) -> list[tuple[Place, FieldFault]]:
-    found = error.errors(include_input=False, include_url=False, include_context=False)
-    return [(each["loc"], FieldFault(_pointer(each["loc"]), each["type"], _words(each["msg"]))) for each in found]
+def _faults_of(model: type[BaseModel], error: ValidationError) -> list[tuple[Place, FieldFault]]:
+    found = error.errors(include_input=False, include_url=False)
+    return [
+        (
+            place := each["loc"],
+            FieldFault(
+                _pointer(place), each["type"], words_of(model, place, each["type"], each["msg"], each.get("ctx", {}))
+            ),
+        )
+        for each in found
+    ]
 
 
 def _pointer(place: Place) -> str:
     return "/" + "/".join(str(part) for part in place)
-
-
-def _words(message: str) -> str:
-    return message.removeprefix("Value error, ")
 
 
 def _of_rules(model: type[BaseModel], document: Any, wrong: list[Place]) -> Iterator[FieldFault]:
@@ -60,7 +64,7 @@ def _of_rules(model: type[BaseModel], document: Any, wrong: list[Place]) -> Iter
     try:
         model.model_validate_json(json.dumps(document))
     except ValidationError as error:
-        for place, fault in _faults_of(error):
+        for place, fault in _faults_of(model, error):
             names = {re.escape(str(out[-1])) for out in left_out if out[: len(place)] == place}
             is_about_it = any(re.search(rf"\b{name}\b", fault.detail) for name in names)
             if fault.code == _RULE and place not in wrong and not is_about_it:

@@ -25,6 +25,7 @@ from muster.domain.evidence import EventKind, GpuSignal, Source
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Standing
+from simulator.fault_classes import NUM_INTERRUPTIONS, NUM_LISTED
 from simulator.health_quality import Quality, quality_of
 
 NUM_NODES: Final = int(os.environ.get("MUSTER_HEALTH_NODES", "12500"))
@@ -125,6 +126,7 @@ def _quality() -> list[Figure]:
         "seeds": float(NUM_SEEDS),
         "faults": float(injected),
         "inputs": float(sum(each.num_inputs for each in found)),
+        f"of {NUM_INTERRUPTIONS} interruptions of a class that agents see": float(NUM_LISTED),
     }
     seconds = sorted(value for each in found for value in each.found_s)
     missed = sum(len(each.missed) for each in found)

@@ -3,20 +3,22 @@ same with all eight GPUs of each host, which is past what the breaker lets rules
 
 Decided is: QUARANTINED, or past the breaker's caps proposed and held out of placements, committed. Kept out is: refused
 by what a placement asks at its commit. Both count from the moment at which all hosts' reports are handed to the intake,
-as the API does on their receipt, while the judge is at work beside it: group commits, evidence, events and audit rows
-are production's. The way from an agent to there (its spool, HTTP) is not in it, ``benchmarks.ingest`` has that. The
-fleet's rows are made up.
+as the API does on their receipt; the judge is at work in a process of its own, as in ``muster worker control``: group
+commits, evidence, events and audit rows are production's. The way from an agent to there (its spool, HTTP) is not in
+it, ``benchmarks.ingest`` has that. The fleet's rows are made up.
 """
 
+import multiprocessing
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Engine, text
 
@@ -38,11 +40,16 @@ from muster.services.telemetry.reports import AcceptedReport, IncomingReport, Ou
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, EventReport, Report
 
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Event
+
 NUM_NODES: Final = int(os.environ.get("MUSTER_STORM_NODES", "12500"))
 NUM_FAULTY: Final = NUM_NODES * 3 // 25
 NVSENTINEL_S: Final = 600.0
 """1,500 nodes at the 2.5 nodes a second that it cordoned in its own scale test (750 nodes in 303.7 s)."""
 GIVE_UP_S: Final = 600.0
+LOOK_S: Final = 0.05
+"""How often the rows are asked how many are decided."""
 
 _DECIDED = text("""
 SELECT count(*) FILTER (WHERE standing = 'QUARANTINED'), count(*) FILTER (WHERE standing <> 'QUARANTINED' AND EXISTS (
@@ -82,7 +89,8 @@ def _storm(engine: Engine, units: UnitOfWorkFactory, gpus_told: int) -> list[Fig
     faulty = [(f"node_{n * 8:026d}", f"GPU-{n * 8:05d}-{slot}") for n in range(NUM_FAULTY) for slot in range(gpus_told)]
     of_each = "" if gpus_told == 1 else f" by all {gpus_told} GPUs"
     telling = _Telling(units, faulty, gpus_told)
-    decided_s = _judge_until_decided(engine, units, faulty, telling)
+    with _judging(engine.url.render_as_string(hide_password=False)):
+        decided_s = _until_decided(engine, units, faulty, telling)
     stored_s = sorted(telling.end())
     with engine.connect() as connection:
         out, held = connection.execute(_DECIDED, {"uuids": [uuid for _, uuid in faulty]}).one()
@@ -113,19 +121,45 @@ def _storm(engine: Engine, units: UnitOfWorkFactory, gpus_told: int) -> list[Fig
     ]
 
 
-def _judge_until_decided(
+@contextmanager
+def _judging(url: str) -> Iterator[None]:
+    """A judge in a process of its own, at work once this begins."""
+    context = multiprocessing.get_context("spawn")
+    is_ready, is_over = context.Event(), context.Event()
+    judge = context.Process(target=_judge, args=(url, is_ready, is_over), daemon=True)
+    judge.start()
+    if not is_ready.wait(GIVE_UP_S):
+        raise AssertionError("the judge's process did not begin")
+    try:
+        yield
+    finally:
+        is_over.set()
+        judge.join(60)
+
+
+def _judge(url: str, is_ready: "Event", is_over: "Event") -> None:
+    engine = make_engine(url)
+    units, principal = UnitOfWorkFactory(engine), system_principal("judge")
+    judge_once(units, principal)
+    is_ready.set()
+    while not is_over.is_set():
+        if not judge_once(units, principal):
+            time.sleep(0.01)
+    engine.dispose()
+
+
+def _until_decided(
     engine: Engine, units: UnitOfWorkFactory, faulty: Sequence[tuple[str, str]], telling: "_Telling"
 ) -> list[float]:
     """When each was decided, in seconds since the hosts told. All are asked for once between the last word and that."""
     decided_s: list[float] = []
-    principal, is_asked = system_principal("judge"), False
+    is_asked = False
     began_s = telling.begin()
     while len(decided_s) < len(faulty) and time.monotonic() - began_s < GIVE_UP_S:
         if telling.is_over.is_set() and not is_asked:
             _require_kept_out(units, faulty)
             is_asked = True
-        if not judge_once(units, principal):
-            time.sleep(0.01)
+        time.sleep(LOOK_S)
         with engine.connect() as connection:
             judged = int(connection.execute(_JUDGED).scalar_one())
         decided_s += [time.monotonic() - began_s] * (judged - len(decided_s))

@@ -1,7 +1,11 @@
-"""CPU time of judging one sample of a healthy GPU, beside one that is ill."""
+"""CPU time of judging: one sample of a healthy GPU, beside one that is ill; and all that a GPU costs in an interval of
+ten seconds, with every rule: its samples, what the slow look tells once a minute, its share of what its host tells, the
+comparison with its peers, and what findings do to evidence, repetitions among it.
+"""
 
 import time
 
+from benchmarks import judgement_whole as whole
 from benchmarks.figures import Figure
 from health.detectors.past import is_quiet, look_of, watched_in
 from health.detectors.registry import GpuMemory, judge_sample
@@ -48,4 +52,10 @@ def measure() -> list[Figure]:
     healthy_us = _microseconds_per_sample({})
     ill_us = _microseconds_per_sample({"clock_event_reasons": 0x48, "remap_pending": 1.0})
     beside = {"of an ill GPU µs": ill_us, "quick look µs": _microseconds_per_quick_look()}
-    return [Figure("judgement per GPU-sample", healthy_us, "µs", 25, "lower", beside)]
+    whole_us, parts = whole.microseconds_per_interval()
+    return [
+        Figure("judgement per GPU-sample: the rules over samples alone", healthy_us, "µs", 25, "lower", beside),
+        Figure(
+            "judgement per GPU-sample: all rules, with events, peers, repetitions", whole_us, "µs", 25, "lower", parts
+        ),
+    ]

@@ -5,7 +5,7 @@
 * **Bands.** A GEMM over random numbers of one magnitude has no exact answer, but the same GPU model, driver and library
   give the same bits. A digest is compared among GPUs of one key: the majority is right; without one it is undecided.
 * **Counters** of memory and link errors must not have grown.
-* **Rates** make the fingerprint; one far under its peers' median fails.
+* **Rates** make the fingerprint; one far under its peers' median fails, or under a floor for all (PCIe copies).
 * **Vendor's tests** (``dcgmi diag``), where a host runs them: what fails on the GPU fails the burn-in.
 
 Source: bitwise comparison finds what ECC and vendor diagnostics miss (OSDI'26, "SDCs in the Wild" and AEGIS).
@@ -156,6 +156,10 @@ def _grown(figures: BurnInFigures, policy: BurnInPolicy) -> tuple[str, ...]:
 def _slow(figures: BurnInFigures, equals: list[BurnInFigures], policy: BurnInPolicy) -> tuple[str, ...]:
     found: list[str] = []
     for name, rate in sorted(figures.rates.items()):
+        floor = policy.least_rates.get(name, 0.0)
+        if rate < floor:
+            found.append(f"{name} is {rate:g}, under {floor:g}, which is the least that any GPU may have")
+            continue
         rates = [peer.rates[name] for peer in equals if name in peer.rates]
         if len(rates) + 1 < policy.quorum:
             continue

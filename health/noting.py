@@ -19,6 +19,7 @@ from health.detectors import (
     xid,
 )
 from health.detectors.modes import in_mode
+from health.detectors.repeats.cleanup_alone import explained_by
 from health.detectors.repeats.repeat import TIMES
 from health.detectors.repeats.rules import repeats_of
 from health.detectors.xid import CODE
@@ -112,6 +113,7 @@ def _may_repeat(before: Evidence, now: Evidence) -> bool:
 def _set_aside_by(newest: Evidence, known: Known, policy: HealthPolicy) -> Iterator[Noted]:
     if xid.HAS_WORDS in newest.values:
         yield from _kept(known, superseded_by(newest, known.on(of_fault(newest.fault_key)), policy))
+    yield from _kept(known, explained_by(newest, known, policy))
     if asked_in(newest.fault_key) is not None:  # what it may speak of was seen no later than it was said, but not long
         since_ms = newest.onset_ms - int(max(policy.evidence.dcgm_window_s, policy.evidence.counter_window_s) * 1000)
         told = known.on(EVERYTHING, since_ms)

@@ -1,9 +1,9 @@
 """The judgement played again over recorded reports and events: the same rules as production's, without a database.
 
-Pure: readings, events, burn-ins and a policy in; evidence, scores, moves and holds of nodes out, each with its time.
-Between two inputs time passes: decay, dwell and the end of a probation move GPUs when they would have. A scope of the
-breaker that opened stays so until a record says that a person closed it. Reports that came late judge no sample, as in
-production; their events count.
+Pure: readings, events, burn-ins, what persons did, and a policy in; evidence, scores, moves and holds of nodes out,
+each with its time. Between two inputs time passes: decay, dwell and the end of a probation move GPUs when they would
+have. A scope of the breaker that opened stays so until a record says that a person closed it. Reports that came late
+judge no sample, as in production; their events count.
 """
 
 import heapq
@@ -11,31 +11,43 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from health import breaker
-from health.breaker import BreakerState, FleetCounts
+from health.breaker import GpuPlace
 from health.detectors import gpus_at_fault
 from health.detectors.detector import NO_OWN_HEAT, Closing, Findings, own_heat_in
 from health.detectors.registry import GpuMemory, closings_between, closings_of, judge_sample, judge_signal
+from health.detectors.repeats.repair_repeats import repairs_of
 from health.evidence import after_maintenance, close, is_open
 from health.gpu_case import GpuCase, Move, condemning_of, moved, score_of
+from health.interventions import RefusedMoveError
 from health.known import EVERYTHING, Known, of_detector, of_fault
 from health.noting import Place, note
 from health.replay_stream import (
     BreakerClosed,
     Burned,
+    Dismissed,
+    Fleet,
+    Found,
     Held,
     Input,
     Maintained,
     Moved,
+    Moving,
     Opened,
     Output,
+    Overridden,
     Passed,
     Placed,
+    RepairBegan,
+    RepairEnded,
     Sampled,
     Scored,
     Told,
+    Unmet,
 )
-from health.replayed_nodes import ReplayedNode
+from health.replay_stream import Known as KnownBefore
+from health.replayed_acts import CaseAct, case_after, found_by
+from health.replayed_breaker import ReplayedBreaker
+from health.replayed_nodes import ReplayedNode, Windows
 from health.score import that_may_weigh
 from health.standing import MOVES_AT_ONCE, decide, next_look_ms
 from health.weightless import outlasted
@@ -67,16 +79,16 @@ class Replay:
 
     policy: HealthPolicy
     standing: Standing = Standing.HEALTHY
+    breaker: ReplayedBreaker = field(default_factory=ReplayedBreaker)
     now_ms: int = 0
     _gpus: dict[GpuUuid, _Gpu] = field(default_factory=dict)
     _nodes: defaultdict[NodeId, ReplayedNode] = field(default_factory=lambda: defaultdict(ReplayedNode))
     _seen: set[str] = field(default_factory=set)
-    _breaker: BreakerState = field(default_factory=BreakerState)
     _num_evidence: int = 0
     _looks: list[tuple[int, GpuUuid, NodeId]] = field(default_factory=list)
-    _windows: dict[NodeId, tuple[Maintained, ...]] = field(default_factory=dict)
+    _repairs_ms: defaultdict[NodeId, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _windows: Windows = field(default_factory=Windows)
     _on_node: defaultdict[NodeId, dict[GpuUuid, None]] = field(default_factory=lambda: defaultdict(dict))
-    _window_ends: list[tuple[int, NodeId]] = field(default_factory=list)
 
     def gpus(self) -> Mapping[GpuUuid, GpuCase]:
         """As they are now."""
@@ -96,43 +108,96 @@ class Replay:
         """What follows from ``given``, and before it from the time that passed since the last one."""
         yield from self._pass_time(given.at_ms)
         match given:
-            case Placed():
-                placed = self._new(given.gpu_uuid, given.node_id, given.at_ms, given.standing)
-                known = self._gpus.get(given.gpu_uuid)
-                own_heat = NO_OWN_HEAT if known is None else known.memory.own_heat
-                placed.memory = replace(placed.memory, model=given.model, own_heat=own_heat)
-                self._gpus[given.gpu_uuid] = placed
-                yield from self._judge([given.gpu_uuid])
             case Sampled():
                 yield from self._sampled(given)
             case GpuSignal():
                 yield from self._signalled(given)
+            case Found():
+                yield from self._took_note((given.finding,), ())
             case Burned():
-                new = self._new(given.gpu_uuid, given.node_id, given.result.began_ms, self.standing)
-                gpu = self._gpus.setdefault(given.gpu_uuid, new)
-                gpu.case = replace(gpu.case, burn_ins=(*gpu.case.burn_ins, given.result))
+                yield from self._burned(given)
+            case Dismissed() | RepairBegan() | RepairEnded() | Moving():
+                yield from self._acted(given)
+            case Overridden():
+                yield given
+            case BreakerClosed():
+                if self.breaker.close(given.scope, self.now_ms):
+                    yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.held_back])
+            case _:
+                yield from self._stands(given)
+
+    def _stands(self, given: Placed | KnownBefore | Fleet | Maintained | Passed) -> Iterator[Output]:
+        """What is so beside all that happens."""
+        match given:
+            case Placed():
+                self._place(given)
                 yield from self._judge([given.gpu_uuid])
-                if self._nodes[given.node_id].held_by:
-                    yield from self._settle(given.node_id)
-            case BreakerClosed() if given.scope in self._breaker.open_since_ms:
-                self._breaker = breaker.close(self._breaker, given.scope, self.now_ms)
-                yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.held_back])
+            case KnownBefore():
+                yield from self._knew(given.evidence)
+            case Fleet():
+                self.breaker.fleet = given
             case Maintained():
-                self._windows[given.node_id] = (*self._windows.get(given.node_id, ()), given)
-                heapq.heappush(self._window_ends, (given.until_ms, given.node_id))
-            case BreakerClosed() | Passed():
-                return
+                self._windows.add(given)
+
+    def _place(self, given: Placed) -> None:
+        placed = self._new(given.gpu_uuid, given.node_id, given.at_ms, given.standing)
+        known = self._gpus.get(given.gpu_uuid)
+        own_heat = NO_OWN_HEAT if known is None else known.memory.own_heat
+        placed.memory = replace(placed.memory, model=given.model, own_heat=own_heat)
+        since_ms = given.at_ms if given.since_ms is None else given.since_ms
+        placed.case = replace(placed.case, since_ms=since_ms, origin=given.origin)
+        self._gpus[given.gpu_uuid] = placed
+        self.breaker.places[given.gpu_uuid] = GpuPlace(given.rack, given.cohort)
+
+    def _knew(self, evidence: Evidence) -> Iterator[Output]:
+        if evidence.gpu_uuid is not None:
+            self._known(evidence.gpu_uuid, evidence.node_id)
+        self._keep(evidence)
+        yield from self._judge([] if evidence.gpu_uuid is None else [evidence.gpu_uuid])
+        if evidence.gpu_uuid is None:
+            yield from self._settle(evidence.node_id)
+
+    def _burned(self, given: Burned) -> Iterator[Output]:
+        new = self._new(given.gpu_uuid, given.node_id, given.result.began_ms, self.standing)
+        gpu = self._gpus.setdefault(given.gpu_uuid, new)
+        gpu.case = replace(gpu.case, burn_ins=(*gpu.case.burn_ins, given.result))
+        yield from self._took_note(found_by(given, self.policy), ())
+        yield from self._judge([given.gpu_uuid])
+        yield from self._settle_held(given.node_id)
+
+    def _settle_held(self, node_id: NodeId) -> Iterator[Output]:
+        """What was proved or dismissed of one of its GPUs may free the node."""
+        if self._nodes[node_id].held_by:
+            yield from self._settle(node_id)
+
+    def _acted(self, act: CaseAct) -> Iterator[Output]:
+        gpu = self._known(act.gpu_uuid, act.node_id)
+        try:
+            case = replace(gpu.case, evidence=tuple(gpu.known.values()))
+            gpu.case, move = case_after(case, act, self.policy, self.now_ms)
+        except RefusedMoveError as fault:
+            yield Unmet(self.now_ms, act.gpu_uuid, str(fault))
+            return
+        for each in gpu.case.evidence:
+            gpu.known.put(each)
+        if move is not None:
+            yield from self._rule(gpu, move)
+        if isinstance(act, RepairBegan):
+            began_ms = self._repairs_ms[act.node_id]
+            began_ms.append(act.at_ms)
+            yield from self._took_note(repairs_of(act.node_id, began_ms, self.policy, self.now_ms), ())
+        yield from self._judge([act.gpu_uuid])
+        yield from self._settle_held(act.node_id)
 
     def _pass_time(self, until_ms: int) -> Iterator[Output]:
-        while self._window_ends and self._window_ends[0][0] <= until_ms:
-            end_ms, node_id = heapq.heappop(self._window_ends)
-            yield from self._look_until(end_ms)
-            yield from self._end_window(node_id)
+        while (end := self._windows.next_end(until_ms)) is not None:
+            yield from self._look_until(end[0])
+            yield from self._end_window(end[1])
         yield from self._look_until(until_ms)
 
     def _end_window(self, node_id: NodeId) -> Iterator[Output]:
         """What was found in it and still stands weighs from now on, unless another window goes on."""
-        if self._is_in_window(node_id, self.now_ms):
+        if self._windows.stand(node_id, self.now_ms):
             return
         of_node = [gpu.known for _, gpu in self._gpus_on(node_id)]
         known = [each for place in (self._nodes[node_id].known, *of_node) for each in place.values()]
@@ -145,9 +210,6 @@ class Replay:
                 self._keep(now)
         yield from self._judge(about)
         yield from self._settle(node_id)
-
-    def _is_in_window(self, node_id: NodeId, at_ms: int) -> bool:
-        return any(each.at_ms <= at_ms < each.until_ms for each in self._windows.get(node_id, ()))
 
     def _look_until(self, until_ms: int) -> Iterator[Output]:
         while self._looks and self._looks[0][0] <= until_ms:
@@ -219,7 +281,12 @@ class Replay:
                 if uuid != finding.gpu_uuid:
                     yield from reversed(gpu.known.on(EVERYTHING))
 
-        place = Place(known, elsewhere, is_in_window=self._is_in_window(finding.node_id, finding.onset_ms))
+        place = Place(
+            known,
+            elsewhere,
+            self._windows.hold(finding.node_id, self.now_ms, is_drain=True),
+            self._windows.hold(finding.node_id, finding.onset_ms),
+        )
         for noted in note(finding, place, self.policy, self.now_ms, self._new_id):
             if noted.before is None or noted.before.sources != noted.evidence.sources:
                 yield Told(self.now_ms, "new" if noted.is_new else "joined", noted.evidence)
@@ -289,8 +356,7 @@ class Replay:
 
     def _rule(self, gpu: _Gpu, move: Move) -> Generator[Output, None, bool]:
         """Whether it was made: by the breaker's word."""
-        ruling = breaker.admit([move], self._breaker, FleetCounts(len(self._gpus)), self.policy, self.now_ms)
-        self._breaker = ruling.state
+        ruling = self.breaker.rule(move, len(self._gpus), self.policy, self.now_ms)
         if ruling.incident is not None:
             yield Opened(self.now_ms, ruling.incident)
         if move not in ruling.allowed:

@@ -1,13 +1,18 @@
-"""What a replay knows of a node as such: the evidence about it, and which of that keeps new work off it."""
+"""What a replay knows of a node as such: the evidence about it, which of that keeps new work off it, and the times
+that persons declared for work on it.
+"""
 
+import heapq
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from health.known import WORSE_THAN_INFO, Known
 from health.node_hold import held_until_ms, holding, looks_back_ms
+from health.replay_stream import Maintained
 from health.weightless import outlasted, weighs_from_ms
 from muster.domain.evidence import Evidence
 from muster.domain.health_policy import HealthPolicy
-from muster.domain.ids import EvidenceId
+from muster.domain.ids import EvidenceId, NodeId
 
 
 @dataclass(slots=True)
@@ -31,3 +36,28 @@ class ReplayedNode:
         self.look_ms = min((at_ms for at_ms in due if at_ms is not None and at_ms > now_ms), default=None)
         before, self.held_by = self.held_by, tuple(each.id for each in found)
         return found if set(before) != set(self.held_by) else None
+
+
+@dataclass(slots=True)
+class Windows:
+    """Maintenance windows and drains, of all nodes."""
+
+    _of: defaultdict[NodeId, list[Maintained]] = field(default_factory=lambda: defaultdict(list))
+    _ends: list[tuple[int, NodeId]] = field(default_factory=list)
+
+    def add(self, window: Maintained) -> None:
+        self._of[window.node_id].append(window)
+        heapq.heappush(self._ends, (window.until_ms, window.node_id))
+
+    def hold(self, node_id: NodeId, at_ms: int, *, is_drain: bool = False) -> bool:
+        """Whether one stands over the node then."""
+        known = self._of.get(node_id, ())
+        return any(each.at_ms <= at_ms < each.until_ms for each in known if each.is_drain is is_drain)
+
+    def stand(self, node_id: NodeId, at_ms: int) -> bool:
+        """Whether one of either kind does."""
+        return any(self.hold(node_id, at_ms, is_drain=is_drain) for is_drain in (False, True))
+
+    def next_end(self, until_ms: int) -> tuple[int, NodeId] | None:
+        """The next that ends by then, which is taken; None: none does."""
+        return heapq.heappop(self._ends) if self._ends and self._ends[0][0] <= until_ms else None

@@ -17,6 +17,7 @@ SHADOW: Final = "shadow"
 WARM_UP: Final = "warm_up"
 MAINTENANCE: Final = "maintenance"
 SUPERSEDED: Final = "superseded"
+FOLLOWS: Final = "follows"
 OVERRULED_BY_NVML: Final = "overruled_by_nvml"
 OVERRULED_BY_154: Final = "overruled_by_xid_154"
 OVERRULED: Final = frozenset({OVERRULED_BY_NVML, OVERRULED_BY_154})
@@ -25,6 +26,7 @@ WORDS: Final[Mapping[str, str]] = {
     WARM_UP: "its links were training after a boot",
     MAINTENANCE: "its node was in maintenance",
     SUPERSEDED: "the kernel log told it in its own words",
+    FOLLOWS: "another XID came within seconds, and it is the clean-up after that one",
     OVERRULED_BY_NVML: "the driver's own word decides, not the catalogue's: NVML asks for a drain",
     OVERRULED_BY_154: "the driver's own word decides, not the catalogue's: XID 154 asks for a drain",
 }

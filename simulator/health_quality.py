@@ -10,7 +10,8 @@ from health.replay_stream import Moved, Passed, Told
 from muster.domain.health_policy import BreakerPolicy, HealthPolicy
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.states import Standing
-from simulator.fault_stream import DAY_MS, Injected, Stream, stream_of
+from simulator.fault_stream import Injected, Stream, stream_of
+from simulator.user_programs import DAY_MS
 
 START_MS: Final = 1_790_000_000_000
 _NO_BREAKER: Final = BreakerPolicy(

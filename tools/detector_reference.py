@@ -32,6 +32,8 @@ Told and weighing nothing yet, or at all: links that train and fabrics that regi
 NVLink's XID that NVML tells without the kernel log's words, what a node tells of itself while it is drained for work on
 it, and whatever a rule in shadow finds.
 
+Each rule of the field that these come from, with its number and its test: [field-rules.md](field-rules.md).
+
 The maxima of `temperature` are those that a GPU tells of itself in the last three hours (NVML's thresholds GPU_MAX and
 MEM_MAX), a minute after it told them at the latest; the policy's numbers are for one that tells none. An own maximum
 under the policy's strictest number for any model counts as that number.

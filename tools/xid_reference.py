@@ -77,15 +77,18 @@ def _differences() -> Iterator[str]:
     others: dict[str, dict[str, Any]] = KNOWLEDGE["others"]
     yield "\n## Where others judge otherwise\n\n"
     yield (
-        "*Out*: the tool takes the GPU or its node out of service, or calls the error fatal. Kubernetes' device plugin"
-        " calls every XID fatal but six: it is shown, and brings a row in only where it passes over what we take out."
+        "*Out*: the tool takes the GPU or its node out of service, or calls the error fatal; behind it stands what the"
+        " tool itself calls it or asks for. A row is here where a tool takes out or warns of what we do not, or leaves"
+        " in service what we take out. Kubernetes' device plugin calls every XID fatal but six: it is"
+        " shown, and brings a row in only where it passes over what we take out."
         " Codes without a use are left out: gpud asks for a reboot at some twenty of them.\n\n"
     )
     yield f"| XID | what it is | Muster | {' | '.join(others)} | why ours |\n|---|---|---|{'---|' * len(others)}---|\n"
     for entry in CATALOGUE.values():
         verdicts = {name: verdict_of(tool, entry.code) for name, tool in others.items()}
         if entry.is_in_use and differs(entry, verdicts):
-            cells = (str(entry.code), entry.name, _ours(entry), *verdicts.values(), reason_of(entry))
+            theirs = (in_its_own_words(tool, entry.code) for tool in others.values())
+            cells = (str(entry.code), entry.name, _ours(entry), *theirs, reason_of(entry))
             yield f"| {' | '.join(cells)} |\n"
 
 
@@ -94,11 +97,20 @@ def verdict_of(tool: dict[str, Any], code: int) -> str:
     return next((verdict for verdict in (OUT, "warns", "passes") if code in tool.get(verdict, ())), str(tool["else"]))
 
 
+def in_its_own_words(tool: dict[str, Any], code: int) -> str:
+    """The verdict, and behind it what the tool says or asks for itself, where it has a word for it."""
+    verdict = verdict_of(tool, code)
+    own = next((words for words, codes in tool.get("own", {}).items() if code in codes), None)
+    words = [each for each in (tool.get("called", {}).get(verdict), own) if each is not None]
+    return f"{verdict} ({': '.join(words)})" if words else verdict
+
+
 def differs(entry: XidEntry, verdicts: dict[str, str]) -> bool:
-    """Whether a tool takes out what we do not, or knows a code and leaves in service what we take out."""
+    """Whether a tool takes out what we do not, warns of what we pass, or leaves in service what we take out."""
     if entry.severity is Severity.CONDEMNING:
         return any(verdict != OUT for verdict in verdicts.values())
-    return any(verdict == OUT for name, verdict in verdicts.items() if name != "device plugin")
+    told = {OUT, "warns"} if entry.severity is Severity.INFO else {OUT}
+    return any(verdict in told for name, verdict in verdicts.items() if name != "device plugin")
 
 
 def reason_of(entry: XidEntry) -> str:

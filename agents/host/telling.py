@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -35,6 +36,7 @@ COARSENESS: Final[Mapping[str, Coarseness]] = {
     "io_pressure": Coarseness(_TENTH, floor=0.5),
 }
 """A tenth of what was told; near zero a tenth of the floor, since a share of nothing is always much."""
+NOTHING_DIFFERS: Final[Mapping[str, float]] = MappingProxyType({})
 _SEGMENTS: Final = "tcp_segments"
 """Rises always: told beside the rest, and no reason to tell."""
 
@@ -97,9 +99,16 @@ class HostTeller:
         self._steps.look(at_ms, round(now_s * 1000))
         return tuple(self._port_states(at_ms, now_s))
 
-    def tell(self, at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
-        """The host's state, and what rose since the last time."""
-        return (*self._host_state(at_ms, now_s), *self._host_rates(at_ms, now_s), *self._port_rates(at_ms, now_s))
+    def tell(
+        self, at_ms: int, now_s: float, differing: Mapping[str, float] = NOTHING_DIFFERS
+    ) -> tuple[ProbeEvent, ...]:
+        """The host's state, and what rose since the last time. ``differing``: of its GPUs, told with its state."""
+        state = {**self.state(), **differing}
+        return (
+            *self._host_state(state, at_ms, now_s),
+            *self._host_rates(at_ms, now_s),
+            *self._port_rates(at_ms, now_s),
+        )
 
     def state(self) -> dict[str, float]:
         """By the names of ``HOST_STATE``; what cannot be told is left out."""
@@ -123,8 +132,8 @@ class HostTeller:
         """By the names of ``HOST_WORDS``; what cannot be told is left out."""
         return {} if self._places is None else host_words(self._places.root, self._callers)
 
-    def _host_state(self, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
-        state, words = self.state(), self.words()
+    def _host_state(self, state: dict[str, float], at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
+        words = self.words()
         if self._state.is_due(state, now_s, words):
             text = words_text(words, HOST_WORDS)
             yield self._naming.event(EventKind.HOST_STATE, Source.HOST, at_ms, state, text=text, subject="host")

@@ -5,7 +5,7 @@ Checks are looked at as well: what PCIe link a GPU has under load, and the faste
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
@@ -15,6 +15,7 @@ from agents.telling.idle import IdleWindows
 from agents.telling.naming import Naming
 from agents.telling.rises import Rise, RiseTeller
 from agents.telling.states import Coarseness, StateTeller
+from health.detectors.node_mismatch import differing
 from muster.domain.evidence import EventKind, Source
 from muster.domain.ids import GpuUuid
 from muster.domain.metrics import value_of
@@ -91,6 +92,7 @@ class _OfGpu:
     state: StateTeller = field(default_factory=lambda: StateTeller(COARSENESS))
     rises: RiseTeller = field(default_factory=RiseTeller)
     links: defaultdict[int, RiseTeller] = field(default_factory=lambda: defaultdict(_of_link))
+    newest: Mapping[str, float | str] = field(default_factory=dict)
 
 
 class GpuTeller:
@@ -111,9 +113,14 @@ class GpuTeller:
         """``at_ms`` since 1970, ``now_s`` by a clock that only grows."""
         return tuple(event for found in inspections for event in self._of(found, at_ms, now_s))
 
+    def differing(self) -> dict[str, float]:
+        """By the names of ``HOST_STATE``: GPUs that are set up otherwise than most of their model, at the last look."""
+        return differing(gpu.newest for gpu in self._gpus.values() if gpu.newest)
+
     def _of(self, found: GpuInspection, at_ms: int, now_s: float) -> Iterator[ProbeEvent]:
         known = self._gpus[found.gpu_uuid]
         state = self._idle.of(found.gpu_uuid, state_of(found, self.pcie))
+        known.newest = {**state, **found.words} if state else {}
         if known.state.is_due(state, now_s, found.words):
             uuid, text = found.gpu_uuid, words_text(found.words)
             yield self._naming.event(EventKind.GPU_STATE, Source.NVML, at_ms, state, gpu_uuid=uuid, text=text)

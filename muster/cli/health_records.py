@@ -2,70 +2,35 @@
 
 import json
 import math
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from health.gpu_case import BurnInResult
-from health.replay_stream import BreakerClosed, Burned, Input, Maintained, Passed, Placed, Sampled
+from health.replay_stream import (
+    BreakerClosed,
+    Burned,
+    Fleet,
+    Input,
+    Maintained,
+    Passed,
+    Placed,
+    Sampled,
+)
+from muster.cli.health_act_records import ActError, act_of, evidence_input, finding_input
 from muster.domain.evidence import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, NUM_METRICS, SCHEMA
 from muster.domain.state_readings import with_driver
-from muster.domain.states import Standing
-from muster.wire.telemetry import EventReport, Milliseconds, Report
+from muster.wire import health_records as wire
+from muster.wire.health_records import TYPES, UNKNOWN_NODE
+from muster.wire.telemetry import EventReport, GpuReport, Report
 
-UNKNOWN_NODE: Final = "node"
-TYPES: Final = ("report", "event", "gpu", "sample", "burn_in", "breaker_closed", "maintenance", "time")
+ONE_OF_ITS_KIND: Final = {str(kind.__struct_config__.tag): kind for kind in wire.RECORDS}
 
 
 class RecordError(Exception):
     """The record is none. The message names the field, its fault and what is accepted."""
-
-
-class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    node_id: str = UNKNOWN_NODE
-
-
-class _Gpu(_Record, frozen=True, kw_only=True):
-    type: Literal["gpu"]
-    gpu_uuid: str
-    standing: Standing
-    at_ms: Milliseconds
-    model: str = ""
-
-
-class _Sample(_Record, frozen=True, kw_only=True):
-    type: Literal["sample"]
-    gpu_uuid: str
-    at_ms: Milliseconds
-    values: dict[str, float | None] = {}
-    is_lost: bool = False
-
-
-class _BurnIn(_Record, frozen=True, kw_only=True):
-    type: Literal["burn_in"]
-    gpu_uuid: str
-    began_ms: Milliseconds
-    ended_ms: Milliseconds
-    has_passed: bool
-
-
-class _Time(_Record, frozen=True, kw_only=True):
-    type: Literal["time"]
-    at_ms: Milliseconds
-
-
-class _BreakerClosed(_Record, frozen=True, kw_only=True):
-    type: Literal["breaker_closed"]
-    scope: str
-    at_ms: Milliseconds
-
-
-class _Maintenance(_Record, frozen=True, kw_only=True):
-    type: Literal["maintenance"]
-    at_ms: Milliseconds
-    until_ms: Milliseconds
 
 
 def inputs_of(record: object, line: int) -> tuple[Input, ...]:
@@ -80,8 +45,8 @@ def inputs_of(record: object, line: int) -> tuple[Input, ...]:
             return _of_report(rest)
         if kind in {"event", None} and "kind" in rest:
             return (_of_event(rest, line),)
-        return (_of_typed(rest),)
-    except msgspec.ValidationError as error:
+        return _of_typed(rest)
+    except (msgspec.ValidationError, ActError) as error:
         raise RecordError(str(error)) from None
 
 
@@ -98,18 +63,24 @@ def _of_report(rest: dict[str, Any]) -> tuple[Input, ...]:
     rest.pop("type", None)
     node_id = NodeId(_node_of(rest))
     report = msgspec.convert(rest, Report, strict=True)
-    if report.schema != SCHEMA:
-        raise RecordError(f"schema: {report.schema} is unknown; this release reads {SCHEMA}")
-    samples = [
-        Sampled(
-            node_id,
-            GpuSample(GpuUuid(each.uuid), report.at_ms, tuple(each.values), each.is_lost, frozenset(each.from_dcgm)),
-            is_history=report.is_history,
-        )
-        for each in report.gpus
-    ]
+    samples = _samples(report.gpus, node_id, report.at_ms, report.schema, is_history=report.is_history)
     driver = None if report.node is None else report.node.driver_version
     return (*samples, *(_signal(event, node_id, driver) for event in report.events))
+
+
+def _samples(
+    gpus: tuple[GpuReport, ...], node_id: NodeId, at_ms: int, schema: int, *, is_history: bool = False
+) -> tuple[Sampled, ...]:
+    if schema != SCHEMA:
+        raise RecordError(f"schema: {schema} is unknown; this release reads {SCHEMA}")
+    return tuple(
+        Sampled(
+            node_id,
+            GpuSample(GpuUuid(each.uuid), at_ms, tuple(each.values), each.is_lost, frozenset(each.from_dcgm)),
+            is_history=is_history,
+        )
+        for each in gpus
+    )
 
 
 def _of_event(rest: dict[str, Any], line: int) -> GpuSignal:
@@ -120,35 +91,54 @@ def _of_event(rest: dict[str, Any], line: int) -> GpuSignal:
     return _signal(msgspec.convert(rest, EventReport, strict=True), node_id)
 
 
-def _of_typed(rest: dict[str, Any]) -> Input:
-    match rest.get("type"):
-        case "gpu":
-            placed = msgspec.convert(rest, _Gpu)
-            gpu_uuid, node_id = GpuUuid(placed.gpu_uuid), NodeId(placed.node_id)
-            return Placed(placed.at_ms, gpu_uuid, node_id, placed.standing, placed.model)
-        case "sample":
-            return _of_sample(msgspec.convert(rest, _Sample))
-        case "burn_in":
-            burn_in = msgspec.convert(rest, _BurnIn)
-            if burn_in.ended_ms < burn_in.began_ms:
-                raise RecordError(f"ended_ms: {burn_in.ended_ms} lies before began_ms")
-            result = BurnInResult(burn_in.began_ms, burn_in.ended_ms, burn_in.has_passed)
-            return Burned(GpuUuid(burn_in.gpu_uuid), result, NodeId(burn_in.node_id))
-        case "maintenance":
-            window = msgspec.convert(rest, _Maintenance)
-            if window.until_ms <= window.at_ms:
-                raise RecordError(f"until_ms: {window.until_ms} does not lie after at_ms")
-            return Maintained(window.at_ms, NodeId(window.node_id), window.until_ms)
-        case "time":
-            return Passed(msgspec.convert(rest, _Time).at_ms)
-        case "breaker_closed":
-            closed = msgspec.convert(rest, _BreakerClosed)
-            return BreakerClosed(closed.at_ms, closed.scope)
-        case other:
-            raise RecordError(f"type: {other!r} is unknown; accepted are {', '.join(TYPES)}")
+def _of_typed(rest: dict[str, Any]) -> tuple[Input, ...]:
+    kind = ONE_OF_ITS_KIND.get(str(rest.get("type")))
+    if kind is None:
+        raise RecordError(f"type: {rest.get('type')!r} is unknown; accepted are {', '.join(TYPES)}")
+    told: wire.HealthRecord = msgspec.convert(rest, kind)
+    match told:
+        case wire.Export():
+            return ()
+        case wire.Samples():
+            return _samples(told.gpus, NodeId(told.node_id), told.at_ms, told.schema)
+        case wire.Sample():
+            return (_of_sample(told),)
+        case wire.KnownEvidence():
+            return (evidence_input(told),)
+        case wire.Finding():
+            return (finding_input(told),)
+        case wire.Dismissal() | wire.RepairBegan() | wire.RepairEnded() | wire.Moving() | wire.Override():
+            return (act_of(told),)
+        case _:
+            return (_of_place(told),)
 
 
-def _of_sample(told: _Sample) -> Sampled:
+def _of_place(
+    told: wire.Gpu | wire.Fleet | wire.BurnIn | wire.Maintenance | wire.Time | wire.BreakerClosed,
+) -> Input:
+    node_id = NodeId(told.node_id)
+    match told:
+        case wire.Gpu():
+            gpu, where = GpuUuid(told.gpu_uuid), (told.since_ms, told.origin, told.rack, told.cohort)
+            return Placed(told.at_ms, gpu, node_id, told.standing, told.model, *where)
+        case wire.Fleet():
+            return Fleet(told.at_ms, told.num_gpus, told.racks, told.cohorts)
+        case wire.BurnIn():
+            if told.ended_ms < told.began_ms:
+                raise RecordError(f"ended_ms: {told.ended_ms} lies before began_ms")
+            result = BurnInResult(told.began_ms, told.ended_ms, told.has_passed)
+            return Burned(GpuUuid(told.gpu_uuid), result, node_id, told.reasons, told.is_wrong)
+        case wire.Maintenance():
+            if told.until_ms <= told.at_ms:
+                raise RecordError(f"until_ms: {told.until_ms} does not lie after at_ms")
+            return Maintained(told.at_ms, node_id, told.until_ms, told.is_drain)
+        case wire.Time():
+            return Passed(told.at_ms)
+        case wire.BreakerClosed():
+            return BreakerClosed(told.at_ms, told.scope)
+
+
+def _of_sample(told: wire.Sample) -> Sampled:
     values: list[float | None] = [None] * NUM_METRICS
     for name, value in told.values.items():
         if name not in INDEX:

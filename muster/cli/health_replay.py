@@ -10,10 +10,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from health.replay import Replay
-from health.replay_stream import Held, Moved, Opened, Output, Passed, Scored, Told
+from health.replay_stream import Fleet, Held, Moved, Opened, Output, Overridden, Passed, Scored, Told, Unmet
 from muster.cli.durations import seconds_of
 from muster.cli.exits import CommandError, Exit
 from muster.cli.health_records import RecordError, inputs_of
+from muster.cli.odd_readings import OddReadings
 from muster.cli.output import AsJson, json_of, say
 from muster.cli.policy_files import policy_of_file
 from muster.domain.policy import DEFAULT_POLICY
@@ -29,26 +30,39 @@ def replay(
     until: Annotated[
         str | None, typer.Option(help="Let time pass until then after the last record: 30d, 12h, 90m.")
     ] = None,
+    fleet: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100_000_000, help="GPUs of the fleet that the records are a part of, for the breaker's caps."
+        ),
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> int:
     """Reports and events in, evidence, scores and moves out: by the rules of production, without a server.
 
-    A record is a report as agents send it with its `node_id`, an event of one, or a line with `type`: gpu, sample,
-    burn_in, breaker_closed, maintenance, time. docs/operator.md shows them. Bad input ends with the number of its
-    line; what came before is told.
+    A record is a report as agents send it with its `node_id`, an event of one, or a line with a `type`, such as
+    `muster node export` writes: docs/operator.md shows them. Readings that are no numbers are set aside and counted.
+    Other bad input ends with the number of its line; what came before is told.
     """
     world = Replay((policy_of_file(policy) if policy is not None else DEFAULT_POLICY).health, standing=standing)
     extra_ms = int((seconds_of(until) or 0) * 1000)
+    if fleet is not None:
+        world.breaker.fleet = Fleet(0, fleet)
+    odd = OddReadings()
     for line, record in _records(file):
         try:
+            if odd.take_out_of(record, line):
+                continue
             given = inputs_of(record, line)
         except RecordError as fault:
             raise CommandError(f"{file}, line {line}: {fault}", code=Exit.INVALID) from None
         for each in given:
-            _tell(world.take(each), as_json=as_json)
+            if fleet is None or not isinstance(each, Fleet):
+                _tell(world.take(each), as_json=as_json)
     if extra_ms:
         _tell(world.take(Passed(world.now_ms + extra_ms)), as_json=as_json)
+    odd.tell(as_json=as_json)
     return Exit.OK
 
 
@@ -77,7 +91,7 @@ def _tell(found: Iterator[Output], *, as_json: bool) -> None:
 
 
 def document_of(output: Output) -> dict[str, Any]:
-    """``type`` is evidence, score, move, breaker or node_hold."""
+    """``type`` is evidence, score, move, breaker, node_hold, unmet or override."""
     at = {"at_ms": output.at_ms, "at": _when(output.at_ms)}
     match output:
         case Told():
@@ -117,6 +131,11 @@ def document_of(output: Output) -> dict[str, Any]:
             }
         case Opened():
             return {"type": "breaker", **at, "caps": dict(output.incident.caps)}
+        case Unmet():
+            return {"type": "unmet", **at, "gpu_uuid": output.gpu_uuid, "words": output.words}
+        case Overridden():
+            over = {"standing": output.standing.value, "until": _when(output.until_ms), "by": output.person}
+            return {"type": "override", **at, "gpu_uuid": output.gpu_uuid, **over, "reason": output.reason}
         case Held():
             ids, words = [each.id for each in output.by], "; ".join(each.summary for each in output.by)
             held = {"is_held": bool(ids), "evidence": ids, "words": words}
@@ -134,6 +153,13 @@ def _line(document: dict[str, Any]) -> str:
         case "move":
             about, words = document["gpu_uuid"], f"{document['from']} → {document['to']}: {document['words']}"
             words += ", held back by the breaker" if document["is_held_back"] else ""
+        case "unmet":
+            about, words = document["gpu_uuid"], f"what a person did then does not go here: {document['words']}"
+        case "override":
+            about = document["gpu_uuid"]
+            words = (
+                f"{document['by']} set {document['standing']} over it until {document['until']}: {document['reason']}"
+            )
         case "node_hold":
             about = document["node_id"]
             words = f"takes no new work: {document['words']}" if document["is_held"] else "takes new work again"

@@ -11,6 +11,7 @@ from muster.cli.durations import seconds_of
 from muster.cli.exits import CommandError, Exit
 from muster.cli.gpu_words import standing_words
 from muster.cli.names import NodeName
+from muster.cli.node_export import export
 from muster.cli.output import Done, DryRun, Listing, Page, Table, age, changes, reads, until
 from muster.cli.pending import once
 from muster.cli.profile import open_client
@@ -100,6 +101,9 @@ def show(node: NodeName) -> Page:
     with open_client(as_operator=True) as client:
         found = client.node(node)
     return Page(found, list(_parts(found)))
+
+
+app.command("export", epilog="Example: `muster node export h100-1 --since 7d --out h100-1.jsonl`")(export)
 
 
 @changes(app, "maintenance", example="muster node maintenance h100-1 --reason 'new optics' --in 2h --for 90m")

@@ -32,6 +32,12 @@ class FleetCalls:
         """One node, by its id or its name: place, contact, agent, GPUs, cordons, and the jobs that have GPUs there."""
         return read("/v1/nodes/{node_id}", documents.NodeDetail, {"node_id": node_id})
 
+    @walked
+    def node_export(self, node_id: str, *, from_: str | None = None, until: str | None = None) -> Call[documents.Json]:
+        """What it told and what was done about it, as records for `muster health replay`; by default of a week."""
+        path, query = "/v1/nodes/{node_id}/export", {"from": from_, "until": until, "cursor": None}
+        return pages(path, documents.NodeExportPage, documents.Json, {"node_id": node_id}, query=query)
+
     @answered
     def drain_node(
         self,

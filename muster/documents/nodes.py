@@ -133,3 +133,9 @@ class LabelChange(TypedDict):
 
 class ChangedNode(NodeDetail, Trial):
     """The node after a change."""
+
+
+class NodeExportPage(Page):
+    """``items``: records by their ``type``, as `muster health replay` reads them."""
+
+    items: list[Json]

@@ -198,6 +198,12 @@ class LinkBitPolicy(RepeatPolicy):
     )
 
 
+class AlonePolicy(DetectorPolicy):
+    """XID 45 without another XID near it, after which NVIDIA asks for the fabric manager to be started anew."""
+
+    window_s: Seconds = Field(5.0, description="Alone is what no other XID of its GPU lies so near to.")
+
+
 class BurstPolicy(RepeatPolicy):
     """Faults again and again, told by burst: what comes close together is one."""
 

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from muster.domain.detector_policy import (
+    AlonePolicy,
     BurstPolicy,
     CorrectedErrorsPolicy,
     CorrectedRemapPolicy,
@@ -96,6 +97,7 @@ class DetectorsPolicy(StrictModel):
     fabric_health: DetectorPolicy = _plain("What NVML's health mask says of the fabric.")
     port_missing: DetectorPolicy = _plain("An RDMA port of the enrolled inventory that is not there.")
     host_drivers: DetectorPolicy = _plain("A kernel driver and a library of two versions.")
+    node_mismatch: DetectorPolicy = _plain("GPUs of one model on one host that are not set up alike.")
 
     temperature: TemperaturePolicy = Field(default_factory=TemperaturePolicy)
     thermal_margin: ThermalMarginPolicy = Field(default_factory=ThermalMarginPolicy)
@@ -142,6 +144,7 @@ class DetectorsPolicy(StrictModel):
     port_flaps: RepeatPolicy = _repeats(3, 14_400.0, "Flaps of one port.")
     nic_repeats: RepeatPolicy = _repeats(3, 3600.0, "Statements of `port_degraded` about one port.")
     nic_driver_repeats: RepeatPolicy = _repeats(3, 3600.0, "What `nic_driver` finds on one node.")
+    cleanup_alone: AlonePolicy = Field(default_factory=AlonePolicy)
     repair_repeats: RepeatPolicy = _repeats(5, 7 * DAY_S, "Repairs on one node.")
 
     @field_validator(*_REPEATS, mode="before")

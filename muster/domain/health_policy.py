@@ -125,6 +125,11 @@ class BurnInPolicy(StrictModel):
         3, description="How many GPUs of one model, driver and library must have a figure before it is compared."
     )
     slow_fraction: Fraction = Field(0.85, description="A rate under that fraction of its peers' median fails.")
+    least_rates: dict[Name, Annotated[float, Field(gt=0, le=1e9, strict=False)]] = Field(
+        default={"copy_to_device_gb_per_s": 4.0, "copy_to_host_gb_per_s": 4.0},
+        description="A rate under its number here fails, whatever its peers have: a PCIe link of a few lanes "
+        "(IBM's Autopilot: 4 GB/s).",
+    )
     needs_majority: bool = Field(
         default=False,
         description="Whether a band of bits that its peers cannot decide yet keeps a burn-in from passing.",

@@ -16,6 +16,7 @@ class IncidentKind(StrEnum):
     RETIREMENT_PROPOSED = "retirement_proposed"
     STORAGE = "storage"
     SUSPECT_PROGRAM = "suspect_program"
+    UNREADABLE_READINGS = "unreadable_readings"
 
 
 class IncidentState(StrEnum):

@@ -132,6 +132,9 @@ HOST_STATE: Final[Mapping[str, str]] = {
     "memory_pressure": "share of the last minute in which all waited for memory (PSI full, avg60)",
     "io_pressure": "share of the last minute in which all waited for I/O (PSI full, avg60)",
     "drivers": "kernel driver and library versions that differ: 1 where nvidia.ko and NVML are not of one version",
+    "vbios_differs": "GPUs whose VBIOS is another than that of most of their model on this host",
+    "persistence_differs": "GPUs whose persistence mode is another than that of most of their model on this host",
+    "clocks_differ": "GPUs whose application clocks are others than those of most of their model on this host",
 }
 """Of the node. Told when a value leaves or enters what it was by more than a tenth."""
 

@@ -6,7 +6,7 @@ A report with ``is_history`` fills blocks and chunks and never moves latest stat
 
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from muster.domain.metrics import NUM_METRICS
 from muster.wire.host import BootId, Count, ShortText
@@ -95,9 +95,14 @@ class Report(WireMessage, frozen=True, kw_only=True):
 
 
 class ReportAccepted(WireAnswer, frozen=True, kw_only=True):
-    """Durable now: the agent may forget (boot_id, seq). ``interval_s``: how often the server wants samples."""
+    """Durable now: the agent may forget (boot_id, seq). ``interval_s``: how often the server wants samples.
+
+    ``set_aside``: GPUs in whose sample a value is no number, by UUID: the rest of the report counts. Only where there
+    are any.
+    """
 
     boot_id: str
     seq: int
     is_duplicate: bool = False
     interval_s: float = 10.0
+    set_aside: tuple[str, ...] | UnsetType = UNSET

@@ -2,7 +2,7 @@
 
 import random
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -107,3 +107,13 @@ def test_it_waits_for_the_first_sample_and_ends_without_one(line: Line) -> None:
     thread.join(60)
     assert not thread.is_alive()
     assert line.probe.num_inspections == 0
+
+
+def test_the_host_tells_how_many_of_its_gpus_are_set_up_otherwise_than_the_rest(line: Line) -> None:
+    told = [event.values for event in line.pass_s(60) if event.kind is EventKind.HOST_STATE]
+    assert told[-1]["vbios_differs"] == told[-1]["persistence_differs"] == 0
+    look, *rest = line.probe.inspect(0)
+    flashed = replace(look, words={**look.words, "vbios_version": "96.00.00.00.01"})
+    line.probe.inspect = lambda now_ms: (flashed, *rest)  # type: ignore[method-assign]  # noqa: ARG005
+    (told_again,) = (event.values for event in line.pass_s(120) if event.kind is EventKind.HOST_STATE)
+    assert told_again["vbios_differs"] == 1

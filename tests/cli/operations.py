@@ -64,6 +64,7 @@ COMMANDS: Final = {
     "DELETE /v1/keys/{key_id}": "key revoke",
     "GET /v1/nodes": "node list",
     "GET /v1/nodes/{node_id}": "node show",
+    "GET /v1/nodes/{node_id}/export": "node export",
     "POST /v1/nodes/{node_id}/drain": "node drain",
     "POST /v1/nodes/{node_id}/maintenance": "node maintenance",
     "POST /v1/nodes/{node_id}/labels": "node label",

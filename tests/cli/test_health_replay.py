@@ -90,9 +90,8 @@ def test_time_may_pass_after_the_last_record_and_a_policy_may_be_tried(muster: C
     [
         ("{half", "no JSON"),
         ("7", "wanted is an object"),
-        ('{"type": "dream"}', "accepted are report, event, gpu, sample, burn_in, breaker_closed, maintenance, time"),
+        ('{"type": "dream"}', "accepted are report, event, gpu, fleet, sample, samples, burn_in, breaker_closed"),
         ('{"type": "sample", "gpu_uuid": "a", "at_ms": 1, "values": {"hope": 1}}', "values.hope"),
-        ('{"type": "sample", "gpu_uuid": "a", "at_ms": 1, "values": {"power_w": NaN}}', "values.power_w"),
         ('{"type": "sample", "gpu_uuid": "a", "at_ms": "soon"}', "at_ms"),
         ('{"type": "burn_in", "gpu_uuid": "a", "began_ms": 9, "ended_ms": 1, "has_passed": true}', "ended_ms"),
         ('{"type": "gpu", "gpu_uuid": "a", "standing": "FINE", "at_ms": 1}', "standing"),
@@ -130,3 +129,59 @@ def test_a_maintenance_window_is_a_record(muster: Command, tmp_path: Path) -> No
     assert {json.loads(line)["type"] for line in said.stdout.splitlines()} == {"evidence"}, "kept, and nothing moves"
     said = muster.run("health", "replay", written(tmp_path, {**window, "until_ms": AT}))
     assert (said.returncode, "until_ms" in said.stderr) == (Exit.INVALID, True)
+
+
+def said_by(muster: Command, *words: str) -> list[dict[str, Any]]:
+    said = muster.run("health", "replay", *words, "--json")
+    assert said.returncode == Exit.OK, said.stderr
+    return [json.loads(line) for line in said.stdout.splitlines()]
+
+
+def test_what_persons_did_is_played_and_what_does_not_go_is_told(muster: Command, tmp_path: Path) -> None:
+    about = {"gpu_uuid": "GPU-a", "node_id": "gpu-01", "by": "ann", "reason": "looked at"}
+    repair = {**about, "fault_group": "memory"}
+    acts = (
+        {**about, "type": "override", "standing": "SUSPECT", "at_ms": AT + 25_000, "until_ms": AT + 30_000},
+        {**repair, "type": "repair_began", "action": "swap", "at_ms": AT + 30_000},
+        {**repair, "type": "repair_ended", "outcome": "done", "began_ms": AT + 30_000, "at_ms": AT + 40_000},
+        {**repair, "type": "repair_began", "action": "swap", "at_ms": AT + 50_000},
+        {**about, "type": "person_moved", "to": "RETIRED", "at_ms": AT + 60_000},
+    )
+    found = said_by(muster, written(tmp_path, *RECORDS[:4], *acts))
+    moves = [(each["from"], each["to"], each["reason"]) for each in found if each["type"] == "move"]
+    assert moves == [
+        ("HEALTHY", "QUARANTINED", "condemned"),
+        ("QUARANTINED", "REPAIR", "repair_started"),
+        ("REPAIR", "UNPROVEN", "repair_done"),
+        ("UNPROVEN", "RETIRED", "retired"),
+    ]
+    (unmet,) = (each for each in found if each["type"] == "unmet")
+    assert unmet["words"] == "GPU-a is UNPROVEN: quarantine it before its repair"
+    (override,) = (each for each in found if each["type"] == "override")
+    assert (override["standing"], override["by"]) == ("SUSPECT", "ann")
+
+
+@pytest.mark.parametrize(("words", "num_moves"), [((), 1), (("--fleet", "100000"), 3)])
+def test_the_fleet_that_the_records_are_a_part_of_may_be_told(
+    muster: Command, tmp_path: Path, words: tuple[str, ...], num_moves: int
+) -> None:
+    events = [
+        {"kind": "xid", "code": 95, "gpu_uuid": f"GPU-{name}", "node_id": "gpu-01", "at_ms": AT, "event_id": name}
+        for name in "abc"
+    ]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("health: {breaker: {fleet_floor: 1, fleet_window_floor: 1}}\n", encoding="utf-8")
+    found = said_by(muster, written(tmp_path, *events), "--policy", str(policy), *words)
+    made = [each for each in found if each["type"] == "move" and not each["is_held_back"]]
+    assert len(made) == num_moves
+
+
+def test_readings_that_are_no_numbers_are_set_aside_and_counted(muster: Command, tmp_path: Path) -> None:
+    odd = report(3, errors=float("nan"), events=({**XID, "event_id": "odd", "code": 79, "values": {"gpc": "x"}},))
+    sample = {"type": "sample", "gpu_uuid": "GPU-a", "node_id": "gpu-01", "at_ms": AT, "values": {"power_w": "much"}}
+    file = written(tmp_path, RECORDS[0], sample, odd, report(4, errors=0.0))
+    found = said_by(muster, file)
+    assert found[-1] == {"type": "set_aside", "samples": 2, "values": 1, "num_lines": 2, "lines": [2, 3]}
+    assert [each["fault"] for each in found if each["type"] == "evidence"] == ["xid:79"]
+    told = muster.run("health", "replay", file).stdout.splitlines()[-1]
+    assert told == "set aside, since they are no numbers: 2 samples and 1 values of events (lines 2, 3)"

@@ -110,3 +110,12 @@ def test_a_majority_is_more_than_half_of_a_quorum(votes: list[str]) -> None:
     right = majority_of(votes, 3)
     winners = [vote for vote in set(votes) if votes.count(vote) * 2 > len(votes)]
     assert right == (winners[0] if winners and len(votes) >= 3 else None)
+
+
+@pytest.mark.parametrize("name", ["copy_to_device_gb_per_s", "copy_to_host_gb_per_s"])
+def test_a_pcie_copy_under_4_gb_per_s_fails_without_any_peer(name: str) -> None:
+    slow, well = (verdict_of(figures(rates={name: rate}), [], POLICY.burn_in) for rate in (3.99, 4.0))
+    assert slow.outcome is BurnInOutcome.FAILED
+    assert slow.reasons == (f"{name} is 3.99, under 4, which is the least that any GPU may have",)
+    assert not slow.is_wrong
+    assert well.outcome is BurnInOutcome.PASSED

@@ -2,14 +2,18 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from health.replay_stream import Sampled
 from muster.domain.evidence import EventKind, GpuSignal
 from muster.domain.policy import DEFAULT_POLICY
 from simulator import health_quality
-from simulator.fault_stream import FAULTS, HOUR_MS, INTERVAL_MS, Stream, stream_of
+from simulator.fault_classes import FAULTS, NUM_INTERRUPTIONS, NUM_LISTED, UNSEEN
+from simulator.fault_stream import INTERVAL_MS, SAMPLES_OF_A_FAULT, WATCHED_BEFORE_MS, Stream, stream_of
 from simulator.health_quality import START_MS, quality_of
+from simulator.user_programs import HOUR_MS
 
 NODES, DAYS = 288, 30.0
 POLICY = DEFAULT_POLICY.health
@@ -75,3 +79,36 @@ def test_a_healthy_gpu_that_is_taken_out_is_counted(monkeypatch: pytest.MonkeyPa
 def test_the_same_seed_tells_the_same() -> None:
     assert stream_of(7, 20, 2.0, START_MS) == stream_of(7, 20, 2.0, START_MS)
     assert stream_of(7, 20, 2.0, START_MS) != stream_of(8, 20, 2.0, START_MS)
+
+
+def test_each_class_is_listed_or_says_why_it_cannot_be_seen_and_the_page_has_it() -> None:
+    unseen = sum(number for number, _ in UNSEEN.values())
+    assert NUM_LISTED + unseen == NUM_INTERRUPTIONS
+    page = (Path(__file__).resolve().parents[2] / "docs" / "field-rules.md").read_text(encoding="utf-8")
+    for name, (number, why) in UNSEEN.items():
+        assert f"| {name} | {number} | {why} |" in page
+
+
+def test_programs_crash_at_the_issues_rate_in_rows_on_the_same_gpus_each_with_its_clean_up() -> None:
+    stream = stream_of(1, 2_000, DAYS, START_MS)
+    crashes = [
+        given
+        for _, given in stream.arrivals
+        if isinstance(given, GpuSignal) and given.code in {13, 31, 43} and given.gpu_uuid is not None
+    ]
+    apart = {(each.signal_id, each.node_id) for each in crashes}
+    of_programs = len({(each.node_id, each.at_ms) for each in crashes})
+    assert of_programs == pytest.approx(0.002 * 24 * DAYS * 2_000, rel=0.15)
+    assert len(apart) > of_programs, "some tell of all GPUs of their node"
+    assert max(Counter(each.gpu_uuid for each in crashes).values()) > 20, "again and again on one GPU"
+    assert all("NVRM" not in each.text for each in crashes), "as the parser leaves the line's words"
+
+
+def test_lost_samples_are_gone_and_lost_events_only_late() -> None:
+    stream = stream_of(1, NODES, DAYS, START_MS)
+    by_readings = {each.gpu_uuid for each in stream.injected if each.fault.readings}
+    told = {given.sample.at_ms: given.sample.gpu_uuid for _, given in stream.arrivals if isinstance(given, Sampled)}
+    samples = Counter(uuid for uuid in told.values() if uuid in by_readings)
+    assert min(samples.values()) < SAMPLES_OF_A_FAULT + len(WATCHED_BEFORE_MS)
+    late = [at_ms - given.at_ms for at_ms, given in stream.arrivals if isinstance(given, GpuSignal)]
+    assert max(late) > INTERVAL_MS

@@ -8,6 +8,7 @@ from health.detectors import corrected_remaps, nic_driver, port_degraded, port_f
 from health.detectors.detector import NO_FINDINGS, Findings
 from health.detectors.repeats import (
     bus_repeats,
+    cleanup_alone,
     copy_engine_repeats,
     corrected_remap_repeats,
     fatal_repeats,
@@ -36,6 +37,7 @@ RULES: Final[tuple[Repeat, ...]] = (
     gsp_repeats.RULE,
     bus_repeats.RULE,
     reset_repeats.RULE,
+    cleanup_alone.RULE,
     fatal_repeats.RULE,
     retired_page_repeats.RULE,
     corrected_remap_repeats.RULE,

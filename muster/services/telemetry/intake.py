@@ -25,6 +25,7 @@ from muster.services.gpu_claims import GpuClaimedError, tell_of_claim
 from muster.services.telemetry.flush import accept, flush
 from muster.services.telemetry.judging import SampleJudge
 from muster.services.telemetry.reports import AcceptedReport, IncomingReport, OnFlushed, Outcome
+from muster.services.telemetry.unreadable import UnreadableReadings
 from muster.services.unit_of_work import UnitOfWorkFactory, declare_action
 
 FLUSH: Final = declare_action("telemetry.flush")
@@ -80,6 +81,7 @@ class Intake:
         self._limits = limits or IntakeLimits()
         self._on_flushed = on_flushed
         self._claims_told: dict[Claim, float] = {}
+        self.unreadable = UnreadableReadings(units, TELEMETRY)
         self.judge = SampleJudge()
         self._news = threading.Condition()
         self._waiting: list[_Waiting] = []
@@ -172,6 +174,8 @@ class Intake:
             self.wake.set()
         self._tell(accepted)
         self._tell_of_claims(group, outcomes)
+        stored = (isinstance(outcome, AcceptedReport) for outcome in outcomes)
+        self.unreadable.tell(one.incoming for one, is_stored in zip(group, stored, strict=True) if is_stored)
 
     def _tell_of_claims(self, group: list[_Waiting], outcomes: list[Outcome]) -> None:
         """After the commit and the answers. A host that goes on is told of again once ``CLAIM_TOLD_S`` is over."""

@@ -49,6 +49,8 @@ from muster.wire.telemetry import GpuReport
 POLICY_HOLDS_S: Final = 5.0
 LIMITS_HOLD_S: Final = 60.0
 """How long this process believes what it read of a GPU's model and own maxima."""
+LIKE_EVENTS_MAX: Final = 1_024
+"""Of how many kinds of events it is remembered whether they alarm."""
 NO_MEMORY: Final = "null"
 _encode: Final = msgspec.json.Encoder().encode
 _log = structlog.get_logger(__name__)
@@ -97,6 +99,7 @@ class SampleJudge:
         self._policy_read_at: float | None = None
         self._seen: dict[str, SeenNode] = {}
         self._limits: dict[str, tuple[float, HeatLimits]] = {}
+        self._alarming: dict[tuple[object, ...], bool] = {}
 
     def read_policy(self, units: UnitOfWorkFactory) -> None:
         """Outside of any transaction. Raises ``UnavailableError``."""
@@ -106,6 +109,7 @@ class SampleJudge:
             policy = active_policy(session).health
         if policy != self._policy:
             self._policy, self._look = policy, look_of(policy)
+            self._alarming.clear()
         self._policy_read_at = time.monotonic()
 
     def judge(
@@ -140,13 +144,25 @@ class SampleJudge:
         return verdict
 
     def is_alarming(self, signal: GpuSignal) -> bool:
-        """Whether what an event is about takes nothing new from now on, even before the judge has come to it."""
+        """Whether what an event is about takes nothing new from now on, even before the judge has come to it.
+
+        In a storm thousands say the same of other GPUs: which one it is and when it was decide nothing here.
+        """
+        values = tuple(signal.values.items())
+        alike = signal.kind, signal.source, signal.code, signal.text, signal.gpu_uuid is None, values
+        known = self._alarming.get(alike)
+        if known is not None:
+            return known
+        if len(self._alarming) >= LIKE_EVENTS_MAX:
+            self._alarming.clear()
         try:
-            return alarms(judge_signal(signal, self._policy))
+            is_alarming = alarms(judge_signal(signal, self._policy))
         except Exception:  # noqa: BLE001  # what judges must never stop what stores: the judge sets it aside
             self.num_failed += 1
             _log.exception("event_not_judged", node_id=signal.node_id, signal_id=signal.signal_id)
             return False
+        self._alarming[alike] = is_alarming
+        return is_alarming
 
     def keep(self, verdict: Verdict) -> None:
         """Once it is committed."""
@@ -180,8 +196,10 @@ class SampleJudge:
 
 def _pasts_in(node: LockedNode) -> dict[str, Past]:
     """Of the GPUs that are still this node's. A memory that cannot be read is given up, and said."""
+    if not node.judge_memory:  # of nearly all, and msgspec makes anew each time what reads such a type
+        return {}
     try:
-        pasts = msgspec.convert(node.judge_memory or {}, dict[str, Past])
+        pasts = msgspec.convert(node.judge_memory, dict[str, Past])
     except msgspec.ValidationError as error:
         _log.error("judge_memory_unreadable", node_id=node.node_id, fault=str(error))
         return {}

@@ -80,7 +80,7 @@ def known_in(row: ReadingsRow) -> dict[str, GpuReadings]:
     newest = ToldIn(row.boot_id, row.seq, to_ms(row.at), to_ms(row.received_at))
     try:
         names, matrix, lost = unpack_readings(row.content)
-        behind = msgspec.convert(row.behind or {}, dict[str, ToldIn])
+        behind = msgspec.convert(row.behind, dict[str, ToldIn]) if row.behind else {}
     except (CodecError, msgspec.ValidationError) as error:
         _log.error("gpu_readings_unreadable", node_id=row.node_id, fault=str(error))
         return {}

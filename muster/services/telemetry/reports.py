@@ -19,6 +19,18 @@ OLDEST_HISTORY_MS: Final = 48 * 3_600_000
 """Twice what an agent's spool keeps."""
 
 
+class SetAside(Struct, frozen=True):
+    """What of a report is no reading, and was left out of it: samples of these GPUs, so many values of its events."""
+
+    gpu_uuids: tuple[str, ...]
+    num_values: int
+
+    @staticmethod
+    def of(gpu_uuids: tuple[str, ...], num_values: int) -> "SetAside | None":
+        """None where all of it is readable."""
+        return SetAside(gpu_uuids, num_values) if gpu_uuids or num_values else None
+
+
 class IncomingReport(Struct, frozen=True):
     """A report that reads well, of an authenticated node. ``key_id`` is asked again as it is stored."""
 
@@ -26,6 +38,7 @@ class IncomingReport(Struct, frozen=True):
     key_id: KeyId | None
     report: Report
     received_ms: int
+    set_aside: SetAside | None = None
 
     @property
     def identity(self) -> tuple[str, str, int]:

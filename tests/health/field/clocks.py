@@ -1,7 +1,7 @@
 """What holds clocks down: heat, power, settings."""
 
 from tests.health.case_factory import sample
-from tests.health.field.judged import DEGRADED, INFO, WARNING, Rule, clocks, rates, sampled, state
+from tests.health.field.judged import DEGRADED, INFO, WARNING, Rule, clocks, node_tells, rates, sampled, state
 
 CLOCKS: dict[str, Rule] = {
     **{
@@ -45,6 +45,20 @@ CLOCKS: dict[str, Rule] = {
         state(persistence_enabled=0),
         state(persistence_enabled=1),
     ),
+    **{
+        f"{what}_not_equal_across_a_node": Rule(
+            f"node_mismatch:{reading}",
+            WARNING,
+            "Azure",
+            node_tells(name, 1),
+            node_tells(name, 0),
+        )
+        for what, name, reading in (
+            ("vbios", "vbios_differs", "vbios_version"),
+            ("persistence_mode", "persistence_differs", "persistence_enabled"),
+            ("application_clocks", "clocks_differ", "application_clock_mhz"),
+        )
+    },
     "hotter_than_gpu_max": Rule(
         "temperature:gpu",
         DEGRADED,

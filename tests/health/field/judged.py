@@ -76,6 +76,10 @@ def of_node(kind: EventKind, text: str = "", **values: float) -> Judged:
     return told(replace(signal(kind, gpu=None, source=Source.HOST, text=text), values=values))
 
 
+def node_tells(name: str, value: float) -> Judged:
+    return told(replace(signal(HOST, gpu=None, source=Source.HOST), values={name: value}))
+
+
 def port_rates(window_s: float = 60.0, **values: float) -> Judged:
     return of_node(PORT_RATES, RDMA, window_s=window_s, **values)
 
@@ -85,6 +89,16 @@ def xids(code: int, gap_ms: int, times: int, text: str = "", *, beside: bool = F
     one = signal(code=code, text=text, source=Source.KERNEL_LOG)
     again = [replace(one, signal_id=f"{at}", at_ms=NOW_MS + at * gap_ms) for at in range(times)]
     return told(*again, elsewhere=[replace(one, signal_id="beside", gpu_uuid=GpuUuid("GPU-beside"))] * beside)
+
+
+def one_after_the_other(*codes_at_ms: tuple[int, int]) -> Judged:
+    """XIDs of one GPU, each so long after ``NOW_MS``."""
+    return told(
+        *(
+            replace(signal(code=code, source=Source.KERNEL_LOG), signal_id=f"{code}", at_ms=NOW_MS + after_ms)
+            for code, after_ms in codes_at_ms
+        )
+    )
 
 
 def sampled(*samples: GpuSample, model: str = "") -> Judged:

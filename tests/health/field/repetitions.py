@@ -10,6 +10,7 @@ from tests.health.field.judged import (
     bad_link,
     card_says,
     cards,
+    one_after_the_other,
     repairs,
     told,
     xids,
@@ -65,6 +66,13 @@ AGAIN: dict[str, Rule] = {
         "NVIDIA",
         xids(74, HOUR, 3, ECC_ON_LINK),
         xids(74, HOUR, 2, ECC_ON_LINK),
+    ),
+    "xid_45_alone": Rule(
+        "cleanup_alone",
+        INFO,
+        "NVIDIA",
+        one_after_the_other((31, 0), (45, 5 * SECOND + 1)),
+        one_after_the_other((31, 0), (45, 5 * SECOND)),
     ),
     "xid_79_again_in_thirty_days": Rule(
         "bus_repeats:hold", CONDEMNING, "NVIDIA", xids(79, 30 * DAY - 1, 2), xids(79, 30 * DAY, 2)

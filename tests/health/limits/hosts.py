@@ -27,6 +27,19 @@ HOSTS = {
     ),
     "read_only": Limit(HOST, {"read_only_disks": 0}, {"read_only_disks": 1}, "host_disk:read_only", Severity.DEGRADED),
     "drivers": Limit(HOST, {"drivers": 0}, {"drivers": 1}, "host_drivers", Severity.DEGRADED),
+    "vbios_differs": Limit(
+        HOST, {"vbios_differs": 0}, {"vbios_differs": 1}, "node_mismatch:vbios_version", Severity.WARNING
+    ),
+    "persistence_differs": Limit(
+        HOST,
+        {"persistence_differs": 0},
+        {"persistence_differs": 1},
+        "node_mismatch:persistence_enabled",
+        Severity.WARNING,
+    ),
+    "clocks_differ": Limit(
+        HOST, {"clocks_differ": 0}, {"clocks_differ": 1}, "node_mismatch:application_clock_mhz", Severity.WARNING
+    ),
     "clock_steps": Limit(
         HOST_RATES, {"clock_steps": 0, **MINUTE}, {"clock_steps": 1, **MINUTE}, "host_clock:steps", Severity.WARNING
     ),

@@ -1,5 +1,6 @@
 """What would condemn keeps its GPU out of placements as soon as it is stored, and no longer than the judge needs."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -7,13 +8,17 @@ import pytest
 from sqlalchemy import select
 
 from health.admission import Refusal, refusals_of
+from health.detectors.registry import judge_signal
 from muster.db.models import StoredSignal
-from muster.domain.ids import GpuUuid
+from muster.domain.evidence import EventKind, Finding, GpuSignal, Source
+from muster.domain.health_policy import HealthPolicy
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.states import Standing
 from muster.services.fleet import gpu_views
 from muster.services.policies import ACTIVATE, store_policy
 from muster.services.telemetry import judging
+from muster.services.telemetry.judging import SampleJudge
 from muster.wire.telemetry import EventReport
 from tests.fleet_factory import OPERATOR
 from tests.services.judgement.conftest import GPU, OTHER, UNLIMITED, Court, sample
@@ -82,3 +87,23 @@ def test_an_event_that_cannot_be_judged_is_stored_all_the_same(court: Court, mon
     told(court)
     with court.units.read() as session:
         assert session.scalars(select(StoredSignal.is_alarming)).all() == [False]
+
+
+def test_events_that_are_alike_are_judged_once_and_what_decides_is_in_what_they_are_alike_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judge, asked = SampleJudge(), list[GpuSignal]()
+
+    def judged(signal: GpuSignal, policy: HealthPolicy) -> tuple[Finding, ...]:
+        asked.append(signal)
+        return judge_signal(signal, policy)
+
+    monkeypatch.setattr(judging, "judge_signal", judged)
+    plain = GpuSignal("a", EventKind.XID, Source.KERNEL_LOG, 1, NodeId("node_1"), GPU, code=74, text="NVLink: fatal")
+    elsewhere = replace(plain, signal_id="b", gpu_uuid=OTHER, node_id=NodeId("node_2"), at_ms=2)
+    assert [judge.is_alarming(each) for each in (plain, elsewhere)] == [True, True]
+    assert asked == [plain]
+    in_warm_up = replace(plain, values={"since_boot_s": 1.0})
+    without_words = replace(plain, source=Source.NVML)
+    of_a_program = replace(plain, code=31)
+    assert [judge.is_alarming(each) for each in (in_warm_up, without_words, of_a_program)] == [False] * 3

@@ -1,0 +1,59 @@
+"""A node's history as records: what ``muster health replay`` plays again."""
+
+from datetime import datetime
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+
+from api.cursors import make_cursor, read_cursor
+from api.dependencies import dependencies_of
+from api.permissions import requires
+from api.reading import reading, require_node
+from muster import documents
+from muster.domain.principals import Permission, Principal
+from muster.services.lives import to_time
+from muster.services.node_export import pages
+from muster.services.node_export.pages import LONGEST
+from muster.services.telemetry.history import read_moment
+
+router = APIRouter(tags=["fleet"])
+_DAYS: Final = LONGEST.days
+
+
+@router.get("/nodes/{node_id}/export")
+def export_node(
+    node_id: str,
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.GPU_READ)],
+    from_: Annotated[
+        str | None, Query(alias="from", max_length=40, description="RFC 3339; a week before `until` by default")
+    ] = None,
+    until: Annotated[
+        str | None, Query(max_length=40, description=f"RFC 3339; now by default, at most {_DAYS} days after `from`")
+    ] = None,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+) -> documents.NodeExportPage:
+    """What the node told and what was done about it, as records for `muster health replay`, in the order in which it
+    was heard of: its samples as they are kept, events, burn-ins, dismissals, repairs, overrides, maintenance.
+
+    A page is an hour at most. ``next_cursor`` is null on the last page.
+    """
+    dependencies, named = dependencies_of(request), require_node(node_id)
+    filters = {"path": "node_export", "node": node_id, "from": from_, "until": until}
+    at_ms, end = None, _moment("until", until)
+    if cursor is not None:
+        at_text, end_text = read_cursor(dependencies.secret_key, filters, cursor, length=2)
+        at_ms, end = int(at_text), to_time(int(end_text))
+    found = reading(
+        dependencies.units,
+        principal,
+        pages.READ,
+        lambda unit: pages.page_of_export(unit, named, since=_moment("from", from_), until=end, at_ms=at_ms),
+    )
+    position = [str(found.next_ms), str(found.until_ms)]
+    next_cursor = None if found.next_ms is None else make_cursor(dependencies.secret_key, filters, position)
+    return {"items": list(found.records), "next_cursor": next_cursor}
+
+
+def _moment(name: str, text: str | None) -> datetime | None:
+    return None if text is None else read_moment(name, text)

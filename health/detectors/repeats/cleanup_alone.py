@@ -1,0 +1,63 @@
+"""XID 45 alone: channels were cleaned up, and no other XID says after what.
+
+Source: NVIDIA's catalogue, which asks for the fabric manager to be started anew where nothing else tells of a fault;
+beside another XID it is that one's clean-up, and nothing by itself. A program that is ended brings it about as well, so
+it is told, with that advice, and weighs nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from health.detectors import xid
+from health.detectors.detector import NO_FINDINGS, About, Findings
+from health.detectors.repeats.repeat import NVIDIA, Repeat, Seen
+from health.known import EVERYTHING, Known, of_detector
+from health.weightless import FOLLOWS
+from muster.domain.evidence import Evidence, Severity
+from muster.domain.health_policy import HealthPolicy
+
+NAME: Final = "cleanup_alone"
+CLEANUP: Final = 45
+
+
+def judge(seen: Seen) -> Findings:
+    """Asked of each XID 45, after all that is known of its GPU."""
+    newest = seen.newest
+    if newest.values.get(xid.CODE) != CLEANUP:
+        return NO_FINDINGS
+    apart_ms = _apart_ms(seen.policy)
+    near = seen.known.on(EVERYTHING, newest.last_seen_ms - apart_ms)
+    if any(_is_another_xid(each) and _are_near(each, newest.last_seen_ms, apart_ms) for each in near):
+        return NO_FINDINGS
+    words = "XID 45 alone: a program was ended; where none was, start the fabric manager anew (NVIDIA)"
+    return (seen.found(NAME, Severity.INFO, words),)
+
+
+def explained_by(newest: Evidence, known: Known, policy: HealthPolicy) -> Iterable[Evidence]:
+    """What was told of an XID 45 as alone, and is the clean-up after the ``newest``, which was told a moment later."""
+    if not _is_another_xid(newest):
+        return ()
+    apart_ms = _apart_ms(policy)
+    return tuple(
+        replace(each, values={**each.values, FOLLOWS: 1.0})
+        for each in known.on(of_detector(NAME), newest.onset_ms - apart_ms)
+        if each.gpu_uuid == newest.gpu_uuid
+        and FOLLOWS not in each.values
+        and _are_near(newest, each.last_seen_ms, apart_ms)
+    )
+
+
+def _apart_ms(policy: HealthPolicy) -> int:
+    return int(policy.detectors.cleanup_alone.window_s * 1000)
+
+
+def _is_another_xid(evidence: Evidence) -> bool:
+    return evidence.values.get(xid.CODE, CLEANUP) != CLEANUP
+
+
+def _are_near(evidence: Evidence, at_ms: int, apart_ms: int) -> bool:
+    return evidence.onset_ms - apart_ms <= at_ms <= evidence.last_seen_ms + apart_ms
+
+
+RULE: Final = Repeat(NAME, judge, About("XID 45 and no other XID within 5 s", NVIDIA, Severity.INFO))

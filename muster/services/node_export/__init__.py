@@ -1,0 +1,1 @@
+"""A node's history as records that ``muster health replay`` plays again."""

@@ -1,0 +1,229 @@
+"""The records that ``muster node export`` writes and ``muster health replay`` reads, beside reports and events.
+
+One JSON object a line, with its ``type``; all times are ms since 1970, UTC. Records stand in the order in which the
+server heard of what they say.
+"""
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct, field
+
+from muster.domain.evidence import Source, Trust
+from muster.domain.repairs import RepairAction, RepairOutcome
+from muster.domain.states import Standing
+from muster.wire.telemetry import GpuReport, Milliseconds
+
+UNKNOWN_NODE: Final = "node"
+Share = Annotated[int, Meta(ge=1, le=100_000_000)]
+Text = Annotated[str, Meta(max_length=4096)]
+
+
+class Record(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=str.lower
+):
+    """``node_id``: of the host that it is about."""
+
+    node_id: str = UNKNOWN_NODE
+
+
+class Export(Record, frozen=True, kw_only=True, tag="export"):
+    """The first line of an export: of what, and how. A replay passes it over.
+
+    ``notes``: what the records do not hold, in sentences.
+    """
+
+    node_name: str
+    from_ms: Milliseconds
+    until_ms: Milliseconds
+    schema: int
+    policy_version: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Fleet(Record, frozen=True, kw_only=True, tag="fleet"):
+    """For the circuit breaker: GPUs that are not retired, in all, and by rack and cohort."""
+
+    at_ms: Milliseconds = 0
+    num_gpus: Share
+    racks: dict[str, Share] = field(default_factory=dict)
+    cohorts: dict[str, Share] = field(default_factory=dict)
+
+
+class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
+    """A GPU is in this standing from ``at_ms`` on, or since ``since_ms`` before that."""
+
+    gpu_uuid: str
+    standing: Standing
+    at_ms: Milliseconds
+    model: str = ""
+    since_ms: Milliseconds | None = None
+    origin: Standing | None = None
+    rack: str | None = None
+    cohort: str | None = None
+
+
+class Sample(Record, frozen=True, kw_only=True, tag="sample"):
+    """Readings by the names of ``domain.metrics``; what is not there is unknown."""
+
+    gpu_uuid: str
+    at_ms: Milliseconds
+    values: dict[str, float | None] = field(default_factory=dict)
+    is_lost: bool = False
+
+
+class Samples(Record, frozen=True, kw_only=True, tag="samples"):
+    """Readings of one moment, of all GPUs of the host that told any, in the order of the schema."""
+
+    at_ms: Milliseconds
+    schema: int
+    gpus: tuple[GpuReport, ...]
+
+
+class BurnIn(Record, frozen=True, kw_only=True, tag="burn_in"):
+    """``reasons``: what failed, in words; ``is_wrong``: it gave a wrong result."""
+
+    gpu_uuid: str
+    began_ms: Milliseconds
+    ended_ms: Milliseconds
+    has_passed: bool
+    reasons: tuple[Text, ...] = ()
+    is_wrong: bool = False
+
+
+class Time(Record, frozen=True, kw_only=True, tag="time"):
+    """Nothing but time, up to then."""
+
+    at_ms: Milliseconds
+
+
+class BreakerClosed(Record, frozen=True, kw_only=True, tag="breaker_closed"):
+    scope: str
+    at_ms: Milliseconds
+
+
+class Maintenance(Record, frozen=True, kw_only=True, tag="maintenance"):
+    """``is_drain``: somebody works on a node that was drained for it; else a window that was declared."""
+
+    at_ms: Milliseconds
+    until_ms: Milliseconds
+    is_drain: bool = False
+
+
+class Finding(Record, frozen=True, kw_only=True, tag="finding"):
+    """What a rule found that asks more than one host's records, such as ``peers``."""
+
+    at_ms: Milliseconds
+    detector: str
+    version: int = 1
+    fault: str
+    severity: str
+    summary: Text
+    gpu_uuid: str | None = None
+    source: Source = Source.NVML
+    trust: Trust = Trust.MEASURED
+    counts_for_ms: Annotated[int, Meta(ge=0)] = 0
+    threatens_correctness: bool = False
+    values: dict[str, float] = field(default_factory=dict)
+
+
+class KnownEvidence(Record, frozen=True, kw_only=True, tag="evidence"):
+    """Evidence that was there before the records begin."""
+
+    id: str
+    at_ms: Milliseconds
+    detector: str
+    version: int = 1
+    fault: str
+    severity: str
+    summary: Text
+    gpu_uuid: str | None = None
+    sources: tuple[Source, ...]
+    trust: Trust = Trust.MEASURED
+    onset_ms: Milliseconds
+    last_seen_ms: Milliseconds
+    counts_for_ms: Annotated[int, Meta(ge=0)] = 0
+    threatens_correctness: bool = False
+    is_dismissed: bool = False
+    is_suspended: bool = False
+    values: dict[str, float] = field(default_factory=dict)
+
+
+class _Act(Record, frozen=True, kw_only=True):
+    """What a person did. ``by``: who; ``reason``: as it stands in the audit log."""
+
+    gpu_uuid: str
+    at_ms: Milliseconds
+    by: str = "a person"
+    reason: Text = "no reason was recorded"
+
+
+class Dismissal(_Act, frozen=True, kw_only=True, tag="dismissal"):
+    """Of the evidence of ``fault`` that was seen from ``onset_ms`` to ``last_seen_ms``."""
+
+    fault: str
+    onset_ms: Milliseconds
+    last_seen_ms: Milliseconds
+
+
+class RepairBegan(_Act, frozen=True, kw_only=True, tag="repair_began"):
+    action: RepairAction
+    fault_group: str
+
+
+class RepairEnded(_Act, frozen=True, kw_only=True, tag="repair_ended"):
+    began_ms: Milliseconds
+    fault_group: str
+    outcome: RepairOutcome
+
+
+class Moving(_Act, frozen=True, kw_only=True, tag="person_moved"):
+    """``to``: RETIRED, UNPROVEN (reinstated) or QUARANTINED (taken out)."""
+
+    to: Standing
+
+
+class Override(_Act, frozen=True, kw_only=True, tag="override"):
+    """It moves nothing; it is told."""
+
+    standing: Standing
+    until_ms: Milliseconds
+
+
+HealthRecord = (
+    Export
+    | Fleet
+    | Gpu
+    | Sample
+    | Samples
+    | BurnIn
+    | Time
+    | BreakerClosed
+    | Maintenance
+    | Finding
+    | KnownEvidence
+    | Dismissal
+    | RepairBegan
+    | RepairEnded
+    | Moving
+    | Override
+)
+RECORDS: Final[tuple[type[Any], ...]] = (
+    Gpu,
+    Fleet,
+    Sample,
+    Samples,
+    BurnIn,
+    BreakerClosed,
+    Maintenance,
+    Time,
+    KnownEvidence,
+    Finding,
+    Dismissal,
+    RepairBegan,
+    RepairEnded,
+    Moving,
+    Override,
+    Export,
+)
+TYPES: Final = ("report", "event", *(str(kind.__struct_config__.tag) for kind in RECORDS))
+"""What ``type`` may be."""

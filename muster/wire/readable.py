@@ -1,0 +1,104 @@
+"""A report in which some readings are no numbers: these are set aside, so that the rest of it counts.
+
+For what the strict decoder refused, and for nothing else: an agent with one broken sensor, or somebody else's, must not
+lose its events. Text, true and false, NaN and infinities are no readings, and neither is a number past all bounds.
+Whatever else is wrong stays wrong: the caller decodes strictly again what is given back.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+MOST: Final = 1e15
+"""As in ``wire.telemetry.Values``."""
+
+
+class _NoNumber:
+    """In the place of what JSON has no number for. Nothing can encode it, so none is left in what is given back."""
+
+
+_NO_NUMBER: Final = _NoNumber()
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """``body``: JSON without what is set aside. ``gpus``: whose samples were, by UUID.
+
+    ``num_values``: how many values of events were: an event keeps its others.
+    """
+
+    body: bytes
+    gpus: tuple[str, ...] = ()
+    num_values: int = 0
+
+
+def readable_part(body: bytes) -> Readable | None:
+    """None where nothing could be set aside: the fault is another one."""
+    try:
+        document = json.loads(
+            body.decode(), parse_float=_finite(float), parse_constant=lambda _: _NO_NUMBER, parse_int=_finite(int)
+        )
+    except (ValueError, RecursionError):
+        return None
+    found = set_aside(document)
+    if found is None:
+        return None
+    try:
+        return Readable(msgspec.json.encode(document), *found)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def set_aside(document: object) -> tuple[tuple[str, ...], int] | None:
+    """Takes it out of ``document``, which is changed: whose samples, and how many values of events. None: nothing."""
+    if not isinstance(document, dict):
+        return None
+    gpus = _samples_set_aside(document)
+    num_values = sum(_values_set_aside(event) for event in _list_in(document, "events"))
+    return (gpus, num_values) if gpus or num_values else None
+
+
+def _samples_set_aside(document: dict[str, Any]) -> tuple[str, ...]:
+    kept, found = [], list[str]()
+    for gpu in _list_in(document, "gpus"):
+        uuid = gpu.get("uuid") if isinstance(gpu, dict) else None
+        if isinstance(uuid, str) and any(_is_no_reading(value) for value in _list_in(gpu, "values")):
+            found.append(uuid)
+        else:
+            kept.append(gpu)
+    if found:
+        document["gpus"] = kept
+    return tuple(found)
+
+
+def _values_set_aside(event: object) -> int:
+    values = event.get("values") if isinstance(event, dict) else None
+    if not isinstance(values, dict):
+        return 0
+    wrong = [name for name, value in values.items() if _is_no_reading(value)]
+    for name in wrong:
+        del values[name]
+    return len(wrong)
+
+
+def _list_in(document: dict[str, Any], name: str) -> list[Any]:
+    found = document.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _is_no_reading(value: object) -> bool:
+    if isinstance(value, str | bool | _NoNumber):
+        return True
+    return isinstance(value, int | float) and not -MOST <= value <= MOST
+
+
+def _finite(kind: Callable[[str], float]) -> Callable[[str], object]:
+    def read(text: str) -> object:
+        value = kind(text)
+        return value if math.isfinite(value) else _NO_NUMBER
+
+    return read
