@@ -5,7 +5,7 @@ import numpy as np
 from scheduler.balance import even_shares
 from scheduler.request import Request
 from scheduler.slices import in_whole_slices
-from scheduler.soundness import cell_costs
+from scheduler.soundness import costs_within
 from scheduler.topology import FleetState, Ints, Layout
 
 
@@ -35,7 +35,7 @@ def descend(state: FleetState, request: Request, level: int, cells: Ints, nodes:
     below = level_below(layout, request, level)
     if below >= layout.node_level:
         counts = state.tier(request.tier).counts[cells]
-        keys = (cells, cell_costs(state, request, cells), counts) if layout.has_weak else (cells, counts)
+        keys = (cells, costs_within(state, request, cells), counts) if layout.has_weak else (cells, counts)
         fullest: Ints = cells[np.lexsort(keys)[:nodes]]
         return fullest
     groups = layout.groups[below][cells]

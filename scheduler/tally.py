@@ -4,8 +4,9 @@ One tally stands for each tier and number of GPUs a host, made when somebody fir
 whole fleet is its oracle in tests.
 """
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
     from scheduler.layout import Layout
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 MAX_BEHIND: Final = 1_000
 """So many changes are noted for who has not asked since; then each is counted anew."""
+MAX_KEPT: Final = 64
+"""So many counts stand at once, about 0.2 MB each at 100,000 GPUs; then the oldest goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +34,46 @@ class Sums:
     gpus: Ints
 
 
+@dataclass(frozen=True, slots=True)
+class WeakRows:
+    """The cells whose part costs something, by group of one level and cost: one row each, of known groups alone.
+
+    ``places``: of each among those of its group, from 0, the cheapest first; ``numbers``: how many each group has.
+    """
+
+    groups: Ints
+    costs: Ints
+    places: Ints
+    numbers: Ints
+
+
+class PartCosts(Protocol):
+    """``costs``: of each cell what one host's part costs; ``version`` differs when any of them does."""
+
+    costs: Ints
+    version: int
+
+
 class Tally:
-    """``usable``: the GPUs of each cell that fits, else 0."""
+    """``usable``: the GPUs of each cell that fits, else 0. ``counts``: as they are kept elsewhere, read as they change;
+    ``shut``: cells that never fit.
+    """
 
-    __slots__ = ("_layout", "_sums", "_usable", "_width")
+    __slots__ = ("_counts", "_layout", "_open", "_sums", "_usable", "_weak", "_width")
 
-    def __init__(self, layout: "Layout", counts: Ints, gpus_per_node: int) -> None:
-        self._layout, self._width = layout, gpus_per_node
-        self._usable: Ints = np.where(counts >= gpus_per_node, counts, 0)
+    def __init__(self, layout: "Layout", counts: Ints, gpus_per_node: int, shut: Flags | None = None) -> None:
+        self._layout, self._counts, self._width = layout, counts, gpus_per_node
+        self._open = None if shut is None else ~shut
+        self._usable: Ints = self._fitting(None)
         self._sums: list[Sums | None] = [None] * layout.node_level
+        self._weak: dict[int, tuple[PartCosts, int, WeakRows]] = {}
+
+    def _fitting(self, cells: Ints | None) -> Ints:
+        counts = self._counts if cells is None else self._counts[cells]
+        fits = counts >= self._width
+        if self._open is not None:
+            fits &= self._open if cells is None else self._open[cells]
+        return np.where(fits, counts, 0)
 
     @property
     def usable(self) -> Ints:
@@ -71,10 +106,25 @@ class Tally:
         inside: Ints = is_inside.nonzero()[0] + first
         return inside
 
-    def follow(self, cells: Ints, counts: Ints) -> None:
-        """``cells``, distinct, have as many usable GPUs now."""
-        before = self._usable[cells]
-        after = np.where(counts >= self._width, counts, 0)
+    def numbers(self, level: int) -> Ints:
+        """The cells that fit in each group of any level."""
+        if level == self._layout.node_level:
+            return (self.usable > 0).astype(np.int64)
+        numbers: Ints = self.sums(level).cells[:-1]
+        return numbers
+
+    def weak_rows(self, parts: PartCosts, level: int) -> WeakRows:
+        """Of the cells that fit. They stand until a cost changes, since what does not fit costs nothing."""
+        known = self._weak.get(level)
+        if known is None or known[0] is not parts or known[1] != parts.version:
+            weak = np.flatnonzero(parts.costs)
+            rows = weak_rows(self._layout, weak[self.usable[weak] > 0], parts.costs, level)
+            known = self._weak[level] = parts, parts.version, rows
+        return known[2]
+
+    def follow(self, cells: Ints) -> None:
+        """The counts of ``cells``, distinct, have changed."""
+        before, after = self._usable[cells], self._fitting(cells)
         is_changed = before != after
         if not is_changed.any():
             return
@@ -131,6 +181,12 @@ class Without(Tally):
             between[inside - first] = 0
         return between
 
+    def weak_rows(self, parts: PartCosts, level: int) -> WeakRows:
+        if not parts.costs[self._gone].any():
+            return self._whole.weak_rows(parts, level)
+        weak = np.flatnonzero(parts.costs)
+        return weak_rows(self._layout, weak[self.usable[weak] > 0], parts.costs, level)
+
     def _count(self, level: int) -> Sums:
         sums, groups = self._whole.sums(level), self._layout.groups[level][self._gone]
         cells, gpus = sums.cells.copy(), sums.gpus.copy()
@@ -143,37 +199,60 @@ def _summed(groups: Ints, weights: Ints, size: int) -> Ints:
     return np.bincount(groups, weights, minlength=size).astype(np.int64)
 
 
-class Tallies:
-    """Those of one fleet state. ``touch`` notes which cells have changed; who is asked for catches up first."""
+def weak_rows(layout: "Layout", cells: Ints, costs: Ints, level: int) -> WeakRows:
+    """``cells``: of positive cost. At the node level each is a group of its own."""
+    groups = layout.groups[level][cells]
+    is_known = groups >= 0
+    cells, groups = cells[is_known], groups[is_known]
+    order = np.lexsort((costs[cells], groups))
+    cells, groups = cells[order], groups[order]
+    places = np.arange(len(cells)) - np.searchsorted(groups, groups)
+    return WeakRows(groups, costs[cells], places, np.bincount(groups, minlength=layout.num_groups[level]))
 
-    __slots__ = ("_layout", "_seen", "_tallies", "_touched")
+
+class Kept(Protocol):
+    """Something counted by cells, which is kept up by those that change."""
+
+    def follow(self, cells: Ints) -> None:
+        """``cells``: distinct."""
+
+
+SomeKept = TypeVar("SomeKept", bound=Kept)
+
+
+class Tallies:
+    """What is kept of one fleet state. ``touch`` notes which cells have changed; who is asked for catches up first."""
+
+    __slots__ = ("_kept", "_num_cells", "_seen", "_touched")
 
     def __init__(self, layout: "Layout") -> None:
-        self._layout = layout
-        self._tallies: dict[tuple[str, int], Tally] = {}
-        self._seen: dict[tuple[str, int], int] = {}
+        self._num_cells = layout.num_cells
+        self._kept: dict[Hashable, Kept] = {}
+        self._seen: dict[Hashable, int] = {}
         self._touched: list[Ints] = []
 
     def touch(self, cells: Ints) -> None:
         if len(self._touched) == MAX_BEHIND:
-            self._tallies.clear()
+            self._kept.clear()
             self._seen.clear()
             self._touched.clear()
-        if self._tallies:
+        if self._kept:
             self._touched.append(cells)
 
-    def get(self, tier: str, gpus_per_node: int, counts: Ints) -> Tally:
-        """``counts``: the usable GPUs of each cell now."""
-        key = (tier, gpus_per_node)
-        tally = self._tallies.get(key)
-        behind = self._touched[self._seen[key] :] if tally is not None else []
-        if tally is None or sum(map(len, behind)) > self._layout.num_cells:
-            tally = self._tallies[key] = Tally(self._layout, counts, gpus_per_node)
+    def get(self, key: Hashable, make: Callable[[], SomeKept]) -> SomeKept:
+        """``make``: counts anew; equal keys are always of one kind."""
+        kept = cast("SomeKept | None", self._kept.get(key))
+        behind = self._touched[self._seen[key] :] if kept is not None else []
+        if kept is None or sum(map(len, behind)) > self._num_cells:
+            if kept is None and len(self._kept) == MAX_KEPT:
+                oldest = next(iter(self._kept))
+                del self._kept[oldest], self._seen[oldest]
+            kept = make()
+            self._kept[key] = kept
         elif behind:
-            is_touched = np.zeros(self._layout.num_cells, dtype=np.bool_)
+            is_touched = np.zeros(self._num_cells, dtype=np.bool_)
             for touched in behind:
                 is_touched[touched] = True
-            cells = np.flatnonzero(is_touched)
-            tally.follow(cells, counts[cells])
+            kept.follow(np.flatnonzero(is_touched))
         self._seen[key] = len(self._touched)
-        return tally
+        return kept
