@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from scheduler.request import Request
 from scheduler.tally import Tally
@@ -85,16 +86,24 @@ def kept_costs(state: FleetState, request: Request) -> KeptCosts:
     return state.kept((KeptCosts, *alike), lambda: KeptCosts(state, request))
 
 
-def _graded(state: FleetState, request: Request, costs: Ints) -> Ints:
-    """In steps of what the policy tolerates, over the time that the request is believed to run."""
-    grades = np.zeros(len(costs), dtype=np.int64)
-    if request.prefers_weak:
-        return grades
+def _failures(state: FleetState, request: Request, costs: Ints) -> npt.NDArray[np.float64]:
+    """Over the time that the request is believed to run."""
     run_s = state.policy.queue.expected_run_s if request.expected_s is None else request.expected_s
-    is_weak = costs > 0
-    failures = costs[is_weak] * (run_s / _HOUR_S / _UNIT_H)
-    grades[is_weak] = failures // state.policy.placement.hazard.tolerated_failures
-    return grades
+    return np.asarray(costs * (run_s / _HOUR_S / _UNIT_H), dtype=np.float64)
+
+
+def _graded(state: FleetState, request: Request, costs: Ints) -> Ints:
+    """In steps of what the policy tolerates."""
+    if request.prefers_weak:
+        return np.zeros(len(costs), dtype=np.int64)
+    steps = _failures(state, request, costs) // state.policy.placement.hazard.tolerated_failures
+    return np.asarray(steps, dtype=np.int64)
+
+
+def _is_of_first_grade(state: FleetState, request: Request, costs: Ints) -> Flags:
+    """Those of less than one step."""
+    is_first: Flags = _failures(state, request, costs) < state.policy.placement.hazard.tolerated_failures
+    return is_first
 
 
 def weakness_of(state: FleetState, request: Request, room: Tally, level: int) -> Ints | None:
@@ -122,9 +131,12 @@ def least_graded(state: FleetState, request: Request, groups: Ints, costs: Ints)
     own = costs[groups]
     if request.prefers_weak or not own.any():
         return groups
-    grades = _graded(state, request, own)
-    least: Ints = groups[grades == grades.min()]
-    return least
+    if own.all():
+        grades = _graded(state, request, own)
+        is_least: Flags = grades == grades.min()
+    else:
+        is_least = _is_of_first_grade(state, request, own)
+    return groups[is_least]
 
 
 def steps_of(state: FleetState, request: Request, cells: Ints, usable: Flags) -> Ints:
@@ -138,19 +150,24 @@ def soundest(state: FleetState, request: Request, cells: Ints, suffices: Callabl
     if not state.layout.has_weak or request.prefers_weak or len(cells) == request.nodes:
         return cells
     costs = kept_costs(state, request).costs[cells]
-    is_weak = costs > 0
-    if not is_weak.any():
+    if not costs.any():
         return cells
-    grades = _graded(state, request, costs * request.nodes)
-    sound = grades[~is_weak][:1]  # they are alike
-    for grade in np.unique(np.append(sound, grades[is_weak]))[:-1]:
+    costs = costs * request.nodes
+    is_first = _is_of_first_grade(state, request, costs)
+    first: Ints = cells[is_first]
+    if len(first) == len(cells) or (len(first) and suffices(first)):
+        return first
+    grades = _graded(state, request, costs)
+    for grade in np.unique(grades[~is_first])[:-1]:
         sounder: Ints = cells[grades <= grade]
         if suffices(sounder):
             return sounder
     return cells
 
 
-def costs_within(state: FleetState, request: Request, cells: Ints) -> Ints:
-    """As ``cell_costs``, of cells that fit."""
-    costs: Ints = kept_costs(state, request).costs[cells]
+def costs_by_cell(state: FleetState, request: Request) -> Ints | None:
+    """As ``cell_costs``, of each cell that fits; None: in this fleet all are alike."""
+    if not state.layout.has_weak:
+        return None
+    costs = kept_costs(state, request).costs
     return np.negative(costs) if request.prefers_weak else costs

@@ -41,6 +41,7 @@ class WeakRows:
     ``places``: of each among those of its group, from 0, the cheapest first; ``numbers``: how many each group has.
     """
 
+    cells: Ints
     groups: Ints
     costs: Ints
     places: Ints
@@ -182,10 +183,16 @@ class Without(Tally):
         return between
 
     def weak_rows(self, parts: PartCosts, level: int) -> WeakRows:
-        if not parts.costs[self._gone].any():
-            return self._whole.weak_rows(parts, level)
-        weak = np.flatnonzero(parts.costs)
-        return weak_rows(self._layout, weak[self.usable[weak] > 0], parts.costs, level)
+        rows, costs = self._whole.weak_rows(parts, level), parts.costs[self._gone]
+        if not costs.any():
+            return rows
+        is_left = np.ones(len(rows.cells), dtype=np.bool_)
+        for cell in self._gone[costs > 0].tolist():
+            is_left &= rows.cells != cell
+        groups = rows.groups[is_left]
+        numbers = rows.numbers.copy()
+        np.subtract.at(numbers, rows.groups[~is_left], 1)
+        return WeakRows(rows.cells[is_left], groups, rows.costs[is_left], _places(groups), numbers)
 
     def _count(self, level: int) -> Sums:
         sums, groups = self._whole.sums(level), self._layout.groups[level][self._gone]
@@ -206,8 +213,14 @@ def weak_rows(layout: "Layout", cells: Ints, costs: Ints, level: int) -> WeakRow
     cells, groups = cells[is_known], groups[is_known]
     order = np.lexsort((costs[cells], groups))
     cells, groups = cells[order], groups[order]
-    places = np.arange(len(cells)) - np.searchsorted(groups, groups)
-    return WeakRows(groups, costs[cells], places, np.bincount(groups, minlength=layout.num_groups[level]))
+    numbers = np.bincount(groups, minlength=layout.num_groups[level])
+    return WeakRows(cells, groups, costs[cells], _places(groups), numbers)
+
+
+def _places(groups: Ints) -> Ints:
+    """``groups``: in order. Of each row its place in its group."""
+    places: Ints = np.arange(len(groups)) - groups.searchsorted(groups)
+    return places
 
 
 class Kept(Protocol):
