@@ -173,7 +173,7 @@ def _best_group(state: FleetState, room: Tally, request: Request, level: int) ->
     enough = np.flatnonzero(room.usable if num_nodes is None else num_nodes >= request.nodes)
     if not len(enough):
         return None
-    weakness = weakness_of(state, request, room, level) if layout.has_weak and len(enough) > 1 else None
+    weakness = weakness_of(state, request, room, level, enough) if layout.has_weak and len(enough) > 1 else None
     if weakness is not None:
         enough = least_graded(state, request, enough, weakness)
     if request.rule.balance is not None and len(enough) > 1:

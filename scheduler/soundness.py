@@ -106,22 +106,23 @@ def _is_of_first_grade(state: FleetState, request: Request, costs: Ints) -> Flag
     return is_first
 
 
-def weakness_of(state: FleetState, request: Request, room: Tally, level: int) -> Ints | None:
-    """Of each group of a level what a gang on its soundest cells costs; None: nothing in any.
+def weakness_of(state: FleetState, request: Request, room: Tally, level: int, homes: Ints) -> Ints | None:
+    """Of each group of a level what a gang on its soundest cells costs; None: nothing in any of ``homes``.
 
     Only groups with too few sound cells are looked into. Slices may ask for weaker cells than these.
     """
-    rows = room.weak_rows(kept_costs(state, request), level)
-    if not len(rows.groups):
-        return None
-    total = np.zeros(state.layout.num_groups[level], dtype=np.int64)
+    parts = kept_costs(state, request)
     if request.prefers_weak:
+        rows = room.weak_rows(parts, level)
+        total = np.zeros(state.layout.num_groups[level], dtype=np.int64)
         np.minimum.at(total, rows.groups, -rows.costs)
         return total
-    num_sound = room.numbers(level)[rows.groups] - rows.numbers[rows.groups]
-    is_needed = rows.places < request.nodes - num_sound
-    if not is_needed.any():
+    num_needed = request.nodes - room.sound_numbers(parts, level)
+    if num_needed[homes].max(initial=0) <= 0:
         return None
+    rows = room.weak_rows(parts, level)
+    is_needed = rows.places < num_needed[rows.groups]
+    total = np.zeros(state.layout.num_groups[level], dtype=np.int64)
     np.add.at(total, rows.groups[is_needed], rows.costs[is_needed])
     return total
 

@@ -123,6 +123,11 @@ class Tally:
             known = self._weak[level] = parts, parts.version, rows
         return known[2]
 
+    def sound_numbers(self, parts: PartCosts, level: int) -> Ints:
+        """The cells that fit in each group and cost nothing."""
+        numbers: Ints = self.numbers(level) - self.weak_rows(parts, level).numbers
+        return numbers
+
     def follow(self, cells: Ints) -> None:
         """The counts of ``cells``, distinct, have changed."""
         before, after = self._usable[cells], self._fitting(cells)
@@ -194,6 +199,12 @@ class Without(Tally):
         np.subtract.at(numbers, rows.groups[~is_left], 1)
         return WeakRows(rows.cells[is_left], groups, rows.costs[is_left], _places(groups), numbers)
 
+    def sound_numbers(self, parts: PartCosts, level: int) -> Ints:
+        numbers = self.numbers(level) - self._whole.weak_rows(parts, level).numbers
+        groups = self._layout.groups[level][self._gone[parts.costs[self._gone] > 0]]
+        np.add.at(numbers, groups[groups >= 0], 1)
+        return numbers
+
     def _count(self, level: int) -> Sums:
         sums, groups = self._whole.sums(level), self._layout.groups[level][self._gone]
         cells, gpus = sums.cells.copy(), sums.gpus.copy()
@@ -236,25 +247,29 @@ SomeKept = TypeVar("SomeKept", bound=Kept)
 class Tallies:
     """What is kept of one fleet state. ``touch`` notes which cells have changed; who is asked for catches up first."""
 
-    __slots__ = ("_kept", "_num_cells", "_seen", "_touched")
+    __slots__ = ("_changed", "_kept", "_num_cells", "_seen", "_touched")
 
     def __init__(self, layout: "Layout") -> None:
         self._num_cells = layout.num_cells
         self._kept: dict[Hashable, Kept] = {}
         self._seen: dict[Hashable, int] = {}
         self._touched: list[Ints] = []
+        self._changed: tuple[tuple[int, int], Ints] | None = None
 
     def touch(self, cells: Ints) -> None:
         if len(self._touched) == MAX_BEHIND:
             self._kept.clear()
             self._seen.clear()
             self._touched.clear()
+            self._changed = None
         if self._kept:
             self._touched.append(cells)
 
     def get(self, key: Hashable, make: Callable[[], SomeKept]) -> SomeKept:
         """``make``: counts anew; equal keys are always of one kind."""
         kept = cast("SomeKept | None", self._kept.get(key))
+        if kept is not None and self._seen[key] == len(self._touched):
+            return kept
         behind = self._touched[self._seen[key] :] if kept is not None else []
         if kept is None or sum(map(len, behind)) > self._num_cells:
             if kept is None and len(self._kept) == MAX_KEPT:
@@ -263,9 +278,16 @@ class Tallies:
             kept = make()
             self._kept[key] = kept
         elif behind:
-            is_touched = np.zeros(self._num_cells, dtype=np.bool_)
-            for touched in behind:
-                is_touched[touched] = True
-            kept.follow(np.flatnonzero(is_touched))
+            kept.follow(self._changed_since(self._seen[key]))
         self._seen[key] = len(self._touched)
         return kept
+
+    def _changed_since(self, number: int) -> Ints:
+        """The cells of every change from this one on, distinct and in order."""
+        asked = number, len(self._touched)
+        if self._changed is None or self._changed[0] != asked:
+            is_touched = np.zeros(self._num_cells, dtype=np.bool_)
+            for touched in self._touched[number:]:
+                is_touched[touched] = True
+            self._changed = asked, is_touched.nonzero()[0]
+        return self._changed[1]
