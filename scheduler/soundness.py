@@ -107,24 +107,25 @@ def _is_of_first_grade(state: FleetState, request: Request, costs: Ints) -> Flag
 
 
 def weakness_of(state: FleetState, request: Request, room: Tally, level: int, homes: Ints) -> Ints | None:
-    """Of each group of a level what a gang on its soundest cells costs; None: nothing in any of ``homes``.
+    """Of each group of a level what a gang on its soundest cells costs; None: nothing in any of ``homes``, of which
+    there is one at least.
 
     Only groups with too few sound cells are looked into. Slices may ask for weaker cells than these.
     """
-    parts = kept_costs(state, request)
-    if request.prefers_weak:
-        rows = room.weak_rows(parts, level)
-        total = np.zeros(state.layout.num_groups[level], dtype=np.int64)
-        np.minimum.at(total, rows.groups, -rows.costs)
-        return total
-    num_needed = request.nodes - room.sound_numbers(parts, level)
-    if num_needed[homes].max(initial=0) <= 0:
+    parts, numbers = kept_costs(state, request), room.numbers(level)
+    if not request.prefers_weak and (numbers - room.most_weak(parts, level))[homes].min() >= request.nodes:
         return None
     rows = room.weak_rows(parts, level)
+    if request.prefers_weak:
+        costs = np.zeros(state.layout.num_groups[level], dtype=np.int64)
+        is_there = rows.places < rows.numbers[rows.groups]
+        np.minimum.at(costs, rows.groups[is_there], -rows.costs[is_there])
+        return costs
+    num_needed = request.nodes - (numbers - rows.numbers)
     is_needed = rows.places < num_needed[rows.groups]
-    total = np.zeros(state.layout.num_groups[level], dtype=np.int64)
-    np.add.at(total, rows.groups[is_needed], rows.costs[is_needed])
-    return total
+    costs = np.zeros(state.layout.num_groups[level], dtype=np.int64)
+    np.add.at(costs, rows.groups[is_needed], rows.costs[is_needed])
+    return costs
 
 
 def least_graded(state: FleetState, request: Request, groups: Ints, costs: Ints) -> Ints:

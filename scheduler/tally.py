@@ -22,6 +22,9 @@ MAX_BEHIND: Final = 1_000
 MAX_KEPT: Final = 64
 """So many counts stand at once, about 0.2 MB each at 100,000 GPUs; then the oldest goes."""
 
+NEVER: Final = 1 << 62
+"""The place of a cell that cannot be had: no gang has so many hosts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sums:
@@ -38,7 +41,8 @@ class Sums:
 class WeakRows:
     """The cells whose part costs something, by group of one level and cost: one row each, of known groups alone.
 
-    ``places``: of each among those of its group, from 0, the cheapest first; ``numbers``: how many each group has.
+    ``places``: of each among those of its group, from 0, the cheapest first, ``NEVER`` and less by a few of one that
+    cannot be had; ``numbers``: how many each group has.
     """
 
     cells: Ints
@@ -123,10 +127,9 @@ class Tally:
             known = self._weak[level] = parts, parts.version, rows
         return known[2]
 
-    def sound_numbers(self, parts: PartCosts, level: int) -> Ints:
-        """The cells that fit in each group and cost nothing."""
-        numbers: Ints = self.numbers(level) - self.weak_rows(parts, level).numbers
-        return numbers
+    def most_weak(self, parts: PartCosts, level: int) -> Ints:
+        """No group has more cells that fit and cost something."""
+        return self.weak_rows(parts, level).numbers
 
     def follow(self, cells: Ints) -> None:
         """The counts of ``cells``, distinct, have changed."""
@@ -191,18 +194,24 @@ class Without(Tally):
         rows, costs = self._whole.weak_rows(parts, level), parts.costs[self._gone]
         if not costs.any():
             return rows
-        is_left = np.ones(len(rows.cells), dtype=np.bool_)
+        places, numbers = rows.places.copy(), rows.numbers.copy()
         for cell in self._gone[costs > 0].tolist():
-            is_left &= rows.cells != cell
-        groups = rows.groups[is_left]
-        numbers = rows.numbers.copy()
-        np.subtract.at(numbers, rows.groups[~is_left], 1)
-        return WeakRows(rows.cells[is_left], groups, rows.costs[is_left], _places(groups), numbers)
+            for row in (rows.cells == cell).nonzero()[0].tolist():  # none where its group is not known
+                group = rows.groups[row]
+                places[row : rows.groups.searchsorted(group, side="right")] -= 1
+                places[row] = NEVER
+                numbers[group] -= 1
+        return WeakRows(rows.cells, rows.groups, rows.costs, places, numbers)
 
-    def sound_numbers(self, parts: PartCosts, level: int) -> Ints:
-        numbers = self.numbers(level) - self._whole.weak_rows(parts, level).numbers
-        groups = self._layout.groups[level][self._gone[parts.costs[self._gone] > 0]]
-        np.add.at(numbers, groups[groups >= 0], 1)
+    def most_weak(self, parts: PartCosts, level: int) -> Ints:
+        return self._whole.most_weak(parts, level)
+
+    def numbers(self, level: int) -> Ints:
+        if level == self._layout.node_level or self._sums[level] is not None:
+            return super().numbers(level)
+        groups = self._layout.groups[level][self._gone]
+        numbers = self._whole.numbers(level).copy()
+        np.subtract.at(numbers, groups[groups >= 0], 1)
         return numbers
 
     def _count(self, level: int) -> Sums:
@@ -225,13 +234,7 @@ def weak_rows(layout: "Layout", cells: Ints, costs: Ints, level: int) -> WeakRow
     order = np.lexsort((costs[cells], groups))
     cells, groups = cells[order], groups[order]
     numbers = np.bincount(groups, minlength=layout.num_groups[level])
-    return WeakRows(cells, groups, costs[cells], _places(groups), numbers)
-
-
-def _places(groups: Ints) -> Ints:
-    """``groups``: in order. Of each row its place in its group."""
-    places: Ints = np.arange(len(groups)) - groups.searchsorted(groups)
-    return places
+    return WeakRows(cells, groups, costs[cells], np.arange(len(groups)) - groups.searchsorted(groups), numbers)
 
 
 class Kept(Protocol):
