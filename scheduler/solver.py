@@ -187,7 +187,7 @@ def _best_group(state: FleetState, room: Tally, request: Request, level: int) ->
             break
         around = layout.groups[wider][layout.first_cell[level][enough]]
         # Where the wider domain is unknown, nothing is known to stand around.
-        enough = _least(enough, np.where(around == NOWHERE, 0, room.numbers(wider)[around]))
+        enough = _least(enough, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
     return int((enough if weakness is None else _least(enough, weakness[enough]))[0])
 
 
