@@ -170,7 +170,7 @@ def _best_group(state: FleetState, room: Tally, request: Request, level: int) ->
     num_nodes = None if sums is None else sums.cells[:-1]
     if num_nodes is not None and request.rule.slices:
         num_nodes = room_by_numbers(layout, request.rule.slices, room, level)
-    enough = np.flatnonzero(room.usable if num_nodes is None else num_nodes >= request.nodes)
+    enough = (room.usable if num_nodes is None else num_nodes >= request.nodes).nonzero()[0]
     if not len(enough):
         return None
     weakness = weakness_of(state, request, room, level, enough) if layout.has_weak and len(enough) > 1 else None

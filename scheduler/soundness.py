@@ -113,7 +113,7 @@ def weakness_of(state: FleetState, request: Request, room: Tally, level: int, ho
     Only groups with too few sound cells are looked into. Slices may ask for weaker cells than these.
     """
     parts, numbers = kept_costs(state, request), room.numbers(level)
-    if not request.prefers_weak and (numbers - room.most_weak(parts, level))[homes].min() >= request.nodes:
+    if not request.prefers_weak and ((numbers - room.most_weak(parts, level))[homes] >= request.nodes).all():
         return None
     rows = room.weak_rows(parts, level)
     if request.prefers_weak:
