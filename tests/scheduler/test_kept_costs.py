@@ -23,9 +23,9 @@ from scheduler.topology import NOWHERE, FleetState, Ints
 from tests.scheduler.fleets import host, racks
 
 LEVELS = ("pod", "rack")
-FREE = st.lists(st.integers(0, 8), min_size=3, max_size=12)
+FREE = st.lists(st.integers(0, 8), min_size=6, max_size=12)
 WEAK = st.dictionaries(st.integers(0, 95), st.sampled_from([50, 2_000, 90_000]), max_size=30)
-STEPS = st.lists(st.lists(st.integers(0, 95), min_size=1, max_size=12), min_size=1, max_size=8)
+STEPS = st.lists(st.lists(st.integers(0, 95), min_size=1, max_size=4), min_size=1, max_size=12)
 CLOSINGS = st.dictionaries(st.sampled_from(["r0h0", "r1h1", "r2h0", "lost1"]), st.integers(1, 9), max_size=4)
 IN_A = LabelRule(required=(("zone", frozenset({"a"})),))
 RULES = st.sampled_from(
@@ -109,7 +109,8 @@ def test_a_kept_room_is_that_of_labels_closings_and_places_counted_anew(
     free: list[int], weak: dict[int, int], steps: list[list[int]], request: Request, closings: dict[str, int]
 ) -> None:
     state = fleet(free, weak)
-    most_nodes(state, request)  # of no closings yet
+    state.close({NodeId("r1h0"): 1, NodeId("r2h1"): 9})
+    most_nodes(state, request)  # of other closings yet
     state.close({NodeId(name): at_ms for name, at_ms in closings.items()})
     for each in after_each(state, steps):
         kept, cells = room(each, request), fitting(each, request)
@@ -155,6 +156,22 @@ def test_the_least_shares_of_all_homes_are_those_of_each(
     homes = np.array([home for _, home in rooms], dtype=np.int64)
     found = least_shares(sizes, homes, 5, num_nodes * unit, unit)
     assert found.tolist() == [least_share(sizes[homes == home], num_nodes * unit, unit) for home in range(5)]
+
+
+def test_a_weak_host_that_is_taken_costs_nobody_anything_and_given_back_what_it_did() -> None:
+    state = fleet([8] * 6, {0: 2_000, 16: 90_000})
+    request = Request("on_demand", 2, 8, required="rack")
+    level, weak = 2, state.layout.gpus_of_cells(np.flatnonzero(state.layout.cell_health_cost == 2_000))
+    homes = np.flatnonzero(room(state, request).numbers(level) >= 2)
+    first = weakness_of(state, request, room(state, request), level, homes)
+    state.take(weak)
+    taken = weakness_of(state, request, room(state, request), level, homes)
+    state.give(weak)
+    again = weakness_of(state, request, room(state, request), level, homes)
+    assert first is not None
+    assert again is not None
+    assert first[0] == again[0] == 2_000
+    assert taken is None or taken[0] == 0
 
 
 def test_what_is_kept_for_the_oldest_of_too_many_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
