@@ -1,6 +1,7 @@
 """What the planner's core takes for one decision each, over 100,000 GPUs: rack and block, reasons, plan, answer, fill.
 
-By process time. A fleet of 1,000 GPUs beside it shows how a decision grows with the fleet.
+By process time. A fleet of 1,000 GPUs beside it shows how a decision grows with the fleet. The same is asked of a fleet
+as production has it: every twentieth host with a weak GPU, some that close for planned work, labels on all.
 """
 
 import random
@@ -12,14 +13,15 @@ from functools import partial
 import numpy as np
 
 from benchmarks.figures import Figure
-from benchmarks.placement import FREE, LEVELS, NOW_MS, fleet_views
+from benchmarks.placement import FREE, LEVELS, NOW_MS, NUM_NODES, fleet_views
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler import explain
 from scheduler.answer import answer
 from scheduler.eta import Outlook
 from scheduler.funnel import funnel
-from scheduler.model import Plan, Question, WaitingJob, Workload
+from scheduler.model import GpuView, Plan, Question, WaitingJob, Workload
+from scheduler.placement_rule import LabelRule, PlacementRule, Slice
 from scheduler.planner import plan_on
 from scheduler.reclaim import Refused
 from scheduler.solver import Request, parts_of, place
@@ -36,6 +38,25 @@ AVOIDED = frozenset(NodeId(f"node-{number:05}") for number in (5, 600, 6_000))
 IN_RACK = Request("on_demand", 8, 8, required="rack", avoid_nodes=AVOIDED)
 IN_BLOCK = Request("on_demand", 64, 8, required="pod", preferred="rack", avoid_nodes=AVOIDED)
 TOO_LARGE = Request("on_demand", 240, 8, required="pod", avoid_nodes=AVOIDED)
+DAY_S = 86_400.0
+WEAK_COST = 2_000
+"""Failures in 1,000,000 hours beyond a sound GPU's: a day of eight such hosts is more than the policy tolerates."""
+WEAK_SLOT = 3
+NUM_CLOSING = 200
+CLOSES_MS, WOULD_RUN_TO_MS = NOW_MS + 3_600_000, NOW_MS + 86_400_000
+IN_ZONE_A = LabelRule(required=(("zone", frozenset({"a"})),))
+SLICED = PlacementRule(slices=(Slice("rack", 4),), labels=IN_ZONE_A)
+EVEN = PlacementRule(balance="rack", labels=IN_ZONE_A)
+CONSTRAINED: dict[str, Callable[[Request], Request]] = {
+    "weak hosts": (lambda request: replace(request, expected_s=DAY_S)),
+    "weak hosts and a label": (
+        lambda request: replace(request, expected_s=DAY_S, rule=PlacementRule(labels=IN_ZONE_A))
+    ),
+    "weak hosts, a label, slices and closings": (
+        lambda request: replace(request, expected_s=DAY_S, rule=SLICED, closing_ms=WOULD_RUN_TO_MS)
+    ),
+}
+"""What a request asks more, by what the figures call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +87,8 @@ def measure() -> list[Figure]:
         Figure("explain: no place, with all reasons, p50", refused.p50, "ms", 2.0, peers={"p99": refused.p99}),
         Figure("plan over the placement alone", planned.p50 / placed.p50, "×", 2.0, peers={"plan ms": planned.p50}),
         _fill_figure(),
+        *_constrained_figures(views),
+        _fill_figure(with_weak=True),
         *_answer_figures(state),
     ]
 
@@ -114,9 +137,59 @@ def _spread(decision: Callable[[], None], times: int = DECISIONS) -> Spread:
     return Spread(taken_ms[times // 2], taken_ms[int(times * 0.99)])
 
 
-def _fill_figure() -> Figure:
+def constrained_views(views: list[GpuView]) -> list[GpuView]:
+    """The same GPUs: one of every twentieth host is weak, and every seventh host is in zone b."""
+    weak = set(random.Random(5).sample(range(NUM_NODES), NUM_NODES // 20))  # noqa: S311  # must repeat
+    numbers = [int(view.node_id.removeprefix("node-")) for view in views]
+    return [
+        replace(
+            view,
+            health_cost=WEAK_COST if number in weak and view.slot_index == WEAK_SLOT else 0,
+            labels=(("zone", "a" if number % 7 else "b"),),
+        )
+        for view, number in zip(views, numbers, strict=True)
+    ]
+
+
+def _constrained_state(views: list[GpuView]) -> FleetState:
+    state = FleetState(views, DEFAULT_POLICY, LEVELS)
+    nodes = sorted({view.node_id for view in views})
+    closing = random.Random(6).sample(nodes, len(nodes) * NUM_CLOSING // NUM_NODES)  # noqa: S311  # must repeat
+    state.close(dict.fromkeys(closing, CLOSES_MS))
+    return state
+
+
+def _constrained_figures(views: list[GpuView]) -> list[Figure]:
+    """The decisions above on a fleet with weak hosts, with one more constraint after another; and a balanced one."""
+    views = constrained_views(views)
+    state, small = _constrained_state(views), _constrained_state(views[: SMALL_NODES * 8])
+    figures = []
+    for name, asking in CONSTRAINED.items():
+        rack, block = (_spread(partial(decide, state, asking(request))) for request in (IN_RACK, IN_BLOCK))
+        in_small = _spread(partial(decide, small, asking(IN_RACK)))
+        growth = {"1,000 GPUs p50 ms": in_small.p50}
+        figures += [
+            *_decision_figures(f"in a rack, {name}", rack),
+            *_decision_figures(f"in a block, {name}", block),
+            Figure(f"decision, {name}: 100,000 over 1,000 GPUs", rack.p50 / in_small.p50, "×", 4.0, peers=growth),
+        ]
+    even = replace(IN_BLOCK, preferred=None, rule=EVEN, expected_s=DAY_S, closing_ms=WOULD_RUN_TO_MS)
+    return figures + _decision_figures(
+        "in a block, weak hosts, a label, balance and closings", _spread(partial(decide, state, even))
+    )
+
+
+def _decision_figures(name: str, spread: Spread) -> list[Figure]:
+    return [
+        Figure(f"decision {name}, p50", spread.p50, "ms", 0.1, peers={"p99": spread.p99}),
+        Figure(f"decision {name}, p99", spread.p99, "ms", 1.0),
+    ]
+
+
+def _fill_figure(*, with_weak: bool = False) -> Figure:
     """An empty fleet of one cohort is filled by one plan; Slurm 22.05 took 118.5 s for the same mix and racks."""
     views = [replace(view, facts=FREE, cohort_key="h100") for view in fleet_views(random.Random(1))]  # noqa: S311
+    views = constrained_views(views) if with_weak else views
     sizes = [nodes for _ in range(FILL_UNITS) for gangs, nodes in FILL_MIX for _ in range(gangs)]
     queue = [
         WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", number, nodes, 8) for number, nodes in enumerate(sizes)
@@ -129,7 +202,8 @@ def _fill_figure() -> Figure:
         message = f"{len(decided.placements)} of {len(queue)} gangs were placed on an empty fleet"
         raise AssertionError(message)
     peers = {"ms a gang": took_s * 1000 / len(queue), "Slurm 22.05 s": SLURM_FILL_S}
-    return Figure(f"fill: {len(queue):,} gangs on 100,000 GPUs", took_s, "s", 1.0, peers=peers)
+    name = f"fill: {len(queue):,} gangs on 100,000 GPUs"
+    return Figure(f"{name}, weak hosts" if with_weak else name, took_s, "s", 1.0, peers=peers)
 
 
 def _answer_figures(state: FleetState) -> list[Figure]:

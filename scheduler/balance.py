@@ -22,6 +22,21 @@ def least_share(rooms: Ints, num_nodes: int, unit: int = 1) -> int:
     return min(even, int(largest_first[num_domains - 1]))
 
 
+def least_shares(rooms: Ints, homes: Ints, num_homes: int, num_nodes: int, unit: int = 1) -> Ints:
+    """``least_share`` of each of the homes at once. ``homes``: which one each of ``rooms`` is in, or less than 0."""
+    shares = np.zeros(num_homes, dtype=np.int64)
+    of_use = np.flatnonzero((rooms > 0) & (homes >= 0))
+    order = of_use[np.lexsort((-rooms[of_use], homes[of_use]))]
+    home, room = homes[order], rooms[order]
+    first = np.searchsorted(home, home)
+    reached = np.cumsum(room)
+    reached -= (reached - room)[first]
+    last = np.flatnonzero((reached >= num_nodes) & (reached - room < num_nodes))
+    even = num_nodes // unit // (last - first[last] + 1) * unit
+    shares[home[last]] = np.minimum(even, room[last])
+    return shares
+
+
 def even_shares(rooms: Ints, num_nodes: int, unit: int = 1) -> Ints:
     """The hosts that each domain gives: of the domains that can give the least share the smallest that suffice."""
     least = least_share(rooms, num_nodes, unit)

@@ -1,11 +1,13 @@
 """Which hosts of its home a gang takes: level by level, the fewest domains, the last one by best fit."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from scheduler.balance import even_shares
 from scheduler.request import Request
 from scheduler.slices import in_whole_slices
-from scheduler.soundness import cell_costs
+from scheduler.soundness import costs_by_cell
 from scheduler.topology import FleetState, Ints, Layout
 
 
@@ -31,29 +33,63 @@ def descend(state: FleetState, request: Request, level: int, cells: Ints, nodes:
     """
     if len(cells) == nodes:
         return cells
-    layout = state.layout
-    below = level_below(layout, request, level)
-    if below >= layout.node_level:
-        counts = state.tier(request.tier).counts[cells]
-        keys = (cells, cell_costs(state, request, cells), counts) if layout.has_weak else (cells, counts)
-        fullest: Ints = cells[np.lexsort(keys)[:nodes]]
-        return fullest
-    groups = layout.groups[below][cells]
-    domain = groups - groups.min()
-    rooms = sizes = np.bincount(domain)
-    if request.rule.slices:
-        is_whole = np.isin(cells, in_whole_slices(layout, request.rule.slices, cells, below))
-        rooms = np.bincount(domain[is_whole], minlength=len(sizes))
-    is_balanced = below == balance_level(layout, request)
-    shares = (
-        even_shares(rooms, nodes, unit_below(layout, request, below)) if is_balanced else _fewest(rooms, sizes, nodes)
-    )
-    parts = [cells[(shares == sizes)[domain]]]
-    parts += [
-        descend(state, request, below, cells[domain == index], int(shares[index]))
-        for index in ((shares > 0) & (shares < sizes)).nonzero()[0].tolist()
-    ]
-    return np.concatenate(parts)
+    return _Descent(state, request, costs_by_cell(state, request)).chosen(level, cells, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Descent:
+    """``costs``: None where no GPU is less sound than others."""
+
+    state: FleetState
+    request: Request
+    costs: Ints | None
+
+    def chosen(self, level: int, cells: Ints, nodes: int) -> Ints:
+        layout, request = self.state.layout, self.request
+        below = level_below(layout, request, level)
+        if below >= layout.node_level:
+            return self._by_best_fit(cells)[:nodes]
+        groups = layout.groups[below][cells]
+        domain = groups - groups.min()
+        rooms = sizes = np.bincount(domain)
+        if request.rule.slices:
+            is_whole = np.zeros(len(cells), dtype=np.bool_)
+            is_whole[cells.searchsorted(in_whole_slices(layout, request.rule.slices, cells, below))] = True
+            rooms = np.bincount(domain[is_whole], minlength=len(sizes))
+        is_balanced = below == balance_level(layout, request)
+        unit = unit_below(layout, request, below)
+        shares = even_shares(rooms, nodes, unit) if is_balanced else _fewest(rooms, sizes, nodes)
+        parts = [cells[(shares == sizes)[domain]]]
+        is_divided = (shares > 0) & (shares < sizes)
+        if level_below(layout, request, below) >= layout.node_level:
+            parts.append(self._first_of_each(cells, domain, np.where(is_divided, shares, 0)))
+        else:
+            parts += [
+                self.chosen(below, cells[domain == index], int(shares[index]))
+                for index in is_divided.nonzero()[0].tolist()
+            ]
+        return np.concatenate(parts)
+
+    def _first_of_each(self, cells: Ints, domain: Ints, shares: Ints) -> Ints:
+        """As many of each domain by best fit as it gives."""
+        is_asked = (shares > 0)[domain]
+        cells, domain = cells[is_asked], domain[is_asked]
+        order = self._order(cells, domain)
+        domain = domain[order]
+        places = np.arange(len(order)) - domain.searchsorted(domain)
+        first: Ints = cells[order[places < shares[domain]]]
+        return first
+
+    def _by_best_fit(self, cells: Ints) -> Ints:
+        ordered: Ints = cells[self._order(cells)]
+        return ordered
+
+    def _order(self, cells: Ints, *first: Ints) -> Ints:
+        """Those with least left over first, then the soundest, then by place."""
+        counts = self.state.tier(self.request.tier).counts[cells]
+        costs = () if self.costs is None else (self.costs[cells],)
+        order: Ints = np.lexsort((cells, *costs, counts, *first))
+        return order
 
 
 def _fewest(rooms: Ints, sizes: Ints, nodes: int) -> Ints:

@@ -58,7 +58,7 @@ class Layout:
     has_weak: bool
     """Whether any GPU is less sound than others."""
     admitted_by: dict[LabelRule, Flags] = field(default_factory=dict)
-    """What ``scheduler.solver.has_labels`` has found: hosts may have each its own labels, and many jobs one rule."""
+    """What ``scheduler.fences.labelled`` has found: hosts may have each its own labels, and many jobs one rule."""
 
     @property
     def node_level(self) -> int:

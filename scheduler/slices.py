@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.placement_rule import Slice
+from scheduler.tally import Tally
 from scheduler.topology import NOWHERE, Ints, Layout
 
 _Run = tuple[float, tuple[int, ...]]
@@ -25,6 +26,31 @@ def count_by_group(layout: Layout, cells: Ints, level: int) -> Ints:
 def room_by_group(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int) -> Ints:
     """The hosts that each group of ``level`` has for a gang in such slices: of whole ones alone."""
     return count_by_group(layout, in_whole_slices(layout, slices, cells, level), level)
+
+
+def room_by_numbers(layout: Layout, slices: Sequence[Slice], room: Tally, level: int) -> Ints:
+    """As ``room_by_group`` of the cells of ``room``, by how many each group has: whole slices are counted alone."""
+    numbers: Ints | None = None
+    inner = level
+    for one in reversed(slices):
+        at = layout.level(one.level)
+        if at is None:
+            return np.zeros(layout.num_groups[level], dtype=np.int64)
+        if at < level:
+            break
+        numbers = room.numbers(at) if numbers is None else _summed_up(layout, numbers, inner, at)
+        numbers, inner = numbers - numbers % one.nodes, at
+    return room.numbers(level) if numbers is None else _summed_up(layout, numbers, inner, level)
+
+
+def _summed_up(layout: Layout, numbers: Ints, inner: int, level: int) -> Ints:
+    """What the groups of ``inner`` have together in each group of ``level``, which is as wide or wider."""
+    if inner == level:
+        return numbers
+    around = layout.groups[level][layout.first_cell[inner]]
+    is_known = around != NOWHERE
+    size = layout.num_groups[level]
+    return np.bincount(around[is_known], numbers[is_known], minlength=size).astype(np.int64)
 
 
 def in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int = 0) -> Ints:

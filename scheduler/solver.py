@@ -8,19 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.balance import least_share
+from scheduler.balance import least_shares
 from scheduler.descent import balance_level, descend, level_below, unit_below
+from scheduler.fences import fence_of, has_labels, known_levels
 from scheduler.model import Parts
 from scheduler.request import Request, request_of
-from scheduler.slices import count_by_group, room_by_group
-from scheduler.soundness import pick_gpus, soundest, weakness_of
+from scheduler.slices import count_by_group, in_whole_slices, room_by_group, room_by_numbers
+from scheduler.soundness import least_graded, pick_gpus, soundest, weakness_of
 from scheduler.tally import Tally
-from scheduler.topology import NOWHERE, Flags, FleetState, Ints, Layout
+from scheduler.topology import NOWHERE, FleetState, Ints, Layout
 
 __all__ = [
     "Chosen",
@@ -40,7 +41,6 @@ __all__ = [
 
 
 Name = TypeVar("Name")
-_NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,12 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
     span = level_span(state.layout, request)
     if not span:
         return 0
-    if counts is None and not request.rule.slices:
-        return _room(state, request).most_cells(span[-1])
-    cells = _room(state, request).cells if counts is None else fitting_cells(state, request, counts)
+    if counts is None:
+        room = _room(state, request)
+        if not request.rule.slices:
+            return room.most_cells(span[-1])
+        return int(room_by_numbers(state.layout, request.rule.slices, room, span[-1]).max(initial=0))
+    cells = fitting_cells(state, request, counts)
     return int(room_of(state.layout, request, cells, span[-1]).max(initial=0))
 
 
@@ -94,7 +97,7 @@ def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen |
             continue
         group = _best_group(state, room, request, level)
         if group is not None:
-            suffices = partial(_suffices, state, request, level, group)
+            suffices = partial(_suffices, state, request, level)
             inside = soundest(state, request, room.cells_in(level, group), suffices)
             cells = np.sort(descend(state, request, level, inside, request.nodes))
             gpus = pick_gpus(state, request, cells)
@@ -102,41 +105,24 @@ def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen |
     return None
 
 
-def _suffices(state: FleetState, request: Request, level: int, group: int, cells: Ints) -> bool:
-    return bool(room_of(state.layout, request, cells, level)[group] >= request.nodes)
+def _suffices(state: FleetState, request: Request, level: int, cells: Ints) -> bool:
+    """``cells``: of one group of ``level``."""
+    if request.rule.slices:
+        cells = in_whole_slices(state.layout, request.rule.slices, cells, level)
+    return len(cells) >= request.nodes
 
 
 def _room(state: FleetState, request: Request, within: Ints | None = None) -> Tally:
     """Where one host's part may be: not on hosts to avoid, that close too soon, of other labels, of unknown place."""
+    fence = fence_of(state, request)
     if within is None:
-        room = state.tally(request.tier, request.gpus_per_node)
+        room = state.tally(request.tier, request.gpus_per_node, fence)
     else:
         counts = np.zeros(state.layout.num_cells, dtype=np.int64)
         counts[within] = state.tier(request.tier).counts[within]
-        room = Tally(state.layout, counts, request.gpus_per_node)
-    out = _left_out(state, request)
-    return room.without(out) if len(out) else room
-
-
-def _left_out(state: FleetState, request: Request) -> Ints:
-    """Cells where the request may not be, distinct."""
-    layout, rule = state.layout, request.rule
-    avoided = [cell for node_id in request.avoid_nodes for cell in layout.cells_of_node.get(node_id, ())]
-    found = [np.array(avoided, dtype=np.int64)] if avoided else []
-    if request.closing_ms is not None:
-        found.append(np.flatnonzero(state.cell_closes_ms <= request.closing_ms))
-    if rule.labels:
-        found.append(np.flatnonzero(~has_labels(layout, request)))
-    unknown = (layout.unknown_cells[level] for name in _known_levels(request) if (level := layout.level(name)))
-    found += [cells for cells in unknown if len(cells)]
-    if len(found) > 1:
-        return np.unique(np.concatenate(found))
-    return found[0] if found else _NONE
-
-
-def _known_levels(request: Request) -> Sequence[str]:
-    """Those at which the place of its hosts has to be known."""
-    return request.rule.levels if request.required is None else (request.required, *request.rule.levels)
+        room = Tally(state.layout, counts, request.gpus_per_node, None if fence is None else fence.shut(state))
+    avoided = [cell for node_id in request.avoid_nodes for cell in state.layout.cells_of_node.get(node_id, ())]
+    return room.without(np.array(avoided, dtype=np.int64)) if avoided else room
 
 
 def level_span(layout: Layout, request: Request) -> Sequence[int]:
@@ -161,21 +147,12 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
         fits &= state.cell_closes_ms > request.closing_ms
     if request.rule.labels:
         fits &= has_labels(state.layout, request)
-    for name in _known_levels(request):
+    for name in known_levels(request):
         level = state.layout.level(name)
         if level is None:
             return np.zeros(0, dtype=np.int64)
         fits &= state.layout.groups[level] != NOWHERE
     return np.flatnonzero(fits)
-
-
-def has_labels(layout: Layout, request: Request) -> Flags:
-    """The cells on whose nodes the request may be by their labels."""
-    rule = request.rule.labels
-    if rule not in layout.admitted_by:
-        admitted = np.array([rule.admits(labels) for labels in layout.label_sets], dtype=np.bool_)
-        layout.admitted_by[rule] = admitted[layout.cell_label_set]
-    return layout.admitted_by[rule]
 
 
 def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:
@@ -192,15 +169,15 @@ def _best_group(state: FleetState, room: Tally, request: Request, level: int) ->
     sums = None if is_node else room.sums(level)
     num_nodes = None if sums is None else sums.cells[:-1]
     if num_nodes is not None and request.rule.slices:
-        num_nodes = room_of(layout, request, room.cells, level)
-    enough = np.flatnonzero(room.usable if num_nodes is None else num_nodes >= request.nodes)
+        num_nodes = room_by_numbers(layout, request.rule.slices, room, level)
+    enough = (room.usable if num_nodes is None else num_nodes >= request.nodes).nonzero()[0]
     if not len(enough):
         return None
-    weakness = weakness_of(state, request, room.cells, level) if layout.has_weak and len(enough) > 1 else None
+    weakness = weakness_of(state, request, room, level, enough) if layout.has_weak and len(enough) > 1 else None
     if weakness is not None:
-        enough = _least(enough, weakness.grade[enough])
-    if request.rule.balance is not None:
-        enough = _least(enough, -_least_shares(layout, request, room.cells, level, enough))
+        enough = least_graded(state, request, enough, weakness)
+    if request.rule.balance is not None and len(enough) > 1:
+        enough = _least(enough, -_least_shares(layout, request, room, level, enough))
     if num_nodes is not None:
         enough = _least(enough, num_nodes[enough])
     if len(enough) > 1:
@@ -211,7 +188,7 @@ def _best_group(state: FleetState, room: Tally, request: Request, level: int) ->
         around = layout.groups[wider][layout.first_cell[level][enough]]
         # Where the wider domain is unknown, nothing is known to stand around.
         enough = _least(enough, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
-    return int((enough if weakness is None else _least(enough, weakness.cost[enough]))[0])
+    return int((enough if weakness is None else _least(enough, weakness[enough]))[0])
 
 
 def _least(groups: Ints, keys: npt.NDArray[Any]) -> Ints:
@@ -219,16 +196,16 @@ def _least(groups: Ints, keys: npt.NDArray[Any]) -> Ints:
     return least
 
 
-def _least_shares(layout: Layout, request: Request, cells: Ints, level: int, homes: Ints) -> Ints:
+def _least_shares(layout: Layout, request: Request, room: Tally, level: int, homes: Ints) -> Ints:
     """The least share that an even spread over its level has in each of these groups of ``level``."""
     below = level_below(layout, request, level)
     if below != balance_level(layout, request):
         return np.full(len(homes), request.nodes, dtype=np.int64)
-    rooms = room_of(layout, request, cells, below)
+    rooms = room_by_numbers(layout, request.rule.slices, room, below)
     around = layout.groups[level][layout.first_cell[below]]
-    unit = unit_below(layout, request, below)
-    shares = [least_share(rooms[around == home], request.nodes, unit) for home in homes]
-    return np.array(shares, dtype=np.int64)
+    shares = least_shares(rooms, around, layout.num_groups[level], request.nodes, unit_below(layout, request, below))
+    of_homes: Ints = shares[homes]
+    return of_homes
 
 
 def parts_of(state: FleetState, tier: str, chosen: Chosen) -> Parts:

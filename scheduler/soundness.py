@@ -5,13 +5,14 @@ of a reclaimable tier seeks weak GPUs instead.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from scheduler.request import Request
-from scheduler.topology import NOWHERE, Flags, FleetState, Ints
+from scheduler.tally import Tally
+from scheduler.topology import Flags, FleetState, Ints
 
 _HOUR_S: Final = 3600
 _UNIT_H: Final = 1_000_000
@@ -52,41 +53,92 @@ def cell_costs(state: FleetState, request: Request, cells: Ints, usable: Flags |
     return np.negative(costs) if request.prefers_weak else costs
 
 
+class KeptCosts:
+    """What one host's part of each cell costs, kept up by the weak cells that change; 0 where it does not fit.
+
+    Costs are not negative here. ``cell_costs`` of all cells is its oracle in tests.
+    """
+
+    __slots__ = ("_request", "_state", "costs", "version")
+
+    def __init__(self, state: FleetState, request: Request) -> None:
+        self._state, self._request = state, request
+        self.costs: Ints = np.zeros(state.layout.num_cells, dtype=np.int64)
+        self.version = 0
+        self.follow(np.arange(state.layout.num_cells))
+
+    def follow(self, cells: Ints) -> None:
+        """``cells``, distinct and in order, have changed."""
+        weak = cells[self._state.layout.cell_health_cost[cells] > 0]
+        if not len(weak):
+            return
+        fits = self._state.tier(self._request.tier).counts[weak] >= self._request.gpus_per_node
+        after = np.zeros(len(weak), dtype=np.int64)
+        after[fits] = np.abs(cell_costs(self._state, self._request, weak[fits]))
+        if (after != self.costs[weak]).any():
+            self.costs[weak] = after
+            self.version += 1
+
+
+def kept_costs(state: FleetState, request: Request) -> KeptCosts:
+    """``state``: laid out for the request's tier."""
+    alike = request.tier, request.gpus_per_node, request.prefers_weak
+    return state.kept((KeptCosts, *alike), lambda: KeptCosts(state, request))
+
+
+def _failures(state: FleetState, request: Request, costs: Ints) -> npt.NDArray[np.float64]:
+    """Over the time that the request is believed to run."""
+    run_s = state.policy.queue.expected_run_s if request.expected_s is None else request.expected_s
+    return np.asarray(costs * (run_s / _HOUR_S / _UNIT_H), dtype=np.float64)
+
+
 def _graded(state: FleetState, request: Request, costs: Ints) -> Ints:
-    """In steps of what the policy tolerates, over the time that the request is believed to run."""
+    """In steps of what the policy tolerates."""
     if request.prefers_weak:
         return np.zeros(len(costs), dtype=np.int64)
-    run_s = state.policy.queue.expected_run_s if request.expected_s is None else request.expected_s
-    failures = costs * (run_s / _HOUR_S / _UNIT_H)
-    return np.asarray(failures // state.policy.placement.hazard.tolerated_failures, dtype=np.int64)
+    steps = _failures(state, request, costs) // state.policy.placement.hazard.tolerated_failures
+    return np.asarray(steps, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Weakness:
-    """Of each group of a level: what a gang on its soundest cells costs, and the same in steps that matter."""
-
-    cost: Ints
-    grade: Ints
+def _is_of_first_grade(state: FleetState, request: Request, costs: Ints) -> Flags:
+    """Those of less than one step."""
+    is_first: Flags = _failures(state, request, costs) < state.policy.placement.hazard.tolerated_failures
+    return is_first
 
 
-def weakness_of(state: FleetState, request: Request, cells: Ints, level: int) -> Weakness:
-    """``cells``: those that can give one host's part, in topology order. Slices may ask for weaker ones than these."""
-    groups, num_groups = state.layout.groups[level][cells], state.layout.num_groups[level]
-    costs = cell_costs(state, request, cells)
-    total = np.zeros(num_groups, dtype=np.int64)
-    is_known = groups != NOWHERE
+def weakness_of(state: FleetState, request: Request, room: Tally, level: int, homes: Ints) -> Ints | None:
+    """Of each group of a level what a gang on its soundest cells costs; None: nothing in any of ``homes``, of which
+    there is one at least.
+
+    Only groups with too few sound cells are looked into. Slices may ask for weaker cells than these.
+    """
+    parts, numbers = kept_costs(state, request), room.numbers(level)
+    if not request.prefers_weak and ((numbers - room.most_weak(parts, level))[homes] >= request.nodes).all():
+        return None
+    rows = room.weak_rows(parts, level)
     if request.prefers_weak:
-        np.minimum.at(total, groups[is_known], costs[is_known])
-    elif costs.any():
-        is_weak = is_known & (costs > 0)
-        num_sound = np.bincount(groups[is_known & ~is_weak], minlength=num_groups)
-        weak_groups, weak_costs = groups[is_weak], costs[is_weak]
-        order = np.lexsort((weak_costs, weak_groups))
-        weak_groups, weak_costs = weak_groups[order], weak_costs[order]
-        place_in_group = np.arange(len(order)) - np.searchsorted(weak_groups, weak_groups)
-        is_needed = place_in_group < request.nodes - num_sound[weak_groups]
-        np.add.at(total, weak_groups[is_needed], weak_costs[is_needed])
-    return Weakness(total, _graded(state, request, total))
+        costs = np.zeros(state.layout.num_groups[level], dtype=np.int64)
+        is_there = rows.places < rows.numbers[rows.groups]
+        np.minimum.at(costs, rows.groups[is_there], -rows.costs[is_there])
+        return costs
+    num_needed = request.nodes - (numbers - rows.numbers)
+    is_needed = rows.places < num_needed[rows.groups]
+    costs = np.zeros(state.layout.num_groups[level], dtype=np.int64)
+    np.add.at(costs, rows.groups[is_needed], rows.costs[is_needed])
+    return costs
+
+
+def least_graded(state: FleetState, request: Request, groups: Ints, costs: Ints) -> Ints:
+    """Those of ``groups`` that cost fewest steps that matter."""
+    own = costs[groups]
+    if request.prefers_weak or not own.any():
+        return groups
+    if own.all():
+        grades = _graded(state, request, own)
+        is_least: Flags = grades == grades.min()
+    else:
+        is_least = _is_of_first_grade(state, request, own)
+    return groups[is_least]
 
 
 def steps_of(state: FleetState, request: Request, cells: Ints, usable: Flags) -> Ints:
@@ -97,14 +149,27 @@ def steps_of(state: FleetState, request: Request, cells: Ints, usable: Flags) ->
 
 def soundest(state: FleetState, request: Request, cells: Ints, suffices: Callable[[Ints], bool]) -> Ints:
     """Those of ``cells`` without the weakest, as far as what is left suffices: a whole gang of such would cost more."""
-    if not state.layout.has_weak:
+    if not state.layout.has_weak or request.prefers_weak or len(cells) == request.nodes:
         return cells
-    costs = cell_costs(state, request, cells)
-    if request.prefers_weak or not costs.any():
+    costs = kept_costs(state, request).costs[cells]
+    if not costs.any():
         return cells
-    grades = _graded(state, request, costs * request.nodes)
-    for grade in np.unique(grades)[:-1]:
+    costs = costs * request.nodes
+    is_first = _is_of_first_grade(state, request, costs)
+    first: Ints = cells[is_first]
+    if len(first) == len(cells) or (len(first) and suffices(first)):
+        return first
+    grades = _graded(state, request, costs)
+    for grade in np.unique(grades[~is_first])[:-1]:
         sounder: Ints = cells[grades <= grade]
         if suffices(sounder):
             return sounder
     return cells
+
+
+def costs_by_cell(state: FleetState, request: Request) -> Ints | None:
+    """As ``cell_costs``, of each cell that fits; None: in this fleet all are alike."""
+    if not state.layout.has_weak:
+        return None
+    costs = kept_costs(state, request).costs
+    return np.negative(costs) if request.prefers_weak else costs

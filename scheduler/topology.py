@@ -5,10 +5,10 @@ same in each, those of cells and groups are not: whoever is about a tier's cells
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from scheduler.layout import build_layout as build_layout  # noqa: PLC0414
 from scheduler.layout import layout_by
 from scheduler.model import GpuView
 from scheduler.tally import Ints as Ints  # noqa: PLC0414
-from scheduler.tally import Tallies, Tally
+from scheduler.tally import SomeKept, Tallies, Tally
 
 NEVER_MS: Final = int(np.iinfo(np.int64).max)
 REFUSALS: Final = tuple(Refusal)
@@ -54,6 +54,15 @@ class TierView:
     counts: Ints
     refused: Ints
     admitted_counts: Ints
+
+
+class Fence(Protocol):
+    """Equal ones shut the same cells."""
+
+    def __hash__(self) -> int: ...
+
+    def shut(self, state: "FleetState") -> Flags:
+        """The cells of the state's own layout that are on the other side."""
 
 
 class FleetState:
@@ -139,6 +148,7 @@ class FleetState:
         self._closings.update(closings)
         for each in self._of_rule.values():
             each.cell_closes_ms = _closes_ms(each.layout, self._closings)
+            each._tallies = Tallies(each.layout)  # noqa: SLF001  # of its own class; some are of other closings
         moments_ms = np.unique(self.cell_closes_ms).tolist()
         self._closings_ms[:] = [at_ms for at_ms in moments_ms if at_ms != NEVER_MS]
 
@@ -162,10 +172,18 @@ class FleetState:
         usable: Flags = self.tier(name).admitted & self.is_free
         return usable
 
-    def tally(self, name: str, gpus_per_node: int) -> Tally:
-        """Of what is usable to the tier now."""
-        tallies = self.for_tier(name)._tallies  # noqa: SLF001  # of its own class
-        return tallies.get(name, gpus_per_node, self.tier(name).counts)
+    def tally(self, name: str, gpus_per_node: int, fence: Fence | None = None) -> Tally:
+        """Of what is usable to the tier now, on the open side of ``fence``."""
+        own, counts = self.for_tier(name), self.tier(name).counts
+
+        def make() -> Tally:
+            return Tally(own.layout, counts, gpus_per_node, None if fence is None else fence.shut(own))
+
+        return own.kept((name, gpus_per_node, fence), make)
+
+    def kept(self, key: Hashable, make: Callable[[], SomeKept]) -> SomeKept:
+        """What is counted by the cells of this layout, and follows each change."""
+        return self._tallies.get(key, make)
 
     def recount(self, name: str) -> Ints:
         """The usable GPUs of each cell counted anew, over the whole fleet: the oracle of the kept counts."""

@@ -1,0 +1,195 @@
+"""What is kept of weak hosts, labels, closings, slices and balance says what a count over the whole fleet would say."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.domain.ids import NodeId
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler import tally
+from scheduler.balance import least_share, least_shares
+from scheduler.fences import fence_of, has_labels
+from scheduler.model import GpuView
+from scheduler.placement_rule import LabelRule, PlacementRule, Slice
+from scheduler.slices import room_by_numbers
+from scheduler.solver import Request, fitting_cells, most_nodes, room_of
+from scheduler.soundness import cell_costs, kept_costs, weakness_of
+from scheduler.tally import Tally
+from scheduler.topology import NOWHERE, FleetState, Ints
+from tests.scheduler.fleets import host, racks
+
+LEVELS = ("pod", "rack")
+FREE = st.lists(st.integers(0, 8), min_size=6, max_size=12)
+WEAK = st.dictionaries(st.integers(0, 95), st.sampled_from([50, 2_000, 90_000]), max_size=30)
+STEPS = st.lists(st.lists(st.integers(0, 95), min_size=1, max_size=4), min_size=1, max_size=12)
+CLOSINGS = st.dictionaries(st.sampled_from(["r0h0", "r1h1", "r2h0", "lost1"]), st.integers(1, 9), max_size=4)
+IN_A = LabelRule(required=(("zone", frozenset({"a"})),))
+RULES = st.sampled_from(
+    [
+        PlacementRule(),
+        PlacementRule(labels=IN_A),
+        PlacementRule((Slice("rack", 2),), labels=IN_A),
+        PlacementRule((Slice("pod", 4), Slice("rack", 2))),
+        PlacementRule((Slice("rack", 3),), balance="rack"),
+        PlacementRule((Slice("node", 1),)),
+    ]
+)
+REQUESTS = st.builds(
+    Request,
+    st.sampled_from(["spot", "on_demand"]),
+    st.integers(1, 6),
+    st.integers(1, 8),
+    required=st.sampled_from([None, "pod", "rack"]),
+    avoid_nodes=st.sets(st.sampled_from([NodeId("r0h0"), NodeId("r1h0"), NodeId("lost0")])).map(frozenset),
+    prefers_weak=st.booleans(),
+    rule=RULES,
+    closing_ms=st.none() | st.integers(1, 9),
+)
+
+
+def fleet(free: list[int], weak: dict[int, int]) -> FleetState:
+    """Three racks in two pods; of two hosts the rack is not known; two cohorts, two zones, weak GPUs by number."""
+    placed = racks({"r0": free[::3], "r1": free[1::3], "r2": free[2::3]}, pods={"r0": "p0", "r1": "p0", "r2": "p1"})
+    gpus = [*placed, *host("lost0", 8), *host("lost1", 8, path=("p0",))]
+    return FleetState([_graded(gpu, number, weak) for number, gpu in enumerate(gpus)], DEFAULT_POLICY, LEVELS)
+
+
+def _graded(gpu: GpuView, number: int, weak: dict[int, int]) -> GpuView:
+    cohort = "b200" if number // 8 % 4 == 1 and gpu.slot_index % 3 else "h100"
+    zone = "b" if number // 8 % 3 == 2 else "a"
+    return replace(gpu, cohort_key=cohort, labels=(("zone", zone),), health_cost=weak.get(number, 0))
+
+
+def after_each(state: FleetState, steps: list[list[int]]) -> Iterator[FleetState]:
+    """Something is taken or given; in the midst of it the rest goes on in a fork, with more that is free."""
+    for number, picks in enumerate(steps):
+        gpus = np.unique([pick for pick in picks if pick < len(state.layout.uuids)]).astype(np.int64)
+        if number % 3 == 1:
+            state.give(gpus[~state.is_free[gpus]])
+        else:
+            state.take(gpus[state.is_free[gpus]])
+        yield state
+        if number == len(steps) // 2:
+            is_free = state.is_free.copy()
+            is_free[gpus] = True
+            state = state.fork(is_free, ("spot", "on_demand"))
+            yield state
+
+
+def fitting(state: FleetState, request: Request) -> Ints:
+    return fitting_cells(state, request, state.recount(request.tier))
+
+
+def room(state: FleetState, request: Request) -> Tally:
+    kept = state.tally(request.tier, request.gpus_per_node, fence_of(state, request))
+    avoided = [cell for node in request.avoid_nodes for cell in state.layout.cells_of_node.get(node, ())]
+    return kept.without(np.array(sorted(avoided), dtype=np.int64))
+
+
+@settings(max_examples=100, deadline=None)
+@given(free=FREE, weak=WEAK, steps=STEPS, request=REQUESTS)
+def test_kept_costs_are_those_of_each_cell_counted_anew(
+    free: list[int], weak: dict[int, int], steps: list[list[int]], request: Request
+) -> None:
+    state = fleet(free, weak)
+    for each in after_each(state, steps):
+        fits = np.flatnonzero(each.recount(request.tier) >= request.gpus_per_node)
+        expected = np.zeros(each.layout.num_cells, dtype=np.int64)
+        expected[fits] = np.abs(cell_costs(each, request, fits))
+        assert kept_costs(each, request).costs.tolist() == expected.tolist()
+
+
+@settings(max_examples=150, deadline=None)
+@given(free=FREE, weak=WEAK, steps=STEPS, request=REQUESTS, closings=CLOSINGS)
+def test_a_kept_room_is_that_of_labels_closings_and_places_counted_anew(
+    free: list[int], weak: dict[int, int], steps: list[list[int]], request: Request, closings: dict[str, int]
+) -> None:
+    state = fleet(free, weak)
+    state.close({NodeId("r1h0"): 1, NodeId("r2h1"): 9})
+    most_nodes(state, request)  # of other closings yet
+    state.close({NodeId(name): at_ms for name, at_ms in closings.items()})
+    for each in after_each(state, steps):
+        kept, cells = room(each, request), fitting(each, request)
+        assert kept.cells.tolist() == cells.tolist()
+        for level in range(each.layout.node_level + 1):
+            expected = room_of(each.layout, request, cells, level).tolist()
+            assert room_by_numbers(each.layout, request.rule.slices, kept, level).tolist() == expected
+        assert most_nodes(each, request) == most_nodes(each, request, each.recount(request.tier))
+
+
+@settings(max_examples=150, deadline=None)
+@given(free=FREE, weak=WEAK, steps=STEPS, request=REQUESTS)
+def test_what_the_soundest_cells_of_a_group_cost_is_what_sorting_them_finds(
+    free: list[int], weak: dict[int, int], steps: list[list[int]], request: Request
+) -> None:
+    state = fleet(free, weak)
+    nodes = 1 if request.prefers_weak else request.nodes
+    request = replace(request, nodes=nodes)
+    for each in after_each(state, steps):
+        kept, cells = room(each, request), fitting(each, request)
+        costs = cell_costs(each, request, cells)
+        for level in range(each.layout.node_level + 1):
+            groups = each.layout.groups[level][cells]
+            homes = np.flatnonzero(
+                np.bincount(groups[groups != NOWHERE], minlength=each.layout.num_groups[level]) >= nodes
+            )
+            found = weakness_of(each, request, kept, level, homes) if len(homes) else None
+            for home in homes.tolist():
+                expected = int(np.sort(costs[groups == home])[:nodes].sum())
+                assert (0 if found is None else found[home]) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rooms=st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 4)), min_size=1, max_size=20),
+    num_nodes=st.integers(1, 20),
+    unit=st.integers(1, 3),
+)
+def test_the_least_shares_of_all_homes_are_those_of_each(
+    rooms: list[tuple[int, int]], num_nodes: int, unit: int
+) -> None:
+    sizes = np.array([size * unit for size, _ in rooms], dtype=np.int64)
+    homes = np.array([home for _, home in rooms], dtype=np.int64)
+    found = least_shares(sizes, homes, 5, num_nodes * unit, unit)
+    assert found.tolist() == [least_share(sizes[homes == home], num_nodes * unit, unit) for home in range(5)]
+
+
+def test_a_weak_host_that_is_taken_costs_nobody_anything_and_given_back_what_it_did() -> None:
+    state = fleet([8] * 6, {0: 2_000, 16: 90_000})
+    request = Request("on_demand", 2, 8, required="rack")
+    level, weak = 2, state.layout.gpus_of_cells(np.flatnonzero(state.layout.cell_health_cost == 2_000))
+    homes = np.flatnonzero(room(state, request).numbers(level) >= 2)
+    first = weakness_of(state, request, room(state, request), level, homes)
+    state.take(weak)
+    taken = weakness_of(state, request, room(state, request), level, homes)
+    state.give(weak)
+    again = weakness_of(state, request, room(state, request), level, homes)
+    assert first is not None
+    assert again is not None
+    assert first[0] == again[0] == 2_000
+    assert taken is None or taken[0] == 0
+
+
+def test_what_is_kept_for_the_oldest_of_too_many_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "MAX_KEPT", 3)
+    state = fleet([8] * 6, {3: 2_000})
+    for number in range(30):
+        state.take(np.array([number], dtype=np.int64))
+        for width in range(1, 9):
+            request = Request("spot", 1, width, rule=PlacementRule(labels=IN_A))
+            assert room(state, request).cells.tolist() == fitting(state, request).tolist()
+
+
+def test_hosts_that_close_later_shut_nobody_out_and_equal_closings_share_what_is_kept() -> None:
+    state = fleet([8] * 6, {})
+    state.close({NodeId("r0h0"): 5})
+    assert fence_of(state, Request("spot", 1, 8, closing_ms=4)) is None
+    assert fence_of(state, Request("spot", 1, 8, closing_ms=5)) == fence_of(state, Request("spot", 2, 4, closing_ms=5))
+    labelled = Request("spot", 1, 8, rule=PlacementRule(labels=IN_A))
+    fence = fence_of(state, labelled)
+    assert fence is not None
+    assert fence.shut(state).tolist() == (~has_labels(state.layout, labelled)).tolist()
