@@ -279,6 +279,7 @@ def test_without_a_driver_the_kernel_log_tells_of_each_gpu_by_its_address(tmp_pa
     assert {(each.fault_key, each.pci, each.action) for each in report.host.findings} == {
         ("xid:79", "0000:1b:00", "reboot_node"),
         ("xid:79", "0000:43:00", "reboot_node"),
+        ("gpus_at_fault:2", None, None),
     }
     assert not report.is_healthy
 
