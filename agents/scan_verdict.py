@@ -12,17 +12,18 @@ from typing import Final
 
 from agents.kernel_log import unnamed_place
 from agents.probes.interface import GpuCheck, ProbeEvent
+from health.asked_for import word_of
 from health.detectors import ecc_uncorrected
-from health.evidence import is_condemning
+from health.evidence import counts, is_condemning
 from health.replay import Replay
 from health.replay_stream import Passed, Placed, Sampled
 from health.weightless import SUPERSEDED, is_weightless, set_aside_by, weighs_from_ms, why_weightless
-from health.what_to_do import action_for
 from health.xid.recovery import Action
 from muster.domain.evidence import EventKind, Evidence, GpuSample, GpuSignal, Severity, Source
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, NUM_METRICS
+from muster.domain.repairs import AskedBy
 from muster.domain.state_readings import with_driver
 from muster.domain.states import Standing
 
@@ -86,7 +87,7 @@ def verdict(seen: Seen, policy: HealthPolicy) -> tuple[ScanFinding, ...]:
             pass  # how it came to be so is told by `muster health replay`; here the end counts
     known = world.evidence()
     found = [
-        _finding(each, known, signals, seen)
+        _finding(each, known, seen)
         for each in known
         if each.severity >= Severity.WARNING and _is_told(each, seen.ended_ms)
     ]
@@ -137,10 +138,9 @@ def _is_told(evidence: Evidence, now_ms: int) -> bool:
     return is_condemning(evidence, None) or now_ms - evidence.last_seen_ms < evidence.counts_for_ms
 
 
-def _finding(evidence: Evidence, known: Iterable[Evidence], signals: Iterable[GpuSignal], seen: Seen) -> ScanFinding:
+def _finding(evidence: Evidence, known: Iterable[Evidence], seen: Seen) -> ScanFinding:
     uuid = evidence.gpu_uuid
-    of_place = [each for each in known if each.gpu_uuid == uuid]
-    words = [each for each in signals if each.kind is EventKind.XID and each.gpu_uuid == uuid]
+    word = word_of(evidence, [each for each in known if each.gpu_uuid == uuid and counts(each)])
     waits = None
     if is_weightless(evidence.values):
         waits = Waits(why_weightless(evidence.values) or "", weighs_from_ms(evidence))
@@ -155,7 +155,7 @@ def _finding(evidence: Evidence, known: Iterable[Evidence], signals: Iterable[Gp
         onset_ms=evidence.onset_ms,
         summary=f"{evidence.summary}{since}",
         sources=evidence.sources,
-        action=action_for(evidence, of_place, words),
+        action=None if word is None or word[1] is AskedBy.RULE else word[0],
         waits=waits,
     )
 

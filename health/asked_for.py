@@ -31,6 +31,7 @@ from health.gpu_case import GpuCase, condemning_of, proof_ms_of
 from health.interventions import quarantining_move
 from health.retirement import asks_for_replacement
 from health.same_fault import asked_in
+from health.weightless import OVERRULED
 from health.xid.catalogue import action_of, entry_of
 from health.xid.nvlink import NVLINK5_CODES
 from health.xid.recovery import Action
@@ -108,7 +109,7 @@ def _quarantined_for(gpu: GpuCase) -> tuple[EvidenceId, ...]:
 
 
 def _asked(evidence: Evidence, live: Collection[Evidence]) -> Asked | None:
-    word = _word_of(evidence, live)
+    word = word_of(evidence, live)
     action = None if word is None else _REPAIRS.get(word[0])
     if word is None or action is None:
         return None
@@ -116,7 +117,8 @@ def _asked(evidence: Evidence, live: Collection[Evidence]) -> Asked | None:
     return Asked(evidence, action, word[1], _group_of_word(evidence, live) if is_drivers else group_of(evidence))
 
 
-def _word_of(evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, AskedBy] | None:
+def word_of(evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, AskedBy] | None:
+    """What it asks for, and whose word that is; None: nobody has one. ``live``: what stands against its GPU."""
     asked = asked_in(evidence.fault_key)
     if asked is not None:
         return asked, _speaker(evidence)
@@ -135,7 +137,8 @@ def _of_xid(code: int, evidence: Evidence, live: Collection[Evidence]) -> tuple[
     action = _in_the_catalogue(code, evidence)
     if action not in _DRIVER_DECIDES:
         return action, AskedBy.CATALOGUE
-    since = [each for each in live if asked_in(each.fault_key) in _REPAIRS and each.last_seen_ms >= evidence.onset_ms]
+    said = {*_REPAIRS, Action.DRAIN_P2P} if not OVERRULED.isdisjoint(evidence.values) else _REPAIRS
+    since = [each for each in live if asked_in(each.fault_key) in said and each.last_seen_ms >= evidence.onset_ms]
     nvml = [each for each in since if _speaker(each) is AskedBy.NVML]
     if since:
         word = max(nvml or since, key=lambda each: (each.last_seen_ms, each.id))

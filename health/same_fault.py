@@ -64,10 +64,10 @@ def weighs_as(fault_key: str) -> str:
 
 def _is_asked_for(asked: str, fault: str) -> bool:
     """Whether ``asked`` is an action that the driver asks for, and the remedy of ``fault``."""
-    return asked.startswith(_ACTION_ASKED) and asked.removeprefix(_ACTION_ASKED) in remedies_of(fault)
+    return asked.startswith(_ACTION_ASKED) and asked.removeprefix(_ACTION_ASKED) in _remedies_of(fault)
 
 
-def remedies_of(fault: str) -> frozenset[str]:
+def _remedies_of(fault: str) -> frozenset[str]:
     """The actions that the catalogue knows for a fault of this key; none where no XID tells of it."""
     codes = [key for key, shown in _SHOWS_AS.items() if shown == fault] or [fault]
     return frozenset(entry_of(int(key.removeprefix(_XID))).action for key in codes if key.startswith(_XID))
