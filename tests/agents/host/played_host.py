@@ -1,0 +1,40 @@
+"""A host of files that a test writes, with the teller that looks at it when the test says so."""
+
+from pathlib import Path
+
+from agents.host.clock import ServerClock
+from agents.host.telling import HostPlaces, HostTeller
+from agents.probes.interface import ProbeEvent
+from agents.telling.naming import Naming
+from muster.domain.evidence import EventKind
+from tests.agents.host.trees import HostTree
+
+WALL_MS = 1_790_000_000_000
+
+
+class Host:
+    """One host that is looked at when a test says so; its wall clock may be stepped."""
+
+    def __init__(self, root: Path) -> None:
+        self.tree = HostTree(root)
+        self.clock = ServerClock()
+        self.counts = {"expected_gpus": 8.0, "found_gpus": 8.0}
+        self.stepped_ms = 0
+        self._now_s = 1_000.0
+        places = HostPlaces(root=root, folders=(root,))
+        self.teller = HostTeller(Naming("1"), places, server_clock=self.clock, gpus=lambda: self.counts)
+
+    @property
+    def _at_ms(self) -> int:
+        return WALL_MS + round(self._now_s * 1000) + self.stepped_ms
+
+    def ports(self, after_s: float = 10) -> list[ProbeEvent]:
+        self._now_s += after_s
+        return list(self.teller.look_at_ports(self._at_ms, self._now_s))
+
+    def minute(self, after_s: float = 60) -> list[ProbeEvent]:
+        return [*self.ports(after_s), *self.teller.tell(self._at_ms, self._now_s)]
+
+
+def of(kind: EventKind, events: list[ProbeEvent]) -> list[ProbeEvent]:
+    return [event for event in events if event.kind is kind]
