@@ -1,6 +1,6 @@
 """The slow look at a GPU, against a driver whose every answer a test can change while the probe runs."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -35,6 +35,48 @@ def test_a_healthy_gpu_tells_every_state_and_counter_by_the_names_of_the_contrac
     assert (found["unsupported"], found["faults"]) == ([], {})
 
 
+STATES: Final = {
+    "sram_threshold_exceeded": 1,
+    "remap_banks_max": 630,
+    "remap_banks_high": 4,
+    "remap_banks_partial": 3,
+    "remap_banks_low": 2,
+    "remap_banks_none": 1,
+    "retired_pages_single_bit": 5,
+    "retired_pages_double_bit": 2,
+    "retired_pages_pending": 1,
+    "unrepairable_memory": 1,
+    "channel_repair_pending": 1,
+    "tpc_repair_pending": 0,
+    "inforom_valid": 1,
+    "persistence_enabled": 0,
+    "mig_enabled": 1,
+    "ecc_enabled": 0,
+    "power_limit_w": 550,
+    "default_power_limit_w": 700,
+    "application_clock_mhz": 1755,
+    "default_application_clock_mhz": 1980,
+    "temperature_slowdown_c": 89,
+    "temperature_max_c": 87,
+    "memory_temperature_max_c": 95,
+    "pcie_max_generation": 5,
+    "pcie_max_width": 8,
+    "nvlink_links": 18,
+    "nvlink_links_down": 2,
+    "nvlink_down_bits": 1 << 16 | 1 << 17,
+    "nvlink_effective_ber_exponent": 5.7,
+    "nvlink_symbol_ber_exponent": 5.7,
+    "nvlink_mb_per_s": 26_562,
+    "nvlink_links_to_nothing": 3,
+    "nvlink_to_nothing_bits": 0b111,
+    "fabric_state": 3,
+    "fabric_status": 0,
+    "fabric_health_bits": 0x82,
+    "fabric_clique": 7,
+}
+"""Of the GPU of ``test_states_come_in_their_units``, each in its unit, but for the fabric's own summary."""
+
+
 def test_states_come_in_their_units(hosts: Hosts) -> None:
     found = one(
         hosts,
@@ -56,47 +98,8 @@ def test_states_come_in_their_units(hosts: Hosts) -> None:
         fabric_health=0x82,
         pcie_max_width=8,
     )
-    expected = {
-        "sram_threshold_exceeded": 1,
-        "remap_banks_max": 630,
-        "remap_banks_high": 4,
-        "remap_banks_partial": 3,
-        "remap_banks_low": 2,
-        "remap_banks_none": 1,
-        "retired_pages_single_bit": 5,
-        "retired_pages_double_bit": 2,
-        "retired_pages_pending": 1,
-        "unrepairable_memory": 1,
-        "channel_repair_pending": 1,
-        "tpc_repair_pending": 0,
-        "inforom_valid": 1,
-        "persistence_enabled": 0,
-        "mig_enabled": 1,
-        "ecc_enabled": 0,
-        "power_limit_w": 550,
-        "default_power_limit_w": 700,
-        "application_clock_mhz": 1755,
-        "default_application_clock_mhz": 1980,
-        "temperature_slowdown_c": 89,
-        "temperature_max_c": 87,
-        "memory_temperature_max_c": 95,
-        "pcie_max_generation": 5,
-        "pcie_max_width": 8,
-        "nvlink_links": 18,
-        "nvlink_links_down": 2,
-        "nvlink_down_bits": 1 << 16 | 1 << 17,
-        "nvlink_effective_ber_exponent": 5.7,
-        "nvlink_symbol_ber_exponent": 5.7,
-        "nvlink_mb_per_s": 26_562,
-        "nvlink_links_to_nothing": 3,
-        "nvlink_to_nothing_bits": 0b111,
-        "fabric_state": 3,
-        "fabric_status": 0,
-        "fabric_health_bits": 0x82,
-        "fabric_health_summary": found["state"]["fabric_health_summary"],
-        "fabric_clique": 7,
-    }
-    assert found["state"] == expected
+    summary = found["state"]["fabric_health_summary"]
+    assert found["state"] == {**STATES, "fabric_health_summary": summary}
 
 
 def test_counters_come_in_their_units(hosts: Hosts) -> None:
