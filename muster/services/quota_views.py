@@ -1,7 +1,7 @@
 """Quotas as people read them: in the tree of tenants what each may hold in a tier, and holds."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,10 +9,10 @@ from muster.db.models import Tenant
 from muster.db.repositories import tenants as trees
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
-from muster.services.tenancy import quota_of
+from muster.services.tenancy import tenancy
 from muster.services.tenants import list_tenants
 from muster.services.unit_of_work import UnitOfWork, declare_action
-from scheduler.tenancy import Quota
+from scheduler.tenancy import Holdings, Quota
 
 READ: Final = declare_action("quota.view")
 _NO_QUOTA: Final = Quota()
@@ -47,28 +47,18 @@ def quota_lines(unit: UnitOfWork) -> list[QuotaLine]:
     """Of each tenant that the reader may know and that has a quota or holds something, in the tree's order, by tier."""
     unit.principal.require(Permission.TENANT_READ)
     shown = list_tenants(unit)
-    quotas = {(row.tenant_id, row.tier): quota_of(row) for row in trees.quotas(unit.session)}
-    held = _with_all_below(trees.held_by_tier(unit.session), trees.parents(unit.session))
-    found = []
-    for tenant, depth in _in_tree_order(shown):
-        tiers = sorted({tier for owner, tier in (*quotas, *held) if owner == tenant.id})
-        found += [
-            QuotaLine(tenant, depth, tier, quotas.get((tenant.id, tier), _NO_QUOTA), held.get((tenant.id, tier), 0))
-            for tier in tiers
-        ]
-    return found
-
-
-def _with_all_below(
-    held: Mapping[tuple[TenantId, str], int], parents: Mapping[TenantId, TenantId | None]
-) -> dict[tuple[TenantId, str], int]:
-    sums: dict[tuple[TenantId, str], int] = defaultdict(int)
-    for (tenant_id, tier), num_gpus in held.items():
-        above: TenantId | None = tenant_id
-        while above is not None:
-            sums[above, tier] += num_gpus
-            above = parents.get(above)
-    return dict(sums)
+    holdings = Holdings(tenancy(unit.session))
+    own = trees.held_by_tier(unit.session)
+    for (tenant_id, tier), num_gpus in own.items():
+        holdings.add(tenant_id, tier, num_gpus)
+    quotas = holdings.tenancy.quotas
+    tiers = sorted({tier for _, tier in (*quotas, *own)})
+    return [
+        QuotaLine(tenant, depth, tier, quotas.get((tenant.id, tier), _NO_QUOTA), holdings.of(tenant.id, tier))
+        for tenant, depth in _in_tree_order(shown)
+        for tier in tiers
+        if (tenant.id, tier) in quotas or holdings.of(tenant.id, tier)
+    ]
 
 
 def _in_tree_order(shown: Sequence[Tenant]) -> Iterator[tuple[Tenant, int]]:
