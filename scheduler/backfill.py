@@ -111,13 +111,17 @@ class Backfill:
         state = self._state.for_tier(request.tier)
         coming = self._reclaimer.coming(until_ms, ends_ms)
         soon = self._reclaimer.coming(min(self._soon_ms, until_ms - 1), ends_ms)
+        is_soon = np.zeros(len(state.is_free), dtype=np.bool_)
+        is_soon[soon] = True
         cells = np.unique(state.layout.cell_of_gpu[np.append(np.flatnonzero(state.is_free), soon)])
 
         def with_first(count: int) -> Chosen | None:
             others = state.layout.gpus_of_cells(cells[count:])
             idle = others[state.is_free[others]]
             state.take(idle)
-            chosen = self._reclaimer.with_freed(np.setdiff1d(coming, np.intersect1d(others, soon)), request)
+            is_kept = np.zeros_like(is_soon)
+            is_kept[others[is_soon[others]]] = True
+            chosen = self._reclaimer.with_freed(coming[~is_kept[coming]], request)
             state.give(idle)
             return chosen
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from muster.domain.job_spec import Shape
 from muster.domain.placement_policy import PlacementPolicy
 from muster.domain.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
-from scheduler.placement_rule import LabelRule, PlacementRule, Slice
+from scheduler.placement_rule import ANYWHERE, LabelRule, PlacementRule, Slice
 
 
 class AsksForPlace(Protocol):
@@ -39,7 +39,7 @@ def rule_of(spec: AsksForPlace, policy: PlacementPolicy) -> PlacementRule:
     slices = _chain(asked, policy.levels) or tuple(asked)
     wished = _chain([*asked, *_wished(spec, policy)], policy.levels) or ()
     labels = spec.node_labels
-    return PlacementRule(
+    rule = PlacementRule(
         slices=slices,
         wished=() if wished == slices else wished,
         balance=spec.topology.balance,
@@ -48,6 +48,7 @@ def rule_of(spec: AsksForPlace, policy: PlacementPolicy) -> PlacementRule:
             forbidden=tuple((name, frozenset(values)) for name, values in sorted(labels.forbidden.items())),
         ),
     )
+    return ANYWHERE if rule == ANYWHERE else rule  # most ask for nothing: they are told alike without a hash
 
 
 def has_tp_across_nodes(spec: AsksForPlace, policy: PlacementPolicy) -> bool:

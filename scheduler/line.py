@@ -1,6 +1,5 @@
 """Who waits by one plan, in their order, alike ones together: the same for all who ask about that plan."""
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,16 +46,14 @@ def line_of(state: FleetState, asked: Question, decided: Plan) -> Line:
     queue = {job.job_id: job for job in asked.queue}
     jobs = tuple(queue[waiting.job_id] for waiting in decided.waiting)
     requests = _requests(state, asked, jobs)
-    kinds = defaultdict[tuple[int, TenantId], list[int]](list)
+    kinds: dict[tuple[int, TenantId], tuple[Request, list[int]]] = {}
     known: dict[Request, int] = {}
-    number_as = {id(request): known.setdefault(request, len(known)) for request in requests if request is not None}
+    distinct = {id(request): request for request in requests if request is not None}
+    number_as = {at: known.setdefault(request, len(known)) for at, request in distinct.items()}
     for number, (job, request) in enumerate(zip(jobs, requests, strict=True)):
         if request is not None:
-            kinds[number_as[id(request)], job.tenant_id].append(number)
-    alike = []
-    for numbers in kinds.values():
-        request = requests[numbers[0]]
-        alike += [] if request is None else [Kind(request, numbers)]
+            kinds.setdefault((number_as[id(request)], job.tenant_id), (request, []))[1].append(number)
+    alike = [Kind(request, numbers) for request, numbers in kinds.values()]
     return Line(jobs, {job.job_id: number for number, job in enumerate(jobs)}, requests, alike)
 
 

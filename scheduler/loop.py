@@ -100,7 +100,7 @@ def _commit(
 
 def pause_s(decided: Plan, cpu_s: float) -> float:
     """Until the next cycle, where nothing wakes it before: what comes by time alone is seconds late at the most."""
-    if decided.placements or decided.reclaims or decided.growths or decided.lapses:
+    if decided.placements or decided.reclaims or decided.withdrawals or decided.growths or decided.lapses:
         return PAUSE_S
     return min(max(PAUSE_S, cpu_s / IDLE_SHARE), MAX_PAUSE_S)
 

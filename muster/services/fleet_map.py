@@ -15,10 +15,11 @@ from sqlalchemy import select
 from muster.db.models import Allocation, AllocationGpu, Gpu, Node
 from muster.db.packed_arrays import TEXT_SEPARATOR
 from muster.db.repositories.fleet_map import gpu_rows, node_rows, reading_rows, tenant_rows
+from muster.db.repositories.holdings import IS_TAKEN
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid, TenantId
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import AllocationState, Contact, Standing
+from muster.domain.states import Contact, Standing
 from muster.services.unit_of_work import UnitOfWorkFactory
 
 Bytes = npt.NDArray[np.uint8]
@@ -100,7 +101,7 @@ def gpu_at(units: UnitOfWorkFactory, principal: Principal, node_name: str, place
         held = (
             select(AllocationGpu.gpu_uuid)
             .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-            .where(Allocation.tenant_id == principal.tenant_id, AllocationGpu.state != AllocationState.RELEASED)
+            .where(Allocation.tenant_id == principal.tenant_id, IS_TAKEN)
         )
         query = query.where(Gpu.uuid.in_(held))
     with units.read() as session:

@@ -79,7 +79,9 @@ def queue_head(session: Session, policy: Policy, thought: InThought | None = Non
     if len(rows) + num_others <= MAX_QUEUE:
         return Head(rows)
     seen = {row.id for row in session.execute(_RANKED, _asked(policy, () if thought is None else (thought,)))}
-    jobs = list(session.scalars(queued.where(within(Job.id, sorted(seen)))))
+    oldest = [job for job in rows if job.id in seen]
+    others = session.scalars(queued.where(within(Job.id, sorted(seen.difference(job.id for job in oldest)))))
+    jobs = sorted((*oldest, *others), key=lambda job: (job.created_at, job.id))
     return Head(jobs, thought is None or thought.job_id in seen)
 
 

@@ -9,8 +9,9 @@ from sqlalchemy.orm import Session
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job, Node
 from muster.db.packed_arrays import within
+from muster.db.repositories.holdings import IS_TAKEN
 from muster.domain.ids import JobId
-from muster.domain.states import AllocationState, Cause, Contact
+from muster.domain.states import Cause, Contact
 from muster.services.elastic import IS_ELASTIC
 
 _HAD_TO_LEAVE: Final = (Cause.EVACUATED, Cause.MAINTENANCE, Cause.RESIZE)
@@ -25,7 +26,7 @@ def waiting_for_their_own(session: Session, job_ids: Sequence[JobId], now: datet
     """
     cleaning = exists().where(
         AllocationGpu.allocation_id == Allocation.id,
-        AllocationGpu.state != AllocationState.RELEASED,
+        IS_TAKEN,
         Node.id == AllocationGpu.node_id,
         Node.contact == Contact.LIVE,
     )

@@ -188,8 +188,9 @@ class Scenario(StrictModel):
             raise ValueError("topology.nodes names a node twice")
         jobs = [*self.jobs.running, *self.jobs.queued, *(one.submit for one in self.happenings if one.submit)]
         names = [job.name for job in jobs]
-        for job in jobs:
-            for fault in faults_of(job, self.rules.placement):
+        placement = self.rules.placement
+        for job in (*jobs, *(one.plan for one in self.happenings if one.plan)):
+            for fault in faults_of(job, placement):
                 raise ValueError(f"{job.name}: {fault.pointer}: {fault.detail}")
         if len(set(names)) < len(names):
             raise ValueError(f"two jobs are named {next(name for name in names if names.count(name) > 1)}")

@@ -304,7 +304,7 @@ class _World:
 
     def _plan(self, job: QueuedJob) -> None:
         """What would become of it now, by the same planner on the same question; nothing of it is kept."""
-        one = waiting_of(job, min(ms_of(job.queued_s), self._now_ms), job.nodes, ())
+        one = self._asks(job, min(ms_of(job.queued_s), self._now_ms), job.nodes, ())
         asked = Question(self._policy, [*self._gpus.values()], [*self._queue(), one], self._workload())
         state = FleetState(asked.gpus, asked.policy, self._levels)
         decided = plan_on(state, asked.queue, asked.policy, asked.workload)

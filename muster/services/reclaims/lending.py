@@ -1,7 +1,6 @@
 """Lending taken back, asked again at the commit of its notices: with the quotas' rows locked, on what runs by then."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from sqlalchemy import select
 
@@ -23,12 +22,8 @@ def lending_refusal(
     ``given``: GPUs of each attempt that is asked to give some, all or those of some hosts.
     """
     locked_holdings(unit, {job.tenant_id, *(victim.tenant_id for victim in victims)}, job.tier)
-    now = workload(unit.session, unit.now, policy)
-    gangs = elastic_gangs(unit.session)
-    running = sorted(
-        (replace(attempt, elastic=gangs.get(attempt.attempt_id)) for attempt in now.running),
-        key=lambda attempt: attempt.attempt_id,
-    )
+    now = workload(unit.session, unit.now, policy, elastic=elastic_gangs(unit.session))
+    running = sorted(now.running, key=lambda attempt: attempt.attempt_id)
     lending = Lending(now.tenancy, policy, running)
     keeps = {reclaim.victim: len(reclaim.keeps) for reclaim in now.reclaims}
     for attempt in running:

@@ -9,10 +9,11 @@ from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, uni
 from sqlalchemy.orm import Session
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Reclaim
+from muster.db.repositories.holdings import IS_TAKEN
 from muster.db.repositories.tenants import NUM_GPUS
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
-from muster.domain.states import AllocationState, AttemptState, CheckpointStatus, ReclaimState
+from muster.domain.states import AttemptState, CheckpointStatus, ReclaimState
 from muster.services.lives import to_ms
 from muster.services.tenancy import tenancy
 from scheduler.model import ElasticGang, OwnHold, ReclaimLoss, RunningAttempt, StandingReclaim, Workload
@@ -123,7 +124,7 @@ def _cleaning(session: Session) -> tuple[GpuUuid, ...]:
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
-        .where(AllocationGpu.state != AllocationState.RELEASED, Attempt.state == AttemptState.ENDED)
+        .where(IS_TAKEN, Attempt.state == AttemptState.ENDED)
         .order_by(AllocationGpu.gpu_uuid)
     )
     return tuple(session.scalars(query))
