@@ -185,15 +185,17 @@ class KernelLog:
         if sequence is None or sequence <= self._newest:
             return
         self._newest = sequence
+        if not is_drivers:
+            return
         for fault in faults:
             since_boot_s = fault.since_boot_s or 0.0
             origin = f"kmsg:{sequence}:{fault.pci}:{fault.kind}:{fault.code}:{int(since_boot_s * 1e6)}"
             yield event_of(fault, self._gpu_at, origin=origin, at_ms=self._at_ms(since_boot_s))
-        nic = read_nic(words) if is_drivers else None
+        nic = read_nic(words)
         since_boot_s = seconds_since_boot(f"{head};") or 0.0
         if nic is not None:
             yield nic_event_of(nic, origin=f"kmsg:{sequence}", at_ms=self._at_ms(since_boot_s))
-        own = self._host_reader.read(words, since_boot_s) if is_drivers else None
+        own = self._host_reader.read(words, since_boot_s)
         if own is not None:
             yield host_event_of(own, origin=f"kmsg:{sequence}", at_ms=self._at_ms(since_boot_s))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from health.gpu_case import GpuCase
 from health.remedy import Remedy
-from health.retirement import is_used_up, retirement_of
+from health.retirement import retirement_of
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.repairs import HOST_SCOPE, RepairAction, RepairBy
 from muster.domain.states import Standing
@@ -62,8 +62,7 @@ def waits_for(gpu: GpuCase, remedy: Remedy, around: Around, now_ms: int, policy:
         return f"no rule may start {remedy.action}"
     if not gpu.is_heard:
         return "its host is not heard"
-    is_past_repair = retirement_of(gpu, now_ms, policy) is not None
-    if is_past_repair or is_used_up(gpu, remedy.fault_group, now_ms, policy):
+    if retirement_of(gpu, now_ms, policy) is not None:
         return "it is past repair"
     return around.held_back or _busy(remedy, around) or _full(around, policy)
 

@@ -17,6 +17,7 @@ from agents.probes.nvml_fields import (
 )
 from agents.probes.nvml_library import INVALID_ARGUMENT, NOT_SUPPORTED, UNSUPPORTED_CODES
 from agents.probes.nvml_sheet import Sheet
+from health.xid.kernel_log import address_of
 
 _COUNTERS: Final = {"nvlink_crc_errors": (2, 3), "nvlink_replays": (0,), "nvlink_recoveries": (1,)}
 """Metric → NVML_NVLINK_ERROR_DL_*: CRC of flow control (2) and of data (3), replay (0), recovery (1)."""
@@ -95,12 +96,7 @@ def note_ends(nvml: Any, handle: Any, up: Iterable[int], down: Iterable[int], me
     for link in up:
         if link not in memory.ends or link in came_up:
             kind, _, place = _end_of(nvml, handle, link).partition(" ")
-            memory.ends[link] = f"{kind} {_short(place)}" if place else kind
-
-
-def _short(place: str) -> str:
-    """A PCI address as the kernel writes it: NVML gives its domain eight digits."""
-    return place[4:].lower() if place.startswith("0000") and place.count(":") == 2 and len(place) == 16 else place
+            memory.ends[link] = f"{kind} {address_of(place)}" if place else kind
 
 
 def _end_of(nvml: Any, handle: Any, link: int) -> str:

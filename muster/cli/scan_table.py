@@ -160,13 +160,13 @@ def _summary(report: ScanReport) -> str:
     num_ill = sum(1 for gpu in report.gpus if gpu.state in {"FAULT", "LOST", "LATE"}) + len(report.inventory.nameless)
     num_waiting = sum(1 for found in report.findings if not found.is_fault)
     of_host = () if report.host is None else report.host.findings
-    host = ", this host has one too" if any(found.is_fault for found in of_host) else ""
     num_gpus = len(report.gpus) + len(report.inventory.nameless)
-    verdict = "no fault found" if report.is_healthy else f"{num_ill} with a fault{host}"
-    if num_waiting:
-        verdict += f", {num_waiting} {'findings wait' if num_waiting > 1 else 'finding waits'}"
+    parts = [f"{num_ill} with a fault"] if num_ill else []
+    parts += ["this host has a fault"] if any(found.is_fault for found in of_host) else []
+    parts += [f"{num_waiting} {'findings wait' if num_waiting > 1 else 'finding waits'}"] if num_waiting else []
     if report.no_driver is not None:
-        return f"No GPU could be asked: {verdict.removeprefix('0 with a fault').removeprefix(', ') or 'no driver'}."
+        return f"No GPU could be asked: {', '.join(['no driver', *parts])}."
+    verdict = ", ".join(["no fault found", *parts] if report.is_healthy else parts)
     kind = ", simulated" if report.inventory.is_simulated else ""
     driver = f"driver {report.inventory.driver_version}, CUDA {report.inventory.cuda_version}"
     return f"{num_gpus} GPU{'s' if num_gpus != 1 else ''}{kind}, {driver}: {verdict}."

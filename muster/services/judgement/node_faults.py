@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, true
 from sqlalchemy.orm import Session
 
 from health.detectors import gpus_at_fault
@@ -14,6 +14,7 @@ from health.known import Known, of_detector, of_fault
 from health.noting import Place, note
 from health.weightless import CLOSED_AT
 from muster.db.models import EvidenceRow, Gpu
+from muster.db.packed_arrays import within
 from muster.domain.evidence import Evidence, Finding, Severity, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, NodeId
@@ -25,13 +26,20 @@ from muster.services.lives import to_ms
 from muster.services.unit_of_work import UnitOfWork
 
 
-def nodes_in_question(session: Session, now: datetime, policy: HealthPolicy) -> set[NodeId]:
-    """Nodes of which so many GPUs were condemned within the rule's window, and those of which it was told already."""
+def nodes_in_question(
+    session: Session, now: datetime, policy: HealthPolicy, node_ids: Collection[NodeId] | None = None
+) -> set[NodeId]:
+    """Nodes of which so many GPUs were condemned within the rule's window, and those of which it was told already.
+
+    ``node_ids``: of these alone, which an index finds.
+    """
     rule = policy.detectors.gpus_at_fault
+    is_one = true() if node_ids is None else within(EvidenceRow.node_id, node_ids)
     condemned = (
         select(EvidenceRow.node_id)
         .join(Gpu, Gpu.uuid == EvidenceRow.gpu_uuid)
         .where(
+            is_one,
             Gpu.node_id == EvidenceRow.node_id,
             Gpu.standing != Standing.RETIRED,
             EvidenceRow.severity == int(Severity.CONDEMNING),
@@ -43,6 +51,7 @@ def nodes_in_question(session: Session, now: datetime, policy: HealthPolicy) -> 
         .having(func.count(EvidenceRow.gpu_uuid.distinct()) >= rule.gpus)
     )
     told = select(EvidenceRow.node_id).where(
+        is_one,
         EvidenceRow.gpu_uuid.is_(None),
         EvidenceRow.detector == gpus_at_fault.NAME,
         ~EvidenceRow.values.has_key(CLOSED_AT),
@@ -55,7 +64,7 @@ def tell_of_gpus_together(
     unit: UnitOfWork, node_ids: Collection[NodeId], maintained: Collection[NodeId], policy: HealthPolicy
 ) -> None:
     """The caller holds the nodes' rows. What it reads of GPUs may be a moment old: the next round reads it again."""
-    some = sorted(nodes_in_question(unit.session, unit.now, policy).intersection(node_ids))
+    some = sorted(nodes_in_question(unit.session, unit.now, policy, node_ids))
     if not some:
         return
     condemning, known, rows = _condemning_of(unit, some), defaultdict[NodeId, Known](Known), dict[str, EvidenceRow]()
