@@ -25,6 +25,7 @@ from health.detectors import (
     sram_threshold,
     xid,
 )
+from health.detectors.repeats import gsp_repeats, link_bit_repeats
 from health.evidence import counts, is_open, lasts
 from health.fault_groups import group_of
 from health.gpu_case import GpuCase, condemning_of, proof_ms_of
@@ -34,7 +35,7 @@ from health.same_fault import asked_in
 from health.weightless import OVERRULED
 from health.xid.catalogue import action_of, entry_of
 from health.xid.nvlink import NVLINK5_CODES
-from health.xid.recovery import Action
+from health.xid.recovery import OF_THE_DRIVER, Action
 from muster.domain.evidence import Evidence, Severity, Trust
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId
@@ -49,18 +50,13 @@ _REPAIRS: Final[Mapping[Action, RepairAction]] = {
     Action.REPLACE: RepairAction.SWAP,
 }
 """What is done to a board. A job that is restarted, links that are drained and what is watched are no repair."""
-_DID_NOT_LAST: Final = "gsp_repeats:reboot"
-"""A warning beside the fault: its reset did not last."""
 _RULES: Final[Mapping[str, Action]] = {
     **dict.fromkeys((row_remap.PENDING, retired_pages.PENDING, inforom.NAME, ecc_uncorrected.NAME), Action.RESET_GPU),
     **dict.fromkeys((nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME), Action.RESET_GPU),
-    **dict.fromkeys((gpu_lost.NAME, _DID_NOT_LAST), Action.REBOOT_NODE),
-    **dict.fromkeys((sram_threshold.NAME, "link_bit_repeats"), Action.FIELD_DIAGNOSIS),
+    **dict.fromkeys((gpu_lost.NAME, gsp_repeats.REBOOT), Action.REBOOT_NODE),
+    **dict.fromkeys((sram_threshold.NAME, link_bit_repeats.NAME), Action.FIELD_DIAGNOSIS),
 }
 """Fault key, or detector, of what is no XID → what it asks for."""
-_DRIVER_DECIDES: Final = frozenset({Action.RESET_GPU, Action.REBOOT_NODE})
-_TOLD_WITH: Final = "action"
-"""Key in ``values`` of NVML's recovery action, also where it was found to be one fault with an XID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ def asking(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple[Asked, ...]
     for told in ([each for each in live if each in condemning], live):
         found = tuple(asked for each in told if (asked := _asked(each, live)) is not None)
         if found:
-            hints = (each for each in live if each.fault_key == _DID_NOT_LAST and each not in told)
+            hints = (each for each in live if each.fault_key == gsp_repeats.REBOOT and each not in told)
             return (*found, *(asked for each in hints if (asked := _asked(each, live)) is not None))
     return ()
 
@@ -90,7 +86,7 @@ def _is_live(evidence: Evidence, gpu: GpuCase, now_ms: int, policy: HealthPolicy
 
     What no longer weighs stands as long as the quarantine that was for it.
     """
-    is_hint = evidence.fault_key == _DID_NOT_LAST
+    is_hint = evidence.fault_key == gsp_repeats.REBOOT
     is_bad = evidence.severity >= Severity.DEGRADED or is_hint
     if not (is_bad and counts(evidence) and evidence.trust is Trust.MEASURED and is_open(evidence)):
         return False
@@ -135,7 +131,7 @@ def word_of(evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, Ask
 
 def _of_xid(code: int, evidence: Evidence, live: Collection[Evidence]) -> tuple[Action, AskedBy]:
     action = _in_the_catalogue(code, evidence)
-    if action not in _DRIVER_DECIDES:
+    if action not in OF_THE_DRIVER:
         return action, AskedBy.CATALOGUE
     said = {*_REPAIRS, Action.DRAIN_P2P} if not OVERRULED.isdisjoint(evidence.values) else _REPAIRS
     since = [each for each in live if asked_in(each.fault_key) in said and each.last_seen_ms >= evidence.onset_ms]
@@ -144,7 +140,7 @@ def _of_xid(code: int, evidence: Evidence, live: Collection[Evidence]) -> tuple[
         word = max(nvml or since, key=lambda each: (each.last_seen_ms, each.id))
         told = asked_in(word.fault_key)
         return action_of(code, nvml=told if nvml else None, xid_154=None if nvml else told), _speaker(word)
-    return action, AskedBy.NVML if _TOLD_WITH in evidence.values else AskedBy.CATALOGUE
+    return action, AskedBy.NVML if recovery_action.ASKED in evidence.values else AskedBy.CATALOGUE
 
 
 def _in_the_catalogue(code: int, evidence: Evidence) -> Action:
@@ -157,7 +153,7 @@ def _in_the_catalogue(code: int, evidence: Evidence) -> Action:
 
 
 def _speaker(word: Evidence) -> AskedBy:
-    is_nvml = word.detector == recovery_action.NAME or _TOLD_WITH in word.values
+    is_nvml = word.detector == recovery_action.NAME or recovery_action.ASKED in word.values
     return AskedBy.NVML if is_nvml else AskedBy.XID_154
 
 

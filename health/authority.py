@@ -15,7 +15,6 @@ Source: NVIDIA's XID catalogue (154); NVML field 230.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 from health.detectors import recovery_action, xid
 from health.evidence import counts
@@ -23,11 +22,9 @@ from health.same_fault import asked_in, shows_as
 from health.weightless import OVERRULED_BY_154, OVERRULED_BY_NVML, WARM_UP
 from health.xid.catalogue import action_of, entry_of
 from health.xid.reading import RECOVERY_ACTION_CHANGED
-from health.xid.recovery import SEVERITY_OF, Action
+from health.xid.recovery import OF_THE_DRIVER, SEVERITY_OF
 from muster.domain.evidence import Evidence, Severity, Source, Trust
 from muster.domain.health_policy import HealthPolicy
-
-_REMEDIES: Final = frozenset({Action.RESET_GPU, Action.REBOOT_NODE})
 
 
 def overruled_by(newest: Evidence, known: Iterable[Evidence], policy: HealthPolicy) -> tuple[Evidence, ...]:
@@ -67,10 +64,10 @@ def _may_be_overruled(fault: Evidence) -> bool:
         return False
     asked = asked_in(fault.fault_key)
     if asked is not None:
-        return asked in _REMEDIES
+        return asked in OF_THE_DRIVER
     code = int(fault.values.get(xid.CODE, RECOVERY_ACTION_CHANGED))
     is_shown = shows_as(fault.fault_key) != fault.fault_key
-    return entry_of(code).action in _REMEDIES and not is_shown and not xid.is_of_links(fault.values)
+    return entry_of(code).action in OF_THE_DRIVER and not is_shown and not xid.is_of_links(fault.values)
 
 
 def _window_s(word: Evidence, policy: HealthPolicy) -> float:

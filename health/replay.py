@@ -29,6 +29,7 @@ from health.replay_stream import (
     Found,
     Held,
     Input,
+    KnownBefore,
     Maintained,
     Moved,
     Moving,
@@ -44,7 +45,6 @@ from health.replay_stream import (
     Told,
     Unmet,
 )
-from health.replay_stream import Known as KnownBefore
 from health.replayed_acts import CaseAct, case_after, found_by
 from health.replayed_breaker import ReplayedBreaker
 from health.replayed_nodes import ReplayedNode, Windows
@@ -54,7 +54,6 @@ from health.weightless import outlasted
 from muster.domain.evidence import EventKind, Evidence, Finding, GpuSignal, Severity
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
-from muster.domain.quantities import STATES_TOLD_S
 from muster.domain.states import Standing
 
 _NO_GPU = GpuUuid("")
@@ -308,7 +307,7 @@ class Replay:
         if held_by is not None:
             yield Held(self.now_ms, node_id, held_by)
         if any(is_open(each) for each in node.known.on(of_detector(gpus_at_fault.NAME))):
-            again_ms = self.now_ms + int(STATES_TOLD_S * 1000)  # a state, told again each hour as hosts do
+            again_ms = self.now_ms + int(self.policy.evidence.restate_s * 1000)
             node.look_ms = min(node.look_ms or again_ms, again_ms)
         if node.look_ms is not None:
             heapq.heappush(self._looks, (node.look_ms, _NO_GPU, node_id))

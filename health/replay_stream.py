@@ -46,7 +46,7 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownBefore:
     """Evidence that was there before the records begin, under its own id."""
 
     at_ms: int
@@ -180,7 +180,7 @@ Input = (
     | BreakerClosed
     | Maintained
     | Fleet
-    | Known
+    | KnownBefore
     | Found
     | Dismissed
     | RepairBegan

@@ -9,6 +9,8 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.metrics import INDEX
 
 NAME: Final = "recovery_action"
+ASKED: Final = "action"
+"""Key in ``values``: the number that NVML told, also where it was found to be one fault with an XID."""
 _ACTION: Final = INDEX["recovery_action"]
 
 
@@ -19,7 +21,7 @@ def judge(reading: Reading, policy: HealthPolicy) -> Findings:
         return NO_FINDINGS
     action = action_of_nvml(value)
     words = f"the driver asks for {action} (NVML recovery action {value:.0f})"
-    told = {"action": value}
+    told = {ASKED: value}
     return (reading.finding(NAME, f"{NAME}:{action}", SEVERITY_OF[action], policy, words, reads=_ACTION, values=told),)
 
 

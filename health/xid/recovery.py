@@ -48,6 +48,8 @@ _BY_WORDS: Final[Mapping[str, Action]] = {
 
 _CHANGED_TO: Final = re.compile(r"\bto\s+(0x[0-9a-f]+)?\s*\(([^)]*)\)", re.IGNORECASE)
 
+OF_THE_DRIVER: Final = frozenset({Action.RESET_GPU, Action.REBOOT_NODE})
+"""What a driver may ask for in another way than the catalogue does: hands on the hardware it asks for never."""
 SEVERITY_OF: Final[Mapping[Action, Severity]] = {
     Action.NONE: Severity.INFO,
     Action.RESTART_JOB: Severity.INFO,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from health.replay_stream import Dismissed, Found, Input, Known, Moving, Overridden, RepairBegan, RepairEnded
+from health.replay_stream import Dismissed, Found, Input, KnownBefore, Moving, Overridden, RepairBegan, RepairEnded
 from muster.domain.evidence import Evidence, Finding, Severity
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import Standing
@@ -35,7 +35,7 @@ def act_of(told: wire.Dismissal | wire.RepairBegan | wire.RepairEnded | wire.Mov
             return Overridden(*about, told.standing, told.until_ms)
 
 
-def evidence_input(told: wire.KnownEvidence) -> Known:
+def evidence_input(told: wire.KnownEvidence) -> KnownBefore:
     """Raises ActError."""
     if not told.sources:
         raise ActError("sources: wanted is at least one")
@@ -58,7 +58,7 @@ def evidence_input(told: wire.KnownEvidence) -> Known:
         is_suspended=told.is_suspended,
         values=told.values,
     )
-    return Known(told.at_ms, evidence)
+    return KnownBefore(told.at_ms, evidence)
 
 
 def finding_input(told: wire.Finding) -> Found:

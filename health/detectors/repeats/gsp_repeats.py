@@ -12,6 +12,8 @@ from muster.domain.evidence import Severity
 
 NAME: Final = "gsp_repeats"
 HOLD: Final = "gsp_repeats:hold"
+REBOOT: Final = "gsp_repeats:reboot"
+"""A warning beside the fault: its reset did not last."""
 _CODES: Final = (119, 120)
 
 
