@@ -123,6 +123,8 @@ class _Cycle:
     growths: list[Growth] = field(default_factory=list)
     holds: list[Held] = field(default_factory=list)
     unheld: dict[JobId, tuple[WaitingJob, Request]] = field(default_factory=dict)
+    turns: dict[JobId, Turn] = field(default_factory=dict)
+    shares: FairShares | None = None
     enlargeable: dict[int, tuple[WaitingJob, Request, Chosen]] = field(default_factory=dict)
     has_hopeful: bool = False
     """Whether anybody waits who could use GPUs that are idle, now or with others that come free."""
@@ -143,12 +145,13 @@ class _Cycle:
                 if job.job_id in self.reclaimer.promises:
                     self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)
         running = () if self.workload is None else self.workload.running
-        shares = FairShares(self.state, self.policy, running, ordered, self.holdings)
-        for job, turn in in_turns(ordered, shares, self.policy, self._is_passed_enough):
+        self.shares = FairShares(self.state, self.policy, running, ordered, self.holdings)
+        for job, turn in in_turns(ordered, self.shares, self.policy, self._is_passed_enough):
+            self.turns[job.job_id] = turn
             with nullcontext() if self.spares is None else self.spares.open_to(job):
                 verdict = self._decide(job)
             if verdict is not None:
-                self.waiting.append(Waiting(job.job_id, self._with_turn(job, verdict, turn, shares)))
+                self.waiting.append(Waiting(job.job_id, self._with_turn(job, verdict)))
         if self.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
         self._enlarge()
@@ -158,9 +161,9 @@ class _Cycle:
     def _is_passed_enough(self, job: WaitingJob) -> bool:
         return is_passed_enough(job, self.policy, len(self.state.layout.uuids))
 
-    def _with_turn(self, job: WaitingJob, verdict: Verdict, turn: Turn, shares: FairShares) -> Verdict:
-        if turn is Turn.OVER:
-            return explain.over_share(verdict, shares.over_gpus(job) or 0.0)
+    def _with_turn(self, job: WaitingJob, verdict: Verdict) -> Verdict:
+        if self.turns[job.job_id] is Turn.OVER and self.shares is not None:
+            return explain.over_share(verdict, self.shares.over_gpus(job) or 0.0)
         return explain.passed_enough(verdict) if self._is_passed_enough(job) else verdict
 
     def plan(self) -> Plan:
@@ -230,7 +233,8 @@ class _Cycle:
             held = self._hold(job, request, at_most_ms, is_coming=isinstance(outcome, Coming))
             if held is not None:
                 return _Found(explain.held_for_it(request, held, through))
-            self.unheld[job.job_id] = job, request
+            if len(self.unheld) < MAX_HELD_ANEW:
+                self.unheld[job.job_id] = job, request
         passed = None if self.backfill is None else self.backfill.in_the_way(request.at_least())
         verdict = explain.no_room(self.state, request, outcome, self.policy, through, held_until_ms=passed)
         return _Found(verdict, is_of_all=True)
@@ -250,11 +254,11 @@ class _Cycle:
 
         Else the next cycle would give it to them, and reclaim once more for who had counted on it in this one.
         """
-        for job, request in list(self.unheld.values())[:MAX_HELD_ANEW]:
+        for job, request in list(self.unheld.values()):
             through, held = self._funnel(request), self._hold(job, request)
             if held is not None:
                 del self.unheld[job.job_id]
-                told = Waiting(job.job_id, explain.held_for_it(request, held, through))
+                told = Waiting(job.job_id, self._with_turn(job, explain.held_for_it(request, held, through)))
                 self.waiting = [told if one.job_id == job.job_id else one for one in self.waiting]
 
     def _funnel(self, request: Request) -> Funnel:
