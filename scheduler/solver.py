@@ -143,16 +143,10 @@ def fitting_cells(state: FleetState, request: Request, counts: Ints) -> Ints:
     fits = counts >= request.gpus_per_node
     for node_id in request.avoid_nodes:
         fits[list(state.layout.cells_of_node.get(node_id, ()))] = False
-    if request.closing_ms is not None:
-        fits &= state.cell_closes_ms > request.closing_ms
-    if request.rule.labels:
-        fits &= has_labels(state.layout, request)
-    for name in known_levels(request):
-        level = state.layout.level(name)
-        if level is None:
-            return np.zeros(0, dtype=np.int64)
-        fits &= state.layout.groups[level] != NOWHERE
-    return np.flatnonzero(fits)
+    if any(state.layout.level(name) is None for name in known_levels(request)):
+        return np.zeros(0, dtype=np.int64)
+    fence = fence_of(state, request)
+    return np.flatnonzero(fits if fence is None else fits & ~fence.shut(state))
 
 
 def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:
