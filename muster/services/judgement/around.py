@@ -1,18 +1,16 @@
 """What there is around a GPU whose remedy a rule would start: what runs, who holds it back, what else is mended."""
 
+from dataclasses import replace
 from datetime import timedelta
-from typing import Final
 
-import msgspec
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import ColumnElement, Row, and_, func, or_, select
 
-from health.breaker import BreakerState, GpuPlace
+from health.breaker import GpuPlace
 from health.remedy import Remedy
 from health.remedy_start import Around
 from muster.db.models import (
     Allocation,
     AllocationGpu,
-    Breaker,
     BurnIn,
     Cordon,
     Gpu,
@@ -21,40 +19,36 @@ from muster.db.models import (
     Node,
     Repair,
 )
+from muster.db.repositories.holdings import IS_TAKEN
 from muster.domain.health_policy import HealthPolicy
-from muster.domain.states import AllocationState, BurnInState, Standing
+from muster.domain.ids import GpuUuid, JobId, NodeId
+from muster.domain.states import BurnInState, Standing
+from muster.services.burn_ins.orders import OPEN
 from muster.services.cordons import those_that_stand, those_to_come
 from muster.services.fleet import in_force
-from muster.services.judgement.moves import BREAKER
+from muster.services.judgement.moves import locked_breaker
 from muster.services.judgement.node_holds import REASON_CODE as NODE_FAULT
 from muster.services.unit_of_work import UnitOfWork
 
-_OPEN_BURN_INS: Final = (BurnInState.ORDERED, BurnInState.RUNNING, BurnInState.MEASURED)
-
 
 def around_of(unit: UnitOfWork, gpu: Gpu, remedy: Remedy, policy: HealthPolicy) -> Around:
-    """The caller holds all GPUs of its host. From here on this unit alone starts repairs by rule: see ``take_turn``."""
-    state = take_turn(unit)
+    """The caller holds all GPUs of its host. From the breaker's row on this unit alone starts repairs by rule.
+
+    That row comes last: what is asked before it stands still as long as the host's GPUs are held.
+    """
     rack = unit.session.scalars(select(Node.rack).where(Node.id == gpu.node_id)).one()
-    scopes = (scope for scope in GpuPlace(rack, gpu.cohort_key).scopes() if scope in state.open_since_ms)
-    num_fleet, num_rack = _num_open(unit, rack)
-    return Around(
+    found = Around(
         holder=_holder(unit, AllocationGpu.gpu_uuid == gpu.uuid),
         host_holder=_holder(unit, Gpu.node_id == gpu.node_id) or _promised(unit, gpu),
-        burn_in=_burn_in(unit, and_(BurnIn.gpu_uuid == gpu.uuid, BurnIn.state.in_(_OPEN_BURN_INS))),
-        host_burn_in=_burn_in(unit, and_(BurnIn.node_id == gpu.node_id, BurnIn.state == BurnInState.RUNNING)),
+        burn_in=_burn_in(unit, and_(BurnIn.gpu_uuid == gpu.uuid, BurnIn.state.in_(OPEN))),
+        host_burn_in=_burn_in(unit, running_on(gpu.node_id)),
         open_repair=_open_repair(unit, gpu),
         held_back=_held_back(unit, gpu, timedelta(seconds=policy.repair.limit_s(remedy.action))),
-        open_scope=next(scopes, None),
-        num_fleet=num_fleet,
-        num_rack=num_rack,
     )
-
-
-def take_turn(unit: UnitOfWork) -> BreakerState:
-    """Under the breaker's row, as every start of a repair is: of two processes one counts what the other did."""
-    row = unit.session.get_one(Breaker, BREAKER, with_for_update=True, populate_existing=True)
-    return msgspec.convert(row.state, BreakerState)
+    _, state = locked_breaker(unit)
+    scopes = (scope for scope in GpuPlace(rack, gpu.cohort_key).scopes() if scope in state.open_since_ms)
+    num_fleet, num_rack = _num_open(unit, rack)
+    return replace(found, open_scope=next(scopes, None), num_fleet=num_fleet, num_rack=num_rack)
 
 
 def _num_open(unit: UnitOfWork, rack: str | None) -> tuple[int, int]:
@@ -71,16 +65,29 @@ def _num_open(unit: UnitOfWork, rack: str | None) -> tuple[int, int]:
     return num_fleet, 0 if rack is None else num_rack
 
 
-def _holder(unit: UnitOfWork, where: ColumnElement[bool]) -> str | None:
-    taken = AllocationGpu.state.in_([AllocationState.HELD, AllocationState.CLEANING])
+def holder(unit: UnitOfWork, where: ColumnElement[bool]) -> Row[JobId, GpuUuid] | None:
+    """The first of such GPUs that an allocation has: its job and its UUID."""
     query = (
         select(Allocation.job_id, AllocationGpu.gpu_uuid)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
         .join(Gpu, Gpu.uuid == AllocationGpu.gpu_uuid)
-        .where(where, taken)
+        .where(where, IS_TAKEN)
         .order_by(AllocationGpu.gpu_uuid)
     )
-    found = unit.session.execute(query).first()
+    return unit.session.execute(query).first()
+
+
+def burn_in(unit: UnitOfWork, where: ColumnElement[bool]) -> BurnIn | None:
+    return unit.session.scalars(select(BurnIn).where(where).order_by(BurnIn.id)).first()
+
+
+def running_on(node_id: NodeId) -> ColumnElement[bool]:
+    """Of a burn-in: one that computes on a GPU of this node."""
+    return and_(BurnIn.node_id == node_id, BurnIn.state == BurnInState.RUNNING)
+
+
+def _holder(unit: UnitOfWork, where: ColumnElement[bool]) -> str | None:
+    found = holder(unit, where)
     return None if found is None else f"{found.job_id} holds {found.gpu_uuid}"
 
 
@@ -91,7 +98,7 @@ def _promised(unit: UnitOfWork, gpu: Gpu) -> str | None:
 
 
 def _burn_in(unit: UnitOfWork, where: ColumnElement[bool]) -> str | None:
-    found = unit.session.scalars(select(BurnIn).where(where).order_by(BurnIn.id)).first()
+    found = burn_in(unit, where)
     return None if found is None else f"{found.id} of {found.gpu_uuid} is {found.state}"
 
 

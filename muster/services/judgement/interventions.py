@@ -12,17 +12,17 @@ from health.gpu_case import GpuCase, Move
 from health.interventions import RefusedMoveError
 from health.overrides import OUT
 from health.remedy import Remedy, remedy_of
-from muster.db.models import Allocation, AllocationGpu, EvidenceRow, Gpu
+from muster.db.models import AllocationGpu, EvidenceRow, Gpu
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.principals import Permission
 from muster.domain.repairs import HOST_SCOPE, RepairAction, RepairBy
-from muster.domain.states import AllocationState
 from muster.services import overrides
+from muster.services.judgement import around
 from muster.services.judgement.cases import cases_of
 from muster.services.judgement.judge import policy_version
-from muster.services.judgement.moves import lock_gpus, make_move, ruled
+from muster.services.judgement.moves import lock_gpus, make_audited, make_move, ruled
 from muster.services.judgement.repair_orders import lock_host, require_host_ready, verb_for, verbs_of
 from muster.services.judgement.repairs import begin_repair, tell_of_repairs
 from muster.services.lives import to_ms
@@ -211,16 +211,12 @@ def _due(unit: UnitOfWork, asked: _Asked) -> Remedy:
 
 
 def _require_free(unit: UnitOfWork, uuid: GpuUuid) -> None:
-    taken = [AllocationState.HELD, AllocationState.CLEANING]
-    query = (
-        select(Allocation.job_id)
-        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(AllocationGpu.gpu_uuid == uuid, AllocationGpu.state.in_(taken))
-    )
-    job_id = unit.session.scalar(query)
-    if job_id is not None:
+    found = around.holder(unit, AllocationGpu.gpu_uuid == uuid)
+    if found is not None:
         raise ConflictError(
-            f"{job_id} still holds {uuid}", suggestion="Wait until it has been evacuated, or cancel it.", job_id=job_id
+            f"{found.job_id} still holds {uuid}",
+            suggestion="Wait until it has been evacuated, or cancel it.",
+            job_id=found.job_id,
         )
 
 
@@ -234,9 +230,8 @@ def _decided(decide: Callable[[], T]) -> T:
 
 
 def _audited(unit: UnitOfWork, asked: _Asked, move: Move, action: str, reason: str, **detail: Any) -> None:
-    told = {"from": move.from_standing, "to": move.to_standing, **detail}
-    unit.audit(action, "gpu", asked.gpu.uuid, reason=reason, detail=told)
-    _make(unit, asked, move)
+    """The breaker lets a person's move pass, and counts the GPU as back where it is."""
+    make_audited(unit, asked.gpu, move, action, asked.policy, policy_version(unit), reason=reason, **detail)
 
 
 def _make(unit: UnitOfWork, asked: _Asked, move: Move) -> None:

@@ -142,8 +142,7 @@ def make_move(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int | None
 def ruled(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy) -> tuple[Move, ...]:
     """The moves that the breaker lets through. Persons' moves always pass; it hears of them all the same."""
     now_ms = to_ms(unit.now)
-    row = unit.session.get_one(Breaker, BREAKER, with_for_update=True)
-    state = msgspec.convert(row.state, BreakerState)
+    row, state = locked_breaker(unit)
     ruling = breaker.admit(moves, state, fleet_counts(unit.session, [move.gpu_uuid for move in moves]), policy, now_ms)
     stored: dict[str, Any] = msgspec.to_builtins(ruling.state)
     if stored != row.state:
@@ -151,6 +150,30 @@ def ruled(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy) -> tupl
     if ruling.incident is not None:
         _open_incident(unit, ruling.incident)
     return ruling.allowed
+
+
+def locked_breaker(unit: UnitOfWork) -> tuple[Breaker, BreakerState]:
+    """Its row until the commit, as it is by now: of two processes one counts what the other did."""
+    row = unit.session.get_one(Breaker, BREAKER, with_for_update=True, populate_existing=True)
+    return row, msgspec.convert(row.state, BreakerState)
+
+
+def make_audited(
+    unit: UnitOfWork,
+    gpu: Gpu,
+    move: Move,
+    action: str,
+    policy: HealthPolicy,
+    version: int | None,
+    *,
+    reason: str,
+    **detail: Any,
+) -> None:
+    """A move that a person, an agent or a rule of repairs asked for: its audit entry, and the move where it is let."""
+    told = {"from": move.from_standing, "to": move.to_standing, **detail}
+    unit.audit(action, "gpu", gpu.uuid, reason=reason, detail=told)
+    for allowed in ruled(unit, [move], policy):
+        make_move(unit, gpu, allowed, version)
 
 
 def _open_incident(unit: UnitOfWork, found: breaker.BreakerIncident) -> None:

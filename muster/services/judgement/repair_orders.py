@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 from health import interventions
 from health.gpu_case import Move
 from health.interventions import RefusedMoveError
-from muster.db.models import Allocation, AllocationGpu, BurnIn, Cordon, Gpu, Node, Repair
+from muster.db.models import Cordon, Gpu, Node, Repair
 from muster.domain.errors import (
     ConflictError,
     NotFoundError,
@@ -25,11 +25,11 @@ from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.domain.repairs import HOST_SCOPE, VERBS, RepairAction, RepairBy, RepairVerb, known_verbs
-from muster.domain.states import AllocationState, BurnInState
 from muster.services.burn_ins.asking import ask_again_s
+from muster.services.judgement import around
 from muster.services.judgement.cases import cases_of
 from muster.services.judgement.judge import policy_version
-from muster.services.judgement.moves import lock_gpus, make_move, ruled
+from muster.services.judgement.moves import lock_gpus, make_audited
 from muster.services.lives import to_ms
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
@@ -217,10 +217,7 @@ def _fail(unit: UnitOfWork, gpu: Gpu, row: Repair, words: str, policy: HealthPol
 
 
 def _make(unit: UnitOfWork, gpu: Gpu, row: Repair, move: Move, action: str, policy: HealthPolicy) -> None:
-    told = {"from": move.from_standing, "to": move.to_standing, **_payload(row)}
-    unit.audit(action, "gpu", gpu.uuid, reason=move.words, detail=told)
-    for allowed in ruled(unit, [move], policy):
-        make_move(unit, gpu, allowed, policy_version(unit))
+    make_audited(unit, gpu, move, action, policy, policy_version(unit), reason=move.words, **_payload(row))
 
 
 def _payload(row: Repair, **more: Any) -> dict[str, Any]:
@@ -235,15 +232,7 @@ def _open_of(node_id: NodeId) -> Any:
 
 
 def _require_no_job(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
-    held = AllocationGpu.state.in_([AllocationState.HELD, AllocationState.CLEANING])
-    query = (
-        select(Allocation.job_id, AllocationGpu.gpu_uuid)
-        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .join(Gpu, Gpu.uuid == AllocationGpu.gpu_uuid)
-        .where(Gpu.node_id == gpu.node_id, held)
-        .order_by(AllocationGpu.gpu_uuid)
-    )
-    found = unit.session.execute(query).first()
+    found = around.holder(unit, Gpu.node_id == gpu.node_id)
     if found is not None:
         raise ConflictError(
             f"{found.job_id} holds {found.gpu_uuid}, and a {verb} is felt by every GPU of its host",
@@ -253,8 +242,7 @@ def _require_no_job(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
 
 
 def _require_no_burn_in(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
-    query = select(BurnIn).where(BurnIn.node_id == gpu.node_id, BurnIn.state == BurnInState.RUNNING)
-    found = unit.session.scalars(query.order_by(BurnIn.id)).first()
+    found = around.burn_in(unit, around.running_on(gpu.node_id))
     if found is not None:
         message = f"{found.id} runs on {found.gpu_uuid}, and a {verb} is felt by every GPU of its host"
         raise ConflictError(message, suggestion="Wait for its verdict.", burn_in_id=found.id)

@@ -27,7 +27,7 @@ from muster.services import incidents
 from muster.services.judgement.around import around_of
 from muster.services.judgement.cases import cases_of
 from muster.services.judgement.judge import policy_version
-from muster.services.judgement.moves import lock_gpus, make_move, ruled
+from muster.services.judgement.moves import lock_gpus, make_audited
 from muster.services.judgement.repair_orders import lock_host, verbs_of
 from muster.services.judgement.repairs import begin_repair, tell_of_repairs
 from muster.services.lives import to_ms
@@ -141,8 +141,6 @@ def _begin(unit: UnitOfWork, gpu: Gpu, case: GpuCase, remedy: Remedy, policy: He
     repair = begin_repair(unit, gpu, remedy.action, group, reason, remedy.verb)
     tell_of_repairs(unit, gpu, policy)
     detail = {
-        "from": move.from_standing,
-        "to": move.to_standing,
         "repair_id": repair.id,
         "repair_action": remedy.action,
         "fault_group": group,
@@ -150,9 +148,7 @@ def _begin(unit: UnitOfWork, gpu: Gpu, case: GpuCase, remedy: Remedy, policy: He
         "asked_by": remedy.asked_by,
         "evidence_ids": list(remedy.evidence_ids),
     }
-    unit.audit("gpu.repair.start", "gpu", gpu.uuid, reason=reason, detail=detail)
-    for allowed in ruled(unit, [move], policy):
-        make_move(unit, gpu, allowed, policy_version(unit))
+    make_audited(unit, gpu, move, "gpu.repair.start", policy, policy_version(unit), reason=reason, **detail)
 
 
 def _keep_incidents(units: UnitOfWorkFactory, principal: Principal, uuids: Sequence[GpuUuid]) -> int:
@@ -166,13 +162,12 @@ def _keep_incidents(units: UnitOfWorkFactory, principal: Principal, uuids: Seque
             if why is not None and incident is None:
                 _ask(unit, gpu, remedy, why)
             elif why is None and incident is not None:
-                is_out = gpu.standing is Standing.QUARANTINED
-                incidents.close_incident(unit, incident, reason=_over(gpu, is_out=is_out))
+                incidents.close_incident(unit, incident, reason=_over(gpu))
     return 0
 
 
-def _over(gpu: Gpu, *, is_out: bool) -> str:
-    return "no person is asked for it any more" if is_out else f"it is {gpu.standing}"
+def _over(gpu: Gpu) -> str:
+    return "no person is asked for it any more" if gpu.standing is Standing.QUARANTINED else f"it is {gpu.standing}"
 
 
 def _ask(unit: UnitOfWork, gpu: Gpu, remedy: Remedy | None, why: str) -> None:
