@@ -4,7 +4,19 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from agents.telling.gpus import LOADED_CHECKS
-from health.detectors import clock_events, nvlink_errors, pair_probe, pcie_link, port_fatal, xid
+from health.detectors import (
+    clock_events,
+    corrected_errors,
+    ecc_history,
+    host_log,
+    nic_driver,
+    nvlink_errors,
+    pair_probe,
+    pcie_link,
+    port_fatal,
+    sxid,
+    xid,
+)
 from health.detectors.detector import Tells
 from health.detectors.modes import PEERS
 from health.detectors.registry import RULES
@@ -12,9 +24,9 @@ from muster.domain.health_policy import HealthPolicy
 
 WINDOW_S: Final = 60.0
 """An agent's window. What rises in a shorter one is told as if it had taken a minute: nothing is made too much of."""
-_BY_ITSELF: Final = frozenset({"corrected_errors", port_fatal.NAME})
+_BY_ITSELF: Final = frozenset({corrected_errors.NAME, port_fatal.NAME})
 """Rates of which a rise or a total says enough, however short the window."""
-_KERNEL_LOG: Final = (xid.NAME, "sxid", "nic_driver", "host_log")
+_KERNEL_LOG: Final = (xid.NAME, sxid.NAME, nic_driver.NAME, host_log.NAME)
 
 
 def not_judged(
@@ -29,6 +41,7 @@ def not_judged(
     found = {
         nvlink_errors.WINDOWS: "it looks back on 30 windows of a minute, which an agent sees",
         pair_probe.NAME: "it takes another host's answers",
+        ecc_history.NAME: "what a board's life shows is news at its first sight alone, which the server remembers",
         PEERS: "it takes other GPUs of the cohort under like load",
     }
     if num_samples < policy.clock_events.harmful_samples:

@@ -1,9 +1,9 @@
 """What a scan found, judged as the server judges it: the same detectors, the same policy, one fault one evidence.
 
 What was seen is played to ``health.replay`` in the order of its times, and the evidence at the end is the verdict: of
-faults that weigh now, and of those that weigh only if they last, or for a reason never. Two things are taken for
-granted that a server knows better: volatile counters began at zero when the driver was loaded, and nobody has dismissed
-or repaired anything since the boot.
+faults that weigh now, and of those that weigh only if they last, or for a reason never. Three things are taken for
+granted that a server knows better: volatile counters began at zero when the driver was loaded, nobody has dismissed or
+repaired anything since the boot, and the board was seen before, so that what its life shows is no news.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -30,7 +30,7 @@ from agents.probes.nvml_driver import Driver
 from agents.probes.nvml_events import EventWatcher
 from agents.probes.nvml_identity import cuda_version, read_identity
 from agents.probes.nvml_inspection import Inspected, inspect
-from agents.probes.nvml_pairs import Asked, read_pairs
+from agents.probes.nvml_pairs import read_pairs
 from agents.probes.nvml_readings import Polled, poll
 from agents.probes.nvml_sheet import GpuLostError
 from agents.probes.presence import Presence
@@ -130,7 +130,7 @@ class NvmlProbe:
     def _with_pairs(self, found: list[GpuInspection]) -> list[GpuInspection]:
         """With how each reads the others' memory: of those that answered and are not split by MIG."""
         asked = {
-            each.gpu_uuid: Asked(each.index, self._devices.listed[each.gpu_uuid].handle)
+            each.gpu_uuid: self._devices.listed[each.gpu_uuid]
             for each in found
             if each.state and not each.state.get("mig_enabled")
         }

@@ -5,10 +5,10 @@ GPU's look. MIG's instances read nobody, which is as it is set up.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
+from agents.probes.nvml_devices import Device
 from health.detectors.p2p import blamed
 from muster.domain.ids import GpuUuid
 
@@ -17,15 +17,7 @@ READ: Final = 0
 _OK: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One GPU: ``index`` is its slot."""
-
-    index: int
-    handle: Any
-
-
-def read_pairs(nvml: Any, gpus: Mapping[GpuUuid, Asked]) -> dict[GpuUuid, dict[str, float]]:
+def read_pairs(nvml: Any, gpus: Mapping[GpuUuid, Device]) -> dict[GpuUuid, dict[str, float]]:
     """UUID → states by the names of ``GPU_STATE``. A pair for which the driver has no answer is as if it were not."""
     peers: dict[int, set[int]] = {each.index: set() for each in gpus.values()}
     not_ok: dict[int, set[int]] = {each.index: set() for each in gpus.values()}

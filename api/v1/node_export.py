@@ -1,6 +1,5 @@
 """A node's history as records: what ``muster health replay`` plays again."""
 
-from datetime import datetime
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
@@ -40,7 +39,7 @@ def export_node(
     """
     dependencies, named = dependencies_of(request), require_node(node_id)
     filters = {"path": "node_export", "node": node_id, "from": from_, "until": until}
-    at_ms, end = None, _moment("until", until)
+    at_ms, end = None, read_moment("until", until)
     if cursor is not None:
         at_text, end_text = read_cursor(dependencies.secret_key, filters, cursor, length=2)
         at_ms, end = int(at_text), to_time(int(end_text))
@@ -48,12 +47,8 @@ def export_node(
         dependencies.units,
         principal,
         pages.READ,
-        lambda unit: pages.page_of_export(unit, named, since=_moment("from", from_), until=end, at_ms=at_ms),
+        lambda unit: pages.page_of_export(unit, named, since=read_moment("from", from_), until=end, at_ms=at_ms),
     )
     position = [str(found.next_ms), str(found.until_ms)]
     next_cursor = None if found.next_ms is None else make_cursor(dependencies.secret_key, filters, position)
     return {"items": list(found.records), "next_cursor": next_cursor}
-
-
-def _moment(name: str, text: str | None) -> datetime | None:
-    return None if text is None else read_moment(name, text)

@@ -1,6 +1,5 @@
 """Telemetry: the agents' report, declared here and taken by ``api.telemetry``; latest readings and history, to read."""
 
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -107,16 +106,12 @@ def get_history(
                 unit,
                 require_gpu_uuid(uuid),
                 metrics=tuple(metric or ()),
-                since=_moment("from", from_),
-                until=_moment("until", until),
+                since=history.read_moment("from", from_),
+                until=history.read_moment("until", until),
                 step_s=step,
             ),
         )
     )
-
-
-def _moment(name: str, text: str | None) -> datetime | None:
-    return None if text is None else history.read_moment(name, text)
 
 
 def _latest_view(found: Latest) -> documents.Latest:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -23,10 +23,8 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.metrics import INDEX, NUM_METRICS, SCHEMA
 from muster.domain.state_readings import with_driver
 from muster.wire import health_records as wire
-from muster.wire.health_records import TYPES, UNKNOWN_NODE
+from muster.wire.health_records import RECORDS, TYPES, UNKNOWN_NODE
 from muster.wire.telemetry import EventReport, GpuReport, Report
-
-ONE_OF_ITS_KIND: Final = {str(kind.__struct_config__.tag): kind for kind in wire.RECORDS}
 
 
 class RecordError(Exception):
@@ -92,7 +90,7 @@ def _of_event(rest: dict[str, Any], line: int) -> GpuSignal:
 
 
 def _of_typed(rest: dict[str, Any]) -> tuple[Input, ...]:
-    kind = ONE_OF_ITS_KIND.get(str(rest.get("type")))
+    kind = RECORDS.get(str(rest.get("type")))
     if kind is None:
         raise RecordError(f"type: {rest.get('type')!r} is unknown; accepted are {', '.join(TYPES)}")
     told: wire.HealthRecord = msgspec.convert(rest, kind)

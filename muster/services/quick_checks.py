@@ -58,4 +58,4 @@ def take_quick_check(
         raise ValidationFailedError(message)
     finding = finding_of(GpuUuid(held), node_id, found.wrong, to_ms(unit.now), policy.health)
     row = sample_row(finding, node_id, f"quick_check/{loaded.attempt.id}/{held}", unit.now)
-    add_signals(unit.session.connection(), [{**row, "source": finding.source.value}])
+    add_signals(unit.session.connection(), [row])

@@ -193,8 +193,7 @@ def _end(unit: UnitOfWork, loaded: LoadedAttempt, check: StartCheck, policy: Pol
         if each.severity is not None:
             node_id = check.members[each.host].node_id
             finding = finding_of(each, each.severity, node_id, now_ms, policy.health)
-            row = sample_row(finding, node_id, f"pairwise/{loaded.attempt.id}/{node_id}", unit.now)
-            rows.append({**row, "source": finding.source.value})
+            rows.append(sample_row(finding, node_id, f"pairwise/{loaded.attempt.id}/{node_id}", unit.now))
     if rows:
         add_signals(unit.session.connection(), rows)
     step_attempt(unit, loaded, attempts.Met(ids_of(check, blamed), in_words(check)), policy)

@@ -4,7 +4,7 @@ One JSON object a line, with its ``type``; all times are ms since 1970, UTC. Rec
 server heard of what they say.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 from msgspec import Meta, Struct, field
 
@@ -190,40 +190,24 @@ class Override(_Act, frozen=True, kw_only=True, tag="override"):
 
 
 HealthRecord = (
-    Export
+    Gpu
     | Fleet
-    | Gpu
     | Sample
     | Samples
     | BurnIn
-    | Time
     | BreakerClosed
     | Maintenance
-    | Finding
+    | Time
     | KnownEvidence
+    | Finding
     | Dismissal
     | RepairBegan
     | RepairEnded
     | Moving
     | Override
+    | Export
 )
-RECORDS: Final[tuple[type[Any], ...]] = (
-    Gpu,
-    Fleet,
-    Sample,
-    Samples,
-    BurnIn,
-    BreakerClosed,
-    Maintenance,
-    Time,
-    KnownEvidence,
-    Finding,
-    Dismissal,
-    RepairBegan,
-    RepairEnded,
-    Moving,
-    Override,
-    Export,
-)
-TYPES: Final = ("report", "event", *(str(kind.__struct_config__.tag) for kind in RECORDS))
+RECORDS: Final[dict[str, type[Any]]] = {kind.__struct_config__.tag: kind for kind in get_args(HealthRecord)}
+"""Tag → what a record with it holds."""
+TYPES: Final = ("report", "event", *RECORDS)
 """What ``type`` may be."""

@@ -8,7 +8,7 @@ import msgspec
 from health.detectors.detector import Closing
 from health.detectors.registry import alarms, closings_of, judge_signal
 from muster.db.models import StoredSignal
-from muster.domain.evidence import Finding
+from muster.domain.evidence import Finding, Source
 from muster.domain.health_policy import HealthPolicy
 from muster.domain.ids import NodeId
 from muster.services.judgement.rows import signal_of
@@ -44,7 +44,7 @@ def sample_row(said: Said, node_id: NodeId, signal_id: str, received_at: object)
         "signal_id": signal_id,
         "gpu_uuid": said.gpu_uuid,
         "kind": FINDING if is_finding else CLOSING,
-        "source": "nvml",
+        "source": said.source.value if isinstance(said, Finding) else Source.NVML.value,
         "code": None,
         "at_ms": said.onset_ms if isinstance(said, Finding) else said.at_ms,
         "received_at": received_at,

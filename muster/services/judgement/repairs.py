@@ -66,7 +66,7 @@ def tell_of_repairs(unit: UnitOfWork, gpu: Gpu, policy: HealthPolicy) -> None:
     for finding in repairs_of(gpu.node_id, times_ms, policy, to_ms(unit.now)):
         name = f"repairs/{gpu.node_id}/{finding.onset_ms}"
         row = sample_row(finding, gpu.node_id, name, unit.now)
-        add_signals(unit.session.connection(), [{**row, "source": finding.source.value}])
+        add_signals(unit.session.connection(), [row])
 
 
 def end_repair(unit: UnitOfWork, gpu: Gpu, move: Move) -> None:

@@ -177,8 +177,10 @@ def _joined(
     return moments, joined
 
 
-def read_moment(name: str, text: str) -> datetime:
-    """A time with its zone (RFC 3339). Raises ``ValidationFailedError``."""
+def read_moment(name: str, text: str | None) -> datetime | None:
+    """A time with its zone (RFC 3339), where one is given. Raises ``ValidationFailedError``."""
+    if text is None:
+        return None
     fault = ValidationFailedError.at(name, "no_moment", "must be a time with its zone, such as 2026-11-21T04:00:00Z")
     if _MOMENT.fullmatch(text) is None:
         raise fault
