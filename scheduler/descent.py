@@ -6,7 +6,7 @@ import numpy as np
 
 from scheduler.balance import even_shares
 from scheduler.request import Request
-from scheduler.slices import in_whole_slices
+from scheduler.slices import rooms_of_domains
 from scheduler.soundness import costs_by_cell
 from scheduler.topology import FleetState, Ints, Layout
 
@@ -51,11 +51,8 @@ class _Descent:
             return self._by_best_fit(cells)[:nodes]
         groups = layout.groups[below][cells]
         domain = groups - groups.min()
-        rooms = sizes = np.bincount(domain)
-        if request.rule.slices:
-            is_whole = np.zeros(len(cells), dtype=np.bool_)
-            is_whole[cells.searchsorted(in_whole_slices(layout, request.rule.slices, cells, below))] = True
-            rooms = np.bincount(domain[is_whole], minlength=len(sizes))
+        sizes = np.bincount(domain)
+        rooms = rooms_of_domains(layout, request.rule.slices, cells, domain, below) if request.rule.slices else sizes
         is_balanced = below == balance_level(layout, request)
         unit = unit_below(layout, request, below)
         shares = even_shares(rooms, nodes, unit) if is_balanced else _fewest(rooms, sizes, nodes)

@@ -64,15 +64,43 @@ def in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, level:
             return cells[:0]
         if at < level:
             break
-        cells = cells[layout.groups[at][cells] != NOWHERE]
-        groups = layout.groups[at][cells]
-        by_group = np.argsort(groups, kind="stable")
-        ordered = groups[by_group]
-        first = np.searchsorted(ordered, ordered)
-        num_in_group = np.searchsorted(ordered, ordered, side="right") - first
-        is_whole = np.arange(len(ordered)) - first < num_in_group - num_in_group % one.nodes
-        cells = np.sort(cells[by_group[is_whole]])
+        cells = _whole_runs(cells, layout.groups[at][cells], one.nodes)
     return cells
+
+
+def num_in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int) -> int:
+    """How many ``in_whole_slices`` has of ``cells``, one at least, which lie in one group of ``level``."""
+    inside = [one for one in slices if (at := layout.level(one.level)) is not None and at >= level]
+    if len(inside) != len(slices) or len(inside) != 1:
+        return len(in_whole_slices(layout, slices, cells, level))
+    groups = layout.groups[layout.level(inside[0].level) or 0][cells]
+    numbers = np.bincount(groups[groups != NOWHERE] - max(int(groups.min()), 0))
+    return int((numbers - numbers % inside[0].nodes).sum())
+
+
+def rooms_of_domains(layout: Layout, slices: Sequence[Slice], cells: Ints, domain: Ints, level: int) -> Ints:
+    """The hosts in whole slices that each domain has. ``domain``: the number of each of ``cells``, by ``level``."""
+    sizes = np.bincount(domain)
+    if len(slices) == 1 and layout.level(slices[0].level) == level:
+        return np.asarray(sizes - sizes % slices[0].nodes)
+    is_whole = np.zeros(len(cells), dtype=np.bool_)
+    is_whole[cells.searchsorted(in_whole_slices(layout, slices, cells, level))] = True
+    return np.bincount(domain[is_whole], minlength=len(sizes))
+
+
+def _whole_runs(cells: Ints, groups: Ints, num_nodes: int) -> Ints:
+    """Of ``cells``, in topology order, the first of each group, as many as make whole runs of so many."""
+    is_known = groups != NOWHERE
+    if not is_known.all():
+        cells, groups = cells[is_known], groups[is_known]
+    by_group = None
+    if (groups[1:] < groups[:-1]).any():  # cells of several cohorts stand among each other
+        by_group = groups.argsort(kind="stable")
+        groups = groups[by_group]
+    first = groups.searchsorted(groups)
+    num_in_group = groups.searchsorted(groups, side="right") - first
+    is_whole = np.arange(len(groups)) - first < num_in_group - num_in_group % num_nodes
+    return cells[is_whole] if by_group is None else np.sort(cells[by_group[is_whole]])
 
 
 def cheapest_in_slices(

@@ -18,7 +18,7 @@ from scheduler.descent import balance_level, descend, level_below, unit_below
 from scheduler.fences import fence_of, has_labels, known_levels
 from scheduler.model import Parts
 from scheduler.request import Request, request_of
-from scheduler.slices import count_by_group, in_whole_slices, room_by_group, room_by_numbers
+from scheduler.slices import count_by_group, num_in_whole_slices, room_by_group, room_by_numbers
 from scheduler.soundness import least_graded, pick_gpus, soundest, weakness_of
 from scheduler.tally import Tally
 from scheduler.topology import NOWHERE, FleetState, Ints, Layout
@@ -107,9 +107,9 @@ def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen |
 
 def _suffices(state: FleetState, request: Request, level: int, cells: Ints) -> bool:
     """``cells``: of one group of ``level``."""
-    if request.rule.slices:
-        cells = in_whole_slices(state.layout, request.rule.slices, cells, level)
-    return len(cells) >= request.nodes
+    rule, layout = request.rule, state.layout
+    num_usable = num_in_whole_slices(layout, rule.slices, cells, level) if rule.slices else len(cells)
+    return num_usable >= request.nodes
 
 
 def _room(state: FleetState, request: Request, within: Ints | None = None) -> Tally:

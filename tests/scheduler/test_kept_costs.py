@@ -15,7 +15,7 @@ from scheduler.balance import least_share, least_shares
 from scheduler.fences import fence_of, has_labels
 from scheduler.model import GpuView
 from scheduler.placement_rule import LabelRule, PlacementRule, Slice
-from scheduler.slices import room_by_numbers
+from scheduler.slices import in_whole_slices, num_in_whole_slices, room_by_numbers, rooms_of_domains
 from scheduler.solver import Request, fitting_cells, most_nodes, room_of
 from scheduler.soundness import cell_costs, kept_costs, weakness_of
 from scheduler.tally import Tally
@@ -156,6 +156,22 @@ def test_the_least_shares_of_all_homes_are_those_of_each(
     homes = np.array([home for _, home in rooms], dtype=np.int64)
     found = least_shares(sizes, homes, 5, num_nodes * unit, unit)
     assert found.tolist() == [least_share(sizes[homes == home], num_nodes * unit, unit) for home in range(5)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(free=FREE, request=REQUESTS)
+def test_hosts_in_whole_slices_are_as_many_by_number_as_one_by_one(free: list[int], request: Request) -> None:
+    state = fleet(free, {})
+    layout, slices, cells = state.layout, request.rule.slices, fitting(state, request)
+    for level in range(layout.node_level):
+        for group in np.unique(layout.groups[level][cells]):
+            inside = cells[layout.groups[level][cells] == group]
+            whole = in_whole_slices(layout, slices, inside, level)
+            assert num_in_whole_slices(layout, slices, inside, level) == len(whole)
+            domain = layout.groups[level + 1][inside] + 1
+            below = in_whole_slices(layout, slices, inside, level + 1)
+            expected = [int((layout.groups[level + 1][below] + 1 == one).sum()) for one in range(int(domain.max()) + 1)]
+            assert rooms_of_domains(layout, slices, inside, domain, level + 1).tolist() == expected
 
 
 def test_a_weak_host_that_is_taken_costs_nobody_anything_and_given_back_what_it_did() -> None:
