@@ -113,7 +113,7 @@ def weakness_of(state: FleetState, request: Request, room: Tally, level: int, ho
     Only groups with too few sound cells are looked into. Slices may ask for weaker cells than these.
     """
     parts, numbers = kept_costs(state, request), room.numbers(level)
-    if not request.prefers_weak and ((numbers - room.most_weak(parts, level))[homes] >= request.nodes).all():
+    if not request.prefers_weak and (numbers - room.most_weak(parts, level))[homes].min() >= request.nodes:
         return None
     rows = room.weak_rows(parts, level)
     if request.prefers_weak:
@@ -130,14 +130,13 @@ def weakness_of(state: FleetState, request: Request, room: Tally, level: int, ho
 
 def least_graded(state: FleetState, request: Request, groups: Ints, costs: Ints) -> Ints:
     """Those of ``groups`` that cost fewest steps that matter."""
-    own = costs[groups]
-    if request.prefers_weak or not own.any():
+    if request.prefers_weak:
         return groups
-    if own.all():
+    own = costs[groups]
+    is_least = _is_of_first_grade(state, request, own)
+    if not is_least.any():
         grades = _graded(state, request, own)
-        is_least: Flags = grades == grades.min()
-    else:
-        is_least = _is_of_first_grade(state, request, own)
+        is_least = grades == grades.min()
     return groups[is_least]
 
 

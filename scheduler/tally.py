@@ -217,8 +217,10 @@ class Without(Tally):
     def _count(self, level: int) -> Sums:
         sums, groups = self._whole.sums(level), self._layout.groups[level][self._gone]
         cells, gpus = sums.cells.copy(), sums.gpus.copy()
-        np.subtract.at(cells, groups, 1)
-        np.subtract.at(gpus, groups, self._whole.usable[self._gone])
+        # A handful, mostly: by plain numbers sooner than by arrays.
+        for group, num_gpus in zip(groups.tolist(), self._whole.usable[self._gone].tolist(), strict=True):
+            cells[group] -= 1
+            gpus[group] -= num_gpus
         return Sums(cells, gpus)
 
 
