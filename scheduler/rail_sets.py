@@ -19,6 +19,8 @@ from scheduler.slices import room_by_group
 from scheduler.tally import Tally
 from scheduler.topology import NOWHERE, Flags, FleetState, Ints
 
+TABLE_LANES: Final = 16
+"""Sets of no more lanes are told apart by a table of all there may be."""
 MOST_SETS: Final = 128
 """So many sets of lanes are tried at the most; of 8 lanes these are all."""
 
@@ -61,19 +63,33 @@ def room_on_rails(state: FleetState, request: Request, room: Tally, level: int) 
         return room
     layout, cells = state.layout, room.cells
     cells = cells[layout.groups[level][cells] != NOWHERE]
+    if not len(cells):
+        return room
     lanes, groups = kept_lanes(state, request.tier, rails)[cells], layout.groups[level][cells]
-    distinct, which = np.unique(lanes, return_inverse=True)
+    distinct, which = _told_apart(lanes, rails.num_lanes)
     sets = sets_of(request.gpus_per_node, rails.num_lanes)
     has_set = (distinct[:, None] & sets) == sets
     size = layout.num_groups[level]
     numbers = np.bincount(groups * len(distinct) + which, minlength=size * len(distinct)).reshape(size, -1)
-    can_be = (numbers @ has_set) >= request.nodes
+    # Counts of hosts are exact in float64, whose product is many times as fast as that of integers.
+    can_be = (numbers.astype(np.float64) @ has_set.astype(np.float64)) >= request.nodes
     if request.rule.slices:
         can_be &= _in_slices(state, request, level, cells, [(lanes & one) == one for one in sets], can_be.any(axis=0))
     is_home = can_be.any(axis=1)
     if not is_home.any() or is_home[groups].all():
         return room
     return room.without(cells[~is_home[groups]])
+
+
+def _told_apart(lanes: Ints, num_lanes: int) -> tuple[Ints, Ints]:
+    """The distinct ones in order, and which of them each is; of few lanes without a sort."""
+    if num_lanes > TABLE_LANES:
+        distinct, which = np.unique(lanes, return_inverse=True)
+        return distinct, which
+    distinct = np.bincount(lanes).nonzero()[0]
+    numbers = np.zeros(int(distinct[-1]) + 1 if len(distinct) else 0, dtype=np.int64)
+    numbers[distinct] = np.arange(len(distinct))
+    return distinct, numbers[lanes]
 
 
 def _in_slices(

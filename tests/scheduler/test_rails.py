@@ -1,6 +1,6 @@
 """Rails: where an operator has declared them, a gang takes the same on each host; held against a search of all sets."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -31,7 +31,7 @@ def with_rails(rails: Sequence[int]) -> Policy:
 BY_SLOT = with_rails(range(8))
 
 
-def fleet(free: dict[str, Iterable[int]], labels: dict[str, str] | None = None) -> list[GpuView]:
+def fleet(free: Mapping[str, Iterable[int]], labels: Mapping[str, str] | None = None) -> list[GpuView]:
     """Hosts of 8 GPUs by which of their slots are free; their rack is the first letter of their name."""
     gpus: list[GpuView] = []
     for name, slots in free.items():
