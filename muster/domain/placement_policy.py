@@ -92,7 +92,7 @@ class PlacementPolicy(StrictModel):
         description="In a rail-optimised network: on which rail each GPU of a host hangs, by its slot, such as "
         "[0, 1, 2, 3, 4, 5, 6, 7]; [0, 0, 1, 1] where two share a NIC. Numbered from 0, each of as many GPUs, for 16 "
         "GPUs at most. A host's label `rails`, such as 0,1,2,3 or none, goes before it. Gangs take the same rails on "
-        "each of their hosts where they can. Empty: nobody looks at rails, but of hosts with the label.",
+        "each of their hosts where they can. Empty: none, but of hosts that have the label.",
     )
     hazard: HazardPolicy = Field(default_factory=HazardPolicy)
 
