@@ -8,6 +8,7 @@ import numpy as np
 
 from muster.domain.placement_policy import PlacementPolicy
 from scheduler.job_rules import AsksForPlace
+from scheduler.layout import NODE_LEVEL
 from scheduler.model import Parts
 from scheduler.rails import UNKNOWN
 from scheduler.topology import NOWHERE, FleetState, Ints
@@ -61,13 +62,16 @@ def alignment_of(state: FleetState, tier: str, spec: AsksForPlace, policy: Place
 
 
 def _groups(spec: AsksForPlace, policy: PlacementPolicy, num_nodes: int) -> Iterator[tuple[Dimension, str, Ints]]:
-    """Those wider than a host that there is a level for, with the hosts of each group's ranks: groups × ranks."""
+    """Those wider than a host, with the hosts of each group's ranks: groups × ranks.
+
+    Where an NVLink domain is a host, tensor-parallel groups that span hosts are in no one of them.
+    """
     layout, per_host = spec.layout, spec.shape.num_ranks_per_node
     if layout is None or layout.num_ranks != num_nodes * per_host:
         return
     hosts = (np.arange(layout.num_ranks) // per_host).reshape(layout.pp, layout.dp, layout.fsdp, layout.tp)
-    if policy.nvlink_level is not None and layout.tp > per_host:
-        yield "tp", policy.nvlink_level, hosts.reshape(-1, layout.tp)
+    if layout.tp > per_host:
+        yield "tp", policy.nvlink_level or NODE_LEVEL, hosts.reshape(-1, layout.tp)
     if policy.leaf_level is not None and layout.fsdp > 1 and layout.fsdp * layout.tp > per_host:
         yield "fsdp", policy.leaf_level, hosts.reshape(-1, layout.fsdp * layout.tp)
     if policy.leaf_level is not None and layout.pp > 1 and num_nodes > 1:

@@ -92,13 +92,22 @@ def _faults_of_slices(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[F
         if outer % inner:
             detail = f"{outer} ranks of one {wide} are no multiple of the {inner} ranks of one {narrow}"
             yield Fault("/topology/slices", "uneven_slices", detail)
-    balance = spec.topology.balance
-    if balance in policy.levels and any(
-        policy.levels.index(level) < policy.levels.index(balance) for level, _ in asked
-    ):
-        yield Fault(
-            "/topology/balance", "within_slices", f"slices of a level wider than {balance} are not spread evenly"
-        )
+    if any(_is_wider(level, spec.topology.balance, policy) for level, _ in asked):
+        yield _torn_apart("slices", spec.topology.balance)
+
+
+def _is_wider(level: str, balance: str | None, policy: PlacementPolicy) -> bool:
+    """Than the level over whose domains a gang is spread evenly: what is wider could be torn apart by that."""
+    known = policy.levels
+    return balance in known and level in known and known.index(level) < known.index(balance)
+
+
+def _torn_apart(what: str, balance: str | None) -> Fault:
+    detail = (
+        f"{what} of a level wider than {balance} are not spread evenly: an even spread over {balance} would tear them "
+        "apart, one over their own level does not"
+    )
+    return Fault("/topology/balance", "within_slices", detail)
 
 
 def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
@@ -129,7 +138,10 @@ def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[F
         yield Fault("/layout/tp", "tp_across_nodes", detail)
     else:
         asked = _asked(spec, policy)
-        if asked and _chain(asked, policy.levels) is None:
+        groups = () if layout.allow_tp_across_nodes else _tensor_slices(spec, policy)
+        if any(_is_wider(one.level, spec.topology.balance, policy) for one in groups):
+            yield _torn_apart("tensor-parallel groups", spec.topology.balance)
+        elif asked and _chain(asked, policy.levels) is None:
             detail = (
                 f"its tensor-parallel groups of {layout.tp} ranks and the slices of `topology` cut each other: "
                 "let one be a multiple of the other"
@@ -140,9 +152,16 @@ def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[F
 def _asked(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
     per_host, layout = spec.shape.num_ranks_per_node, spec.layout
     asked = [Slice(one.level, one.ranks // per_host) for one in spec.topology.slices]
-    if layout is not None and layout.tp > per_host and policy.nvlink_level and not layout.allow_tp_across_nodes:
-        asked.append(Slice(policy.nvlink_level, layout.tp // per_host))
-    return asked
+    may_span = layout is not None and layout.allow_tp_across_nodes
+    return asked if may_span else [*asked, *_tensor_slices(spec, policy)]
+
+
+def _tensor_slices(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
+    """For tensor-parallel groups that are wider than a host, where NVLink joins hosts."""
+    per_host, layout = spec.shape.num_ranks_per_node, spec.layout
+    if layout is None or layout.tp <= per_host or policy.nvlink_level is None:
+        return []
+    return [Slice(policy.nvlink_level, layout.tp // per_host)]
 
 
 def _wishes(
@@ -155,7 +174,6 @@ def _wishes(
     layout, per_host = spec.layout, spec.shape.num_ranks_per_node
     if layout is None:
         return
-    inner = [Slice(policy.nvlink_level, layout.tp // per_host)] if policy.nvlink_level and layout.tp > per_host else []
     under_leaf: list[tuple[int, PipelineOrder | None]] = []
     order = _pipeline_order(layout, per_host, spec.shape.nodes, asked)
     if order is not None:
@@ -163,10 +181,11 @@ def _wishes(
     if layout.fsdp * layout.tp % per_host == 0:
         under_leaf.append((layout.fsdp * layout.tp // per_host, None))
     told = [(*slices,)]
-    for nodes, by in [*((under_leaf) if policy.leaf_level else ()), (1, None)]:
+    for nodes, by in [*(under_leaf if policy.leaf_level else ()), (1, None)]:
         outer = [Slice(policy.leaf_level, nodes)] if policy.leaf_level and nodes > 1 else []
-        chain = _chain([*asked, *inner, *outer], policy.levels)
-        if chain and chain not in told:
+        chain = _chain([*asked, *_tensor_slices(spec, policy), *outer], policy.levels)
+        is_torn = any(_is_wider(one.level, spec.topology.balance, policy) for one in chain or ())
+        if chain and chain not in told and not is_torn:
             told.append(chain)
             yield Wish(chain, by)
 

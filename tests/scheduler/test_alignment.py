@@ -60,6 +60,14 @@ def test_groups_are_counted_that_have_one_domain_by_the_numbers_of_their_ranks(
     assert {one.dimension: (one.num_groups, one.num_together) for one in found.groups} == expected
 
 
+def test_tensor_parallel_groups_that_were_forced_over_hosts_are_told_of() -> None:
+    gpus = [view for name in ("a", "b") for view in host(name, 4, path=("p", "r"))]
+    forced = asks(2, 4, tp=8, allow_tp_across_nodes=True)
+    state = FleetState(gpus, DEFAULT_POLICY, LEVELS)
+    found = alignment_of(state, "on_demand", forced, PlacementPolicy(levels=LEVELS), parts_on(gpus, 4))
+    assert found.groups == (Groups("tp", "node", 1, 0),)
+
+
 def test_rails_are_told_of_a_gang_where_they_are_declared() -> None:
     gpus = [view for name in ("a", "b", "c") for view in host(name, 8, path=("p", "r"))]
     spec, low = asks(3, 2, fsdp=6), parts_on(gpus, 2)

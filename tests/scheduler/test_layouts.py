@@ -138,6 +138,16 @@ def test_a_layout_that_no_wait_makes_right_is_refused_with_what_is_accepted(
     assert words in faults[0].detail
 
 
+def test_what_an_even_spread_would_tear_apart_is_refused_or_not_wished_for() -> None:
+    spread = TopologyRule(balance="rack")
+    wide = PlacementPolicy(levels=LEVELS, leaf_level="pod", nvlink_level="pod")
+    spec = replace(asks(8, 4, tp=8, fsdp=2, dp=2), topology=spread)
+    assert [(one.pointer, one.code) for one in faults_of(spec, wide)] == [("/topology/balance", "within_slices")]
+    sharded = replace(asks(8, 8, tp=8, fsdp=4, dp=2), topology=spread)
+    assert rule_of(sharded, NVL72).wished == ()
+    assert [one.slices for one in rule_of(sharded, TREE).wished] == [(Slice("rack", 4),)]
+
+
 def kept(names: Sequence[str]) -> Parts:
     return tuple((NodeId(name), tuple(map(GpuUuid, of_host(name)))) for name in names)
 
