@@ -198,8 +198,10 @@ def has_rails_of(state: FleetState, request: Request, cells: Ints, like: Ints | 
 
 
 def _rails_for(state: FleetState, request: Request) -> Rails | None:
-    """None: nothing is declared, or each of its hosts gives all that it has, or it has one host."""
-    if request.nodes == 1 or state.rails is None:
+    """None: nothing is declared, or each of its hosts gives all that it has, or it has one host; or it asks for an even
+    spread, which goes first.
+    """
+    if request.nodes == 1 or state.rails is None or request.rule.balance is not None:
         return None
     is_part = request.gpus_per_node < int(state.layout.cell_size.max(initial=0))
     return state.rails if is_part and request.gpus_per_node <= state.rails.num_lanes else None

@@ -81,6 +81,14 @@ def test_within_slices_too() -> None:
     assert slots_of(placed.parts) == {name: [4, 5, 6, 7] for name in ("a1", "a2", "b0", "b1")}
 
 
+def test_an_even_spread_goes_before_rails() -> None:
+    free = {"a0": LOW, "a1": LOW, "a2": LOW, "b0": HIGH, "b1": LOW}
+    wanted = replace(job("j", nodes=4, gpus=4), rule=PlacementRule(balance="rack"))
+    (placed,) = plan(fleet(free), [wanted], BY_SLOT, levels=LEVELS).placements
+    assert [node for node, _ in placed.parts] == ["a0", "a1", "b0", "b1"]
+    assert set(slots(fleet(free), 4, 4)) == {"a0", "a1", "a2", "b1"}
+
+
 def test_one_host_gives_what_leaves_aligned_blocks_of_rails_whole() -> None:
     assert slots(fleet({"a0": [0, 1, 2, 3, 6, 7]}), 1, 2) == {"a0": [6, 7]}
     assert slots(fleet({"a0": [1, 2, 3, 4, 5]}), 1, 1) == {"a0": [1]}
