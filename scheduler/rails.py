@@ -7,7 +7,8 @@ lanes, as the bits of a number, so that hosts with the same rails free have the 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -56,7 +57,7 @@ class DeclaredRails:
     def found(self) -> Rails | None:
         """None: nobody has declared any."""
         label_sets = self._layout.label_sets
-        if not self._rails and all(name != RAILS_LABEL for labels in label_sets for name, _ in labels):
+        if not self._rails and RAILS_LABEL not in map(itemgetter(0), chain.from_iterable(label_sets)):
             return None
         declared = [_rails_of(labels, self._rails) for labels in label_sets]
         width = max(map(len, declared), default=0)

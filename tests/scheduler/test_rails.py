@@ -153,6 +153,7 @@ def test_a_gang_is_on_the_same_rails_exactly_where_its_level_has_hosts_for_it(
     free = {f"{rack}{number}": own for number, (rack, own) in enumerate(hosts)}
     found, plain = slots(fleet(free), nodes, width), slots(fleet(free), nodes, width, DEFAULT_POLICY)
     assert bool(found) == bool(plain)
+    assert slots(fleet(free)[::-1], nodes, width) == found, "I19, whatever the order of the rows"
     if not found:
         return
     is_in_rack = len({name[0] for name in found}) == 1
