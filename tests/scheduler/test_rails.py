@@ -118,6 +118,15 @@ def test_two_gpus_of_one_rail_stand_for_each_other() -> None:
     assert slots(fleet(free), 3, 2, shared) == {"a0": [0, 2], "a1": [1, 3], "a2": [0, 2]}
 
 
+def test_hosts_of_one_rail_and_of_many_may_be_mixed() -> None:
+    """23 lanes in all: those of the many begin behind the 16 of the one."""
+    free = {"a0": ALL, "a1": [5, 6], "a2": [1, 2], "a3": [5, 6, 7], "a4": [0, 3]}
+    labels = dict.fromkeys(("a1", "a2", "a3"), "0,1,2,3,4,5,6,7")
+    assert slots(fleet(free, labels), 2, 2, with_rails([0] * 16)) == {"a1": [5, 6], "a3": [5, 6]}
+    del free["a1"]
+    assert slots(fleet(free, labels), 2, 2, with_rails([0] * 16)) == {"a0": [0, 1], "a4": [0, 3]}
+
+
 def test_what_health_asks_for_goes_first() -> None:
     gpus = [
         replace(view, health_cost=2_000 * (view.node_id == "a0" and view.slot_index == 1))
