@@ -16,6 +16,7 @@ from muster.services.job_energy import AttemptEnergy
 from muster.services.job_plans import JobPlan
 from muster.services.log_search import LogLine
 from muster.services.wait_verdicts import binding_of, reasons_of
+from scheduler.alignment import Alignment
 from scheduler.model import Reason
 
 
@@ -114,6 +115,8 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool, tenant_id: TenantId | None =
             for rank, host in enumerate(plan.hosts)
             if sees_all or plan.outcome is PlanOutcome.STARTS
         ],
+        "groups": _groups_view(plan.alignment),
+        "rails": _rails_view(plan.alignment),
         "victims": [
             {
                 "job_id": victim.job_id if sees_all else None,
@@ -128,6 +131,23 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool, tenant_id: TenantId | None =
         ],
         "changes": [{"field": change.field, "value": change.value} for change in plan.changes],
     }
+
+
+def _groups_view(alignment: Alignment | None) -> list[documents.PlannedGroups]:
+    return [
+        {
+            "dimension": one.dimension,
+            "level": one.level,
+            "num_groups": one.num_groups,
+            "num_together": one.num_together,
+        }
+        for one in (() if alignment is None else alignment.groups)
+    ]
+
+
+def _rails_view(alignment: Alignment | None) -> documents.PlannedRails | None:
+    found = None if alignment is None else alignment.rails
+    return None if found is None else {"rails": list(found.rails), "num_hosts": found.num_hosts}
 
 
 def _reason_view(reason: Reason) -> documents.WaitingReason:

@@ -9,6 +9,7 @@ from api.job_views import job_plan_view
 from console.session import Viewer
 from console.words import plural, span
 from muster.documents.jobs import PlannedHost, PlannedVictim
+from muster.domain.alignment_words import alignment_words
 from muster.domain.ids import GpuUuid
 from muster.domain.states import PlanOutcome
 from muster.domain.wait_reasons import FILTERS, WORDS, WaitReason
@@ -47,6 +48,7 @@ class Row:
 class PlanShown:
     """``until``: when what is held or reclaimed is free. ``place``: of a held one its GPUs on each host, with who runs
     there; a tenant is told of its own jobs there, without the hosts. ``passing``: those who came after the job.
+    ``standing``: how its ranks would stand, a line each.
     """
 
     outcome: PlanOutcome
@@ -59,6 +61,7 @@ class PlanShown:
     latest_at: datetime | None
     until: datetime | None
     hosts: Sequence[PlannedHost]
+    standing: Sequence[str]
     victims: Sequence[PlannedVictim]
     changes: Sequence[str]
     num_place_gpus: int
@@ -79,6 +82,7 @@ def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: S
         latest_at=plan.latest_at,
         until=None if plan.outcome is PlanOutcome.STARTS else plan.starts_at,
         hosts=told["hosts"],
+        standing=list(alignment_words(told["groups"], told["rails"], len(told["hosts"]))),
         victims=told["victims"],
         changes=[_change(each["field"], each["value"]) for each in told["changes"]],
         num_place_gpus=len(place_of(plan)),

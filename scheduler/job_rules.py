@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from muster.domain.job_spec import Shape
 from muster.domain.placement_policy import PlacementPolicy
 from muster.domain.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
-from scheduler.placement_rule import ANYWHERE, LabelRule, PlacementRule, Slice
+from scheduler.placement_rule import ANYWHERE, LabelRule, PipelineOrder, PlacementRule, Slice, Wish
 
 
 class AsksForPlace(Protocol):
@@ -37,11 +37,10 @@ def rule_of(spec: AsksForPlace, policy: PlacementPolicy) -> PlacementRule:
     """
     asked = _asked(spec, policy)
     slices = _chain(asked, policy.levels) or tuple(asked)
-    wished = _chain([*asked, *_wished(spec, policy)], policy.levels) or ()
     labels = spec.node_labels
     rule = PlacementRule(
         slices=slices,
-        wished=() if wished == slices else wished,
+        wished=tuple(_wishes(spec, policy, asked, slices)),
         balance=spec.topology.balance,
         labels=LabelRule(
             required=tuple((name, frozenset(values)) for name, values in sorted(labels.required.items())),
@@ -51,15 +50,10 @@ def rule_of(spec: AsksForPlace, policy: PlacementPolicy) -> PlacementRule:
     return ANYWHERE if rule == ANYWHERE else rule  # most ask for nothing: they are told alike without a hash
 
 
-def has_tp_across_nodes(spec: AsksForPlace, policy: PlacementPolicy) -> bool:
+def has_tp_across_nodes(spec: AsksForPlace) -> bool:
     """Whether its tensor-parallel groups may span NVLink domains, as its submitter has allowed."""
     layout = spec.layout
-    return (
-        layout is not None
-        and layout.allow_tp_across_nodes
-        and layout.tp > spec.shape.num_ranks_per_node
-        and policy.nvlink_level is None
-    )
+    return layout is not None and layout.allow_tp_across_nodes and layout.tp > spec.shape.num_ranks_per_node
 
 
 def faults_of(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
@@ -98,13 +92,22 @@ def _faults_of_slices(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[F
         if outer % inner:
             detail = f"{outer} ranks of one {wide} are no multiple of the {inner} ranks of one {narrow}"
             yield Fault("/topology/slices", "uneven_slices", detail)
-    balance = spec.topology.balance
-    if balance in policy.levels and any(
-        policy.levels.index(level) < policy.levels.index(balance) for level, _ in asked
-    ):
-        yield Fault(
-            "/topology/balance", "within_slices", f"slices of a level wider than {balance} are not spread evenly"
-        )
+    if any(_is_wider(level, spec.topology.balance, policy) for level, _ in asked):
+        yield _torn_apart("slices", spec.topology.balance)
+
+
+def _is_wider(level: str, balance: str | None, policy: PlacementPolicy) -> bool:
+    """Than the level over whose domains a gang is spread evenly: what is wider could be torn apart by that."""
+    known = policy.levels
+    return balance in known and level in known and known.index(level) < known.index(balance)
+
+
+def _torn_apart(what: str, balance: str | None) -> Fault:
+    detail = (
+        f"{what} of a level wider than {balance} are not spread evenly: an even spread over {balance} would tear them "
+        "apart, one over their own level does not"
+    )
+    return Fault("/topology/balance", "within_slices", detail)
 
 
 def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Fault]:
@@ -116,10 +119,16 @@ def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[F
         words = f"pp {layout.pp} × dp {layout.dp} × fsdp {layout.fsdp} × tp {layout.tp}"
         yield Fault("/layout", "not_its_ranks", f"{words} are {layout.num_ranks} ranks; the shape has {num_ranks}")
     elif layout.tp <= per_host and per_host % layout.tp:
-        detail = f"hosts with {per_host} ranks hold no whole number of tensor-parallel groups of {layout.tp}"
+        detail = (
+            f"hosts with {per_host} ranks hold no whole number of tensor-parallel groups of {layout.tp}: "
+            f"take a tp that divides {per_host}, or a multiple of it"
+        )
         yield Fault("/layout/tp", "tp_across_nodes", detail)
     elif layout.tp > per_host and layout.tp % per_host:
-        detail = f"{layout.tp} ranks of a tensor-parallel group fill no whole number of hosts with {per_host} each"
+        detail = (
+            f"{layout.tp} ranks of a tensor-parallel group fill no whole number of hosts with {per_host} each: "
+            f"take a multiple of {per_host}"
+        )
         yield Fault("/layout/tp", "tp_across_nodes", detail)
     elif layout.tp > per_host and policy.nvlink_level is None and not layout.allow_tp_across_nodes:
         detail = (
@@ -129,29 +138,75 @@ def _faults_of_layout(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[F
         yield Fault("/layout/tp", "tp_across_nodes", detail)
     else:
         asked = _asked(spec, policy)
-        if asked and _chain(asked, policy.levels) is None:
-            detail = f"its tensor-parallel groups of {layout.tp} ranks and the slices of `topology` cut each other"
+        groups = () if layout.allow_tp_across_nodes else _tensor_slices(spec, policy)
+        if any(_is_wider(one.level, spec.topology.balance, policy) for one in groups):
+            yield _torn_apart("tensor-parallel groups", spec.topology.balance)
+        elif asked and _chain(asked, policy.levels) is None:
+            detail = (
+                f"its tensor-parallel groups of {layout.tp} ranks and the slices of `topology` cut each other: "
+                "let one be a multiple of the other"
+            )
             yield Fault("/layout/tp", "uneven_slices", detail)
 
 
 def _asked(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
     per_host, layout = spec.shape.num_ranks_per_node, spec.layout
     asked = [Slice(one.level, one.ranks // per_host) for one in spec.topology.slices]
-    if layout is not None and layout.tp > per_host and policy.nvlink_level and not layout.allow_tp_across_nodes:
-        asked.append(Slice(policy.nvlink_level, layout.tp // per_host))
-    return asked
+    may_span = layout is not None and layout.allow_tp_across_nodes
+    return asked if may_span else [*asked, *_tensor_slices(spec, policy)]
 
 
-def _wished(spec: AsksForPlace, policy: PlacementPolicy) -> Iterator[Slice]:
-    """Groups that talk much: those that shard a model under one leaf, and each tensor-parallel group at the least."""
+def _tensor_slices(spec: AsksForPlace, policy: PlacementPolicy) -> list[Slice]:
+    """For tensor-parallel groups that are wider than a host, where NVLink joins hosts."""
     per_host, layout = spec.shape.num_ranks_per_node, spec.layout
+    if layout is None or layout.tp <= per_host or policy.nvlink_level is None:
+        return []
+    return [Slice(policy.nvlink_level, layout.tp // per_host)]
+
+
+def _wishes(
+    spec: AsksForPlace, policy: PlacementPolicy, asked: Sequence[Slice], slices: Sequence[Slice]
+) -> Iterator[Wish]:
+    """What is tried before ``slices`` alone, the best first: a whole replica of the model under one leaf, with the
+    stages of its pipeline; else the ranks that shard one stage of it; else each tensor-parallel group in one NVLink
+    domain, where its submitter lets it span several.
+    """
+    layout, per_host = spec.layout, spec.shape.num_ranks_per_node
     if layout is None:
         return
+    under_leaf: list[tuple[int, PipelineOrder | None]] = []
+    order = _pipeline_order(layout, per_host, spec.shape.nodes, asked)
+    if order is not None:
+        under_leaf.append((order.stages * order.hosts, order))
+    if layout.fsdp * layout.tp % per_host == 0:
+        under_leaf.append((layout.fsdp * layout.tp // per_host, None))
+    told = [(*slices,)]
+    for nodes, by in [*(under_leaf if policy.leaf_level else ()), (1, None)]:
+        outer = [Slice(policy.leaf_level, nodes)] if policy.leaf_level and nodes > 1 else []
+        chain = _chain([*asked, *_tensor_slices(spec, policy), *outer], policy.levels)
+        is_torn = any(_is_wider(one.level, spec.topology.balance, policy) for one in chain or ())
+        if chain and chain not in told and not is_torn:
+            told.append(chain)
+            yield Wish(chain, by)
+
+
+def _pipeline_order(
+    layout: ParallelLayout, per_host: int, num_nodes: int, asked: Sequence[Slice]
+) -> PipelineOrder | None:
+    """How a pipeline's stages come to stand side by side, which are far apart by rank, since ``pp`` varies slowest.
+
+    None: there is one stage or one replica, so that ranks follow each other as they are; or hosts have parts of
+    several, or slices that are asked for by rank would be torn apart.
+    """
     sharded = layout.fsdp * layout.tp
-    if policy.leaf_level is not None and sharded > per_host and sharded % per_host == 0:
-        yield Slice(policy.leaf_level, sharded // per_host)
-    if policy.nvlink_level is not None and layout.tp > per_host:
-        yield Slice(policy.nvlink_level, layout.tp // per_host)
+    hosts = max(sharded // per_host, 1)
+    replicas, rest = divmod(num_nodes, layout.pp * hosts)
+    is_whole = sharded % per_host == 0 or per_host % sharded == 0
+    if layout.pp == 1 or replicas < 2 or rest or not is_whole:
+        return None
+    if any(hosts % one.nodes for one in asked):
+        return None
+    return PipelineOrder(layout.pp, hosts)
 
 
 def _chain(asked: Iterable[Slice], levels: Sequence[str]) -> tuple[Slice, ...] | None:

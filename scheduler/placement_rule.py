@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import product
+from typing import Final, TypeVar
+
+Host = TypeVar("Host")
 
 Labels = tuple[tuple[str, str], ...]
 """Of a node: names and values, sorted."""
@@ -14,6 +17,41 @@ class Slice:
 
     level: str
     nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOrder:
+    """By rank the pipeline's stages come one after another, each with all replicas; by place a replica's stages stand
+    side by side, so that one domain can hold them.
+
+    ``hosts``: of one stage of one replica, or of those replicas that share a host.
+    """
+
+    stages: int
+    hosts: int
+
+    def by_rank(self, placed: Sequence[Host]) -> tuple[Host, ...]:
+        """What is given by place: replicas × ``stages`` × ``hosts``."""
+        return self._turned(placed, self.stages, len(placed) // (self.stages * self.hosts))
+
+    def by_place(self, ranked: Sequence[Host]) -> tuple[Host, ...]:
+        """What is given by rank: ``stages`` × replicas × ``hosts``."""
+        return self._turned(ranked, len(ranked) // (self.stages * self.hosts), self.stages)
+
+    def _turned(self, given: Sequence[Host], outer: int, inner: int) -> tuple[Host, ...]:
+        """``given``: ``inner`` × ``outer`` × ``hosts``."""
+        places = product(range(outer), range(inner), range(self.hosts))
+        return tuple(given[(middle * outer + first) * self.hosts + last] for first, middle, last in places)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """``slices`` that stand for those that are asked for, where the gang fits with them, of hosts in this ``order``;
+    None: of hosts as they follow each other by rank.
+    """
+
+    slices: tuple[Slice, ...]
+    order: PipelineOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +74,12 @@ class LabelRule:
 class PlacementRule:
     """``slices``: widest level first; each one's hosts are a multiple of the next one's, the gang's of the first one's.
 
-    ``wished``: slices that stand for ``slices`` where the gang fits with them. ``balance``: a level over whose domains
-    the gang is spread evenly, over the fewest that hold it.
+    ``wished``: the first with which the gang fits. ``balance``: a level over whose domains the gang is spread evenly,
+    over the fewest that hold it.
     """
 
     slices: tuple[Slice, ...] = ()
-    wished: tuple[Slice, ...] = ()
+    wished: tuple[Wish, ...] = ()
     balance: str | None = None
     labels: LabelRule = field(default_factory=LabelRule)
 

@@ -13,6 +13,7 @@ import numpy as np
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from scheduler.model import Parts, Swap, WaitingJob, Workload
+from scheduler.rail_sets import has_rails_of
 from scheduler.slices import are_in_slices
 from scheduler.solver import Chosen, Request, fitting_cells, has_labels, parts_of
 from scheduler.soundness import pick_gpus, steps_of
@@ -49,11 +50,15 @@ def recover(state: FleetState, request: Request, last: Parts, bad: Collection[Gp
 def replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid] = ()) -> Chosen | None:
     """As ``recover``, of what is free now alone: the last attempt has let go of its GPUs.
 
-    With the slices that it wishes for, where its good hosts and those that replace the others give them.
+    With the first slices that it wishes for which its good hosts and those that replace the others give.
     """
     state = state.for_tier(request.tier)
-    chosen = _replan(state, request.wishing(), last, bad) if request.rule.wished else None
-    return chosen or _replan(state, request, last, bad)
+    for wish in request.rule.wished:
+        placed = last if wish.order is None or len(last) != request.nodes else wish.order.by_place(last)
+        chosen = _replan(state, request.wishing(wish), placed, bad)
+        if chosen is not None:
+            return chosen.ranked(wish.order)
+    return _replan(state, request, last, bad)
 
 
 def _replan(state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid]) -> Chosen | None:
@@ -196,6 +201,7 @@ def _replace_nodes(
     cells = cells[(layout.cell_cohort[cells] == cohort) & home[cells]]
     filled: list[Ints] = []
     homes, spread = _SliceHomes(state.layout, request, ranks), _Spread(state, request, nodes, ranks)
+    like = next((part for part in ranks if part is not None), None)
     for rank, (node_id, part) in enumerate(zip(nodes, ranks, strict=True)):
         near = spread.evenest(cells[homes.admits(rank, cells)])
         if part is not None:
@@ -203,11 +209,12 @@ def _replace_nodes(
         elif not len(kept) or not len(near):
             return None
         else:
-            cell = _nearest(state, node_id, near, counts, steps_of(state, request, near, usable))
+            is_off_rails = ~has_rails_of(state, request, near, like, usable)
+            cell = _nearest(state, node_id, near, counts, (is_off_rails, steps_of(state, request, near, usable)))
             cells = cells[cells != cell]
             homes.settle(rank, cell)
             spread.settle(cell)
-            filled.append(pick_gpus(state, request, np.array([cell]), usable))
+            filled.append(pick_gpus(state, request, np.array([cell]), usable, like))
     return filled
 
 
@@ -283,8 +290,10 @@ def _required_group(state: FleetState, request: Request, kept_cells: Ints) -> Fl
     return inside
 
 
-def _nearest(state: FleetState, node_id: NodeId, cells: Ints, counts: Ints, weakness: Ints) -> int:
-    """The cell that shares the narrowest domain with the node, then the soundest, the fullest, the first."""
+def _nearest(state: FleetState, node_id: NodeId, cells: Ints, counts: Ints, flaws: Sequence[Ints | Flags]) -> int:
+    """The cell that shares the narrowest domain with the node, then that of the least flaws, the last of which weighs
+    most, then the fullest, the first.
+    """
     shared: Counter[int] = Counter()
     lost = state.layout.cells_of_node.get(node_id, ())[:1]
     for groups in state.layout.groups[1:-1]:
@@ -292,4 +301,4 @@ def _nearest(state: FleetState, node_id: NodeId, cells: Ints, counts: Ints, weak
             if groups[cell] != NOWHERE:
                 shared.update(cells[groups[cells] == groups[cell]].tolist())
     nearness = np.array([-shared[int(cell)] for cell in cells])
-    return int(cells[np.lexsort((cells, counts[cells], weakness, nearness))[0]])
+    return int(cells[np.lexsort((cells, counts[cells], *flaws, nearness))[0]])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from muster.domain.ids import NodeId
 from scheduler.model import WaitingJob
-from scheduler.placement_rule import ANYWHERE, PlacementRule
+from scheduler.placement_rule import ANYWHERE, PlacementRule, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Request:
         """The smallest that would do."""
         return self.sized(self.fewest_nodes)
 
-    def wishing(self) -> "Request":
+    def wishing(self, wish: Wish) -> "Request":
         """With what it wishes for as if it asked for it."""
-        return replace(self, rule=replace(self.rule, slices=self.rule.wished, wished=()))
+        return replace(self, rule=replace(self.rule, slices=wish.slices, wished=()))
 
 
 def request_of(job: WaitingJob, *, is_reclaimable: bool = False, closing_ms: int | None = None) -> Request:

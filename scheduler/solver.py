@@ -17,6 +17,8 @@ from scheduler.balance import least_shares
 from scheduler.descent import balance_level, descend, level_below, unit_below
 from scheduler.fences import fence_of, has_labels, known_levels
 from scheduler.model import Parts
+from scheduler.placement_rule import PipelineOrder
+from scheduler.rail_sets import on_same_rails, room_on_rails
 from scheduler.request import Request, request_of
 from scheduler.slices import count_by_group, num_in_whole_slices, room_by_group, room_by_numbers
 from scheduler.soundness import least_graded, pick_gpus, soundest, weakness_of
@@ -45,7 +47,7 @@ Name = TypeVar("Name")
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """``cells``: one a node, in topology order, thus in rank order; ``gpus``: the GPUs of each in turn.
+    """``cells``: one a node, in rank order; ``gpus``: the GPUs of each in turn, in the order of local ranks.
 
     ``is_whole``: of each cell all GPUs in their order, so that their names need not be gathered.
     """
@@ -53,6 +55,14 @@ class Chosen:
     cells: Ints
     gpus: Ints
     is_whole: bool = False
+
+    def ranked(self, order: PipelineOrder | None) -> "Chosen":
+        """The hosts by rank that stand here by place."""
+        if order is None:
+            return self
+        ranks = np.array(order.by_rank(range(len(self.cells))), dtype=np.int64)
+        gpus = self.gpus.reshape(len(self.cells), -1)[ranks].ravel()
+        return Chosen(self.cells[ranks], gpus, is_whole=self.is_whole)
 
 
 def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) -> int:
@@ -83,8 +93,11 @@ def could_ever_fit(state: FleetState, request: Request) -> bool:
 def place(state: FleetState, request: Request, within: Ints | None = None) -> Chosen | None:
     """The best place for the whole gang, or None (I5). The state is not changed. ``within``: on these cells alone."""
     state = state.for_tier(request.tier)
-    chosen = _place(state, request.wishing(), within) if request.rule.wished else None
-    return chosen or _place(state, request, within)
+    for wish in request.rule.wished:
+        chosen = _place(state, request.wishing(wish), within)
+        if chosen is not None:
+            return chosen.ranked(wish.order)
+    return _place(state, request, within)
 
 
 def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen | None:
@@ -95,13 +108,16 @@ def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen |
     for level in span:
         if state.layout.largest[level] < request.nodes:
             continue
-        group = _best_group(state, room, request, level)
+        group = _best_group(state, room_on_rails(state, request, room, level), request, level)
         if group is not None:
             suffices = partial(_suffices, state, request, level)
             inside = soundest(state, request, room.cells_in(level, group), suffices)
+            inside = on_same_rails(state, request, inside, suffices)
             cells = np.sort(descend(state, request, level, inside, request.nodes))
             gpus = pick_gpus(state, request, cells)
-            return Chosen(cells, gpus, is_whole=len(gpus) == int(state.layout.cell_size[cells].sum()))
+            is_by_slot = state.rails is None or state.rails.are_by_slot
+            is_whole = is_by_slot and len(gpus) == int(state.layout.cell_size[cells].sum())
+            return Chosen(cells, gpus, is_whole=is_whole)
     return None
 
 

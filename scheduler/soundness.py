@@ -10,25 +10,41 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.rail_sets import in_rail_order, picked_on_rails
 from scheduler.request import Request
 from scheduler.tally import Tally
-from scheduler.topology import Flags, FleetState, Ints
+from scheduler.topology import Flags, FleetState, Ints, Layout
 
 _HOUR_S: Final = 3600
 _UNIT_H: Final = 1_000_000
 """A GPU's ``health_cost`` is failures in so many hours."""
 
 
-def pick_gpus(state: FleetState, request: Request, cells: Ints, usable: Flags | None = None) -> Ints:
-    """The soundest usable GPUs of each cell, by slot, ``gpus_per_node`` a cell; ``cells`` in topology order.
+def pick_gpus(
+    state: FleetState, request: Request, cells: Ints, usable: Flags | None = None, like: Ints | None = None
+) -> Ints:
+    """The soundest usable GPUs of each cell, ``gpus_per_node`` a cell, on the same rails where these are declared, in
+    the order of rails, or of slots; ``cells`` in topology order.
 
-    ``usable``: these of the fleet; by default what is free and admitted.
+    ``usable``: these of the fleet; by default what is free and admitted. ``like``: another host's part of the gang,
+    whose rails these shall have.
     """
-    layout = state.layout
-    gpus = layout.gpus_of_cells(cells)
-    gpus = gpus[state.tier(request.tier).admitted[gpus] & state.is_free[gpus] if usable is None else usable[gpus]]
-    if len(gpus) == len(cells) * request.gpus_per_node:
-        return gpus  # each gives all that it has
+    gpus = _usable_of(state, request, cells, usable)
+    if len(gpus) > len(cells) * request.gpus_per_node:  # else each gives all that it has
+        on_rails = picked_on_rails(state, request, cells, gpus, like)
+        gpus = _soundest_of(state.layout, request, gpus) if on_rails is None else on_rails
+    return in_rail_order(state, gpus)
+
+
+def _usable_of(state: FleetState, request: Request, cells: Ints, usable: Flags | None) -> Ints:
+    gpus = state.layout.gpus_of_cells(cells)
+    is_usable = state.tier(request.tier).admitted[gpus] & state.is_free[gpus] if usable is None else usable[gpus]
+    found: Ints = gpus[is_usable]
+    return found
+
+
+def _soundest_of(layout: Layout, request: Request, gpus: Ints) -> Ints:
+    """Of each cell's, by slot."""
     owners = layout.cell_of_gpu[gpus]
     costs = layout.gpu_health_cost[gpus]
     order = np.arange(len(gpus))
@@ -47,7 +63,7 @@ def cell_costs(state: FleetState, request: Request, cells: Ints, usable: Flags |
     costs = np.zeros(len(cells), dtype=np.int64)
     is_weak = state.layout.cell_health_cost[cells] > 0
     if is_weak.any():
-        gpus = pick_gpus(state, request, cells[is_weak], usable)
+        gpus = _soundest_of(state.layout, request, _usable_of(state, request, cells[is_weak], usable))
         _, owner = np.unique(state.layout.cell_of_gpu[gpus], return_inverse=True)
         np.add.at(costs, np.flatnonzero(is_weak)[owner], state.layout.gpu_health_cost[gpus])
     return np.negative(costs) if request.prefers_weak else costs

@@ -21,6 +21,7 @@ from scheduler.layout import Layout as Layout  # noqa: PLC0414
 from scheduler.layout import build_layout as build_layout  # noqa: PLC0414
 from scheduler.layout import layout_by
 from scheduler.model import GpuView
+from scheduler.rails import DeclaredRails, Rails
 from scheduler.tally import Ints as Ints  # noqa: PLC0414
 from scheduler.tally import SomeKept, Tallies, Tally
 
@@ -80,6 +81,7 @@ class FleetState:
         "_levels",
         "_of_rule",
         "_ordered",
+        "_rails",
         "_tallies",
         "_tiers",
         "cell_closes_ms",
@@ -98,6 +100,7 @@ class FleetState:
         self.was_held: Flags = is_held[self._facts]
         self.is_free: Flags = ~self.was_held
         self.policy = policy
+        self._rails = DeclaredRails(self.layout, self._ordered, policy.placement.rails)
         self._tiers: dict[str, TierView] = {}
         self._tallies = Tallies(self.layout)
         self.is_spare: Flags = np.zeros(len(self._ordered), dtype=np.bool_)
@@ -151,6 +154,11 @@ class FleetState:
             each._tallies = Tallies(each.layout)  # noqa: SLF001  # of its own class; some are of other closings
         moments_ms = np.unique(self.cell_closes_ms).tolist()
         self._closings_ms[:] = [at_ms for at_ms in moments_ms if at_ms != NEVER_MS]
+
+    @property
+    def rails(self) -> Rails | None:
+        """Of each GPU; None: none are declared."""
+        return self._rails.found
 
     @property
     def closings_ms(self) -> Sequence[int]:

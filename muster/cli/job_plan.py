@@ -23,6 +23,7 @@ from muster.cli.placement_options import (
     shape_of,
 )
 from muster.cli.profile import open_client
+from muster.domain.alignment_words import alignment_words
 from muster.domain.states import ExpectedFrom, PlanOutcome
 
 AHEAD_SHOWN: Final = 5
@@ -101,6 +102,10 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         unknown = f"at {found['earliest_at']} at the earliest; nobody knows the latest"
         lines.append(f"  starts {known if found['latest_at'] else unknown}")
     lines += [f"  rank {host['node_rank']}  {host['node_name']}  {len(host['gpus'])} GPUs" for host in found["hosts"]]
+    standing = alignment_words(
+        found.get("groups", ()), found.get("rails"), len(found["hosts"])
+    )  # of an older server none
+    lines += [f"  {line}" for line in standing]
     for victim in found["victims"]:
         whose = f" of {victim['job_id']}" if victim["job_id"] else ""
         kept = f", goes on with {victim['num_kept_gpus']}" if victim.get("num_kept_gpus") else ""

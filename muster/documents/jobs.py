@@ -165,6 +165,24 @@ class PlannedHost(TypedDict):
     gpus: list[str]
 
 
+class PlannedGroups(TypedDict):
+    """Groups of one dimension of the job's layout that are wider than a host: `num_together` of `num_groups` would have
+    one domain of `level` each. One of `fsdp` is of `fsdp` × `tp` ranks.
+    """
+
+    dimension: Literal["tp", "fsdp", "pp"]
+    level: str
+    num_groups: int
+    num_together: int
+
+
+class PlannedRails(TypedDict):
+    """``rails``: of the first host's local ranks, in their order. ``num_hosts``: whose local ranks are on the same."""
+
+    rails: list[int]
+    num_hosts: int
+
+
 class PlannedVictim(TypedDict):
     """An attempt that would be asked to give way. ``job_id``, ``tenant_id``: null for a tenant.
 
@@ -233,6 +251,8 @@ class JobPlan(TypedDict):
     would let it start at once, the cheapest first.
     ``expected_run_s``: what it is believed to take, by its wall time, by what its tenant's jobs of the same name and
     shape took (nobody is stopped by that), or by the policy; null where it starts at once or is not looked at.
+    ``groups``, ``rails``: how the ranks of one that starts at once would stand; null rails: nobody has declared any for
+    its first host, or it has one host alone.
     """
 
     outcome: Annotated[str, OneOf(PlanOutcome)]
@@ -248,6 +268,8 @@ class JobPlan(TypedDict):
     expected_run_s: float | None
     expected_from: Annotated[str, OneOf(ExpectedFrom)] | None
     hosts: list[PlannedHost]
+    groups: list[PlannedGroups]
+    rails: PlannedRails | None
     victims: list[PlannedVictim]
     changes: list[PlannedChange]
 

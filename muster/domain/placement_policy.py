@@ -2,9 +2,10 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from muster.domain.quantities import DAY_S, Seconds
+from muster.domain.rails import require_rails
 from muster.domain.strict import Name, StrictModel
 
 _Rate = Annotated[float, Field(ge=0, le=1_000, strict=False)]
@@ -86,7 +87,16 @@ class PlacementPolicy(StrictModel):
         description="The level whose domains are NVLink domains wider than a host, such as the racks of NVL72. Null: "
         "an NVLink domain is a host.",
     )
+    rails: Annotated[tuple[int, ...], Field(strict=False)] = Field(
+        default=(),
+        description="In a rail-optimised network: on which rail each GPU of a host hangs, by its slot, such as "
+        "[0, 1, 2, 3, 4, 5, 6, 7]; [0, 0, 1, 1] where two share a NIC. Numbered from 0, each of as many GPUs, for 16 "
+        "GPUs at most. A host's label `rails`, such as 0,1,2,3 or none, goes before it. Gangs take the same rails on "
+        "each of their hosts where they can. Empty: none, but of hosts that have the label.",
+    )
     hazard: HazardPolicy = Field(default_factory=HazardPolicy)
+
+    _rails_are_some = field_validator("rails")(require_rails)
 
     @model_validator(mode="after")
     def _levels_are_known(self) -> Self:

@@ -50,8 +50,10 @@ class ParallelLayout(StrictModel):
 
     ``tp`` (tensor parallel) varies fastest, then ``fsdp`` (a sharded data-parallel group), ``dp`` (its replicas), and
     ``pp`` (pipeline stages). A tensor-parallel group stands in one NVLink domain: on one host, or in one domain of the
-    policy's ``placement.nvlink_level``. A group of ``fsdp`` × ``tp`` ranks stands under one network leaf where that
-    can be. ``allow_tp_across_nodes``: where no NVLink domain is so large, run all the same, over the network.
+    policy's ``placement.nvlink_level``. A replica of the model (all ranks of one ``dp``, so its whole pipeline) stands
+    under one network leaf where that can be, else each group of ``fsdp`` × ``tp`` ranks does; which host has which
+    node rank follows from that. ``allow_tp_across_nodes``: where no NVLink domain is so large, run all the same, over
+    the network.
     """
 
     tp: _Degree = 1

@@ -28,6 +28,7 @@ from muster.services.scheduling import question, why_not_asked
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.services.wait_verdicts import WITHOUT_A_LOOK
 from muster.services.waiting import stop_grace_s
+from scheduler.alignment import Alignment, alignment_of
 from scheduler.answer import Change, answer
 from scheduler.model import GpuView, Parts, Plan, Question, Reason, Reclaim, Verdict, WaitingJob
 from scheduler.order import expected_s
@@ -74,7 +75,7 @@ class JobPlan:
     """``verdict``, ``earliest_at``, ``latest_at``: of a job that waits, None where nobody knows. ``starts_at``: when
     what is held or reclaimed for it is free. ``hosts``: in the order of ranks; of a job that waits none.
     ``ahead``: the first of those before it. ``expected_run_s``: by what it has its place in the queue, and
-    ``expected_from``; None of one that is not looked at.
+    ``expected_from``; None of one that is not looked at. ``alignment``: how the ranks of one that starts at once stand.
     """
 
     outcome: PlanOutcome
@@ -90,6 +91,7 @@ class JobPlan:
     changes: tuple[Change, ...] = ()
     expected_run_s: float | None = None
     expected_from: ExpectedFrom | None = None
+    alignment: Alignment | None = None
 
 
 def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> JobPlan:
@@ -110,7 +112,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
         far = WaitReason.FAR_BEHIND
         unseen = JobPlan(PlanOutcome.WAITS, Verdict(WORDS[far], far, (Reason(far),)))
         return _with_all_before(unit, unseen, thought.at, thought.job_id)
-    return _planned(unit, asked, found, stop_grace_s(spec, policy))
+    return _planned(unit, asked, found, spec, stop_grace_s(spec, policy))
 
 
 def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
@@ -132,7 +134,8 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
         reason = WITHOUT_A_LOOK.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
         unseen = _not_looked_at(job, reason)
         return _with_all_before(unit, unseen, job.created_at, job.id) if reason is WaitReason.FAR_BEHIND else unseen
-    return _planned(unit, asked, found, stop_grace_s(spec_of(job), asked.policy))
+    spec = spec_of(job)
+    return _planned(unit, asked, found, spec, stop_grace_s(spec, asked.policy))
 
 
 def _require_waiting(job: Job) -> None:
@@ -155,12 +158,14 @@ def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: 
     return replace(found, num_ahead=count, gpus_ahead=num_gpus)
 
 
-def _planned(unit: UnitOfWork, asked: Question, job: WaitingJob, grace_s: float) -> JobPlan:
+def _planned(unit: UnitOfWork, asked: Question, job: WaitingJob, spec: JobSpec, grace_s: float) -> JobPlan:
     state = FleetState(asked.gpus, asked.policy)
     decided = plan_on(state, asked.queue, asked.policy, asked.workload)
     placed = next((item for item in decided.placements if item.job_id == job.job_id), None)
     if placed is not None:
-        return JobPlan(PlanOutcome.STARTS, starts_at=unit.now, hosts=_hosts(unit, placed.parts))
+        hosts = _hosts(unit, placed.parts)
+        alignment = alignment_of(state, job.tier, spec, asked.policy.placement, placed.parts)
+        return JobPlan(PlanOutcome.STARTS, starts_at=unit.now, hosts=hosts, alignment=alignment)
     found = answer(state, asked, decided, job, grace_s)
 
     def moment(at_ms: int | None) -> datetime | None:

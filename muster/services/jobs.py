@@ -61,7 +61,7 @@ def submit(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None
     unit.session.add(job)
     emit_job(unit, job, None)
     detail: dict[str, object] = {"name": spec.name, "tier": spec.tier}
-    if has_tp_across_nodes(spec, active_policy(unit.session).placement):
+    if has_tp_across_nodes(spec):
         detail["tp_across_nodes"] = True
     unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
     unit.wake(SCHEDULER_CHANNEL)

@@ -5,6 +5,7 @@ from typing import Final
 
 from muster.domain.errors import ValidationFailedError
 from muster.domain.principals import Permission
+from muster.domain.rails import RAILS_LABEL, rails_of_label
 from muster.services.node_names import find_node
 from muster.services.nodes import NodeDetail, detail_of
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
@@ -20,11 +21,12 @@ def set_labels(
 
     Raises:
         NotFoundError: there is no such node.
-        ValidationFailedError: a label is set and removed, or a node would have too many.
+        ValidationFailedError: a label is set and removed, a node would have too many, or its `rails` are none.
     """
     unit.principal.require(Permission.NODE_WRITE)
     if both := sorted(set(labels) & set(remove)):
         raise ValidationFailedError.at("/remove", "also_set", f"these labels are set as well: {', '.join(both)}")
+    _require_rails(labels)
     node = find_node(unit, text)
     unit.session.refresh(node, with_for_update={"key_share": True})
     kept = {name: value for name, value in node.labels.items() if name not in remove}
@@ -39,3 +41,13 @@ def set_labels(
         unit.audit("node.label", "node", node.id, reason=reason, detail=told)
         unit.wake(SCHEDULER_CHANNEL)
     return detail_of(unit, node.id)
+
+
+def _require_rails(labels: Mapping[str, str]) -> None:
+    """What the planner would take for unknown is refused as it is said."""
+    if RAILS_LABEL not in labels:
+        return
+    try:
+        rails_of_label(labels[RAILS_LABEL])
+    except ValueError as error:
+        raise ValidationFailedError.at(f"/labels/{RAILS_LABEL}", "bad_rails", str(error)) from error

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from muster.domain.rails import NO_RAILS, RAILS_LABEL, rails_of_label
 from muster.domain.states import Contact, Standing
 from muster.domain.strict import Name, StrictModel, Text
 
@@ -36,6 +37,12 @@ class Nodes(StrictModel):
         rest = {name: value for name, value in said.items() if name != "domain"}
         domain = said["domain"]
         return {**rest, "path": domain.split("/") if isinstance(domain, str) else domain}
+
+    @field_validator("attributes")
+    @classmethod
+    def _rails_are_some(cls, attributes: dict[str, str]) -> dict[str, str]:
+        rails_of_label(attributes.get(RAILS_LABEL, NO_RAILS))
+        return attributes
 
     @property
     def number(self) -> int:

@@ -295,6 +295,21 @@ def test_what_a_submission_says_of_its_place(muster: Command) -> None:
     assert spec["layout"] == {"pp": 2, "fsdp": 4, "tp": 8, "allow_tp_across_nodes": True}
 
 
+def test_a_plan_says_how_ranks_would_stand_and_an_older_server_tells_none(muster: Command) -> None:
+    hosts = [{"node_id": f"n{rank}", "node_name": f"gpu-{rank}", "node_rank": rank, "gpus": ["a"]} for rank in (0, 1)]
+    plain = {"outcome": "starts", "why": None, "binding": None, "starts_at": "2026-01-01T00:00:00Z", "num_ahead": 0}
+    older = {**plain, "earliest_at": None, "latest_at": None, "hosts": hosts, "victims": [], "changes": []}
+    groups = [{"dimension": "pp", "level": "rack", "num_groups": 2, "num_together": 2}]
+    with serving(lambda _asked, _number: Answer(200, older)) as server:
+        before = muster.run("job", "plan", url=server.url).stdout.splitlines()
+    told = {**older, "groups": groups, "rails": {"rails": [3], "num_hosts": 1}}
+    with serving(lambda _asked, _number: Answer(200, told)) as server:
+        after = muster.run("job", "plan", url=server.url).stdout.splitlines()
+    assert after[: len(before)] == before
+    assert after[len(before)] == "  each pipeline has one rack"
+    assert "local ranks are on rails 3 on 1 of 2 hosts" in after[len(before) + 1]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -14,7 +14,7 @@ from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.wait_reasons import WaitReason
 from scheduler.balance import even_shares, least_share
 from scheduler.model import GpuView, Parts, WaitingJob, Workload
-from scheduler.placement_rule import ANYWHERE, LabelRule, PlacementRule, Slice
+from scheduler.placement_rule import ANYWHERE, LabelRule, PlacementRule, Slice, Wish
 from scheduler.planner import plan
 from scheduler.solver import most_nodes, place, request_of
 from scheduler.topology import FleetState
@@ -60,7 +60,7 @@ def test_of_an_elastic_home_only_whole_slices_count_and_the_rounding_is_told() -
 
 
 def test_what_is_wished_is_had_where_it_can_be_and_does_not_keep_anybody_waiting() -> None:
-    rule = PlacementRule(wished=(Slice("rack", 2),))
+    rule = PlacementRule(wished=(Wish((Slice("rack", 2),)),))
     wanted = job("j", nodes=4, gpus=8)
     wide = racks({"r0": [8] * 3, "r1": [8] * 3}, pods=PODS)
     assert nodes_of(wide, wanted, rule) == ["r0h0", "r0h1", "r1h0", "r1h1"]
@@ -91,7 +91,7 @@ def test_a_replacement_keeps_the_slices_that_were_wished_for_where_one_can() -> 
     """Both hosts of a slice are lost; their own rack has one host more, another rack has two."""
     gpus = racks({"r0": [8, 8], "r1": [0, 0, 8], "r2": [8, 8]}, pods=PODS)
     wanted = replace(job("j", nodes=4, gpus=8), keep=kept("r0h0", "r0h1", "r1h0", "r1h1"))
-    wished = PlacementRule(wished=(Slice("rack", 2),))
+    wished = PlacementRule(wished=(Wish((Slice("rack", 2),)),))
     assert nodes_of(gpus, wanted, wished) == ["r0h0", "r0h1", "r2h0", "r2h1"]
     assert nodes_of(gpus, wanted, ANYWHERE) == ["r0h0", "r0h1", "r1h2", "r2h0"], "the nearest of each"
     apart = racks({"r0": [8, 8], "r1": [0, 0, 8], "r2": [8]}, pods=PODS)

@@ -5,17 +5,21 @@ from collections.abc import Mapping
 import pytest
 from sqlalchemy import insert, select, update
 
-from muster.db.models import AuditEntry, Event, Gpu, GpuStandingChange, Job
+from muster.db.models import AllocationGpu, AuditEntry, Event, Gpu, GpuStandingChange, Job
 from muster.domain.errors import ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, JobId
+from muster.domain.job_spec import JobSpec
 from muster.domain.placement_policy import PlacementPolicy
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Standing
 from muster.services import node_labels
+from muster.services.job_plans import PLAN, JobPlan, plan_job
 from muster.services.lives import spec_of
 from muster.services.nodes import NodeDetail
 from muster.services.placed_views import placed_views
 from muster.services.unit_of_work import UnitOfWorkFactory
+from scheduler.alignment import HostsOnRails
+from scheduler.model import Parts
 from tests.fleet_factory import OPERATOR
 from tests.services.conftest import SetClock
 from tests.services.reclaims.stage import Stage, make_stage
@@ -39,6 +43,17 @@ def set_tree(stage: Stage, **tree: object) -> None:
 
 def submit(stage: Stage, **spec: object) -> JobId:
     return stage.submit("on_demand", by=None, **spec)
+
+
+def plan(stage: Stage, **spec: object) -> JobPlan:
+    asked = {"name": "asked", "program": {"script": "/srv/train.py"}, **spec}
+    with stage.units.begin(stage.fleet.tenant, PLAN, dry_run=True, quiet=True) as unit:
+        return plan_job(unit, JobSpec.model_validate(asked, strict=False))
+
+
+def slots(stage: Stage, parts: Parts) -> list[list[int]]:
+    with stage.units.read() as session:
+        return [[session.get_one(Gpu, uuid).slot_index for uuid in uuids] for _, uuids in parts]
 
 
 def faults(stage: Stage, **spec: object) -> list[tuple[str | None, str]]:
@@ -122,6 +137,36 @@ def test_a_change_of_labels_that_changes_nothing_leaves_no_trace_and_a_wrong_one
         node_labels.set_labels(unit, "nobody", {"site": "ams"}, reason="moved")
     with stage.units.begin(stage.fleet.tenant, node_labels.LABEL) as unit, pytest.raises(ForbiddenError):
         node_labels.set_labels(unit, stage.hosts[0].node_id, {"site": "ams"}, reason="moved")
+
+
+def test_a_gang_takes_the_rails_that_its_hosts_labels_say_are_the_same_and_its_plan_says_so(stage: Stage) -> None:
+    for number, rails in enumerate(("0,1", "0,1", "1,0", "1,0")):
+        label(stage, number, {"rails": rails})
+    for number in (0, 3):
+        label(stage, number, {"generation": "first"})
+    first = {"node_labels": {"required": {"generation": ["first"]}}, "shape": {"nodes": 2, "gpus_per_node": 1}}
+    planned = plan(stage, **first)
+    assert planned.alignment is not None
+    assert planned.alignment.rails == HostsOnRails((0,), 2)
+    submit(stage, **first)
+    (placed,) = stage.cycle().placements
+    assert slots(stage, placed.parts) == [[0], [1]], "the second host is wired the other way round"
+    whole = submit(stage, shape={"nodes": 1, "gpus_per_node": 2}, node_labels={"required": {"rails": ["1,0"]}})
+    (placed,) = [one for one in stage.cycle().placements if one.job_id == whole]
+    with stage.units.read() as session:
+        query = select(AllocationGpu.gpu_uuid).where(AllocationGpu.node_id == stage.hosts[2].node_id)
+        stored = session.scalars(query.order_by(AllocationGpu.local_index)).all()
+    assert tuple(stored) == placed.parts[0][1]
+    assert slots(stage, placed.parts) == [[1, 0]]
+
+
+def test_a_label_that_says_no_rails_is_refused_with_what_is_accepted(stage: Stage) -> None:
+    with pytest.raises(ValidationFailedError) as caught:
+        label(stage, 0, {"rails": "0,2"})
+    (fault,) = caught.value.faults
+    assert (fault.pointer, fault.code) == ("/labels/rails", "bad_rails")
+    assert "such as 0,1,2,3" in fault.detail
+    label(stage, 0, {"rails": "none"})
 
 
 def test_a_tensor_parallel_group_over_hosts_is_refused_or_flagged_where_it_is_forced(stage: Stage) -> None:

@@ -61,6 +61,7 @@ def test_each_situation_that_a_scheduler_is_accepted_by_is_posed() -> None:
             "says one of submit, plan, cancel, end, change and restart",
         ),
         ({"topology": {"nodes": [{"names": "a0"}, {"names": "a[0-1]"}]}}, "names a node twice"),
+        ({"topology": {"nodes": [{"names": "a0", "attributes": {"rails": "0,2"}}]}}, "numbered from 0 without a gap"),
         ({"polcy": {}}, "Extra inputs"),
         (
             {"jobs": {"queued": [{"name": "a", "nodes": 2, "max_nodes": 1}]}},
