@@ -50,6 +50,16 @@ def expected_s(job: WaitingJob, policy: Policy) -> float:
     return max(known_s, LEAST_RUN_S)
 
 
+def left_of_overrun_s(ran_s: float, policy: Policy) -> float:
+    """How much longer a job is believed to run that has run for so long, and was believed to have ended by now.
+
+    The longer it has run, the longer it is believed to go on; so a wrong belief is corrected few times. (Tsafrir,
+    Etsion and Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates", IEEE
+    TPDS 2007, correct what has expired.)
+    """
+    return max(ran_s * policy.queue.overrun_fraction, LEAST_RUN_S)
+
+
 def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int | None, num_gpus: int) -> list[WaitingJob]:
     """By tier; what has run before goes on first, since it holds work; then who was passed enough; then by urgency.
 
