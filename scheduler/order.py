@@ -50,14 +50,16 @@ def expected_s(job: WaitingJob, policy: Policy) -> float:
     return max(known_s, LEAST_RUN_S)
 
 
-def left_of_overrun_s(ran_s: float, policy: Policy) -> float:
-    """How much longer a job is believed to run that has run for so long, and was believed to have ended by now.
+def believed_run_s(run_s: float, ran_s: float, policy: Policy) -> float:
+    """What a job is believed to take in all that was believed to take ``run_s``, and has run for ``ran_s``.
 
-    The longer it has run, the longer it is believed to go on; so a wrong belief is corrected few times. (Tsafrir,
-    Etsion and Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates", IEEE
-    TPDS 2007, correct what has expired.)
+    Who outlasts its belief has it raised by ``queue.overrun_fraction``, again and again: so a wrong one is corrected few
+    times. (Tsafrir, Etsion and Feitelson, "Backfilling using system-generated predictions rather than user runtime
+    estimates", IEEE TPDS 2007, correct what has expired.)
     """
-    return max(ran_s * policy.queue.overrun_fraction, LEAST_RUN_S)
+    while run_s < ran_s:
+        run_s += max(run_s * policy.queue.overrun_fraction, LEAST_RUN_S)
+    return run_s
 
 
 def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int | None, num_gpus: int) -> list[WaitingJob]:

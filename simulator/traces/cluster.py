@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from muster.domain.policy import DEFAULT_POLICY
-from scheduler.order import left_of_overrun_s, passed_work_bound_gpu_s
+from scheduler.order import believed_run_s, passed_work_bound_gpu_s
 from simulator.traces.counts import Counts
 from simulator.traces.jobs import TraceJob
 from simulator.traces.nodes import Nodes, NodeSet
@@ -17,15 +17,15 @@ from simulator.traces.waiting import Waiting
 
 @dataclass(slots=True)
 class Cluster:
-    """``queue``: numbers of jobs in order of submission, those of ``waiting``. ``ends``: (believed end, job), or of a
-    node that is away (when it is back, -1 - node), which ``running`` has too. ``left_s``: work that each job has left.
-    ``attempts``: how often it started. ``num_interrupted``: how often anybody was. ``saves_every_s``: work between two
-    checkpoints.
+    """``queue``: numbers of jobs in order of submission, those of ``waiting``. ``ends``: (believed end, job, what it
+    holds by ``counts``), or of a node that is away (when it is back, -1 - node, all of it); so ``running``, ``held``.
+    ``left_s``: work that each job has left. ``attempts``: how often it started. ``num_interrupted``: how often anybody
+    was. ``saves_every_s``: work between two checkpoints.
 
     ``notices``: (job, when it has to go), until somebody sees to it; ``told``: who has one; ``losses``: (when it got
     one, job) of the last while.
 
-    ``idle``: GPUs of each node, by ``counts``; ``held``: of each entry of ``running``, alike.
+    ``idle``: GPUs of each node, by ``counts``.
     """
 
     jobs: Sequence[TraceJob]
@@ -33,7 +33,7 @@ class Cluster:
     nodes: Nodes
     waiting: Waiting = field(init=False)
     queue: list[int] = field(init=False)
-    ends: list[tuple[float, int]] = field(default_factory=list)
+    ends: list[tuple[float, int, int]] = field(default_factory=list)
     running: dict[int, NodeSet] = field(default_factory=dict)
     away: dict[int, float] = field(default_factory=dict)
     started_s: list[float] = field(init=False)
@@ -141,8 +141,9 @@ class Cluster:
         """Of whom each was believed to have ended, and runs on: an end in the future."""
         while self.ends and self.ends[0][0] < self.now_s:
             number = self.ends[0][1]
+            run_s = believed_run_s(self.estimates_s[number], self.ran_s(number), DEFAULT_POLICY)
             self._forget(number)
-            self._believe(number, self.now_s + left_of_overrun_s(self.ran_s(number), DEFAULT_POLICY))
+            self._believe(number, max(self._since_s[number] + run_s, self.now_s))
 
     def repair(self, node: int) -> None:
         del self.away[node], self.running[-1 - node]
@@ -152,7 +153,7 @@ class Cluster:
 
     def _believe(self, number: int, end_s: float) -> None:
         self._believed_s[number] = end_s
-        insort(self.ends, (end_s, number))
+        insort(self.ends, (end_s, number, self.held[number]))
 
     def _forget(self, number: int) -> None:
-        del self.ends[bisect_left(self.ends, (self._believed_s.pop(number), number))]
+        del self.ends[bisect_left(self.ends, (self._believed_s.pop(number), number, 0))]

@@ -15,6 +15,8 @@ class Counts:
 
     def of(self, nodes: NodeSet, gpus: int) -> int:
         """So many for each of these, 0 for the others."""
+        if nodes & (nodes - 1) == 0:
+            return gpus << ((nodes.bit_length() - 1) * self._width) if nodes else 0
         return self._spread(nodes) * gpus
 
     def compared(self, counts: int, gpus: int) -> tuple[int, int]:
@@ -30,7 +32,5 @@ class Counts:
         return int(f"{bits >> (self._width - 1):b}"[::-1][:: self._width][::-1], 2)
 
     def _spread(self, nodes: NodeSet) -> int:
-        if nodes & (nodes - 1) == 0:
-            return 1 << ((nodes.bit_length() - 1) * self._width) if nodes else 0
         zeros = "0" * (self._width - 1)
         return int(f"{nodes:b}".replace("0", "0" + zeros).replace("1", zeros + "1"), 2)

@@ -17,12 +17,12 @@ from simulator.traces.waiting import Floats
 
 def first_room(cluster: Cluster, num_nodes: int, gpus_per_node: int) -> tuple[float, NodeSet]:
     """When so many nodes are believed to have so many GPUs free, and which nodes have then."""
-    counts, held = cluster.counts, cluster.held
+    counts = cluster.counts
     free, mask = counts.compared(cluster.idle, gpus_per_node)
     if cluster.nodes.fits(num_nodes, gpus_per_node):
         return cluster.now_s, counts.nodes(free & mask)
-    for end_s, number in cluster.ends:
-        free += held[number]
+    for end_s, _, held in cluster.ends:
+        free += held
         if free & mask and (free & mask).bit_count() >= num_nodes:
             return max(cluster.now_s, end_s), counts.nodes(free & mask)
     raise AssertionError("with nothing running every node is free")
@@ -34,8 +34,6 @@ def pass_by(cluster: Cluster, head: int, worth: Floats) -> list[int]:
     ``worth``: of each who waits.
     """
     started: list[int] = []
-    if not cluster.may_start_any():
-        return started
     waiting = cluster.waiting
     until_s, held = _place(cluster, head)
     while (room := _room_beside(cluster, until_s, held)) is not None:
@@ -71,6 +69,8 @@ def _room_beside(cluster: Cluster, until_s: float, held: NodeSet) -> list[int] |
     Mostly nobody may, which the shortest of each shape tell without a look at every job.
     """
     nodes, left_s = cluster.nodes, until_s - cluster.now_s
+    if not nodes.num_free:
+        return None
     beside = list(accumulate([(with_so_many & ~held).bit_count() for with_so_many in nodes.free[::-1]]))[::-1]
     for (num_nodes, each), estimates_s in cluster.waiting.estimates_by_shape.items():
         if beside[each] >= num_nodes or (estimates_s[0] <= left_s and nodes.at_least[each] >= num_nodes):

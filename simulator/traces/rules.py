@@ -73,6 +73,8 @@ def muster(cluster: Cluster) -> list[int]:
         number = cluster.queue[first]
         if not cluster.fits(number):
             take_back(cluster, number)
+            if started and not cluster.may_start_any():
+                return started
             return started + pass_by(cluster, number, worth)
         started.append(cluster.start(number))
         worth[first:-1] = worth[first + 1 :]
