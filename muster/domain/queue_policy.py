@@ -38,8 +38,8 @@ class QueuePolicy(StrictModel):
     overrun_fraction: Annotated[float, Field(ge=0.01, le=10, strict=False)] = Field(
         0.5,
         description="A job that runs on when others like it would have ended is believed to take so much longer than "
-        "was believed, as a part of that, and by a minute at least; and so on. Believed to end at any moment, or never, "
-        "it would have GPUs held idle that it does not free, or none held.",
+        "was believed, as a part of that and by a minute at least, and so on. Believed to end at any moment, it would "
+        "have GPUs held idle beside its own.",
     )
     passed_work_bound_s: Seconds = Field(
         216_000.0,

@@ -27,8 +27,8 @@ class Counts:
 
     def nodes(self, bits: int) -> NodeSet:
         """Of the bits of such a mask: the nodes."""
-        if not bits:
-            return 0
+        if bits & (bits - 1) == 0:
+            return 1 << ((bits.bit_length() - 1) // self._width) if bits else 0
         return int(f"{bits >> (self._width - 1):b}"[::-1][:: self._width][::-1], 2)
 
     def _spread(self, nodes: NodeSet) -> int:

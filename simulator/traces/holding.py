@@ -5,7 +5,6 @@ fits, those are held that have the fewest GPUs idle until then. On them runs onl
 beside them whoever fits, for as long as it likes.
 """
 
-import math
 from itertools import accumulate
 
 import numpy as np
@@ -36,10 +35,12 @@ def pass_by(cluster: Cluster, head: int, worth: Floats) -> list[int]:
     started: list[int] = []
     waiting = cluster.waiting
     until_s, held = _place(cluster, head)
-    while (room := _room_beside(cluster, until_s, held)) is not None:
+    while (beside := _room_beside(cluster, until_s, held)) is not None:
+        may_start = np.array(cluster.nodes.at_least).take(waiting.gpus_per_node) >= waiting.num_nodes
         is_gone = waiting.estimates_s <= until_s - cluster.now_s
-        rooms = np.array(room + cluster.nodes.at_least)
-        places = (rooms.take(waiting.gpus_per_node + is_gone * len(room)) >= waiting.num_nodes).nonzero()[0]
+        if held:
+            may_start &= is_gone | (np.array(beside).take(waiting.gpus_per_node) >= waiting.num_nodes)
+        places = may_start.nonzero()[0]
         first = int(places[worth[places].argmax()])
         started.append(cluster.start(cluster.queue[first], 0 if is_gone[first] else held))
         worth[first:-1] = worth[first + 1 :]
@@ -48,18 +49,19 @@ def pass_by(cluster: Cluster, head: int, worth: Floats) -> list[int]:
 
 
 def _place(cluster: Cluster, head: int) -> tuple[float, NodeSet]:
-    """Until when it is held, and which nodes."""
+    """Until when it is held, and those of its nodes that have any GPU idle."""
     job = cluster.jobs[head]
     until_s, fits = first_room(cluster, job.num_nodes, job.gpus_per_node)
-    held, missing = 0, job.num_nodes
-    for nodes in cluster.nodes.free:
+    missing = job.num_nodes - (cluster.nodes.free[0] & fits).bit_count()
+    held = 0
+    for nodes in cluster.nodes.free[1:]:
+        if missing <= 0:
+            break
         part = nodes & fits
         if part:
             part = lowest(part, min(part.bit_count(), missing))
             held |= part
             missing -= part.bit_count()
-            if not missing:
-                break
     return until_s, held
 
 
@@ -69,9 +71,9 @@ def _room_beside(cluster: Cluster, until_s: float, held: NodeSet) -> list[int] |
     Mostly nobody may, which the shortest of each shape tell without a look at every job.
     """
     nodes, left_s = cluster.nodes, until_s - cluster.now_s
-    if not nodes.num_free:
-        return None
-    beside = list(accumulate([(with_so_many & ~held).bit_count() for with_so_many in nodes.free[::-1]]))[::-1]
+    beside = nodes.at_least
+    if held:
+        beside = list(accumulate([(with_so_many & ~held).bit_count() for with_so_many in nodes.free[::-1]]))[::-1]
     for (num_nodes, each), estimates_s in cluster.waiting.estimates_by_shape.items():
         if beside[each] >= num_nodes or (estimates_s[0] <= left_s and nodes.at_least[each] >= num_nodes):
             return beside

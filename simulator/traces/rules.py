@@ -2,8 +2,8 @@
 
 Each looks at the queue after whatever changed at one moment, and starts jobs until it would start no more. What a job
 is believed to take is an estimate; only a clairvoyant one is its duration. ``muster`` has the planner's order
-(``scheduler.order``, by the default policy) and its one hold (``simulator.traces.holding``). Where jobs are told tiers, ``muster`` alone knows them: the higher goes first, and
-takes back from the reclaimable ones below.
+(``scheduler.order``, by the default policy) and its one hold (``simulator.traces.holding``). Where jobs are told tiers,
+``muster`` alone knows them: the higher goes first, and takes back from the reclaimable ones below.
 """
 
 import math

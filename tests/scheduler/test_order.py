@@ -66,7 +66,14 @@ def test_who_was_passed_enough_is_told_and_has_the_place_held(passed_gpu_s: floa
 
 @pytest.mark.parametrize(
     ("run_s", "ran_s", "expected_s"),
-    [(1_000, 0, 1_000), (1_000, 1_000, 1_000), (1_000, 1_001, 1_500), (1_000, 1_501, 2_250), (0, 50, 60), (60, 61, 120)],
+    [
+        (1_000, 0, 1_000),
+        (1_000, 1_000, 1_000),
+        (1_000, 1_001, 1_500),
+        (1_000, 1_501, 2_250),
+        (0, 50, 60),
+        (60, 61, 120),
+    ],
 )
 def test_a_job_that_outlasts_its_belief_has_it_raised_by_half_or_a_minute(
     run_s: float, ran_s: float, expected_s: float
