@@ -5,6 +5,7 @@ too: a gang that waits counts on it as on all that runs, and nobody who would ou
 needs.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -38,7 +39,11 @@ class Endings:
         for index, attempt in enumerate(attempts):
             self.owner[state.layout.gpu_indices(attempt.gpus)] = index
         self.ends_ms: Ints = _moments([attempt.ends_ms for attempt in attempts])
-        self._predicted_ms: Ints = _moments([_predicted_ms(attempt, workload.now_ms, policy) for attempt in attempts])
+        self._predicted_ms: Ints = _moments([attempt.predicted_ms for attempt in attempts])
+        for index in np.flatnonzero(self._predicted_ms < workload.now_ms).tolist():
+            started_ms, predicted_ms = attempts[index].started_ms, int(self._predicted_ms[index])
+            run_s, ran_s = (predicted_ms - started_ms) / 1000, (workload.now_ms - started_ms) / 1000
+            self._predicted_ms[index] = started_ms + math.ceil(believed_run_s(run_s, ran_s, policy) * 1000)
         self._is_cleaning: Flags = np.zeros(num_gpus, dtype=np.bool_)
         self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
         self._placed_as: Ints = np.full(num_gpus, _NOBODY, dtype=np.int64)
@@ -99,14 +104,6 @@ class Endings:
         of_placed = np.append(_moments(self._placed_ends_ms), self._now_ms)
         moments = np.maximum(of_attempts[self.owner[gpus]], of_placed[self._placed_as[gpus]])
         return int(moments.max(initial=self._now_ms))
-
-
-def _predicted_ms(attempt: RunningAttempt, now_ms: int, policy: Policy) -> int | None:
-    """Not in the past: whoever runs on is believed anew."""
-    if attempt.predicted_ms is None:
-        return None
-    run_s, ran_s = (attempt.predicted_ms - attempt.started_ms) / 1000, (now_ms - attempt.started_ms) / 1000
-    return max(attempt.started_ms + int(believed_run_s(run_s, ran_s, policy) * 1000), now_ms)
 
 
 def _moments(moments: Sequence[int | None]) -> Ints:

@@ -114,7 +114,7 @@ def test_nobody_that_came_in_the_same_cycle_makes_the_head_wait_longer(data: st.
     fleet = racks({"r0": [0] * num_busy + [8] * (num_hosts - num_busy)})
     ends = data.draw(st.lists(st.integers(5, 120), min_size=num_busy, max_size=num_busy))
     busy = [running(f"a{n}", of_host(f"r0h{n}"), tier="on_demand", ends_minutes=end) for n, end in enumerate(ends)]
-    gang = waiting("gang", nodes=num_hosts, ago=10_000, wall=300)
+    gang = waiting("gang", nodes=num_hosts, ago=100_000, wall=300)
     walls = data.draw(st.lists(st.integers(1, 400), max_size=5))
     behind = [waiting(f"j{n}", ago=5, wall=wall) for n, wall in enumerate(walls)]
     alone, beside = decide(fleet, [gang], busy), decide(fleet, [gang, *behind], busy)
