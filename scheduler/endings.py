@@ -1,15 +1,19 @@
 """When what is held comes free of its own: by stop deadlines and wall times, or by what others like it took.
 
-What the cycle itself has just placed ends too: a gang that waits counts on it as on all that runs, and nobody who would
-outlast it goes before the gang on what it needs.
+Who outlasts what others like it took is believed anew (``scheduler.order``). What the cycle itself has just placed ends
+too: a gang that waits counts on it as on all that runs, and nobody who would outlast it goes before the gang on what it
+needs.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
+from muster.domain.policy import Policy
 from scheduler.model import RunningAttempt, WaitingJob, Workload
+from scheduler.order import believed_run_s
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
 
 OVERDUE_MS: Final = 60_000
@@ -26,7 +30,9 @@ class Endings:
     certain at the latest, or ``NEVER_MS``; a notice moves it.
     """
 
-    def __init__(self, state: FleetState, attempts: Sequence[RunningAttempt], workload: Workload) -> None:
+    def __init__(
+        self, state: FleetState, policy: Policy, attempts: Sequence[RunningAttempt], workload: Workload
+    ) -> None:
         self._state, self._now_ms, self._attempts = state, workload.now_ms, attempts
         num_gpus = len(state.layout.uuids)
         self.owner: Ints = np.full(num_gpus, _NOBODY, dtype=np.int64)
@@ -34,6 +40,10 @@ class Endings:
             self.owner[state.layout.gpu_indices(attempt.gpus)] = index
         self.ends_ms: Ints = _moments([attempt.ends_ms for attempt in attempts])
         self._predicted_ms: Ints = _moments([attempt.predicted_ms for attempt in attempts])
+        for index in np.flatnonzero(self._predicted_ms < workload.now_ms).tolist():
+            started_ms, predicted_ms = attempts[index].started_ms, int(self._predicted_ms[index])
+            run_s, ran_s = (predicted_ms - started_ms) / 1000, (workload.now_ms - started_ms) / 1000
+            self._predicted_ms[index] = started_ms + math.ceil(believed_run_s(run_s, ran_s, policy) * 1000)
         self._is_cleaning: Flags = np.zeros(num_gpus, dtype=np.bool_)
         self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
         self._placed_as: Ints = np.full(num_gpus, _NOBODY, dtype=np.int64)
@@ -60,11 +70,11 @@ class Endings:
 
     def known_ms(self) -> Ints:
         """None in the past; ``NEVER_MS`` where nobody knows: there is neither a wall time nor others like it, or it has
-        outstayed its end for longer than ``OVERDUE_MS``.
+        outstayed its wall time or its deadline for longer than ``OVERDUE_MS``.
         """
-        overdue_ms = self._now_ms - OVERDUE_MS
-        each = [np.where(moments < overdue_ms, NEVER_MS, moments) for moments in (self.ends_ms, self._predicted_ms)]
-        return np.append(np.maximum(np.minimum(*each), self._now_ms), _moments(self._placed_known_ms))
+        ends_ms = np.where(self.ends_ms < self._now_ms - OVERDUE_MS, NEVER_MS, self.ends_ms)
+        known_ms = np.maximum(np.minimum(ends_ms, self._predicted_ms), self._now_ms)
+        return np.append(known_ms, _moments(self._placed_known_ms))
 
     def believed_ms(self) -> Ints:
         """As ``known_ms``, and of the other attempts: each runs as long again as it has, at least ``LEAST_LEFT_MS``.

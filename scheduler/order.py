@@ -50,6 +50,18 @@ def expected_s(job: WaitingJob, policy: Policy) -> float:
     return max(known_s, LEAST_RUN_S)
 
 
+def believed_run_s(run_s: float, ran_s: float, policy: Policy) -> float:
+    """What a job is believed to take in all that was believed to take ``run_s``, and has run for ``ran_s``.
+
+    Who outlasts its belief has it raised by ``queue.overrun_fraction``, again and again, and so few times. (Tsafrir,
+    Etsion and Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates", IEEE TPDS
+    2007, correct what has expired.)
+    """
+    while run_s < ran_s:
+        run_s += max(run_s * policy.queue.overrun_fraction, LEAST_RUN_S)
+    return run_s
+
+
 def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int | None, num_gpus: int) -> list[WaitingJob]:
     """By tier; what has run before goes on first, since it holds work; then who was passed enough; then by urgency.
 

@@ -97,7 +97,7 @@ class Reclaimer:
         self._state, self._policy, self._now_ms = state, policy, workload.now_ms
         self._attempts = sorted(workload.running, key=lambda attempt: attempt.attempt_id)
         indices = {attempt.attempt_id: index for index, attempt in enumerate(self._attempts)}
-        self.endings = Endings(state, self._attempts, workload)
+        self.endings = Endings(state, policy, self._attempts, workload)
         self._owner, self._ends = self.endings.owner, self.endings.ends_ms
         self._notified: set[int] = set()
         self.lending = Lending(workload.tenancy, policy, self._attempts, _stays(workload))

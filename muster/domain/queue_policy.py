@@ -35,6 +35,12 @@ class QueuePolicy(StrictModel):
         description="For so many waiting jobs of a cohort a place is held until its GPUs come free; others run there "
         "only where their wall time ends before (1 is EASY backfill). 0: whoever fits passes.",
     )
+    overrun_fraction: Annotated[float, Field(ge=0.01, le=10, strict=False)] = Field(
+        0.5,
+        description="A job that runs on when others like it would have ended is believed to take so much longer than "
+        "was believed, as a part of that and by a minute at least, and so on. Believed to end at any moment, it would "
+        "have GPUs held idle beside its own.",
+    )
     passed_work_bound_s: Seconds = Field(
         216_000.0,
         description="Once jobs of its tier that came later have done so much work before a job starts, that job goes "

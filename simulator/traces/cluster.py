@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from muster.domain.policy import DEFAULT_POLICY
-from scheduler.order import passed_work_bound_gpu_s
+from scheduler.order import believed_run_s, passed_work_bound_gpu_s
+from simulator.traces.counts import Counts
 from simulator.traces.jobs import TraceJob
 from simulator.traces.nodes import Nodes, NodeSet
 from simulator.traces.passing import PassedWork
@@ -16,13 +17,15 @@ from simulator.traces.waiting import Waiting
 
 @dataclass(slots=True)
 class Cluster:
-    """``queue``: numbers of jobs in order of submission, those of ``waiting``. ``ends``: (believed end, job), or of a
-    node that is away (when it is back, -1 - node), which ``running`` has too. ``left_s``: work that each job has left.
-    ``attempts``: how often it started. ``num_interrupted``: how often anybody was. ``saves_every_s``: work between two
-    checkpoints.
+    """``queue``: numbers of jobs in order of submission, those of ``waiting``. ``ends``: (believed end, job, what it
+    holds by ``counts``), or of a node that is away (when it is back, -1 - node, all of it); so ``running``, ``held``.
+    ``left_s``: work that each job has left. ``attempts``: how often it started. ``num_interrupted``: how often anybody
+    was. ``saves_every_s``: work between two checkpoints.
 
     ``notices``: (job, when it has to go), until somebody sees to it; ``told``: who has one; ``losses``: (when it got
     one, job) of the last while.
+
+    ``idle``: GPUs of each node, by ``counts``.
     """
 
     jobs: Sequence[TraceJob]
@@ -30,7 +33,7 @@ class Cluster:
     nodes: Nodes
     waiting: Waiting = field(init=False)
     queue: list[int] = field(init=False)
-    ends: list[tuple[float, int]] = field(default_factory=list)
+    ends: list[tuple[float, int, int]] = field(default_factory=list)
     running: dict[int, NodeSet] = field(default_factory=dict)
     away: dict[int, float] = field(default_factory=dict)
     started_s: list[float] = field(init=False)
@@ -42,6 +45,9 @@ class Cluster:
     notices: list[tuple[int, float]] = field(default_factory=list)
     told: set[int] = field(default_factory=set)
     losses: deque[tuple[float, int]] = field(default_factory=deque)
+    counts: Counts = field(init=False)
+    idle: int = field(init=False)
+    held: dict[int, int] = field(default_factory=dict)
     num_interrupted: int = 0
     saves_every_s: float = math.inf
     _since_s: dict[int, float] = field(default_factory=dict)
@@ -51,6 +57,8 @@ class Cluster:
         self.started_s = [math.nan] * len(self.jobs)
         self.num_racks, self.attempts = [0] * len(self.jobs), [0] * len(self.jobs)
         self.left_s = [job.duration_s for job in self.jobs]
+        self.counts = Counts(self.nodes.num_nodes, self.nodes.size)
+        self.idle = self.counts.of(self.nodes.free[-1], self.nodes.size)
         self.waiting = Waiting(self.jobs, self.estimates_s)
         self.queue = self.waiting.numbers
         bound_gpu_s = passed_work_bound_gpu_s(DEFAULT_POLICY, self.nodes.num_gpus)
@@ -72,10 +80,13 @@ class Cluster:
     def submit(self, number: int) -> None:
         self.waiting.add(number)
 
-    def start(self, number: int) -> int:
+    def start(self, number: int, beside: NodeSet = 0) -> int:
+        """``beside``: on none of these nodes."""
         self.waiting.remove(number)
         job, now_s = self.jobs[number], self.now_s
-        taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node)
+        taken = self.running[number] = self.nodes.take(job.num_nodes, job.gpus_per_node, beside)
+        self.held[number] = self.counts.of(taken, job.gpus_per_node)
+        self.idle -= self.held[number]
         if not self.attempts[number]:
             self.started_s[number] = now_s
             self.num_racks[number] = self.nodes.num_racks_of(taken)
@@ -89,6 +100,7 @@ class Cluster:
         """How long this attempt has held its nodes."""
         job = self.jobs[number]
         self.nodes.give(self.running.pop(number), job.gpus_per_node)
+        self.idle += self.held.pop(number)
         self.passed.ends(number, job.num_nodes * job.gpus_per_node, self.now_s)
         self._forget(number)
         self.told.discard(number)
@@ -121,16 +133,27 @@ class Cluster:
         self.nodes.lose(node)
         self.away[node] = until_s
         self.running[-1 - node] = 1 << node
+        self.held[-1 - node] = self.counts.of(1 << node, self.nodes.size)
+        self.idle -= self.held[-1 - node]
         self._believe(-1 - node, until_s)
+
+    def believe_anew(self) -> None:
+        """Of whom each was believed to have ended, and runs on: an end in the future."""
+        while self.ends and self.ends[0][0] < self.now_s:
+            number = self.ends[0][1]
+            run_s = believed_run_s(self.estimates_s[number], self.ran_s(number), DEFAULT_POLICY)
+            self._forget(number)
+            self._believe(number, max(self._since_s[number] + run_s, self.now_s))
 
     def repair(self, node: int) -> None:
         del self.away[node], self.running[-1 - node]
         self._forget(-1 - node)
         self.nodes.give(1 << node, self.nodes.size)
+        self.idle += self.held.pop(-1 - node)
 
     def _believe(self, number: int, end_s: float) -> None:
         self._believed_s[number] = end_s
-        insort(self.ends, (end_s, number))
+        insort(self.ends, (end_s, number, self.held[number]))
 
     def _forget(self, number: int) -> None:
-        del self.ends[bisect_left(self.ends, (self._believed_s.pop(number), number))]
+        del self.ends[bisect_left(self.ends, (self._believed_s.pop(number), number, 0))]

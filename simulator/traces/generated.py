@@ -36,12 +36,12 @@ def generated(law: Law, *, num_jobs: int, num_nodes: int, gpus_per_node: int, lo
     return jobs_of(rows, num_nodes=num_nodes, gpus_per_node=gpus_per_node, arrivals=stretch)
 
 
-def _bursts(chance: Random, _: float) -> float:
+def arrivals_in_bursts(chance: Random, _: float) -> float:
     """Nine in ten follow within a minute, the others after hours."""
     return chance.expovariate(1 / 30) if chance.random() < 0.9 else chance.expovariate(1 / 7_200)
 
 
-def _by_day(chance: Random, part: float) -> float:
+def arrivals_by_day(chance: Random, part: float) -> float:
     """Ten times as many at noon as at midnight."""
     return chance.expovariate(1) * 300 / (1 - 0.82 * math.cos(2 * math.pi * part))
 
@@ -52,9 +52,11 @@ LAWS: Final[Mapping[str, Law]] = {
         {1: 40, 2: 15, 4: 12, 8: 15, 16: 8, 32: 5, 64: 3, 128: 2},
         lambda chance, _: chance.lognormvariate(math.log(3_600), 1.5),
     ),
-    "bursts": Law(_bursts, {1: 60, 8: 10, 24: 10, 96: 12, 192: 8}, lambda chance, _: chance.weibullvariate(7_200, 0.6)),
+    "bursts": Law(
+        arrivals_in_bursts, {1: 60, 8: 10, 24: 10, 96: 12, 192: 8}, lambda chance, _: chance.weibullvariate(7_200, 0.6)
+    ),
     "days": Law(
-        _by_day,
+        arrivals_by_day,
         {gpus: 1 / gpus for gpus in range(1, 9)} | {8 * nodes: 1 / (8 * nodes) for nodes in range(2, 25)},
         lambda chance, gpus: min(600 * chance.paretovariate(1.1) * math.sqrt(gpus), 10 * _DAY_S),
     ),

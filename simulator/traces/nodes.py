@@ -101,18 +101,24 @@ class Nodes:
     def num_gpus(self) -> int:
         return self.num_nodes * self.size
 
-    def fits(self, num_nodes: int, gpus_per_node: int) -> bool:
-        return self.at_least[gpus_per_node] >= num_nodes
+    def fits(self, num_nodes: int, gpus_per_node: int, beside: NodeSet = 0) -> bool:
+        """``beside``: on others than these."""
+        if self.at_least[gpus_per_node] < num_nodes:
+            return False
+        return not beside or sum((nodes & ~beside).bit_count() for nodes in self.free[gpus_per_node:]) >= num_nodes
 
     def num_racks_of(self, nodes: NodeSet) -> int:
         """In how many racks these stand: 1 where nobody knows of any."""
         return 1 if self._racks is None else sum(1 for _ in self._racks.apart(nodes))
 
-    def take(self, num_nodes: int, gpus_per_node: int) -> NodeSet:
-        """The fullest nodes that have room, the first of equals; those that are wholly free by rack. They must fit."""
+    def take(self, num_nodes: int, gpus_per_node: int, beside: NodeSet = 0) -> NodeSet:
+        """The fullest nodes that have room, the first of equals; those that are wholly free by rack. They must fit.
+
+        ``beside``: none of these.
+        """
         taken, missing = 0, num_nodes
         for has in range(gpus_per_node, self.size):
-            part = self.free[has]
+            part = self.free[has] & ~beside
             if part:
                 number = min(part.bit_count(), missing)
                 part = lowest(part, number)
@@ -121,7 +127,10 @@ class Nodes:
                 missing -= number
                 if not missing:
                     return taken
-        whole = lowest(self.free[-1], missing) if self._racks is None else self._by_rack(self._racks, missing)
+        if self._racks is None:
+            whole = lowest(self.free[-1] & ~beside, missing)
+        else:
+            whole = self._by_rack(self._racks, missing, beside & self.free[-1])
         self._change(whole, missing, self.size, self.size - gpus_per_node)
         return taken | whole
 
@@ -156,15 +165,20 @@ class Nodes:
             for count in range(after + 1, before + 1):
                 at_least[count] -= number
 
-    def _by_rack(self, racks: Racks, num_nodes: int) -> NodeSet:
-        """Wholly free ones: of the rack that keeps the fewest; else of the freest racks, the last by best fit."""
+    def _by_rack(self, racks: Racks, num_nodes: int, beside: NodeSet) -> NodeSet:
+        """Wholly free ones: of the rack that keeps the fewest; else of the freest racks, the last by best fit.
+
+        ``beside``: wholly free ones that do not count.
+        """
+        racks.add(beside, -1)
         found, missing = 0, num_nodes
         while missing:
             rack = racks.best_for(missing)
-            whole = self.free[-1] & racks.nodes_of(rack) & ~found
+            whole = self.free[-1] & racks.nodes_of(rack) & ~(found | beside)
             number = min(whole.bit_count(), missing)
             whole = lowest(whole, number)
             racks.add(whole, -1)
             found |= whole
             missing -= number
+        racks.add(beside, 1)
         return found

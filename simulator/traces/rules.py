@@ -2,9 +2,8 @@
 
 Each looks at the queue after whatever changed at one moment, and starts jobs until it would start no more. What a job
 is believed to take is an estimate; only a clairvoyant one is its duration. ``muster`` has the planner's order
-(``scheduler.order``, by the default policy) and its one hold; the place that is held is a number of whole nodes here,
-since these fleets have no topology. Where jobs are told tiers, ``muster`` alone knows them: the higher goes first, and
-takes back from the reclaimable ones below.
+(``scheduler.order``, by the default policy) and its one hold (``simulator.traces.holding``). Where jobs are told tiers,
+``muster`` alone knows them: the higher goes first, and takes back from the reclaimable ones below.
 """
 
 import math
@@ -16,7 +15,7 @@ import numpy as np
 
 from scheduler.order import urgency
 from simulator.traces.cluster import Cluster
-from simulator.traces.nodes import give_back
+from simulator.traces.holding import first_room, pass_by
 from simulator.traces.reclaiming import take_back
 from simulator.traces.waiting import Floats
 
@@ -55,16 +54,17 @@ def easy(cluster: Cluster) -> list[int]:
     started = fifo(cluster)
     if not cluster.queue or not cluster.nodes.num_free:
         return started
-    return started + _behind(cluster, cluster.queue[0], slice(1, LOOK_AHEAD + 1), None)
+    return started + _behind(cluster, cluster.queue[0])
 
 
 def muster(cluster: Cluster) -> list[int]:
-    """The most urgent first, and what EASY promises its head promised to the most urgent that does not fit.
+    """The most urgent first, and for the most urgent that does not fit a place is held.
 
     Who was interrupted goes before the others, and who was passed by as much work as the policy allows, in order of
-    submission.
+    submission. Who outlasts what it was believed to take is believed anew.
     """
     started: list[int] = []
+    cluster.believe_anew()
     if not (cluster.waiting.has_tiers and cluster.queue) and not cluster.may_start_any():
         return started
     worth = _worth(cluster)
@@ -73,7 +73,9 @@ def muster(cluster: Cluster) -> list[int]:
         number = cluster.queue[first]
         if not cluster.fits(number):
             take_back(cluster, number)
-            return started + _behind(cluster, number, slice(None), worth)
+            if started and not cluster.may_start_any():
+                return started
+            return started + pass_by(cluster, number, worth)
         started.append(cluster.start(number))
         worth[first:-1] = worth[first + 1 :]
         worth = worth[:-1]
@@ -93,56 +95,23 @@ def _worth(cluster: Cluster) -> Floats:
     return worth
 
 
-def _behind(cluster: Cluster, head: int, others: slice, worth: Floats | None) -> list[int]:
-    """Start of the others who do not delay the head: they end before it can start, or fit beside it. It does not fit.
-
-    ``others``: places in the queue. ``worth``: what each of them is worth, so that the most goes first; None: they go
-    as they stand.
+def _behind(cluster: Cluster, head: int) -> list[int]:
+    """Start of those behind the head, which does not fit, who end before it can start, or take whole nodes that it
+    leaves.
     """
     started: list[int] = []
-    nodes, waiting = cluster.nodes, cluster.waiting
-    shortest = [
-        (num_nodes, estimates_s[0])
-        for (num_nodes, each), estimates_s in waiting.estimates_by_shape.items()
-        if nodes.fits(num_nodes, each)
-    ]
-    if not shortest:
-        return started
-    shadow_s, num_spare = _promise(cluster, cluster.jobs[head].num_nodes)
-    # Mostly nobody may start, which the shortest of each shape tell without a look at every job.
-    if all(num_nodes > num_spare and cluster.now_s + least_s > shadow_s for num_nodes, least_s in shortest):
-        return started
-    num_nodes = waiting.num_nodes[others]
-    ends_in_time = cluster.now_s + waiting.estimates_s[others] <= shadow_s
-    may_start = np.array(nodes.at_least)[waiting.gpus_per_node[others]] >= num_nodes
-    may_start &= ends_in_time | (num_nodes <= num_spare)
-    places = may_start.nonzero()[0]
-    if worth is not None and len(places) > 1:
-        places = places[np.argsort(-worth[places], kind="stable")]
-    numbers = cluster.queue[others]
-    for place in places.tolist():
-        number = numbers[place]
+    nodes = cluster.nodes
+    shadow_s, whole = first_room(cluster, cluster.jobs[head].num_nodes, nodes.size)
+    num_spare = whole.bit_count() - cluster.jobs[head].num_nodes
+    for number in cluster.queue[1 : LOOK_AHEAD + 1]:
+        if not nodes.num_free:
+            break
+        ends_in_time = cluster.now_s + cluster.estimates_s[number] <= shadow_s
         needed = cluster.jobs[number].num_nodes
-        if cluster.fits(number) and (ends_in_time[place] or needed <= num_spare):
-            num_spare -= 0 if ends_in_time[place] else needed
+        if cluster.fits(number) and (ends_in_time or needed <= num_spare):
+            num_spare -= 0 if ends_in_time else needed
             started.append(cluster.start(number))
-            if not nodes.num_free:
-                break
     return started
-
-
-def _promise(cluster: Cluster, num_nodes: int) -> tuple[float, int]:
-    """When so many whole nodes are believed free, and how many more there are then."""
-    nodes, jobs, running = cluster.nodes, cluster.jobs, cluster.running
-    if nodes.num_whole >= num_nodes:
-        return cluster.now_s, nodes.num_whole - num_nodes
-    free = nodes.free.copy()
-    for end_s, number in cluster.ends:
-        give_back(free, running[number], nodes.size if number < 0 else jobs[number].gpus_per_node)
-        num_whole = free[-1].bit_count()
-        if num_whole >= num_nodes:
-            return max(cluster.now_s, end_s), num_whole - num_nodes
-    raise AssertionError("with nothing running every node is free")
 
 
 RULES: Final[Mapping[str, Rule]] = {"fifo": fifo, "skip": skip, "easy": easy, "muster": muster}

@@ -23,10 +23,12 @@ class Waiting:
     it. ``is_again``: it was interrupted.
     """
 
-    __slots__ = ("_floats", "_floats_of", "_ints", "_ints_of", "_jobs", "estimates_by_shape", "has_tiers", "numbers")
+    __slots__ = ("_floats", "_floats_of", "_ints", "_ints_of", "_shapes", "estimates_by_shape", "has_tiers", "numbers")
 
     def __init__(self, jobs: Sequence[TraceJob], estimates_s: Sequence[float]) -> None:
-        self._jobs = jobs
+        known: dict[tuple[int, int], tuple[int, int]] = {}
+        shapes = ((job.num_nodes, job.gpus_per_node) for job in jobs)
+        self._shapes = [known.setdefault(shape, shape) for shape in shapes]
         self.numbers: list[int] = []
         self.estimates_by_shape: dict[tuple[int, int], list[float]] = {}
         estimates = np.array(estimates_s, dtype=float)
@@ -84,7 +86,7 @@ class Waiting:
         self.numbers.insert(place, number)
         self._floats[:, place] = self._floats_of[number]
         self._ints[:, place] = self._ints_of[number]
-        insort(self.estimates_by_shape.setdefault(self._shape(number), []), self._estimate_s(number))
+        insort(self.estimates_by_shape.setdefault(self._shapes[number], []), self._estimate_s(number))
 
     def remove(self, number: int) -> None:
         place, last = bisect_left(self.numbers, number), len(self.numbers) - 1
@@ -92,7 +94,7 @@ class Waiting:
         if place < last:
             self._floats[:, place:last] = self._floats[:, place + 1 : last + 1]
             self._ints[:, place:last] = self._ints[:, place + 1 : last + 1]
-        shape = self._shape(number)
+        shape = self._shapes[number]
         alike = self.estimates_by_shape[shape]
         del alike[bisect_left(alike, self._estimate_s(number))]
         if not alike:
@@ -107,7 +109,3 @@ class Waiting:
 
     def _estimate_s(self, number: int) -> float:
         return float(self._floats_of[number, 3])
-
-    def _shape(self, number: int) -> tuple[int, int]:
-        job = self._jobs[number]
-        return job.num_nodes, job.gpus_per_node

@@ -114,7 +114,7 @@ def test_nobody_that_came_in_the_same_cycle_makes_the_head_wait_longer(data: st.
     fleet = racks({"r0": [0] * num_busy + [8] * (num_hosts - num_busy)})
     ends = data.draw(st.lists(st.integers(5, 120), min_size=num_busy, max_size=num_busy))
     busy = [running(f"a{n}", of_host(f"r0h{n}"), tier="on_demand", ends_minutes=end) for n, end in enumerate(ends)]
-    gang = waiting("gang", nodes=num_hosts, ago=10_000, wall=300)
+    gang = waiting("gang", nodes=num_hosts, ago=100_000, wall=300)
     walls = data.draw(st.lists(st.integers(1, 400), max_size=5))
     behind = [waiting(f"j{n}", ago=5, wall=wall) for n, wall in enumerate(walls)]
     alone, beside = decide(fleet, [gang], busy), decide(fleet, [gang, *behind], busy)
@@ -127,9 +127,20 @@ def test_an_attempt_without_a_wall_time_is_believed_to_end_as_others_like_it() -
     busy = [replace(running("a0", of_host("r0h0"), tier="on_demand", minutes=90), predicted_ms=like_it)]
     decided = decide(FLEET, [waiting("gang", nodes=2, ago=1200, wall=60), waiting("small", gpus=4, wall=50)], busy)
     assert (placed(decided), decided.holds[0].until_ms) == ([], like_it)
-    outstayed = [replace(busy[0], predicted_ms=NOW_MS - 10 * MINUTE_MS)]
-    decided = decide(FLEET, [waiting("gang", nodes=2, ago=1200, wall=60), waiting("small", gpus=4, wall=50)], outstayed)
-    assert (placed(decided), decided.holds) == (["small"], ()), "who outstays that is no longer counted on"
+
+
+def test_who_outlasts_what_others_like_it_took_is_believed_to_take_half_as_long_again() -> None:
+    busy = running("a0", of_host("r0h0"), tier="on_demand", minutes=90)
+    outlasting = [replace(busy, predicted_ms=NOW_MS - 10 * MINUTE_MS)]
+    queue = [waiting("gang", nodes=2, ago=1200, wall=60), waiting("long", gpus=4, wall=31)]
+    decided = decide(FLEET, [*queue, waiting("short", gpus=4, wall=30)], outlasting)
+    assert (placed(decided), decided.holds[0].until_ms) == (["short"], NOW_MS + 30 * MINUTE_MS), "80 minutes, then 120"
+
+
+def test_who_outstays_its_deadline_is_no_longer_counted_on() -> None:
+    busy = running("a0", of_host("r0h0"), tier="on_demand", minutes=90, ends_minutes=-2)
+    decided = decide(FLEET, [waiting("gang", nodes=2, ago=1200, wall=60), waiting("small", gpus=4, wall=50)], [busy])
+    assert (placed(decided), decided.holds) == (["small"], ())
 
 
 def test_without_a_known_end_nothing_is_held_before_the_gang_starves() -> None:

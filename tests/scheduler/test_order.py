@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.model import WaitingJob, Workload
-from scheduler.order import in_order, passed_work_bound_gpu_s
+from scheduler.order import LEAST_RUN_S, believed_run_s, in_order, passed_work_bound_gpu_s
 from scheduler.planner import plan
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, job, of_host, racks, running
 
@@ -60,3 +62,27 @@ def test_who_was_passed_enough_is_told_and_has_the_place_held(passed_gpu_s: floa
     assert [held.job_id for held in decided.holds] == ["gang" if goes_first else "other"]
     why = next(item.why for item in decided.waiting if item.job_id == "gang")
     assert ("as much work as the policy allows has passed it" in why) is goes_first
+
+
+@pytest.mark.parametrize(
+    ("run_s", "ran_s", "expected_s"),
+    [
+        (1_000, 0, 1_000),
+        (1_000, 1_000, 1_000),
+        (1_000, 1_001, 1_500),
+        (1_000, 1_501, 2_250),
+        (0, 50, 60),
+        (60, 61, 120),
+    ],
+)
+def test_a_job_that_outlasts_its_belief_has_it_raised_by_half_or_a_minute(
+    run_s: float, ran_s: float, expected_s: float
+) -> None:
+    assert believed_run_s(run_s, ran_s, DEFAULT_POLICY) == expected_s
+
+
+@given(st.floats(0, 1e7), st.floats(0, 1e7), st.floats(0.01, 10))
+def test_no_belief_is_over_and_none_goes_far_beyond_what_was_run(run_s: float, ran_s: float, fraction: float) -> None:
+    queue = DEFAULT_POLICY.queue.model_copy(update={"overrun_fraction": fraction})
+    believed_s = believed_run_s(run_s, ran_s, DEFAULT_POLICY.model_copy(update={"queue": queue}))
+    assert max(run_s, ran_s) <= believed_s <= max(run_s, ran_s * (1 + fraction), ran_s + LEAST_RUN_S)

@@ -53,6 +53,18 @@ def test_a_part_of_a_node_opens_a_whole_one_where_the_fewest_are_left() -> None:
     assert members(nodes.take(2, 4)) == [8, 9]
 
 
+def test_beside_what_is_held_goes_whoever_fits_there_and_racks_count_without_it() -> None:
+    nodes = racked()
+    held = node_set([4, 12, 13])
+    assert not nodes.fits(8, 8, held)
+    assert members(nodes.take(1, 3, held)) == [8], "12 and 13 aside, its rack keeps as few, and stands behind it"
+    assert members(nodes.take(3, 8, held)) == [0, 1, 2]
+    assert members(nodes.take(2, 4, held)) == [8, 9]
+    assert nodes.fits(2, 8, held)
+    assert not nodes.fits(3, 8, held)
+    assert members(nodes.take(4, 8)) == [12, 13, 14, 15], "what was held is counted again"
+
+
 STEPS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4), st.booleans()), max_size=60)
 
 

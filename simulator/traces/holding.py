@@ -1,0 +1,80 @@
+"""A place that is held for one gang while a trace is played: which nodes, until when, and who may run meanwhile.
+
+As the planner's (``scheduler.backfill``): of the nodes that are believed free at the first moment at which the gang
+fits, those are held that have the fewest GPUs idle until then. On them runs only who is believed gone by that moment;
+beside them whoever fits, for as long as it likes.
+"""
+
+from itertools import accumulate
+
+import numpy as np
+
+from simulator.traces.cluster import Cluster
+from simulator.traces.nodes import NodeSet, lowest
+from simulator.traces.waiting import Floats
+
+
+def first_room(cluster: Cluster, num_nodes: int, gpus_per_node: int) -> tuple[float, NodeSet]:
+    """When so many nodes are believed to have so many GPUs free, and which nodes have then."""
+    counts = cluster.counts
+    free, mask = counts.compared(cluster.idle, gpus_per_node)
+    if cluster.nodes.fits(num_nodes, gpus_per_node):
+        return cluster.now_s, counts.nodes(free & mask)
+    for end_s, _, held in cluster.ends:
+        free += held
+        if free & mask and (free & mask).bit_count() >= num_nodes:
+            return max(cluster.now_s, end_s), counts.nodes(free & mask)
+    raise AssertionError("with nothing running every node is free")
+
+
+def pass_by(cluster: Cluster, head: int, worth: Floats) -> list[int]:
+    """Start who may run although a place is held for the head, which does not fit: the most worth first.
+
+    ``worth``: of each who waits.
+    """
+    started: list[int] = []
+    waiting = cluster.waiting
+    until_s, held = _place(cluster, head)
+    while (beside := _room_beside(cluster, until_s, held)) is not None:
+        may_start = np.array(cluster.nodes.at_least).take(waiting.gpus_per_node) >= waiting.num_nodes
+        is_gone = waiting.estimates_s <= until_s - cluster.now_s
+        if held:
+            may_start &= is_gone | (np.array(beside).take(waiting.gpus_per_node) >= waiting.num_nodes)
+        places = may_start.nonzero()[0]
+        first = int(places[worth[places].argmax()])
+        started.append(cluster.start(cluster.queue[first], 0 if is_gone[first] else held))
+        worth[first:-1] = worth[first + 1 :]
+        worth = worth[:-1]
+    return started
+
+
+def _place(cluster: Cluster, head: int) -> tuple[float, NodeSet]:
+    """Until when it is held, and those of its nodes that have any GPU idle."""
+    job = cluster.jobs[head]
+    until_s, fits = first_room(cluster, job.num_nodes, job.gpus_per_node)
+    missing = job.num_nodes - (cluster.nodes.free[0] & fits).bit_count()
+    held = 0
+    for nodes in cluster.nodes.free[1:]:
+        if missing <= 0:
+            break
+        part = nodes & fits
+        if part:
+            part = lowest(part, min(part.bit_count(), missing))
+            held |= part
+            missing -= part.bit_count()
+    return until_s, held
+
+
+def _room_beside(cluster: Cluster, until_s: float, held: NodeSet) -> list[int] | None:
+    """As ``Nodes.at_least``, of the nodes that are not held; None where nobody may start.
+
+    Mostly nobody may, which the shortest of each shape tell without a look at every job.
+    """
+    nodes, left_s = cluster.nodes, until_s - cluster.now_s
+    beside = nodes.at_least
+    if held:
+        beside = list(accumulate([(with_so_many & ~held).bit_count() for with_so_many in nodes.free[::-1]]))[::-1]
+    for (num_nodes, each), estimates_s in cluster.waiting.estimates_by_shape.items():
+        if beside[each] >= num_nodes or (estimates_s[0] <= left_s and nodes.at_least[each] >= num_nodes):
+            return beside
+    return None
