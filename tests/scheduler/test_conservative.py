@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.domain.ids import TenantId
+from muster.domain.ids import GpuUuid, JobId, TenantId
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.queue_policy import QueuePolicy
 from scheduler.answer import answer
@@ -16,6 +16,7 @@ from scheduler.model import GpuView, Plan, Question, RunningAttempt, WaitingJob,
 from scheduler.planner import plan, plan_on
 from scheduler.tenancy import Quota, Tenancy
 from scheduler.topology import NEVER_MS, FleetState
+from tests.scheduler import test_plan_properties
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, racks, running
 
 
@@ -207,15 +208,18 @@ def worlds(draw: st.DrawFn) -> World:
     return World(hold(gpus, [uuid for one in attempts for uuid in one.gpus]), queue, attempts)
 
 
-def spans(world: World, decided: Plan) -> list[tuple[str, int, int, tuple[str, ...]]]:
+Span = tuple[JobId, int, int, tuple[GpuUuid, ...]]
+
+
+def spans(world: World, decided: Plan) -> list[Span]:
     """Who is to be where, from when until when: what runs, what is placed, and what is booked."""
     jobs = {one.job_id: one for one in world.queue}
 
-    def end_ms(name: str, start_ms: int) -> int:
-        run_s = jobs[name].believed_s  # type: ignore[index]
+    def end_ms(name: JobId, start_ms: int) -> int:
+        run_s = jobs[name].believed_s
         return NEVER_MS if run_s is None else start_ms + int(run_s * 1000)
 
-    found = [(one.job_id, world.now_ms, one.ends_ms or NEVER_MS, one.gpus) for one in world.attempts]
+    found: list[Span] = [(one.job_id, world.now_ms, one.ends_ms or NEVER_MS, one.gpus) for one in world.attempts]
     for item in decided.placements:
         uuids = tuple(uuid for _, part in item.parts for uuid in part)
         found.append((item.job_id, world.now_ms, end_ms(item.job_id, world.now_ms), uuids))
@@ -223,7 +227,7 @@ def spans(world: World, decided: Plan) -> list[tuple[str, int, int, tuple[str, .
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(worlds())
 def test_no_gpu_is_promised_to_two_at_one_moment(world: World) -> None:
     decided = world.plan()
@@ -240,7 +244,7 @@ def test_no_gpu_is_promised_to_two_at_one_moment(world: World) -> None:
         assert wanted.required_level is None or len({paths[uuid] for uuid in held.gpus}) == 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(worlds())
 def test_nobody_that_comes_later_moves_a_start(world: World) -> None:
     whole = world.plan()
@@ -270,7 +274,7 @@ def passed_to(world: World, decided: Plan, at_ms: int) -> World:
     return World(gpus, [one for one in world.queue if one.job_id not in gone], left, at_ms)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(worlds())
 def test_from_cycle_to_cycle_no_start_moves_later_but_by_one_before_it_that_starts_sooner(world: World) -> None:
     """Each cycle finds all places anew. Time passes to the next moment at which anything ends or is to start."""
@@ -306,3 +310,32 @@ def test_a_question_about_one_that_waits_leaves_the_state_as_it_was(world: World
         assert np.array_equal(state.is_free, before)
         assert np.array_equal(state.tier("on_demand").counts, state.recount("on_demand"))
     assert num_waiting + len(decided.placements) == len(world.queue)
+
+
+@settings(max_examples=60, deadline=None)
+@given(test_plan_properties.worlds())
+def test_with_reclaim_and_tiers_too_every_promise_of_placement_holds(mixed: test_plan_properties.World) -> None:
+    """I1, I4 and I5 of what is placed, booked and reclaimed; what is decided stands when it is asked again."""
+    levels = test_plan_properties.LEVELS
+    decided = plan(mixed.gpus, mixed.queue, CONSERVATIVE, mixed.workload, levels=levels)
+    jobs, by_uuid = {one.job_id: one for one in mixed.queue}, {gpu.uuid: gpu for gpu in mixed.gpus}
+    assert sorted([*placed(decided), *(one.job_id for one in decided.waiting)]) == sorted(jobs)
+    taken = [uuid for item in decided.placements for _, uuids in item.parts for uuid in uuids]
+    reclaimed = [uuid for one in {one.beneficiary: one for one in decided.reclaims}.values() for uuid in one.held]
+    assert len(set(taken)) == len(taken)
+    assert not {uuid for uuid in taken if by_uuid[uuid].facts.is_held}
+    assert not set(taken) & set(reclaimed)
+    for held in decided.holds:
+        views = [by_uuid[uuid] for uuid in held.gpus]
+        wanted = jobs[held.job_id]
+        assert not set(held.gpus) & set(reclaimed), "what is reclaimed for one is booked for nobody"
+        assert len({view.cohort_key for view in views}) == 1
+        assert wanted.fewest_gpus <= len(views) <= wanted.nodes * wanted.gpus_per_node
+        if wanted.required_level is not None:
+            depth = levels.index(wanted.required_level) + 1
+            assert len({view.path[:depth] for view in views}) == 1
+            assert all(len(view.path) >= depth and view.path[depth - 1] for view in views)
+    assert (
+        plan(mixed.gpus[::-1], mixed.queue[::-1], CONSERVATIVE, mixed.workload, levels=test_plan_properties.LEVELS)
+        == decided
+    )
