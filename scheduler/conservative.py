@@ -9,6 +9,7 @@ Nothing is stored, and yet a booking does not move later by those behind it: pla
 (``solver.place``), so that of what is left when others run beside a place the same one is chosen again.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -190,34 +191,34 @@ class ConservativeBackfill(HeldPlaces):
         is_in_reach = any(len(one.free) and one.until_ms < end_ms for one in self._places)
         if not is_in_reach or alike in self._never_beside or self._num_beside == MAX_BESIDE:
             return None
-        before, asked, is_booked = self._places, self._asked, self._is_booked.copy()
-        if self._state.is_spare.any() or job.keep:
+        if job.keep or self._state.is_spare.any():
             return None
+        before, asked, is_booked = self._places, self._asked, self._is_booked
         self._let_go()
         chosen = self._chosen(request)
         if chosen is not None:
-            self._num_beside += 1
-            self._state.take(chosen.gpus)
-            self._starting = Place(job, chosen.gpus, chosen.gpus, self._now_ms, end_ms)
-            is_as_early = self._are_as_early(asked, before)
-            self._state.give(chosen.gpus)
-            self._starting = None
-            if is_as_early:
+            starting = Place(job, chosen.gpus, chosen.gpus, self._now_ms, end_ms)
+            if self._stay_as_early(asked, before, starting):
                 self._moved = [self._held(one) for one in self._places]
                 return chosen
             self._let_go()
         self._never_beside.add(alike)
         self._places, self._asked, self._is_booked = before, asked, is_booked
         self._reclaimer.promises.mask |= is_booked
-        self._state.take(np.concatenate([one.free for one in before]))
+        for one in before:
+            self._state.take(one.free)
         return None
 
-    def _are_as_early(self, asked: list[_Asked], before: list[Place]) -> bool:
-        for one, was in zip(asked, before, strict=True):
-            held = self._book(one)
-            if held is None or held.until_ms != was.until_ms:
-                return False
-        return True
+    def _stay_as_early(self, asked: Sequence[_Asked], before: Sequence[Place], starting: Place) -> bool:
+        """Whether all are booked for their very moments though one more starts now; booked they are, so far."""
+        self._num_beside += 1
+        self._state.take(starting.gpus)
+        self._starting = starting
+        held = ((self._book(one), was) for one, was in zip(asked, before, strict=True))
+        is_as_early = all(one is not None and one.until_ms == was.until_ms for one, was in held)
+        self._state.give(starting.gpus)
+        self._starting = None
+        return is_as_early
 
     def _let_go(self) -> None:
         for one in self._places:

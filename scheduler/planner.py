@@ -318,6 +318,8 @@ class _Cycle:
         if self.backfill is None or chosen is None:
             return False
         self._take(job, request, chosen)
+        self.unplaceable.clear()  # what was held for those is idle, and the other way round
+        self.unpassable.clear()
         moved = {held.job_id: held for held in self.backfill.moved()}
         self.holds = [moved.get(held.job_id, held) for held in self.holds]
         self._tell_anew(moved.values())

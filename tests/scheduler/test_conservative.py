@@ -92,6 +92,15 @@ def test_a_gang_makes_room_beside_itself_where_it_starts_no_later() -> None:
 TWO = racks({"r0": [8, 0]})
 
 
+def test_what_a_gang_has_left_by_going_elsewhere_is_there_for_one_like_the_first() -> None:
+    fleet = racks({"r0": [8, 0], "r1": [0, 0]})
+    attempts = [busy(f"a{n}", name, 60) for n, name in enumerate(("r0h1", "r1h0", "r1h1"))]
+    gang = replace(waiting("gang", 0, nodes=2, wall=30), required_level="rack")
+    halves = [waiting("half", 1, gpus=4, wall=90), waiting("other-half", 2, gpus=4, wall=90)]
+    decided = decide(fleet, [gang, *halves], attempts)
+    assert (placed(decided), starts(decided)) == (["half", "other-half"], {"gang": 60})
+
+
 def test_the_second_in_line_is_not_delayed_by_the_third() -> None:
     """One of four hosts is free, the others come in an hour; first needs 3 of them, second all, third one for long."""
     fleet, attempts = racks({"r0": [8, 0, 0, 0]}), [busy(f"a{n}", f"r0h{n}", 60) for n in range(1, 4)]
