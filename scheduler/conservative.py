@@ -63,19 +63,18 @@ class ConservativeBackfill(HeldPlaces):
         self._never_beside: set[tuple[Request, float | None]] = set()
         self._horizon_ms = now_ms + int(policy.queue.reservation_window_s * 1000)
 
-    @property
-    def _is_full(self) -> bool:
+    def _is_full(self, *, is_coming: bool = False) -> bool:
         most = self._policy.queue.reservations_max
-        return len(self._places) >= most or self._num_searches >= most * SEARCHES_PER_PLACE
+        has_most = len(self._places) >= most and not is_coming
+        return has_most or self._num_searches >= most * SEARCHES_PER_PLACE
 
     def told_apart_by(self, job: WaitingJob) -> float | None:
-        return None if self._is_full else job.believed_s
+        return None if self._is_full() else job.believed_s
 
     def hold(
         self, job: WaitingJob, request: Request, at_most_ms: int | None = None, *, is_coming: bool = False
     ) -> Held | None:
-        del is_coming  # it has a place as any other
-        if self._is_full:
+        if self._is_full(is_coming=is_coming):
             return None
         self._num_searches += 1
         return self._book(_Asked(job, request, at_most_ms))

@@ -13,7 +13,10 @@ from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.queue_policy import QueuePolicy
 from scheduler.answer import answer
 from scheduler.model import GpuView, Plan, Question, RunningAttempt, WaitingJob, Workload
+from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.planner import plan, plan_on
+from scheduler.request import Request
+from scheduler.solver import place
 from scheduler.tenancy import Quota, Tenancy
 from scheduler.topology import NEVER_MS, FleetState
 from tests.scheduler import test_plan_properties
@@ -347,3 +350,30 @@ def test_with_reclaim_and_tiers_too_every_promise_of_placement_holds(mixed: test
         plan(mixed.gpus[::-1], mixed.queue[::-1], CONSERVATIVE, mixed.workload, levels=test_plan_properties.LEVELS)
         == decided
     )
+
+
+@settings(max_examples=150, deadline=None)
+@given(test_plan_properties.fleets(), st.data())
+def test_a_place_in_order_stands_whatever_is_taken_beside_it(gpus: list[GpuView], data: st.DataObject) -> None:
+    """On this a start rests that stays from cycle to cycle; the place with the least left over would move."""
+    nodes, level = data.draw(st.integers(1, 4)), data.draw(st.sampled_from([None, "pod", "rack"]))
+    slices = data.draw(st.sampled_from([(), (Slice("rack", 2),)])) if nodes % 2 == 0 and level != "rack" else ()
+    request = Request(
+        data.draw(st.sampled_from(["on_demand", "spot"])),
+        nodes,
+        data.draw(st.integers(1, 4)),
+        required=level,
+        prefers_weak=nodes == 1,
+        rule=PlacementRule(slices=slices),
+    )
+    state = FleetState(gpus, CONSERVATIVE, test_plan_properties.LEVELS)
+    chosen = place(state, request, in_order=True)
+    if chosen is None:
+        assert place(state, request) is None, "it finds a place wherever there is one"
+        return
+    others = [gpu for gpu in np.flatnonzero(state.is_free).tolist() if gpu not in set(chosen.gpus.tolist())]
+    taken = data.draw(st.lists(st.sampled_from(others), unique=True)) if others else []
+    state.take(np.array(sorted(taken), dtype=np.int64))
+    again = place(state, request, in_order=True)
+    assert again is not None
+    assert again.gpus.tolist() == chosen.gpus.tolist()
