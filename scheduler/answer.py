@@ -10,7 +10,7 @@ from muster.domain.ids import GpuUuid, JobId
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.eta import Outlook
-from scheduler.model import Plan, Question, StartRange, Verdict, WaitingJob
+from scheduler.model import Held, Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.order import LEAST_RUN_S
 from scheduler.solver import Request, most_nodes, place, request_of
 from scheduler.tenancy import Holdings
@@ -119,10 +119,10 @@ class _Advice:
 
     def _wall_times(self) -> Iterator[Change]:
         """The longest with which it runs where a place is held for another; its grace comes after it."""
-        for held in sorted(self.decided.holds, key=lambda held: -held.until_ms):
+        for held, gpus in reversed(_first_there(self.decided.holds)):
             if held.job_id == self.job.job_id:
                 continue
-            idle = self._let_go(held.gpus)
+            idle = self._let_go(gpus)
             fits = self._may_start(self.job)
             self.state.take(idle)
             wall_time_s = (held.until_ms - self.asked.workload.now_ms) / 1000 - self.grace_s - TYPING_S
@@ -190,6 +190,15 @@ def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
     for reclaim in decided.reclaims:
         if reclaim.beneficiary == job_id:
             yield from reclaim.held
-    for held in decided.holds:
+    for held, gpus in _first_there(decided.holds):
         if held.job_id == job_id:
-            yield from held.gpus
+            yield from gpus
+
+
+def _first_there(holds: Sequence[Held]) -> list[tuple[Held, list[GpuUuid]]]:
+    """By moment, each with those of its GPUs on which nobody else starts before."""
+    found, taken = [], set[GpuUuid]()
+    for held in sorted(holds, key=lambda held: held.until_ms):
+        found.append((held, [uuid for uuid in held.gpus if uuid not in taken]))
+        taken.update(held.gpus)
+    return found

@@ -1,4 +1,4 @@
-"""Places held for the first that wait, and who may run there meanwhile: EASY backfill around a held domain.
+"""EASY backfill around a held domain: places are held for the first that wait.
 
 For a gang that fits nowhere now the planner looks for the first moment at which enough GPUs of one home are believed
 free, and holds those: another runs on them only where its own wall time ends before. Nothing is stored: the next cycle
@@ -6,40 +6,27 @@ finds the place anew, from what runs then. (EASY: Lifka, "The ANL/IBM SP schedul
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from muster.domain.policy import Policy
 from scheduler.endings import CLEANING_MS
+from scheduler.held_places import HeldPlaces, Place
 from scheduler.model import Held, WaitingJob
 from scheduler.reclaim import Reclaimer
-from scheduler.solver import Chosen, Request, place
+from scheduler.solver import Chosen, Request
 from scheduler.topology import NEVER_MS, FleetState, Ints
 
 MAX_SEARCHES: Final = 64
 """A place is looked for so often in a cycle: each look is some bisections over the fleet."""
 
 
-@dataclass(slots=True)
-class _Place:
-    """``free``: those of its GPUs that the hold has taken in the fleet's state."""
-
-    cohort: int
-    gpus: Ints
-    free: Ints
-    until_ms: int
-
-
-class Backfill:
-    """The holds of one cycle. Order matters: who comes earlier in the queue holds before who comes later."""
+class EasyBackfill(HeldPlaces):
+    """As many places as ``queue.holds_per_cohort`` has, beside those that come free within a notice."""
 
     def __init__(self, state: FleetState, policy: Policy, reclaimer: Reclaimer, now_ms: int) -> None:
-        self._state, self._policy, self._reclaimer, self._now_ms = state, policy, reclaimer, now_ms
-        self._places: list[_Place] = []
+        super().__init__(state, policy, reclaimer, now_ms)
         self._num_searches = 0
         notices_s = [tier.notice_s or 0.0 for tier in policy.tiers.values()]
         self._soon_ms = now_ms + int(max(notices_s, default=0.0) * 1000)
@@ -47,32 +34,25 @@ class Backfill:
     def hold(
         self, job: WaitingJob, request: Request, at_most_ms: int | None = None, *, is_coming: bool = False
     ) -> Held | None:
-        """Hold the place that is believed free first; None where there is none, or enough is held already.
-
-        ``at_most_ms``: by then reclaim will have helped, so nobody else may have the place for longer. ``is_coming``:
-        it comes free within a notice, so that nothing is reclaimed: held beside the others, or whoever came later would
-        take it, and the next cycle would reclaim after all.
-        """
         most = self._policy.queue.holds_per_cohort
         is_full = not is_coming and len(self._places) >= most * len(self._state.layout.cohort_keys)
         if self._num_searches == MAX_SEARCHES or is_full or not most:
             return None
         self._num_searches += 1
+        request = request.at_least()
         found = self._first_room(job, request)
         if found is None:
             return None
         chosen, until_ms = found
-        layout = self._state.layout
-        cohort = int(layout.cell_cohort[layout.cell_of_gpu[chosen.gpus[0]]])
-        if not is_coming and sum(held.cohort == cohort for held in self._places) >= most:
+        cohort = self._cohort_of(chosen.gpus)
+        if not is_coming and sum(self._cohort_of(held.gpus) == cohort for held in self._places) >= most:
             return None
         until_ms = until_ms if at_most_ms is None else min(until_ms, at_most_ms)
-        free = chosen.gpus[self._state.is_free[chosen.gpus]]
-        self._state.take(free)
-        self._reclaimer.promises.mask[chosen.gpus] = True
-        self._places.append(_Place(cohort, chosen.gpus, free, until_ms))
-        uuids = layout.uuids
-        return Held(job.job_id, tuple(uuids[gpu] for gpu in chosen.gpus), len(free), until_ms)
+        return self._keep(Place(job, chosen.gpus, chosen.gpus[self._state.is_free[chosen.gpus]], until_ms))
+
+    def _cohort_of(self, gpus: Ints) -> int:
+        layout = self._state.layout
+        return int(layout.cell_cohort[layout.cell_of_gpu[gpus[0]]])
 
     def _first_room(self, job: WaitingJob, request: Request) -> tuple[Chosen, int] | None:
         """Where the gang fits first, and when; None: nobody knows. What fits at one moment fits later too."""
@@ -132,44 +112,3 @@ class Backfill:
             message = "a gang that had room has none: a bug of ours"
             raise AssertionError(message)
         return chosen
-
-    def open_to(self, run_s: float | None) -> tuple[int, ...]:
-        """The holds, by number, that a job that runs for so long is gone before; None: nobody knows."""
-        if run_s is None:
-            return ()
-        end_ms = self._now_ms + int(run_s * 1000)
-        return tuple(
-            number for number, place in enumerate(self._places) if end_ms <= place.until_ms and len(place.free)
-        )
-
-    def place(self, request: Request, numbers: tuple[int, ...]) -> Chosen | None:
-        """On cells that are held, if it can be: what nobody holds is of use to more. Asked with these holds lifted."""
-        free = np.concatenate([self._places[number].free for number in numbers])
-        layout = self._state.for_tier(request.tier).layout
-        inside = place(self._state, request, np.unique(layout.cell_of_gpu[free]))
-        return inside or place(self._state, request)
-
-    @contextmanager
-    def lifted(self, numbers: tuple[int, ...]) -> Iterator[None]:
-        """Inside, what these hold is free; what is still free afterwards is held again."""
-        places = [self._places[number] for number in numbers]
-        for held in places:
-            self._state.give(held.free)
-        try:
-            yield
-        finally:
-            for held in places:
-                held.free = held.free[self._state.is_free[held.free]]
-                self._state.take(held.free)
-
-    def in_the_way(self, request: Request) -> int | None:
-        """Of a gang that would fit if nothing were held: until when what it would run on is held."""
-        if not any(len(held.free) for held in self._places):
-            return None
-        with self.lifted(tuple(range(len(self._places)))):
-            chosen = place(self._state, request)
-        return None if chosen is None else self._first_of(chosen)
-
-    def _first_of(self, chosen: Chosen) -> int | None:
-        gpus = set(chosen.gpus.tolist())
-        return min((held.until_ms for held in self._places if not gpus.isdisjoint(held.free.tolist())), default=None)

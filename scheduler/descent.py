@@ -6,7 +6,7 @@ import numpy as np
 
 from scheduler.balance import even_shares
 from scheduler.request import Request
-from scheduler.slices import rooms_of_domains
+from scheduler.slices import in_whole_slices, rooms_of_domains
 from scheduler.soundness import costs_by_cell
 from scheduler.topology import FleetState, Ints, Layout
 
@@ -34,6 +34,16 @@ def descend(state: FleetState, request: Request, level: int, cells: Ints, nodes:
     if len(cells) == nodes:
         return cells
     return _Descent(state, request, costs_by_cell(state, request)).chosen(level, cells, nodes)
+
+
+def first_of(state: FleetState, request: Request, level: int, cells: Ints, nodes: int) -> Ints:
+    """``nodes`` of ``cells``, which lie in one domain of ``level``: the first in order, in whole slices; without slices
+    the cheapest first.
+    """
+    if request.rule.slices:
+        return in_whole_slices(state.layout, request.rule.slices, cells, level)[:nodes]
+    costs = costs_by_cell(state, request)
+    return cells[:nodes] if costs is None else cells[np.argsort(costs[cells], kind="stable")[:nodes]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
 from scheduler.model import RunningAttempt, WaitingJob, Workload
 from scheduler.order import believed_run_s
@@ -49,12 +50,18 @@ class Endings:
         self._placed_as: Ints = np.full(num_gpus, _NOBODY, dtype=np.int64)
         self._placed_ends_ms: list[int] = []
         self._placed_known_ms: list[int] = []
+        self._placed: list[tuple[TenantId, str, int]] = []
 
     def placed(self, job: WaitingJob, gpus: Ints) -> None:
         """It runs from now on: in what is still to be decided it counts as an attempt does."""
         self._placed_as[gpus] = len(self._placed_ends_ms)
         self._placed_ends_ms.append(self._in_ms(job.expected_s))
         self._placed_known_ms.append(self._in_ms(job.believed_s))
+        self._placed.append((job.tenant_id, job.tier, len(gpus)))
+
+    def holders(self) -> list[tuple[TenantId, str, int]]:
+        """Tenant, tier and number of GPUs of each, in the order of the ends."""
+        return [*((one.tenant_id, one.tier, len(one.gpus)) for one in self._attempts), *self._placed]
 
     def _in_ms(self, run_s: float | None) -> int:
         return NEVER_MS if run_s is None else min(self._now_ms + int(run_s * 1000), NEVER_MS)
@@ -93,6 +100,16 @@ class Endings:
         num = len(self._attempts)
         ending, placed = np.append(ends_ms[:num] <= until_ms, False), np.append(ends_ms[num:] <= until_ms, False)
         return np.flatnonzero((ending[self.owner] | placed[self._placed_as]) & ~self._state.is_free)
+
+    def free_from_ms(self, ends_ms: Ints) -> Ints:
+        """Of each GPU the moment from which it is free, if the ends are those; ``NEVER_MS`` where nobody knows."""
+        num = len(self._attempts)
+        ending, placed = np.append(ends_ms[:num], NEVER_MS), np.append(ends_ms[num:], NEVER_MS)
+        moments: Ints = np.minimum(ending[self.owner], placed[self._placed_as])
+        cleaned = self.cleaned()
+        moments[cleaned] = np.minimum(moments[cleaned], self._now_ms + CLEANING_MS)
+        moments[self._state.is_free] = self._now_ms
+        return moments
 
     def cleaned(self) -> Ints:
         """Held GPUs that nobody runs on any more: they come free within ``CLEANING_MS``."""

@@ -263,7 +263,7 @@ def _holds(asked: Question, decided: Plan) -> Iterator[tuple[JobId, Sequence[Gpu
         yield standing.beneficiary, standing.held
     for reclaim in decided.reclaims:
         yield reclaim.beneficiary, reclaim.held
-    for held in decided.holds:
+    for held in sorted(decided.holds, key=lambda held: -held.until_ms):  # of one GPU the first that will run there
         yield held.job_id, held.gpus
 
 

@@ -82,10 +82,17 @@ def held_for_it(request: Request, held: Held, through: Funnel) -> Verdict:
     """Of GPUs whose jobs say no wall time the moment is a belief. It is told by half minutes, so that it stands."""
     why = (
         f"{_needed(request)}; enough of them come free by {_rounded(held.until_ms, 30_000)} without reclaim, and "
-        f"{held.num_free} of the {len(held.gpus)} that it will start on are idle and held for it"
+        f"{held.num_free} of the {len(held.gpus)} that it will start on are idle and held for it{_before(held)}"
     )
     num_hosts = len(held.gpus) // request.gpus_per_node
     return _verdict(why, through, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts))
+
+
+def _before(held: Held) -> str:
+    if not held.num_before:
+        return ""
+    jobs = "one job" if held.num_before == 1 else f"{held.num_before} jobs"
+    return f", after {jobs} before it that will run there until then"
 
 
 def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict:

@@ -238,12 +238,16 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """``gpus``: where a waiting job will start at about ``until_ms``; ``num_free`` of them are idle until then."""
+    """``gpus``: where a waiting job will start at about ``until_ms``; ``num_free`` of them are idle until then.
+
+    ``num_before``: so many jobs before it have places on some of them until then.
+    """
 
     job_id: JobId
     gpus: tuple[GpuUuid, ...]
     num_free: int
     until_ms: int
+    num_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,15 @@ import numpy as np
 
 from muster.domain.ids import JobId, TenantId
 from muster.domain.policy import Policy
+from muster.domain.queue_policy import CONSERVATIVE
 from scheduler import explain
-from scheduler.backfill import Backfill
+from scheduler.backfill import EasyBackfill
 from scheduler.closing import closing_of
+from scheduler.conservative import ConservativeBackfill
 from scheduler.elastic import enlarge, grow, nodes_within
 from scheduler.fair_share import FairShares, Turn, in_turns
 from scheduler.funnel import Funnel, funnel
+from scheduler.held_places import HeldPlaces
 from scheduler.lending import Claim
 from scheduler.model import (
     NO_TENANT,
@@ -44,7 +47,7 @@ from scheduler.model import (
 from scheduler.order import in_order, is_passed_enough
 from scheduler.reclaim import Coming, Notified, Outcome, Reclaimer, Refused
 from scheduler.recovery import replan, still_good, swap_of, wait_until_ms
-from scheduler.solver import Chosen, Request, could_ever_fit, most_nodes, parts_of, place, request_of
+from scheduler.solver import Chosen, Request, could_ever_fit, fitting_size, parts_of, place, request_of
 from scheduler.spares import Spares
 from scheduler.tenancy import Holdings, Tenancy
 from scheduler.topology import FleetState
@@ -111,17 +114,18 @@ class _Cycle:
     policy: Policy
     workload: Workload | None
     reclaimer: Reclaimer | None = None
-    backfill: Backfill | None = None
+    backfill: HeldPlaces | None = None
     spares: Spares | None = None
     holdings: Holdings = field(default_factory=lambda: Holdings(Tenancy()))
     unplaceable: set[Request] = field(default_factory=set)
     unpassable: set[tuple[Request, tuple[int, ...]]] = field(default_factory=set)
-    verdicts: dict[tuple[Request, TenantId], Verdict] = field(default_factory=dict)
+    verdicts: dict[tuple[Request, TenantId, float | None], Verdict] = field(default_factory=dict)
     placements: list[Placement] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     num_beneficiaries: int = 0
     growths: list[Growth] = field(default_factory=list)
     holds: list[Held] = field(default_factory=list)
+    held_for: dict[JobId, tuple[WaitingJob, Request, Funnel]] = field(default_factory=dict)
     unheld: dict[JobId, tuple[WaitingJob, Request]] = field(default_factory=dict)
     turns: dict[JobId, Turn] = field(default_factory=dict)
     shares: FairShares | None = None
@@ -133,12 +137,12 @@ class _Cycle:
         if self.workload is not None:
             self.state.close(self.workload.closings)
             self.reclaimer = Reclaimer(self.state, self.policy, self.workload)
-            self.backfill = Backfill(self.state, self.policy, self.reclaimer, self.workload.now_ms)
+            self.holdings = Holdings(self.workload.tenancy)
+            self.backfill = self._rule(self.reclaimer, self.workload.now_ms)
             self.reclaimer.hold_standing({job.job_id for job in ordered if job.tier in self.policy.tiers})
             for own in self.workload.holds:
                 self.reclaimer.promises.hold_own(own)
             self.spares = Spares(self.state, self.policy, self.workload)
-            self.holdings = Holdings(self.workload.tenancy)
             for attempt in self.workload.running:
                 self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
             for job in ordered:
@@ -157,6 +161,15 @@ class _Cycle:
         self._enlarge()
         if self.workload is not None and self.workload.may_grow:
             self.growths = grow(self.state, self.policy, self.workload, self.holdings)
+
+    @property
+    def is_conservative(self) -> bool:
+        return self.policy.queue.backfill == CONSERVATIVE
+
+    def _rule(self, reclaimer: Reclaimer, now_ms: int) -> HeldPlaces:
+        if self.is_conservative:
+            return ConservativeBackfill(self.state, self.policy, reclaimer, now_ms, self.holdings)
+        return EasyBackfill(self.state, self.policy, reclaimer, now_ms)
 
     def _is_passed_enough(self, job: WaitingJob) -> bool:
         return is_passed_enough(job, self.policy, len(self.state.layout.uuids))
@@ -207,11 +220,14 @@ class _Cycle:
         awaited = self._swap_or_wait(job, request)
         if awaited is not None:
             return awaited
-        if self._pass(job, request) or self._place(job, request):
+        if self._may_start(job) and (
+            self._pass(job, request) or self._place(job, request) or self._place_beside(job, request)
+        ):
             return None
         lending = None if self.reclaimer is None else self.reclaimer.lending
         claim = None if lending is None else lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
-        alike = request, NO_TENANT if claim is None else job.tenant_id
+        told_apart_by = None if self.backfill is None else self.backfill.told_apart_by(job)
+        alike = request, NO_TENANT if claim is None else job.tenant_id, told_apart_by
         if alike not in self.verdicts:
             found = self._refused_or_held(job, request, claim)
             if not found.is_of_all:
@@ -230,7 +246,7 @@ class _Cycle:
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, through))
         if can_ever_fit:
             at_most_ms = outcome.until_ms if isinstance(outcome, Refused) else None
-            held = self._hold(job, request, at_most_ms, is_coming=isinstance(outcome, Coming))
+            held = self._hold(job, request, through, at_most_ms, is_coming=isinstance(outcome, Coming))
             if held is not None:
                 return _Found(explain.held_for_it(request, held, through))
             if len(self.unheld) < MAX_HELD_ANEW:
@@ -240,13 +256,20 @@ class _Cycle:
         return _Found(verdict, is_of_all=True)
 
     def _hold(
-        self, job: WaitingJob, request: Request, at_most_ms: int | None = None, *, is_coming: bool = False
+        self,
+        job: WaitingJob,
+        request: Request,
+        through: Funnel,
+        at_most_ms: int | None = None,
+        *,
+        is_coming: bool = False,
     ) -> Held | None:
         if self.backfill is None:
             return None
-        held = self.backfill.hold(job, request.at_least(), at_most_ms, is_coming=is_coming)
+        held = self.backfill.hold(job, request, at_most_ms, is_coming=is_coming)
         if held is not None:
             self.holds.append(held)
+            self.held_for[job.job_id] = job, request, through
         return held
 
     def _hold_anew(self) -> None:
@@ -255,11 +278,17 @@ class _Cycle:
         Else the next cycle would give it to them, and reclaim once more for who had counted on it in this one.
         """
         for job, request in list(self.unheld.values()):
-            through, held = self._funnel(request), self._hold(job, request)
+            held = self._hold(job, request, self._funnel(request))
             if held is not None:
                 del self.unheld[job.job_id]
-                told = Waiting(job.job_id, self._with_turn(job, explain.held_for_it(request, held, through)))
-                self.waiting = [told if one.job_id == job.job_id else one for one in self.waiting]
+                self._tell_anew([held])
+
+    def _tell_anew(self, holds: Iterable[Held]) -> None:
+        told: dict[JobId, Waiting] = {}
+        for held in holds:
+            job, request, through = self.held_for[held.job_id]
+            told[job.job_id] = Waiting(job.job_id, self._with_turn(job, explain.held_for_it(request, held, through)))
+        self.waiting = [told.get(one.job_id, one) for one in self.waiting]
 
     def _funnel(self, request: Request) -> Funnel:
         if self.reclaimer is not None:
@@ -279,6 +308,22 @@ class _Cycle:
         if chosen is None and not job.keep:
             self.unpassable.add((request, holds))
         return chosen is not None
+
+    def _may_start(self, job: WaitingJob) -> bool:
+        return self.backfill is None or self.backfill.may_start(job)
+
+    def _place_beside(self, job: WaitingJob, request: Request) -> bool:
+        """Run where a place is held for another that has found a new one."""
+        chosen = None if self.backfill is None else self.backfill.beside(job, request)
+        if self.backfill is None or chosen is None:
+            return False
+        self._take(job, request, chosen)
+        self.unplaceable.clear()  # what was held for those is idle, and the other way round
+        self.unpassable.clear()
+        moved = {held.job_id: held for held in self.backfill.moved()}
+        self.holds = [moved.get(held.job_id, held) for held in self.holds]
+        self._tell_anew(moved.values())
+        return True
 
     def _swap_or_wait(self, job: WaitingJob, request: Request) -> Verdict | None:
         """A gang that lost hosts of its required domain keeps the others for a while, where none takes their place."""
@@ -314,7 +359,7 @@ class _Cycle:
         if job.keep:
             chosen = replan(self.state, request, job.keep)
         if chosen is None and request not in self.unplaceable:
-            chosen = place(self.state, request) or self._place_smaller(job, request)
+            chosen = self._home(request) or self._place_smaller(job, request)
         if chosen is None:
             self.unplaceable.add(request)
             return False
@@ -323,13 +368,13 @@ class _Cycle:
 
     def _place_smaller(self, job: WaitingJob, request: Request) -> Chosen | None:
         """An elastic job goes on with what there is, rather than to wait for all that it wishes for."""
-        if request.min_nodes is None or request.min_nodes == request.nodes:
+        smaller = fitting_size(self.state, request)
+        if smaller is None:
             return None
-        num_nodes = min(most_nodes(self.state, request), request.nodes)
-        if num_nodes < request.min_nodes:
-            return None
-        smaller = request.sized(num_nodes)
-        return (replan(self.state, smaller, job.keep) if job.keep else None) or place(self.state, smaller)
+        return (replan(self.state, smaller, job.keep) if job.keep else None) or self._home(smaller)
+
+    def _home(self, request: Request) -> Chosen | None:
+        return place(self.state, request, in_order=self.is_conservative)
 
     def _take(self, job: WaitingJob, request: Request, chosen: Chosen) -> None:
         self.state.take(chosen.gpus)

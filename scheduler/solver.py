@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.balance import least_shares
-from scheduler.descent import balance_level, descend, level_below, unit_below
+from scheduler.descent import balance_level, descend, first_of, level_below, unit_below
 from scheduler.fences import fence_of, has_labels, known_levels
 from scheduler.model import Parts
 from scheduler.placement_rule import PipelineOrder
@@ -31,12 +31,14 @@ __all__ = [
     "could_ever_fit",
     "count_by_group",
     "fitting_cells",
+    "fitting_size",
     "has_labels",
     "level_span",
     "most_nodes",
     "parts_of",
     "pick_gpus",
     "place",
+    "place_smaller",
     "request_of",
     "room_of",
 ]
@@ -90,17 +92,35 @@ def could_ever_fit(state: FleetState, request: Request) -> bool:
     return most_nodes(state, request, state.tier(request.tier).admitted_counts) >= request.nodes
 
 
-def place(state: FleetState, request: Request, within: Ints | None = None) -> Chosen | None:
-    """The best place for the whole gang, or None (I5). The state is not changed. ``within``: on these cells alone."""
+def place(state: FleetState, request: Request, within: Ints | None = None, *, in_order: bool = False) -> Chosen | None:
+    """The best place for the whole gang, or None (I5). The state is not changed. ``within``: on these cells alone.
+
+    ``in_order``: of the soundest homes of the narrowest level the first, and its first hosts, whatever they leave over.
+    Then what others take beside a place changes nothing of the choice (but for even spreads, of equal ones).
+    """
     state = state.for_tier(request.tier)
     for wish in request.rule.wished:
-        chosen = _place(state, request.wishing(wish), within)
+        chosen = _place(state, request.wishing(wish), within, in_order=in_order)
         if chosen is not None:
             return chosen.ranked(wish.order)
-    return _place(state, request, within)
+    return _place(state, request, within, in_order=in_order)
 
 
-def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen | None:
+def place_smaller(state: FleetState, request: Request, *, in_order: bool = False) -> Chosen | None:
+    """Of an elastic one with fewer hosts than it wishes for: as many as there are, and no fewer than its fewest."""
+    smaller = fitting_size(state, request)
+    return None if smaller is None else place(state, smaller, in_order=in_order)
+
+
+def fitting_size(state: FleetState, request: Request) -> Request | None:
+    """As ``place_smaller`` has it; None where it asks for one size alone, or not even its fewest fit."""
+    if request.min_nodes is None or request.min_nodes == request.nodes:
+        return None
+    num_nodes = min(most_nodes(state, request), request.nodes)
+    return None if num_nodes < request.min_nodes else request.sized(num_nodes)
+
+
+def _place(state: FleetState, request: Request, within: Ints | None, *, in_order: bool) -> Chosen | None:
     span = level_span(state.layout, request)
     room = _room(state, request, within)
     if not span or room.most_cells(span[-1]) < request.nodes:
@@ -108,12 +128,14 @@ def _place(state: FleetState, request: Request, within: Ints | None) -> Chosen |
     for level in span:
         if state.layout.largest[level] < request.nodes:
             continue
-        group = _best_group(state, room_on_rails(state, request, room, level), request, level)
+        fitting = room if in_order else room_on_rails(state, request, room, level)
+        group = _best_group(state, fitting, request, level, in_order=in_order)
         if group is not None:
             suffices = partial(_suffices, state, request, level)
             inside = soundest(state, request, room.cells_in(level, group), suffices)
-            inside = on_same_rails(state, request, inside, suffices)
-            cells = np.sort(descend(state, request, level, inside, request.nodes))
+            inside = inside if in_order else on_same_rails(state, request, inside, suffices)
+            choose = first_of if in_order and request.rule.balance is None else descend
+            cells = np.sort(choose(state, request, level, inside, request.nodes))
             gpus = pick_gpus(state, request, cells)
             is_by_slot = state.rails is None or state.rails.are_by_slot
             is_whole = is_by_slot and len(gpus) == int(state.layout.cell_size[cells].sum())
@@ -170,9 +192,9 @@ def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:
     return room_by_group(layout, request.rule.slices, cells, level)
 
 
-def _best_group(state: FleetState, room: Tally, request: Request, level: int) -> int | None:
+def _best_group(state: FleetState, room: Tally, request: Request, level: int, *, in_order: bool) -> int | None:
     """Far fewer expected failures first, then the most even spread where that is asked for; then fewest fitting nodes,
-    then fewest GPUs left over, then the fullest surroundings, then health, then place.
+    then fewest GPUs left over, then the fullest surroundings (none of these ``in_order``), then health, then place.
     """
     layout = state.layout
     is_node = level == layout.node_level
@@ -188,6 +210,8 @@ def _best_group(state: FleetState, room: Tally, request: Request, level: int) ->
         enough = least_graded(state, request, enough, weakness)
     if request.rule.balance is not None and len(enough) > 1:
         enough = _least(enough, -_least_shares(layout, request, room, level, enough))
+    if in_order:
+        return int((enough if weakness is None else _least(enough, weakness[enough]))[0])
     if num_nodes is not None:
         enough = _least(enough, num_nodes[enough])
     if len(enough) > 1:

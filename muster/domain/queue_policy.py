@@ -1,11 +1,15 @@
 """In what order jobs of one tier are tried, and what is held for those that wait."""
 
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from muster.domain.quantities import Seconds
 from muster.domain.strict import StrictModel
+
+BackfillRule = Literal["easy", "conservative"]
+EASY: Final[BackfillRule] = "easy"
+CONSERVATIVE: Final[BackfillRule] = "conservative"
 
 
 class QueuePolicy(StrictModel):
@@ -20,6 +24,14 @@ class QueuePolicy(StrictModel):
         description="Within a tier goes first whose (wait + run) ÷ run^x is largest, x being this: short jobs early, "
         "and each earlier the longer it waits. 0: longest wait and run first; 1: highest response ratio next.",
     )
+    backfill: BackfillRule = Field(
+        EASY,
+        description="Who may pass whom. `easy`: a place is held for the first that do not fit (`holds_per_cohort`); "
+        "those behind may delay one another. `conservative`: each that waits has a place from its earliest moment on, "
+        "given those of all before it (`reservations_max` of them), and nobody starts who would delay one of these; "
+        "fewer start at once. Places are then taken in the fleet's order and not by best fit, so that who starts "
+        "meanwhile changes nobody's place.",
+    )
     expected_run_s: Seconds = Field(
         86_400.0, description="What a job is believed to take that says no wall time and has no like."
     )
@@ -33,7 +45,7 @@ class QueuePolicy(StrictModel):
     holds_per_cohort: Annotated[int, Field(ge=0, le=64)] = Field(
         1,
         description="For so many waiting jobs of a cohort a place is held until its GPUs come free; others run there "
-        "only where their wall time ends before (1 is EASY backfill). 0: whoever fits passes.",
+        "only where their wall time ends before (1 is EASY backfill). 0: whoever fits passes. For `easy` alone.",
     )
     overrun_fraction: Annotated[float, Field(ge=0.01, le=10, strict=False)] = Field(
         0.5,
@@ -46,6 +58,15 @@ class QueuePolicy(StrictModel):
         description="Once jobs of its tier that came later have done so much work before a job starts, that job goes "
         "first in its tier. The work is GPU-seconds ÷ GPUs of the fleet: for so long the whole fleet may work for "
         "others. It counts from submission, also while the job is HELD or its tenant's quota keeps it waiting.",
+    )
+    reservation_window_s: Seconds = Field(
+        604_800.0,
+        description="By `conservative` no place is looked for that begins later than so long from now.",
+    )
+    reservations_max: Annotated[int, Field(ge=1, le=1000)] = Field(
+        64,
+        description="By `conservative` so many of those that wait have places at most, the first in order; who comes "
+        "after them runs where that delays none of these.",
     )
     usage_half_life_s: Seconds = Field(
         604_800.0,

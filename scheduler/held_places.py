@@ -1,0 +1,126 @@
+"""Places that are held for jobs that wait, and who runs there meanwhile: whoever is gone before one is needed.
+
+Nothing is stored: the next cycle finds each place anew, from what runs then. Where places follow each other on one GPU,
+it is the one that comes first that keeps it until then. How a place is found is each rule's own: ``scheduler.backfill``
+(EASY) and ``scheduler.conservative``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.domain.policy import Policy
+from scheduler.model import Held, WaitingJob
+from scheduler.reclaim import Reclaimer
+from scheduler.solver import Chosen, Request, place
+from scheduler.topology import NEVER_MS, FleetState, Ints
+
+
+@dataclass(slots=True)
+class Place:
+    """``free``: those of its GPUs that are idle and that nobody has before it, which are taken in the fleet's state.
+
+    ``until_ms``: when its job starts there; ``end_ms``: when it has ended; ``num_before``: so many places have some of
+    its GPUs before.
+    """
+
+    job: WaitingJob
+    gpus: Ints
+    free: Ints
+    until_ms: int
+    end_ms: int = NEVER_MS
+    num_before: int = 0
+
+
+class HeldPlaces(ABC):
+    """The holds of one cycle. Order matters: who comes earlier in the queue holds before who comes later."""
+
+    def __init__(self, state: FleetState, policy: Policy, reclaimer: Reclaimer, now_ms: int) -> None:
+        self._state, self._policy, self._reclaimer, self._now_ms = state, policy, reclaimer, now_ms
+        self._places: list[Place] = []
+
+    @abstractmethod
+    def hold(
+        self, job: WaitingJob, request: Request, at_most_ms: int | None = None, *, is_coming: bool = False
+    ) -> Held | None:
+        """Hold the place that is believed free first; None where there is none, or enough is held already.
+
+        ``at_most_ms``: by then reclaim will have helped, so nobody else may have the place for longer. ``is_coming``:
+        it comes free within a notice, so that nothing is reclaimed: held beside the others, or whoever came later would
+        take it, and the next cycle would reclaim after all.
+        """
+
+    def may_start(self, job: WaitingJob) -> bool:
+        """As far as others have places, whatever is idle."""
+        del job
+        return True
+
+    def told_apart_by(self, job: WaitingJob) -> float | None:
+        """Beside its request, by what a job may have a place where one with an equal request has none."""
+        del job
+        return None
+
+    def moved(self) -> list[Held]:
+        """Those for whom another place is held than was told, since somebody runs there now: from the same moments."""
+        return []
+
+    def _held(self, one: Place) -> Held:
+        uuids = self._state.layout.uuids
+        gpus = tuple(uuids[gpu] for gpu in one.gpus)
+        return Held(one.job.job_id, gpus, len(one.free), one.until_ms, one.num_before)
+
+    def _keep(self, found: Place) -> Held:
+        """``free`` is what is idle of it; neither anybody's place nor what is reclaimed for others is there."""
+        self._state.take(found.free)
+        self._reclaimer.promises.mask[found.gpus] = True
+        self._places.append(found)
+        return self._held(found)
+
+    def beside(self, job: WaitingJob, request: Request) -> Chosen | None:
+        """Where it may start though others are to start there: they have found other places by then, as early."""
+        del job, request
+        return None
+
+    def open_to(self, run_s: float | None) -> tuple[int, ...]:
+        """The holds, by number, that a job that runs for so long is gone before; None: nobody knows."""
+        if run_s is None:
+            return ()
+        end_ms = self._now_ms + int(run_s * 1000)
+        return tuple(
+            number for number, place in enumerate(self._places) if end_ms <= place.until_ms and len(place.free)
+        )
+
+    def place(self, request: Request, numbers: tuple[int, ...]) -> Chosen | None:
+        """On cells that are held, if it can be: what nobody holds is of use to more. Asked with these holds lifted."""
+        free = np.concatenate([self._places[number].free for number in numbers])
+        layout = self._state.for_tier(request.tier).layout
+        inside = place(self._state, request, np.unique(layout.cell_of_gpu[free]))
+        return inside or place(self._state, request)
+
+    @contextmanager
+    def lifted(self, numbers: tuple[int, ...]) -> Iterator[None]:
+        """Inside, what these hold is free; what is still free afterwards is held again."""
+        places = [self._places[number] for number in numbers]
+        for held in places:
+            self._state.give(held.free)
+        try:
+            yield
+        finally:
+            for held in places:
+                held.free = held.free[self._state.is_free[held.free]]
+                self._state.take(held.free)
+
+    def in_the_way(self, request: Request) -> int | None:
+        """Of a gang that would fit if nothing were held: until when what it would run on is held."""
+        if not any(len(held.free) for held in self._places):
+            return None
+        with self.lifted(tuple(range(len(self._places)))):
+            chosen = place(self._state, request)
+        return None if chosen is None else self._first_of(chosen)
+
+    def _first_of(self, chosen: Chosen) -> int | None:
+        gpus = set(chosen.gpus.tolist())
+        return min((held.until_ms for held in self._places if not gpus.isdisjoint(held.free.tolist())), default=None)
