@@ -6,7 +6,6 @@ contiguous run. A *group* is one cohort within one domain of a level: the gang's
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -74,9 +73,8 @@ class Layout:
 
     def gpu_indices(self, uuids: Iterable[GpuUuid]) -> Ints:
         """Those that the fleet knows, in the order given."""
-        found: Ints = np.fromiter(map(self.index_of.get, uuids, repeat(NOWHERE)), dtype=np.int64)
-        known: Ints = found[found != NOWHERE]
-        return known
+        found = map(self.index_of.get, uuids)
+        return np.array([index for index in found if index is not None], dtype=np.int64)
 
     def gpus_of_cells(self, cells: Ints) -> Ints:
         sizes = self.cell_size[cells]
