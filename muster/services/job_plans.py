@@ -22,17 +22,16 @@ from muster.identity import new_id
 from muster.services import jobs
 from muster.services.lives import spec_of
 from muster.services.looks import without_a_look
+from muster.services.outlooks import Planned, planned_together
 from muster.services.policies import active_policy
 from muster.services.queue_head import InThought
 from muster.services.scheduling import question, why_not_asked
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.services.wait_verdicts import WITHOUT_A_LOOK
 from muster.services.waiting import stop_grace_s
-from scheduler.answer import Change, answer
+from scheduler.answer import Change
 from scheduler.model import GpuView, Parts, Plan, Question, Reason, Reclaim, Verdict, WaitingJob
 from scheduler.order import expected_s
-from scheduler.planner import plan_on
-from scheduler.topology import FleetState
 
 PLAN: Final = declare_action("job.plan")
 EXPLAIN: Final = declare_action("job.explain")
@@ -110,7 +109,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
         far = WaitReason.FAR_BEHIND
         unseen = JobPlan(PlanOutcome.WAITS, Verdict(WORDS[far], far, (Reason(far),)))
         return _with_all_before(unit, unseen, thought.at, thought.job_id)
-    return _planned(unit, asked, found, stop_grace_s(spec, policy))
+    return _told(unit, Planned(asked), found, stop_grace_s(spec, policy))
 
 
 def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
@@ -124,15 +123,17 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
     _require_waiting(job)
     if job.state in WITHOUT_A_LOOK:
         return _not_looked_at(job, WITHOUT_A_LOOK[job.state])
-    asked = question(unit.session, unit.now, without_a_look(unit.session, unit.now))
-    found = None if asked is None else next((one for one in asked.queue if one.job_id == job.id), None)
-    if asked is None or found is None:
+    planned = planned_together(
+        unit.session, lambda: question(unit.session, unit.now, without_a_look(unit.session, unit.now))
+    )
+    found = None if planned is None else next((one for one in planned.asked.queue if one.job_id == job.id), None)
+    if planned is None or found is None:
         unit.session.refresh(job)  # it may have been placed since
         _require_waiting(job)
         reason = WITHOUT_A_LOOK.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
         unseen = _not_looked_at(job, reason)
         return _with_all_before(unit, unseen, job.created_at, job.id) if reason is WaitReason.FAR_BEHIND else unseen
-    return _planned(unit, asked, found, stop_grace_s(spec_of(job), asked.policy))
+    return _told(unit, planned, found, stop_grace_s(spec_of(job), planned.asked.policy))
 
 
 def _require_waiting(job: Job) -> None:
@@ -155,13 +156,12 @@ def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: 
     return replace(found, num_ahead=count, gpus_ahead=num_gpus)
 
 
-def _planned(unit: UnitOfWork, asked: Question, job: WaitingJob, grace_s: float) -> JobPlan:
-    state = FleetState(asked.gpus, asked.policy)
-    decided = plan_on(state, asked.queue, asked.policy, asked.workload)
+def _told(unit: UnitOfWork, planned: Planned, job: WaitingJob, grace_s: float) -> JobPlan:
+    asked, decided = planned.asked, planned.decided
     placed = next((item for item in decided.placements if item.job_id == job.job_id), None)
     if placed is not None:
         return JobPlan(PlanOutcome.STARTS, starts_at=unit.now, hosts=_hosts(unit, placed.parts))
-    found = answer(state, asked, decided, job, grace_s)
+    found = planned.answer(job, grace_s)
 
     def moment(at_ms: int | None) -> datetime | None:
         return None if at_ms is None else unit.now + timedelta(milliseconds=at_ms - asked.workload.now_ms)
