@@ -21,12 +21,12 @@ from scheduler.topology import FleetState
 
 
 class Planned:
-    """``decided``: of what was ``asked``. One at a time is answered: an answer tries changes on the fleet's state."""
+    """``decided``: of what was ``asked``; ``state``: as it left it. One at a time is answered: an answer tries changes on the fleet's state."""
 
     def __init__(self, asked: Question) -> None:
         self.asked = asked
-        self._state = FleetState(asked.gpus, asked.policy)
-        self.decided: Plan = plan_on(self._state, asked.queue, asked.policy, asked.workload)
+        self.state = FleetState(asked.gpus, asked.policy)
+        self.decided: Plan = plan_on(self.state, asked.queue, asked.policy, asked.workload)
         self._outlook: Outlook | None = None
         self._one_at_a_time = Lock()
 
@@ -34,8 +34,8 @@ class Planned:
         """Of one that waits by the plan. Whoever asks first has the outlook made."""
         with self._one_at_a_time:
             if self._outlook is None:
-                self._outlook = Outlook(self._state, self.asked, self.decided)
-            return answer(self._state, self.asked, self.decided, job, grace_s, self._outlook)
+                self._outlook = Outlook(self.state, self.asked, self.decided)
+            return answer(self.state, self.asked, self.decided, job, grace_s, self._outlook)
 
 
 @dataclass(slots=True)
