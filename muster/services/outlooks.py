@@ -21,7 +21,9 @@ from scheduler.topology import FleetState
 
 
 class Planned:
-    """``decided``: of what was ``asked``; ``state``: as it left it. One at a time is answered: an answer tries changes on the fleet's state."""
+    """``decided``: of what was ``asked``; ``state``: as it left it. One at a time is answered: an answer tries changes
+    on that state.
+    """
 
     def __init__(self, asked: Question) -> None:
         self.asked = asked
