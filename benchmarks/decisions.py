@@ -1,4 +1,4 @@
-"""What the planner's core takes for one decision each, over 100,000 GPUs: rack and block, reasons, plan, answer, fill.
+"""What the planner's core takes for one decision each, over 100,000 GPUs: rack and block, reasons, plan, fill.
 
 By process time. A fleet of 1,000 GPUs beside it shows how a decision grows with the fleet. The same is asked of a fleet
 as production has it: every twentieth host with a weak GPU, some that close for planned work, labels on all.
@@ -17,10 +17,8 @@ from benchmarks.placement import FREE, LEVELS, NOW_MS, NUM_NODES, fleet_views
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler import explain
-from scheduler.answer import answer
-from scheduler.eta import Outlook
 from scheduler.funnel import funnel
-from scheduler.model import GpuView, Plan, Question, WaitingJob, Workload
+from scheduler.model import GpuView, WaitingJob
 from scheduler.placement_rule import LabelRule, PlacementRule, Slice
 from scheduler.planner import plan_on
 from scheduler.reclaim import Refused
@@ -33,7 +31,6 @@ FILL_UNITS = 26
 FILL_MIX = ((100, 1), (30, 2), (20, 4), (10, 8), (5, 16), (2, 32))
 """Gangs and their hosts: twice in each 1,024 hosts, 26 times in 12,500."""
 SLURM_FILL_S = 118.5
-NUM_AHEAD = 10_000
 AVOIDED = frozenset(NodeId(f"node-{number:05}") for number in (5, 600, 6_000))
 IN_RACK = Request("on_demand", 8, 8, required="rack", avoid_nodes=AVOIDED)
 IN_BLOCK = Request("on_demand", 64, 8, required="pod", preferred="rack", avoid_nodes=AVOIDED)
@@ -72,11 +69,11 @@ def measure() -> list[Figure]:
     state = FleetState(views, DEFAULT_POLICY, LEVELS)
     small = FleetState(views[: SMALL_NODES * 8], DEFAULT_POLICY, LEVELS)
     nobody = np.zeros(len(views), dtype=np.bool_)
-    rack, block = _spread(partial(decide, state, IN_RACK)), _spread(partial(decide, state, IN_BLOCK))
-    refused = _spread(partial(_refuse, state, TOO_LARGE, nobody), DECISIONS // 4)
-    in_small = _spread(partial(decide, small, IN_RACK))
-    planned = _spread(partial(_plan_alone, state))
-    placed = _spread(partial(decide, state, _of(_one_waiting())))
+    rack, block = spread_of(partial(decide, state, IN_RACK)), spread_of(partial(decide, state, IN_BLOCK))
+    refused = spread_of(partial(_refuse, state, TOO_LARGE, nobody), DECISIONS // 4)
+    in_small = spread_of(partial(decide, small, IN_RACK))
+    planned = spread_of(partial(_plan_alone, state))
+    placed = spread_of(partial(decide, state, _of(_one_waiting())))
     growth = {"1,000 GPUs p50 ms": in_small.p50}
     return [
         Figure("decision in a rack of 100,000 GPUs, p50", rack.p50, "ms", 0.1, peers={"p99": rack.p99}),
@@ -89,7 +86,6 @@ def measure() -> list[Figure]:
         _fill_figure(),
         *_constrained_figures(views),
         _fill_figure(with_weak=True),
-        *_answer_figures(state),
     ]
 
 
@@ -126,7 +122,7 @@ def _plan_alone(state: FleetState) -> None:
     state.give(state.layout.gpu_indices(uuids))
 
 
-def _spread(decision: Callable[[], None], times: int = DECISIONS) -> Spread:
+def spread_of(decision: Callable[[], None], times: int = DECISIONS) -> Spread:
     decision()
     taken_ms = []
     for _ in range(times):
@@ -165,8 +161,8 @@ def _constrained_figures(views: list[GpuView]) -> list[Figure]:
     state, small = _constrained_state(views), _constrained_state(views[: SMALL_NODES * 8])
     figures = []
     for name, asking in CONSTRAINED.items():
-        rack, block = (_spread(partial(decide, state, asking(request))) for request in (IN_RACK, IN_BLOCK))
-        in_small = _spread(partial(decide, small, asking(IN_RACK)))
+        rack, block = (spread_of(partial(decide, state, asking(request))) for request in (IN_RACK, IN_BLOCK))
+        in_small = spread_of(partial(decide, small, asking(IN_RACK)))
         growth = {"1,000 GPUs p50 ms": in_small.p50}
         figures += [
             *_decision_figures(f"in a rack, {name}", rack),
@@ -175,7 +171,7 @@ def _constrained_figures(views: list[GpuView]) -> list[Figure]:
         ]
     even = replace(IN_BLOCK, preferred=None, rule=EVEN, expected_s=DAY_S, closing_ms=WOULD_RUN_TO_MS)
     return figures + _decision_figures(
-        "in a block, weak hosts, a label, balance and closings", _spread(partial(decide, state, even))
+        "in a block, weak hosts, a label, balance and closings", spread_of(partial(decide, state, even))
     )
 
 
@@ -204,29 +200,3 @@ def _fill_figure(*, with_weak: bool = False) -> Figure:
     peers = {"ms a gang": took_s * 1000 / len(queue), "Slurm 22.05 s": SLURM_FILL_S}
     name = f"fill: {len(queue):,} gangs on 100,000 GPUs"
     return Figure(f"{name}, weak hosts" if with_weak else name, took_s, "s", 1.0, peers=peers)
-
-
-def _answer_figures(state: FleetState) -> list[Figure]:
-    """The whole answer: who is ahead, the range of starts, what would help; of the queue's head, and of its end."""
-    figures = []
-    for num_ahead in (0, NUM_AHEAD):
-        queue = [
-            WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", number, 240 + number % 10, 8, required_level="pod")
-            for number in range(num_ahead + 1)
-        ]
-        asked = Question(DEFAULT_POLICY, fleet_views(random.Random(1)), queue, Workload(NOW_MS, may_grow=False))  # noqa: S311
-        decided = plan_on(state, queue, DEFAULT_POLICY, asked.workload)
-        spread = _spread(partial(_ask, state, asked, decided, queue[-1]), 20)
-        outlook = Outlook(state, asked, decided)
-        further = _spread(partial(_ask, state, asked, decided, queue[-1], outlook), 20)
-        name = f"answer behind {num_ahead:,} jobs, p50"
-        peers = {"p99": spread.p99, "a further one of the plan": further.p50}
-        figures.append(Figure(name, spread.p50, "ms", 2.0, peers=peers))
-    return figures
-
-
-def _ask(state: FleetState, asked: Question, decided: Plan, job: WaitingJob, outlook: Outlook | None = None) -> None:
-    found = answer(state, asked, decided, job, 30.0, outlook)
-    if not found.verdict.reasons:
-        message = "a waiting job was told no reason"
-        raise AssertionError(message)

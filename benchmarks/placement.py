@@ -109,7 +109,7 @@ def _queue_figure(state: FleetState) -> Figure:
 
 def _reclaim_figures(views: list[GpuView]) -> list[Figure]:
     """Victims among 10,000 or so running gangs, half of them spot, on a fleet that is full."""
-    workload = _workload(views, random.Random(2))  # noqa: S311  # a seeded workload must repeat
+    workload = running_gangs(views)
     state = FleetState([replace(view, facts=HELD) for view in views], DEFAULT_POLICY, LEVELS)
     return [_reclaim_figure(name, state, workload, request) for name, request in RECLAIMS.items()]
 
@@ -130,7 +130,9 @@ def _reclaim_figure(name: str, state: FleetState, workload: Workload, request: R
     return Figure(f"reclaim: victims for {name}, p50", statistics.median(choose_ms), "ms", 5.0, peers=peers)
 
 
-def _workload(views: list[GpuView], chance: random.Random) -> Workload:
+def running_gangs(views: list[GpuView]) -> Workload:
+    """10,000 or so, half of them spot, on every GPU that there is."""
+    chance = random.Random(2)  # noqa: S311  # a seeded workload must repeat
     attempts: list[RunningAttempt] = []
     start = 0
     while start < len(views):

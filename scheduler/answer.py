@@ -46,16 +46,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``ahead``: who waits before it, in order. ``starts``: None where nobody knows. ``changes``: as they are tried."""
+    """``ahead``: who waits before it, in order; ``gpus_ahead``: what they need at least. ``starts``: None where nobody
+    knows. ``changes``: as they are tried.
+    """
 
     verdict: Verdict
     ahead: tuple[WaitingJob, ...]
+    gpus_ahead: int
     starts: StartRange | None
     changes: tuple[Change, ...]
-
-    @property
-    def gpus_ahead(self) -> int:
-        return sum(job.fewest_gpus for job in self.ahead)
 
 
 def answer(
@@ -69,7 +68,8 @@ def answer(
     number = outlook.line.number_of[job.job_id]
     starts = outlook.start_range(job.job_id)
     changes = _Advice(asked, state, job, decided, grace_s, outlook.holdings).changes()
-    return Answer(decided.waiting[number].verdict, outlook.line.jobs[:number], starts, tuple(changes))
+    line, verdict = outlook.line, decided.waiting[number].verdict
+    return Answer(verdict, line.jobs[:number], line.gpus_before[number], starts, tuple(changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +187,8 @@ class _Advice:
 
 
 def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:
-    for reclaim in decided.reclaims:
-        if reclaim.beneficiary == job_id:
-            yield from reclaim.held
+    """Each reclaim for a job says all that is held for it."""
+    yield from next((reclaim.held for reclaim in decided.reclaims if reclaim.beneficiary == job_id), ())
     for held, gpus in _first_there(decided.holds):
         if held.job_id == job_id:
             yield from gpus

@@ -7,6 +7,7 @@ needs.
 
 import math
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import Final
 
 import numpy as np
@@ -37,8 +38,12 @@ class Endings:
         self._state, self._now_ms, self._attempts = state, workload.now_ms, attempts
         num_gpus = len(state.layout.uuids)
         self.owner: Ints = np.full(num_gpus, _NOBODY, dtype=np.int64)
-        for index, attempt in enumerate(attempts):
-            self.owner[state.layout.gpu_indices(attempt.gpus)] = index
+        sizes = [len(attempt.gpus) for attempt in attempts]
+        names = chain.from_iterable([attempt.gpus for attempt in attempts])
+        found = map(state.layout.index_of.get, names, repeat(_NOBODY))
+        gpus: Ints = np.fromiter(found, dtype=np.int64, count=sum(sizes))
+        is_known = gpus != _NOBODY
+        self.owner[gpus[is_known]] = np.arange(len(attempts)).repeat(sizes)[is_known]
         self.ends_ms: Ints = _moments([attempt.ends_ms for attempt in attempts])
         self._predicted_ms: Ints = _moments([attempt.predicted_ms for attempt in attempts])
         for index in np.flatnonzero(self._predicted_ms < workload.now_ms).tolist():
@@ -99,6 +104,8 @@ class Endings:
         """Held GPUs that come free until then, if the ends are those."""
         num = len(self._attempts)
         ending, placed = np.append(ends_ms[:num] <= until_ms, False), np.append(ends_ms[num:] <= until_ms, False)
+        if not ending.any() and not placed.any():
+            return np.zeros(0, dtype=np.int64)
         return np.flatnonzero((ending[self.owner] | placed[self._placed_as]) & ~self._state.is_free)
 
     def free_from_ms(self, ends_ms: Ints) -> Ints:

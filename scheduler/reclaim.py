@@ -108,7 +108,9 @@ class Reclaimer:
         self._costs = np.array([self._cost(attempt) for attempt in self._attempts], dtype=np.float64)
         tenants = {tenant: code for code, tenant in enumerate(sorted(self._allowance))}
         self._tenants = [tenants[attempt.tenant_id] for attempt in self._attempts]
-        self._sizes = np.array([len(attempt.gpus) for attempt in self._attempts], dtype=np.int64)
+        self._tenant_codes = np.array(self._tenants, dtype=np.int64)
+        self._num_gpus = [len(attempt.gpus) for attempt in self._attempts]
+        self._sizes = np.array(self._num_gpus, dtype=np.int64)
         self._started_ms = np.array([attempt.started_ms for attempt in self._attempts], dtype=np.int64)
         self._is_stopping: Flags = np.array([attempt.is_stopping for attempt in self._attempts], dtype=np.bool_)
         self._tier_names = sorted({attempt.tier for attempt in self._attempts})
@@ -262,16 +264,16 @@ class Reclaimer:
 
     def _given_up(self, victims: Sequence[int], target: Chosen) -> dict[int, int]:
         """GPUs that each gives for the target: all that it has, where it cannot go on with the rest."""
-        held = frozenset(self._state.layout.uuids[gpu] for gpu in target.gpus)
+        held = frozenset([self._state.layout.uuids[gpu] for gpu in target.gpus.tolist()])
         attempts = {index: self._attempts[index] for index in victims}
         return {index: len(one.gpus) - len(kept_beside(one, held)) for index, one in attempts.items()}
 
     def _whole_victims(self, request: Request, free_from: Ints, claim: Claim | None) -> "_Choice | Refused":
         allowance = {code: self._allowance[tenant] for code, tenant in enumerate(sorted(self._allowance))}
         allowed = np.array([allowance[code] for code in range(len(allowance))], dtype=np.float64)
-        is_open: Flags = self._sizes <= allowed[self._tenants]
+        is_open: Flags = self._sizes <= allowed[self._tenant_codes]
         owner = self._owners_if((free_from <= self._now_ms) & is_open, request)
-        candidates = Candidates(owner, self._costs, self._sizes.tolist(), self._tenants, allowance)
+        candidates = Candidates(owner, self._costs, self._num_gpus, self._tenants, allowance)
         lent = candidates if claim is None else replace(candidates, may_lose=claim.may_lose)
         covers = cheapest_covers(self._state, request, lent)
         if not covers and claim is not None and cheapest_covers(self._state, request, candidates):
@@ -358,23 +360,24 @@ class Reclaimer:
         if index not in self._notified and not self._attempts[index].is_stopping:
             self.lending.leaves(self._attempts[index], num_kept)
         self._notified.add(index)
-        self._ends[index] = min(int(self._ends[index]), deadline_ms)
+        self._ends[index] = min(self._ends.item(index), deadline_ms)
 
     def _commit(self, job_id: JobId, choice: "_Choice") -> Notified:
         layout, target = self._state.layout, choice.target
-        held = tuple(layout.uuids[gpu] for gpu in target.gpus)
+        held = tuple([layout.uuids[gpu] for gpu in target.gpus.tolist()])
+        taken, runner_up = frozenset(held), choice.runner_up
         for index in choice.victims:
-            attempt = self._attempts[index]
-            keeps = kept_beside(attempt, frozenset(held))
-            given = tuple(uuid for uuid in attempt.gpus if uuid not in keeps)
-            notice_s = self._policy.tier(attempt.tier).notice_s or 0.0
+            attempt, cost = self._attempts[index], self._costs.item(index)
+            keeps = kept_beside(attempt, taken)
+            given = tuple([uuid for uuid in attempt.gpus if uuid not in keeps]) if keeps else attempt.gpus
+            notice_s = self._policy.tiers[attempt.tier].notice_s or 0.0
             self._notify(index, self._now_ms + int(notice_s * 1000), len(keeps))
             self._allowance[attempt.tenant_id] -= len(given)
-            self.promises.mask[layout.gpu_indices(keeps)] = True
-            first = Reclaim(attempt.attempt_id, job_id, notice_s, given, held, float(self._costs[index]))
-            self.reclaims.append(replace(first, runner_up=choice.runner_up, keeps=keeps))
+            if keeps:
+                self.promises.mask[layout.gpu_indices(keeps)] = True
+            self.reclaims.append(Reclaim(attempt.attempt_id, job_id, notice_s, given, held, cost, runner_up, keeps))
         self.promises.hold(job_id, target.gpus)
-        return Notified(max(int(self._ends[index]) for index in choice.victims))
+        return Notified(int(self._ends[choice.victims].max()))
 
 
 @dataclass(frozen=True, slots=True)

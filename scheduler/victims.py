@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.shares import Shares, shares_of
 from scheduler.slices import cheapest_in_slices
 from scheduler.solver import Request, count_by_group, fitting_cells, level_span, room_of
 from scheduler.topology import Flags, FleetState, Ints
@@ -56,7 +57,8 @@ def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints
         victims[is_undone] * len(spare) + layout.groups[span[-1]][given[is_undone]], return_counts=True
     )
     num_closed = Counter((losses[lost > spare[losses % len(spare)]] // len(spare)).tolist())
-    return {victim for victim in given_by if num_closed[victim] < np.count_nonzero(spare >= 0)}
+    num_homes = int(np.count_nonzero(spare >= 0))
+    return {victim for victim in given_by if num_closed[victim] < num_homes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
     levels = span[-1:] if request.preferred is None else span
     num_cells = state.layout.num_cells
     counts = state.tier(request.tier).counts
-    shares = _shares(state, candidates.owner, len(candidates.costs))
+    shares = shares_of(state, candidates.owner, len(candidates.costs))
     after = fitting_cells(state, request, counts + np.bincount(shares.cells, shares.counts, num_cells))
     before = fitting_cells(state, request, counts)
     is_enough = np.zeros(num_cells, dtype=np.bool_)
@@ -99,7 +101,9 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
                 if request.rule.slices:
                     cells = _of_slices(state, request, level, after[groups[after] == group], is_enough, least)
                     need = len(cells)
-                run = _Run(request, counts, shares, candidates, need, counts_cells=bool(by_cells))
+                is_inside = np.zeros(num_cells, dtype=np.bool_)
+                is_inside[cells] = True
+                run = _Run(request, counts, shares, candidates, need, bool(by_cells), is_inside)
                 found = run.cover(cells, least[cells])
                 if found is not None:
                     covers.add(found)
@@ -124,64 +128,24 @@ def _least_costs(groups: Ints, least_keys: npt.NDArray[np.float64], need_in: Int
     ``groups``, ``least_keys``: of each cell that is short of a node's part. No cell's key is more than its victims'
     cost shared among all that they complete.
     """
-    order = np.lexsort((least_keys, groups))
+    by_key = np.argsort(least_keys)
+    short = np.int16 if len(need_in) <= np.iinfo(np.int16).max else np.int64  # numpy sorts those in linear time
+    order = by_key[np.argsort(groups[by_key].astype(short), kind="stable")]
     groups, keys = groups[order], least_keys[order]
-    first = np.searchsorted(groups, groups)
     needed = np.append(need_in, 0)[groups]  # of cells of which nobody knows the domain none
-    is_needed = np.arange(len(groups)) - first < needed
+    is_needed = _places(groups) < needed
     costs = np.bincount(groups[is_needed], keys[is_needed], minlength=len(need_in))
     return costs.astype(np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shares:
-    """Who holds how many GPUs of which cell: one entry a pair, by attempt and cell; ``by_cell`` sorts it by cell.
-
-    ``of_attempts``, ``of_cells``: where the pairs of each begin, in this order and in that of ``by_cell``.
-    """
-
-    attempts: Ints
-    cells: Ints
-    counts: Ints
-    by_cell: Ints
-    of_attempts: Ints
-    of_cells: Ints
-
-    def of_attempt(self, attempt: int) -> list[tuple[int, int]]:
-        pairs = slice(self.of_attempts[attempt], self.of_attempts[attempt + 1])
-        return list(zip(self.cells[pairs].tolist(), self.counts[pairs].tolist(), strict=True))
-
-    def of_cell(self, cell: int) -> list[tuple[int, int]]:
-        pairs = self.by_cell[self.of_cells[cell] : self.of_cells[cell + 1]]
-        return list(zip(self.attempts[pairs].tolist(), self.counts[pairs].tolist(), strict=True))
+def _places(ordered: Ints) -> Ints:
+    """Of each among those equal to it, from 0."""
+    is_first = np.append(True, ordered[1:] != ordered[:-1]) if len(ordered) else ordered
+    firsts = np.flatnonzero(is_first)
+    return np.arange(len(ordered)) - firsts.repeat(np.diff(np.append(firsts, len(ordered))))
 
 
-def _shares(state: FleetState, owner: Ints, num_attempts: int) -> _Shares:
-    gpus = np.flatnonzero(owner >= 0)
-    num_cells = state.layout.num_cells
-    pairs, counts = _counted(owner[gpus] * max(num_cells, 1) + state.layout.cell_of_gpu[gpus])
-    attempts, cells = np.divmod(pairs, max(num_cells, 1))
-    by_cell = np.argsort(cells, kind="stable")
-    return _Shares(
-        attempts, cells, counts, by_cell, _starts(attempts, num_attempts), _starts(cells[by_cell], num_cells)
-    )
-
-
-def _counted(values: Ints) -> tuple[Ints, Ints]:
-    """The distinct values in order, and how often each is there. Equal ones mostly stand side by side."""
-    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else values
-    lengths = np.diff(np.append(starts, len(values)))
-    order = np.argsort(values[starts], kind="stable")
-    ordered = values[starts][order]
-    firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else ordered
-    return ordered[firsts], np.add.reduceat(lengths[order], firsts) if len(firsts) else firsts
-
-
-def _starts(ordered: Ints, num_keys: int) -> Ints:
-    return np.append(0, np.cumsum(np.bincount(ordered, minlength=num_keys)))
-
-
-def _least_keys(shares: _Shares, candidates: Candidates, num_cells: int, most: int) -> npt.NDArray[np.float64]:
+def _least_keys(shares: Shares, candidates: Candidates, num_cells: int, most: int) -> npt.NDArray[np.float64]:
     """A lower bound of each cell's key in any run that may complete ``most`` cells: few keys are worked out exactly."""
     cells_of_attempt = np.bincount(shares.attempts, minlength=len(candidates.costs))
     keys = (candidates.costs / np.clip(cells_of_attempt, 1, most))[shares.attempts]
@@ -196,31 +160,36 @@ class _Run:
 
     request: Request
     counts: Ints
-    shares: _Shares
+    shares: Shares
     candidates: Candidates
     need: int
     counts_cells: bool
-    open_cells: set[int] = field(default_factory=set)
+    is_inside: Flags
+    """The cells that may be completed."""
     completed: set[int] = field(default_factory=set)
     chosen: dict[int, None] = field(default_factory=dict)
-    freed: Counter[int] = field(default_factory=Counter)
+    shortages: dict[int, int] = field(default_factory=dict)
+    """What is missing for a node's part, of those cells that were looked at."""
     spent: Counter[int] = field(default_factory=Counter)
     heap: list[tuple[float, int]] = field(default_factory=list)
     gains: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    sole: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Who alone holds what comes free in a cell, and how many GPUs, of those cells that were looked at."""
+    num_near: int = 0
     far: tuple[Ints, npt.NDArray[np.float64]] | None = None
     """Cells that are not in the heap yet, and their keys: all but the cheapest are seldom looked at."""
 
     def cover(self, cells: Ints, least_keys: npt.NDArray[np.float64]) -> Cover | None:
-        self.open_cells = set(cells.tolist())
-        self._look_at(cells, least_keys, most=4 * self.need + 16)
+        """``cells``: those inside."""
+        self._look_at(cells, least_keys, most=2 * self.need + 16)
         while self.need > 0:
             if not self.heap:
                 return None
             _, cell = heapq.heappop(self.heap)
             if cell == FAR and self.far is not None:
-                self._look_at(*self.far, most=len(self.far[0]))
+                self._look_at(*self.far, most=4 * self.num_near)
                 continue
-            bundle = self._bundle(cell) if cell in self.open_cells else None
+            bundle = None if cell in self.completed else self._bundle(cell)
             if bundle is None:
                 continue
             key = self._key(bundle)
@@ -235,23 +204,33 @@ class _Run:
         is_near = np.ones(len(cells), dtype=np.bool_)
         if len(cells) > most:
             is_near = keys <= np.partition(keys, most)[most]
-        self.heap += zip(keys[is_near].tolist(), cells[is_near].tolist(), strict=True)
+        near = cells[is_near]
+        self.num_near += len(near)
+        self.heap += zip(keys[is_near].tolist(), near.tolist(), strict=True)
+        alone, sole = self.shares.sole(near)
+        self.sole.update(sole)
+        self.gains.update(alone)
         if not is_near.all():
             self.far = cells[~is_near], keys[~is_near]
             self.heap.append((float(self.far[1].min()), FAR))
         heapq.heapify(self.heap)
 
     def _cost(self, bundle: Sequence[int]) -> float:
-        return float(sum([self.candidates.costs[victim] for victim in bundle]))
+        return sum(map(self.candidates.costs.item, bundle))
 
     def _key(self, bundle: Sequence[int]) -> float:
         if not self.counts_cells:
             return self._cost(bundle)
-        gains = dict(self._gains(bundle[0]))
-        for victim in bundle[1:]:
-            for cell, gain in self._gains(victim):
-                gains[cell] = gains.get(cell, 0) + gain
-        completed = sum(1 for cell, gain in gains.items() if cell in self.open_cells and gain >= self._shortage(cell))
+        if len(bundle) == 1:
+            gains = self._gains(bundle[0])
+            if len(gains) == 1:
+                return self._cost(bundle)
+        else:
+            together: Counter[int] = Counter()
+            for victim in bundle:
+                together.update(dict(self._gains(victim)))
+            gains = list(together.items())
+        completed = sum([1 for cell, gain in gains if self._is_open(cell) and gain >= self._shortage(cell)])
         return self._cost(bundle) / min(self.need, completed)
 
     def _gains(self, victim: int) -> list[tuple[int, int]]:
@@ -260,19 +239,26 @@ class _Run:
             gains = self.gains[victim] = self.shares.of_attempt(victim)
         return gains
 
+    def _is_open(self, cell: int) -> bool:
+        return cell not in self.completed and bool(self.is_inside[cell])
+
     def _shortage(self, cell: int) -> int:
-        return self.request.gpus_per_node - int(self.counts[cell]) - self.freed[cell]
+        shortage = self.shortages.get(cell)
+        if shortage is None:
+            shortage = self.shortages[cell] = self.request.gpus_per_node - int(self.counts[cell])
+        return shortage
 
     def _bundle(self, cell: int) -> tuple[int, ...] | None:
         """The cheapest victims found that complete the cell: densest first, or one alone."""
-        costs, shortage = self.candidates.costs, self._shortage(cell)
+        cost_of, shortage = self.candidates.costs.item, self._shortage(cell)
+        sole = self.sole.get(cell)
+        if sole is not None:
+            return self._alone(*sole, shortage)
         holders = self.shares.of_cell(cell)
-        if len(holders) == 1:
-            return self._alone(*holders[0], shortage)
         options = [
-            (float(costs[victim]) / gain, victim, gain)
+            (cost_of(victim) / gain, victim, gain)
             for victim, gain in holders
-            if victim not in self.chosen and self._affords((victim,))
+            if victim not in self.chosen and self._affords_one(victim)
         ]
         bundle: list[tuple[int, int]] = []
         missing = shortage
@@ -280,10 +266,10 @@ class _Run:
             if missing > 0 and self._affords((*(held for held, _ in bundle), victim)):
                 bundle.append((victim, gain))
                 missing -= gain
-        alone = min(((costs[victim], victim) for _, victim, gain in options if gain >= shortage), default=None)
+        alone = min(((cost_of(victim), victim) for _, victim, gain in options if gain >= shortage), default=None)
         if missing > 0:
             return None if alone is None else (alone[1],)
-        for victim, gain in sorted(bundle, key=lambda pair: -costs[pair[0]]):
+        for victim, gain in sorted(bundle, key=lambda pair: -cost_of(pair[0])):
             if missing + gain <= 0:
                 bundle.remove((victim, gain))
                 missing += gain
@@ -291,8 +277,15 @@ class _Run:
         return together if alone is None or self._cost(together) <= alone[0] else (alone[1],)
 
     def _alone(self, victim: int, gain: int, shortage: int) -> tuple[int, ...] | None:
-        suffices = gain >= shortage and victim not in self.chosen and self._affords((victim,))
+        suffices = gain >= shortage and victim not in self.chosen and self._affords_one(victim)
         return (victim,) if suffices else None
+
+    def _affords_one(self, victim: int) -> bool:
+        candidates = self.candidates
+        tenant = candidates.tenants[victim]
+        if self.spent.get(tenant, 0) + candidates.num_gpus[victim] > candidates.allowance[tenant]:
+            return False
+        return candidates.may_lose is None or candidates.may_lose((*self.chosen, victim))
 
     def _affords(self, victims: Sequence[int]) -> bool:
         tenants, num_gpus, allowance = self.candidates.tenants, self.candidates.num_gpus, self.candidates.allowance
@@ -300,7 +293,7 @@ class _Run:
         for victim in victims:
             tenant = tenants[victim]
             losses[tenant] = losses.get(tenant, self.spent[tenant]) + num_gpus[victim]
-        if not all(lost <= allowance[tenant] for tenant, lost in losses.items()):
+        if any(lost > allowance[tenant] for tenant, lost in losses.items()):
             return False
         return self.candidates.may_lose is None or self.candidates.may_lose((*self.chosen, *victims))
 
@@ -309,11 +302,11 @@ class _Run:
             self.chosen[victim] = None
             self.spent[self.candidates.tenants[victim]] += self.candidates.num_gpus[victim]
             for cell, gain in self._gains(victim):
-                self.freed[cell] += gain
-                if cell not in self.open_cells:
+                was_open = self._is_open(cell)
+                self.shortages[cell] = self._shortage(cell) - gain
+                if not was_open:
                     continue
-                if self._shortage(cell) <= 0:
-                    self.open_cells.remove(cell)
+                if self.shortages[cell] <= 0:
                     self.completed.add(cell)
                     self.need -= 1
                 else:
@@ -322,12 +315,13 @@ class _Run:
     def _without_idle_victims(self) -> Cover:
         """Let off each victim without whom enough cells stay complete, the dearest first."""
         spare = -self.need
-        for victim in sorted(self.chosen, key=lambda index: (-self.candidates.costs[index], index)):
+        for victim in sorted(self.chosen, key=lambda index: (-self.candidates.costs.item(index), index)):
             gains = self._gains(victim)
-            undone = sum(1 for cell, gain in gains if cell in self.completed and self._shortage(cell) + gain > 0)
-            if undone <= spare:
-                spare -= undone
+            undone = [cell for cell, gain in gains if cell in self.completed and self.shortages[cell] + gain > 0]
+            if len(undone) <= spare:
+                spare -= len(undone)
                 del self.chosen[victim]
-                self.freed.subtract(dict(gains))
-                self.completed = {cell for cell in self.completed if self._shortage(cell) <= 0}
+                self.completed.difference_update(undone)
+                for cell, gain in gains:
+                    self.shortages[cell] += gain
         return Cover(self._cost(tuple(self.chosen)), tuple(sorted(self.chosen)))

@@ -22,6 +22,7 @@ from muster.identity import new_id
 from muster.services import jobs
 from muster.services.lives import spec_of
 from muster.services.looks import without_a_look
+from muster.services.outlooks import Planned, planned_together
 from muster.services.policies import active_policy
 from muster.services.queue_head import InThought
 from muster.services.scheduling import question, why_not_asked
@@ -29,11 +30,9 @@ from muster.services.unit_of_work import UnitOfWork, declare_action
 from muster.services.wait_verdicts import WITHOUT_A_LOOK
 from muster.services.waiting import stop_grace_s
 from scheduler.alignment import Alignment, alignment_of
-from scheduler.answer import Change, answer
+from scheduler.answer import Change
 from scheduler.model import GpuView, Parts, Plan, Question, Reason, Reclaim, Verdict, WaitingJob
 from scheduler.order import expected_s
-from scheduler.planner import plan_on
-from scheduler.topology import FleetState
 
 PLAN: Final = declare_action("job.plan")
 EXPLAIN: Final = declare_action("job.explain")
@@ -112,7 +111,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
         far = WaitReason.FAR_BEHIND
         unseen = JobPlan(PlanOutcome.WAITS, Verdict(WORDS[far], far, (Reason(far),)))
         return _with_all_before(unit, unseen, thought.at, thought.job_id)
-    return _planned(unit, asked, found, spec, stop_grace_s(spec, policy))
+    return _told(unit, Planned(asked), found, spec, stop_grace_s(spec, policy))
 
 
 def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
@@ -126,16 +125,18 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
     _require_waiting(job)
     if job.state in WITHOUT_A_LOOK:
         return _not_looked_at(job, WITHOUT_A_LOOK[job.state])
-    asked = question(unit.session, unit.now, without_a_look(unit.session, unit.now))
-    found = None if asked is None else next((one for one in asked.queue if one.job_id == job.id), None)
-    if asked is None or found is None:
+    planned = planned_together(
+        unit.session, lambda: question(unit.session, unit.now, without_a_look(unit.session, unit.now))
+    )
+    found = None if planned is None else next((one for one in planned.asked.queue if one.job_id == job.id), None)
+    if planned is None or found is None:
         unit.session.refresh(job)  # it may have been placed since
         _require_waiting(job)
         reason = WITHOUT_A_LOOK.get(job.state) or why_not_asked(unit.session, unit.now, job.id)
         unseen = _not_looked_at(job, reason)
         return _with_all_before(unit, unseen, job.created_at, job.id) if reason is WaitReason.FAR_BEHIND else unseen
     spec = spec_of(job)
-    return _planned(unit, asked, found, spec, stop_grace_s(spec, asked.policy))
+    return _told(unit, planned, found, spec, stop_grace_s(spec, planned.asked.policy))
 
 
 def _require_waiting(job: Job) -> None:
@@ -158,15 +159,14 @@ def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: 
     return replace(found, num_ahead=count, gpus_ahead=num_gpus)
 
 
-def _planned(unit: UnitOfWork, asked: Question, job: WaitingJob, spec: JobSpec, grace_s: float) -> JobPlan:
-    state = FleetState(asked.gpus, asked.policy)
-    decided = plan_on(state, asked.queue, asked.policy, asked.workload)
+def _told(unit: UnitOfWork, planned: Planned, job: WaitingJob, spec: JobSpec, grace_s: float) -> JobPlan:
+    asked, decided = planned.asked, planned.decided
     placed = next((item for item in decided.placements if item.job_id == job.job_id), None)
     if placed is not None:
         hosts = _hosts(unit, placed.parts)
-        alignment = alignment_of(state, job.tier, spec, asked.policy.placement, placed.parts)
+        alignment = alignment_of(planned.state, job.tier, spec, asked.policy.placement, placed.parts)
         return JobPlan(PlanOutcome.STARTS, starts_at=unit.now, hosts=hosts, alignment=alignment)
-    found = answer(state, asked, decided, job, grace_s)
+    found = planned.answer(job, grace_s)
 
     def moment(at_ms: int | None) -> datetime | None:
         return None if at_ms is None else unit.now + timedelta(milliseconds=at_ms - asked.workload.now_ms)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlalchemy.orm import Session
 
 from muster.db.models import Job
-from muster.db.packed_arrays import joined_parts, joined_texts
+from muster.db.packed_arrays import PART_SEPARATOR, TEXT_SEPARATOR, joined_parts, joined_texts
 from muster.db.pipelined import ask_together
 from muster.db.repositories.cluster import NEXT_FENCE, fence_of
 from muster.db.repositories.gang_facts import IS_ALL_TOLD, KINDS_OF_FEW, KINDS_OF_GANG
@@ -127,10 +127,11 @@ def _kind_of(row: Any) -> Kind:
 
 def places(parts: Parts) -> dict[str, str]:
     """The hosts in rank order, the GPUs of each, and all GPUs."""
+    by_host = joined_parts([part for _, part in parts])
     return {
-        "nodes": joined_texts(node_id for node_id, _ in parts),
-        "uuids_by_host": joined_parts(part for _, part in parts),
-        "uuids": joined_texts(uuid for _, part in parts for uuid in part),
+        "nodes": joined_texts([node_id for node_id, _ in parts]),
+        "uuids_by_host": by_host,
+        "uuids": by_host.replace(PART_SEPARATOR, TEXT_SEPARATOR),
     }
 
 

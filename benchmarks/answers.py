@@ -1,0 +1,97 @@
+"""What one waiting job is told, over 100,000 GPUs: who is ahead, the range of starts, what would help.
+
+Who asks first about a plan has that made which is the same for all who ask, and so has one who asks alone; whoever asks
+then has it for nothing. Both are told, of a queue's head and of its end, in an idle fleet and behind 10,000 gangs.
+"""
+
+import random
+from dataclasses import dataclass, replace
+
+from benchmarks.decisions import spread_of
+from benchmarks.figures import Figure
+from benchmarks.placement import HELD, LEVELS, NOW_MS, fleet_views, running_gangs
+from muster.domain.ids import JobId, TenantId
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler.answer import answer
+from scheduler.eta import Outlook
+from scheduler.model import GpuView, Plan, Question, WaitingJob, Workload
+from scheduler.planner import plan_on
+from scheduler.topology import FleetState
+
+NUM_AHEAD = 10_000
+NUM_TENANTS = 50
+HOSTS = (1, 1, 1, 1, 2, 2, 4, 8, 16, 32)
+WALL_TIMES_S = (None, 3_600.0, 7_200.0, 86_400.0)
+FIRST_TIMES, FURTHER_TIMES = 10, 100
+GRACE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The last of those that wait asks. ``state``: as the plan left it."""
+
+    state: FleetState
+    asked: Question
+    decided: Plan
+
+    def ask(self, outlook: Outlook | None = None) -> None:
+        found = answer(self.state, self.asked, self.decided, self.asked.queue[-1], GRACE_S, outlook)
+        if not found.verdict.reasons or found.starts is None:
+            message = f"a waiting job was told too little: {found}"
+            raise AssertionError(message)
+
+
+def measure() -> list[Figure]:
+    views = fleet_views(random.Random(1))  # noqa: S311  # a seeded fleet must repeat
+    full = [replace(view, facts=HELD) for view in views]
+    gangs = replace(running_gangs(views), may_grow=False)
+    alone, behind = (
+        _asking(views, _large(num_ahead), Workload(NOW_MS, may_grow=False)) for num_ahead in (0, NUM_AHEAD)
+    )
+    return [
+        *_figures("behind 0 jobs", alone),
+        *_figures(f"behind {NUM_AHEAD:,} jobs", behind),
+        *_figures(f"behind {NUM_AHEAD:,} jobs and {len(gangs.running):,} gangs", _asking(full, _mixed(), gangs)),
+    ]
+
+
+def _figures(name: str, asking: Asking) -> list[Figure]:
+    first = spread_of(asking.ask, FIRST_TIMES)
+    outlook = Outlook(asking.state, asking.asked, asking.decided)
+    further = spread_of(lambda: asking.ask(outlook), FURTHER_TIMES)
+    return [
+        Figure(f"answer {name}, p50", first.p50, "ms", 2.0, peers={"p99": first.p99}),
+        Figure(f"answer {name}, a further one of the plan, p50", further.p50, "ms", 2.0, peers={"p99": further.p99}),
+    ]
+
+
+def _asking(views: list[GpuView], queue: list[WaitingJob], workload: Workload) -> Asking:
+    state = FleetState(views, DEFAULT_POLICY, LEVELS)
+    decided = plan_on(state, queue, DEFAULT_POLICY, workload)
+    return Asking(state, Question(DEFAULT_POLICY, views, queue, workload), decided)
+
+
+def _large(num_ahead: int) -> list[WaitingJob]:
+    """Each of most of a block."""
+    return [
+        WaitingJob(JobId(f"job-{number:05}"), 1, "on_demand", number, 240 + number % 10, 8, required_level="pod")
+        for number in range(num_ahead + 1)
+    ]
+
+
+def _mixed() -> list[WaitingJob]:
+    """Of many sizes and tenants."""
+    chance = random.Random(3)  # noqa: S311  # a seeded queue must repeat
+    return [
+        WaitingJob(
+            JobId(f"job-{number:05}"),
+            1,
+            "on_demand",
+            NOW_MS - NUM_AHEAD + number,
+            chance.choice(HOSTS),
+            8,
+            tenant_id=TenantId(f"ten-{chance.randrange(NUM_TENANTS)}"),
+            expected_s=chance.choice(WALL_TIMES_S),
+        )
+        for number in range(NUM_AHEAD + 1)
+    ]
