@@ -143,7 +143,9 @@ class StandingReclaim:
 
 @dataclass(frozen=True, slots=True)
 class OwnHold:
-    """GPUs on which a job that changes its size will go on: its own, and what it grows by. Nobody else takes them."""
+    """GPUs on which a job will go on that changes its size, its own and what it grows by, or that was interrupted, with
+    those that it had. Nobody else takes them.
+    """
 
     job_id: JobId
     gpus: tuple[GpuUuid, ...]

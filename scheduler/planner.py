@@ -16,6 +16,7 @@ import numpy as np
 
 from muster.domain.ids import JobId, TenantId
 from muster.domain.policy import Policy
+from muster.domain.wait_reasons import WaitReason
 from scheduler import explain
 from scheduler.backfill import Backfill
 from scheduler.closing import closing_of
@@ -179,12 +180,15 @@ class _Cycle:
     def _decide(self, job: WaitingJob) -> Verdict | None:
         """None when the job is placed, else why it waits."""
         promises = None if self.reclaimer is None else self.reclaimer.promises
-        if promises is None or not promises.lift_own(job.job_id):
+        own = None if promises is None else promises.lift_own(job.job_id)
+        if promises is None or own is None:
             return self._tried(job)
         self.unplaceable.clear()  # for the job itself there is more than there was
         verdict = self._tried(job)
-        if verdict is not None:
-            promises.lapses.append(Lapse(job.job_id, "what was held for its new size does not suffice"))
+        if verdict is not None and any(reason.token is WaitReason.REPLACEMENT for reason in verdict.reasons):
+            promises.hold_own(own)  # all of it: what is held beside its good hosts the commit refuses to others
+        elif verdict is not None:
+            promises.lapses.append(Lapse(job.job_id, "with what was held for it it cannot go on now"))
         return verdict
 
     def _tried(self, job: WaitingJob) -> Verdict | None:
