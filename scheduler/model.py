@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final
 
 from health.admission import AdmissionFacts
@@ -228,10 +229,22 @@ class Verdict:
     reasons: tuple[Reason, ...] = ()
 
 
+class Turn(IntEnum):
+    """Who is tried first within a tier. ``PASSED``: enough work has passed it, whatever its tenant has."""
+
+    GUARANTEED = 0
+    PASSED = 1
+    UNDER = 2
+    OVER = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
+    """``turn``: in which it was tried, within its tier."""
+
     job_id: JobId
     verdict: Verdict
+    turn: Turn = Turn.UNDER
 
     @property
     def why(self) -> str:

@@ -21,7 +21,7 @@ from scheduler import explain
 from scheduler.backfill import Backfill
 from scheduler.closing import closing_of
 from scheduler.elastic import enlarge, grow, nodes_within
-from scheduler.fair_share import FairShares, Turn, in_turns
+from scheduler.fair_share import FairShares, in_turns
 from scheduler.funnel import Funnel, funnel
 from scheduler.lending import Claim
 from scheduler.model import (
@@ -36,6 +36,7 @@ from scheduler.model import (
     Reclaim,
     RunningAttempt,
     StandingReclaim,
+    Turn,
     Verdict,
     Waiting,
     WaitingJob,
@@ -152,7 +153,7 @@ class _Cycle:
             with nullcontext() if self.spares is None else self.spares.open_to(job):
                 verdict = self._decide(job)
             if verdict is not None:
-                self.waiting.append(Waiting(job.job_id, self._with_turn(job, verdict)))
+                self.waiting.append(Waiting(job.job_id, self._with_turn(job, verdict), turn))
         if self.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
         self._enlarge()
@@ -262,7 +263,8 @@ class _Cycle:
             through, held = self._funnel(request), self._hold(job, request)
             if held is not None:
                 del self.unheld[job.job_id]
-                told = Waiting(job.job_id, self._with_turn(job, explain.held_for_it(request, held, through)))
+                words = self._with_turn(job, explain.held_for_it(request, held, through))
+                told = Waiting(job.job_id, words, self.turns[job.job_id])
                 self.waiting = [told if one.job_id == job.job_id else one for one in self.waiting]
 
     def _funnel(self, request: Request) -> Funnel:
