@@ -9,13 +9,12 @@ usage and share being fractions among the tenants under the same one.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import accumulate, groupby
 from typing import Final
 
-from muster.domain.ids import TenantId
+from muster.domain.ids import JobId, TenantId
 from muster.domain.policy import Policy
-from scheduler.model import RunningAttempt, WaitingJob
+from scheduler.model import RunningAttempt, Turn, WaitingJob
 from scheduler.tenancy import Holdings, Tenancy
 from scheduler.topology import FleetState
 
@@ -23,15 +22,6 @@ ROUNDING_GPUS: Final = 1e-6
 
 MOST_HALVINGS: Final = 64.0
 """Of a weight by past usage: as good as nothing beside the others, and yet a weight above 0."""
-
-
-class Turn(IntEnum):
-    """Who is tried first within a tier. ``PASSED``: enough work has passed it, whatever its tenant has."""
-
-    GUARANTEED = 0
-    PASSED = 1
-    UNDER = 2
-    OVER = 3
 
 
 def water_filled(pool: float, weights: Sequence[float], caps: Sequence[float]) -> list[float]:
@@ -191,15 +181,11 @@ def in_turns(
 
     What has run before goes on first, as in ``ordered``: it holds work.
     """
-
-    def rank(job: WaitingJob) -> tuple[int, bool]:
-        return (policy.tiers[job.tier].priority if job.tier in policy.tiers else -1), bool(job.keep)
-
-    for (_, has_run), together in groupby(ordered, key=rank):
-        group = list(together)
+    for has_run, group in _groups(ordered, policy):
         if has_run:
             yield from ((job, Turn.UNDER) for job in group)
             continue
+        left = group
         for turn, is_its_turn in (
             (Turn.GUARANTEED, shares.is_guaranteed),
             (Turn.PASSED, is_passed),
@@ -207,9 +193,27 @@ def in_turns(
             (Turn.OVER, lambda _: True),
         ):
             rest: list[WaitingJob] = []
-            for job in group:
+            for job in left:
                 if is_its_turn(job):
                     yield job, turn
                 else:
                     rest.append(job)
-            group = rest
+            left = rest
+
+
+def by_turns(ordered: Sequence[WaitingJob], turns: Mapping[JobId, Turn], policy: Policy) -> list[WaitingJob]:
+    """``ordered`` as the plan tried them that gave these ``turns``; who is not among them as ``UNDER``."""
+    found: list[WaitingJob] = []
+    for has_run, group in _groups(ordered, policy):
+        found += group if has_run else sorted(group, key=lambda job: turns.get(job.job_id, Turn.UNDER))
+    return found
+
+
+def _groups(ordered: Sequence[WaitingJob], policy: Policy) -> Iterator[tuple[bool, list[WaitingJob]]]:
+    """Of each tier those that have run before, and those that have not."""
+
+    def rank(job: WaitingJob) -> tuple[int, bool]:
+        return (policy.tiers[job.tier].priority if job.tier in policy.tiers else -1), bool(job.keep)
+
+    for (_, has_run), together in groupby(ordered, key=rank):
+        yield has_run, list(together)

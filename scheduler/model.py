@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final
 
 from health.admission import AdmissionFacts
@@ -143,7 +144,9 @@ class StandingReclaim:
 
 @dataclass(frozen=True, slots=True)
 class OwnHold:
-    """GPUs on which a job that changes its size will go on: its own, and what it grows by. Nobody else takes them."""
+    """GPUs on which a job will go on that changes its size, its own and what it grows by, or that was interrupted, with
+    those that it had. Nobody else takes them.
+    """
 
     job_id: JobId
     gpus: tuple[GpuUuid, ...]
@@ -226,10 +229,22 @@ class Verdict:
     reasons: tuple[Reason, ...] = ()
 
 
+class Turn(IntEnum):
+    """Who is tried first within a tier. ``PASSED``: enough work has passed it, whatever its tenant has."""
+
+    GUARANTEED = 0
+    PASSED = 1
+    UNDER = 2
+    OVER = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
+    """``turn``: in which it was tried, within its tier."""
+
     job_id: JobId
     verdict: Verdict
+    turn: Turn = Turn.UNDER
 
     @property
     def why(self) -> str:

@@ -17,12 +17,13 @@ import numpy as np
 from muster.domain.ids import JobId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.queue_policy import CONSERVATIVE
+from muster.domain.wait_reasons import WaitReason
 from scheduler import explain
 from scheduler.backfill import EasyBackfill
 from scheduler.closing import closing_of
 from scheduler.conservative import ConservativeBackfill
 from scheduler.elastic import enlarge, grow, nodes_within
-from scheduler.fair_share import FairShares, Turn, in_turns
+from scheduler.fair_share import FairShares, in_turns
 from scheduler.funnel import Funnel, funnel
 from scheduler.held_places import HeldPlaces
 from scheduler.lending import Claim
@@ -38,6 +39,7 @@ from scheduler.model import (
     Reclaim,
     RunningAttempt,
     StandingReclaim,
+    Turn,
     Verdict,
     Waiting,
     WaitingJob,
@@ -155,7 +157,7 @@ class _Cycle:
             with nullcontext() if self.spares is None else self.spares.open_to(job):
                 verdict = self._decide(job)
             if verdict is not None:
-                self.waiting.append(Waiting(job.job_id, self._with_turn(job, verdict)))
+                self.waiting.append(Waiting(job.job_id, self._with_turn(job, verdict), turn))
         if self.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
         self._enlarge()
@@ -192,12 +194,15 @@ class _Cycle:
     def _decide(self, job: WaitingJob) -> Verdict | None:
         """None when the job is placed, else why it waits."""
         promises = None if self.reclaimer is None else self.reclaimer.promises
-        if promises is None or not promises.lift_own(job.job_id):
+        own = None if promises is None else promises.lift_own(job.job_id)
+        if promises is None or own is None:
             return self._tried(job)
         self.unplaceable.clear()  # for the job itself there is more than there was
         verdict = self._tried(job)
-        if verdict is not None:
-            promises.lapses.append(Lapse(job.job_id, "what was held for its new size does not suffice"))
+        if verdict is not None and any(reason.token is WaitReason.REPLACEMENT for reason in verdict.reasons):
+            promises.hold_own(own)  # all of it: what is held beside its good hosts the commit refuses to others
+        elif verdict is not None:
+            promises.lapses.append(Lapse(job.job_id, "with what was held for it it cannot go on now"))
         return verdict
 
     def _tried(self, job: WaitingJob) -> Verdict | None:
@@ -287,7 +292,8 @@ class _Cycle:
         told: dict[JobId, Waiting] = {}
         for held in holds:
             job, request, through = self.held_for[held.job_id]
-            told[job.job_id] = Waiting(job.job_id, self._with_turn(job, explain.held_for_it(request, held, through)))
+            words = self._with_turn(job, explain.held_for_it(request, held, through))
+            told[job.job_id] = Waiting(job.job_id, words, self.turns[job.job_id])
         self.waiting = [told.get(one.job_id, one) for one in self.waiting]
 
     def _funnel(self, request: Request) -> Funnel:

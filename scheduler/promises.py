@@ -22,24 +22,24 @@ class Promises:
         self.mask: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self.withdrawals: list[Withdrawal] = []
         self.lapses: list[Lapse] = []
-        self._own: dict[JobId, tuple[Ints, Ints]] = {}
+        self._own: dict[JobId, tuple[OwnHold, Ints]] = {}
 
     def hold_own(self, own: OwnHold) -> None:
-        """What a job that changes its size will go on with."""
+        """What a job will go on with that changes its size, or that was interrupted."""
         gpus = np.unique(self._state.layout.gpu_indices(own.gpus))
         free = gpus[self._state.is_free[gpus]]
         self._state.take(free)
         self.mask[gpus] = True
-        self._own[own.job_id] = gpus, free
+        self._own[own.job_id] = own, free
 
-    def lift_own(self, job_id: JobId) -> bool:
-        """Whether anything was held; from now on anybody may take it, and the job itself is asked first."""
-        gpus, free = self._own.pop(job_id, (None, None))
-        if gpus is None or free is None:
-            return False
-        self.mask[gpus] = False
+    def lift_own(self, job_id: JobId) -> OwnHold | None:
+        """What was held, if anything; from now on anybody may take it, and the job itself is asked first."""
+        if job_id not in self._own:
+            return None
+        own, free = self._own.pop(job_id)
+        self.mask[self._state.layout.gpu_indices(own.gpus)] = False
         self._state.give(free)
-        return True
+        return own
 
     def jobs(self) -> list[JobId]:
         return sorted(self._standing)

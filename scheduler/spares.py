@@ -2,7 +2,8 @@
 
 As many as fail at once in all but one in a hundred of the times (by the policy's ``confidence``): a host is away for
 ``replacement_h``, hosts fail alone, so their number is binomial. Jobs of tiers that a rule may reclaim run there all
-the same, and give way as ever; a job that was interrupted may have them. Pure.
+the same, and give way as ever; a job that was interrupted may have them. A cohort is what the tiers mix whose gangs
+they are for: each that no rule takes back, by its own layout. Pure.
 """
 
 import math
@@ -43,7 +44,7 @@ class Spares:
         self._state, self._policy = state, policy
         self._gpus: Ints = np.zeros(0, dtype=np.int64)
         if policy.recovery.spares.confidence is not None:
-            self._gpus = state.layout.gpus_of_cells(_chosen(state, policy, workload))
+            self._gpus = np.flatnonzero(_chosen(state, policy, workload))
             state.is_spare[self._gpus] = True
             state.take(self._gpus)
 
@@ -67,26 +68,54 @@ class Spares:
             self._state.take(self._gpus)
 
 
-def _chosen(state: FleetState, policy: Policy, workload: Workload) -> Ints:
-    """Whole idle hosts, those first of which their domain has the most, so that they lie apart."""
-    layout = state.layout
-    top = max(policy.tiers, key=lambda name: (policy.tiers[name].priority, name))
-    admitted = state.tier(top).admitted
-    lent: Flags = np.zeros(len(layout.uuids), dtype=np.bool_)
+def _chosen(state: FleetState, policy: Policy, workload: Workload) -> Flags:
+    """The GPUs of whole idle hosts, enough in each layout by which the gangs go that spares are for.
+
+    Those of the finest layout first: what is whole there is mostly so in a coarser one as well, and then counts there.
+    """
+    lent: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
     for attempt in workload.running:
         tier = policy.tiers.get(attempt.tier)
         if tier is not None and tier.notice_s is not None:
-            lent[layout.gpu_indices(attempt.gpus)] = True
-    is_idle = _all_of(state, admitted & state.is_free)
+            lent[state.layout.gpu_indices(attempt.gpus)] = True
+    chosen: Flags = np.zeros(len(lent), dtype=np.bool_)
+    protected = protected_tiers(policy).values()
+    for name in sorted(protected, key=lambda name: -len(state.for_tier(name).layout.cohort_keys)):
+        own, admitted = state.for_tier(name), state.tier(name).admitted
+        cells = _chosen_in(own, admitted, lent & ~chosen, chosen, policy, workload.failures_per_gpu_hour)
+        chosen[own.layout.gpus_of_cells(cells)] = True
+    return chosen
+
+
+def protected_tiers(policy: Policy) -> dict[frozenset[str] | None, str]:
+    """Of the tiers that no rule takes back, which alone cannot run there, the first of each ``Policy.homogeneity``.
+
+    Where a rule takes back every tier, of all of them.
+    """
+    kept = [name for name, tier in policy.tiers.items() if tier.notice_s is None] or list(policy.tiers)
+    first: dict[frozenset[str] | None, str] = {}
+    for name in sorted(kept, key=lambda name: (policy.tiers[name].priority, name), reverse=True):
+        first.setdefault(policy.homogeneity(name), name)
+    return first
+
+
+def _chosen_in(
+    state: FleetState, admitted: Flags, lent: Flags, chosen: Flags, policy: Policy, failures_per_gpu_hour: float
+) -> Ints:
+    """Cells of the state's own layout, beside those that are ``chosen`` whole; those first of which their domain has
+    the most, so that they lie apart.
+    """
+    layout = state.layout
+    is_idle, is_kept = _all_of(state, admitted & state.is_free), _all_of(state, admitted & chosen)
     is_lent = _all_of(state, admitted & (state.is_free | lent)) & ~is_idle
-    chosen: list[int] = []
+    found: list[int] = []
     for cohort in range(len(layout.cohort_keys)):
         own = layout.cell_cohort == cohort
-        rate, num_gpus = workload.failures_per_gpu_hour, int(layout.cell_size[own].sum())
-        needed = spares_needed(int(np.count_nonzero(own)), num_gpus, rate, policy.recovery.spares)
-        missing = max(needed - int(np.count_nonzero(own & is_lent)), 0)
-        chosen += _apart(state, np.flatnonzero(own & is_idle))[:missing]
-    return np.array(sorted(chosen), dtype=np.int64)
+        num_hosts, num_gpus = int(np.count_nonzero(own)), int(layout.cell_size[own].sum())
+        needed = spares_needed(num_hosts, num_gpus, failures_per_gpu_hour, policy.recovery.spares)
+        missing = max(needed - int(np.count_nonzero(own & (is_lent | is_kept))), 0)
+        found += _apart(state, np.flatnonzero(own & is_idle & ~is_kept))[:missing]
+    return np.array(sorted(found), dtype=np.int64)
 
 
 def _all_of(state: FleetState, gpus: Flags) -> Flags:

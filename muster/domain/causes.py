@@ -67,6 +67,17 @@ CAUSE_RULES: Final[Mapping[Cause, CauseRule]] = {
     Cause.CANCELLED: CauseRule(Budget.NOBODY, Onward.CANCEL),
 }
 
+INTERRUPTIONS: Final = (
+    *(cause for cause, rule in CAUSE_RULES.items() if rule.avoid is not Avoid.NOTHING),
+    Cause.EVACUATED,
+    Cause.MAINTENANCE,
+    Cause.HOT_SWAP,
+)
+"""How an attempt ends that did not have to but for what it ran on."""
+
+KEEPS_ITS_GPUS: Final = tuple(cause for cause in INTERRUPTIONS if CAUSE_RULES[cause].onward is Onward.RETRY_AT_ONCE)
+"""Of those the ones after which its job goes on at once, with the GPUs that are good still."""
+
 ADVICE: Final[Mapping[Cause, str]] = {
     Cause.GPU_OOM: "less GPU memory: take each batch in more and smaller pieces and accumulate their gradients",
     Cause.HOST_OOM: "host memory, not the GPU's: ask for more of it, or use fewer loader workers and smaller buffers",

@@ -22,7 +22,7 @@ from muster.domain.lifecycle.model import AttemptLife, Timers
 from muster.domain.policy import Policy
 from muster.domain.states import AllocationState, AttemptState, Cause, HostPartState, JobState, StopReason
 from muster.identity import new_id
-from muster.services import checkpoints, cordons, suspects
+from muster.services import checkpoints, cordons, kept_gpus, suspects
 from muster.services.lives import attempt_life, grace_ms, job_life, spec_of, store_attempt, store_job, to_ms
 from muster.services.reclaims.settling import settle
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
@@ -95,6 +95,7 @@ def step_attempt(
         if before.state is not AttemptState.ENDED:
             checkpoints.drop_unfinished(unit, loaded.attempt)
             settle(unit, loaded.attempt, loaded.hosts)
+            kept_gpus.keep(unit, loaded.job, loaded.attempt, loaded.hosts)
         _release_clean(unit, loaded)
     return commands
 

@@ -15,7 +15,7 @@ from muster.domain.states import Standing
 from muster.services.failure_rates import fleet_rate
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
-from scheduler.spares import spares_needed
+from scheduler.spares import protected_tiers, spares_needed
 
 READ: Final = declare_action("cohort.read")
 MOST: Final = 1000
@@ -26,7 +26,7 @@ MOST: Final = 1000
 class Cohort:
     """``attributes``: what is equal of all its GPUs; None for what is not known of them.
 
-    ``num_spare_nodes``: so many of its nodes are kept free for gangs that lose some; None: the policy keeps none.
+    ``num_spare_nodes``: so many of its nodes are kept free for gangs that lose some; None: none are kept by it.
     """
 
     key: str
@@ -78,9 +78,12 @@ def _cohorts(unit: UnitOfWork, keys: Sequence[str]) -> list[Cohort]:
 
 
 def _spares(unit: UnitOfWork, sizes: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """By cohort, of its nodes and GPUs; the planner keeps as many."""
+    """By cohort, of its nodes and GPUs; the planner keeps as many, or more where other tiers mix cohorts.
+
+    None where all tiers do that spares are for: then they are counted by what those mix.
+    """
     policy = active_policy(unit.session)
-    if policy.recovery.spares.confidence is None:
+    if policy.recovery.spares.confidence is None or None not in protected_tiers(policy):
         return {}
     rate = fleet_rate(unit.session, policy)
     return {key: spares_needed(*size, rate, policy.recovery.spares) for key, size in sizes.items()}

@@ -126,7 +126,7 @@ def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
 
 
 def _head_of_unseen(session: Session, policy: Policy) -> list[tuple[Job, PlacementLook | None]]:
-    """In the order of the queue, and no more of them than the queue's own head."""
+    """The oldest first, and no more of them than the queue's own head."""
     conditions = _unseen(policy)
     if conditions is None:
         return []

@@ -1,11 +1,19 @@
-"""Labels of a node, which operators set."""
+"""Labels of a node, which operators set.
+
+A placement locks GPUs before it asks for labels, and a change of labels locks the node's GPUs: either the commit sees
+it, or it comes after the commit and moves nobody.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from sqlalchemy import select
+
+from muster.db.models import Gpu
 from muster.domain.errors import ValidationFailedError
 from muster.domain.principals import Permission
 from muster.domain.rails import RAILS_LABEL, rails_of_label
+from muster.services.judgement.moves import lock_gpus
 from muster.services.node_names import find_node
 from muster.services.nodes import NodeDetail, detail_of
 from muster.services.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
@@ -35,6 +43,7 @@ def set_labels(
         detail = f"a node has {MOST_LABELS} labels at most; it would have {len(after)}"
         raise ValidationFailedError.at("/labels", "too_many", detail)
     if after != node.labels:
+        lock_gpus(unit, unit.session.scalars(select(Gpu.uuid).where(Gpu.node_id == node.id)).all())
         told = {"from": node.labels, "to": after, "reason": reason}
         node.labels = after
         unit.emit("node.labelled", "node", node.id, payload=told)

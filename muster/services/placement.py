@@ -1,7 +1,8 @@
 """Placement: the queue and fleet that the planner reads, and the one transaction that makes a plan true.
 
-The commit locks the job and the GPUs in id order and asks admission *again* (I3); what the snapshot said no longer
-counts. The partial unique indexes make a double holding impossible in any case (I1, I2).
+The commit locks the job and the GPUs in id order and asks admission *again* (I3), and of a job that asks for a place
+whether it still is one; what the snapshot said no longer counts. The partial unique indexes make a double holding
+impossible in any case (I1, I2).
 """
 
 from collections.abc import Collection, Sequence
@@ -11,6 +12,7 @@ from health.admission import refusal_of
 from health.cohorts import may_be_mixed
 from muster.db.models import Job
 from muster.db.repositories import gang_rows, gangs
+from muster.db.repositories.gang_places import places_of
 from muster.db.repositories.holdings import HELD_ONCE
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AllocationId, AttemptId
@@ -23,11 +25,13 @@ from muster.identity import new_id
 from muster.services.attempts import ring, step_job
 from muster.services.fleet import facts_of
 from muster.services.lives import spec_of, to_ms
+from muster.services.node_places import path_of
 from muster.services.quotas import quota_refusal
 from muster.services.reclaims import holds
 from muster.services.unit_of_work import UnitOfWork, declare_action
 from scheduler.model import Swap
 from scheduler.planner import Placement
+from scheduler.required_place import HostsThere, broken_by, required_place
 
 PLACE: Final = declare_action("placement.place")
 NOTE_WAITING: Final = declare_action("placement.note_waiting")
@@ -60,6 +64,7 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     _require_there(num_gpus, kinds, policy.homogeneity(job.tier))
     _require_size(job, placement)
     _require_admitted(unit, job, kinds, policy)
+    _require_place(unit, job, placement, policy)
     if locked.of_job.has_ceiling:
         _require_quota(unit, job, num_gpus)
     if locked.of_job.has_holds:
@@ -98,6 +103,18 @@ def _require_admitted(unit: UnitOfWork, job: Job, kinds: Sequence[gangs.Kind], p
     if promised := [kind.uuid for kind in kinds if kind.is_promised]:
         message = f"{min(promised)} is held for another job"
         raise PlacementLostError(message)
+
+
+def _require_place(unit: UnitOfWork, job: Job, placement: Placement, policy: Policy) -> None:
+    """Labels, required level and slices by the hosts' rows: who changes those has the locks of their GPUs first."""
+    asked = required_place(spec_of(job), policy.placement, len(placement.parts))
+    if asked is None:
+        return
+    rows = places_of(unit.session, (node_id for node_id, _ in placement.parts), asked.names)
+    hosts = [HostsThere(path_of(asked.levels, row.rack, row.labels), row.labels, row.ranks) for row in rows]
+    broken = broken_by(asked, hosts)
+    if broken is not None:
+        raise PlacementLostError(broken)
 
 
 def _require_quota(unit: UnitOfWork, job: Job, num_gpus: int) -> None:

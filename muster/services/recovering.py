@@ -1,4 +1,7 @@
-"""Jobs that had to leave a GPU or a node: their good GPUs are theirs again once proved clean, which takes a moment."""
+"""Jobs that had to leave a GPU or a node: their good GPUs are theirs again once proved clean, which takes a moment.
+
+Nobody takes them meanwhile (``services.kept_gpus``).
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -10,11 +13,12 @@ from sqlalchemy.orm import Session
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job, Node
 from muster.db.packed_arrays import within
 from muster.db.repositories.holdings import IS_TAKEN
+from muster.domain.causes import KEEPS_ITS_GPUS
 from muster.domain.ids import JobId
 from muster.domain.states import Cause, Contact
 from muster.services.elastic import IS_ELASTIC
 
-_HAD_TO_LEAVE: Final = (Cause.EVACUATED, Cause.MAINTENANCE, Cause.RESIZE)
+_HAD_TO_LEAVE: Final = (*KEEPS_ITS_GPUS, Cause.RESIZE)
 PATIENCE: Final = timedelta(seconds=10)
 """A host that proves nothing clean in that time keeps no job waiting: it takes others."""
 

@@ -21,7 +21,9 @@ from muster.services.reclaims.workload import beneficiaries, has_promises, workl
 from muster.services.recovering import waiting_for_their_own
 from muster.services.run_history import with_predicted_ends, with_predictions
 from muster.services.tenancy import used
+from muster.services.wait_verdicts import turns
 from muster.services.waiting import waiting_jobs
+from scheduler.fair_share import by_turns
 from scheduler.model import Question, WaitingJob
 from scheduler.order import in_order
 
@@ -69,11 +71,12 @@ def _has_to_share(queue: Sequence[WaitingJob]) -> bool:
 
 
 def queue_in_order(session: Session, now: datetime) -> list[WaitingJob]:
-    """Who is QUEUED, as the next cycle tries them where no tenant is over its share; without those too far behind."""
+    """Who is QUEUED, as the next cycle tries them by the turns that the newest gave; without those too far behind."""
     policy = active_policy(session)
     queue = waiting_jobs(session, beneficiaries(session), elastic.own_holds(session))
     queue = with_predictions(session, with_passed_work(session, queue, now, policy), policy)
-    return in_order(queue, policy, to_ms(now), count_gpus(session))
+    ordered = in_order(queue, policy, to_ms(now), count_gpus(session))
+    return by_turns(ordered, turns(session, [job.job_id for job in ordered]), policy)
 
 
 def why_not_asked(session: Session, now: datetime, job_id: JobId) -> WaitReason:

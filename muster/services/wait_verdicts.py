@@ -4,12 +4,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import text
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
 
+from muster.db.models import Job
+from muster.db.packed_arrays import within
+from muster.domain.ids import JobId
 from muster.domain.states import JobState
 from muster.domain.wait_reasons import WaitReason
 from muster.services.unit_of_work import UnitOfWork
-from scheduler.model import Reason, Verdict, Waiting
+from scheduler.model import Reason, Turn, Waiting
 
 WITHOUT_A_LOOK: Final[Mapping[JobState, WaitReason]] = {
     JobState.HELD: WaitReason.PERSON,
@@ -54,7 +58,7 @@ def note_waiting(unit: UnitOfWork, waiting: Sequence[Waiting]) -> int:
     told = {
         "job_ids": [one.job_id for one in waiting],
         "whys": [one.why for one in waiting],
-        "kept": [json.dumps(_kept(one.verdict)) for one in waiting],
+        "kept": [json.dumps(_kept(one)) for one in waiting],
     }
     return int(unit.session.execute(_NOTE, {**told, "now": unit.now}).scalar_one())
 
@@ -72,13 +76,21 @@ def reasons_of(state: JobState, kept: Mapping[str, Any] | None) -> tuple[Reason,
     return tuple(_reasons(kept)) if kept is not None and state is JobState.QUEUED else ()
 
 
+def turns(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Turn]:
+    """In which the newest cycle tried each of these; none of one that it did not look at."""
+    turn = Job.wait_verdict["turn"].as_integer()
+    query = select(Job.id, turn).where(within(Job.id, job_ids), Job.state == JobState.QUEUED, turn.is_not(None))
+    return {job_id: Turn(number) for job_id, number in session.execute(query)}
+
+
 def _reasons(kept: Mapping[str, Any]) -> Iterator[Reason]:
     for token, num_gpus, num_hosts in kept["reasons"]:
         yield Reason(WaitReason(token), num_gpus, num_hosts)
 
 
-def _kept(verdict: Verdict) -> dict[str, Any]:
-    """A verdict that counts nothing has its token alone."""
+def _kept(waiting: Waiting) -> dict[str, Any]:
+    """A verdict that counts nothing has its token alone. The turn: for who shows the queue in its order."""
+    verdict = waiting.verdict
     told = verdict.reasons or (Reason(verdict.binding),)
     reasons = [[reason.token.value, reason.num_gpus, reason.num_hosts] for reason in told]
-    return {"binding": verdict.binding.value, "reasons": reasons}
+    return {"binding": verdict.binding.value, "reasons": reasons, "turn": waiting.turn.value}

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, aliased
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node
 from muster.db.packed_arrays import within
-from muster.domain.causes import CAUSE_RULES, Avoid
+from muster.domain.causes import CAUSE_RULES, INTERRUPTIONS, Avoid
 from muster.domain.elastic import sizes_of
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job_spec import JobSpec
@@ -24,12 +24,6 @@ from scheduler.model import OwnHold, Parts
 from scheduler.planner import WaitingJob
 
 AVOID_LAST_ATTEMPTS: Final = 3
-INTERRUPTIONS: Final = (
-    *(cause for cause, rule in CAUSE_RULES.items() if rule.avoid is not Avoid.NOTHING),
-    Cause.EVACUATED,
-    Cause.MAINTENANCE,
-)
-"""How an attempt ends that did not have to but for what it ran on."""
 
 
 def waiting_jobs(
@@ -58,7 +52,9 @@ def waiting_jobs(
         )
         last = held.get(job.id, _NO_LAST)
         one = replace(one, version=job.version, keep=last.parts, interrupted_ms=last.interrupted_ms)
-        wished.append(_fitted(one, avoided.get(job.id, frozenset()), num_nodes, num_held.get(job.id, 0)))
+        # What is held since an interruption is what it keeps, and says nothing of its size.
+        next_size = 0 if last.interrupted_ms is not None else num_held.get(job.id, 0)
+        wished.append(_fitted(one, avoided.get(job.id, frozenset()), num_nodes, next_size))
     if beside is not None and head.sees_thought:
         wished.append(waiting_job(beside.spec, beside.job_id, beside.tenant_id, to_ms(beside.at), policy))
     return wished

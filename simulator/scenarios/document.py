@@ -14,6 +14,7 @@ from muster.domain.strict import Name, StrictModel, Text
 from scheduler.job_rules import faults_of
 from scheduler.tenancy import Member, Tenancy, refusal_of_parent
 from scheduler.tenancy import Quota as TenantQuota
+from simulator.scenarios.crashing import Crash
 from simulator.scenarios.fleet_form import GpuState, Quota, TenantPlace, Topology
 
 MOST_EVENTS: Final = 10_000
@@ -114,7 +115,7 @@ class Jobs(StrictModel):
 
 
 class Happening(StrictModel):
-    """One of ``submit``, ``plan``, ``cancel``, ``end``, ``change`` or ``restart``, at its second.
+    """One of ``submit``, ``plan``, ``cancel``, ``end``, ``change``, ``restart`` or ``crash``, at its second.
 
     ``plan``: only asked about. ``restart``: the control plane comes back, and knows what it had stored, no more.
     """
@@ -126,12 +127,13 @@ class Happening(StrictModel):
     end: Text | None = None
     change: GpuState | None = None
     restart: Literal[True] | None = None
+    crash: Crash | None = None
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
-        said = (self.submit, self.plan, self.cancel, self.end, self.change, self.restart)
+        said = (self.submit, self.plan, self.cancel, self.end, self.change, self.restart, self.crash)
         if sum(one is not None for one in said) != 1:
-            raise ValueError("says one of submit, plan, cancel, end, change and restart")
+            raise ValueError("says one of submit, plan, cancel, end, change, restart and crash")
         return self
 
 

@@ -28,6 +28,7 @@ from scheduler.model import (
 )
 from scheduler.planner import plan, plan_on
 from scheduler.topology import FleetState
+from simulator.scenarios.crashing import Crashes, DiedError
 from simulator.scenarios.document import (
     DecisionKind,
     Happening,
@@ -86,6 +87,7 @@ class _World:
         self._done: list[tuple[str, int, float]] = []
         self._failures_per_gpu_hour = scenario.failures_per_gpu_hour
         self._windows = list(windows_of(scenario))
+        self._crashes = Crashes()
         self.decisions: list[dict[str, Any]] = []
         for state in scenario.gpus:
             self._change(state)
@@ -128,6 +130,8 @@ class _World:
             self._end(what.end, "ended")
         elif what.restart is not None:
             self._told.clear()  # all else that this world knows is a row of the control plane's
+        elif what.crash is not None:
+            self._crashes.armed = what.crash
 
     def _change(self, state: GpuState) -> None:
         for uuid, view in self._gpus.items():
@@ -190,7 +194,7 @@ class _World:
             ends.append(self._now_ms + TICK_MS)
             ends += [moment for moment in map(self._waits_no_longer_ms, self._waiting.values()) if moment is not None]
         edges = [edge for window in self._windows for edge in (window.closes_ms, window.starts_ms, window.until_ms)]
-        ends += [edge for edge in edges if edge > self._now_ms]
+        ends += [edge for edge in (*edges, self._crashes.up_ms) if edge > self._now_ms]
         return [max(moment, self._now_ms + 1) for moment in ends]
 
     def _work(self) -> None:
@@ -283,16 +287,28 @@ class _World:
         ]
 
     def _decide(self) -> None:
-        decided = plan(list(self._gpus.values()), self._queue(), self._policy, self._workload(), levels=self._levels)
+        if self._crashes.is_down(self._now_ms):
+            return
+        try:
+            self._carry_out(
+                plan(list(self._gpus.values()), self._queue(), self._policy, self._workload(), levels=self._levels)
+            )
+        except DiedError:
+            self._told.clear()
+
+    def _carry_out(self, decided: Plan) -> None:
+        """Commit by commit, as the control plane does it."""
         names = {attempt.attempt_id: name for name, attempt in self._running.items()}
+        placed = {placement.job_id for placement in decided.placements}
+        for lapse in decided.lapses:
+            if lapse.beneficiary not in placed:
+                self._let_go(lapse.beneficiary)
+        for placement in decided.placements:
+            self._crashes.reach("placement.place.before_commit", self._now_ms)
+            self._place(placement)
+            self._crashes.reach("placement.place.after_commit", self._now_ms)
         for withdrawal in decided.withdrawals:
             self._withdraw(names[withdrawal.victim], withdrawal.beneficiary, withdrawal.why)
-        for lapse in decided.lapses:
-            gone = [key for key, one in self._reclaims.items() if one.beneficiary == lapse.beneficiary]
-            for key in gone:
-                del self._reclaims[key]
-        for placement in decided.placements:
-            self._place(placement)
         self._notify(decided, names)
         self._explain(decided)
         for growth in decided.growths:
@@ -333,8 +349,12 @@ class _World:
         attempt.keeps = ()
         self._say(beneficiary, "withdrawn", victims=[victim], why=why)
 
+    def _let_go(self, beneficiary: JobId) -> None:
+        self._reclaims = {key: one for key, one in self._reclaims.items() if one.beneficiary != beneficiary}
+
     def _place(self, placement: Placement) -> None:
         job_id, parts, swap = placement.job_id, placement.parts, placement.swap
+        self._let_go(job_id)
         del self._waiting[job_id]
         self._told.pop(job_id, None)
         self._hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
@@ -349,6 +369,7 @@ class _World:
     def _notify(self, decided: Plan, names: Mapping[AttemptId, str]) -> None:
         for job_id in dict.fromkeys(reclaim.beneficiary for reclaim in decided.reclaims):
             own = [reclaim for reclaim in decided.reclaims if reclaim.beneficiary == job_id]
+            self._crashes.reach("reclaim.notify.before_commit", self._now_ms)
             for reclaim in own:
                 deadline_ms = self._now_ms + round(reclaim.notice_s * 1000)
                 attempt = self._running[names[reclaim.victim]]
@@ -376,6 +397,7 @@ class _World:
                 }
                 or None,
             )
+            self._crashes.reach("reclaim.notify.after_commit", self._now_ms)
 
     def _explain(self, decided: Plan) -> None:
         """Why each waits, where that is new; of one that a place is held for, where and until when."""

@@ -169,3 +169,9 @@ def test_a_cohort_says_how_many_of_its_nodes_are_kept_as_spares(api: Api) -> Non
         store_policy(unit, Policy(recovery=RecoveryPolicy(spares=spares)), reason="test")
     (after,) = api.client.get("/v1/cohorts", headers=api.headers("auditor")).json()["items"]
     assert after["num_spare_nodes"] == 1
+    rule = ("driver_version", "model")
+    loose = {name: tier.model_copy(update={"homogeneity": rule}) for name, tier in Policy().tiers.items()}
+    with api.units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, Policy(recovery=RecoveryPolicy(spares=spares), tiers=loose), reason="test")
+    (mixed,) = api.client.get("/v1/cohorts", headers=api.headers("auditor")).json()["items"]
+    assert mixed["num_spare_nodes"] is None, "they are counted by what the tiers mix"

@@ -1,19 +1,22 @@
 """Fair shares: guaranteed first, then by weight down the tree; asked for at each turn."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.domain.ids import JobId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.wait_reasons import WaitReason
-from scheduler.fair_share import entitlements, water_filled
+from scheduler.fair_share import by_turns, entitlements, water_filled
 from scheduler.model import WaitingJob, Workload
+from scheduler.order import in_order
 from scheduler.planner import plan
 from scheduler.tenancy import Member, Quota, Tenancy
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, host, job
+from tests.scheduler.test_plan_properties import World, worlds
 
 A, B, C, TOP, OTHER = (TenantId(name) for name in ("a", "b", "c", "top", "other"))
 NUMBERS = st.floats(0, 1000)
@@ -134,3 +137,15 @@ def test_one_heavy_user_among_many_tenants_leaves_shares_for_all() -> None:
     assert min(shares.values()) == shares[many[0]] < 1e-9
     plenty = entitlements(tenancy, "spot", 100_000, dict.fromkeys(many, 8.0))
     assert plenty == dict.fromkeys(many, 8.0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(worlds(), st.randoms(use_true_random=False))
+def test_who_waits_stands_in_the_plan_as_its_turns_put_the_queue_in_order(world: World, chance: Random) -> None:
+    """So whoever shows the queue needs to know no more of a plan than each job's turn."""
+    queue = [replace(one, tenant_id=chance.choice((A, B, TenantId("t")))) for one in world.queue]
+    decided = replace(world, queue=queue).plan()
+    turns = {one.job_id: one.turn for one in decided.waiting}
+    ordered = in_order(queue, DEFAULT_POLICY, world.workload.now_ms, len(world.gpus))
+    shown = [one.job_id for one in by_turns(ordered, turns, DEFAULT_POLICY) if one.job_id in turns]
+    assert shown == [one.job_id for one in decided.waiting]

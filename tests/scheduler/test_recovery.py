@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.wait_reasons import WaitReason
-from scheduler.model import GpuView, Parts, Reason, Swap, WaitingJob, Workload
+from scheduler.model import GpuView, OwnHold, Parts, Reason, Swap, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.recovery import Recovery, recover
 from scheduler.solver import Request
@@ -193,7 +193,26 @@ def test_after_the_wait_or_without_a_required_level_it_waits_no_more(seconds_ago
         assert placed.swap.kept_nodes == 0
 
 
-def test_a_host_of_higher_rank_in_the_queue_may_take_what_it_keeps() -> None:
+def test_what_is_held_for_it_since_its_end_nobody_takes_whoever_comes_first() -> None:
+    """A GPU of the lost host is broken: the seven others are held as well, and refused to others at the commit."""
+    gpus = racks({"r0": [8, 7, 8], "r1": [1]})
+    own = OwnHold(JobId("j"), tuple(GpuUuid(uuid) for name in ("r0h0", "r0h1", "r0h2") for uuid in of_host(name)))
+    others = [job("first", nodes=2, gpus=8, tier="reserved"), job("small", gpus=4), job("least", gpus=1)]
+    decided = plan(gpus, [interrupted(1), *others], DEFAULT_POLICY, Workload(now_ms=NOW_MS, holds=(own,)))
+    assert [(one.job_id, [node for node, _ in one.parts]) for one in decided.placements] == [("least", ["r1h0"])]
+    assert decided.lapses == (), "while it waits for a replacement"
+    (held,) = decided.holds
+    assert set(held.gpus) == {*of_host("r0h0"), *of_host("r0h2")}
+
+
+def test_what_is_held_for_one_that_waits_no_more_for_a_replacement_lapses() -> None:
+    own = OwnHold(JobId("j"), tuple(GpuUuid(uuid) for name in ("r0h0", "r0h2") for uuid in of_host(name)))
+    gpus = racks({"r0": [8, 0, 8]})
+    decided = plan(gpus, [interrupted(WAITS)], DEFAULT_POLICY, Workload(now_ms=NOW_MS, holds=(own,)))
+    assert [lapsed.beneficiary for lapsed in decided.lapses] == ["j"]
+
+
+def test_a_host_of_higher_rank_in_the_queue_may_take_what_it_keeps_where_nothing_is_held_for_it() -> None:
     first = job("first", nodes=2, gpus=8, tier="reserved", required="rack")
     decided = plan(racks({"r0": [8, 0, 8]}), [interrupted(1), first], DEFAULT_POLICY, Workload(now_ms=NOW_MS))
     assert [one.job_id for one in decided.placements] == ["first"]

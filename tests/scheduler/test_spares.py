@@ -13,8 +13,9 @@ from muster.domain.recovery_policy import RecoveryPolicy, SparePolicy
 from muster.domain.wait_reasons import WaitReason
 from scheduler.model import GpuView, Parts, Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
-from scheduler.spares import spares_needed
-from tests.scheduler.fleets import NOW_MS, hold, job, of_host, racks, running
+from scheduler.spares import Spares, spares_needed
+from scheduler.topology import FleetState
+from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks, running
 
 P99 = SparePolicy(confidence=0.99)
 KEEPS = Policy(recovery=RecoveryPolicy(spares=P99))
@@ -101,3 +102,81 @@ def test_who_has_what_is_kept_is_not_in_the_way_of_an_equal_request() -> None:
     decided = decide(gpus, [job("first", gpus=8, tier="reserved"), lost])
     assert hosts_of(decided, "first") == []
     assert hosts_of(decided, "lost") != []
+
+
+OLD, NEW = "driver_version=570|model=H100|vbios_version=1", "driver_version=570|model=H100|vbios_version=2"
+OTHER_MODEL = "driver_version=570|model=H200|vbios_version=1"
+
+
+def tiers(*, mixed: tuple[str, ...], spares: SparePolicy = P99) -> Policy:
+    """Gangs of the tiers that are ``mixed`` may be of several VBIOS versions."""
+    loose = {"homogeneity": ["driver_version", "model"]}
+    return Policy.model_validate(
+        {
+            "tiers": {
+                "reserved": {"priority": 300, **(loose if "reserved" in mixed else {})},
+                "on_demand": {"priority": 200, **(loose if "on_demand" in mixed else {})},
+                "spot": {"priority": 100, "notice_s": 120.0, **(loose if "spot" in mixed else {})},
+            },
+            "health": {"cohort": {"attributes": ["driver_version", "model", "vbios_version"]}},
+            "recovery": {"spares": spares.model_dump(mode="json")},
+        },
+        strict=False,
+    )
+
+
+def kept_in(gpus: list[GpuView], policy: Policy, attempts: tuple[RunningAttempt, ...] = ()) -> set[str]:
+    """The hosts of which every GPU is kept."""
+    held = hold(gpus, [uuid for attempt in attempts for uuid in attempt.gpus])
+    state = FleetState(held, policy, ("rack",))
+    Spares(state, policy, Workload(NOW_MS, attempts, failures_per_gpu_hour=TWO_OF_SIX))
+    by_host: dict[str, list[bool]] = {}
+    for uuid, is_spare in zip(state.layout.uuids, state.is_spare.tolist(), strict=True):
+        by_host.setdefault(uuid.rpartition("-")[0], []).append(is_spare)
+    return {name for name, spare in by_host.items() if all(spare)}
+
+
+def test_where_no_gang_asks_for_a_kind_fewer_hosts_of_each_kind_do() -> None:
+    """Twelve cohorts of one host keep a host each; the one cohort of twelve keeps what fails at once of it."""
+    gpus = [
+        replace(gpu, cohort_key=f"driver_version=570|model=H100|vbios_version={number}")
+        for number in range(12)
+        for gpu in host(f"h{number}", 8, path=("r0",))
+    ]
+    assert len(kept_in(gpus, tiers(mixed=()))) == 12
+    assert len(kept_in(gpus, tiers(mixed=("spot",)))) == 12, "spot gives way, and is not who they are for"
+    assert len(kept_in(gpus, tiers(mixed=("reserved", "on_demand")))) == spares_needed(12, 96, TWO_OF_SIX, P99) == 2
+    assert len(kept_in(gpus, tiers(mixed=("on_demand",)))) == 12, "a reserved gang is still of one kind"
+
+
+def test_a_host_of_two_kinds_is_whole_for_who_mixes_them_alone() -> None:
+    halves = [replace(gpu, cohort_key=NEW if gpu.slot_index < 4 else OLD) for n in range(2) for gpu in host(f"h{n}", 8)]
+    lent = (running("s", of_host("h0", 4)),)
+    loose = kept_in(halves, tiers(mixed=("reserved", "on_demand")), lent)
+    assert loose == set(), "of two hosts one is to be kept, and spot has half of it: it would give that back"
+    busy = (running("s", of_host("h0", 4), tier="on_demand"),)
+    assert kept_in(halves, tiers(mixed=("reserved", "on_demand")), busy) == {"h1"}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from([OLD, NEW, OTHER_MODEL]), min_size=1, max_size=9),
+    busy=st.sets(st.integers(0, 8)),
+    mixed=st.sets(st.sampled_from(["reserved", "on_demand", "spot"])),
+    confidence=st.sampled_from([0.5, 0.9, 0.99]),
+)
+def test_each_protected_tier_has_what_its_own_cohorts_need_or_all_that_is_idle(
+    kinds: list[str], busy: set[int], mixed: set[str], confidence: float
+) -> None:
+    policy = tiers(mixed=tuple(mixed), spares=SparePolicy(confidence=confidence))
+    gpus = [gpu for number, kind in enumerate(kinds) for gpu in host(f"h{number}", 8, cohort=kind, path=("r0",))]
+    attempts = tuple(running(f"a{n}", of_host(f"h{n}"), tier="on_demand") for n in sorted(busy) if n < len(kinds))
+    kept = kept_in(gpus, policy, attempts)
+    idle = {f"h{number}" for number in range(len(kinds)) if number not in busy}
+    assert kept <= idle
+    for tier in ("reserved", "on_demand"):
+        alike = {kind: kind.rpartition("|")[0] if tier in mixed else kind for kind in kinds}
+        for one in set(alike.values()):
+            hosts = {f"h{number}" for number, kind in enumerate(kinds) if alike[kind] == one}
+            needed = spares_needed(len(hosts), 8 * len(hosts), TWO_OF_SIX, policy.recovery.spares)
+            assert len(kept & hosts) >= min(needed, len(idle & hosts))

@@ -1,13 +1,13 @@
 """A history of the simulation played to the real services over PostgreSQL, and what both have in the end."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
 from sqlalchemy import select
 
-from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job
+from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, GpuHold, Job
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle.host import Phase
 from muster.domain.lifecycle.model import AttemptLife, HostPart, JobLife, Timers
@@ -17,10 +17,11 @@ from muster.domain.states import AllocationState, StopReason
 from muster.services.attempts import lock_attempt, stop_attempt
 from muster.services.lives import attempt_life, job_life, spec_of, to_ms
 from muster.services.placement import PLACE, place
+from muster.services.reclaims.holds import LAPSE, lapse
 from muster.services.reconcile import TICK_ATTEMPT
 from muster.services.unit_of_work import UnitOfWorkFactory
 from muster.wire.host import HOST_WORDS, HeldAttempt
-from scheduler.model import Placement
+from scheduler.model import Lapse, Placement
 from simulator.placing import Picks
 from simulator.recording import RecordedWorld
 from simulator.server import Fact, Held
@@ -87,11 +88,21 @@ class Replay:
 
     def place(self, job_id: JobId, attempt_id: AttemptId, picks: Picks) -> None:
         parts = tuple((self.hosts[node].node_id, tuple(self.gpus[gpu] for gpu in part)) for node, part in picks.items())
+        self._let_go(gpu for _, part in parts for gpu in part)
         version = self.fleet.job(self.job_ids[job_id]).version
         with self.units.begin(SCHEDULER, PLACE) as unit:
             real_id = place(unit, Placement(self.job_ids[job_id], version, parts), DEFAULT_POLICY)
         with self.units.read() as session:
             self.attempt_ids[attempt_id], self.fences[attempt_id] = real_id, session.get_one(Attempt, real_id).fence
+
+    def _let_go(self, gpus: Iterable[GpuUuid]) -> None:
+        """The simulation chooses hosts at random: it never finds, as the planner does, who goes on without its own."""
+        with self.units.read() as session:
+            query = select(GpuHold.job_id).where(GpuHold.gpu_uuid.in_(list(gpus))).distinct().order_by(GpuHold.job_id)
+            holders = session.scalars(query).all()
+        for holder in holders:
+            with self.units.begin(SCHEDULER, LAPSE) as unit:
+                lapse(unit, Lapse(holder, "chosen for another"))
 
     def cancel(self, job_id: JobId) -> None:
         self.fleet.cancel(self.job_ids[job_id])

@@ -49,6 +49,19 @@ def test_without_a_replacement_in_its_rack_it_waits_and_keeps_its_good_host(stag
     assert stage.running[other][0][0] is not hosts[0], "what it keeps nobody else of its tier takes"
 
 
+def test_what_it_keeps_meanwhile_no_job_of_a_higher_tier_takes_either(stage: Stage) -> None:
+    job_id, _ = loses_a_host(stage)
+    stage.cycle()
+    other = stage.submit("reserved", shape={"nodes": 4, "gpus_per_node": 2})
+    for _ in range(2):
+        stage.cycle()
+        assert stage.fleet.attempts(other) == [], "four hosts are idle, of which one is kept"
+        assert len(stage.held_for(job_id)) == 4
+    stage.pass_time(121)
+    stage.cycle()
+    assert stage.held_for(job_id) == set()
+
+
 def test_after_the_wait_the_whole_gang_moves_and_the_event_says_so(stage: Stage) -> None:
     job_id, hosts = loses_a_host(stage)
     stage.cycle()

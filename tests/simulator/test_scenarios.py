@@ -7,6 +7,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from scheduler.model import Plan
+from simulator.scenarios import world
+from simulator.scenarios.crashing import DiedError
 from simulator.scenarios.document import Scenario
 from simulator.scenarios.world import play
 
@@ -58,7 +61,7 @@ def test_each_situation_that_a_scheduler_is_accepted_by_is_posed() -> None:
         ({"gpus": [{"node": "zz"}]}, "no node of the topology is named zz"),
         (
             {"requests": [{"at_s": 1, "cancel": "a", "end": "b"}]},
-            "says one of submit, plan, cancel, end, change and restart",
+            "says one of submit, plan, cancel, end, change, restart and crash",
         ),
         ({"topology": {"nodes": [{"names": "a0"}, {"names": "a[0-1]"}]}}, "names a node twice"),
         ({"topology": {"nodes": [{"names": "a0", "attributes": {"rails": "0,2"}}]}}, "numbered from 0 without a gap"),
@@ -120,3 +123,57 @@ def test_what_waits_says_its_reasons_with_their_counts_and_which_one_binds() -> 
     counts = {one["token"]: one["num_gpus"] for one in waits["reasons"]}
     assert (counts["standing"], counts["in_use"]) == (8, 8)
     assert waits["binding"] in counts
+
+
+WITHIN_A_NOTICE = "38-a-crash-within-a-notice.yaml"
+
+
+def crashed(*crashes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Scenario 38 with these crashes in place of its own."""
+    document = yaml.safe_load((SCENARIOS / WITHIN_A_NOTICE).read_text(encoding="utf-8"))
+    others = [one for one in document["requests"] if "crash" not in one]
+    return play(Scenario.model_validate({**document, "requests": [*crashes, *others], "until_s": 400}))
+
+
+def acts(decisions: list[dict[str, Any]], kind: str, job: str) -> list[dict[str, Any]]:
+    return [one for one in decisions if (one["kind"], one["job"]) == (kind, job)]
+
+
+@pytest.mark.parametrize("first", [None, "reclaim.notify.before_commit", "reclaim.notify.after_commit"])
+@pytest.mark.parametrize("then", [None, "placement.place.before_commit", "placement.place.after_commit"])
+@pytest.mark.parametrize("down_s", [1, 40, 150])
+def test_whenever_it_dies_there_is_one_notice_one_deadline_and_one_beneficiary(
+    first: str | None, then: str | None, down_s: int
+) -> None:
+    crashes = [
+        {"at_s": at_s, "crash": {"at": at, "down_s": down_s}} for at_s, at in ((5, first), (60, then)) if at is not None
+    ]
+    decisions = crashed(*crashes)
+    is_told_late = first == "reclaim.notify.before_commit" and down_s > 10
+    whose = "thief" if is_told_late else "gang"  # who goes first in the queue by then
+    (notice,) = [one for one in decisions if one["kind"] == "reclaim"]
+    assert (notice["job"], notice["victims"]) == (whose, ["victim"])
+    assert notice["deadline_s"] == notice["at_s"] + 120
+    assert notice["at_s"] == (10 + down_s if first == "reclaim.notify.before_commit" else 10)
+    (left,) = acts(decisions, "interrupted", "victim")
+    assert left["at_s"] == notice["at_s"] + 90, "by its deadline, whoever is away"
+    (placed,) = acts(decisions, "placed", whose)
+    assert placed["nodes"] == notice["nodes"]
+    assert placed["at_s"] >= left["at_s"]
+    assert is_told_late or acts(decisions, "placed", "thief") == []
+
+
+def test_one_that_forgot_its_notice_as_it_died_would_give_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scenario can fail."""
+
+    class Forgetful(world._World):  # nothing that a scenario says makes it forget
+        def _carry_out(self, decided: Plan) -> None:
+            try:
+                super()._carry_out(decided)
+            except DiedError:
+                self._reclaims.clear()
+                raise
+
+    monkeypatch.setattr(world, "_World", Forgetful)
+    decisions = crashed({"at_s": 5, "crash": {"at": "reclaim.notify.after_commit", "down_s": 40}})
+    assert acts(decisions, "placed", "thief") or len(acts(decisions, "reclaim", "gang")) > 1
