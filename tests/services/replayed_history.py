@@ -1,23 +1,22 @@
-"""A history of the simulation played to the real services over PostgreSQL, and what both have in the end."""
+"""A history of the simulation played to the real services over PostgreSQL."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from sqlalchemy import select
 
-from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, GpuHold, Job, Reclaim
+from muster.db.models import Attempt, Job
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle.host import Phase
-from muster.domain.lifecycle.model import AttemptLife, HostPart, JobLife, Timers
 from muster.domain.policy import ElasticPolicy, Policy, ReclaimPolicy, TierPolicy
 from muster.domain.principals import system_principal
-from muster.domain.states import AllocationState, StopReason
+from muster.domain.states import StopReason
 from muster.failpoints import FailpointError, arming
 from muster.services import elastic
 from muster.services.attempts import lock_attempt, stop_attempt
-from muster.services.lives import attempt_life, job_life, spec_of, to_ms
+from muster.services.lives import to_ms
 from muster.services.placement import PLACE, place
 from muster.services.policies import ACTIVATE, store_policy
 from muster.services.reclaims.holds import LAPSE, lapse
@@ -29,13 +28,14 @@ from muster.wire.host import HOST_WORDS, HeldAttempt
 from scheduler import model
 from scheduler.model import Growth, Lapse, Placement
 from simulator.placing import Picks
-from simulator.recorded_changes import GROW_GRACE_MS, NOTICE_MS, Given
+from simulator.recorded_changes import GROW_GRACE_MS, NOTICE_MS
 from simulator.recording import RecordedWorld
 from simulator.server import Fact, Held
 from simulator.store import JobRow
 from tests.fleet_factory import OPERATOR, Fleet, enrol_host, make_fleet
 from tests.played_host import PlayedHost
 from tests.services.conftest import SetClock
+from tests.services.history_rows import End, Names, Rows, simulated
 
 SCHEDULER: Final = system_principal("scheduler")
 RECLAIMABLE, SAFE = "spot", "reserved"
@@ -49,22 +49,6 @@ POLICY: Final = Policy(
 )
 """Of the recorded world: its notices, no cap that keeps one back, and the policy's own timers."""
 _OLDER_WORDS: Final = tuple(word for word in HOST_WORDS if word != "ready")
-
-
-@dataclass(frozen=True)
-class End:
-    """What stands in the end, in the simulation's names and milliseconds. ``held``: GPU → who has it.
-
-    ``holds``: for whom it is kept; ``wanted``: how many hosts a job wishes for.
-    """
-
-    jobs: Mapping[JobId, JobLife]
-    attempts: Mapping[AttemptId, AttemptLife]
-    allocations: Mapping[AttemptId, AllocationState]
-    held: Mapping[GpuUuid, AttemptId]
-    reclaims: Sequence[Given]
-    holds: Mapping[GpuUuid, JobId]
-    wanted: Mapping[JobId, int]
 
 
 @dataclass
@@ -230,114 +214,16 @@ class Replay:
         self.fleet.reconcile()
 
     def simulated(self) -> End:
-        store = self.world.store
-        return End(
-            {job_id: _job(life) for job_id, life in store.jobs.items()},
-            {attempt_id: _life(life) for attempt_id, life in store.attempts.items()},
-            store.allocation_states,
-            store.holders,
-            sorted(self.world.recorder.changes.given, key=_order),
-            store.held_for,
-            self.world.recorder.changes.wanted,
-        )
+        return simulated(self.world)
 
     def stored(self) -> End:
         """The rows, with the simulation's names and times."""
-        offset_ms = to_ms(self.started)
-        jobs_by_id = {real_id: job_id for job_id, real_id in self.job_ids.items()}
-        by_id = {real_id: attempt_id for attempt_id, real_id in self.attempt_ids.items()}
-        gpus = {uuid: gpu for gpu, uuid in self.gpus.items()}
-        order = {attempt_id: life.fence for attempt_id, life in self.world.store.attempts.items()}
-        with self.units.read() as session:
-            jobs_now = {
-                jobs_by_id[job.id]: _job(_shifted(job_life(job), offset_ms)) for job in session.scalars(select(Job))
-            }
-            lives = {}
-            for attempt in session.scalars(select(Attempt).order_by(Attempt.fence)):
-                parts = select(AttemptHost).where(AttemptHost.attempt_id == attempt.id).order_by(AttemptHost.node_rank)
-                spec = spec_of(session.get_one(Job, attempt.job_id))
-                real = attempt_life(attempt, session.scalars(parts).all(), spec, Timers.of(POLICY))
-                name = by_id[attempt.id]
-                hosts = tuple(
-                    replace(_shifted(part, offset_ms), node_id=self.names[part.node_id]) for part in real.hosts
-                )
-                job_id = jobs_by_id[attempt.job_id]
-                shifted = replace(_shifted(real, offset_ms), attempt_id=name, job_id=job_id, hosts=hosts)
-                lives[name] = _life(replace(shifted, fence=order[name]))
-            allocations = {by_id[one.attempt_id]: one.state for one in session.scalars(select(Allocation))}
-            held = {
-                gpus[gpu.gpu_uuid]: by_id[session.get_one(Allocation, gpu.allocation_id).attempt_id]
-                for gpu in session.scalars(select(AllocationGpu))
-                if gpu.state is not AllocationState.RELEASED
-            }
-            reclaims = [self._given(row, by_id, jobs_by_id, gpus) for row in session.scalars(select(Reclaim))]
-            holds = {gpus[row.gpu_uuid]: jobs_by_id[row.job_id] for row in session.scalars(select(GpuHold))}
-            wanted = {
-                jobs_by_id[job.id]: job.wanted_nodes
-                for job in session.scalars(select(Job))
-                if job.wanted_nodes is not None
-            }
-        return End(jobs_now, lives, allocations, held, sorted(reclaims, key=_order), holds, wanted)
-
-    def _given(
-        self,
-        row: Reclaim,
-        attempts: Mapping[AttemptId, AttemptId],
-        jobs: Mapping[JobId, JobId],
-        gpus: Mapping[GpuUuid, GpuUuid],
-    ) -> Given:
-        """What it gives stands as a number alone, so the GPUs are those of its attempt without what it keeps."""
-        victim, keeps = attempts[row.victim_attempt_id], tuple(gpus[GpuUuid(uuid)] for uuid in row.keeps or ())
-        own = [gpu for part in self.world.store.allocated[victim].values() for gpu in part]
-        given = tuple(gpu for gpu in own if gpu not in keeps)
-        assert len(given) == row.num_gpus
-        return Given(
-            jobs[row.beneficiary_job_id],
-            victim,
-            given,
-            keeps,
-            self._ms(row.notified_at),
-            self._ms(row.deadline_at),
-            None if row.told_at is None else self._ms(row.told_at),
-            None if row.hold_ended_at is None else self._ms(row.hold_ended_at),
-            None if row.settled_at is None else self._ms(row.settled_at),
-            row.state,
+        names = Names(
+            jobs={real_id: job_id for job_id, real_id in self.job_ids.items()},
+            attempts={real_id: attempt_id for attempt_id, real_id in self.attempt_ids.items()},
+            nodes=self.names,
+            gpus={uuid: gpu for gpu, uuid in self.gpus.items()},
+            started_ms=to_ms(self.started),
         )
-
-    def _ms(self, at: datetime) -> int:
-        return to_ms(at) - to_ms(self.started)
-
-
-def _order(one: Given) -> tuple[int, str]:
-    return one.notified_ms, one.victim
-
-
-def _shifted(life: Any, offset_ms: int) -> Any:
-    """Its moments in milliseconds of the simulation."""
-    moments = {
-        name: getattr(life, name) - offset_ms
-        for name in life.__dataclass_fields__
-        if name.endswith("_ms") and name not in _DURATIONS and getattr(life, name)
-    }
-    stop = getattr(life, "stop", None)
-    if stop is not None:
-        moments["stop"] = replace(stop, deadline_ms=stop.deadline_ms - offset_ms)
-    return replace(life, **moments)
-
-
-_DURATIONS: Final = frozenset({"stop_grace_ms", "wall_time_ms"})
-
-
-def _job(life: JobLife) -> JobLife:
-    """Without the words that name rows."""
-    return replace(life, reason="", job_id=JobId(""), max_oom_doublings=0)
-
-
-def _life(life: AttemptLife) -> AttemptLife:
-    ending = None if life.ending is None else replace(life.ending, proof="")
-    hosts = tuple(_part(part) for part in life.hosts)
-    return replace(life, ending=ending, hosts=hosts)
-
-
-def _part(part: HostPart) -> HostPart:
-    return part
+        with self.units.read() as session:
+            return Rows(session, self.world, names).end(POLICY)
