@@ -195,6 +195,8 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
     if boot_id != request.boot_id:
         return ClaimAnswer(granted=False, refusal="that boot of the host is not the current one; heartbeat first")
     start_checks.await_meetings(unit, loaded, policy)
+    part = loaded.host(node_id)
+    was_claimed = part is not None and part.state in _MAY_RUN
     event = attempts.ClaimAsked(
         node_id,
         Fence(request.fence),
@@ -208,7 +210,9 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
         if isinstance(command, attempts.Grant):
             payload = {"job_id": loaded.job.id, "node_id": node_id, "boot_id": request.boot_id}
             tenant_id = loaded.attempt.tenant_id
-            unit.emit("attempt.host_claimed", "attempt", attempt_id, tenant_id=tenant_id, payload=payload)
+            # A host whose answer was lost asks again: its lease counts anew, yet it has claimed once.
+            kind = "attempt.host_claim_repeated" if was_claimed else "attempt.host_claimed"
+            unit.emit(kind, "attempt", attempt_id, tenant_id=tenant_id, payload=payload)
             order = order_of(unit, loaded, node_id, policy)
             return ClaimAnswer(granted=True, order=order, lease_s=policy.contact.agent_lease_s)
         if isinstance(command, attempts.Refuse):

@@ -52,8 +52,9 @@ def let_go(unit: UnitOfWork, job: Job, why: str) -> bool:
     for reclaim in reclaims:
         reclaim.hold_ended_at, reclaim.hold_ended_why = unit.now, why
     unit.session.flush()
-    freed = unit.session.scalars(delete(GpuHold).where(GpuHold.job_id == job.id).returning(GpuHold.gpu_uuid)).all()
-    if not reclaims and not freed:
+    held = select(GpuHold.gpu_uuid).where(GpuHold.job_id == job.id)
+    if not reclaims and unit.session.scalar(held.limit(1)) is None:
         return False
+    unit.session.execute(delete(GpuHold).where(GpuHold.job_id == job.id))
     unit.wake(SCHEDULER_CHANNEL)
     return True

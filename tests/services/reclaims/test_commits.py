@@ -13,10 +13,11 @@ from muster.services import cordons, jobs, quotas
 from muster.services.fleet import gpu_views
 from muster.services.placement import PLACE, PlacementLostError, place
 from muster.services.policies import active_policy
+from muster.services.reclaims.holds import LAPSE, lapse
 from muster.services.reclaims.notices import NOTIFY, ReclaimLostError, notify
 from muster.services.reclaims.victims import withdraw_idle
 from muster.services.waiting import waiting_jobs
-from scheduler.model import Plan, Reclaim
+from scheduler.model import Lapse, Plan, Reclaim
 from scheduler.planner import plan
 from scheduler.tenancy import Quota
 from tests.fleet_factory import OPERATOR
@@ -155,6 +156,19 @@ def test_a_crash_while_it_is_withdrawn_leaves_that_to_the_next_cycle(stage: Stag
     assert stage.reclaim().state is ReclaimState.WITHDRAWN
     assert stage.beat_all() == []
     assert stage.job(spot).state is JobState.ACTIVE
+
+
+def test_what_is_held_for_nobody_any_more_may_be_let_go_again(stage: Stage) -> None:
+    """Two schedulers may both see that it is to end."""
+    stage.run("spot", shape=BOTH)
+    stage.pass_time(AFTER_MIN_RUN_S)
+    reserved = stage.submit("reserved", shape=BOTH)
+    stage.cycle()
+    for _ in range(2):
+        with stage.units.begin(SCHEDULER, LAPSE) as unit:
+            lapse(unit, Lapse(reserved, "it waits in vain"))
+    assert stage.held_for(reserved) == set()
+    assert len(stage.events("job.reclaim_lapsed")) == 1
 
 
 def test_a_crash_after_the_placement_leaves_no_notice_behind(stage: Stage) -> None:
