@@ -21,6 +21,7 @@ from scheduler.backfill import Backfill
 from scheduler.closing import closing_of
 from scheduler.elastic import enlarge, grow, nodes_within
 from scheduler.fair_share import FairShares, Turn, in_turns
+from scheduler.fragmentation import mix_of
 from scheduler.funnel import Funnel, funnel
 from scheduler.lending import Claim
 from scheduler.model import (
@@ -132,6 +133,7 @@ class _Cycle:
     def run(self, ordered: Sequence[WaitingJob]) -> None:
         if self.workload is not None:
             self.state.close(self.workload.closings)
+            self.state.expect(mix_of(self.policy.placement.fragmentation, self.workload.running, ordered))
             self.reclaimer = Reclaimer(self.state, self.policy, self.workload)
             self.backfill = Backfill(self.state, self.policy, self.reclaimer, self.workload.now_ms)
             self.reclaimer.hold_standing({job.job_id for job in ordered if job.tier in self.policy.tiers})

@@ -1,7 +1,8 @@
-"""Where one gang goes: the smallest domain of one cohort that holds it whole, with the least left over.
+"""Where one gang goes: the smallest domain of one cohort that holds it whole, with the least left over that others
+cannot use.
 
-Pure best fit on counts, the same function for placement, what-if, reclaim and recovery. Ties are broken by place, so
-that the same state gives the same answer (I19).
+Pure, on counts, the same function for placement, what-if, reclaim and recovery. Ties are broken by best fit, then by
+place, so that the same state gives the same answer (I19).
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from scheduler.balance import least_shares
 from scheduler.descent import balance_level, descend, level_below, unit_below
 from scheduler.fences import fence_of, has_labels, known_levels
+from scheduler.fragmentation import least_raising
 from scheduler.model import Parts
 from scheduler.request import Request, request_of
 from scheduler.slices import count_by_group, in_whole_slices, room_by_group, room_by_numbers
@@ -155,8 +157,8 @@ def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:
 
 
 def _best_group(state: FleetState, room: Tally, request: Request, level: int) -> int | None:
-    """Far fewer expected failures first, then the most even spread where that is asked for; then fewest fitting nodes,
-    then fewest GPUs left over, then the fullest surroundings, then health, then place.
+    """Far fewer expected failures first, then the most even spread where that is asked for; then where fragments grow
+    least, then fewest fitting nodes, then fewest GPUs left over, then the fullest surroundings, health, and place.
     """
     layout = state.layout
     is_node = level == layout.node_level
@@ -172,6 +174,8 @@ def _best_group(state: FleetState, room: Tally, request: Request, level: int) ->
         enough = least_graded(state, request, enough, weakness)
     if request.rule.balance is not None and len(enough) > 1:
         enough = _least(enough, -_least_shares(layout, request, room, level, enough))
+    if state.mix and len(enough) > 1:
+        enough = least_raising(state, request, room, level, enough)
     if num_nodes is not None:
         enough = _least(enough, num_nodes[enough])
     if len(enough) > 1:
@@ -179,7 +183,7 @@ def _best_group(state: FleetState, room: Tally, request: Request, level: int) ->
     for wider in range(level - 1, -1, -1):
         if len(enough) == 1:
             break
-        around = layout.groups[wider][layout.first_cell[level][enough]]
+        around = layout.around(level, wider)[enough]
         # Where the wider domain is unknown, nothing is known to stand around.
         enough = _least(enough, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
     return int((enough if weakness is None else _least(enough, weakness[enough]))[0])
