@@ -9,7 +9,7 @@ SUITES = {
     "main": ("simulation", "bell", "launches"),
     "setup": ("from_scratch",),
     "placement": ("placement", "commit"),
-    "scheduler": ("placement", "decisions", "snapshot", "commit", "queue_rules", "start_ranges"),
+    "scheduler": ("placement", "decisions", "snapshot", "commit", "queue_rules", "start_ranges", "fragmentation"),
     "judgement": ("judgement",),
     "health": ("health", "health_storm"),
     "ingest": ("ingest",),
