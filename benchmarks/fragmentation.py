@@ -30,7 +30,7 @@ OUT_OF_SERVICE = 0.06
 SEEDS = range(10)
 ARRIVALS = 1.3
 MARKS = (0.7, 0.95)
-"""At so much of the capacity asked for, it is told which racks are whole, and what of the mix still fits."""
+"""At so much of the capacity asked for, it is told how many racks are open to gangs, and what of the mix still fits."""
 LEARNS_EVERY = 20
 TIER = "on_demand"
 MIXES: Mapping[str, Mapping[Shape, int]] = {
@@ -56,10 +56,12 @@ MIXES: Mapping[str, Mapping[Shape, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """In %: GPUs given out in the end; racks that nobody was in at the first mark; the mix that fits at the second."""
+    """In %: GPUs given out in the end; racks with room for the mix's largest gang of a rack, or wholly free where it has
+    none, at the first mark; the mix that fits at the second.
+    """
 
     allocated: float
-    whole_racks: float
+    open_racks: float
     fits: float
 
 
@@ -81,7 +83,7 @@ def measure() -> list[Figure]:
 def _fill(mix: Mapping[Shape, int], seed: int, rule: str) -> Filled:
     chance = random.Random(seed)  # noqa: S311  # a seeded course must repeat
     state = _fleet(chance)
-    num_gpus, in_service = int(state.is_free.sum()), _whole_by_rack(state)
+    num_gpus = int(state.is_free.sum())
     shapes, weights = list(mix), list(mix.values())
     arrived: list[RunningAttempt] = []
     asked, told, marks = 0, list[float](), list(MARKS)
@@ -98,8 +100,7 @@ def _fill(mix: Mapping[Shape, int], seed: int, rule: str) -> Filled:
             state.take(chosen.gpus)
         if marks and asked >= marks[0] * num_gpus:
             marks.pop(0)
-            whole = float(np.mean(_whole_by_rack(state) == in_service))
-            told.append(_fitting(state, mix) if told else whole)
+            told.append(_fitting(state, mix) if told else _open_racks(state, mix))
     return Filled(100 * (1 - int(state.is_free.sum()) / num_gpus), *(100 * share for share in told))
 
 
@@ -131,8 +132,9 @@ def _request(shape: Shape) -> Request:
     return Request(TIER, shape.nodes, shape.gpus_per_node, required=shape.required)
 
 
-def _whole_by_rack(state: FleetState) -> Ints:
-    return whole_hosts(state, TIER).numbers(len(LEVELS)).copy()
+def _open_racks(state: FleetState, mix: Mapping[Shape, int]) -> float:
+    largest = max((shape.nodes for shape in mix if shape.required == "rack"), default=NODES_PER_RACK)
+    return float(np.mean(whole_hosts(state, TIER).numbers(len(LEVELS)) >= largest))
 
 
 def _fitting(state: FleetState, mix: Mapping[Shape, int]) -> float:
@@ -179,7 +181,7 @@ PLACERS: Mapping[str, Placer] = {
 }
 TOLD: Mapping[str, Callable[[Filled], float]] = {
     "GPUs given out": lambda filled: filled.allocated,
-    "racks in nobody's use at 70 %": lambda filled: filled.whole_racks,
+    "racks open to gangs at 70 %": lambda filled: filled.open_racks,
     "requests that fit at 95 %": lambda filled: filled.fits,
 }
 NOISE = 0.05

@@ -160,24 +160,20 @@ def whole_hosts(state: "FleetState", tier: str) -> Tally:
 
 
 def least_raising(state: "FleetState", request: "Request", room: Tally, level: int, homes: Ints) -> Ints:
-    """Those of ``homes``, groups of ``level``, in which the request raises F least, by what can be told of a home.
+    """Those of ``homes``, groups of ``level``, where the request raises F least; of equals those around which it does.
 
-    Below a home it is not known yet which hosts are taken: ``scheduler.descent`` asks there.
+    The narrowest level goes first, where room is scarcest. Below a home it is not known yet which hosts are taken:
+    ``scheduler.descent`` asks there.
     """
-    fragments, layout = state.fragments, state.layout
-    if level == layout.node_level:
+    if level == state.layout.node_level:
         return _least_raising_hosts(state, request, room, homes)
-    if not fragments.levels or fragments.levels[0] > level:
-        return homes
-    tally, taken = whole_hosts(state, request.tier), _num_broken(state, request, room, level, homes)
-    found: Ints | None = None
-    for wider in fragments.levels:
-        if wider > level:
-            break
-        around = homes if wider == level else layout.around(level, wider)[homes]
-        of_each = _known_rises(state, tally, wider, around, taken)
-        found = of_each if found is None else found + of_each
-    return homes if found is None else _least(homes, found)
+    tally = whole_hosts(state, request.tier)
+    for wider in reversed(state.fragments.levels):
+        if wider <= level and len(homes) > 1:
+            around = homes if wider == level else state.layout.around(level, wider)[homes]
+            taken = _num_broken(state, request, room, level, homes)
+            homes = _least(homes, _known_rises(state, tally, wider, around, taken))
+    return homes
 
 
 def rises(state: "FleetState", request: "Request", level: int, groups: Ints, fitting: Ints, num_nodes: int) -> Ints:
@@ -230,11 +226,11 @@ def _least_raising_hosts(state: "FleetState", request: "Request", room: Tally, c
     """Hosts partly in use are told by their free GPUs alone; a wholly free one also by what its domains have left."""
     layout, fragments = state.layout, state.fragments
     own, racks = fragments.own_rise(request.gpus_per_node), layout.node_level - 1
-    if not fragments.levels:
-        return _least(cells, own[room.usable[cells]])
     if _takes_whole_hosts(state, request):
-        return _least(cells, _rises_of_one(state, request.tier)[layout.groups[racks][cells]])
+        return _least_around(state, request, room, cells)
     counts = room.usable[cells]
+    if not fragments.levels:
+        return _least(cells, own[counts])
     if len(layout.host_widths) == 1:
         (width,) = layout.host_widths
         at_best = own.copy()
@@ -244,16 +240,25 @@ def _least_raising_hosts(state: "FleetState", request: "Request", room: Tally, c
         if least < at_best[width:].min():
             partly: Ints = cells[of_each == least]
             return partly  # no wholly free host is as good, whatever stands around it
-    around = _rises_of_one(state, request.tier)[layout.groups[racks][cells]]
-    return _least(cells, own[counts] + np.where(counts >= layout.whole_size[cells], around, 0))
+    of_each = own[counts]
+    if racks in fragments.levels:
+        of_each += _rises_of_one(state, room, request.tier, racks, cells)
+    return _least_around(state, request, room, _least(cells, of_each), racks)
 
 
-def _rises_of_one(state: "FleetState", tier: str) -> Ints:
-    """What a wholly free host less adds, by group of the narrowest level above it; the last entry: in no known one."""
-    tally, layout, level = whole_hosts(state, tier), state.layout, state.layout.node_level - 1
-    found = np.zeros(layout.num_groups[level] + 1, dtype=np.int64)
+def _least_around(state: "FleetState", request: "Request", room: Tally, cells: Ints, within: int | None = None) -> Ints:
+    """Those whose domains lose least, the narrowest level first. ``within``: of wider levels alone."""
+    for level in reversed(state.fragments.levels):
+        if len(cells) > 1 and (within is None or level < within):
+            cells = _least(cells, _rises_of_one(state, room, request.tier, level, cells))
+    return cells
+
+
+def _rises_of_one(state: "FleetState", room: Tally, tier: str, level: int, cells: Ints) -> Ints:
+    """What each cell adds to the domain around it as it is wholly free no more; 0 where it is in use, or in none."""
+    tally, layout = whole_hosts(state, tier), state.layout
+    of_groups = np.zeros(layout.num_groups[level] + 1, dtype=np.int64)  # the last is of unknown place
     groups = tally.sums(level).cells[:-1].nonzero()[0]
-    for wider in state.fragments.levels:
-        around = groups if wider == level else layout.around(level, wider)[groups]
-        found[groups] += _known_rises(state, tally, wider, around, 1)
-    return found
+    of_groups[groups] = state.fragments.rises(level, groups, tally.sums(level).cells[groups], 1)
+    found: Ints = of_groups[layout.groups[level][cells]]
+    return found if room is tally else np.where(tally.usable[cells] > 0, found, 0)

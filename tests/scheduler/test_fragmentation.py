@@ -40,8 +40,10 @@ def fleet(free: list[list[int]], mix: dict[Shape, float], *, is_mixed: bool = Fa
     return state
 
 
-def fragments_of(state: FleetState) -> int:
-    """F of the whole fleet, host by host and domain by domain, from nothing but what is free."""
+def fragments_of(state: FleetState) -> tuple[int, int]:
+    """F of the whole fleet, host by host and domain by domain, from nothing but what is free: of hosts and racks, and
+    of pods.
+    """
     layout, counts = state.layout, state.recount("on_demand")
     level_of: dict[Shape, int] = {}
     for shape, _ in state.mix:
@@ -50,29 +52,30 @@ def fragments_of(state: FleetState) -> int:
         if shape.nodes == 1 or holding:
             level_of[shape] = layout.node_level if shape.nodes == 1 else holding[0]
     asked = {shape: number * shape.nodes * shape.gpus_per_node for shape, number in state.mix if shape in level_of}
-    total = 0
+    narrow = wide = 0
     for shape, gpus in asked.items():
-        lost = sum(int(count) % shape.gpus_per_node for count in counts)
+        share, lost = round(1000 * gpus / sum(asked.values())), 0
+        narrow += share * sum(int(count) % shape.gpus_per_node for count in counts)
         groups = layout.groups[level_of[shape]]
         for group in set(groups[groups >= 0].tolist()) if shape.nodes > 1 else ():
             width = 4 if layout.cohort_keys[layout.cell_cohort[groups == group][0]] == "t" else 8
             if width // 2 < shape.gpus_per_node <= width:
                 lost += shape.gpus_per_node * (int((counts[groups == group] >= width).sum()) % shape.nodes)
-        total += round(1000 * gpus / sum(asked.values())) * lost
-    return total
+        narrow, wide = (narrow, wide + share * lost) if level_of[shape] == 1 else (narrow + share * lost, wide)
+    return narrow, wide
 
 
-def told(state: FleetState) -> int:
+def told(state: FleetState) -> tuple[int, int]:
     """The same by the tables, from the counts that are kept."""
     fragments, layout = state.fragments, state.layout
-    found = int(fragments.of_host[state.tier("on_demand").counts].sum())
+    of_level = {2: int(fragments.of_host[state.tier("on_demand").counts].sum()), 1: 0}
     for level in fragments.levels:
         whole = whole_hosts(state, "on_demand").sums(level).cells[:-1]
-        found += int(fragments.of_domains(level, np.arange(layout.num_groups[level]), whole).sum())
-    return found
+        of_level[level] += int(fragments.of_domains(level, np.arange(layout.num_groups[level]), whole).sum())
+    return of_level[2], of_level[1]
 
 
-def rise_of(state: FleetState, cells: list[int], gpus: int) -> int:
+def rise_of(state: FleetState, cells: list[int], gpus: int) -> tuple[int, int]:
     """What taking so many GPUs of each of these cells adds."""
     free = [state.layout.gpus_of_cells(np.array([cell])) for cell in cells]
     taken = np.concatenate([own[state.is_free[own]][:gpus] for own in free])
@@ -80,7 +83,7 @@ def rise_of(state: FleetState, cells: list[int], gpus: int) -> int:
     state.take(taken)
     after = fragments_of(state)
     state.give(taken)
-    return after - before
+    return after[0] - before[0], after[1] - before[1]
 
 
 @MANY
@@ -138,14 +141,15 @@ def test_a_gang_of_whole_hosts_is_put_into_the_rack_where_fragments_grow_least(
 def test_a_rack_with_exactly_enough_hosts_is_taken_whatever_is_asked_for(
     whole: list[int], nodes: int, mix: dict[Shape, float]
 ) -> None:
-    """Nothing is left over there: with one level the mix and best fit agree."""
-    gpus = racks({f"r{number}": [8] * count + [0] * (8 - count) for number, count in enumerate(whole)})
-    state = FleetState(gpus, DEFAULT_POLICY)
+    """Nothing is left over there: the mix and best fit agree."""
+    free = {f"r{number}": [8] * count + [0] * (8 - count) for number, count in enumerate(whole)}
+    gpus = racks(free, pods={rack: f"p{number % 2}" for number, rack in enumerate(free)})
+    state = FleetState(gpus, DEFAULT_POLICY, LEVELS)
     state.expect(tuple(mix.items()))
     chosen = place(state, Request("on_demand", nodes, 8, required="rack"))
     if nodes in whole:
         assert chosen is not None
-        assert whole[int(state.layout.groups[1][chosen.cells[0]])] == nodes
+        assert whole[int(state.layout.cell_node[chosen.cells[0]][1])] == nodes
 
 
 FOURS = {
