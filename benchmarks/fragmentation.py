@@ -56,8 +56,8 @@ MIXES: Mapping[str, Mapping[Shape, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """In %: GPUs given out in the end; racks with room for the mix's largest gang of a rack, or wholly free where it has
-    none, at the first mark; the mix that fits at the second.
+    """In %: GPUs given out in the end; racks with room for the mix's largest gang of a rack (wholly free where it
+    has none) at the first mark; the mix that fits at the second.
     """
 
     allocated: float

@@ -69,7 +69,8 @@ class _Descent:
         parts = [cells[(shares == sizes)[domain]]]
         is_divided = (shares > 0) & (shares < sizes)
         if level_below(layout, request, below) >= layout.node_level:
-            parts.append(self._first_of_each(cells, domain, np.where(is_divided, shares, 0)))
+            is_asked = is_divided[domain]
+            parts.append(self._first_of_each(cells[is_asked], domain[is_asked], shares))
         else:
             parts += [
                 self.chosen(below, cells[domain == index], int(shares[index]))
@@ -85,8 +86,6 @@ class _Descent:
 
     def _first_of_each(self, cells: Ints, domain: Ints, shares: Ints) -> Ints:
         """As many of each domain by best fit as it gives."""
-        is_asked = (shares > 0)[domain]
-        cells, domain = cells[is_asked], domain[is_asked]
         order = self._order(cells, domain)
         domain = domain[order]
         places = np.arange(len(order)) - domain.searchsorted(domain)
@@ -121,10 +120,9 @@ def _fewest(rooms: Ints, sizes: Ints, nodes: int, rises: Callable[[Ints, int], I
     shares = np.zeros(len(rooms), dtype=np.int64)
     shares[largest_first[:num_whole]] = by_room[:num_whole]
     rest = nodes - (int(reached[num_whole - 1]) if num_whole else 0)
-    able = largest_first[num_whole : num_whole + int((-by_room[num_whole:]).searchsorted(-rest, side="right"))]
-    if len(able) > 1 and rooms[able[-1]] > rest:  # else nothing is left over in the last one, which no other can better
-        of_each = rises(able, rest) * (int(by_room[0]) + 1) + rooms[able]
-    else:
-        of_each = rooms[able]
-    shares[able[int(of_each.argmin())]] = rest
+    num_able = int((-by_room[num_whole:]).searchsorted(-rest, side="right"))
+    able, of_each = largest_first[num_whole : num_whole + num_able], by_room[num_whole : num_whole + num_able]
+    if num_able > 1 and of_each[-1] > rest:  # else nothing is left over in the last one, which no other can better
+        of_each = rises(able, rest) * (by_room[0] + 1) + of_each
+    shares[able[of_each.argmin()]] = rest
     return shares

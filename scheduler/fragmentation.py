@@ -167,8 +167,11 @@ def least_raising(state: "FleetState", request: "Request", room: Tally, level: i
     """
     if level == state.layout.node_level:
         return _least_raising_hosts(state, request, room, homes)
+    levels = state.fragments.levels
+    if not levels or levels[0] > level:
+        return homes
     tally = whole_hosts(state, request.tier)
-    for wider in reversed(state.fragments.levels):
+    for wider in reversed(levels):
         if wider <= level and len(homes) > 1:
             around = homes if wider == level else state.layout.around(level, wider)[homes]
             taken = _num_broken(state, request, room, level, homes)
