@@ -208,6 +208,8 @@ def test_a_victim_that_no_host_has_claimed_leaves_at_once(stage: Stage) -> None:
 
 def test_what_runs_says_what_its_job_asked_for(two_hosts: Stage) -> None:
     two_hosts.run("spot", shape={"nodes": 2, "gpus_per_node": 1})
+    two_hosts.add_host("gamma", rack="r1")
+    two_hosts.reconcile()
     two_hosts.run("spot", topology={"required": "rack"})
     asked = {one.asked for one in two_hosts.workload().running}
     assert asked == {Shape(2, 1), Shape(1, 1, "rack")}
