@@ -18,6 +18,7 @@ SUITES = {
         "queue_rules",
         "queue_breadth",
         "start_ranges",
+        "fragmentation",
     ),
     "judgement": ("judgement",),
     "health": ("health", "health_storm"),

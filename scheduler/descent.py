@@ -1,10 +1,15 @@
-"""Which hosts of its home a gang takes: level by level, the fewest domains, the last one by best fit."""
+"""Which hosts of its home a gang takes: level by level, the fewest domains, the last one with the least left over that
+others cannot use.
+"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from scheduler.balance import even_shares
+from scheduler.fragmentation import rises as rises_of
 from scheduler.request import Request
 from scheduler.slices import in_whole_slices, rooms_of_domains
 from scheduler.soundness import costs_by_cell
@@ -60,16 +65,19 @@ class _Descent:
         if below >= layout.node_level:
             return self._by_best_fit(cells)[:nodes]
         groups = layout.groups[below][cells]
-        domain = groups - groups.min()
+        first = groups.min()
+        domain = groups - first
         sizes = np.bincount(domain)
         rooms = rooms_of_domains(layout, request.rule.slices, cells, domain, below) if request.rule.slices else sizes
         is_balanced = below == balance_level(layout, request)
         unit = unit_below(layout, request, below)
-        shares = even_shares(rooms, nodes, unit) if is_balanced else _fewest(rooms, sizes, nodes)
+        rises = partial(self._rises, below, first, sizes)
+        shares = even_shares(rooms, nodes, unit) if is_balanced else _fewest(rooms, sizes, nodes, rises)
         parts = [cells[(shares == sizes)[domain]]]
         is_divided = (shares > 0) & (shares < sizes)
         if level_below(layout, request, below) >= layout.node_level:
-            parts.append(self._first_of_each(cells, domain, np.where(is_divided, shares, 0)))
+            is_asked = is_divided[domain]
+            parts.append(self._first_of_each(cells[is_asked], domain[is_asked], shares))
         else:
             parts += [
                 self.chosen(below, cells[domain == index], int(shares[index]))
@@ -77,10 +85,14 @@ class _Descent:
             ]
         return np.concatenate(parts)
 
+    def _rises(self, level: int, first: np.int64, sizes: Ints, domains: Ints, nodes: int) -> Ints:
+        """What so many hosts in each of ``domains`` add to the fragments there; domain 0 is group ``first``."""
+        if level not in self.state.fragments.levels or (first < 0 and not domains.all()):
+            return np.zeros(len(domains), dtype=np.int64)
+        return rises_of(self.state, self.request, level, domains + first, sizes[domains], nodes)
+
     def _first_of_each(self, cells: Ints, domain: Ints, shares: Ints) -> Ints:
         """As many of each domain by best fit as it gives."""
-        is_asked = (shares > 0)[domain]
-        cells, domain = cells[is_asked], domain[is_asked]
         order = self._order(cells, domain)
         domain = domain[order]
         places = np.arange(len(order)) - domain.searchsorted(domain)
@@ -92,17 +104,21 @@ class _Descent:
         return ordered
 
     def _order(self, cells: Ints, *first: Ints) -> Ints:
-        """Those with least left over first, then the soundest, then by place."""
-        counts = self.state.tier(self.request.tier).counts[cells]
+        """Those where fragments grow least first, then with least left over, then the soundest, then by place."""
         costs = () if self.costs is None else (self.costs[cells],)
-        order: Ints = np.lexsort((cells, *costs, counts, *first))
+        own, counts = self.state.fragments.own_rise(self.request.gpus_per_node), tuple[Ints, ...]()
+        if len(own) > self.request.gpus_per_node + 1:  # else each gives all that it can have
+            left = self.state.tier(self.request.tier).counts[cells]
+            counts = left, own[left]
+        order: Ints = np.lexsort((cells, *costs, *counts, *first))
         return order
 
 
-def _fewest(rooms: Ints, sizes: Ints, nodes: int) -> Ints:
-    """What each domain gives, where as few as can be are used: the largest whole, of the last the tightest.
+def _fewest(rooms: Ints, sizes: Ints, nodes: int, rises: Callable[[Ints, int], Ints]) -> Ints:
+    """What each domain gives, where as few as can be are used: the largest whole, of the last the rest.
 
     ``rooms``: hosts in whole slices; of equal ones that of fewer hosts (``sizes``) is taken, which leaves fewest over.
+    ``rises``: what the rest adds to the fragments of some domains; the tightest of those where it is least gives it.
     """
     largest_first = np.lexsort((sizes, -rooms))
     by_room = rooms[largest_first]
@@ -111,7 +127,9 @@ def _fewest(rooms: Ints, sizes: Ints, nodes: int) -> Ints:
     shares = np.zeros(len(rooms), dtype=np.int64)
     shares[largest_first[:num_whole]] = by_room[:num_whole]
     rest = nodes - (int(reached[num_whole - 1]) if num_whole else 0)
-    ascending = -by_room[num_whole:]
-    tightest = ascending[ascending.searchsorted(-rest, side="right") - 1]
-    shares[largest_first[num_whole + int(ascending.searchsorted(tightest))]] = rest
+    num_able = int((-by_room[num_whole:]).searchsorted(-rest, side="right"))
+    able, of_each = largest_first[num_whole : num_whole + num_able], by_room[num_whole : num_whole + num_able]
+    if num_able > 1 and of_each[-1] > rest:  # else nothing is left over in the last one, which no other can better
+        of_each = rises(able, rest) * (by_room[0] + 1) + of_each
+    shares[able[of_each.argmin()]] = rest
     return shares

@@ -57,12 +57,31 @@ class Layout:
     largest: tuple[int, ...]
     has_weak: bool
     """Whether any GPU is less sound than others."""
+    host_widths: tuple[int, ...]
+    """The GPUs that most hosts of a cohort have, of every cohort; ``width_of_cell`` says which one is a cell's."""
+    width_of_cell: Ints
     admitted_by: dict[LabelRule, Flags] = field(default_factory=dict)
     """What ``scheduler.fences.labelled`` has found: hosts may have each its own labels, and many jobs one rule."""
+
+    arounds: dict[tuple[int, int], Ints] = field(default_factory=dict)
+    """What ``around`` has found."""
 
     @property
     def node_level(self) -> int:
         return len(self.levels) - 1
+
+    @property
+    def whole_size(self) -> Ints:
+        """Of each cell, with how many usable GPUs it is one like most of its cohort and wholly free."""
+        sizes: Ints = np.array(self.host_widths, dtype=np.int64)[self.width_of_cell]
+        return sizes
+
+    def around(self, level: int, wider: int) -> Ints:
+        """In which group of ``wider`` each one of ``level`` lies; ``NOWHERE`` where that is not known."""
+        found = self.arounds.get((level, wider))
+        if found is None:
+            found = self.arounds[level, wider] = self.groups[wider][self.first_cell[level]]
+        return found
 
     @property
     def num_cells(self) -> int:
@@ -125,6 +144,8 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
     groups = [_groups(heads, depth) for depth in range(len(levels) + 1)]
     groups.append(np.arange(len(heads), dtype=np.int64))
     num_groups = tuple(int(group.max(initial=NOWHERE)) + 1 for group in groups)
+    cell_cohort = np.array([cohorts[head.cohort_key] for head in heads], dtype=np.int64)
+    host_widths, width_of_cell = _widths(cell_cohort, cell_size)
     index_of = {uuid: index for index, uuid in enumerate(uuids)}
     by_cell = np.array([index_of[gpu.uuid] for gpu in ordered], dtype=np.int64)
     cell_of_gpu, gpu_health_cost = np.zeros((2, len(uuids)), dtype=np.int64)
@@ -144,7 +165,7 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
             for head, start, size in zip(heads, starts, cell_size.tolist(), strict=True)
         ),
         cohort_keys=tuple(cohorts),
-        cell_cohort=np.array([cohorts[head.cohort_key] for head in heads], dtype=np.int64),
+        cell_cohort=cell_cohort,
         cell_health_cost=np.maximum.reduceat(health_cost, cell_start) if heads else health_cost,
         gpu_health_cost=gpu_health_cost,
         label_sets=tuple(label_sets),
@@ -157,7 +178,19 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         num_groups=num_groups,
         largest=tuple(int(np.bincount(group[group >= 0]).max(initial=0)) for group in groups),
         has_weak=bool(health_cost.any()),
+        host_widths=host_widths,
+        width_of_cell=width_of_cell,
     )
+
+
+def _widths(cohort: Ints, size: Ints) -> tuple[tuple[int, ...], Ints]:
+    """The commonest size in each cell's cohort, the larger of equals: all there are, and which of them it is."""
+    usual = np.zeros(int(cohort.max(initial=NOWHERE)) + 1, dtype=np.int64)
+    for one in range(len(usual)):
+        numbers = np.bincount(size[cohort == one])
+        usual[one] = len(numbers) - 1 - int(numbers[::-1].argmax())
+    widths, width_of_cohort = np.unique(usual, return_inverse=True)
+    return tuple(widths.tolist()), width_of_cohort[cohort]
 
 
 def _groups(heads: Sequence[GpuView], depth: int) -> Ints:

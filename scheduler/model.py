@@ -106,12 +106,27 @@ class ElasticGang:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """What a job asks for that others are likely to ask for too. ``required``: the level of its home."""
+
+    nodes: int
+    gpus_per_node: int
+    required: str | None = None
+
+    @property
+    def key(self) -> tuple[int, int, str]:
+        """By which shapes are put in order."""
+        return self.nodes, self.gpus_per_node, self.required or ""
+
+
+@dataclass(frozen=True, slots=True)
 class RunningAttempt:
     """A live attempt. ``elastic``: only of one that may have another number of hosts than it has.
 
     ``saved_ms`` is when its newest durable checkpoint was made; ``ends_ms`` when it ends for certain at the latest:
     its wall time, or the deadline of a stop request (then ``is_stopping``); ``predicted_ms`` when others like it would,
-    where it says no wall time: holds go by it, and nobody is stopped by it.
+    where it says no wall time: holds go by it, and nobody is stopped by it. ``asked``: what its job asked for; None:
+    nobody says.
     """
 
     attempt_id: AttemptId
@@ -125,6 +140,7 @@ class RunningAttempt:
     is_stopping: bool = False
     elastic: ElasticGang | None = None
     predicted_ms: int | None = None
+    asked: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)

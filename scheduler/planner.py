@@ -24,6 +24,7 @@ from scheduler.closing import closing_of
 from scheduler.conservative import ConservativeBackfill
 from scheduler.elastic import enlarge, grow, nodes_within
 from scheduler.fair_share import FairShares, in_turns
+from scheduler.fragmentation import mix_of
 from scheduler.funnel import Funnel, funnel
 from scheduler.held_places import HeldPlaces
 from scheduler.lending import Claim
@@ -138,6 +139,7 @@ class _Cycle:
     def run(self, ordered: Sequence[WaitingJob]) -> None:
         if self.workload is not None:
             self.state.close(self.workload.closings)
+            self.state.expect(mix_of(self.policy.placement.fragmentation, self.workload.running, ordered))
             self.reclaimer = Reclaimer(self.state, self.policy, self.workload)
             self.holdings = Holdings(self.workload.tenancy)
             self.backfill = self._rule(self.reclaimer, self.workload.now_ms)

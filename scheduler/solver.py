@@ -1,7 +1,8 @@
-"""Where one gang goes: the smallest domain of one cohort that holds it whole, with the least left over.
+"""Where one gang goes: the smallest domain of one cohort that holds it whole, with the least left over that others
+cannot use.
 
-Pure best fit on counts, the same function for placement, what-if, reclaim and recovery. Ties are broken by place, so
-that the same state gives the same answer (I19).
+Pure, on counts, the same function for placement, what-if, reclaim and recovery. Ties are broken by best fit, then by
+place, so that the same state gives the same answer (I19).
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from scheduler.balance import least_shares
 from scheduler.descent import balance_level, descend, first_of, level_below, unit_below
 from scheduler.fences import fence_of, has_labels, known_levels
+from scheduler.fragmentation import least_raising
 from scheduler.model import Parts
 from scheduler.placement_rule import PipelineOrder
 from scheduler.rail_sets import on_same_rails, room_on_rails
@@ -193,13 +195,11 @@ def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:
 
 
 def _best_group(state: FleetState, room: Tally, request: Request, level: int, *, in_order: bool) -> int | None:
-    """Far fewer expected failures first, then the most even spread where that is asked for; then fewest fitting nodes,
-    then fewest GPUs left over, then the fullest surroundings (none of these ``in_order``), then health, then place.
+    """Far fewer expected failures first, then the most even spread where that is asked for; then the tightest, but for
+    ``in_order``; then health, and place.
     """
     layout = state.layout
-    is_node = level == layout.node_level
-    sums = None if is_node else room.sums(level)
-    num_nodes = None if sums is None else sums.cells[:-1]
+    num_nodes = None if level == layout.node_level else room.sums(level).cells[:-1]
     if num_nodes is not None and request.rule.slices:
         num_nodes = room_by_numbers(layout, request.rule.slices, room, level)
     enough = (room.usable if num_nodes is None else num_nodes >= request.nodes).nonzero()[0]
@@ -210,19 +210,32 @@ def _best_group(state: FleetState, room: Tally, request: Request, level: int, *,
         enough = least_graded(state, request, enough, weakness)
     if request.rule.balance is not None and len(enough) > 1:
         enough = _least(enough, -_least_shares(layout, request, room, level, enough))
-    if in_order:
-        return int((enough if weakness is None else _least(enough, weakness[enough]))[0])
-    if num_nodes is not None:
-        enough = _least(enough, num_nodes[enough])
-    if len(enough) > 1:
-        enough = _least(enough, (room.usable if sums is None else sums.gpus)[enough])
-    for wider in range(level - 1, -1, -1):
-        if len(enough) == 1:
-            break
-        around = layout.groups[wider][layout.first_cell[level][enough]]
-        # Where the wider domain is unknown, nothing is known to stand around.
-        enough = _least(enough, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
+    if not in_order and len(enough) > 1:
+        enough = _tightest(state, room, request, level, enough, num_nodes)
     return int((enough if weakness is None else _least(enough, weakness[enough]))[0])
+
+
+def _tightest(
+    state: FleetState, room: Tally, request: Request, level: int, homes: Ints, num_nodes: Ints | None
+) -> Ints:
+    """Of these groups of ``level``, two at least: where fragments grow least, then those with fewest fitting nodes
+    (``num_nodes`` of each group; None of single ones), then with fewest GPUs left over, then of the fullest
+    surroundings.
+    """
+    layout = state.layout
+    if state.mix:
+        homes = least_raising(state, request, room, level, homes)
+    if num_nodes is not None:
+        homes = _least(homes, num_nodes[homes])
+    if len(homes) > 1:
+        homes = _least(homes, (room.usable if num_nodes is None else room.sums(level).gpus)[homes])
+    for wider in range(level - 1, -1, -1):
+        if len(homes) == 1:
+            break
+        around = layout.around(level, wider)[homes]
+        # Where the wider domain is unknown, nothing is known to stand around.
+        homes = _least(homes, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
+    return homes
 
 
 def _least(groups: Ints, keys: npt.NDArray[Any]) -> Ints:

@@ -61,12 +61,12 @@ class PartCosts(Protocol):
 
 class Tally:
     """``usable``: the GPUs of each cell that fits, else 0. ``counts``: as they are kept elsewhere, read as they change;
-    ``shut``: cells that never fit.
+    ``gpus_per_node``: that it needs to fit, the same of all or of each its own; ``shut``: cells that never fit.
     """
 
     __slots__ = ("_counts", "_layout", "_open", "_sums", "_usable", "_weak", "_width")
 
-    def __init__(self, layout: "Layout", counts: Ints, gpus_per_node: int, shut: Flags | None = None) -> None:
+    def __init__(self, layout: "Layout", counts: Ints, gpus_per_node: int | Ints, shut: Flags | None = None) -> None:
         self._layout, self._counts, self._width = layout, counts, gpus_per_node
         self._open = None if shut is None else ~shut
         self._usable: Ints = self._fitting(None)
@@ -75,7 +75,8 @@ class Tally:
 
     def _fitting(self, cells: Ints | None) -> Ints:
         counts = self._counts if cells is None else self._counts[cells]
-        fits = counts >= self._width
+        width = self._width if cells is None or isinstance(self._width, int) else self._width[cells]
+        fits = counts >= width
         if self._open is not None:
             fits &= self._open if cells is None else self._open[cells]
         return np.where(fits, counts, 0)

@@ -15,6 +15,7 @@ import numpy as np
 from health.admission import AdmissionFacts, Refusal, refusal_of
 from muster.domain.ids import NodeId
 from muster.domain.policy import Policy
+from scheduler.fragmentation import Fragments, Mix, mix_of
 from scheduler.layout import NOWHERE as NOWHERE  # noqa: PLC0414  # every room of the core has these from here
 from scheduler.layout import Flags as Flags  # noqa: PLC0414
 from scheduler.layout import Layout as Layout  # noqa: PLC0414
@@ -70,7 +71,8 @@ class FleetState:
     """A layout, and which GPUs are free in it. ``take`` and ``give`` undo each other: what-if is take, look, give.
 
     ``was_held``: the GPUs that were held when the state was made, whatever was taken and given since. ``is_spare``:
-    kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there.
+    kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there. ``mix``: what others are likely
+    to ask for.
     """
 
     __slots__ = (
@@ -78,6 +80,7 @@ class FleetState:
         "_closings_ms",
         "_distinct",
         "_facts",
+        "_fragments",
         "_levels",
         "_of_rule",
         "_ordered",
@@ -88,6 +91,7 @@ class FleetState:
         "is_free",
         "is_spare",
         "layout",
+        "mix",
         "policy",
         "was_held",
     )
@@ -107,6 +111,8 @@ class FleetState:
         self._closings: dict[NodeId, int] = {}
         self.cell_closes_ms: Ints = _closes_ms(self.layout, self._closings)
         self._closings_ms: list[int] = []
+        self.mix: Mix = mix_of(policy.placement.fragmentation)
+        self._fragments: Fragments | None = None
         self._of_rule: dict[frozenset[str] | None, FleetState] = {None: self}
 
     def for_tier(self, name: str) -> "FleetState":
@@ -123,7 +129,7 @@ class FleetState:
     def _laid_out_by(self, rule: frozenset[str]) -> "FleetState":
         other = copy(self)
         other.layout = layout_by(rule, self._ordered, self._levels)
-        other._tallies = Tallies(other.layout)  # noqa: SLF001  # of its own class
+        other._tallies, other._fragments = Tallies(other.layout), None  # noqa: SLF001  # of its own class
         other.cell_closes_ms = _closes_ms(other.layout, self._closings)
         return other
 
@@ -154,6 +160,19 @@ class FleetState:
             each._tallies = Tallies(each.layout)  # noqa: SLF001  # of its own class; some are of other closings
         moments_ms = np.unique(self.cell_closes_ms).tolist()
         self._closings_ms[:] = [at_ms for at_ms in moments_ms if at_ms != NEVER_MS]
+
+    def expect(self, mix: Mix) -> None:
+        """Room is kept for such requests from now on."""
+        if mix != self.mix:
+            for each in self._of_rule.values():
+                each.mix, each._fragments = mix, None  # noqa: SLF001  # of its own class
+
+    @property
+    def fragments(self) -> Fragments:
+        """What the mix cannot use, by table."""
+        if self._fragments is None:
+            self._fragments = Fragments(self.layout, self.mix)
+        return self._fragments
 
     @property
     def rails(self) -> Rails | None:

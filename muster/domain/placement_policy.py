@@ -1,4 +1,4 @@
-"""The fleet's tree by name, and what a weak GPU is reckoned to cost a gang."""
+"""The fleet's tree by name, what a weak GPU is reckoned to cost a gang, and for whom room is kept."""
 
 from typing import Annotated, Self
 
@@ -68,8 +68,57 @@ class HazardPolicy(StrictModel):
         return round((rate + num_quarantines * self.failures_per_1000_h_of_quarantine) * 1000)
 
 
+class TypicalRequest(StrictModel):
+    """What a tenant typically asks for: so many hosts with so many GPUs each."""
+
+    gpus_per_node: Annotated[int, Field(ge=1, le=1_024)] = Field(description="GPUs of each host.")
+    nodes: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="Hosts.")
+    level: Name | None = Field(
+        None,
+        description="It has to stand in one domain of this one of `levels`. Null: of the narrowest that can hold it.",
+    )
+    weight: Annotated[float, Field(gt=0, le=1_000_000, strict=False)] = Field(
+        1.0, description="How often it is asked for, beside the others."
+    )
+
+
+def _default_requests() -> dict[str, TypicalRequest]:
+    return {
+        "one_gpu": TypicalRequest(gpus_per_node=1, weight=30.0),
+        "two_gpus": TypicalRequest(gpus_per_node=2, weight=15.0),
+        "four_gpus": TypicalRequest(gpus_per_node=4, weight=15.0),
+        "one_host": TypicalRequest(gpus_per_node=8, weight=20.0),
+        "two_hosts": TypicalRequest(gpus_per_node=8, nodes=2, weight=8.0),
+        "four_hosts": TypicalRequest(gpus_per_node=8, nodes=4, weight=6.0),
+        "eight_hosts": TypicalRequest(gpus_per_node=8, nodes=8, weight=4.0),
+        "sixteen_hosts": TypicalRequest(gpus_per_node=8, nodes=16, weight=2.0),
+    }
+
+
+class FragmentationPolicy(StrictModel):
+    """Which requests placement keeps room for: a place that costs them least is taken before one that leaves less over.
+
+    What is free counts as a fragment for each of them that cannot use it: GPUs of a host beyond a whole number of its
+    parts, and wholly free hosts of a domain beyond a whole number of its gangs (after FGD, USENIX ATC 2023). The
+    defaults are choices of ours; what runs and waits soon outweighs them.
+    """
+
+    is_weighed: bool = Field(
+        True, description="False: a place is chosen by best fit alone, whatever others can do with what is left."
+    )
+    typical: dict[Name, TypicalRequest] = Field(
+        default_factory=_default_requests,
+        description="Name of a request → what it is. None of them: what runs and waits is all that room is kept for.",
+    )
+    typical_jobs: Annotated[float, Field(ge=0, le=1_000_000, strict=False)] = Field(
+        20.0,
+        description="For so many jobs `typical` counts beside those that run and wait, each of which counts for one. "
+        "0: not at all while there are any.",
+    )
+
+
 class PlacementPolicy(StrictModel):
-    """The fleet's tree, and how health weighs in placement."""
+    """The fleet's tree, and how health and what others will ask for weigh in placement."""
 
     levels: Annotated[tuple[Name, ...], Field(max_length=8, strict=False)] = Field(
         default=("rack",),
@@ -95,16 +144,25 @@ class PlacementPolicy(StrictModel):
         "each of their hosts where they can. Empty: none, but of hosts that have the label.",
     )
     hazard: HazardPolicy = Field(default_factory=HazardPolicy)
+    fragmentation: FragmentationPolicy = Field(default_factory=FragmentationPolicy)
 
     _rails_are_some = field_validator("rails")(require_rails)
 
     @model_validator(mode="after")
     def _levels_are_known(self) -> Self:
-        """Levels are named once, neither `fleet` nor `node`; `leaf_level` and `nvlink_level` are of them."""
+        """Levels are named once, neither `fleet` nor `node`; `leaf_level`, `nvlink_level` and the `level` of a typical
+        request are of them.
+        """
         if len(set(self.levels)) < len(self.levels) or {"fleet", "node"} & set(self.levels):
             raise ValueError("levels must be named once each, and neither fleet nor node, which are always there")
         for name in ("leaf_level", "nvlink_level"):
             level = getattr(self, name)
             if level is not None and level not in self.levels:
                 raise ValueError(f"{name} is {level}, which is none of levels: {', '.join(self.levels) or 'none'}")
+        for name, request in self.fragmentation.typical.items():
+            if request.level is not None and request.level not in self.levels:
+                raise ValueError(
+                    f"fragmentation.typical.{name}.level is {request.level}, which is none of levels: "
+                    f"{', '.join(self.levels) or 'none'}"
+                )
         return self

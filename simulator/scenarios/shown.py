@@ -7,7 +7,7 @@ from typing import Final
 from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.states import Contact, Standing
-from scheduler.model import ElasticGang, GpuView, Parts, RunningAttempt, WaitingJob
+from scheduler.model import ElasticGang, GpuView, Parts, RunningAttempt, Shape, WaitingJob
 from simulator.scenarios.document import JobFields, Scenario
 
 _START_MS: Final = 946_684_800_000
@@ -110,4 +110,5 @@ def running_of(name: str, one: Attempt) -> RunningAttempt:
         ends_ms=one.wall_ms,
         is_stopping=one.stops_ms is not None,
         elastic=elastic,
+        asked=Shape(len(one.parts), one.job.gpus_per_node, one.job.required),
     )

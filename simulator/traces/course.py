@@ -13,9 +13,9 @@ from simulator.traces.failing import Failures
 
 MOST_FAILURES: Final = 1_000_000
 """Where more happen than this, jobs lose as much as they do, and the trace comes to no end."""
-MOMENT: Final = ("at_s", "waiting", "free_gpus", "scattered_gpus", "away_gpus")
+MOMENT: Final = ("at_s", "waiting", "free_gpus", "scattered_gpus", "away_gpus", "broken_rack_gpus")
 """Of a moment, until the next: jobs in the queue; free GPUs, and those of them on nodes partly in use; GPUs of nodes
-that failed."""
+that failed; free ones on other nodes, of racks partly in use."""
 
 
 class EndlessError(ValueError):
@@ -94,7 +94,8 @@ class Course:
             heappush(self._ends, (stop_s, number, cluster.attempts[number], True))
         cluster.notices.clear()
         scattered = nodes.num_free - nodes.num_whole * nodes.size
-        self.moments.extend((cluster.now_s, len(cluster.queue), nodes.num_free, scattered, self._num_away * nodes.size))
+        away, broken = self._num_away * nodes.size, nodes.num_in_broken_racks * nodes.size
+        self.moments.extend((cluster.now_s, len(cluster.queue), nodes.num_free, scattered, away, broken))
 
     def _end(self, at_s: float, number: int, attempt: int, is_notice: bool) -> None:  # noqa: FBT001  # an entry of _ends
         cluster = self._cluster

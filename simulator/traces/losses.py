@@ -40,7 +40,8 @@ class LostHours:
 @dataclass(frozen=True, slots=True)
 class Span:
     """Means over a span of time that starts so long after the first submission. ``utilisation``: GPUs that jobs held,
-    of all; ``scattered``: idle ones on nodes partly in use, of all; ``away``: those of nodes that failed, of all.
+    of all; ``scattered``: idle ones on nodes partly in use, of all; ``away``: those of nodes that failed, of all;
+    ``broken_racks``: idle ones on other nodes, of racks partly in use, of all.
     """
 
     starts_s: float
@@ -48,6 +49,7 @@ class Span:
     utilisation: float
     scattered: float
     away: float
+    broken_racks: float
 
 
 def lost_hours(jobs: Sequence[TraceJob], played: Played) -> LostHours:
@@ -87,9 +89,21 @@ def over_time(played: Played, num_gpus: int) -> tuple[Span, ...]:
             busy / num_gpus,
             means["scattered_gpus"] / num_gpus,
             means["away_gpus"] / num_gpus,
+            means["broken_rack_gpus"] / num_gpus,
             strict=True,
         )
     )
+
+
+def idle_by_level(played: Played) -> dict[str, float]:
+    """Of the GPUs' idle time how much a larger job could not have had at that level; nothing where none was idle.
+
+    ``node``: on nodes partly in use; ``rack``: on other nodes, of racks partly in use.
+    """
+    took_s, columns = _moments(played)
+    idle_s = float(columns["free_gpus"] @ took_s)
+    columns_of = {"node": "scattered_gpus", "rack": "broken_rack_gpus"}
+    return {level: float(columns[name] @ took_s) / idle_s if idle_s else 0.0 for level, name in columns_of.items()}
 
 
 def _means(at_s: Numbers, took_s: Numbers, values: Numbers, edges: Numbers) -> Numbers:

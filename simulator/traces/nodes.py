@@ -42,14 +42,22 @@ def give_back(free: list[NodeSet], nodes: NodeSet, gpus_per_node: int) -> None:
 class Racks:
     """How many nodes of each rack are wholly free: ``size`` that follow each other stand in one."""
 
-    __slots__ = ("_num_whole", "_with", "size")
+    __slots__ = ("_num_in_last", "_num_whole", "_with", "size")
 
     def __init__(self, num_nodes: int, size: int) -> None:
         self.size = size
+        self._num_in_last = (num_nodes - 1) % size + 1
         self._num_whole: list[int] = [0] * -(-num_nodes // size)
         self._with: list[int] = [0] * (size + 1)
         """By number of whole nodes, the racks that have so many: a bit each."""
         self._with[0] = (1 << len(self._num_whole)) - 1
+
+    @property
+    def num_in_whole_racks(self) -> int:
+        """Wholly free nodes of racks whose every node is. The last rack may have fewer than the others."""
+        last = self._num_in_last
+        is_short = last < self.size and self._num_whole[-1] == last
+        return self._with[self.size].bit_count() * self.size + last * is_short
 
     def nodes_of(self, rack: int) -> NodeSet:
         return ((1 << self.size) - 1) << (rack * self.size)
@@ -96,6 +104,11 @@ class Nodes:
     @property
     def num_whole(self) -> int:
         return self.at_least[-1]
+
+    @property
+    def num_in_broken_racks(self) -> int:
+        """Wholly free nodes of racks partly in use; none where nobody knows of racks."""
+        return 0 if self._racks is None else self.num_whole - self._racks.num_in_whole_racks
 
     @property
     def num_gpus(self) -> int:

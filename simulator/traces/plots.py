@@ -25,7 +25,10 @@ def plots_of(report: Report) -> dict[str, str]:
     percent = [Line("GPUs that jobs held", [100 * span.utilisation for span in report.over_time])]
     if report.failures:
         percent.append(Line("GPUs of failed nodes", [100 * span.away for span in report.over_time]))
-    scattered = [Line("scattered", [100 * span.scattered for span in report.over_time])]
+    scattered = [Line("on nodes partly in use", [100 * span.scattered for span in report.over_time])]
+    if len(report.fragmentation.by_level) > 1:
+        broken = [100 * span.broken_racks for span in report.over_time]
+        scattered.append(Line("on whole nodes of racks partly in use", broken))
     waiting = [Line("jobs", [span.waiting for span in report.over_time])]
     waits = [
         Bar(_sizes(size.min_gpus, size.max_gpus), hours, f"{hours:,.2f} ({size.jobs:,} jobs)")
@@ -38,7 +41,7 @@ def plots_of(report: Report) -> dict[str, str]:
         "queue-length.svg": lines("Queue length", days, waiting, x_unit=since, y_unit="jobs that wait"),
         "utilisation.svg": lines("Utilisation", days, percent, x_unit=since, y_unit="% of the fleet's GPUs"),
         "fragmentation.svg": lines(
-            "Fragmentation: idle GPUs on nodes partly in use",
+            "Fragmentation: idle GPUs beside others in use",
             days,
             scattered,
             x_unit=since,

@@ -9,7 +9,7 @@ from typing import Final
 from scheduler.order import LEAST_RUN_S
 from simulator.traces.course import Cause
 from simulator.traces.jobs import TraceJob
-from simulator.traces.losses import LostHours, Span, lost_hours, over_time
+from simulator.traces.losses import LostHours, Span, idle_by_level, lost_hours, over_time
 from simulator.traces.playing import Played
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -30,15 +30,27 @@ class SizeWaits:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelFragments:
+    """``of_idle``: of the GPUs' idle time how much was in domains of ``level`` partly in use, and not yet counted by a
+    narrower level: on such nodes; on other nodes of such racks.
+    """
+
+    level: str
+    of_idle: float
+
+
+@dataclass(frozen=True, slots=True)
 class Fragmentation:
     """``idle_while_waiting``: of the GPUs' time, how much was idle while anybody waited; ``scattered``: how much of
     that was on nodes partly in use. ``split_gangs``: of the gangs that one rack could hold, how many ran in several.
+    ``by_level``: node, and rack where racks are known.
     """
 
     idle_while_waiting: float
     scattered: float
     rack_sized_gangs: int
     split_gangs: int
+    by_level: tuple[LevelFragments, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +193,11 @@ def _fragmentation(
         scattered=lost.idle_scattered / idle if idle else 0.0,
         rack_sized_gangs=len(fitting),
         split_gangs=sum(racks > 1 for racks in fitting),
+        by_level=tuple(
+            LevelFragments(level, of_idle)
+            for level, of_idle in idle_by_level(played).items()
+            if level == "node" or nodes_per_rack is not None
+        ),
     )
 
 

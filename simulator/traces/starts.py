@@ -13,7 +13,7 @@ from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
 from scheduler.eta import Outlook
-from scheduler.model import GpuView, Plan, Question, RunningAttempt, StartRange, WaitingJob, Workload
+from scheduler.model import GpuView, Plan, Question, RunningAttempt, Shape, StartRange, WaitingJob, Workload
 from scheduler.planner import plan_on
 from scheduler.topology import FleetState
 from simulator.traces.jobs import TraceJob
@@ -94,7 +94,14 @@ class _World:
             uuids = tuple(uuid for _, own in placed.parts for uuid in own)
             ends_ms = None if job.expected_s is None else now_ms + round(job.expected_s * 1000)
             self.running[number] = RunningAttempt(
-                AttemptId(job.job_id), job.job_id, job.tenant_id, _TIER, uuids, now_ms, ends_ms=ends_ms
+                AttemptId(job.job_id),
+                job.job_id,
+                job.tenant_id,
+                _TIER,
+                uuids,
+                now_ms,
+                ends_ms=ends_ms,
+                asked=Shape(job.nodes, job.gpus_per_node),
             )
             started.append(number)
         return started

@@ -76,6 +76,12 @@ def test_a_weak_score_and_a_boards_quarantines_add_up() -> None:
             {"hazard": {"bands": {key: {"below_score": 9, "failures_per_1000_h": 1} for key in "ab"}}},
             "two bands have the same below_score",
         ),
+        (
+            {"fragmentation": {"typical": {"x": {"gpus_per_node": 8, "nodes": 4, "level": "pod"}}}},
+            "fragmentation.typical.x.level is pod, which is none of levels: rack",
+        ),
+        ({"fragmentation": {"typical": {"x": {"gpus_per_node": 8, "weight": 0}}}}, "greater than 0"),
+        ({"fragmentation": {"typical_jobs": -1}}, "greater than or equal to 0"),
     ],
 )
 def test_a_tree_that_does_not_hold_together_is_no_policy(document: dict[str, object], words: str) -> None:

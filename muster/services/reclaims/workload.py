@@ -16,7 +16,7 @@ from muster.domain.policy import Policy
 from muster.domain.states import AttemptState, CheckpointStatus, ReclaimState
 from muster.services.lives import to_ms
 from muster.services.tenancy import tenancy
-from scheduler.model import ElasticGang, OwnHold, ReclaimLoss, RunningAttempt, StandingReclaim, Workload
+from scheduler.model import ElasticGang, OwnHold, ReclaimLoss, RunningAttempt, Shape, StandingReclaim, Workload
 from scheduler.tenancy import Tenancy
 
 DURABLE: Final = (CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
@@ -80,6 +80,8 @@ def _running(
             Attempt.stop_deadline_at,
             Attempt.wall_deadline_at,
             Attempt.ending_cause,
+            Attempt.num_nodes,
+            Job.spec["topology"]["required"].as_string().label("required_level"),
             Job.spec["wall_time_s"].as_float().label("wall_time_s"),
             Job.spec["stop_grace_s"].as_float().label("stop_grace_s"),
             saved.label("saved_at"),
@@ -106,7 +108,13 @@ def _attempt(row: Any, now: datetime, policy: Policy) -> RunningAttempt:
         saved_ms=None if row.saved_at is None else to_ms(row.saved_at),
         ends_ms=None if ends_at is None else to_ms(ends_at),
         is_stopping=row.stop_deadline_at is not None or row.ending_cause is not None,
+        asked=_asked(row),
     )
+
+
+def _asked(row: Any) -> Shape | None:
+    """None of an attempt from before attempts had a size of their own."""
+    return Shape(row.num_nodes, len(row.gpus) // row.num_nodes, row.required_level) if row.num_nodes else None
 
 
 def _ends_at(row: Any, now: datetime, policy: Policy) -> datetime | None:

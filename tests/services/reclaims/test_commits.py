@@ -17,7 +17,7 @@ from muster.services.reclaims.holds import LAPSE, lapse
 from muster.services.reclaims.notices import NOTIFY, ReclaimLostError, notify
 from muster.services.reclaims.victims import withdraw_idle
 from muster.services.waiting import waiting_jobs
-from scheduler.model import Lapse, Plan, Reclaim
+from scheduler.model import Lapse, Plan, Reclaim, Shape
 from scheduler.planner import plan
 from scheduler.tenancy import Quota
 from tests.fleet_factory import OPERATOR
@@ -218,6 +218,15 @@ def test_a_victim_that_no_host_has_claimed_leaves_at_once(stage: Stage) -> None:
     stage.reconcile()
     assert stage.job(spot).state is JobState.QUEUED
     assert stage.job(spot).launch_failures == 0
+
+
+def test_what_runs_says_what_its_job_asked_for(two_hosts: Stage) -> None:
+    two_hosts.run("spot", shape={"nodes": 2, "gpus_per_node": 1})
+    two_hosts.add_host("gamma", rack="r1")
+    two_hosts.reconcile()
+    two_hosts.run("spot", topology={"required": "rack"})
+    asked = {one.asked for one in two_hosts.workload().running}
+    assert asked == {Shape(2, 1), Shape(1, 1, "rack")}
 
 
 def test_of_two_victims_the_one_that_was_told_leaves_and_the_other_goes_on(two_hosts: Stage) -> None:

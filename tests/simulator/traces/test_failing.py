@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.traces import course
-from simulator.traces.course import Cause, EndlessError
+from simulator.traces.course import MOMENT, Cause, EndlessError
 from simulator.traces.failing import PUBLISHED_RATES, Checkpoints, Failures, Spent
 from simulator.traces.jobs import TraceJob
 from simulator.traces.losses import lost_hours, over_time
@@ -76,7 +76,7 @@ def test_a_failure_takes_the_node_and_its_job_goes_on_from_its_checkpoint_elsewh
 def test_a_node_is_away_until_it_is_repaired_and_then_carries_jobs_again() -> None:
     failures = Failures(2_000, repair_s=2 * DAY_S, checkpoints=Checkpoints(HOUR_S, 0, 0))
     found = played([job(0, 1, 20 * DAY_S)], failures, nodes=1)
-    away = list(found.moments[4::5])
+    away = list(found.moments[MOMENT.index("away_gpus") :: len(MOMENT)])
     assert {0.0, 8.0} == set(away)
     assert found.finished_s[0] >= 20 * DAY_S + 2 * DAY_S * len(found.interruptions)
 

@@ -173,6 +173,19 @@ def test_gangs_that_fit_a_rack_are_counted_where_they_are_split_and_what_is_idle
         "from 51, when the third ends, to 100, when the last starts"
     )
     assert found.scattered == 0
+    assert [(one.level, one.of_idle) for one in found.by_level] == [("node", 0), ("rack", 1)], "no rack is wholly free"
+
+
+def test_what_is_idle_is_told_by_the_level_that_it_is_a_fragment_of() -> None:
+    jobs = [TraceJob(0, 100, 4, 1, 4, "one")]
+    played = play(jobs, [100], RULES["fifo"], num_nodes=8, gpus_per_node=8, nodes_per_rack=4)
+    found = report_of(jobs, played, played, num_gpus=64, nodes_per_rack=4)
+    assert [(one.level, one.of_idle) for one in found.fragmentation.by_level] == [("node", 4 / 60), ("rack", 24 / 60)]
+    assert [span.scattered for span in found.over_time] == pytest.approx([4 / 64] * 120)
+    assert [span.broken_racks for span in found.over_time] == pytest.approx([24 / 64] * 120)
+    no_racks = play(jobs, [100], RULES["fifo"], num_nodes=8, gpus_per_node=8)
+    told = report_of(jobs, no_racks, no_racks, num_gpus=64).fragmentation.by_level
+    assert [(one.level, one.of_idle) for one in told] == [("node", 4 / 60)]
 
 
 def test_tenants_that_are_slowed_down_alike_are_treated_fairly() -> None:
