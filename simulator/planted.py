@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from simulator import patches
+from simulator.planning import patches as misplanning
 from simulator.wiring import TRUE_WIRING, Wiring
 from simulator.world import History, run_seed
 
@@ -176,6 +177,58 @@ PLANTED_BUGS: Final = (
     _bug(
         "keys_not_remembered", "a repeated submit makes a second job", 0, "I12",
         remembers_keys=False,
+    ),
+    _bug(
+        "planner_ignores_holds", "what is held for one job is planned, and given, to another", 0, "hold",
+        plan=misplanning.ignore_holds, rechecks_holds=False,
+    ),
+    _bug(
+        "reserved_reclaimed", "GPUs of a tier are taken back from which no rule may", 0, "I7",
+        plan=misplanning.reclaim_from_any_tier, rechecks_victims=False,
+    ),
+    _bug(
+        "min_run_ignored", "an attempt is taken back before its minimum run time", 0, "I9",
+        plan=misplanning.ignore_min_run, rechecks_victims=False,
+    ),
+    _bug(
+        "cap_ignored", "a tenant loses more in a window than its cap", 0, "I9",
+        plan=misplanning.ignore_caps, rechecks_caps=False,
+    ),
+    _bug(
+        "quota_above_ignored", "a team stays within its own quota, not within its department's", 0, "I6",
+        plan=misplanning.ignore_quotas_above, rechecks_ceiling=False,
+    ),
+    _bug(
+        "rack_split", "a gang that requires one rack is spread over two", 0, "level",
+        plan=misplanning.split_domains,
+    ),
+    _bug(
+        "slice_split", "hosts that belong in one rack together are taken from two", 0, "level",
+        plan=misplanning.split_slices,
+    ),
+    _bug(
+        "cohorts_mixed", "a gang has GPUs of two models", 0, "I4",
+        plan=misplanning.mix_cohorts, rechecks_cohorts=False,
+    ),
+    _bug(
+        "gpu_given_twice", "two ranks of a gang have one GPU", 0, "I1",
+        plan=misplanning.give_a_gpu_twice,
+    ),
+    _bug(
+        "one_victim_more", "a job is told to leave whose GPUs nobody needs", 0, "reclaim",
+        plan=misplanning.evict_one_more,
+    ),
+    _bug(
+        "reclaimed_for_nobody", "notice is given for a job that waits no more by then", 0, "reclaim",
+        rechecks_beneficiary=False,
+    ),
+    _bug(
+        "told_and_withdrawn", "a reclaim is withdrawn that its victim was told of", 0, "withdrawal",
+        rechecks_told=False,
+    ),
+    _bug(
+        "order_of_reading", "the queue goes by the order in which its rows were read", 0, "I19",
+        plan=misplanning.take_the_first_told,
     ),
 )  # fmt: skip
 BUGS: Final = {bug.name: bug for bug in PLANTED_BUGS}
