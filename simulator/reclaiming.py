@@ -46,7 +46,7 @@ class Reclaims:
     def notify(self, job_id: JobId, seen: AttemptId, selected_ms: int) -> None:
         """The notice, its deadline and the stop are one transaction; for nobody in particular."""
         attempt_id = self._store.live_of_job.get(job_id)
-        if attempt_id is None:
+        if attempt_id is None or self._store.notices.is_open(attempt_id):
             return
         if self._wiring.rechecks_victims and (attempt_id != seen or not self.may_be_taken(attempt_id)):
             return
@@ -98,8 +98,9 @@ class Reclaims:
 
     def _is_lost(self, seen: JobLife, chosen: Sequence[Reclaim], held: Sequence[GpuUuid]) -> bool:
         store, row = self._store, self._store.rows[seen.job_id]
-        if any(store.attempts[wanted.victim].job_id not in store.live_of_job for wanted in chosen):
-            return True
+        live = store.live_of_job.values()
+        if any(wanted.victim not in live or store.notices.is_open(wanted.victim) for wanted in chosen):
+            return True  # one notice an attempt: an index sees to it
         if self._wiring.rechecks_beneficiary and self._waits_no_more(seen):
             return True
         if self._wiring.rechecks_victims and any(not self._is_victim(wanted, row) for wanted in chosen):
