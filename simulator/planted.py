@@ -167,7 +167,7 @@ PLANTED_BUGS: Final = (
         counts_notice_from_commit=False,
     ),
     _bug(
-        "victims_not_asked_again", "a notice takes whatever attempt its job has by then", 1, "I8",
+        "victims_not_asked_again", "a notice takes whatever attempt its job has by then", 541, "I9",
         rechecks_victims=False,
     ),
     _bug(
@@ -215,7 +215,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.give_a_gpu_twice,
     ),
     _bug(
-        "one_victim_more", "a job is told to leave whose GPUs nobody needs", 0, "reclaim",
+        "one_victim_more", "a job is told to leave whose GPUs nobody needs", 284, "reclaim",
         plan=misplanning.evict_one_more,
     ),
     _bug(
@@ -223,11 +223,11 @@ PLANTED_BUGS: Final = (
         rechecks_beneficiary=False,
     ),
     _bug(
-        "told_and_withdrawn", "a reclaim is withdrawn that its victim was told of", 0, "withdrawal",
+        "told_and_withdrawn", "a reclaim is withdrawn that its victim was told of", 653, "withdrawal",
         rechecks_told=False,
     ),
     _bug(
-        "order_of_reading", "the queue goes by the order in which its rows were read", 0, "I19",
+        "order_of_reading", "the queue goes by the order in which its rows were read", 10, "I19",
         plan=misplanning.take_the_first_told,
     ),
 )  # fmt: skip
