@@ -219,7 +219,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.evict_one_more,
     ),
     _bug(
-        "reclaimed_for_nobody", "notice is given for a job that waits no more by then", 0, "reclaim",
+        "reclaimed_for_nobody", "notice is given for a job that waits no more by then", 1744, "reclaim",
         rechecks_beneficiary=False,
     ),
     _bug(
