@@ -122,6 +122,7 @@ class _Cycle:
     holdings: Holdings = field(default_factory=lambda: Holdings(Tenancy()))
     unplaceable: set[Request] = field(default_factory=set)
     unpassable: set[tuple[Request, tuple[int, ...]]] = field(default_factory=set)
+    forgiving: dict[Request, Request] = field(default_factory=dict)
     verdicts: dict[tuple[Request, TenantId, float | None], Verdict] = field(default_factory=dict)
     placements: list[Placement] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
@@ -221,10 +222,11 @@ class _Cycle:
         request = request_of(job, is_reclaimable=is_reclaimable, closing_ms=closing_ms)
         if self.spares is not None and self.spares.may_use(job):
             request = replace(request, may_use_spares=True)
-        request = request.sized(min(job.nodes, within))
+        unforgiving = request.sized(min(job.nodes, within))
+        request = self._forgiving(unforgiving) if job.avoid_nodes else unforgiving
         if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
             return self._decide_promised(self.reclaimer, job, request)
-        awaited = self._swap_or_wait(job, request)
+        awaited = self._swap_or_wait(job, unforgiving)
         if awaited is not None:
             return awaited
         if self._may_start(job) and (
@@ -241,6 +243,16 @@ class _Cycle:
                 return found.verdict
             self.verdicts[alike] = found.verdict
         return self.verdicts[alike]
+
+    def _forgiving(self, request: Request) -> Request:
+        """A host is avoided no more where the gang could never be placed without it: it would wait for ever."""
+        found = self.forgiving.get(request)
+        if found is None:
+            anywhere = replace(request, avoid_nodes=frozenset())
+            is_lost = not could_ever_fit(self.state, request.at_least())
+            is_forgiven = is_lost and could_ever_fit(self.state, anywhere.at_least())
+            found = self.forgiving[request] = anywhere if is_forgiven else request
+        return found
 
     def _refused_or_held(self, job: WaitingJob, request: Request, claim: Claim | None) -> "_Found":
         """Reclaim for it, or hold a place for it; else it is as with all jobs of its request."""

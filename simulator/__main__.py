@@ -20,11 +20,26 @@ from simulator.world import History, World, run_seed
 _CHUNK = 16
 
 
+class _Planned(World):
+    is_planned = True
+
+
+class _ByChance(World):
+    is_planned = False
+
+
+_WORLDS = {"mixed": World, "planner": _Planned, "chance": _ByChance}
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
     parser.add_argument("--seeds", type=int, default=500, help="how many histories (default 500)")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed (default 0)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
+    parser.add_argument(
+        "--scheduler", choices=tuple(_WORLDS), default="mixed",
+        help="the real planner in every world, none but chance, or each in its share of them (default mixed)",
+    )  # fmt: skip
     parser.add_argument("--bug", choices=sorted(BUGS), help="plant this bug")
     parser.add_argument("--bugs", action="store_true", help=f"find each planted bug within {SEEDS_TO_FIND} seeds")
     parser.add_argument(
@@ -33,8 +48,10 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _histories(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) -> Iterator[History]:
-    run = partial(run_seed, wiring=wiring, bug=bug)
+def _histories(
+    seeds: range, wiring: Wiring, bug: str | None, num_processes: int, world_type: type[World]
+) -> Iterator[History]:
+    run = partial(run_seed, wiring=wiring, bug=bug, world_type=world_type)
     if num_processes == 1:
         yield from map(run, seeds)
         return
@@ -42,8 +59,8 @@ def _histories(seeds: range, wiring: Wiring, bug: str | None, num_processes: int
         yield from pool.imap(run, seeds, chunksize=_CHUNK)
 
 
-def _tell(seed: int, wiring: Wiring, bug: str | None) -> int:
-    class Teller(World):
+def _tell(seed: int, wiring: Wiring, bug: str | None, world_type: type[World]) -> int:
+    class Teller(world_type):  # type: ignore[valid-type, misc]  # one of three, by the command line
         """The same world; each event is printed before it happens."""
 
         def run(self) -> None:
@@ -71,11 +88,13 @@ def _search(num_processes: int) -> int:
     return int(num_missed > 0)
 
 
-def _sweep(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) -> int:
+def _sweep(seeds: range, wiring: Wiring, bug: str | None, num_processes: int, world_type: type[World]) -> int:
     started_s = time.perf_counter()
-    events, violations, faults, crashes = 0, 0, Counter[str](), Counter[str]()
-    for number, history in enumerate(_histories(seeds, wiring, bug, num_processes), 1):
+    events, violations = 0, 0
+    faults, crashes, decisions = Counter[str](), Counter[str](), Counter[str]()
+    for number, history in enumerate(_histories(seeds, wiring, bug, num_processes, world_type), 1):
         events += history.num_events
+        decisions.update(dict(history.decision_counts))
         faults.update(dict(history.fault_counts))
         crashes.update(dict(history.crash_counts))
         if history.violation is not None:
@@ -86,6 +105,7 @@ def _sweep(seeds: range, wiring: Wiring, bug: str | None, num_processes: int) ->
             sys.stdout.flush()
     sys.stdout.write(f"faults: {', '.join(f'{name} {count}' for name, count in sorted(faults.items()))}\n")
     sys.stdout.write(f"crashes: {', '.join(f'{name} {count}' for name, count in sorted(crashes.items()))}\n")
+    sys.stdout.write(f"decisions: {', '.join(f'{name} {count}' for name, count in sorted(decisions.items()))}\n")
     rate = events / max(time.perf_counter() - started_s, 1e-9)
     sys.stdout.write(f"{len(seeds)} seeds, {events} events, {violations} violations, {rate:.0f} events/s\n")
     return int(violations > 0)
@@ -97,10 +117,12 @@ def main() -> int:
     if arguments.bugs:
         return _search(arguments.jobs)
     wiring = BUGS[arguments.bug].wiring if arguments.bug else TRUE_WIRING
+    world_type = _WORLDS[arguments.scheduler]
     if arguments.trace is not None:
-        return _tell(arguments.first if arguments.trace < 0 else arguments.trace, wiring, arguments.bug)
+        seed = arguments.first if arguments.trace < 0 else arguments.trace
+        return _tell(seed, wiring, arguments.bug, world_type)
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    return _sweep(seeds, wiring, arguments.bug, arguments.jobs)
+    return _sweep(seeds, wiring, arguments.bug, arguments.jobs, world_type)
 
 
 if __name__ == "__main__":

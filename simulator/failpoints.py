@@ -5,7 +5,8 @@ from typing import Final
 from muster.domain.lifecycle import attempt as attempts
 
 ACTIONS: Final = (
-    "job.submit", "job.cancel", "job.resize", "attempt.stop", "placement.place", "reclaim.notify", "host.heartbeat",
+    "job.submit", "job.cancel", "job.resize", "attempt.stop", "placement.place", "reclaim.notify", "reclaim.withdraw",
+    "reclaim.lapse", "host.heartbeat",
     "host.claim", "host.report", "host.release", "reconcile.attempt", "reconcile.job", "judgement.judge",
     "breaker.close",
 )  # fmt: skip

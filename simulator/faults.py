@@ -13,7 +13,8 @@ from simulator.hosts import Host
 from simulator.judging import Judge
 from simulator.kernel import Kernel
 from simulator.network import Wire
-from simulator.reclaiming import Reclaimer
+from simulator.picking import RandomPicker
+from simulator.planning.cycles import Planner
 from simulator.server import Server
 from simulator.settings import Settings
 
@@ -31,14 +32,14 @@ class Faults:
         rng: Random,
         settings: Settings,
         server: Server,
-        reclaimer: Reclaimer,
+        scheduler: Planner | RandomPicker,
         judge: Judge,
         hosts: Mapping[NodeId, Host],
         *wires: Wire,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._kernel, self._rng, self._settings, self._server, self._hosts = kernel, rng, settings, server, hosts
-        self._reclaimer, self._judge, self._wires = reclaimer, judge, wires
+        self._scheduler, self._judge, self._wires = scheduler, judge, wires
         self._is_over = False
         self._kinds: list[Callable[[], None]] = [getattr(self, kind) for kind in settings.fault_weights]
         self._weights = list(settings.fault_weights.values())
@@ -56,7 +57,7 @@ class Faults:
         self._is_over = True
         self._server.crash_rates = {}
         self._server.come_up()
-        self._judge.is_calm = True
+        self._judge.is_calm = self._server.store.is_calm = True
         for gpu in self._server.store.is_admitted:
             self._server.store.is_admitted[gpu] = True
         for wire in self._wires:
@@ -117,7 +118,7 @@ class Faults:
 
     def reclaim(self) -> None:
         if self._server.is_up:
-            self._reclaimer.select()
+            self._scheduler.reclaim()
 
     def jump_clock(self) -> None:
         """Somebody sets a host's time of day, forward or back, by up to half an hour."""

@@ -15,11 +15,14 @@ from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.contact import Hearing
 from muster.domain.lifecycle.model import AttemptLife, JobLife, Timers
 from muster.domain.policy import DEFAULT_POLICY
-from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState
+from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, ReclaimState
 from simulator.clocks import WALL_START_MS
 from simulator.judging import OUT, Judge
 from simulator.kernel import Kernel
-from simulator.store import Store
+from simulator.picking import RandomPicker
+from simulator.places import fault_of_place, over_quota
+from simulator.planning.cycles import Planner
+from simulator.store import PLACED, Store
 from simulator.truth import require
 
 _ENDED: Final = AttemptState.ENDED
@@ -53,9 +56,16 @@ class Inspector:
     """``accepted``: the client's keys with the jobs that it was told of."""
 
     def __init__(
-        self, kernel: Kernel, store: Store, judge: Judge, accepted: Mapping[str, JobId], timers: Timers
+        self,
+        kernel: Kernel,
+        store: Store,
+        judge: Judge,
+        accepted: Mapping[str, JobId],
+        timers: Timers,
+        scheduler: Planner | RandomPicker,
     ) -> None:
         self.kernel, self.store, self.judge, self.accepted, self.timers = kernel, store, judge, accepted, timers
+        self.scheduler = scheduler
         self.seen = Seen({}, {}, {})
         self.num_looks = 0
 
@@ -63,6 +73,7 @@ class Inspector:
         for check in INVARIANTS.values():
             if not isinstance(check, AtItsMoment | NotOfThisWorld):
                 check(self)
+        explained_evictions(self)
         store = self.store
         self.seen = Seen(dict(store.jobs), dict(store.attempts), dict(store.hearings))
         self.num_looks += 1
@@ -101,7 +112,15 @@ def _whole_gangs(world: Inspector) -> None:
         row, picks = world.store.rows[life.job_id], world.store.allocated.get(attempt_id, {})
         is_whole = {part.node_id for part in life.hosts} == picks.keys()
         is_whole &= all(len(part) == row.gpus_per_node for part in picks.values())
-        require(is_whole and row.min_nodes <= len(picks) <= row.nodes, "I5", f"{attempt_id} has {picks} of {row}")
+        require(is_whole and row.min_nodes <= len(picks) <= row.most_nodes, "I5", f"{attempt_id} has {picks} of {row}")
+
+
+def _sound_places(world: Inspector) -> None:
+    """Of one cohort each, and in one domain of the level that is required."""
+    for attempt_id, picks in world.store.allocated.items():
+        row = world.store.rows[world.store.attempts[attempt_id].job_id]
+        fault = fault_of_place(world.store.rules, row, list(picks))
+        require(fault is None, *(fault or ("", "")))
 
 
 def _within_ceilings(world: Inspector) -> None:
@@ -111,6 +130,13 @@ def _within_ceilings(world: Inspector) -> None:
         held[tenant] = held.get(tenant, 0) + 1
     most = max(held.values(), default=0)
     require(most <= world.store.ceiling_gpus, "I6", f"{held} GPUs are held, of {world.store.ceiling_gpus} at most")
+    by_tier: dict[tuple[str, str], int] = {}
+    rows = [world.store.rows[world.store.attempts[attempt_id].job_id] for _, attempt_id in world.held()]
+    for row in rows:
+        by_tier[row.tenant, row.tier] = by_tier.get((row.tenant, row.tier), 0) + 1
+    for row in rows:
+        over = over_quota(world.store.rules, by_tier, row)
+        require(over is None, "I6", f"{over}")
 
 
 def _reclaimable_tiers(world: Inspector) -> None:
@@ -130,7 +156,8 @@ def _full_notices(world: Inspector) -> None:
 def _least_runs(world: Inspector) -> None:
     for attempt_id, notice in world.store.notices.items():
         life = world.store.attempts[attempt_id]
-        ran_ms, least_ms = notice.committed_ms - life.placed_ms, world.store.rows[life.job_id].min_run_ms
+        ran_ms = world.store.ran_ms(life, notice.committed_ms)
+        least_ms = world.store.rows[life.job_id].min_run_ms
         require(ran_ms >= least_ms, "I9", f"{attempt_id} is reclaimed after {ran_ms} ms, and was promised {least_ms}")
 
 
@@ -194,6 +221,9 @@ def _decided_alike(world: Inspector) -> None:
         orders = (case, replace(case, evidence=tuple(reversed(case.evidence))))
         moves = {standing.decide(each, wall_ms, DEFAULT_POLICY.health) for each in orders}
         require(len(moves) == 1, "I19", f"{gpu} is judged as {moves}")
+    if isinstance(world.scheduler, Planner):
+        plan, turned = world.scheduler.planned_twice()
+        require(plan == turned, "I19", f"one moment is planned as {plan} and as {turned}")
 
 
 def _ends_are_final(world: Inspector) -> None:
@@ -232,12 +262,22 @@ def _deadlines_stand(world: Inspector) -> None:
             require(is_kept, "I25", f"{attempt_id} was to stop as {life.stop}, and now {stop}")
 
 
+def explained_evictions(world: Inspector) -> None:
+    """Who left for somebody left for one who came, or cannot come: there is no promise with a number that says so."""
+    for attempt_id, notice in world.store.notices.items():
+        if notice.beneficiary is None or notice.state is not ReclaimState.RELEASED or notice.hold_ended != PLACED:
+            continue
+        own = (world.store.attempts[one] for one in world.store.attempts_of.get(notice.beneficiary, ()))
+        has_come = any(life.placed_ms >= notice.committed_ms for life in own)
+        require(has_come, "reclaim", f"{attempt_id} left for {notice.beneficiary}, which was never placed: {notice}")
+
+
 Check = Callable[[Inspector], None]
 INVARIANTS: Final[Mapping[str, Check | AtItsMoment | NotOfThisWorld]] = {
     "I1": _one_holder,
     "I2": _one_live_attempt,
     "I3": AtItsMoment("placing.Placer.commit, for each GPU: what is admitted may fall right afterwards"),
-    "I4": NotOfThisWorld("all GPUs are of one kind: health.cohorts, scheduler.soundness and the commit's own tests"),
+    "I4": _sound_places,
     "I5": _whole_gangs,
     "I6": _within_ceilings,
     "I7": _reclaimable_tiers,

@@ -1,107 +1,112 @@
-"""The scheduler's two moments: select on a snapshot, commit a while later on whatever is so by then."""
+"""The commit of a placement: whatever was so when its GPUs were selected, all that matters is asked again."""
 
-from collections.abc import Mapping
-from random import Random
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.model import AttemptLife, HostPart, JobLife
-from muster.domain.states import JobState
 from simulator.kernel import Kernel
+from simulator.places import fault_of_place, over_quota
+from simulator.rows import JobRow
 from simulator.server import Server
 from simulator.settings import Settings
 from simulator.truth import require
 from simulator.wiring import Wiring
 
 Picks = Mapping[NodeId, tuple[GpuUuid, ...]]
+"""In rank order."""
+_PLACE: Final = "placement.place"
 
 
 class Placer:
+    """``num_lost``: commits that found their snapshot no longer so."""
+
     name = "placer"
 
-    def __init__(self, kernel: Kernel, rng: Random, settings: Settings, wiring: Wiring, server: Server) -> None:
-        self._kernel, self._rng, self._settings, self._wiring, self._server = kernel, rng, settings, wiring, server
+    def __init__(self, kernel: Kernel, settings: Settings, wiring: Wiring, server: Server) -> None:
+        self._kernel, self._settings, self._wiring, self._server = kernel, settings, wiring, server
         self._store = server.store
         self._num_attempts = 0
-        self._shuffles = rng.random() < 0.5  # else the first hosts are preferred, and jobs come back to them
+        self.num_lost = 0
 
-    def select(self) -> None:
-        """Several rounds may be on their way at once, as with two schedulers."""
-        taken: set[GpuUuid] = set()
-        for job in self._store.jobs.values():
-            if job.state is not JobState.QUEUED:
-                continue
-            picks = self._pick(job, taken)
-            if picks is not None:
-                taken.update(gpu for part in picks.values() for gpu in part)
-                delay_ms = 1 + int(self._rng.random() ** 2 * 3 * self._settings.timers.heartbeat_ms)
-                self._kernel.after(delay_ms, self._server.receive, self.commit, job, picks)
-
-    def _pick(self, job: JobLife, taken: set[GpuUuid]) -> Picks | None:
-        row = self._store.rows[job.job_id]
-        fewest = row.min_nodes if self._wiring.keeps_to_sizes else 1
-        room = self._store.ceiling_gpus - self._store.num_held(row.tenant)
-        most = min(row.nodes, room // row.gpus_per_node)
-        if most < fewest:
-            return None
-        nodes = list(self._store.gpus)
-        if self._shuffles:
-            self._rng.shuffle(nodes)
-        picks: dict[NodeId, tuple[GpuUuid, ...]] = {}
-        for node_id in nodes:
-            free = [
-                gpu
-                for gpu in self._store.gpus[node_id]
-                if gpu not in taken and self._refusal(node_id, gpu, job.job_id) is None
-            ]
-            if len(free) >= row.gpus_per_node:
-                picks[node_id] = tuple(free[: row.gpus_per_node])
-                if len(picks) >= most:
-                    break
-        return picks if len(picks) >= fewest else None
-
-    def _refusal(self, node_id: NodeId, gpu: GpuUuid, job_id: JobId) -> str | None:
+    def refusal(self, node_id: NodeId, gpu: GpuUuid, job_id: JobId) -> str | None:
+        """Why the job may not have this GPU now; None: it may."""
         if gpu in self._store.holders:
             return "held"
         if self._store.held_for.get(gpu, job_id) != job_id:
             return "held for another job"
-        return self._not_admitted(node_id, gpu)
+        return self.not_admitted(node_id, gpu, self._store.rows[job_id])
 
-    def _not_admitted(self, node_id: NodeId, gpu: GpuUuid) -> str | None:
+    def not_admitted(self, node_id: NodeId, gpu: GpuUuid, row: JobRow) -> str | None:
         if not self._store.is_admitted[gpu]:
             return "not admitted"
         if gpu in self._store.is_out:
             return "quarantined"
+        if self._store.rules.is_planned and (why := self._against_rules(node_id, gpu, row)):
+            return why
+        return None if self.is_live(node_id) else "silent"
+
+    def _against_rules(self, node_id: NodeId, gpu: GpuUuid, row: JobRow) -> str | None:
+        tier, standing = self._store.rules.policy.tier(row.tier), self._store.cases[gpu].standing
+        if not self._store.is_calm and standing not in tier.standings:
+            return f"{standing}, which is not for {row.tier}"
+        is_worked_on = any(
+            window.node_id == node_id and window.starts_ms <= self._kernel.now_ms for window in self._store.windows()
+        )
+        return "worked on" if is_worked_on else None
+
+    def is_live(self, node_id: NodeId) -> bool:
         hearing = self._store.hearings.get(node_id)
         silent_ms = self._settings.timers.lost_ms // 2
-        is_live = hearing is not None and self._kernel.now_ms - hearing.heard_ms < silent_ms
-        return None if is_live else "silent"
+        return hearing is not None and self._kernel.now_ms - hearing.heard_ms < silent_ms
+
+    def is_over_quota(self, row: JobRow, num_gpus: int) -> bool:
+        """With so many more."""
+        if self._store.num_held(row.tenant) + num_gpus > self._store.ceiling_gpus:
+            return True
+        held = self._store.held_by_tenant_and_tier()
+        held[row.tenant, row.tier] = held.get((row.tenant, row.tier), 0) + num_gpus
+        return over_quota(self._store.rules, held, row) is not None
 
     def commit(self, seen: JobLife, picks: Picks) -> None:
         store, wiring = self._store, self._wiring
         job = store.jobs[seen.job_id]
-        gpus = [(node_id, gpu) for node_id, part in picks.items() for gpu in part]
-        if wiring.rechecks_snapshot and (job is not seen or any(gpu in store.holders for _, gpu in gpus)):
-            return
-        if wiring.rechecks_holds and any(store.held_for.get(gpu, job.job_id) != job.job_id for _, gpu in gpus):
-            return
-        if wiring.rechecks_admission and any(self._not_admitted(*gpu) for gpu in gpus):
-            return
         row = store.rows[job.job_id]
-        if wiring.rechecks_ceiling and store.num_held(row.tenant) + len(gpus) > store.ceiling_gpus:
+        gpus = [(node_id, gpu) for node_id, part in picks.items() for gpu in part]
+        if self._is_lost(seen, row, gpus) or self._is_no_place(row, list(picks)):
+            self.num_lost += 1
             return
         after, _ = wiring.job_step(job, jobs.Placed(), self._kernel.now_ms, self._server.timers)
-        self._server.failpoint("placement.place.before_commit")
+        self._server.failpoint(f"{_PLACE}.before_commit")
         for place in gpus:
-            why = self._not_admitted(*place)
+            why = self.not_admitted(*place, row)
             require(why is None, "I3", f"{place} is placed, but {why}")
         life = self._new_attempt(job, picks)
         store.insert_attempt(life, picks)
         store.put_job(after)
         self._server.placed(life, picks)
-        self._server.failpoint("placement.place.after_commit")
+        self._server.failpoint(f"{_PLACE}.after_commit")
         for node_id in picks:
             self._server.ring(node_id)
+
+    def _is_lost(self, seen: JobLife, row: JobRow, gpus: Sequence[tuple[NodeId, GpuUuid]]) -> bool:
+        store, wiring, job_id = self._store, self._wiring, seen.job_id
+        is_as_seen = store.jobs[job_id] is seen and not any(gpu in store.holders for _, gpu in gpus)
+        if wiring.rechecks_snapshot and not is_as_seen:
+            return True
+        if wiring.rechecks_holds and any(store.held_for.get(gpu, job_id) != job_id for _, gpu in gpus):
+            return True
+        if wiring.rechecks_admission and any(self.not_admitted(*gpu, row) for gpu in gpus):
+            return True
+        return wiring.rechecks_ceiling and self.is_over_quota(row, len(gpus))
+
+    def _is_no_place(self, row: JobRow, nodes: Sequence[NodeId]) -> bool:
+        """What a scheduler that is sound never asks for; of the levels of the tree it is believed, as in production."""
+        fault = fault_of_place(self._store.rules, row, nodes)
+        if self._wiring.rechecks_cohorts and fault is not None and fault[0] == "I4":
+            return True
+        return self._wiring.keeps_to_sizes and not row.min_nodes <= len(nodes) <= row.most_nodes
 
     def _new_attempt(self, job: JobLife, picks: Picks) -> AttemptLife:
         row = self._store.rows[job.job_id]

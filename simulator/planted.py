@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from simulator import patches
+from simulator.planning import patches as misplanning
 from simulator.wiring import TRUE_WIRING, Wiring
 from simulator.world import History, run_seed
 
@@ -34,11 +35,11 @@ PLANTED_BUGS: Final = (
         host_step=patches.start_without_claim,
     ),
     _bug(
-        "never_self_fences", "a host that is cut off runs on past its lease", 16, "I13",
+        "never_self_fences", "a host that is cut off runs on past its lease", 220, "I13",
         host_step=patches.never_fence, supervisors_fence_themselves=False,
     ),
     _bug(
-        "lease_too_long", "the host's lease is longer than the server's", 95, "I13",
+        "lease_too_long", "the host's lease is longer than the server's", 253, "I13",
         server_timers=patches.lend_longer,
     ),
     _bug(
@@ -78,7 +79,7 @@ PLANTED_BUGS: Final = (
         looks_before_it_says_clean=False,
     ),
     _bug(
-        "old_boots_believed", "a delayed heartbeat of an earlier boot is believed", 2, "I14",
+        "old_boots_believed", "a delayed heartbeat of an earlier boot is believed", 1, "I14",
         hear=patches.believe_all_boots, knows_claiming_boot=False,
     ),
     _bug(
@@ -94,11 +95,11 @@ PLANTED_BUGS: Final = (
         keeps_to_sizes=False,
     ),
     _bug(
-        "deadline_forgotten", "after its restart the server asks for stops at once", 2, "I8",
+        "deadline_forgotten", "after its restart the server asks for stops at once", 5, "I8",
         forgets_deadlines_at_restart=True,
     ),
     _bug(
-        "no_expiry_guard", "leases end right after the control plane's own outage", 2, "R15",
+        "no_expiry_guard", "leases end right after the control plane's own outage", 4, "R15",
         server_timers=patches.expire_at_once,
     ),
     _bug(
@@ -130,7 +131,7 @@ PLANTED_BUGS: Final = (
         attempt_step=patches.go_with_the_first,
     ),
     _bug(
-        "unready_waited_for", "a host that never gets ready is waited for", 2, "liveness",
+        "unready_waited_for", "a host that never gets ready is waited for", 6, "liveness",
         server_timers=patches.wait_for_ready,
     ),
     _bug(
@@ -154,15 +155,15 @@ PLANTED_BUGS: Final = (
         health_policy=patches.POLICY_THAT_NEVER_FORGETS,
     ),
     _bug(
-        "fast_clocks_believed", "a finding counts from the time that its host says, be it yet to come", 544, "liveness",
+        "fast_clocks_believed", "a finding counts from the time that its host says, be it yet to come", 439, "liveness",
         clamps_times=False,
     ),
     _bug(
-        "lease_by_wall_clock", "leases count by the host's time of day, which people set", 34, "liveness",
+        "lease_by_wall_clock", "leases count by the host's time of day, which people set", 39, "liveness",
         leases_by_wall_clock=True,
     ),
     _bug(
-        "notice_from_selection", "a notice counts from when its victim was chosen", 5, "I8",
+        "notice_from_selection", "a notice counts from when its victim was chosen", 1, "I8",
         counts_notice_from_commit=False,
     ),
     _bug(
@@ -170,12 +171,64 @@ PLANTED_BUGS: Final = (
         rechecks_victims=False,
     ),
     _bug(
-        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 72, "I6",
+        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 2, "I6",
         rechecks_ceiling=False,
     ),
     _bug(
         "keys_not_remembered", "a repeated submit makes a second job", 0, "I12",
         remembers_keys=False,
+    ),
+    _bug(
+        "planner_ignores_holds", "what is held for one job is planned, and given, to another", 16, "hold",
+        plan=misplanning.ignore_holds, rechecks_holds=False,
+    ),
+    _bug(
+        "reserved_reclaimed", "GPUs of a tier are taken back from which no rule may", 16, "I7",
+        plan=misplanning.reclaim_from_any_tier, rechecks_victims=False,
+    ),
+    _bug(
+        "min_run_ignored", "an attempt is taken back before its minimum run time", 16, "I9",
+        plan=misplanning.ignore_min_run, rechecks_victims=False,
+    ),
+    _bug(
+        "cap_ignored", "a tenant loses more in a window than its cap", 11, "I9",
+        plan=misplanning.ignore_caps, rechecks_caps=False,
+    ),
+    _bug(
+        "quota_above_ignored", "a team stays within its own quota, not within its department's", 2, "I6",
+        plan=misplanning.ignore_quotas_above, rechecks_ceiling=False,
+    ),
+    _bug(
+        "rack_split", "a gang that requires one rack is spread over two", 30, "level",
+        plan=misplanning.split_domains,
+    ),
+    _bug(
+        "slice_split", "hosts that belong in one rack together are taken from two", 75, "level",
+        plan=misplanning.split_slices,
+    ),
+    _bug(
+        "cohorts_mixed", "a gang has GPUs of two models", 10, "I4",
+        plan=misplanning.mix_cohorts, rechecks_cohorts=False,
+    ),
+    _bug(
+        "gpu_given_twice", "two ranks of a gang have one GPU", 9, "I1",
+        plan=misplanning.give_a_gpu_twice,
+    ),
+    _bug(
+        "one_victim_more", "a job is told to leave whose GPUs nobody needs", 284, "reclaim",
+        plan=misplanning.evict_one_more,
+    ),
+    _bug(
+        "reclaimed_for_nobody", "notice is given for a job that waits no more by then", 1744, "reclaim",
+        rechecks_beneficiary=False,
+    ),
+    _bug(
+        "told_and_withdrawn", "a reclaim is withdrawn that its victim was told of", 653, "withdrawal",
+        rechecks_told=False,
+    ),
+    _bug(
+        "order_of_reading", "the queue goes by the order in which its rows were read", 10, "I19",
+        plan=misplanning.take_the_first_told,
     ),
 )  # fmt: skip
 BUGS: Final = {bug.name: bug for bug in PLANTED_BUGS}

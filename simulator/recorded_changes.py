@@ -117,12 +117,12 @@ class Changes:
 
     def _let_go(self, idle: Sequence[JobId]) -> None:
         for job_id in idle:
-            self._store.let_go(job_id)
+            self._store.let_go(job_id, "its job waits no more")
             del self._holders[job_id]
 
     def _lapse(self, job_id: JobId) -> None:
         def lapse() -> None:
-            self._store.let_go(job_id)
+            self._store.let_go(job_id, "it waits in vain, or no more")
             self._holders.pop(job_id, None)
             self._end_hold(job_id)
 

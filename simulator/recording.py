@@ -230,6 +230,7 @@ class RecordedWorld(World):
     """``calls``: its history, once it has run."""
 
     server_type = RecordingServer
+    is_planned = False
 
     def draw_settings(self, rng: Random) -> Settings:
         settings = draw_settings(rng, scale=1.0)

@@ -4,7 +4,7 @@ What follows a commit (rings, answers) is lost when the process dies in between;
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -92,6 +92,7 @@ class Server:
             require(is_new, "I12", f"the key {row.key} makes a second job")
             self.store.job_of_key[row.key] = row.job_id
             self.store.rows[row.job_id] = row
+            self.store.submitted_ms[row.job_id] = self._kernel.now_ms
             self.store.put_job(JobLife(row.job_id, max_restarts=max_restarts))
             self.failpoint("job.submit.after_commit")
         acknowledge(row)
@@ -119,11 +120,15 @@ class Server:
         """The attempt of an elastic job leaves for another size; its GPUs, and ``more`` if free, stay its job's."""
         life = self.store.attempts[attempt_id]
         row = self.store.rows[life.job_id]
-        if row.min_nodes == row.nodes or life.stop is not None or life.ending is not None:
+        if not row.is_elastic or life.stop is not None or life.ending is not None:
             return
-        self.failpoint("job.resize.before_commit")
         own = [gpu for part in self.store.allocated[attempt_id].values() for gpu in part]
-        self.store.hold(row.job_id, [*own, *(gpu for gpu in more if gpu not in self.store.holders)])
+        self.resize_to(attempt_id, grace_ms, [*own, *(gpu for gpu in more if gpu not in self.store.holders)])
+
+    def resize_to(self, attempt_id: AttemptId, grace_ms: int, gpus: Sequence[GpuUuid]) -> None:
+        """``gpus``: on which its job is to go on."""
+        self.failpoint("job.resize.before_commit")
+        self.store.hold(self.store.attempts[attempt_id].job_id, gpus)
         rings = self.stop_in(attempt_id, StopReason.RESIZE, grace_ms)
         self.failpoint("job.resize.after_commit")
         self.send_rings(rings)
@@ -135,6 +140,28 @@ class Server:
         after, commands = self._wiring.attempt_step(life, event, self._kernel.now_ms, self.timers)
         self._apply(life, after, commands)
         return commands
+
+    def tell_victim(self, attempt_id: AttemptId) -> tuple[attempts.Command, ...]:
+        """Within a transaction: from here on it leaves, at the latest at the deadline of its notice."""
+        store = self.store
+        notice = store.notices.untold(attempt_id)
+        if notice is None:
+            return ()
+        store.notices.tell(attempt_id)
+        if notice.keeps:
+            store.hold(store.attempts[attempt_id].job_id, notice.keeps)
+        return self.stop_in(attempt_id, StopReason.RECLAIM, notice.deadline_ms - self._kernel.now_ms)
+
+    def _tell_victims(self, node_id: NodeId) -> list[attempts.Command]:
+        rings: list[attempts.Command] = []
+        for attempt_id in tuple(self.store.open_on[node_id]):
+            part = attempts.part_of(self.store.attempts[attempt_id], node_id)
+            notice = self.store.notices.untold(attempt_id)
+            if notice is None or part is None or part.state not in _MAY_RUN:
+                continue
+            if notice.hold_ended is None or not self._wiring.rechecks_told:
+                rings += self.tell_victim(attempt_id)
+        return rings
 
     def placed(self, life: AttemptLife, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
         """For who follows the history: an attempt stands in the store."""
@@ -167,7 +194,7 @@ class Server:
         job = self.store.jobs[life.job_id]
         self.store.put_job(self._wiring.job_step(job, jobs.AttemptEnded(verdict), self._kernel.now_ms, self.timers)[0])
 
-    def send_rings(self, commands: tuple[attempts.Command, ...]) -> None:
+    def send_rings(self, commands: Sequence[attempts.Command]) -> None:
         for command in commands:
             if isinstance(command, attempts.Ring):
                 self.ring(command.node_id)
@@ -200,11 +227,13 @@ class Server:
                 self.step_attempt(life, attempts.Listed(node_id, boot_id, is_listed))
             if self._wiring.is_unclaimed_on(life, node_id) and (is_rung or self._wiring.lists_unclaimed_unrung):
                 unclaimed.append((attempt_id, life.fence))
+        rings = self._tell_victims(node_id) if store.notices.newest else []
         stops, forget = self._orders(node_id, held)
         go = self._go(node_id) if self._wiring.repeats_go else ()
         self.failpoint("host.heartbeat.after_commit")
         answer = HeartbeatAnswered(sent_ms, self.timers.agent_lease_ms, tuple(unclaimed), stops, forget, go)
         host.down.send(host.on_answer, launch, answer)
+        self.send_rings(rings)
 
     def _go(self, node_id: NodeId) -> tuple[AttemptId, ...]:
         lives = (self.store.attempts[attempt_id] for attempt_id in self.store.open_on[node_id])
@@ -273,6 +302,7 @@ class Server:
         is_current = self.store.live_of_job.get(job_id) == attempt_id and self.store.attempts[attempt_id].fence == fence
         if is_current or not self._wiring.checks_fence_of_commits:
             self.store.truth.commits(job_id, fence)
+            self.store.saved_ms[job_id] = self._kernel.now_ms
 
     def reconcile(self) -> None:
         """Let time pass for each open attempt and each waiting job: looked at now, changed a little later."""

@@ -1,12 +1,12 @@
 """The database in memory: rows, versions by identity, and the rules that the real one enforces by index and trigger."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from health.breaker import BreakerState
 from health.gpu_case import GpuCase
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
-from muster.domain.job_spec import NodeLossRule
 from muster.domain.lifecycle.attempt import part_of
 from muster.domain.lifecycle.contact import Hearing
 from muster.domain.lifecycle.model import AttemptLife, JobLife
@@ -23,39 +23,17 @@ from muster.domain.states import (
     JobState,
     require_edge,
 )
+from simulator.notices import Notices
+from simulator.places import fault_of_place, over_quota
+from simulator.planning.rules import BY_CHANCE, Rules, Window
+from simulator.rows import JobRow as JobRow  # noqa: PLC0414  # who asks the store has its rows from here
+from simulator.rows import Notice as Notice  # noqa: PLC0414
 from simulator.truth import Truth, require
 
+PLACED: Final = "the job that it was for has been placed"
 _CLEAN, _ENDED = HostPartState.CLEAN, AttemptState.ENDED
 _OVER = frozenset({HostPartState.EXITED, HostPartState.CLEAN})
 _NOT_STARTED = frozenset({HostPartState.UNCLAIMED, HostPartState.CLAIMED})
-
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """What the tenant asked for. ``min_nodes``: an elastic job runs on so few as well.
-
-    ``notice_ms``: of its tier, None where no rule takes it back; ``min_run_ms``: for so long not.
-    """
-
-    job_id: JobId
-    key: str
-    nodes: int
-    gpus_per_node: int
-    rule: NodeLossRule
-    wall_time_ms: int
-    stop_grace_ms: int
-    min_nodes: int
-    tenant: str
-    notice_ms: int | None
-    min_run_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A reclaim that was committed: from then on its deadline stands (I8, I25)."""
-
-    committed_ms: int
-    deadline_ms: int
 
 
 @dataclass(slots=True)
@@ -67,7 +45,7 @@ class Store:
     cases: dict[GpuUuid, GpuCase] = field(default_factory=dict)
     breaker: BreakerState = field(default_factory=BreakerState)
     is_out: set[GpuUuid] = field(default_factory=set)
-    notices: dict[AttemptId, Notice] = field(default_factory=dict)
+    notices: Notices = field(default_factory=Notices)
     rows: dict[JobId, JobRow] = field(default_factory=dict)
     job_of_key: dict[str, JobId] = field(default_factory=dict)
     jobs: dict[JobId, JobLife] = field(default_factory=dict)
@@ -83,6 +61,15 @@ class Store:
     open_attempts: dict[AttemptId, None] = field(default_factory=dict)
     usage_counts: dict[tuple[AttemptId, GpuUuid], int] = field(default_factory=dict)
     serial: int = 0
+    rules: Rules = BY_CHANCE
+    clock: Callable[[], int] = int
+    submitted_ms: dict[JobId, int] = field(default_factory=dict)
+    saved_ms: dict[JobId, int] = field(default_factory=dict)
+    ended_ms: dict[AttemptId, int] = field(default_factory=dict)
+    attempts_of: dict[JobId, list[AttemptId]] = field(default_factory=dict)
+    num_changes: int = 0
+    is_calm: bool = False
+    """People see to it that nothing stays away: no window stands, and every GPU that a rule doubts is admitted."""
 
     def next_fence(self) -> Fence:
         self.serial += 1
@@ -94,16 +81,21 @@ class Store:
             require_edge(JOB_EDGES, before.state, life.state)
         if before is not None and before.state in TERMINAL_JOB_STATES:
             require(life == before, "I21", f"{life.job_id} changes after its end")
+        self.num_changes += before is None or before.state is not life.state
         self.jobs[life.job_id] = life
         if life.state in TERMINAL_JOB_STATES or life.state is JobState.HELD:
-            self.let_go(life.job_id)
+            self.let_go(life.job_id, "the job that it was for waits no more")
 
     def hold(self, job_id: JobId, gpus: Iterable[GpuUuid]) -> None:
-        """What a job that changes its size will go on with."""
+        """What a job that changes its size will go on with, and what is reclaimed for one that waits."""
+        self.num_changes += 1
         self.held_for.update({gpu: job_id for gpu in gpus if gpu not in self.held_for})
 
-    def let_go(self, job_id: JobId) -> None:
+    def let_go(self, job_id: JobId, why: str) -> None:
+        """Nothing is held for the job any more. Its victims that were not told yet may then be let off."""
+        self.num_changes += 1
         self.held_for = {gpu: holder for gpu, holder in self.held_for.items() if holder != job_id}
+        self.notices.end_hold(job_id, why)
 
     def insert_attempt(self, life: AttemptLife, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
         """I1, I2, I5 as unique indexes; I3 is asked by the caller, who knows the clock."""
@@ -111,8 +103,10 @@ class Store:
         require(life.job_id not in self.live_of_job, "I2", f"{life.job_id} has a live attempt already")
         is_whole = len(life.hosts) == len(picks) and all(len(part) == row.gpus_per_node for part in picks.values())
         require(is_whole, "I5", f"{life.attempt_id} is placed in part: {picks}")
-        is_a_size = row.min_nodes <= len(picks) <= row.nodes
-        require(is_a_size, "I5", f"{life.attempt_id} has {len(picks)} hosts, of {row.min_nodes} to {row.nodes}")
+        is_a_size = row.min_nodes <= len(picks) <= row.most_nodes
+        require(is_a_size, "I5", f"{life.attempt_id} has {len(picks)} hosts, of {row.min_nodes} to {row.most_nodes}")
+        fault = fault_of_place(self.rules, row, list(picks))
+        require(fault is None, *(fault or ("", "")))
         self.truth.placed(life.job_id, life.fence)
         self.attempts[life.attempt_id] = life
         self.live_of_job[life.job_id] = life.attempt_id
@@ -128,20 +122,63 @@ class Store:
                 self.holders[gpu] = life.attempt_id
         held = self.num_held(row.tenant)
         require(held <= self.ceiling_gpus, "I6", f"{row.tenant} holds {held} GPUs, of {self.ceiling_gpus} at most")
-        self.let_go(life.job_id)
+        over = over_quota(self.rules, self.held_by_tenant_and_tier(), row)
+        require(over is None, "I6", f"with {life.attempt_id}, {over}")
+        self.attempts_of.setdefault(life.job_id, []).append(life.attempt_id)
+        self._note_holdings(row.tenant)
+        self.let_go(life.job_id, PLACED)
 
     def num_held(self, tenant: str) -> int:
         """GPUs that the tenant's attempts hold, those that are being cleaned with them."""
         return sum(self.rows[self.attempts[holder].job_id].tenant == tenant for holder in self.holders.values())
 
+    def held_by_tenant_and_tier(self) -> dict[tuple[str, str], int]:
+        held: dict[tuple[str, str], int] = {}
+        for attempt_id in self.holders.values():
+            row = self.rows[self.attempts[attempt_id].job_id]
+            held[row.tenant, row.tier] = held.get((row.tenant, row.tier), 0) + 1
+        return held
+
+    def windows(self) -> list[Window]:
+        """Planned work that is known of by now and not over."""
+        if self.is_calm:
+            return []
+        now_ms = self.clock()
+        return [one for one in self.rules.windows if one.declared_ms <= now_ms < one.until_ms]
+
+    def started_ms(self, life: AttemptLife) -> int | None:
+        """When the last of its hosts had started; None: not yet."""
+        if life.wall_deadline_ms is None or life.wall_time_ms is None:
+            return None
+        return life.wall_deadline_ms - life.wall_time_ms
+
+    def ran_ms(self, life: AttemptLife, at_ms: int) -> int:
+        started_ms = self.started_ms(life)
+        return 0 if started_ms is None else max(at_ms - started_ms, 0)
+
     def put_notice(self, life: AttemptLife, notice: Notice) -> None:
         row = self.rows[life.job_id]
         require(row.notice_ms is not None, "I7", f"{life.attempt_id} is reclaimed, of a tier that no rule takes back")
-        ran_ms, told_ms = notice.committed_ms - life.placed_ms, notice.deadline_ms - notice.committed_ms
-        require(ran_ms >= row.min_run_ms, "I9", f"{life.attempt_id} is reclaimed {ran_ms} ms after it was placed")
+        ran_ms, told_ms = self.ran_ms(life, notice.committed_ms), notice.deadline_ms - notice.committed_ms
+        require(ran_ms >= row.min_run_ms, "I9", f"{life.attempt_id} is reclaimed after it ran for {ran_ms} ms")
         least_ms = row.notice_ms or 0
         require(told_ms >= least_ms, "I8", f"{life.attempt_id} has {told_ms} ms to leave, and was promised {least_ms}")
-        self.notices[life.attempt_id] = notice
+        self.num_changes += 1
+        self.notices.give(life.attempt_id, row.tenant, notice)
+        if self.rules.is_planned:
+            sizes = [
+                sum(map(len, self.allocated[one].values()))
+                for job_id, one in self.live_of_job.items()
+                if self.rows[job_id].tenant == row.tenant
+            ]
+            self.notices.require_within_cap(row.tenant, notice.committed_ms, min(sizes), self.rules.policy.reclaim)
+
+    def _note_holdings(self, tenant: str) -> None:
+        """For the cap of I9: what the tenant has in allocations that are not released yet."""
+        lives = (self.attempts[attempt_id] for attempt_id in self.open_attempts)
+        own = [life.attempt_id for life in lives if self.rows[life.job_id].tenant == tenant]
+        held = sum(len(part) for attempt_id in own for part in self.allocated[attempt_id].values())
+        self.notices.note_holdings(tenant, self.clock(), held)
 
     def newest_of(
         self, life: AttemptLife, fence: Fence, boot_id: str, node_id: NodeId
@@ -168,8 +205,11 @@ class Store:
         if after.state is AttemptState.CLAIMING:
             is_waiting = any(part.state in _NOT_STARTED for part in after.hosts)
             require(is_waiting, "I21", f"{after.attempt_id} has started everywhere and is not RUNNING")
+        self.num_changes += before.wall_deadline_ms != after.wall_deadline_ms or before.stop != after.stop
         self.attempts[after.attempt_id] = after
         if after.state is _ENDED and before.state is not _ENDED:
+            self.ended_ms[after.attempt_id] = self.clock()
+            self.notices.settle(after, self.clock())
             del self.live_of_job[after.job_id]
             self._move_allocation(after.attempt_id, AllocationState.CLEANING)
         if after.state is _ENDED:
@@ -201,9 +241,11 @@ class Store:
                         f"{gpu} is freed while {self.truth.user_of.get(gpu)} uses it",
                     )
                     del self.holders[gpu]
+                    self.num_changes += 1
         if is_all_clean and life.attempt_id in self.open_attempts:
             self._move_allocation(life.attempt_id, AllocationState.RELEASED)
             del self.open_attempts[life.attempt_id]
+            self._note_holdings(self.rows[life.job_id].tenant)
 
     def _move_allocation(self, attempt_id: AttemptId, state: AllocationState) -> None:
         require_edge(ALLOCATION_EDGES, self.allocation_states[attempt_id], state)
@@ -225,4 +267,5 @@ class Store:
     def is_at_rest(self) -> bool:
         """Every job is over (or held for a person), and nothing is held."""
         at_rest = TERMINAL_JOB_STATES | {JobState.HELD}
-        return not self.open_attempts and not self.holders and all(life.state in at_rest for life in self.jobs.values())
+        is_any_held = bool(self.open_attempts or self.holders or self.held_for or self.notices.held_for())
+        return not is_any_held and all(life.state in at_rest for life in self.jobs.values())

@@ -11,10 +11,16 @@ from muster.domain.ids import NodeId
 from muster.domain.lifecycle import attempt, contact, host, job
 from muster.domain.lifecycle.model import AttemptLife, JobLife, Timers
 from muster.domain.policy import DEFAULT_POLICY
+from scheduler.model import Plan, Question
+from scheduler.planner import plan
 
 
 def _as_they_are(timers: Timers) -> Timers:
     return timers
+
+
+def plan_of(asked: Question) -> Plan:
+    return plan(asked.gpus, asked.queue, asked.policy, asked.workload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,11 @@ class Wiring:
     forgets_breaker_at_restart: bool = False
     rechecks_ceiling: bool = True
     rechecks_victims: bool = True
+    rechecks_caps: bool = True
+    rechecks_beneficiary: bool = True
+    rechecks_cohorts: bool = True
+    rechecks_told: bool = True
+    plan: Callable[[Question], Plan] = plan_of
     counts_notice_from_commit: bool = True
     leases_by_wall_clock: bool = False
     lists_unclaimed_unrung: bool = True

@@ -14,11 +14,15 @@ from simulator.invariants import Inspector
 from simulator.judging import Judge
 from simulator.kernel import Kernel, told
 from simulator.network import Wire
+from simulator.picking import RandomPicker
 from simulator.placing import Placer
-from simulator.reclaiming import Reclaimer
+from simulator.planning.cycles import Planner
+from simulator.planning.rules import draw_rules, shaped
+from simulator.reclaiming import Reclaims
+from simulator.rows import JobRow
 from simulator.server import Server
 from simulator.settings import MAX_WALL_BEATS, Settings, draw_settings
-from simulator.store import JobRow, Store
+from simulator.store import Store
 from simulator.truth import Truth, ViolationError, require
 from simulator.wiring import TRUE_WIRING, Wiring
 
@@ -32,7 +36,8 @@ class History:
     """What became of one seed. ``violation`` is None, or its words with the last events before it.
 
     ``num_looks``: how often all of the world was held against all invariants. ``broken``: the invariant's name, or
-    that of the error where the world itself could not go on.
+    that of the error where the world itself could not go on. ``decision_counts``: what the planner decided, by kind;
+    empty where it was not asked.
     """
 
     seed: int
@@ -45,6 +50,7 @@ class History:
     num_commits: int = 0
     fault_counts: tuple[tuple[str, int], ...] = ()
     crash_counts: tuple[tuple[str, int], ...] = ()
+    decision_counts: tuple[tuple[str, int], ...] = ()
 
 
 class Client:
@@ -78,6 +84,8 @@ class Client:
             notice_ms=wanted.choice((None, 0, beat_ms * wanted.randint(1, 12))),
             min_run_ms=beat_ms * wanted.choice((0, 0, wanted.randint(1, 20))),
         )
+        if self._server.store.rules.is_planned:
+            row = shaped(row, self._server.store.rules, self._settings, wanted)
         self.up.send(self._server.receive, self._server.submit, row, wanted.randint(0, 3), self.answer)
         self._kernel.after(beat_ms, self.submit, key)
 
@@ -92,7 +100,10 @@ class Client:
 
 
 class World:
+    """``is_planned``: whether ``scheduler.planner`` decides; None: in one world of four."""
+
     server_type: ClassVar[type[Server]] = Server
+    is_planned: ClassVar[bool | None] = None
 
     def __init__(self, seed: int, wiring: Wiring) -> None:
         self.kernel = Kernel()
@@ -101,19 +112,33 @@ class World:
         nodes = [NodeId(f"node{number}") for number in range(settings.num_hosts)]
         gpus = {node: tuple(GpuUuid(f"{node}-gpu{slot}") for slot in range(settings.gpus_per_host)) for node in nodes}
         is_admitted = {gpu: True for part in gpus.values() for gpu in part}
-        self.store = Store(Truth(), gpus, is_admitted, settings.ceiling_gpus)
+        rules = draw_rules(Random(f"rules of {seed}"), settings, nodes, is_planned=self.is_planned)
+        ceiling_gpus = 1 << 30 if rules.is_planned else settings.ceiling_gpus
+        self.store = Store(Truth(), gpus, is_admitted, ceiling_gpus, rules=rules, clock=lambda: self.kernel.now_ms)
         self.store.open_on.update({node: {} for node in nodes})
         self.server = self.server_type(self.kernel, rng, settings, wiring, self.store)
-        self.placer = Placer(self.kernel, rng, settings, wiring, self.server)
+        placer = Placer(self.kernel, settings, wiring, self.server)
+        reclaims = Reclaims(self.kernel, wiring, self.server, placer)
+        scheduler_type: type[Planner | RandomPicker] = Planner if rules.is_planned else RandomPicker
+        self.scheduler = scheduler_type(self.kernel, rng, settings, wiring, self.server, placer, reclaims)
         self.judge = Judge(self.kernel, rng, settings, wiring, self.server)
-        reclaimer = Reclaimer(self.kernel, rng, settings, wiring, self.server)
         self.client = Client(self.kernel, rng, settings, self.server)
         self.hosts = {node: Host(node, self.kernel, rng, settings, wiring, self.server) for node in nodes}
         self.server.hosts = self.hosts
         self.faults = Faults(
-            self.kernel, rng, settings, self.server, reclaimer, self.judge, self.hosts, self.client.up, self.client.down
+            self.kernel,
+            rng,
+            settings,
+            self.server,
+            self.scheduler,
+            self.judge,
+            self.hosts,
+            self.client.up,
+            self.client.down,
         )
-        self.inspector = Inspector(self.kernel, self.store, self.judge, self.client.accepted, settings.timers)
+        self.inspector = Inspector(
+            self.kernel, self.store, self.judge, self.client.accepted, settings.timers, self.scheduler
+        )
         self.kernel.inspector = self.inspector.look
         self._is_calm = False
 
@@ -129,6 +154,7 @@ class World:
             after(int(self.rng.random() * settings.horizon_ms * 0.7), self.client.submit, f"key{number}")
         self._every(settings.reconcile_ms, lambda: self.server.receive(self.server.reconcile))
         self._every(settings.reconcile_ms, self._select)
+        self.scheduler.begin()
         self._every(settings.reconcile_ms, lambda: self.server.receive(self.judge.keep_up))
         after(settings.fault_gap_ms, self.faults.strike)
         after(settings.horizon_ms, self._calm_down)
@@ -149,7 +175,7 @@ class World:
 
     def _select(self) -> None:
         if self.server.is_up:
-            self.placer.select()
+            self.scheduler.select()
 
     def _calm_down(self) -> None:
         """Faults stop: from here on everything has to come to its end."""
@@ -175,7 +201,14 @@ class World:
         attempts = [str(self.store.attempts[attempt_id]) for attempt_id in self.store.open_attempts]
         records = [f"{host.name}: {record}" for host in self.hosts.values() for record in host.ledger.records.values()]
         return "not at rest: " + "\n  ".join(
-            (*jobs, *attempts, *records, f"out {sorted(self.store.is_out)}", f"accepted {sorted(self.client.accepted)}")
+            (
+                *jobs,
+                *attempts,
+                *records,
+                f"held {self.store.held_for}",
+                f"out {sorted(self.store.is_out)}",
+                f"accepted {sorted(self.client.accepted)}",
+            )
         )
 
 
@@ -206,4 +239,5 @@ def run_seed(
         num_commits=world.store.truth.num_commits,
         fault_counts=tuple(sorted(world.faults.counts.items())),
         crash_counts=tuple(sorted(world.server.crashes.items())),
+        decision_counts=tuple(sorted(world.scheduler.num_decided.items())),
     )

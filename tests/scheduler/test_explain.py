@@ -5,7 +5,7 @@ from dataclasses import replace
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.model import GpuView, WaitingJob
 from scheduler.planner import plan
-from tests.scheduler.fleets import host, job, racks
+from tests.scheduler.fleets import hold, host, job, racks
 
 
 def why(gpus: list[GpuView], wanted: WaitingJob) -> str:
@@ -49,7 +49,7 @@ def test_an_unknown_level_is_named() -> None:
 
 
 def test_avoided_hosts_are_counted() -> None:
-    gpus = host("a", 1)
+    gpus = [*host("a", 1), *hold(host("b", 1), {"b-0"})]
     wanted = replace(job("j"), avoid_nodes=frozenset({gpus[0].node_id}))
     assert "1 hosts avoided after a fault there" in why(gpus, wanted)
 

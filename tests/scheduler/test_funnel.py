@@ -69,9 +69,11 @@ def test_a_gang_that_the_fleet_could_never_hold_is_told_so() -> None:
     assert verdict([*host("a", 4), *host("b", 4)], job("j", gpus=8)).binding is WaitReason.CAPACITY
 
 
-def test_a_host_that_is_avoided_after_a_fault_binds() -> None:
+def test_a_host_that_is_avoided_after_a_fault_is_counted_and_the_one_in_use_elsewhere_binds() -> None:
     wanted = replace(job("j", gpus=8), avoid_nodes=frozenset({NodeId("a")}))
-    assert verdict(host("a", 8), wanted).binding is WaitReason.AVOIDED
+    elsewhere = hold(host("b", 8), {f"b-{slot}" for slot in range(8)})
+    found = verdict([*host("a", 8), *elsewhere], wanted)
+    assert (found.binding, counts(found)[WaitReason.AVOIDED]) == (WaitReason.IN_USE, (8, 1))
 
 
 def test_quota_is_told_with_the_gpus_that_are_too_many() -> None:

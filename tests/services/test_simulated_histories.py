@@ -55,7 +55,7 @@ def has_said(world: RecordedWorld, word: str) -> bool:
 
 def test_histories_hold_every_kind_of_request_and_deaths_at_each() -> None:
     """Else that they end alike would say nothing of it."""
-    worlds = [recorded(seed) for seed in range(100)]
+    worlds = [recorded(seed) for seed in range(200)]
     calls = [call for world in worlds for call in world.calls]
     assert {call.name for call in calls} == REQUESTS.keys()
     dies_in = {*REQUESTS.values()} - {"elastic.let_go"}  # there it dies in ``services/deaths``

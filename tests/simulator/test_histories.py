@@ -36,18 +36,52 @@ def test_the_control_plane_may_die_at_each_of_its_failpoints(name: str) -> None:
     """In every third pass of that one, among faults of all kinds, in worlds of their own."""
 
     class DyingThere(World):
+        is_planned = True if name.startswith("reclaim.") else None
+
         def draw_settings(self, rng: Random) -> Settings:
+            settings = draw_settings(rng)
+            if name.startswith(("reclaim.withdraw", "reclaim.lapse")):
+                return beneficiaries_that_leave(settings, name)
             weights = dict.fromkeys(FAULT_KINDS, 1.0)
-            return replace(draw_settings(rng), crash_rates={name: 0.3}, fault_weights=weights)
+            return replace(settings, crash_rates={name: 0.3}, fault_weights=weights)
 
     crashes = 0
-    for seed in range(40):
+    for seed in range(60):
         history = run_seed(seed, world_type=DyingThere)
         assert history.violation is None, history.violation
         crashes += dict(history.crash_counts).get(name, 0)
         if crashes >= 3 and seed >= 3:
             return
     pytest.fail(f"it died there {crashes} times")
+
+
+def beneficiaries_that_leave(settings: Settings, name: str) -> Settings:
+    """Jobs are cancelled that something is reclaimed for, while its victims are cut off and know of nothing."""
+    beat_ms = settings.timers.heartbeat_ms
+    return replace(
+        settings,
+        crash_rates={name: 0.5},
+        fault_weights={**dict.fromkeys(FAULT_KINDS, 0.0), "cancel": 1.0, "cut_both_ways": 1.0},
+        has_broker=False,
+        fault_gap_ms=4 * beat_ms,
+        num_jobs=12,
+        horizon_ms=250 * beat_ms,
+    )
+
+
+def test_the_planner_decides_all_that_it_may() -> None:
+    """And the same seeds without it are other histories."""
+
+    class Planned(World):
+        is_planned = True
+
+    decided: Counter[str] = Counter()
+    for seed in range(CHUNK):
+        history = run_seed(seed, world_type=Planned)
+        assert history.violation is None, history.violation
+        decided.update(dict(history.decision_counts))
+    for kind in ("placement", "swap", "hold", "lapse", "reclaim", "withdrawal", "growth", "clearing"):
+        assert decided[kind] >= 3, f"{kind} was decided {decided[kind]} times: {decided}"
 
 
 def test_each_world_has_faults_of_its_own() -> None:

@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId
+from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, TenantId
 from muster.domain.job_spec import NodeLossRule
 from muster.domain.lifecycle import attempt as attempts
-from muster.domain.states import AttemptState, HostPartState, JobState, Standing
-from simulator.invariants import INVARIANTS, AtItsMoment, NotOfThisWorld
-from simulator.store import JobRow, Notice
+from muster.domain.lifecycle.model import JobLife
+from muster.domain.states import AttemptState, HostPartState, JobState, ReclaimState, Standing
+from scheduler.tenancy import Quota, Tenancy
+from simulator.invariants import INVARIANTS, AtItsMoment, NotOfThisWorld, explained_evictions
+from simulator.planning.patches import take_the_first_told
+from simulator.store import PLACED, JobRow, Notice
 from simulator.truth import Run, ViolationError
 from simulator.wiring import TRUE_WIRING
 from simulator.world import World
@@ -18,9 +21,17 @@ from simulator.world import World
 CHECKED = {name for name, check in INVARIANTS.items() if not isinstance(check, AtItsMoment | NotOfThisWorld)}
 
 
-def lived_in() -> World:
+class Planned(World):
+    is_planned = True
+
+
+class ByChance(World):
+    is_planned = False
+
+
+def lived_in(world_type: type[World] = ByChance) -> World:
     """A world in the middle of its history: several attempts have ended, some run, all was looked at."""
-    world = World(0, TRUE_WIRING)
+    world = world_type(0, TRUE_WIRING)
     world.begin()
     while not (len(world.store.attempts) > 4 and len(world.store.truth.present) > 0 and world.inspector.num_looks):
         world.kernel.run(world.kernel.now_ms + 500)
@@ -59,6 +70,12 @@ def drop_a_host(world: World) -> None:
     world.store.attempts[life.attempt_id] = replace(life, hosts=life.hosts[:-1])
 
 
+def mix_cohorts(world: World) -> None:
+    assert any(len(picks) > 1 for picks in world.store.allocated.values())
+    cohorts = {node_id: str(node_id) for node_id in world.store.gpus}
+    world.store.rules = replace(world.store.rules, is_planned=True, cohorts=cohorts)
+
+
 def lower_the_ceiling(world: World) -> None:
     world.store.ceiling_gpus = 0
 
@@ -66,7 +83,7 @@ def lower_the_ceiling(world: World) -> None:
 def notice(world: World, *, is_short: bool = False) -> None:
     attempt_id = an_ended(world)
     now_ms = world.kernel.now_ms
-    world.store.notices[attempt_id] = Notice(now_ms, now_ms + (0 if is_short else 1_000_000))
+    world.store.notices.newest[attempt_id] = Notice(now_ms, now_ms + (0 if is_short else 1_000_000))
 
 
 def reclaim_the_reserved(world: World) -> None:
@@ -138,6 +155,7 @@ def forget_an_open_breaker(world: World) -> None:
 FAULTS: dict[str, Callable[[World], None]] = {
     "I1": lose_a_holder,
     "I2": revive,
+    "I4": mix_cohorts,
     "I5": drop_a_host,
     "I6": lower_the_ceiling,
     "I7": reclaim_the_reserved,
@@ -182,6 +200,45 @@ def test_a_machine_that_decides_by_the_order_of_what_it_is_told_is_found(monkeyp
     monkeypatch.setattr(attempts, "step", lambda _life, tick, *_: next(iter(tick.hearings)))
     with pytest.raises(ViolationError, match=r"^I19: "):
         check(world.inspector)
+
+
+def test_a_planner_that_goes_by_the_order_of_rows_is_found() -> None:
+    world = Planned(0, replace(TRUE_WIRING, plan=take_the_first_told))
+    while not (world.scheduler.num_decided["placement"] and sum(map(is_queued, world.store.jobs.values())) > 1):
+        if not world.kernel.num_events:
+            world.begin()
+        world.kernel.inspector = None
+        world.kernel.run(world.kernel.now_ms + 500)
+    check = INVARIANTS["I19"]
+    assert callable(check)
+    with pytest.raises(ViolationError, match=r"^I19: "):
+        check(world.inspector)
+
+
+def is_queued(life: JobLife) -> bool:
+    return life.state is JobState.QUEUED
+
+
+def test_a_department_over_its_quota_is_found() -> None:
+    world = lived_in(Planned)
+    row = row_of(world, a_live(world))
+    quotas = {(TenantId(row.tenant), row.tier): Quota(ceiling=0)}
+    world.store.rules = replace(world.store.rules, tenancy=Tenancy(quotas=quotas))
+    check = INVARIANTS["I6"]
+    assert callable(check)
+    with pytest.raises(ViolationError, match=r"^I6: "):
+        check(world.inspector)
+
+
+def test_an_eviction_for_a_job_that_was_never_placed_is_found() -> None:
+    world = lived_in()
+    beneficiary = world.store.attempts[a_live(world)].job_id
+    told = Notice(0, 0, beneficiary, hold_ended=PLACED, state=ReclaimState.RELEASED)
+    world.store.notices.newest[an_ended(world)] = told
+    explained_evictions(world.inspector)
+    world.store.attempts_of[beneficiary] = []
+    with pytest.raises(ViolationError, match=r"^reclaim: "):
+        explained_evictions(world.inspector)
 
 
 def test_all_promises_stand_in_the_table_and_each_check_is_tried() -> None:

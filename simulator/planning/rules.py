@@ -1,0 +1,234 @@
+"""By which rules a world is scheduled: its policy, its tenants' quotas, where its hosts stand, who works on them when.
+
+In one world of four ``scheduler.planner`` decides by these; in the rest whoever fits is picked by chance, which
+costs little and meets more of the races between commits.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from muster.domain.ids import NodeId, TenantId
+from muster.domain.policy import DEFAULT_POLICY, Policy, TierPolicy
+from scheduler.placement_rule import ANYWHERE, PlacementRule, Slice
+from scheduler.tenancy import Member, Quota, Tenancy
+from simulator.rows import JobRow
+from simulator.settings import Settings
+
+LEVELS: Final = ("block", "rack")
+CORP: Final = TenantId("corp")
+TENANTS: Final = ("acme", "rival")
+_PLANNED_SHARE: Final = 1 / 4
+_COHORT: Final = "model=H100"
+_FRESH: Final = ("HEALTHY", "PROBATION")
+_LARGEST_GANG: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Planned work on a node: known of from ``declared_ms`` on, who is there is told to leave at ``closes_ms``."""
+
+    node_id: NodeId
+    declared_ms: int
+    closes_ms: int
+    starts_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``is_planned``: else picked by chance, and none of the rest is asked. ``paths``: of each host its domain on each
+    of ``LEVELS``, an empty name where nobody knows; ``costs``: its ``GpuView.health_cost``. ``pause_beats``: between
+    two plans at the least.
+    """
+
+    is_planned: bool = False
+    num_schedulers: int = 1
+    pause_beats: int = 1
+    policy: Policy = DEFAULT_POLICY
+    tenancy: Tenancy = field(default_factory=Tenancy)
+    paths: Mapping[NodeId, tuple[str, ...]] = field(default_factory=dict)
+    cohorts: Mapping[NodeId, str] = field(default_factory=dict)
+    costs: Mapping[NodeId, int] = field(default_factory=dict)
+    failures_per_gpu_hour: float = 0.0
+    windows: tuple[Window, ...] = ()
+
+    def domain(self, node_id: NodeId, level: str) -> str:
+        """Empty: nobody knows."""
+        return self.paths[node_id][LEVELS.index(level)]
+
+    def most_gpus(self, tenant: str, tier: str) -> int | None:
+        """That the tenant and each above it may hold of the tier; None: no limit."""
+        line = self.tenancy.line(TenantId(tenant))
+        quotas = (self.tenancy.quotas.get((above, tier)) for above in line)
+        return min((one.most for one in quotas if one is not None and one.most is not None), default=None)
+
+
+BY_CHANCE: Final = Rules()
+
+
+def draw_rules(rng: Random, settings: Settings, nodes: Sequence[NodeId], *, is_planned: bool | None = None) -> Rules:
+    """``is_planned``: None: one world of four is."""
+    is_drawn = rng.random() < _PLANNED_SHARE
+    if not (is_drawn if is_planned is None else is_planned):
+        return BY_CHANCE
+    policy = _draw_policy(rng, settings)
+    return Rules(
+        is_planned=True,
+        num_schedulers=rng.choice((1, 1, 2)),
+        pause_beats=rng.choice((1, 2, 4)),
+        policy=policy,
+        tenancy=_draw_tenancy(rng, settings),
+        paths=_draw_paths(rng, nodes),
+        cohorts=_draw_cohorts(rng, nodes),
+        costs={node_id: rng.choice((0, 0, 0, 2_000, 10_000)) for node_id in nodes},
+        failures_per_gpu_hour=rng.choice((0.0, 0.001, 0.01)),
+        windows=_draw_windows(rng, settings, nodes),
+    )
+
+
+def _draw_policy(rng: Random, settings: Settings) -> Policy:
+    """The default policy, with the times of this world: its beats are seconds, not hours."""
+    beat_s, default = settings.timers.heartbeat_ms / 1000, DEFAULT_POLICY
+    queue = {
+        "ageing_exponent": rng.choice((0.0, 1.0, 1.5)),
+        "expected_run_s": beat_s * 150,
+        "holds_per_cohort": rng.choice((0, 1, 1, 2)),
+        "passed_work_bound_s": beat_s * rng.choice((5.0, 50.0, 5_000.0)),
+        "starvation_s": beat_s * rng.choice((20.0, 5_000.0)),
+    }
+    reclaim = {
+        "cap_fraction": rng.choice((0.0, 0.25, 0.5, 1.0, 1.0)),
+        "window_s": beat_s * rng.choice((40.0, 200.0)),
+        "restart_cost_s": beat_s * 2,
+        "shrink_cost_factor": rng.choice((0.0, 1.0, 10.0)),
+    }
+    elastic = {"grow_after_s": beat_s * rng.choice((8.0, 30.0)), "grace_s": beat_s * 3}
+    spares = default.recovery.spares.model_copy(update={"confidence": rng.choice((None, None, 0.99))})
+    recovery = {"wait_for_replacement_s": beat_s * rng.choice((0.0, 5.0, 20.0)), "spares": spares}
+    return default.model_copy(
+        update={
+            "tiers": _draw_tiers(rng, beat_s),
+            "queue": default.queue.model_copy(update=queue),
+            "reclaim": default.reclaim.model_copy(update=reclaim),
+            "elastic": default.elastic.model_copy(update=elastic),
+            "recovery": default.recovery.model_copy(update=recovery),
+            "placement": default.placement.model_copy(update={"levels": LEVELS}),
+        }
+    )
+
+
+def _draw_tiers(rng: Random, beat_s: float) -> dict[str, TierPolicy]:
+    def notice_s() -> float:
+        return beat_s * rng.randint(1, 12)
+
+    def min_run_s() -> float:
+        return beat_s * rng.choice((0, 0, rng.randint(1, 20)))
+
+    is_lent = rng.random() < 0.4
+    spot = (*_FRESH, "SUSPECT") if rng.random() < 0.5 else _FRESH
+    return {
+        "reserved": TierPolicy(priority=300, standings=_FRESH),
+        "on_demand": TierPolicy(
+            priority=200, standings=_FRESH, notice_s=notice_s() if is_lent else None, min_run_s=min_run_s()
+        ),
+        "spot": TierPolicy(priority=100, standings=spot, notice_s=notice_s(), min_run_s=min_run_s()),
+    }
+
+
+def _draw_tenancy(rng: Random, settings: Settings) -> Tenancy:
+    total = settings.num_hosts * settings.gpus_per_host
+    members = {
+        TenantId(name): Member(CORP if rng.random() < 0.5 else None, rng.choice((1.0, 1.0, 3.0))) for name in TENANTS
+    }
+    quotas: dict[tuple[TenantId, str], Quota] = {}
+    for tenant in (CORP, *members):
+        for tier in ("reserved", "on_demand", "spot"):
+            if rng.random() < 0.5:
+                guaranteed = rng.randint(0, total // 2)
+                borrowable = rng.choice((None, rng.randint(1, total)))
+                ceiling = rng.choice((None, rng.randint(max(guaranteed, 1), total)))
+                quotas[tenant, tier] = Quota(guaranteed, borrowable, ceiling)
+    return Tenancy(members, quotas)
+
+
+def _draw_paths(rng: Random, nodes: Sequence[NodeId]) -> dict[NodeId, tuple[str, ...]]:
+    rack_size, block_size = rng.randint(1, 3), rng.randint(1, 2)
+    paths: dict[NodeId, tuple[str, ...]] = {}
+    for number, node_id in enumerate(nodes):
+        rack = number // rack_size
+        is_known = rng.random() > 0.05
+        paths[node_id] = (f"block-{rack // block_size + 1}", f"rack-{rack + 1}") if is_known else ("", "")
+    return paths
+
+
+def _draw_cohorts(rng: Random, nodes: Sequence[NodeId]) -> dict[NodeId, str]:
+    other = rng.choice((0.0, 0.0, 0.3))
+    return {node_id: "model=A100" if rng.random() < other else _COHORT for node_id in nodes}
+
+
+def _draw_windows(rng: Random, settings: Settings, nodes: Sequence[NodeId]) -> tuple[Window, ...]:
+    beat_ms = settings.timers.heartbeat_ms
+    windows = []
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        declared_ms = int(rng.random() * settings.horizon_ms * 0.8)
+        closes_ms = declared_ms + beat_ms * rng.choice((0, 10, 60))
+        starts_ms = closes_ms + beat_ms * rng.choice((3, 10))
+        until_ms = starts_ms + beat_ms * rng.randint(5, 60)
+        windows.append(Window(rng.choice(list(nodes)), declared_ms, closes_ms, starts_ms, until_ms))
+    return tuple(windows)
+
+
+def shaped(row: JobRow, rules: Rules, settings: Settings, wanted: Random) -> JobRow:
+    """The job as one that these rules could place in an empty fleet: else it would wait for ever by right."""
+    tier = wanted.choice(("reserved", "on_demand", "spot", "spot"))
+    level = wanted.choice((None, None, None, "rack", "rack", "block"))
+    hosts = _hosts_by_domain(rules, level)
+    most_gpus = rules.most_gpus(row.tenant, tier)
+    if not hosts:
+        level, hosts = None, _hosts_by_domain(rules, None)
+    per_node = wanted.choice((row.gpus_per_node, settings.gpus_per_host))
+    per_node = per_node if most_gpus is None else min(per_node, most_gpus)
+    within = _LARGEST_GANG if most_gpus is None else most_gpus // per_node
+    most = min(max(hosts.values()), within, _LARGEST_GANG)
+    nodes = min(wanted.choice((1, 2, 2, 3, 4)), most)
+    placement = _slices(rules, nodes, level) if wanted.random() < 0.3 else ANYWHERE
+    is_elastic = placement is ANYWHERE and wanted.random() < 0.5
+    policy = rules.policy.tier(tier)
+    return replace(
+        row,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        min_nodes=wanted.randint(1, nodes) if is_elastic else nodes,
+        max_nodes=wanted.randint(nodes, most) if is_elastic else None,
+        tier=tier,
+        required_level=level,
+        preferred_level=wanted.choice((None, "rack")) if level in {None, "block"} else None,
+        placement=placement,
+        notice_ms=None if policy.notice_s is None else int(policy.notice_s * 1000),
+        min_run_ms=int(policy.min_run_s * 1000),
+    )
+
+
+def _hosts_by_domain(rules: Rules, level: str | None) -> Counter[tuple[str, str]]:
+    """Of one cohort in one domain of the level, whose name is known."""
+    found: Counter[tuple[str, str]] = Counter()
+    for node_id, cohort in rules.cohorts.items():
+        domain = "fleet" if level is None else rules.domain(node_id, level)
+        if domain:
+            found[cohort, domain] += 1
+    return found
+
+
+def _slices(rules: Rules, nodes: int, level: str | None) -> PlacementRule:
+    """Pairs of hosts in one rack, where racks have such pairs enough for the gang."""
+    pairs: Counter[tuple[str, str]] = Counter()
+    for (cohort, rack), number in _hosts_by_domain(rules, "rack").items():
+        block = next(path[0] for path in rules.paths.values() if path[1] == rack)
+        above = {None: "fleet", "block": block, "rack": rack}[level]
+        pairs[cohort, above] += number // 2
+    if nodes % 2 or max(pairs.values(), default=0) < nodes // 2:
+        return ANYWHERE
+    return PlacementRule(slices=(Slice("rack", 2),))

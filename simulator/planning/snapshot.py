@@ -1,0 +1,256 @@
+"""What the planner is asked of this world, read from its rows at one moment: fleet, queue, what runs and is promised.
+
+As ``muster.services.scheduling`` reads it from PostgreSQL.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from health.admission import AdmissionFacts
+from muster.domain.causes import CAUSE_RULES, Avoid
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.lifecycle.model import AttemptLife, JobLife
+from muster.domain.states import AttemptState, Cause, Contact, JobState, Standing
+from scheduler.model import (
+    ElasticGang,
+    GpuView,
+    OwnHold,
+    Parts,
+    Question,
+    ReclaimLoss,
+    RunningAttempt,
+    StandingReclaim,
+    WaitingJob,
+    Workload,
+)
+from simulator.rows import JobRow
+from simulator.store import Store
+
+_AVOID_LAST_ATTEMPTS: Final = 3
+_INTERRUPTIONS: Final = frozenset(
+    {Cause.EVACUATED, Cause.MAINTENANCE, *(one for one, rule in CAUSE_RULES.items() if rule.avoid is not Avoid.NOTHING)}
+)
+_HAD_TO_LEAVE: Final = frozenset({Cause.EVACUATED, Cause.MAINTENANCE, Cause.RESIZE})
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """``seen``: the jobs of the queue as they were."""
+
+    question: Question
+    seen: Mapping[JobId, JobLife]
+    at_ms: int
+
+
+def take(store: Store, now_ms: int, contacts: Mapping[NodeId, Contact], patience_ms: int) -> Snapshot | None:
+    """None: nobody waits, may grow or is promised anything. ``patience_ms``: who had to leave waits so long for its
+    own GPUs to be proved clean.
+    """
+    queued = [life for life in store.jobs.values() if life.state is JobState.QUEUED]
+    promised = store.notices.held_for()
+    own = _own_holds(store)
+    cleaning = {
+        life.job_id
+        for life in queued
+        if life.job_id not in promised and _waits_for_its_own(store, life, now_ms - patience_ms, contacts)
+    }
+    queued = [life for life in queued if life.job_id not in cleaning]
+    may_grow = not cleaning and _may_anybody_grow(store, now_ms)
+    if not queued and not may_grow and not promised:
+        return None
+    workload = workload_of(store, now_ms, own, may_grow=may_grow, others_wait=bool(cleaning))
+    num_held = {one.job_id: len(one.gpus) for one in own}
+    queue = [_waiting(store, life, now_ms, num_held.get(life.job_id, 0)) for life in queued]
+    question = Question(store.rules.policy, views_of(store, contacts), queue, workload)
+    return Snapshot(question, {life.job_id: life for life in queued}, now_ms)
+
+
+def views_of(store: Store, contacts: Mapping[NodeId, Contact]) -> list[GpuView]:
+    rules, now_ms = store.rules, store.clock()
+    worked_on = {one.node_id for one in store.windows() if one.starts_ms <= now_ms}
+    known: dict[tuple[Standing, Contact, bool, bool], AdmissionFacts] = {}
+    views = []
+    for node_id, part in store.gpus.items():
+        for slot, gpu in enumerate(part):
+            is_cordoned = not store.is_admitted[gpu] or node_id in worked_on
+            key = store.cases[gpu].standing, contacts[node_id], is_cordoned, gpu in store.holders
+            facts = known.get(key)
+            if facts is None:
+                standing, contact, _, is_held = key
+                override = Standing.HEALTHY if store.is_calm else None
+                facts = AdmissionFacts(standing, contact, is_cordoned, is_held, override=override)
+                known[key] = facts
+            path = rules.paths[node_id]
+            views.append(GpuView(gpu, node_id, slot, rules.cohorts[node_id], facts, path, rules.costs[node_id]))
+    return views
+
+
+def workload_of(
+    store: Store, now_ms: int, own: tuple[OwnHold, ...] = (), *, may_grow: bool = False, others_wait: bool = False
+) -> Workload:
+    rules, live = store.rules, store.live_of_job.values()
+    since_ms = now_ms - int(rules.policy.reclaim.window_s * 1000)
+    closings: dict[NodeId, int] = {}
+    for window in store.windows():
+        closings[window.node_id] = min(window.closes_ms, closings.get(window.node_id, window.closes_ms))
+    return Workload(
+        now_ms=now_ms,
+        running=tuple(_running(store, store.attempts[attempt_id], now_ms) for attempt_id in live),
+        reclaims=tuple(_standing(store)),
+        losses=tuple(_losses(store, now_ms, since_ms)),
+        peak_gpus={TenantId(name): store.notices.peak_gpus(name, since_ms) for name in store.notices.holdings},
+        tenancy=rules.tenancy,
+        holds=own,
+        cleaning=tuple(sorted(gpu for gpu, holder in store.holders.items() if holder in store.ended_ms)),
+        may_grow=may_grow,
+        others_wait=others_wait,
+        closings=closings,
+        failures_per_gpu_hour=0.0 if store.is_calm else rules.failures_per_gpu_hour,
+    )
+
+
+def _running(store: Store, life: AttemptLife, now_ms: int) -> RunningAttempt:
+    row = store.rows[life.job_id]
+    started_ms = store.started_ms(life)
+    ends_ms = (now_ms if started_ms is None else started_ms) + row.wall_time_ms + row.stop_grace_ms
+    return RunningAttempt(
+        attempt_id=life.attempt_id,
+        job_id=life.job_id,
+        tenant_id=TenantId(row.tenant),
+        tier=row.tier,
+        gpus=tuple(sorted(gpu for part in store.allocated[life.attempt_id].values() for gpu in part)),
+        started_ms=now_ms if started_ms is None else started_ms,
+        saved_ms=store.saved_ms.get(life.job_id),
+        ends_ms=ends_ms if life.stop is None else life.stop.deadline_ms,
+        is_stopping=life.stop is not None or life.ending is not None,
+        elastic=_elastic(store, row, life),
+    )
+
+
+def _elastic(store: Store, row: JobRow, life: AttemptLife) -> ElasticGang | None:
+    if not row.is_elastic or life.state is not AttemptState.RUNNING or life.stop or life.ending:
+        return None
+    return ElasticGang(
+        parts=tuple(store.allocated[life.attempt_id].items()),
+        min_nodes=row.min_nodes,
+        max_nodes=row.most_nodes,
+        gpus_per_node=row.gpus_per_node,
+        required_level=row.required_level,
+        preferred_level=row.preferred_level,
+        avoid_nodes=_at_fault(store, life.job_id),
+        rule=row.placement,
+    )
+
+
+def _standing(store: Store) -> list[StandingReclaim]:
+    standing = []
+    for beneficiary, given in store.notices.held_for().items():
+        held = tuple(sorted(gpu for gpu, job_id in store.held_for.items() if job_id == beneficiary))
+        standing += [StandingReclaim(key, beneficiary, one.deadline_ms, held, one.keeps) for key, one in given]
+    return standing
+
+
+def _losses(store: Store, now_ms: int, since_ms: int) -> list[ReclaimLoss]:
+    """What is over, and what leaves for nobody any more; what stands is counted by itself."""
+    losses = []
+    for tenant, _, notice in store.notices.lost(since_ms):
+        is_counted = notice.settled_ms is not None or notice.hold_ended is not None
+        if is_counted:
+            losses.append(ReclaimLoss(TenantId(tenant), len(notice.gpus), notice.settled_ms or now_ms))
+    return losses
+
+
+def _own_holds(store: Store) -> tuple[OwnHold, ...]:
+    promised = store.notices.held_for()
+    held: dict[JobId, list[GpuUuid]] = {}
+    for gpu, job_id in store.held_for.items():
+        if job_id not in promised:
+            held.setdefault(job_id, []).append(gpu)
+    return tuple(OwnHold(job_id, tuple(sorted(gpus))) for job_id, gpus in held.items())
+
+
+def _may_anybody_grow(store: Store, now_ms: int) -> bool:
+    since_ms = now_ms - store.rules.policy.elastic.grow_after_s * 1000
+    for attempt_id in store.live_of_job.values():
+        life = store.attempts[attempt_id]
+        row = store.rows[life.job_id]
+        started_ms = store.started_ms(life)
+        has_room = row.is_elastic and len(life.hosts) < row.most_nodes and life.state is AttemptState.RUNNING
+        if has_room and life.stop is None and started_ms is not None and started_ms <= since_ms:
+            return True
+    return False
+
+
+def _waits_for_its_own(store: Store, job: JobLife, since_ms: int, contacts: Mapping[NodeId, Contact]) -> bool:
+    """Its last attempt has just ended, and hosts that are heard of are still proving its GPUs clean."""
+    last = _last(store, job.job_id)
+    if last is None or last.ending is None or store.ended_ms.get(last.attempt_id, since_ms) <= since_ms:
+        return False
+    is_tied = store.rows[job.job_id].is_elastic or last.ending.cause in _HAD_TO_LEAVE
+    return is_tied and any(
+        contacts[node_id] is Contact.LIVE and any(store.holders.get(gpu) == last.attempt_id for gpu in part)
+        for node_id, part in store.allocated[last.attempt_id].items()
+    )
+
+
+def _last(store: Store, job_id: JobId) -> AttemptLife | None:
+    own = store.attempts_of.get(job_id)
+    return store.attempts[own[-1]] if own else None
+
+
+def _waiting(store: Store, job: JobLife, now_ms: int, num_held: int) -> WaitingJob:
+    row, last = store.rows[job.job_id], _last(store, job.job_id)
+    keep: Parts = () if last is None else tuple(store.allocated[last.attempt_id].items())
+    cause = None if last is None or last.ending is None else last.ending.cause
+    avoided = _at_fault(store, job.job_id)
+    held_nodes = num_held // row.gpus_per_node
+    waiting = WaitingJob(
+        job_id=job.job_id,
+        version=0,
+        tier=row.tier,
+        queued_ms=store.submitted_ms[job.job_id],
+        nodes=held_nodes if row.min_nodes <= held_nodes <= row.most_nodes else row.nodes,
+        gpus_per_node=row.gpus_per_node,
+        # To avoid every host would leave the job waiting for ever: then the fault is forgiven.
+        avoid_nodes=avoided if len(store.gpus) - len(avoided) >= row.min_nodes else frozenset(),
+        tenant_id=TenantId(row.tenant),
+        required_level=row.required_level,
+        preferred_level=row.preferred_level,
+        keep=keep,
+        min_nodes=row.min_nodes if row.is_elastic else None,
+        max_nodes=row.most_nodes if row.is_elastic else None,
+        expected_s=(row.wall_time_ms + row.stop_grace_ms) / 1000,
+        passed_gpu_s=_passed_gpu_s(store, row, now_ms),
+        rule=row.placement,
+    )
+    if last is not None and cause in _INTERRUPTIONS:
+        return replace(waiting, interrupted_ms=store.ended_ms[last.attempt_id])
+    return waiting
+
+
+def _passed_gpu_s(store: Store, row: JobRow, now_ms: int) -> float:
+    """What jobs of its tier have run for that came later."""
+    came_ms, passed = store.submitted_ms[row.job_id], 0.0
+    for attempt_id, life in store.attempts.items():
+        started_ms, other = store.started_ms(life), store.rows[life.job_id]
+        if started_ms is None or other.tier != row.tier or store.submitted_ms[life.job_id] <= came_ms:
+            continue
+        num_gpus = sum(map(len, store.allocated[attempt_id].values()))
+        passed += num_gpus * (store.ended_ms.get(attempt_id, now_ms) - started_ms) / 1000
+    return passed
+
+
+def _at_fault(store: Store, job_id: JobId) -> frozenset[NodeId]:
+    """Hosts of its last attempts that ended by a host's fault: those at fault, or all, where nobody knows which."""
+    nodes: Counter[NodeId] = Counter()
+    own: list[AttemptId] = store.attempts_of.get(job_id, [])
+    for attempt_id in own[-_AVOID_LAST_ATTEMPTS:]:
+        life = store.attempts[attempt_id]
+        avoid = Avoid.NOTHING if life.ending is None else CAUSE_RULES[life.ending.cause].avoid
+        if avoid is Avoid.NOTHING:
+            continue
+        known = [part.node_id for part in life.hosts if part.is_at_fault]
+        nodes.update(known or ([part.node_id for part in life.hosts] if avoid is Avoid.NODE else []))
+    return frozenset(nodes)
