@@ -167,7 +167,7 @@ PLANTED_BUGS: Final = (
         counts_notice_from_commit=False,
     ),
     _bug(
-        "victims_not_asked_again", "a notice takes whatever attempt its job has by then", 541, "I9",
+        "victims_not_asked_again", "a notice takes whatever attempt its job has by then", 160, "I9",
         rechecks_victims=False,
     ),
     _bug(
@@ -179,7 +179,7 @@ PLANTED_BUGS: Final = (
         remembers_keys=False,
     ),
     _bug(
-        "planner_ignores_holds", "what is held for one job is planned, and given, to another", 16, "hold",
+        "planner_ignores_holds", "what is held for one job is planned, and given, to another", 40, "hold",
         plan=misplanning.ignore_holds, rechecks_holds=False,
     ),
     _bug(
