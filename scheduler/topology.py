@@ -147,6 +147,7 @@ class FleetState:
         twins: dict[frozenset[str] | None, FleetState] = {}
         for rule, each in self._of_rule.items():
             twin = twins[rule] = copy(each)
+            twin._fragments = each.fragments if each.mix else None  # noqa: SLF001  # all forks share the tables
             twin.is_free, twin._tiers, twin._of_rule = is_free, forked, twins  # noqa: SLF001  # of its own class
             twin._tallies = Tallies(twin.layout)  # noqa: SLF001
         return twins[None]
