@@ -9,7 +9,7 @@ Nothing is stored, and yet a booking does not move later by those behind it: pla
 (``solver.place``), so that of what is left when others run beside a place the same one is chosen again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -68,8 +68,12 @@ class ConservativeBackfill(HeldPlaces):
         has_most = len(self._places) >= most and not is_coming
         return has_most or self._num_searches >= most * SEARCHES_PER_PLACE
 
-    def told_apart_by(self, job: WaitingJob) -> float | None:
-        return None if self._is_full() else job.believed_s
+    def told_apart_by(self, job: WaitingJob) -> Hashable:
+        """By how long it runs; and by whose it is, where a quota bounds when it may."""
+        if self._is_full():
+            return None
+        has_limit = self._holdings.limit(job.tenant_id, job.tier) is not None
+        return job.believed_s, job.tenant_id if has_limit else None
 
     def hold(
         self, job: WaitingJob, request: Request, at_most_ms: int | None = None, *, is_coming: bool = False

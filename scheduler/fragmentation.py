@@ -162,11 +162,14 @@ def whole_hosts(state: "FleetState", tier: str) -> Tally:
 def least_raising(state: "FleetState", request: "Request", room: Tally, level: int, homes: Ints) -> Ints:
     """Those of ``homes``, groups of ``level``, where the request raises F least; of equals those around which it does.
 
-    The narrowest level goes first, where room is scarcest. Below a home it is not known yet which hosts are taken:
-    ``scheduler.descent`` asks there.
+    The narrowest level goes first, where room is scarcest: so a gang that takes parts of hosts goes where it breaks the
+    fewest wholly free ones. Below a home it is not known yet which hosts are taken: ``scheduler.descent`` asks there.
     """
     if level == state.layout.node_level:
         return _least_raising_hosts(state, request, room, homes)
+    is_of_whole = _takes_whole_hosts(state, request)
+    if not is_of_whole:
+        homes = _least(homes, _num_broken(state, request, room, level, homes))
     levels = state.fragments.levels
     if not levels or levels[0] > level:
         return homes
@@ -174,7 +177,7 @@ def least_raising(state: "FleetState", request: "Request", room: Tally, level: i
     for wider in reversed(levels):
         if wider <= level and len(homes) > 1:
             around = homes if wider == level else state.layout.around(level, wider)[homes]
-            taken = _num_broken(state, request, room, level, homes)
+            taken = request.nodes if is_of_whole else _num_broken(state, request, room, level, homes)
             homes = _least(homes, _known_rises(state, tally, wider, around, taken))
     return homes
 
@@ -189,10 +192,8 @@ def rises(state: "FleetState", request: "Request", level: int, groups: Ints, fit
     return state.fragments.rises(level, groups, whole, taken)
 
 
-def _num_broken(state: "FleetState", request: "Request", room: Tally, level: int, homes: Ints) -> int | Ints:
-    """How many wholly free hosts the gang takes of each home."""
-    if _takes_whole_hosts(state, request):
-        return request.nodes
+def _num_broken(state: "FleetState", request: "Request", room: Tally, level: int, homes: Ints) -> Ints:
+    """How many wholly free hosts a gang that takes parts of hosts takes of each home."""
     whole = whole_hosts(state, request.tier).sums(level).cells[homes]
     return _broken(request.nodes, room.sums(level).cells[homes], whole)
 

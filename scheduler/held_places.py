@@ -6,7 +6,7 @@ it is the one that comes first that keeps it until then. How a place is found is
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -58,7 +58,7 @@ class HeldPlaces(ABC):
         del job
         return True
 
-    def told_apart_by(self, job: WaitingJob) -> float | None:
+    def told_apart_by(self, job: WaitingJob) -> Hashable:
         """Beside its request, by what a job may have a place where one with an equal request has none."""
         del job
         return None

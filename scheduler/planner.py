@@ -7,14 +7,14 @@ elastic job takes as many of the hosts that it wishes for as there are, and no f
 anything is reclaimed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from muster.domain.ids import JobId, TenantId
+from muster.domain.ids import JobId, NodeId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.queue_policy import CONSERVATIVE
 from muster.domain.wait_reasons import WaitReason
@@ -123,7 +123,7 @@ class _Cycle:
     unplaceable: set[Request] = field(default_factory=set)
     unpassable: set[tuple[Request, tuple[int, ...]]] = field(default_factory=set)
     forgiving: dict[Request, Request] = field(default_factory=dict)
-    verdicts: dict[tuple[Request, TenantId, float | None], Verdict] = field(default_factory=dict)
+    verdicts: dict[tuple[Request, TenantId, Hashable], Verdict] = field(default_factory=dict)
     placements: list[Placement] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     num_beneficiaries: int = 0
@@ -139,20 +139,7 @@ class _Cycle:
 
     def run(self, ordered: Sequence[WaitingJob]) -> None:
         if self.workload is not None:
-            self.state.close(self.workload.closings)
-            self.state.expect(mix_of(self.policy.placement.fragmentation, self.workload.running, ordered))
-            self.reclaimer = Reclaimer(self.state, self.policy, self.workload)
-            self.holdings = Holdings(self.workload.tenancy)
-            self.backfill = self._rule(self.reclaimer, self.workload.now_ms)
-            self.reclaimer.hold_standing({job.job_id for job in ordered if job.tier in self.policy.tiers})
-            for own in self.workload.holds:
-                self.reclaimer.promises.hold_own(own)
-            self.spares = Spares(self.state, self.policy, self.workload)
-            for attempt in self.workload.running:
-                self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
-            for job in ordered:
-                if job.job_id in self.reclaimer.promises:
-                    self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)
+            self._begin(self.workload, ordered)
         running = () if self.workload is None else self.workload.running
         self.shares = FairShares(self.state, self.policy, running, ordered, self.holdings)
         for job, turn in in_turns(ordered, self.shares, self.policy, self._is_passed_enough):
@@ -166,6 +153,26 @@ class _Cycle:
         self._enlarge()
         if self.workload is not None and self.workload.may_grow:
             self.growths = grow(self.state, self.policy, self.workload, self.holdings)
+
+    def _begin(self, workload: Workload, ordered: Sequence[WaitingJob]) -> None:
+        """What stands already: what ends, is held and promised, and what each tenant has."""
+        self.state.close(workload.closings)
+        self.state.expect(mix_of(self.policy.placement.fragmentation, workload.running, ordered))
+        self.reclaimer = Reclaimer(self.state, self.policy, workload)
+        self.holdings = Holdings(workload.tenancy)
+        self.backfill = self._rule(self.reclaimer, workload.now_ms)
+        self.reclaimer.hold_standing({job.job_id for job in ordered if job.tier in self.policy.tiers})
+        waiting = {job.job_id: job for job in ordered} if workload.holds else {}
+        for own in workload.holds:
+            self.reclaimer.promises.hold_own(own)
+            if own.job_id in waiting:
+                self._comes_to(waiting[own.job_id], len(own.gpus))
+        self.spares = Spares(self.state, self.policy, workload)
+        for attempt in workload.running:
+            self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
+        for job in ordered:
+            if job.job_id in self.reclaimer.promises:
+                self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)
 
     @property
     def is_conservative(self) -> bool:
@@ -201,12 +208,19 @@ class _Cycle:
         if promises is None or own is None:
             return self._tried(job)
         self.unplaceable.clear()  # for the job itself there is more than there was
+        self._comes_to(job, -len(own.gpus))
         verdict = self._tried(job)
         if verdict is not None and any(reason.token is WaitReason.REPLACEMENT for reason in verdict.reasons):
             promises.hold_own(own)  # all of it: what is held beside its good hosts the commit refuses to others
+            self._comes_to(job, len(own.gpus))
         elif verdict is not None:
             promises.lapses.append(Lapse(job.job_id, "with what was held for it it cannot go on now"))
         return verdict
+
+    def _comes_to(self, job: WaitingJob, num_gpus: int) -> None:
+        """What is held for a job that waits is on its way to its tenant, as the commit counts it."""
+        if self.reclaimer is not None:
+            self.reclaimer.lending.comes(job.tenant_id, job.tier, num_gpus)
 
     def _tried(self, job: WaitingJob) -> Verdict | None:
         if job.tier not in self.policy.tiers:
@@ -245,14 +259,24 @@ class _Cycle:
         return self.verdicts[alike]
 
     def _forgiving(self, request: Request) -> Request:
-        """A host is avoided no more where the gang could never be placed without it: it would wait for ever."""
+        """A host is avoided no more where the gang could never be placed without it: it would wait for ever.
+
+        As few as may be: of the avoided, one after another by id, each stays so without which there is a place still.
+        """
         found = self.forgiving.get(request)
         if found is None:
-            anywhere = replace(request, avoid_nodes=frozenset())
-            is_lost = not could_ever_fit(self.state, request.at_least())
-            is_forgiven = is_lost and could_ever_fit(self.state, anywhere.at_least())
-            found = self.forgiving[request] = anywhere if is_forgiven else request
+            found = request
+            if not self._could_be(request) and self._could_be(replace(request, avoid_nodes=frozenset())):
+                avoided = frozenset[NodeId]()
+                for node_id in sorted(request.avoid_nodes):
+                    if self._could_be(replace(request, avoid_nodes=avoided | {node_id})):
+                        avoided |= {node_id}
+                found = replace(request, avoid_nodes=avoided)
+            self.forgiving[request] = found
         return found
+
+    def _could_be(self, request: Request) -> bool:
+        return could_ever_fit(self.state, request.at_least())
 
     def _refused_or_held(self, job: WaitingJob, request: Request, claim: Claim | None) -> "_Found":
         """Reclaim for it, or hold a place for it; else it is as with all jobs of its request."""
@@ -323,6 +347,8 @@ class _Cycle:
         with self.backfill.lifted(holds):
             kept = replan(self.state, request, job.keep) if job.keep else None
             chosen = kept or self.backfill.place(request, holds) or self._place_smaller(job, request)
+            if chosen is not None and self.state.is_spare[chosen.gpus].any() and not request.may_use_spares:
+                chosen = None  # held for one that may
             if chosen is not None:
                 self._take(job, request, chosen)
         if chosen is None and not job.keep:

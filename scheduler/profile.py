@@ -4,10 +4,11 @@ Times are whole milliseconds, one a GPU; ``NEVER_MS`` is after all others.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scheduler.fences import fence_of
 from scheduler.solver import Request, level_span
 from scheduler.topology import NEVER_MS, NOWHERE, Flags, FleetState, Ints, Layout
 
@@ -53,6 +54,9 @@ class SoonestRoom:
             self._may_take &= ~state.is_spare
         avoided = [cell for node in request.avoid_nodes for cell in self._layout.cells_of_node.get(node, ())]
         self._may_take[self._layout.gpus_of_cells(np.array(avoided, dtype=np.int64))] = False
+        fence = fence_of(state, replace(request, closing_ms=None))  # what closes depends on when it would run
+        if fence is not None:
+            self._may_take[self._layout.gpus_of_cells(fence.shut(state).nonzero()[0])] = False
         self._row_of, self._column_of = _by_cell(self._layout)
 
     def of(self, opens_ms: Ints) -> int:

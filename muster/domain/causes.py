@@ -95,3 +95,6 @@ STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
     StopReason.RESIZE: Cause.RESIZE,
 }
 """The cause of an attempt that ended because it was asked to stop."""
+
+GOES_ON_THERE: Final = tuple(reason for reason, cause in STOP_CAUSES.items() if cause in KEEPS_ITS_GPUS)
+"""Asked to stop for one of these, a job goes on with what is good of its GPUs: nobody else may count on them."""

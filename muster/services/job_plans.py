@@ -6,7 +6,7 @@ is placed as its plan says. Nothing is written.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sqlalchemy import func, select, tuple_
@@ -169,7 +169,8 @@ def _told(unit: UnitOfWork, planned: Planned, job: WaitingJob, spec: JobSpec, gr
     found = planned.answer(job, grace_s)
 
     def moment(at_ms: int | None) -> datetime | None:
-        return None if at_ms is None else unit.now + timedelta(milliseconds=at_ms - asked.workload.now_ms)
+        # Of the plan's own time: others may have asked for it a moment before.
+        return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
 
     return replace(
         _outcome(unit, job, asked, decided),

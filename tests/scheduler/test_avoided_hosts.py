@@ -23,11 +23,16 @@ def test_a_gang_waits_for_other_hosts_while_there_are_any() -> None:
     assert nodes_of(gpus, avoiding(job("j", nodes=2, gpus=8, required="rack"), "r0h0")) is None
 
 
-def test_where_every_rack_has_a_host_at_fault_none_is_avoided() -> None:
+def test_where_every_rack_has_a_host_at_fault_one_of_them_is_had_back() -> None:
     """It had run in both, and both times a host failed it: it would wait for ever in a fleet that is idle."""
     gpus = racks({"r0": [8, 8], "r1": [8, 8]})
     wanted = avoiding(job("j", nodes=2, gpus=8, required="rack"), "r0h0", "r1h1")
-    assert nodes_of(gpus, wanted) == {"r0h0", "r0h1"}
+    assert nodes_of(gpus, wanted) == {"r1h0", "r1h1"}
+
+
+def test_no_more_hosts_at_fault_are_had_back_than_it_takes() -> None:
+    gpus = [*host("a", 8), *host("b", 8), *host("c", 8)]
+    assert nodes_of(gpus, avoiding(job("j", nodes=2, gpus=8), "a", "b")) == {"b", "c"}
 
 
 def test_a_cohort_that_is_too_small_without_it_has_it_back() -> None:

@@ -220,3 +220,12 @@ def rack_of(
 ) -> str:
     (rack,) = {name[:2] for name in hosts_of(gpus, wanted, rule, workload)}
     return rack
+
+
+def test_a_gang_of_parts_of_hosts_goes_where_hosts_are_in_use_already() -> None:
+    """Whatever of a domain is left over by then: whole hosts are what other gangs need."""
+    for num_half in (3, 4, 8):
+        for num_whole in (3, 5, 7):
+            gpus = racks({"r0": [8] * num_whole, "r1": [4] * num_half})
+            placed = plan(gpus, [job("g", nodes=3, gpus=4)], DEFAULT_POLICY, Workload(NOW_MS)).placements[0]
+            assert {node_id[:2] for node_id, _ in placed.parts} == {"r1"}, (num_half, num_whole)

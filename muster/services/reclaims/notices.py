@@ -9,13 +9,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import and_, or_, select
 
 from health.admission import refusal_of
 from health.cohorts import may_be_mixed
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job, PolicyVersion, Tenant
 from muster.db.models import Reclaim as ReclaimRow
 from muster.db.repositories.holdings import IS_TAKEN
+from muster.domain.causes import GOES_ON_THERE
 from muster.domain.errors import ConflictError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, ReclaimId, TenantId
 from muster.domain.policy import Policy, TierPolicy
@@ -183,12 +184,10 @@ def _require_place(
 
 
 def _staying(unit: UnitOfWork, held: Sequence[GpuUuid], victims: Collection[AttemptId]) -> set[GpuUuid]:
-    """What is held by attempts that are neither victims nor known to end."""
-    ends = or_(
-        Attempt.id.in_(victims),
-        Attempt.stop_deadline_at.is_not(None),
-        Attempt.wall_deadline_at.is_not(None),
-    )
+    """What is held by attempts that are neither victims nor known to end, or whose jobs go on with it."""
+    goes_on = and_(Attempt.stop_reason.is_not(None), Attempt.stop_reason.in_(GOES_ON_THERE))
+    has_end = or_(Attempt.stop_deadline_at.is_not(None), Attempt.wall_deadline_at.is_not(None))
+    ends = or_(Attempt.id.in_(victims), and_(has_end, ~goes_on))
     query = (
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Reclaim
 from muster.db.repositories.holdings import IS_TAKEN
 from muster.db.repositories.tenants import NUM_GPUS
+from muster.domain.causes import GOES_ON_THERE
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy import Policy
 from muster.domain.states import AttemptState, CheckpointStatus, ReclaimState
@@ -77,6 +78,7 @@ def _running(
             Attempt.tenant_id,
             Allocation.tier,
             Attempt.running_at,
+            Attempt.stop_reason,
             Attempt.stop_deadline_at,
             Attempt.wall_deadline_at,
             Attempt.ending_cause,
@@ -118,7 +120,12 @@ def _asked(row: Any) -> Shape | None:
 
 
 def _ends_at(row: Any, now: datetime, policy: Policy) -> datetime | None:
-    """At the latest: by its stop's deadline, or by its wall time, from its start on, and the grace after it."""
+    """At the latest: by its stop's deadline, or by its wall time, from its start on, and the grace after it.
+
+    None of one whose job goes on with what is good of it: nobody else shall count on that.
+    """
+    if row.stop_reason in GOES_ON_THERE:
+        return None
     if row.stop_deadline_at is not None or row.wall_time_s is None:
         return row.stop_deadline_at  # type: ignore[no-any-return]  # a column of moments
     grace = timedelta(seconds=policy.dispatch.stop_grace_s if row.stop_grace_s is None else row.stop_grace_s)
