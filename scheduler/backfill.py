@@ -12,9 +12,9 @@ import numpy as np
 
 from muster.domain.policy import Policy
 from scheduler.endings import CLEANING_MS
-from scheduler.held_places import HeldPlaces, Place
+from scheduler.held_places import HeldPlaces, Place, at_most, is_by_reclaim
 from scheduler.model import Held, WaitingJob
-from scheduler.reclaim import Reclaimer
+from scheduler.reclaim import Reclaimer, Refused
 from scheduler.solver import Chosen, Request
 from scheduler.topology import NEVER_MS, FleetState, Ints
 
@@ -32,7 +32,7 @@ class EasyBackfill(HeldPlaces):
         self._soon_ms = now_ms + int(max(notices_s, default=0.0) * 1000)
 
     def hold(
-        self, job: WaitingJob, request: Request, at_most_ms: int | None = None, *, is_coming: bool = False
+        self, job: WaitingJob, request: Request, refused: Refused | None = None, *, is_coming: bool = False
     ) -> Held | None:
         most = self._policy.queue.holds_per_cohort
         is_full = not is_coming and len(self._places) >= most * len(self._state.layout.cohort_keys)
@@ -40,29 +40,31 @@ class EasyBackfill(HeldPlaces):
             return None
         self._num_searches += 1
         request = request.at_least()
-        found = self._first_room(job, request)
+        found = self._first_room(job, request, None if refused is None else refused.free_from_ms)
         if found is None:
             return None
         chosen, until_ms = found
         cohort = self._cohort_of(chosen.gpus)
         if not is_coming and sum(self._cohort_of(held.gpus) == cohort for held in self._places) >= most:
             return None
-        until_ms = until_ms if at_most_ms is None else min(until_ms, at_most_ms)
-        return self._keep(Place(job, chosen.gpus, chosen.gpus[self._state.is_free[chosen.gpus]], until_ms))
+        free = chosen.gpus[self._state.is_free[chosen.gpus]]
+        if not len(free) and is_by_reclaim(until_ms, refused):
+            return None  # nobody can start there in the meantime
+        return self._keep(Place(job, chosen.gpus, free, at_most(until_ms, refused)))
 
     def _cohort_of(self, gpus: Ints) -> int:
         layout = self._state.layout
         return int(layout.cell_cohort[layout.cell_of_gpu[gpus[0]]])
 
-    def _first_room(self, job: WaitingJob, request: Request) -> tuple[Chosen, int] | None:
+    def _first_room(self, job: WaitingJob, request: Request, free_from_ms: Ints | None) -> tuple[Chosen, int] | None:
         """Where the gang fits first, and when; None: nobody knows. What fits at one moment fits later too."""
-        found = self._at_known_ends(request)
+        found = self._at_known_ends(request, free_from_ms)
         if found is not None or self._now_ms - job.queued_ms < self._policy.queue.starvation_s * 1000:
             return found
         return self._at_believed_ends(request)
 
-    def _at_known_ends(self, request: Request) -> tuple[Chosen, int] | None:
-        ends_ms = self._reclaimer.endings.known_ms()
+    def _at_known_ends(self, request: Request, free_from_ms: Ints | None) -> tuple[Chosen, int] | None:
+        ends_ms = self._reclaimer.endings.known_or_ms(free_from_ms)
         until_ms = self._first_moment(request, ends_ms)
         if until_ms is None:
             return None

@@ -17,12 +17,12 @@ import numpy as np
 
 from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
-from scheduler.held_places import HeldPlaces, Place
+from scheduler.held_places import HeldPlaces, Place, at_most
 from scheduler.model import Held, WaitingJob
 from scheduler.order import expected_s
 from scheduler.profile import Booking, Profile, SoonestRoom
 from scheduler.quota_ahead import Holding, within_quota_ms
-from scheduler.reclaim import Reclaimer
+from scheduler.reclaim import Reclaimer, Refused
 from scheduler.solver import Chosen, Request, place, place_smaller
 from scheduler.tenancy import Holdings
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
@@ -41,7 +41,7 @@ class _Asked:
 
     job: WaitingJob
     request: Request
-    at_most_ms: int | None
+    refused: Refused | None
 
 
 class ConservativeBackfill(HeldPlaces):
@@ -76,19 +76,19 @@ class ConservativeBackfill(HeldPlaces):
         return job.believed_s, job.tenant_id if has_limit else None
 
     def hold(
-        self, job: WaitingJob, request: Request, at_most_ms: int | None = None, *, is_coming: bool = False
+        self, job: WaitingJob, request: Request, refused: Refused | None = None, *, is_coming: bool = False
     ) -> Held | None:
         if self._is_full(is_coming=is_coming):
             return None
         self._num_searches += 1
-        return self._book(_Asked(job, request, at_most_ms))
+        return self._book(_Asked(job, request, refused))
 
     def _book(self, asked: _Asked) -> Held | None:
         found = self._first_room(asked)
         if found is None:
             return None
         chosen, start_ms = found
-        until_ms = start_ms if asked.at_most_ms is None else min(start_ms, asked.at_most_ms)
+        until_ms = at_most(start_ms, asked.refused)
         before = [one for one in self._places if one.until_ms < until_ms and np.isin(one.gpus, chosen.gpus).any()]
         free = chosen.gpus[self._state.is_free[chosen.gpus]]
         booked = Place(asked.job, chosen.gpus, free, until_ms, self._after(start_ms, asked.job.believed_s), len(before))
@@ -112,7 +112,8 @@ class ConservativeBackfill(HeldPlaces):
     def _first_room(self, asked: _Asked) -> tuple[Chosen, int] | None:
         """None: nobody knows, or not within the window."""
         endings, job = self._reclaimer.endings, asked.job
-        found = self._first_in(asked, endings.known_ms())
+        free_from_ms = None if asked.refused is None else asked.refused.free_from_ms
+        found = self._first_in(asked, endings.known_or_ms(free_from_ms))
         if found is not None or self._now_ms - job.queued_ms < self._policy.queue.starvation_s * 1000:
             return found
         return self._first_in(asked, endings.believed_ms())

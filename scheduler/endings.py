@@ -88,6 +88,13 @@ class Endings:
         known_ms = np.maximum(np.minimum(ends_ms, self._predicted_ms), self._now_ms)
         return np.append(known_ms, _moments(self._placed_known_ms))
 
+    def known_or_ms(self, free_from_ms: Ints | None) -> Ints:
+        """As ``known_ms``, or when it may be reclaimed, where that is earlier. ``free_from_ms``: of each attempt."""
+        known, num = self.known_ms(), len(self._attempts)
+        if free_from_ms is not None:
+            known[:num] = np.minimum(known[:num], np.maximum(free_from_ms, self._now_ms))
+        return known
+
     def believed_ms(self) -> Ints:
         """As ``known_ms``, and of the other attempts: each runs as long again as it has, at least ``LEAST_LEFT_MS``.
 

@@ -141,12 +141,16 @@ def no_room(
     through: Funnel,
     *,
     held_until_ms: int | None = None,
+    held: Held | None = None,
 ) -> Verdict:
     """For a gang that was tried and did not fit; ``outcome``: what reclaim could do about it.
 
-    ``held_until_ms``: until when a place is held for others where it would fit.
+    ``held_until_ms``: until when a place is held for others where it would fit; ``held``: what is kept for it until
+    a reclaim may help.
     """
     why = _no_room(state, request, outcome, policy)
+    if held is not None:
+        why = f"{why}; {held.num_free} idle GPUs are held for it until then"
     why = why if held_until_ms is None else f"{why}; {_in_the_way(held_until_ms)}"
     return _verdict(why, through, *_obstacle(outcome))
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from muster.domain.policy import Policy
 from scheduler.model import Held, WaitingJob
-from scheduler.reclaim import Reclaimer
+from scheduler.reclaim import Reclaimer, Refused
 from scheduler.solver import Chosen, Request, place
 from scheduler.topology import NEVER_MS, FleetState, Ints
 
@@ -35,6 +35,16 @@ class Place:
     num_before: int = 0
 
 
+def at_most(until_ms: int, refused: Refused | None) -> int:
+    """Until then, or until a reclaim helps."""
+    return until_ms if refused is None or refused.until_ms is None else min(until_ms, refused.until_ms)
+
+
+def is_by_reclaim(until_ms: int, refused: Refused | None) -> bool:
+    """Whether what comes free by then does so by a reclaim alone."""
+    return refused is not None and refused.until_ms is not None and until_ms >= refused.until_ms
+
+
 class HeldPlaces(ABC):
     """The holds of one cycle. Order matters: who comes earlier in the queue holds before who comes later."""
 
@@ -44,11 +54,12 @@ class HeldPlaces(ABC):
 
     @abstractmethod
     def hold(
-        self, job: WaitingJob, request: Request, at_most_ms: int | None = None, *, is_coming: bool = False
+        self, job: WaitingJob, request: Request, refused: Refused | None = None, *, is_coming: bool = False
     ) -> Held | None:
         """Hold the place that is believed free first; None where there is none, or enough is held already.
 
-        ``at_most_ms``: by then reclaim will have helped, so nobody else may have the place for longer. ``is_coming``:
+        ``refused``: by its moments reclaim will help, so nobody else may have the place for longer; who started there
+        would only be the next whose minimum run time is waited for. ``is_coming``:
         it comes free within a notice, so that nothing is reclaimed: held beside the others, or whoever came later would
         take it, and the next cycle would reclaim after all.
         """

@@ -26,7 +26,7 @@ from scheduler.elastic import enlarge, grow, nodes_within
 from scheduler.fair_share import FairShares, in_turns
 from scheduler.fragmentation import mix_of
 from scheduler.funnel import Funnel, funnel
-from scheduler.held_places import HeldPlaces
+from scheduler.held_places import HeldPlaces, is_by_reclaim
 from scheduler.lending import Claim
 from scheduler.model import (
     NO_TENANT,
@@ -288,8 +288,10 @@ class _Cycle:
             self._hold_anew()
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, through))
         if can_ever_fit:
-            at_most_ms = outcome.until_ms if isinstance(outcome, Refused) else None
-            held = self._hold(job, request, through, at_most_ms, is_coming=isinstance(outcome, Coming))
+            refused = outcome if isinstance(outcome, Refused) else None
+            held = self._hold(job, request, through, refused, is_coming=isinstance(outcome, Coming))
+            if held is not None and is_by_reclaim(held.until_ms, refused):
+                return _Found(explain.no_room(self.state, request, outcome, self.policy, through, held=held))
             if held is not None:
                 return _Found(explain.held_for_it(request, held, through))
             if len(self.unheld) < MAX_HELD_ANEW:
@@ -303,13 +305,13 @@ class _Cycle:
         job: WaitingJob,
         request: Request,
         through: Funnel,
-        at_most_ms: int | None = None,
+        refused: Refused | None = None,
         *,
         is_coming: bool = False,
     ) -> Held | None:
         if self.backfill is None:
             return None
-        held = self.backfill.hold(job, request, at_most_ms, is_coming=is_coming)
+        held = self.backfill.hold(job, request, refused, is_coming=is_coming)
         if held is not None:
             self.holds.append(held)
             self.held_for[job.job_id] = job, request, through

@@ -8,7 +8,7 @@ reclaimable tier a tenant takes back what it has lent (``scheduler.lending``).
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -54,10 +54,11 @@ class Notified:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """``until_ms``: when the minimum run times of enough victims are over."""
+    """``until_ms``: when the minimum run times of enough victims are over; ``free_from_ms``: of each attempt."""
 
     obstacle: Obstacle | None = None
     until_ms: int | None = None
+    free_from_ms: Ints | None = field(default=None, compare=False, repr=False)
 
 
 Outcome = Notified | Coming | Refused
@@ -344,7 +345,7 @@ class Reclaimer:
             middle = (low + high) // 2
             is_enough = self._would_fit(free_from <= moments[middle], request)
             low, high = (low, middle) if is_enough else (middle + 1, high)
-        return Refused(Obstacle.MIN_RUN, int(moments[low]))
+        return Refused(Obstacle.MIN_RUN, int(moments[low]), free_from)
 
     def _would_fit(self, is_victim: Flags, request: Request) -> bool:
         state = self._state.for_tier(request.tier)
