@@ -12,7 +12,7 @@ import numpy as np
 
 from muster.domain.policy import Policy
 from scheduler.endings import CLEANING_MS
-from scheduler.held_places import HeldPlaces, Place, at_most, is_by_reclaim
+from scheduler.held_places import HeldPlaces, Place, at_most
 from scheduler.model import Held, WaitingJob
 from scheduler.reclaim import Reclaimer, Refused
 from scheduler.solver import Chosen, Request
@@ -48,9 +48,10 @@ class EasyBackfill(HeldPlaces):
         if not is_coming and sum(self._cohort_of(held.gpus) == cohort for held in self._places) >= most:
             return None
         free = chosen.gpus[self._state.is_free[chosen.gpus]]
-        if not len(free) and is_by_reclaim(until_ms, refused):
+        is_by_reclaim = self._is_by_reclaim(chosen.gpus, until_ms, refused)
+        if not len(free) and is_by_reclaim:
             return None  # nobody can start there in the meantime
-        return self._keep(Place(job, chosen.gpus, free, at_most(until_ms, refused)))
+        return self._keep(Place(job, chosen.gpus, free, at_most(until_ms, refused), is_by_reclaim=is_by_reclaim))
 
     def _cohort_of(self, gpus: Ints) -> int:
         layout = self._state.layout

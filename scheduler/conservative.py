@@ -92,6 +92,7 @@ class ConservativeBackfill(HeldPlaces):
         before = [one for one in self._places if one.until_ms < until_ms and np.isin(one.gpus, chosen.gpus).any()]
         free = chosen.gpus[self._state.is_free[chosen.gpus]]
         booked = Place(asked.job, chosen.gpus, free, until_ms, self._after(start_ms, asked.job.believed_s), len(before))
+        booked.is_by_reclaim = self._is_by_reclaim(chosen.gpus, until_ms, asked.refused)
         held = self._keep(booked)
         self._asked.append(asked)
         self._is_booked[chosen.gpus] = True

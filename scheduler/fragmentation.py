@@ -17,7 +17,7 @@ import numpy as np
 from muster.domain.placement_policy import FragmentationPolicy
 from scheduler.layout import NOWHERE, Layout
 from scheduler.model import RunningAttempt, Shape, WaitingJob
-from scheduler.tally import Ints, Tally
+from scheduler.tally import Ints, Tally, least_of
 
 if TYPE_CHECKING:
     from scheduler.request import Request
@@ -169,7 +169,7 @@ def least_raising(state: "FleetState", request: "Request", room: Tally, level: i
         return _least_raising_hosts(state, request, room, homes)
     is_of_whole = _takes_whole_hosts(state, request)
     if not is_of_whole:
-        homes = _least(homes, _num_broken(state, request, room, level, homes))
+        homes = least_of(homes, _num_broken(state, request, room, level, homes))
     levels = state.fragments.levels
     if not levels or levels[0] > level:
         return homes
@@ -178,7 +178,7 @@ def least_raising(state: "FleetState", request: "Request", room: Tally, level: i
         if wider <= level and len(homes) > 1:
             around = homes if wider == level else state.layout.around(level, wider)[homes]
             taken = request.nodes if is_of_whole else _num_broken(state, request, room, level, homes)
-            homes = _least(homes, _known_rises(state, tally, wider, around, taken))
+            homes = least_of(homes, _known_rises(state, tally, wider, around, taken))
     return homes
 
 
@@ -221,11 +221,6 @@ def _known_rises(state: "FleetState", tally: Tally, level: int, groups: Ints, ta
     return found
 
 
-def _least(homes: Ints, of_each: Ints) -> Ints:
-    least: Ints = homes[of_each == of_each.min()]
-    return least
-
-
 def _least_raising_hosts(state: "FleetState", request: "Request", room: Tally, cells: Ints) -> Ints:
     """Hosts partly in use are told by their free GPUs alone; a wholly free one also by what its domains have left."""
     layout, fragments = state.layout, state.fragments
@@ -234,7 +229,7 @@ def _least_raising_hosts(state: "FleetState", request: "Request", room: Tally, c
         return _least_around(state, request, room, cells)
     counts = room.usable[cells]
     if not fragments.levels:
-        return _least(cells, own[counts])
+        return least_of(cells, own[counts])
     if len(layout.host_widths) == 1:
         (width,) = layout.host_widths
         at_best = own.copy()
@@ -247,14 +242,14 @@ def _least_raising_hosts(state: "FleetState", request: "Request", room: Tally, c
     of_each = own[counts]
     if racks in fragments.levels:
         of_each += _rises_of_one(state, room, request.tier, racks, cells)
-    return _least_around(state, request, room, _least(cells, of_each), racks)
+    return _least_around(state, request, room, least_of(cells, of_each), racks)
 
 
 def _least_around(state: "FleetState", request: "Request", room: Tally, cells: Ints, within: int | None = None) -> Ints:
     """Those whose domains lose least, the narrowest level first. ``within``: of wider levels alone."""
     for level in reversed(state.fragments.levels):
         if len(cells) > 1 and (within is None or level < within):
-            cells = _least(cells, _rises_of_one(state, room, request.tier, level, cells))
+            cells = least_of(cells, _rises_of_one(state, room, request.tier, level, cells))
     return cells
 
 

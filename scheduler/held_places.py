@@ -24,7 +24,7 @@ class Place:
     """``free``: those of its GPUs that are idle and that nobody has before it, which are taken in the fleet's state.
 
     ``until_ms``: when its job starts there; ``end_ms``: when it has ended; ``num_before``: so many places have some of
-    its GPUs before.
+    its GPUs before; ``is_by_reclaim``: some of it comes free by then by a reclaim alone.
     """
 
     job: WaitingJob
@@ -33,16 +33,12 @@ class Place:
     until_ms: int
     end_ms: int = NEVER_MS
     num_before: int = 0
+    is_by_reclaim: bool = False
 
 
 def at_most(until_ms: int, refused: Refused | None) -> int:
     """Until then, or until a reclaim helps."""
     return until_ms if refused is None or refused.until_ms is None else min(until_ms, refused.until_ms)
-
-
-def is_by_reclaim(until_ms: int, refused: Refused | None) -> bool:
-    """Whether what comes free by then does so by a reclaim alone."""
-    return refused is not None and refused.until_ms is not None and until_ms >= refused.until_ms
 
 
 class HeldPlaces(ABC):
@@ -59,9 +55,9 @@ class HeldPlaces(ABC):
         """Hold the place that is believed free first; None where there is none, or enough is held already.
 
         ``refused``: by its moments reclaim will help, so nobody else may have the place for longer; who started there
-        would only be the next whose minimum run time is waited for. ``is_coming``:
-        it comes free within a notice, so that nothing is reclaimed: held beside the others, or whoever came later would
-        take it, and the next cycle would reclaim after all.
+        would only be the next whose minimum run time is waited for. ``is_coming``: it comes free within a notice, so
+        that nothing is reclaimed: held beside the others, or whoever came later would take it, and the next cycle would
+        reclaim after all.
         """
 
     def may_start(self, job: WaitingJob) -> bool:
@@ -81,7 +77,13 @@ class HeldPlaces(ABC):
     def _held(self, one: Place) -> Held:
         uuids = self._state.layout.uuids
         gpus = tuple(uuids[gpu] for gpu in one.gpus)
-        return Held(one.job.job_id, gpus, len(one.free), one.until_ms, one.num_before)
+        return Held(one.job.job_id, gpus, len(one.free), one.until_ms, one.num_before, one.is_by_reclaim)
+
+    def _is_by_reclaim(self, gpus: Ints, until_ms: int, refused: Refused | None) -> bool:
+        if refused is None or refused.free_from_ms is None:
+            return False
+        endings = self._reclaimer.endings
+        return bool((endings.free_from_ms(endings.known_ms())[gpus] > until_ms).any())
 
     def _keep(self, found: Place) -> Held:
         """``free`` is what is idle of it; neither anybody's place nor what is reclaimed for others is there."""

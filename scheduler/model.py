@@ -271,7 +271,8 @@ class Waiting:
 class Held:
     """``gpus``: where a waiting job will start at about ``until_ms``; ``num_free`` of them are idle until then.
 
-    ``num_before``: so many jobs before it have places on some of them until then.
+    ``num_before``: so many jobs before it have places on some of them until then; ``is_by_reclaim``: not all of them
+    come free of their own by then, the others may be reclaimed.
     """
 
     job_id: JobId
@@ -279,6 +280,7 @@ class Held:
     num_free: int
     until_ms: int
     num_before: int = 0
+    is_by_reclaim: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from scheduler.elastic import enlarge, grow, nodes_within
 from scheduler.fair_share import FairShares, in_turns
 from scheduler.fragmentation import mix_of
 from scheduler.funnel import Funnel, funnel
-from scheduler.held_places import HeldPlaces, is_by_reclaim
+from scheduler.held_places import HeldPlaces
 from scheduler.lending import Claim
 from scheduler.model import (
     NO_TENANT,
@@ -290,8 +290,9 @@ class _Cycle:
         if can_ever_fit:
             refused = outcome if isinstance(outcome, Refused) else None
             held = self._hold(job, request, through, refused, is_coming=isinstance(outcome, Coming))
-            if held is not None and is_by_reclaim(held.until_ms, refused):
-                return _Found(explain.no_room(self.state, request, outcome, self.policy, through, held=held))
+            if held is not None and refused is not None and held.is_by_reclaim:
+                helped = replace(refused, until_ms=held.until_ms)
+                return _Found(explain.no_room(self.state, request, helped, self.policy, through, held=held))
             if held is not None:
                 return _Found(explain.held_for_it(request, held, through))
             if len(self.unheld) < MAX_HELD_ANEW:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from scheduler.balance import least_shares
 from scheduler.descent import balance_level, descend, first_of, level_below, unit_below
@@ -24,7 +23,7 @@ from scheduler.rail_sets import on_same_rails, room_on_rails
 from scheduler.request import Request, request_of
 from scheduler.slices import count_by_group, num_in_whole_slices, room_by_group, room_by_numbers
 from scheduler.soundness import least_graded, pick_gpus, soundest, weakness_of
-from scheduler.tally import Tally
+from scheduler.tally import Tally, least_of
 from scheduler.topology import NOWHERE, FleetState, Ints, Layout
 
 __all__ = [
@@ -209,10 +208,10 @@ def _best_group(state: FleetState, room: Tally, request: Request, level: int, *,
     if weakness is not None:
         enough = least_graded(state, request, enough, weakness)
     if request.rule.balance is not None and len(enough) > 1:
-        enough = _least(enough, -_least_shares(layout, request, room, level, enough))
+        enough = least_of(enough, -_least_shares(layout, request, room, level, enough))
     if not in_order and len(enough) > 1:
         enough = _tightest(state, room, request, level, enough, num_nodes)
-    return int((enough if weakness is None else _least(enough, weakness[enough]))[0])
+    return int((enough if weakness is None else least_of(enough, weakness[enough]))[0])
 
 
 def _tightest(
@@ -226,21 +225,16 @@ def _tightest(
     if state.mix:
         homes = least_raising(state, request, room, level, homes)
     if num_nodes is not None:
-        homes = _least(homes, num_nodes[homes])
+        homes = least_of(homes, num_nodes[homes])
     if len(homes) > 1:
-        homes = _least(homes, (room.usable if num_nodes is None else room.sums(level).gpus)[homes])
+        homes = least_of(homes, (room.usable if num_nodes is None else room.sums(level).gpus)[homes])
     for wider in range(level - 1, -1, -1):
         if len(homes) == 1:
             break
         around = layout.around(level, wider)[homes]
         # Where the wider domain is unknown, nothing is known to stand around.
-        homes = _least(homes, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
+        homes = least_of(homes, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
     return homes
-
-
-def _least(groups: Ints, keys: npt.NDArray[Any]) -> Ints:
-    least: Ints = groups[keys == keys.min()]
-    return least
 
 
 def _least_shares(layout: Layout, request: Request, room: Tally, level: int, homes: Ints) -> Ints:

@@ -225,6 +225,12 @@ class Without(Tally):
         return Sums(cells, gpus)
 
 
+def least_of(groups: Ints, keys: Ints) -> Ints:
+    """Those of ``groups``, one at least, whose key is the least. ``keys``: of each of them."""
+    least: Ints = groups[keys == keys.min()]
+    return least
+
+
 def _summed(groups: Ints, weights: Ints, size: int) -> Ints:
     return np.bincount(groups, weights, minlength=size).astype(np.int64)
 

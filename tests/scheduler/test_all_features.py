@@ -7,12 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.domain.ids import GpuUuid, NodeId
-from muster.domain.policy import DEFAULT_POLICY
 from scheduler.model import ElasticGang, GpuView, OwnHold, Parts, Plan, RunningAttempt, WaitingJob
 from scheduler.placement_rule import LabelRule, PlacementRule, Slice
-from tests.scheduler.fleets import NOW_MS
 from tests.scheduler.test_plan_properties import LEVELS, World, worlds
-from tests.scheduler.test_ten_properties import after
+from tests.scheduler.test_ten_properties import after, victims_under_contract
 
 MANY = settings(max_examples=60, deadline=None)
 ZONES = ("east", "west")
@@ -136,13 +134,7 @@ def domains(views: Sequence[GpuView], level: str) -> set[tuple[str, ...]]:
 @MANY
 @given(full_worlds())
 def test_p5_a_victim_gives_what_it_has_or_shrinks_to_whole_hosts_of_its_first(world: World) -> None:
-    decided, jobs = world.plan(), {one.job_id: one for one in world.queue}
-    attempts = {attempt.attempt_id: attempt for attempt in world.workload.running}
-    for reclaim in decided.reclaims:
-        victim, tier = attempts[reclaim.victim], DEFAULT_POLICY.tier(attempts[reclaim.victim].tier)
-        assert tier.notice_s == reclaim.notice_s
-        assert tier.priority < DEFAULT_POLICY.tier(jobs[reclaim.beneficiary].tier).priority
-        assert NOW_MS - victim.started_ms >= tier.min_run_s * 1000
+    for reclaim, victim in victims_under_contract(world):
         assert {*reclaim.gpus, *reclaim.keeps} == set(victim.gpus)
         assert not set(reclaim.keeps) & {*reclaim.gpus, *reclaim.held}
         if reclaim.keeps:

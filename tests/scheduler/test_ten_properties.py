@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.answer import answer
-from scheduler.model import GpuView, Plan, Question, RunningAttempt, StandingReclaim, WaitingJob
+from scheduler.model import GpuView, Plan, Question, Reclaim, RunningAttempt, StandingReclaim, WaitingJob
 from scheduler.planner import plan_on
 from scheduler.request import request_of
 from scheduler.solver import Chosen, place
@@ -128,6 +128,11 @@ def test_p4_no_victim_could_be_spared(world: World) -> None:
 @MANY
 @given(worlds())
 def test_p5_a_victim_is_of_a_lower_tier_that_gives_back_and_has_had_its_least_time(world: World) -> None:
+    victims_under_contract(world)
+
+
+def victims_under_contract(world: World) -> list[tuple[Reclaim, RunningAttempt]]:
+    """Each reclaim that is planned, and whose it is; all of them are asserted to be within the contract."""
     decided, jobs = world.plan(), {one.job_id: one for one in world.queue}
     attempts = {attempt.attempt_id: attempt for attempt in world.workload.running}
     for reclaim in decided.reclaims:
@@ -135,6 +140,7 @@ def test_p5_a_victim_is_of_a_lower_tier_that_gives_back_and_has_had_its_least_ti
         assert tier.notice_s == reclaim.notice_s
         assert tier.priority < DEFAULT_POLICY.tier(jobs[reclaim.beneficiary].tier).priority
         assert NOW_MS - victim.started_ms >= tier.min_run_s * 1000
+    return [(reclaim, attempts[reclaim.victim]) for reclaim in decided.reclaims]
 
 
 @MANY
