@@ -41,6 +41,9 @@ class Request:
         """The smallest that would do."""
         return self.sized(self.fewest_nodes)
 
+    def avoiding(self, nodes: frozenset[NodeId]) -> "Request":
+        return replace(self, avoid_nodes=nodes)
+
     def wishing(self, wish: Wish) -> "Request":
         """With what it wishes for as if it asked for it."""
         return replace(self, rule=replace(self.rule, slices=wish.slices, wished=()))

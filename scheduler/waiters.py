@@ -1,0 +1,112 @@
+"""Those who wait in one cycle: what each is told, and the places that are held for them.
+
+What was told is told anew where a place moves, or where victims that were chosen since give one to who had none.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from muster.domain.ids import JobId
+from scheduler import explain
+from scheduler.fair_share import FairShares
+from scheduler.funnel import Funnel
+from scheduler.held_places import HeldPlaces
+from scheduler.model import Held, Turn, Verdict, Waiting, WaitingJob
+from scheduler.reclaim import Refused
+from scheduler.request import Request
+
+MAX_HELD_ANEW: Final = 4
+"""So many that nothing could be held for are tried again when a reclaim frees more than its beneficiary takes."""
+
+
+class Waiters:
+    """``waiting``: as they were tried; ``holds``: as they were found.
+
+    ``funnel_of``: what leaves GPUs out for a request, as the fleet is by then. Without a ``backfill`` nothing is held.
+    """
+
+    def __init__(
+        self,
+        shares: FairShares,
+        is_passed_enough: Callable[[WaitingJob], bool],
+        funnel_of: Callable[[Request], Funnel],
+        backfill: HeldPlaces | None = None,
+    ) -> None:
+        self._shares, self._is_passed_enough, self._funnel_of = shares, is_passed_enough, funnel_of
+        self._backfill = backfill
+        self._turns: dict[JobId, Turn] = {}
+        self._held_for: dict[JobId, tuple[WaitingJob, Request, Funnel]] = {}
+        self._unheld: dict[JobId, tuple[WaitingJob, Request]] = {}
+        self.waiting: list[Waiting] = []
+        self.holds: list[Held] = []
+
+    def is_on(self, job: WaitingJob, turn: Turn) -> None:
+        """It is tried now."""
+        self._turns[job.job_id] = turn
+
+    def tell(self, job: WaitingJob, verdict: Verdict) -> None:
+        self.waiting.append(self._told(job, verdict))
+
+    def hold(
+        self,
+        job: WaitingJob,
+        request: Request,
+        through: Funnel,
+        refused: Refused | None = None,
+        *,
+        is_coming: bool = False,
+    ) -> Held | None:
+        """A place for it, where there is one and the policy lets so many be held; else it is remembered."""
+        held = self._find(job, request, through, refused, is_coming=is_coming)
+        if held is None and len(self._unheld) < MAX_HELD_ANEW:
+            self._unheld[job.job_id] = job, request
+        return held
+
+    def hold_anew(self) -> None:
+        """Victims were chosen, whose GPUs come free soon: who is earlier in the queue counts on the rest of them first.
+
+        Else the next cycle would give it to them, and reclaim once more for who had counted on it in this one.
+        """
+        for job, request in list(self._unheld.values()):
+            held = self._find(job, request, self._funnel_of(request))
+            if held is not None:
+                del self._unheld[job.job_id]
+                self._tell_anew([held])
+
+    def move(self, moved: Iterable[Held]) -> None:
+        """For these another place is held than was told."""
+        elsewhere = {held.job_id: held for held in moved}
+        if elsewhere:
+            self.holds = [elsewhere.get(held.job_id, held) for held in self.holds]
+            self._tell_anew(elsewhere.values())
+
+    def _find(
+        self,
+        job: WaitingJob,
+        request: Request,
+        through: Funnel,
+        refused: Refused | None = None,
+        *,
+        is_coming: bool = False,
+    ) -> Held | None:
+        held = None if self._backfill is None else self._backfill.hold(job, request, refused, is_coming=is_coming)
+        if held is not None:
+            self.holds.append(held)
+            self._held_for[job.job_id] = job, request, through
+        return held
+
+    def _tell_anew(self, holds: Iterable[Held]) -> None:
+        told: dict[JobId, Waiting] = {}
+        for held in holds:
+            job, request, through = self._held_for[held.job_id]
+            told[job.job_id] = self._told(job, explain.held_for_it(request, held, through))
+        self.waiting = [told.get(one.job_id, one) for one in self.waiting]
+
+    def _told(self, job: WaitingJob, verdict: Verdict) -> Waiting:
+        turn = self._turns[job.job_id]
+        return Waiting(job.job_id, self._with_turn(job, turn, verdict), turn)
+
+    def _with_turn(self, job: WaitingJob, turn: Turn, verdict: Verdict) -> Verdict:
+        if turn is Turn.OVER:
+            return explain.over_share(verdict, self._shares.over_gpus(job) or 0.0)
+        return explain.passed_enough(verdict) if self._is_passed_enough(job) else verdict
