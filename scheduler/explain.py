@@ -33,6 +33,13 @@ _WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.RECLAIMABLE_ONLY: "in the first part of a probation, which is for reclaimable tiers",
     Refusal.STANDING: "without a standing that this tier admits",
 }
+_OBSTACLES: Final[Mapping[Obstacle, WaitReason]] = {
+    Obstacle.CAP: WaitReason.RECLAIM_CAP,
+    Obstacle.MIN_RUN: WaitReason.RECLAIM_MIN_RUN,
+    Obstacle.GUARANTEES: WaitReason.GUARANTEES,
+    Obstacle.OWN_GUARANTEE: WaitReason.OWN_GUARANTEE,
+    Obstacle.TOO_LITTLE: WaitReason.RECLAIM_TOO_LITTLE,
+}
 
 
 def unknown_tier(tier: str) -> Verdict:
@@ -158,12 +165,8 @@ def no_room(
 def _obstacle(outcome: Outcome) -> Iterator[Reason]:
     if isinstance(outcome, Coming):
         yield Reason(WaitReason.ENDING_SOON)
-    elif isinstance(outcome, Refused) and outcome.obstacle is Obstacle.CAP:
-        yield Reason(WaitReason.RECLAIM_CAP)
-    elif isinstance(outcome, Refused) and outcome.obstacle is Obstacle.MIN_RUN:
-        yield Reason(WaitReason.RECLAIM_MIN_RUN)
-    elif isinstance(outcome, Refused) and outcome.obstacle is Obstacle.GUARANTEES:
-        yield Reason(WaitReason.GUARANTEES)
+    elif isinstance(outcome, Refused) and outcome.obstacle is not None:
+        yield Reason(_OBSTACLES[outcome.obstacle])
 
 
 def _no_room(state: FleetState, request: Request, outcome: Outcome, policy: Policy) -> str:
@@ -179,7 +182,7 @@ def _no_room(state: FleetState, request: Request, outcome: Outcome, policy: Poli
         _needed(request),
         f"{num_free} of {num_gpus} GPUs are free to this tier{_reasons(state, request)}",
         _binding(state, request, num_free),
-        _outcome(outcome, policy),
+        _outcome(outcome, request, policy),
     ]
     return "; ".join(clause for clause in clauses if clause)
 
@@ -262,7 +265,7 @@ def _has(request: Request, most: int, condition: str, most_unrounded: int) -> st
     return f"the largest {what} has {hosts} with {gpus}{rounded}"
 
 
-def _outcome(outcome: Outcome, policy: Policy) -> str:
+def _outcome(outcome: Outcome, request: Request, policy: Policy) -> str:
     if isinstance(outcome, Coming):
         return f"enough of them come free by {_moment(outcome.until_ms)} without reclaim"
     if isinstance(outcome, Notified):
@@ -270,6 +273,11 @@ def _outcome(outcome: Outcome, policy: Policy) -> str:
     if outcome.obstacle is Obstacle.CAP:
         window_min = policy.reclaim.window_s / 60
         return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes is reached"
+    if outcome.obstacle is Obstacle.TOO_LITTLE:
+        most = outcome.most_nodes or 0
+        return f"reclaim cannot help: even with all that would give way, {_has(request.at_least(), most, 'free', most)}"
+    if outcome.obstacle is Obstacle.OWN_GUARANTEE:
+        return "with it its tenant would hold more than it is guaranteed in this tier, so nothing is taken back for it"
     if outcome.obstacle is Obstacle.GUARANTEES:
         return "what other tenants borrow is not enough for it, and the rest is within their own guarantees"
     if outcome.obstacle is Obstacle.MIN_RUN and outcome.until_ms is not None:

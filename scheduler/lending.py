@@ -63,6 +63,10 @@ class Lending:
         within = frozenset(above for above in line if self.over(above, tier) + num_gpus <= 0)
         return Claim(self, tier, line, within, self._attempts) if within else None
 
+    def has_guarantee(self, tenant_id: TenantId, tier: str) -> bool:
+        """It or one above it."""
+        return any(self._guarantees[tier].get(above, 0) for above in self._held.line(tenant_id))
+
     def way_down(self, line: Sequence[TenantId], tenant_id: TenantId) -> tuple[TenantId, ...]:
         """From the tenant up to where its line meets ``line``, which is not among them."""
         return tuple(above for above in self._held.line(tenant_id) if above not in line)

@@ -36,6 +36,10 @@ class Obstacle(StrEnum):
     CAP = "cap"
     GUARANTEES = "guarantees"
     """What others borrow is not enough; the rest is guaranteed to them."""
+    OWN_GUARANTEE = "own_guarantee"
+    """No tier gives way to its own, and with the job its tenant would hold more than it is guaranteed."""
+    TOO_LITTLE = "too_little"
+    """There are those who would give way, and all of them would not make one domain sufficient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,13 @@ class Notified:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """``until_ms``: when the minimum run times of enough victims are over; ``free_from_ms``: of each attempt."""
+    """``until_ms``: when the minimum run times of enough victims are over; ``free_from_ms``: of each attempt.
+    ``most_nodes``: for so many hosts all who would give way make room, where that is too little.
+    """
 
     obstacle: Obstacle | None = None
     until_ms: int | None = None
+    most_nodes: int | None = None
     free_from_ms: Ints | None = field(default=None, compare=False, repr=False)
 
 
@@ -151,14 +158,17 @@ class Reclaimer:
             if attempt.attempt_id in spared:
                 self.endings.go_on(index)
 
-    def choose(self, job_id: JobId, request: Request, claim: Claim | None = None) -> Outcome:
+    def choose(
+        self, job_id: JobId, request: Request, claim: Claim | None = None, *, is_beyond: bool = False
+    ) -> Outcome:
         """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome says why not.
 
-        ``claim``: of its tenant on what it has lent.
+        ``claim``: of its tenant on what it has lent; ``is_beyond``: it has none, since with the job it would hold more
+        than it is guaranteed.
         """
         notice_s = self._longest_notice_s(request, claim)
         if notice_s is None:
-            return Refused()
+            return Refused(Obstacle.OWN_GUARANTEE if is_beyond else None)
         coming = self.coming(self._now_ms + int(notice_s * 1000))
         chosen = self.with_freed(coming, request)
         if chosen is not None:
@@ -335,27 +345,32 @@ class Reclaimer:
         return RunnerUp(tuple(self._attempts[index].attempt_id for index in cover.victims), cover.cost)
 
     def _refusal(self, free_from: Ints, request: Request) -> Refused:
-        if self._would_fit(free_from <= self._now_ms, request):
-            return Refused(Obstacle.CAP)
-        moments = np.unique(free_from[(free_from > self._now_ms) & (free_from < NEVER_MS)])
-        if not len(moments) or not self._would_fit(free_from <= moments[-1], request):
+        may_give = free_from < NEVER_MS
+        if not may_give.any():
             return Refused()
+        if self._most_nodes_by(free_from <= self._now_ms, request) >= request.nodes:
+            return Refused(Obstacle.CAP)
+        most = self._most_nodes_by(may_give, request)
+        if most < request.nodes:
+            return Refused(Obstacle.TOO_LITTLE, most_nodes=most)
+        moments = np.unique(free_from[may_give & (free_from > self._now_ms)])
         low, high = 0, len(moments) - 1
         while low < high:
             middle = (low + high) // 2
-            is_enough = self._would_fit(free_from <= moments[middle], request)
+            is_enough = self._most_nodes_by(free_from <= moments[middle], request) >= request.nodes
             low, high = (low, middle) if is_enough else (middle + 1, high)
-        return Refused(Obstacle.MIN_RUN, int(moments[low]), free_from)
+        return Refused(Obstacle.MIN_RUN, int(moments[low]), free_from_ms=free_from)
 
-    def _would_fit(self, is_victim: Flags, request: Request) -> bool:
+    def _most_nodes_by(self, is_victim: Flags, request: Request) -> int:
+        """For so many hosts of one home there would be room if these let go."""
         state = self._state.for_tier(request.tier)
         span = level_span(state.layout, request)
         if not span:
-            return False
+            return 0
         gpus = np.flatnonzero(self._owners_if(is_victim, request) >= 0)
         freed = np.bincount(state.layout.cell_of_gpu[gpus], minlength=state.layout.num_cells)
         cells = fitting_cells(state, request, state.tier(request.tier).counts + freed)
-        return bool(room_of(state.layout, request, cells, span[-1]).max(initial=0) >= request.nodes)
+        return int(room_of(state.layout, request, cells, span[-1]).max(initial=0))
 
     def _notify(self, index: int, deadline_ms: int, num_kept: int) -> None:
         if index not in self._notified and not self._attempts[index].is_stopping:

@@ -37,7 +37,9 @@ class WaitReason(StrEnum):
 
     RECLAIM_CAP = "reclaim_cap"
     RECLAIM_MIN_RUN = "reclaim_min_run"
+    RECLAIM_TOO_LITTLE = "reclaim_too_little"
     GUARANTEES = "guarantees"
+    OWN_GUARANTEE = "own_guarantee"
     ENDING_SOON = "ending_soon"
     RECLAIM_NOTIFIED = "reclaim_notified"
     PLACE_HELD = "place_held"
@@ -81,7 +83,9 @@ WORDS: Final[Mapping[WaitReason, str]] = {
     WaitReason.SLICES: "free on whole hosts of its home that are left over once slices are rounded down",
     WaitReason.RECLAIM_CAP: "the tenants that would give way have lost all that the cap allows in its window",
     WaitReason.RECLAIM_MIN_RUN: "those that would give way have not had their minimum run time",
+    WaitReason.RECLAIM_TOO_LITTLE: "all that would give way for it would not make room for it",
     WaitReason.GUARANTEES: "what other tenants borrow is not enough, and the rest is within their own guarantees",
+    WaitReason.OWN_GUARANTEE: "its tenant would hold more than it is guaranteed, so nothing is taken back for it",
     WaitReason.ENDING_SOON: "enough comes free of its own accord within the notice of a reclaim",
     WaitReason.RECLAIM_NOTIFIED: "being reclaimed for it",
     WaitReason.PLACE_HELD: "of the place where it will start, held for it as they come free",

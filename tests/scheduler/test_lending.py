@@ -150,3 +150,13 @@ def test_an_elastic_borrower_gives_hosts_back_before_a_rigid_one_ends() -> None:
     assert [(one.victim, len(one.gpus), len(one.keeps)) for one in found] == [("e", 16, 8)]
     nearly = decided(attempts, [wanting(LENDER, 2)], guaranteed(lender=16, borrower=32))
     assert nearly.reclaims == (), "its second host would be of its guarantee"
+
+
+def test_who_is_past_its_own_guarantee_is_told_that_it_takes_nothing_back() -> None:
+    (told,) = decided(FOUR, [wanting(LENDER, 2)], guaranteed(lender=15)).waiting
+    assert told.verdict.reasons[-1].token is WaitReason.OWN_GUARANTEE
+    assert "its tenant would hold more than it is guaranteed in this tier" in told.why
+    queue = [wanting(LENDER, 2), wanting(TEAM, 2, name="theirs")]
+    mine, theirs = decided(FOUR, queue, guaranteed(lender=15)).waiting
+    assert "guaranteed" in mine.why, "it asks for the same and is told otherwise"
+    assert "guaranteed" not in theirs.why, "nothing was ever guaranteed to it"

@@ -7,6 +7,7 @@ import pytest
 
 from muster.domain.ids import TenantId
 from muster.domain.policy import DEFAULT_POLICY
+from muster.domain.wait_reasons import WaitReason
 from scheduler.model import GpuView, Plan, ReclaimLoss, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.tenancy import Tenancy
@@ -252,3 +253,19 @@ def test_where_no_rack_is_known_a_preferred_one_hinders_no_reclaim() -> None:
     attempts = [running(name, of_host(name)) for name in ("a", "b")]
     decided = decide([*host("a", 8), *host("b", 8)], [gang], attempts)
     assert victims(decided) == ["a", "b"]
+
+
+def test_where_all_who_give_way_are_too_few_the_job_is_told_how_far_they_go() -> None:
+    firm = replace(running("firm", of_host("r0h1")), tier="reserved")
+    attempts = [running("v", of_host("r0h0")), firm]
+    wish = replace(job("gang", nodes=2, gpus=8, tier="reserved"), required_level="rack")
+    (told,) = decide(racks({"r0": [8, 8]}), [wish], attempts).waiting
+    assert told.verdict.reasons[-1].token is WaitReason.RECLAIM_TOO_LITTLE
+    assert (
+        "reclaim cannot help: even with all that would give way, the largest cohort in one rack has only 1 of 2 hosts "
+        "with 8 GPUs free" in told.why
+    )
+    (alone,) = decide(racks({"r0": [8, 8]}), [wish], [replace(attempts[0], tier="reserved"), firm]).waiting
+    assert "reclaim" not in alone.why, "nobody is there who would give way"
+    (never,) = decide(racks({"r0": [8]}), [wish], attempts[:1]).waiting
+    assert "reclaim" not in never.why, "it would not fit into an idle fleet either"
