@@ -89,14 +89,18 @@ class EasyBackfill(HeldPlaces):
 
     def _leaving_most_to_others(self, request: Request, until_ms: int, ends_ms: Ints) -> Chosen:
         """Of the places at that moment one with few GPUs that are idle until then, or come free within a notice: others
-        may run there, and who waits for what comes so soon would else have somebody reclaimed instead.
+        may run there, and who waits for what comes so soon would else have somebody reclaimed instead. Of those that it
+        needs all the same, the least idle ones.
         """
         state = self._state.for_tier(request.tier)
         coming = self._reclaimer.coming(until_ms, ends_ms)
         soon = self._reclaimer.coming(min(self._soon_ms, until_ms - 1), ends_ms)
         is_soon = np.zeros(len(state.is_free), dtype=np.bool_)
         is_soon[soon] = True
-        cells = np.unique(state.layout.cell_of_gpu[np.append(np.flatnonzero(state.is_free), soon)])
+        cell_of_idle = state.layout.cell_of_gpu[np.flatnonzero(state.is_free)]
+        cells = np.unique(np.append(cell_of_idle, state.layout.cell_of_gpu[soon]))
+        num_idle = np.bincount(cell_of_idle, minlength=state.layout.num_cells)
+        cells = cells[np.argsort(num_idle[cells], kind="stable")]
 
         def with_first(count: int) -> Chosen | None:
             others = state.layout.gpus_of_cells(cells[count:])
