@@ -57,8 +57,10 @@ class Waiters:
         is_coming: bool = False,
     ) -> Held | None:
         """A place for it, where there is one and the policy lets so many be held; else it is remembered."""
-        held = self._find(job, request, through, refused, is_coming=is_coming)
-        if held is None and len(self._unheld) < MAX_HELD_ANEW:
+        held = None if self._backfill is None else self._backfill.hold(job, request, refused, is_coming=is_coming)
+        if held is not None:
+            self._keep(held, job, request, through)
+        elif len(self._unheld) < MAX_HELD_ANEW:
             self._unheld[job.job_id] = job, request
         return held
 
@@ -68,9 +70,11 @@ class Waiters:
         Else the next cycle would give it to them, and reclaim once more for who had counted on it in this one.
         """
         for job, request in list(self._unheld.values()):
-            held = self._find(job, request, self._funnel_of(request))
+            through = self._funnel_of(request)
+            held = None if self._backfill is None else self._backfill.hold(job, request)
             if held is not None:
                 del self._unheld[job.job_id]
+                self._keep(held, job, request, through)
                 self._tell_anew([held])
 
     def move(self, moved: Iterable[Held]) -> None:
@@ -80,20 +84,9 @@ class Waiters:
             self.holds = [elsewhere.get(held.job_id, held) for held in self.holds]
             self._tell_anew(elsewhere.values())
 
-    def _find(
-        self,
-        job: WaitingJob,
-        request: Request,
-        through: Funnel,
-        refused: Refused | None = None,
-        *,
-        is_coming: bool = False,
-    ) -> Held | None:
-        held = None if self._backfill is None else self._backfill.hold(job, request, refused, is_coming=is_coming)
-        if held is not None:
-            self.holds.append(held)
-            self._held_for[job.job_id] = job, request, through
-        return held
+    def _keep(self, held: Held, job: WaitingJob, request: Request, through: Funnel) -> None:
+        self.holds.append(held)
+        self._held_for[job.job_id] = job, request, through
 
     def _tell_anew(self, holds: Iterable[Held]) -> None:
         told: dict[JobId, Waiting] = {}
