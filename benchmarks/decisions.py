@@ -19,9 +19,9 @@ from muster.domain.policy import DEFAULT_POLICY
 from scheduler import explain
 from scheduler.funnel import funnel
 from scheduler.model import GpuView, WaitingJob
+from scheduler.outcomes import Refused
 from scheduler.placement_rule import LabelRule, PlacementRule, Slice
 from scheduler.planner import plan_on
-from scheduler.reclaim import Refused
 from scheduler.solver import Request, parts_of, place
 from scheduler.topology import Flags, FleetState
 

@@ -16,8 +16,9 @@ from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
 from scheduler.model import GpuView, RunningAttempt, WaitingJob, Workload
+from scheduler.outcomes import Notified
 from scheduler.planner import plan_on
-from scheduler.reclaim import Notified, Reclaimer
+from scheduler.reclaim import Reclaimer
 from scheduler.solver import Request, parts_of, place
 from scheduler.topology import FleetState
 

@@ -14,7 +14,8 @@ from muster.domain.policy import Policy
 from scheduler.endings import CLEANING_MS
 from scheduler.held_places import HeldPlaces, Place, at_most
 from scheduler.model import Held, WaitingJob
-from scheduler.reclaim import Reclaimer, Refused
+from scheduler.outcomes import Refused
+from scheduler.reclaim import Reclaimer
 from scheduler.solver import Chosen, Request
 from scheduler.topology import NEVER_MS, FleetState, Ints
 

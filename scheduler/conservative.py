@@ -20,9 +20,10 @@ from muster.domain.policy import Policy
 from scheduler.held_places import HeldPlaces, Place, at_most
 from scheduler.model import Held, WaitingJob
 from scheduler.order import expected_s
+from scheduler.outcomes import Refused
 from scheduler.profile import Booking, Profile, SoonestRoom
 from scheduler.quota_ahead import Holding, within_quota_ms
-from scheduler.reclaim import Reclaimer, Refused
+from scheduler.reclaim import Reclaimer
 from scheduler.solver import Chosen, Request, place, place_smaller
 from scheduler.tenancy import Holdings
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints

@@ -14,7 +14,7 @@ from muster.domain.policy import Policy
 from muster.domain.wait_reasons import WaitReason
 from scheduler.funnel import Funnel
 from scheduler.model import Held, Reason, Verdict, WaitingJob
-from scheduler.reclaim import Coming, Notified, Obstacle, Outcome, Refused
+from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.solver import Request, has_labels, most_nodes
 from scheduler.tenancy import Limit
 from scheduler.topology import FleetState, Ints
@@ -271,8 +271,8 @@ def _outcome(outcome: Outcome, request: Request, policy: Policy) -> str:
     if isinstance(outcome, Notified):
         return f"GPUs are being reclaimed for it, due by {_moment(outcome.until_ms)}"
     if outcome.obstacle is Obstacle.CAP:
-        window_min = policy.reclaim.window_s / 60
-        return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes is reached"
+        told = f"the cap on what a tenant may lose to reclaim in {policy.reclaim.window_s / 60:g} minutes is reached"
+        return told if outcome.until_ms is None else f"{told}, until {_moment(outcome.until_ms)}"
     if outcome.obstacle is Obstacle.TOO_LITTLE:
         most = outcome.most_nodes or 0
         return f"reclaim cannot help: even with all that would give way, {_has(request.at_least(), most, 'free', most)}"

@@ -14,7 +14,8 @@ import numpy as np
 
 from muster.domain.policy import Policy
 from scheduler.model import Held, WaitingJob
-from scheduler.reclaim import Reclaimer, Refused
+from scheduler.outcomes import Refused
+from scheduler.reclaim import Reclaimer
 from scheduler.solver import Chosen, Request, place
 from scheduler.topology import NEVER_MS, FleetState, Ints
 

@@ -47,8 +47,9 @@ from scheduler.model import (
     Workload,
 )
 from scheduler.order import in_order, is_passed_enough
+from scheduler.outcomes import Coming, Notified, Outcome, Refused
 from scheduler.placing import Placing, could_be
-from scheduler.reclaim import Coming, Notified, Outcome, Reclaimer, Refused
+from scheduler.reclaim import Reclaimer
 from scheduler.recovery import replan, still_good, wait_until_ms
 from scheduler.solver import Request, request_of
 from scheduler.spares import Spares

@@ -6,19 +6,20 @@ waited for. What is freed is held for its beneficiary, and a reclaim that is nee
 reclaimable tier a tenant takes back what it has lent (``scheduler.lending``).
 """
 
-from collections import Counter, defaultdict
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from muster.domain.ids import AttemptId, JobId, TenantId
+from muster.domain.ids import AttemptId, JobId
 from muster.domain.policy import Policy
+from scheduler.caps import Refills, allowances
 from scheduler.endings import CLEANING_MS, Endings
 from scheduler.lending import Claim, Lending
 from scheduler.model import Reclaim, RunnerUp, RunningAttempt, Workload
+from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.promises import Promises
 from scheduler.shrinking import cheapest_shrink, kept_beside, surplus_of
 from scheduler.solver import Chosen, Request, fitting_cells, level_span, most_nodes, place, room_of
@@ -27,68 +28,6 @@ from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
 
 MAX_MINIMISED: Final = 64
 """Above this many victims they are no longer each left out on trial; the greedy run has done so by counts."""
-
-
-class Obstacle(StrEnum):
-    """Why reclaim cannot help a job now although lower tiers hold GPUs that would."""
-
-    MIN_RUN = "min_run"
-    CAP = "cap"
-    GUARANTEES = "guarantees"
-    """What others borrow is not enough; the rest is guaranteed to them."""
-    OWN_GUARANTEE = "own_guarantee"
-    """No tier gives way to its own, and with the job its tenant would hold more than it is guaranteed."""
-    TOO_LITTLE = "too_little"
-    """There are those who would give way, and all of them would not make one domain sufficient."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coming:
-    """Enough comes free by itself until then: nothing is taken."""
-
-    until_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Notified:
-    """Victims were chosen; all of them will have let go by then, and the gang's GPUs are held for it."""
-
-    until_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """``until_ms``: when the minimum run times of enough victims are over; ``free_from_ms``: of each attempt.
-    ``most_nodes``: for so many hosts all who would give way make room, where that is too little.
-    """
-
-    obstacle: Obstacle | None = None
-    until_ms: int | None = None
-    most_nodes: int | None = None
-    free_from_ms: Ints | None = field(default=None, compare=False, repr=False)
-
-
-Outcome = Notified | Coming | Refused
-
-
-def allowances(workload: Workload, policy: Policy, notified: Collection[AttemptId]) -> dict[TenantId, float]:
-    """GPUs that each tenant may still lose in this window (I9); ``notified``: the victims of reclaims that stand."""
-    sizes: dict[TenantId, list[int]] = defaultdict(list)
-    lost: Counter[TenantId] = Counter()
-    keeps = {reclaim.victim: len(reclaim.keeps) for reclaim in workload.reclaims}
-    for attempt in workload.running:
-        sizes[attempt.tenant_id].append(len(attempt.gpus))
-        if attempt.attempt_id in notified:
-            lost[attempt.tenant_id] += len(attempt.gpus) - keeps.get(attempt.attempt_id, 0)
-    since_ms = workload.now_ms - policy.reclaim.window_s * 1000
-    for loss in workload.losses:
-        if loss.at_ms > since_ms:
-            lost[loss.tenant_id] += loss.num_gpus
-    peaks = {tenant: max(workload.peak_gpus.get(tenant, 0), sum(held)) for tenant, held in sizes.items()}
-    return {
-        tenant: max(policy.reclaim.cap_fraction * peaks[tenant], min(held)) - lost[tenant]
-        for tenant, held in sizes.items()
-    }
 
 
 def _stays(workload: Workload) -> dict[AttemptId, int]:
@@ -112,6 +51,7 @@ class Reclaimer:
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
                 self._notify(indices[reclaim.victim], reclaim.deadline_ms, len(reclaim.keeps))
+        self._refills = Refills(workload, policy)
         self._allowance = allowances(workload, policy, {self._attempts[i].attempt_id for i in self._notified})
         self._costs = np.array([self._cost(attempt) for attempt in self._attempts], dtype=np.float64)
         tenants = {tenant: code for code, tenant in enumerate(sorted(self._allowance))}
@@ -345,21 +285,41 @@ class Reclaimer:
         return RunnerUp(tuple(self._attempts[index].attempt_id for index in cover.victims), cover.cost)
 
     def _refusal(self, free_from: Ints, request: Request) -> Refused:
+        """By the first moment at which minimum run times and caps let enough of them go, as far as anybody knows."""
         may_give = free_from < NEVER_MS
         if not may_give.any():
             return Refused()
-        if self._most_nodes_by(free_from <= self._now_ms, request) >= request.nodes:
-            return Refused(Obstacle.CAP)
         most = self._most_nodes_by(may_give, request)
         if most < request.nodes:
             return Refused(Obstacle.TOO_LITTLE, most_nodes=most)
-        moments = np.unique(free_from[may_give & (free_from > self._now_ms)])
-        low, high = 0, len(moments) - 1
-        while low < high:
-            middle = (low + high) // 2
-            is_enough = self._most_nodes_by(free_from <= moments[middle], request) >= request.nodes
-            low, high = (low, middle) if is_enough else (middle + 1, high)
-        return Refused(Obstacle.MIN_RUN, int(moments[low]), free_from_ms=free_from)
+        is_capped = self._most_nodes_by(free_from <= self._now_ms, request) >= request.nodes
+        by_caps = self._within_caps_ms(free_from)
+        until_ms = self._first_moment(by_caps, request)
+        if is_capped:
+            return Refused(Obstacle.CAP, until_ms, free_from_ms=by_caps)
+        if until_ms is None:
+            return Refused(Obstacle.MIN_RUN, self._first_moment(free_from, request), free_from_ms=free_from)
+        return Refused(Obstacle.MIN_RUN, until_ms, free_from_ms=by_caps)
+
+    def _within_caps_ms(self, free_from: Ints) -> Ints:
+        """As ``free_from``, and not before the cap of its tenant lets each go, the cheapest first."""
+        numbers = np.flatnonzero(free_from < NEVER_MS)
+        cheapest_first = numbers[np.argsort(self._costs[numbers], kind="stable")].tolist()
+        victims = ((number, self._attempts[number].tenant_id, self._num_gpus[number]) for number in cheapest_first)
+        moments = self._refills.moments_ms(victims, self._allowance)
+        within = free_from.copy()
+        within[cheapest_first] = np.maximum(within[cheapest_first], list(moments.values()))
+        return within
+
+    def _first_moment(self, free_from: Ints, request: Request) -> int | None:
+        """From which on those who may go then make room; None: never, as far as anybody knows."""
+        moments = np.unique(np.maximum(free_from[free_from < NEVER_MS], self._now_ms)).tolist()
+
+        def is_enough(at_ms: int) -> bool:
+            return self._most_nodes_by(free_from <= at_ms, request) >= request.nodes
+
+        first = bisect_left(moments, True, key=is_enough)
+        return None if first == len(moments) else moments[first]
 
     def _most_nodes_by(self, is_victim: Flags, request: Request) -> int:
         """For so many hosts of one home there would be room if these let go."""

@@ -12,7 +12,7 @@ from scheduler.fair_share import FairShares
 from scheduler.funnel import Funnel
 from scheduler.held_places import HeldPlaces
 from scheduler.model import Held, Turn, Verdict, Waiting, WaitingJob
-from scheduler.reclaim import Refused
+from scheduler.outcomes import Refused
 from scheduler.request import Request
 
 MAX_HELD_ANEW: Final = 4

@@ -9,9 +9,9 @@ from typing import Final
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.lifecycle.model import JobLife
 from muster.domain.states import AttemptState, HostPartState, JobState, StopReason
+from scheduler.caps import allowances
 from scheduler.lending import Lending
 from scheduler.model import Growth, Reclaim
-from scheduler.reclaim import allowances
 from simulator.kernel import Kernel
 from simulator.places import fault_of_reclaimed
 from simulator.placing import Placer

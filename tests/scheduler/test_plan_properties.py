@@ -11,9 +11,9 @@ from health.admission import AdmissionFacts, refusal_of
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
+from scheduler.caps import allowances
 from scheduler.model import GpuView, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan
-from scheduler.reclaim import allowances
 from scheduler.solver import place, request_of
 from scheduler.topology import FleetState
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host

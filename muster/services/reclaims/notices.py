@@ -34,8 +34,8 @@ from muster.services.reclaims.settling import tell
 from muster.services.reclaims.victims import tell_victim
 from muster.services.reclaims.workload import workload
 from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.caps import allowances
 from scheduler.model import Reclaim
-from scheduler.reclaim import allowances
 
 NOTIFY: Final = declare_action("reclaim.notify")
 _MAY_RUN: Final = frozenset({HostPartState.CLAIMED, HostPartState.STARTED})

@@ -1,0 +1,48 @@
+"""What reclaim comes to for a job that does not fit: victims were chosen, enough comes by itself, or it cannot help."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from scheduler.topology import Ints
+
+
+class Obstacle(StrEnum):
+    """Why reclaim cannot help a job now although lower tiers hold GPUs that would."""
+
+    MIN_RUN = "min_run"
+    CAP = "cap"
+    GUARANTEES = "guarantees"
+    """What others borrow is not enough; the rest is guaranteed to them."""
+    OWN_GUARANTEE = "own_guarantee"
+    """No tier gives way to its own, and with the job its tenant would hold more than it is guaranteed."""
+    TOO_LITTLE = "too_little"
+    """There are those who would give way, and all of them would not make one domain sufficient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Enough comes free by itself until then: nothing is taken."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """Victims were chosen; all of them will have let go by then, and the gang's GPUs are held for it."""
+
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """``until_ms``: when enough victims may be taken; ``free_from_ms``: when each attempt may, ``NEVER_MS`` for most.
+    ``most_nodes``: for so many hosts all who would give way make room, where that is too little.
+    """
+
+    obstacle: Obstacle | None = None
+    until_ms: int | None = None
+    most_nodes: int | None = None
+    free_from_ms: Ints | None = field(default=None, compare=False, repr=False)
+
+
+Outcome = Notified | Coming | Refused
