@@ -15,10 +15,10 @@ import numpy as np
 
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.policy import Policy
-from scheduler.caps import Refills, allowances
 from scheduler.endings import CLEANING_MS, Endings
+from scheduler.givers import Givers
 from scheduler.lending import Claim, Lending
-from scheduler.model import Reclaim, RunnerUp, RunningAttempt, Workload
+from scheduler.model import Reclaim, RunnerUp, Workload
 from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.promises import Promises
 from scheduler.shrinking import cheapest_shrink, kept_beside, surplus_of
@@ -51,24 +51,7 @@ class Reclaimer:
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
                 self._notify(indices[reclaim.victim], reclaim.deadline_ms, len(reclaim.keeps))
-        self._refills = Refills(workload, policy)
-        self._allowance = allowances(workload, policy, {self._attempts[i].attempt_id for i in self._notified})
-        self._costs = np.array([self._cost(attempt) for attempt in self._attempts], dtype=np.float64)
-        tenants = {tenant: code for code, tenant in enumerate(sorted(self._allowance))}
-        self._tenants = [tenants[attempt.tenant_id] for attempt in self._attempts]
-        self._tenant_codes = np.array(self._tenants, dtype=np.int64)
-        self._num_gpus = [len(attempt.gpus) for attempt in self._attempts]
-        self._sizes = np.array(self._num_gpus, dtype=np.int64)
-        self._started_ms = np.array([attempt.started_ms for attempt in self._attempts], dtype=np.int64)
-        self._is_stopping: Flags = np.array([attempt.is_stopping for attempt in self._attempts], dtype=np.bool_)
-        self._tier_names = sorted({attempt.tier for attempt in self._attempts})
-        codes = {name: code for code, name in enumerate(self._tier_names)}
-        self._tier_codes = np.array([codes[attempt.tier] for attempt in self._attempts], dtype=np.int64)
-        self._giving = [
-            index
-            for index, attempt in enumerate(self._attempts)
-            if attempt.elastic is not None and len(attempt.elastic.parts) > attempt.elastic.min_nodes
-        ]
+        self._givers = Givers(self._attempts, self._notified, workload, policy)
         self.promises = Promises(state, workload.reclaims, indices)
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
@@ -78,7 +61,7 @@ class Reclaimer:
     def still_suffices(self, job_id: JobId, request: Request) -> bool:
         """Whether the gang will fit once every victim has let go; asked after the job's hold was lifted."""
         held = self.promises.held(job_id)
-        notice_ms = int((self._longest_notice_s(request) or 0.0) * 1000)
+        notice_ms = int((self._givers.longest_notice_s(request) or 0.0) * 1000)
         until_ms = max(self.promises.deadline_ms(job_id), self._now_ms + notice_ms)
         is_coming: Flags = np.append(self._ends <= until_ms, True)[self._owner[held]]
         return self.with_freed(held[is_coming & ~self._state.is_free[held]], request) is not None
@@ -106,7 +89,7 @@ class Reclaimer:
         ``claim``: of its tenant on what it has lent; ``is_beyond``: it has none, since with the job it would hold more
         than it is guaranteed.
         """
-        notice_s = self._longest_notice_s(request, claim)
+        notice_s = self._givers.longest_notice_s(request, claim)
         if notice_s is None:
             return Refused(Obstacle.OWN_GUARANTEE if is_beyond else None)
         coming = self.coming(self._now_ms + int(notice_s * 1000))
@@ -117,37 +100,6 @@ class Reclaimer:
         choice = self._victims(request, claim)
         self._state.take(coming)
         return choice if isinstance(choice, Refused) else self._commit(job_id, choice)
-
-    def _min_run_ms(self, tier_name: str, request: Request) -> int:
-        """Before an attempt of this tier may be a victim; never, where no rule reclaims it for the request (I7)."""
-        tier = self._policy.tiers.get(tier_name)
-        if tier is None or tier.notice_s is None or tier.priority >= self._policy.tier(request.tier).priority:
-            return NEVER_MS
-        return int(tier.min_run_s * 1000)
-
-    def _longest_notice_s(self, request: Request, claim: Claim | None = None) -> float | None:
-        own = self._policy.tier(request.tier)
-        notices = [tier.notice_s for tier in self._policy.tiers.values() if tier.priority < own.priority]
-        notices += [] if claim is None else [own.notice_s]
-        return max((notice for notice in notices if notice is not None), default=None)
-
-    def _free_from_ms(self, request: Request, claim: Claim | None) -> Ints:
-        """For each attempt, from when on it may be a victim of the request; never, for most."""
-        after_ms = np.array([self._min_run_ms(name, request) for name in self._tier_names], dtype=np.int64)
-        moments = after_ms[self._tier_codes]
-        moments = np.where(moments < NEVER_MS, self._started_ms + moments % NEVER_MS, NEVER_MS)
-        if claim is not None:
-            lent = [index for index, attempt in enumerate(self._attempts) if claim.reaches(attempt)]
-            moments[lent] = self._started_ms[lent] + int(self._policy.tier(request.tier).min_run_s * 1000)
-        moments[self._is_stopping] = NEVER_MS
-        moments[list(self._notified)] = NEVER_MS
-        return moments
-
-    def _cost(self, attempt: RunningAttempt) -> float:
-        """GPU-seconds lost: since the newest durable checkpoint, and to start again."""
-        saved_ms = max(attempt.started_ms, attempt.saved_ms or attempt.started_ms)
-        unsaved_s = max(self._now_ms - saved_ms, 0) / 1000
-        return len(attempt.gpus) * (unsaved_s + self._policy.reclaim.restart_cost_s)
 
     def coming(self, until_ms: int, ends_ms: Ints | None = None) -> Ints:
         """Held GPUs that come free until then of their own, and are promised to nobody.
@@ -180,7 +132,7 @@ class Reclaimer:
 
         On a state that has given what comes of its own.
         """
-        free_from = self._free_from_ms(request, claim)
+        free_from = self._givers.free_from_ms(request, claim)
         whole = self._whole_victims(request, free_from, claim)
         shrunk = self._shrunk(request, free_from, claim)
         if shrunk is None:
@@ -193,15 +145,15 @@ class Reclaimer:
         return replace(shrunk, runner_up=self._runner_up(whole))
 
     def _shrunk(self, request: Request, free_from: Ints, claim: Claim | None) -> "_Choice | None":
-        if not self._giving:
+        if not self._givers.elastic:
             return None
         owner = self._owners_if(free_from <= self._now_ms, request)
         offers = [
-            surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._costs[index]))
-            for index in self._giving
+            surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._givers.costs[index]))
+            for index in self._givers.elastic
             if free_from[index] <= self._now_ms
         ]
-        shrink = cheapest_shrink(self._state, request, offers, self._allowance)
+        shrink = cheapest_shrink(self._state, request, offers, self._givers.allowance)
         if shrink is None:
             return None
         target = self.with_freed(shrink.gpus, request)
@@ -211,7 +163,7 @@ class Reclaimer:
         victims = [victim for victim in shrink.victims if victim in used]
         if claim is not None and not claim.may_lose(victims, self._given_up(victims, target)):
             return None
-        return _Choice(target, victims, float(sum(self._costs[index] for index in victims)))
+        return _Choice(target, victims, float(sum(self._givers.costs[index] for index in victims)))
 
     def _given_up(self, victims: Sequence[int], target: Chosen) -> dict[int, int]:
         """GPUs that each gives for the target: all that it has, where it cannot go on with the rest."""
@@ -220,11 +172,9 @@ class Reclaimer:
         return {index: len(one.gpus) - len(kept_beside(one, held)) for index, one in attempts.items()}
 
     def _whole_victims(self, request: Request, free_from: Ints, claim: Claim | None) -> "_Choice | Refused":
-        allowance = {code: self._allowance[tenant] for code, tenant in enumerate(sorted(self._allowance))}
-        allowed = np.array([allowance[code] for code in range(len(allowance))], dtype=np.float64)
-        is_open: Flags = self._sizes <= allowed[self._tenant_codes]
-        owner = self._owners_if((free_from <= self._now_ms) & is_open, request)
-        candidates = Candidates(owner, self._costs, self._num_gpus, self._tenants, allowance)
+        givers = self._givers
+        owner = self._owners_if((free_from <= self._now_ms) & givers.is_within_cap(), request)
+        candidates = Candidates(owner, givers.costs, givers.num_gpus, givers.tenants, givers.allowance_by_code())
         lent = candidates if claim is None else replace(candidates, may_lose=claim.may_lose)
         covers = cheapest_covers(self._state, request, lent)
         if not covers and claim is not None and cheapest_covers(self._state, request, candidates):
@@ -233,7 +183,7 @@ class Reclaimer:
             return self._refusal(free_from, request)
         target, victims = self._minimal(covers[0], owner, request)
         next_best = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
-        cost = float(sum(self._costs[index] for index in victims))
+        cost = float(sum(self._givers.costs[index] for index in victims))
         return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
 
     def _minimal(self, cover: Cover, owner: Ints, request: Request) -> tuple[Chosen, list[int]]:
@@ -242,7 +192,7 @@ class Reclaimer:
         given_by = self._given_by(victims, owner)
         self._state.give(np.concatenate(list(given_by.values())))
         trials = dispensable(self._state, request, given_by)
-        for victim in sorted(trials, key=lambda index: (-self._costs[index], index))[:MAX_MINIMISED]:
+        for victim in sorted(trials, key=lambda index: (-self._givers.costs[index], index))[:MAX_MINIMISED]:
             self._state.take(given_by[victim])
             if most_nodes(self._state, request) >= request.nodes:
                 victims.remove(victim)
@@ -293,23 +243,13 @@ class Reclaimer:
         if most < request.nodes:
             return Refused(Obstacle.TOO_LITTLE, most_nodes=most)
         is_capped = self._most_nodes_by(free_from <= self._now_ms, request) >= request.nodes
-        by_caps = self._within_caps_ms(free_from)
+        by_caps = self._givers.within_caps_ms(free_from)
         until_ms = self._first_moment(by_caps, request)
         if is_capped:
             return Refused(Obstacle.CAP, until_ms, free_from_ms=by_caps)
         if until_ms is None:
             return Refused(Obstacle.MIN_RUN, self._first_moment(free_from, request), free_from_ms=free_from)
         return Refused(Obstacle.MIN_RUN, until_ms, free_from_ms=by_caps)
-
-    def _within_caps_ms(self, free_from: Ints) -> Ints:
-        """As ``free_from``, and not before the cap of its tenant lets each go, the cheapest first."""
-        numbers = np.flatnonzero(free_from < NEVER_MS)
-        cheapest_first = numbers[np.argsort(self._costs[numbers], kind="stable")].tolist()
-        victims = ((number, self._attempts[number].tenant_id, self._num_gpus[number]) for number in cheapest_first)
-        moments = self._refills.moments_ms(victims, self._allowance)
-        within = free_from.copy()
-        within[cheapest_first] = np.maximum(within[cheapest_first], list(moments.values()))
-        return within
 
     def _first_moment(self, free_from: Ints, request: Request) -> int | None:
         """From which on those who may go then make room; None: never, as far as anybody knows."""
@@ -343,12 +283,12 @@ class Reclaimer:
         held = tuple([layout.uuids[gpu] for gpu in target.gpus.tolist()])
         taken, runner_up = frozenset(held), choice.runner_up
         for index in choice.victims:
-            attempt, cost = self._attempts[index], self._costs.item(index)
+            attempt, cost = self._attempts[index], self._givers.costs.item(index)
             keeps = kept_beside(attempt, taken)
             given = tuple([uuid for uuid in attempt.gpus if uuid not in keeps]) if keeps else attempt.gpus
             notice_s = self._policy.tiers[attempt.tier].notice_s or 0.0
             self._notify(index, self._now_ms + int(notice_s * 1000), len(keeps))
-            self._allowance[attempt.tenant_id] -= len(given)
+            self._givers.loses(attempt.tenant_id, len(given))
             if keeps:
                 self.promises.mask[layout.gpu_indices(keeps)] = True
             self.reclaims.append(Reclaim(attempt.attempt_id, job_id, notice_s, given, held, cost, runner_up, keeps))
