@@ -20,6 +20,9 @@ from scheduler.tenancy import Limit
 from scheduler.topology import FleetState, Ints
 
 DIFFERENCES_TOLD: Final = 2
+_BESIDE_WORK: Final = (
+    "with every GPU idle it fits if it ends before hosts close for planned work, or starts once that is over"
+)
 _BEFORE_ANY_GPU: Final = frozenset(
     {WaitReason.UNKNOWN_TIER, WaitReason.QUOTA, WaitReason.QUOTA_ABOVE, WaitReason.BORROWING}
 )
@@ -218,7 +221,11 @@ def _reasons(state: FleetState, request: Request) -> str:
         closes = state.cell_closes_ms <= request.closing_ms
         num_closing = int(state.tier(request.tier).counts[closes].sum())
         if num_closing:
-            reasons.append(f"{num_closing} of the free on hosts that close for planned work before it would end")
+            first_ms = int(state.cell_closes_ms[closes].min())
+            reasons.append(
+                f"{num_closing} of the free on hosts that close for planned work before it would end, the first at "
+                f"{_moment(first_ms)}"
+            )
     return f" ({', '.join(reasons)})" if reasons else ""
 
 
@@ -228,7 +235,11 @@ def _binding(state: FleetState, request: Request, num_free: int) -> str:
     admitted = tier.admitted_counts
     most = most_nodes(state, request, admitted)
     if most < request.nodes:
-        told = _has(request, most, "that this tier admits", _in_any_slices(state, request, admitted))
+        anytime = replace(request, closing_ms=None)
+        most = most if request.closing_ms is None else most_nodes(state, anytime, admitted)
+        if most >= request.nodes:
+            return _BESIDE_WORK
+        told = _has(request, most, "that this tier admits", _in_any_slices(state, anytime, admitted))
         return f"even with every GPU idle, {told}{_apart(state, admitted)}"
     if num_free < request.nodes * request.gpus_per_node:
         return ""

@@ -12,7 +12,6 @@ from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import Limit, page_of, reading
-from api.validating import validated
 from api.views import time_of
 from muster.db.models import PolicyVersion
 from muster.documents import policies as documents
@@ -21,6 +20,7 @@ from muster.domain.policy import Policy
 from muster.domain.policy_differences import Difference
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
+from muster.domain.validating import validated
 from muster.services import policies, policy_views
 from muster.services.policy_views import Activated, Comparison, PolicyView
 

@@ -89,8 +89,13 @@ def say_fault(fault: BaseException) -> Exit:
     head = "error:"
     if sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
         head = f"\x1b[1;31m{head}\x1b[0m"
-    sys.stderr.write(f"{head} {words}\n" + (f"{suggestion}\n" if suggestion else ""))
+    sys.stderr.write(f"{head} {_visible(words)}\n" + (f"{_visible(suggestion)}\n" if suggestion else ""))
     return code
+
+
+def _visible(words: str) -> str:
+    """What a fault quotes, such as a key of a file, does not drive the terminal: control characters are escaped."""
+    return "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in words)
 
 
 def close_quietly() -> None:

@@ -7,31 +7,37 @@ from typing import Any
 from muster.cli.exits import CommandError, Exit
 from muster.domain.errors import ValidationFailedError
 from muster.domain.policy import Policy
+from muster.domain.strict import require_clean_document
+from muster.domain.validating import validated as validated_at_once
 
 
 def document_of(path: Path, code: Exit = Exit.INVALID, *, hint: str = "See `muster policy show`.") -> dict[str, Any]:
     """Raises ``CommandError`` with ``code`` and ``hint`` for what is no mapping in YAML."""
     import yaml
 
+    from muster.cli.yaml_loading import load_yaml
+
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError) as error:
         words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise CommandError(f"{path}: cannot be read as YAML ({words})", "Mend it; JSON is YAML too.", code) from error
     if not isinstance(document, dict):
         raise CommandError(f"{path}: holds no mapping", hint, code)
     try:
-        json.dumps(document, default=str)
+        text = json.dumps(document, default=str)
     except (TypeError, ValueError, RecursionError):
         words = f"{path}: holds what JSON cannot say, such as a date for a name or a list within itself"
         raise CommandError(words, hint, code) from None
+    try:
+        require_clean_document(json.loads(text))
+    except ValueError as fault:
+        raise CommandError(f"{path}: a text in it {fault}", hint, code) from None
     return document
 
 
 def validated(document: dict[str, Any]) -> tuple[Policy | None, list[dict[str, str]]]:
     """The policy, or None and every fault: where (a JSON pointer) and what, in the words of the API."""
-    from api.validating import validated as validated_at_once
-
     try:
         return validated_at_once(Policy, json.loads(json.dumps(document, default=str))), []
     except ValidationFailedError as refused:
@@ -49,4 +55,9 @@ def policy_of_file(path: Path, code: Exit = Exit.INVALID) -> Policy:
 
 def fault_words(fault: Any) -> str:
     """``fault``: a pointer and a detail."""
-    return f"{fault['pointer'].lstrip('/').replace('/', '.') or 'the whole'}: {fault['detail']}"
+    return f"{place_words(fault['pointer'], 'the whole')}: {fault['detail']}"
+
+
+def place_words(pointer: str, whole: str) -> str:
+    """As people write a path of keys; ``whole``: of the document itself."""
+    return pointer.lstrip("/").replace("/", ".") or whole

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
@@ -24,6 +24,8 @@ class StrictModel(BaseModel):
     """Unknown fields refused, no coercion between types, no NaN or infinity, immutable."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+    OTHER_KEYS: ClassVar[tuple[str, ...]] = ()
+    """Accepted beside its fields: other words for them, which a validator reads before the fields are."""
 
 
 def _clean_text(text: str) -> str:
@@ -31,6 +33,13 @@ def _clean_text(text: str) -> str:
         raise ValueError("must not contain U+0000")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("must not contain a lone surrogate")
+    return text
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        odd = next(character for character in text if not character.isprintable())
+        raise ValueError(f"must be printable characters in one line; it has U+{ord(odd):04X}")
     return text
 
 
@@ -67,6 +76,7 @@ def object_prefix(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_clean_text), Field(max_length=MAX_STRING)]
 Line = Annotated[str, AfterValidator(_clean_text), Field(min_length=1, max_length=MAX_STRING, pattern=r"^[^\r\n]*$")]
+Printable = Annotated[str, AfterValidator(_printable), Field(min_length=1, max_length=MAX_STRING)]
 AbsolutePath = Annotated[Line, AfterValidator(absolute_path)]
 ObjectPrefix = Annotated[str, AfterValidator(object_prefix), Field(max_length=400)]
 Name = Annotated[str, AfterValidator(_clean_name), Field(min_length=1, max_length=63)]

@@ -3,7 +3,7 @@
 What it had committed stands; what the same plan had beside that is not done, and nobody remembers that it was planned.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -25,7 +25,7 @@ class Crash(StrictModel):
     """
 
     at: Commit
-    down_s: Annotated[float, Field(gt=0, le=31_536_000, strict=False)] = 30.0
+    down_s: Annotated[float, Field(gt=0, le=31_536_000)] = 30.0
 
 
 class DiedError(Exception):
@@ -34,17 +34,21 @@ class DiedError(Exception):
 
 @dataclass(slots=True)
 class Crashes:
-    """``up_ms``: when it is back."""
+    """``armed``: in the order in which they came; each is reached once. ``up_ms``: when it is back."""
 
-    armed: Crash | None = None
+    armed: list[Crash] = field(default_factory=list)
     up_ms: int = 0
+
+    def arm(self, crash: Crash) -> None:
+        self.armed.append(crash)
 
     def is_down(self, now_ms: int) -> bool:
         return now_ms < self.up_ms
 
     def reach(self, point: Commit, now_ms: int) -> None:
-        """Raises ``DiedError`` at the point that is armed, once."""
-        if self.armed is not None and self.armed.at == point:
-            self.up_ms = now_ms + round(self.armed.down_s * 1000)
-            self.armed = None
+        """Raises ``DiedError`` at a point that is armed; of one point, at the crash that was armed first."""
+        crash = next((one for one in self.armed if one.at == point), None)
+        if crash is not None:
+            self.up_ms = now_ms + round(crash.down_s * 1000)
+            self.armed.remove(crash)
             raise DiedError

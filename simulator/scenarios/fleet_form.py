@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from muster.domain.rails import NO_RAILS, RAILS_LABEL, rails_of_label
 from muster.domain.states import Contact, Standing
-from muster.domain.strict import Name, StrictModel, Text
+from muster.domain.strict import Name, Printable, StrictModel
 
-_RANGE: Final = re.compile(r"(.*)\[(\d{1,9})-(\d{1,9})\]")
+_RANGE: Final = re.compile(r"([^\[\]]*)\[(\d{1,9})-(\d{1,9})\]")
 MOST_NODES: Final = 100_000
+MOST_GPUS: Final = 64
+"""Of a node."""
 Gpus = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
@@ -21,11 +23,13 @@ class Nodes(StrictModel):
     ``attributes``: their labels. ``domain`` is another word for the path: ``A``, or ``block-1/A``, or a list.
     """
 
-    names: Text
-    path: tuple[Text, ...] = Field(default=(), strict=False)
-    gpus: Annotated[int, Field(ge=1, le=64)] = 8
-    model: Text = "h100"
-    attributes: dict[Name, Text] = Field(default_factory=dict)
+    OTHER_KEYS: ClassVar[tuple[str, ...]] = ("domain",)
+
+    names: Printable
+    path: tuple[Printable, ...] = Field(default=(), strict=False)
+    gpus: Annotated[int, Field(ge=1, le=MOST_GPUS)] = 8
+    model: Printable = "h100"
+    attributes: dict[Name, Printable] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -38,16 +42,37 @@ class Nodes(StrictModel):
         domain = said["domain"]
         return {**rest, "path": domain.split("/") if isinstance(domain, str) else domain}
 
+    @field_validator("names")
+    @classmethod
+    def _range_has_nodes(cls, names: str) -> str:
+        found = _RANGE.fullmatch(names)
+        if found is None and ("[" in names or "]" in names):
+            raise ValueError(f"{names} is no range: one of nodes is written a[0-3], with the range at the end")
+        if found is not None and int(found.group(3)) < int(found.group(2)):
+            stem, first, last = found.groups()
+            raise ValueError(f"{names} has no node: the lower number comes first, as in {stem}[{last}-{first}]")
+        return names
+
     @field_validator("attributes")
     @classmethod
     def _rails_are_some(cls, attributes: dict[str, str]) -> dict[str, str]:
         rails_of_label(attributes.get(RAILS_LABEL, NO_RAILS))
         return attributes
 
+    @model_validator(mode="after")
+    def _each_gpu_has_its_rail(self) -> Self:
+        rails = rails_of_label(self.attributes.get(RAILS_LABEL, NO_RAILS))
+        if rails and len(rails) != self.gpus:
+            raise ValueError(
+                f"attributes.{RAILS_LABEL} says the rails of {len(rails)} GPUs, and gpus of {self.names} is "
+                f"{self.gpus}: say one for each by slot, or `{NO_RAILS}`"
+            )
+        return self
+
     @property
     def number(self) -> int:
         found = _RANGE.fullmatch(self.names)
-        return 1 if found is None else max(int(found.group(3)) - int(found.group(2)) + 1, 0)
+        return 1 if found is None else int(found.group(3)) - int(found.group(2)) + 1
 
     def each(self) -> Iterator[str]:
         found = _RANGE.fullmatch(self.names)
@@ -82,16 +107,19 @@ class Topology(StrictModel):
 
 
 class GpuState(StrictModel):
-    """Of GPUs of a node, all where ``slots`` are not said. ``score``: 1 is sound, 0 is broken. ``quarantines``: of its
-    board, within the time that the policy counts them.
+    """Of GPUs of a node, numbered from 0; all where ``slots`` are not said. ``score``: 1 is sound, 0 is broken.
+
+    ``quarantines``: of its board, within the time that the policy counts them.
     """
 
-    node: Text
-    slots: tuple[int, ...] | None = Field(default=None, strict=False)
+    node: Printable
+    slots: tuple[Annotated[int, Field(ge=0, lt=MOST_GPUS)], ...] | None = Field(
+        default=None, min_length=1, strict=False
+    )
     standing: Standing = Field(default=Standing.HEALTHY, strict=False)
     contact: Contact = Field(default=Contact.LIVE, strict=False)
     is_cordoned: bool = False
-    score: Annotated[float, Field(ge=0, le=1, strict=False)] = 1.0
+    score: Annotated[float, Field(ge=0, le=1)] = 1.0
     quarantines: Annotated[int, Field(ge=0, le=1000)] = 0
 
 
@@ -102,12 +130,21 @@ class TierQuota(StrictModel):
     borrowable_gpus: Gpus | None = None
     ceiling_gpus: Gpus | None = None
 
+    @model_validator(mode="after")
+    def _guarantee_is_below_the_ceiling(self) -> Self:
+        if self.ceiling_gpus is not None and self.guaranteed_gpus > self.ceiling_gpus:
+            raise ValueError(
+                f"guaranteed_gpus is {self.guaranteed_gpus}, and ceiling_gpus {self.ceiling_gpus}: "
+                "at most the ceiling can be guaranteed"
+            )
+        return self
+
 
 class Quota(TierQuota):
     """GPUs of a tenant and all below it in a tier."""
 
-    tenant: Text
-    tier: Text = "on_demand"
+    tenant: Printable
+    tier: Printable = "on_demand"
 
 
 class TenantPlace(StrictModel):
@@ -116,8 +153,8 @@ class TenantPlace(StrictModel):
     ``quota``: its own by tier, as ``quotas`` has them for all.
     """
 
-    name: Text
-    parent: Text | None = None
-    weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = 1.0
-    used_gpus: dict[str, Annotated[float, Field(ge=0, le=1e9, strict=False)]] = Field(default_factory=dict)
-    quota: dict[Text, TierQuota] = Field(default_factory=dict)
+    name: Printable
+    parent: Printable | None = None
+    weight: Annotated[float, Field(ge=0.001, le=1_000_000)] = 1.0
+    used_gpus: dict[Printable, Annotated[float, Field(ge=0, le=1e9)]] = Field(default_factory=dict)
+    quota: dict[Printable, TierQuota] = Field(default_factory=dict)

@@ -8,7 +8,8 @@ from health.admission import AdmissionFacts
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.states import Contact, Standing
 from scheduler.model import ElasticGang, GpuView, Parts, RunningAttempt, Shape, WaitingJob
-from simulator.scenarios.document import JobFields, Scenario
+from simulator.scenarios.document import Scenario
+from simulator.scenarios.job_form import JobFields
 
 _START_MS: Final = 946_684_800_000
 """Second 0 is the first of the year 2000, UTC: sentences name moments."""

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.states import Contact, Standing
-from scheduler.answer import answer
 from scheduler.job_rules import rule_of
 from scheduler.model import (
     Parts,
@@ -20,24 +19,16 @@ from scheduler.model import (
     Plan,
     Question,
     ReclaimLoss,
-    RunnerUp,
     StandingReclaim,
-    Verdict,
     WaitingJob,
     Workload,
 )
-from scheduler.planner import plan, plan_on
-from scheduler.topology import FleetState
+from scheduler.planner import plan
 from simulator.scenarios.crashing import Crashes, DiedError
-from simulator.scenarios.document import (
-    DecisionKind,
-    Happening,
-    JobFields,
-    QueuedJob,
-    RunningJob,
-    Scenario,
-)
+from simulator.scenarios.document import DecisionKind, Scenario
 from simulator.scenarios.fleet_form import GpuState
+from simulator.scenarios.form import Happening
+from simulator.scenarios.job_form import JobFields, QueuedJob, RunningJob
 from simulator.scenarios.shown import (
     Attempt,
     Window,
@@ -48,6 +39,7 @@ from simulator.scenarios.shown import (
     waiting_of,
     windows_of,
 )
+from simulator.scenarios.telling import planned, reasons_of, runner_up_of, why_of
 
 TICK_MS: Final = 60_000
 """While anybody waits the planner is asked so often; a control plane asks it each second."""
@@ -131,7 +123,7 @@ class _World:
         elif what.restart is not None:
             self._told.clear()  # all else that this world knows is a row of the control plane's
         elif what.crash is not None:
-            self._crashes.armed = what.crash
+            self._crashes.arm(what.crash)
 
     def _change(self, state: GpuState) -> None:
         for uuid, view in self._gpus.items():
@@ -322,25 +314,8 @@ class _World:
         """What would become of it now, by the same planner on the same question; nothing of it is kept."""
         one = self._asks(job, min(ms_of(job.queued_s), self._now_ms), job.nodes, ())
         asked = Question(self._policy, [*self._gpus.values()], [*self._queue(), one], self._workload())
-        state = FleetState(asked.gpus, asked.policy, self._levels)
-        decided = plan_on(state, asked.queue, asked.policy, asked.workload)
-        placed = [item.parts for item in decided.placements if item.job_id == one.job_id]
-        if placed:
-            self._say(job.name, "planned", nodes=[node for node, _ in placed[0]])
-            return
-        found = answer(state, asked, decided, one, 0.0)
         names = {attempt.attempt_id: name for name, attempt in self._running.items()}
-        own = [reclaim for reclaim in decided.reclaims if reclaim.beneficiary == one.job_id]
-        held = dict.fromkeys(self._gpus[uuid].node_id for reclaim in own for uuid in reclaim.held)
-        self._say(
-            job.name,
-            "planned",
-            nodes=list(held),
-            victims=sorted(names[reclaim.victim] for reclaim in own),
-            changes=[{change.field: change.value} for change in found.changes],
-            why=found.verdict.why,
-            **_reasons(found.verdict),
-        )
+        self._say(job.name, "planned", **planned(asked, one, self._levels, names, self._windows))
 
     def _withdraw(self, victim: str, beneficiary: JobId, why: str) -> None:
         attempt = self._running[victim]
@@ -389,7 +364,7 @@ class _World:
                 nodes=list(held),
                 deadline_s=max(seconds_of(self._now_ms) + reclaim.notice_s for reclaim in own),
                 cost_gpu_s=round(sum(reclaim.cost_gpu_s for reclaim in own), 1),
-                runner_up=None if best is None else _said(best, names),
+                runner_up=None if best is None else runner_up_of(best, names),
                 keeps={
                     names[reclaim.victim]: list(dict.fromkeys(self._gpus[uuid].node_id for uuid in reclaim.keeps))
                     for reclaim in own
@@ -403,12 +378,13 @@ class _World:
         """Why each waits, where that is new; of one that a place is held for, where and until when."""
         held = {one.job_id: one for one in decided.holds}
         for item in decided.waiting:
-            if self._told.get(item.job_id) == item.why:
+            why = why_of(item.why, item.verdict, self._windows, self._now_ms)
+            if self._told.get(item.job_id) == why:
                 continue
-            self._told[item.job_id] = item.why
+            self._told[item.job_id] = why
             one = held.get(item.job_id)
             if one is None:
-                self._say(item.job_id, "waits", why=item.why, **_reasons(item.verdict))
+                self._say(item.job_id, "waits", why=why, **reasons_of(item.verdict))
             else:
                 nodes = dict.fromkeys(self._gpus[uuid].node_id for uuid in one.gpus)
                 self._say(
@@ -416,8 +392,8 @@ class _World:
                     "held",
                     nodes=list(nodes),
                     until_s=seconds_of(one.until_ms),
-                    why=item.why,
-                    **_reasons(item.verdict),
+                    why=why,
+                    **reasons_of(item.verdict),
                 )
 
     def _workload(self) -> Workload:
@@ -436,15 +412,3 @@ class _World:
                 }
             },
         )
-
-
-def _said(best: RunnerUp, names: Mapping[AttemptId, str]) -> dict[str, Any]:
-    return {"victims": sorted(names[victim] for victim in best.victims), "cost_gpu_s": round(best.cost_gpu_s, 1)}
-
-
-def _reasons(verdict: Verdict) -> dict[str, Any]:
-    """In their order, with what each leaves out; and the one that binds."""
-    counted = [
-        {"token": str(one.token), "num_gpus": one.num_gpus, "num_hosts": one.num_hosts} for one in verdict.reasons
-    ]
-    return {"binding": str(verdict.binding), "reasons": counted}

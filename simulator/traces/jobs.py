@@ -57,8 +57,12 @@ def jobs_of(
 
 
 def require_columns(header: Iterable[str] | None) -> None:
-    """Raises TraceError where a column is missing that no job can do without."""
-    there = set(header or ())
+    """Raises TraceError where a column is missing that no job can do without, or one that is read stands twice."""
+    told = list(header or ())
+    twice = [name for name in (*REQUIRED, *OPTIONAL) if told.count(name) > 1]
+    if twice:
+        raise TraceError([f"the header has {', '.join(twice)} twice: each column is wanted once"])
+    there = set(told)
     missing = [name for name in REQUIRED if name not in there]
     if missing:
         accepted = f"wanted are {', '.join(REQUIRED)}, and {', '.join(OPTIONAL)} where there are any"
@@ -75,15 +79,17 @@ class _Reader:
         num_faults = len(self.faults)
         submit_s = self._seconds(number, row, "submit_s")
         duration_s = self._seconds(number, row, "duration_s")
-        gpus = self._count(number, row, "gpus")
-        told_nodes = None if row.get("nodes") in {None, ""} else self._count(number, row, "nodes")
+        gpus = self._count(number, row, "gpus", self._num_nodes * self._gpus_per_node)
+        has_nodes = row.get("nodes") not in {None, ""}
+        told_nodes = self._count(number, row, "nodes", self._num_nodes) if has_nodes else None
+        tenant = self._name(number, row, "tenant") or self._name(number, row, "vc")
+        tier = self._name(number, row, "tier")
         if len(self.faults) > num_faults:
             return None
         nodes, each = self._shape(number, gpus, told_nodes)
         if len(self.faults) > num_faults:
             return None
-        tenant = str(row.get("tenant") or row.get("vc") or "")
-        return TraceJob(submit_s * self._arrivals, duration_s, gpus, nodes, each, tenant, str(row.get("tier") or ""))
+        return TraceJob(submit_s * self._arrivals, duration_s, gpus, nodes, each, tenant, tier)
 
     def _shape(self, number: int, gpus: int, told_nodes: int | None) -> tuple[int, int]:
         """Nodes, and GPUs of each."""
@@ -97,7 +103,8 @@ class _Reader:
         elif each > size:
             self._fault(number, f"gpus={gpus} on nodes={nodes}: a node of this fleet has {size} GPUs")
         elif nodes > self._num_nodes:
-            self._fault(number, f"gpus={gpus}: takes {nodes} nodes, and this fleet has {self._num_nodes}")
+            most = f"{self._num_nodes}: {self._num_nodes * size:,} GPUs at most"
+            self._fault(number, f"gpus={gpus}: takes {nodes} nodes, and this fleet has {most}")
         return nodes, each
 
     def _seconds(self, number: int, row: Mapping[str, object], name: str) -> float:
@@ -109,12 +116,20 @@ class _Reader:
             self._fault(number, f"{name}={_shown(row.get(name))}: must be seconds, from 0 to {MOST_SECONDS:,}")
         return value
 
-    def _count(self, number: int, row: Mapping[str, object], name: str) -> int:
+    def _count(self, number: int, row: Mapping[str, object], name: str, most: int) -> int:
         text = str(row.get(name)).strip()
         value = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if value < 1:
-            self._fault(number, f"{name}={_shown(row.get(name))}: must be a whole number, 1 or more")
+            shown = _shown(row.get(name))
+            self._fault(number, f"{name}={shown}: must be a whole number, from 1 to this fleet's {most:,}")
         return value
+
+    def _name(self, number: int, row: Mapping[str, object], name: str) -> str:
+        """Empty where none is told."""
+        text = str(row.get(name) or "")
+        if not text.isprintable():
+            self._fault(number, f"{name}={_shown(text)}: must be printable characters in one line")
+        return text
 
     def _fault(self, number: int, words: str) -> None:
         self.faults.append(f"row {number}: {words}")

@@ -46,7 +46,12 @@ def test_a_trace_is_played_and_its_result_written(tmp_path: Path, *, is_packed: 
         (b"submit_s,gpus\n0,1\n", "the header lacks duration_s: wanted are submit_s, gpus, duration_s"),
         (b"", "the header lacks submit_s, gpus, duration_s"),
         (b"submit_s,gpus,duration_s\n", "no row stands behind the header"),
-        (b"submit_s,gpus,duration_s\n0,99,1\n,,\n", "row 1: gpus=99: takes 13 nodes, and this fleet has 4; row 2:"),
+        (
+            b"submit_s,gpus,duration_s\n0,99,1\n,,\n",
+            "row 1: gpus=99: takes 13 nodes, and this fleet has 4: 32 GPUs at most; row 2:",
+        ),
+        (b"submit_s,gpus,duration_s,gpus\n0,1,1,2\n", "the header has gpus twice: each column is wanted once"),
+        (b"submit_s,gpus,duration_s,vc\n0,1,1,a\x1b[2J\n", "row 1: vc='a\\x1b[2J': must be printable"),
         (b"\xff\xfe\x00", "no CSV in UTF-8"),
         (gzip.compress(TRACE.encode(), mtime=0)[:40], "cannot be read"),
     ],
@@ -58,6 +63,7 @@ def test_a_bad_trace_is_told_by_row_and_column_and_leaves_nothing(tmp_path: Path
     assert done.returncode != 0
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
     assert not out.exists()
 
 
@@ -175,15 +181,36 @@ def test_a_scenario_is_played_and_its_decisions_written(tmp_path: Path) -> None:
         (None, 3, "there is no such file"),
         ("- 1", 6, "holds no mapping"),
         ("about: x", 6, "topology: Field required"),
-        ("{about: x, topology: {nodes: [{names: a0}]}, policy: {tiers: 3}}", 6, "tiers"),
+        ("{about: x, topology: {nodes: [{names: a0}]}, policy: {tiers: 3}}", 6, "policy.tiers: Input should be"),
+        ('about: "\\ud800"', 6, "a text in it must not contain a lone surrogate"),
+        ("about: x\nabout: y", 6, "the key 'about' stands twice: keep one"),
+        ("{topology: {nodes: [{}]}}", 6, "topology.nodes.0.names: Field required\ndocs/scenarios.md has the form."),
+        ('{topology: {nodes: [{names: a0}]}, "\\x1b[2J": 1}', 6, "\\x1b[2J: there is no such key; there are about,"),
     ],
 )
 def test_what_is_no_scenario_is_said(tmp_path: Path, content: str | None, code: int, words: str) -> None:
     path = tmp_path / "scenario.yaml"
     if content is not None:
         path.write_text(content)
-    done = simulate("--scenario", str(path))
+    done = simulate("--scenario", str(path), "--json", str(tmp_path / "out.json"))
     assert (done.returncode, words in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr
+    assert "\x1b" not in done.stderr
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_what_a_plan_costs_and_when_it_starts_is_said_and_a_scenario_may_be_about_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        "topology: {nodes: [{names: a0}]}\n"
+        "policy: {reclaim: {cap_fraction: 1.0}}\n"
+        "jobs: {running: [{name: low, tier: spot, nodes: [a0], started_s: -7200}]}\n"
+        "requests: [{at_s: 10, plan: {name: high, tier: reserved}}]\n"
+    )
+    done = simulate("--scenario", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    (planned, last) = done.stdout.splitlines()
+    assert "10 s  high: planned on a0 of low for 58,640 GPU-s of work starting at 130 s (" in planned
+    assert last == "Simulated: nothing ran."
 
 
 def test_a_trace_and_a_scenario_exclude_each_other() -> None:

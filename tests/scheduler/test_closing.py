@@ -1,6 +1,7 @@
 """Nodes that close for planned work: who would still run then goes elsewhere, and is told what would bring it there."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -44,7 +45,17 @@ def test_who_waits_for_it_is_told_by_its_token_and_in_words() -> None:
     (waiting,) = decide([lasting(job("j", nodes=4, gpus=8), 90)]).waiting
     assert waiting.verdict.binding is WaitReason.MAINTENANCE
     assert Reason(WaitReason.MAINTENANCE, 16, 2) in waiting.verdict.reasons
-    assert "16 of the free on hosts that close for planned work before it would end" in waiting.why
+    assert "16 of the free on hosts that close for planned work before it would end, the first at " in waiting.why
+    closes_at = datetime.fromtimestamp((NOW_MS + 60 * MINUTE_MS) / 1000, UTC)
+    assert f"the first at {closes_at:%Y-%m-%dT%H:%M:%SZ})" in waiting.why
+    assert "with every GPU idle it fits if it ends before hosts close for planned work" in waiting.why
+    assert "even with every GPU idle" not in waiting.why, "which is said of what can never fit"
+
+
+def test_who_would_not_fit_without_the_planned_work_either_is_told_so() -> None:
+    (waiting,) = decide([lasting(job("j", nodes=5, gpus=8), 90)]).waiting
+    assert "even with every GPU idle, the largest cohort has only 4 of 5 hosts" in waiting.why
+    assert "if it ends before" not in waiting.why
 
 
 def test_jobs_that_meet_the_same_closing_fail_together_and_others_do_not() -> None:

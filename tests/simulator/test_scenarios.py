@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from scheduler.model import Plan
 from simulator.scenarios import world
@@ -52,42 +51,6 @@ def test_each_situation_that_a_scheduler_is_accepted_by_is_posed() -> None:
     """They have numbers, 1 to 42; letters after a number are further cases of it."""
     posed = {int(path.stem[:2]) for path in FILES if path.stem[:2].isdigit()}
     assert set(range(1, 43)) <= posed
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"topology": {"nodes": [{"names": "a0", "path": ["A", "B"]}]}}, "the path of a0 has 2 names"),
-        ({"gpus": [{"node": "zz"}]}, "no node of the topology is named zz"),
-        (
-            {"requests": [{"at_s": 1, "cancel": "a", "end": "b"}]},
-            "says one of submit, plan, cancel, end, change, restart and crash",
-        ),
-        ({"topology": {"nodes": [{"names": "a0"}, {"names": "a[0-1]"}]}}, "names a node twice"),
-        ({"topology": {"nodes": [{"names": "a0", "attributes": {"rails": "0,2"}}]}}, "numbered from 0 without a gap"),
-        ({"polcy": {}}, "Extra inputs"),
-        (
-            {"jobs": {"queued": [{"name": "a", "nodes": 2, "max_nodes": 1}]}},
-            "nodes must be from min_nodes",
-        ),
-        ({"jobs": {"queued": [{"name": "a", "wall_time_s": 1e300}]}}, "less than or equal to"),
-        ({"jobs": {"queued": [{"name": "a"}, {"name": "a"}]}}, "two jobs are named a"),
-        ({"topology": {"nodes": [{"names": "a[0-999999999]"}]}}, "more than 100,000 nodes"),
-        ({"topology": {"nodes": [{"names": "a0", "domain": "A", "path": ["A"]}]}}, "either path or domain"),
-        ({"jobs": {"queued": [{"name": "a", "total_gpus": 12}]}}, "12 is no whole number of hosts with 8 GPUs each"),
-        ({"jobs": {"queued": [{"name": "a", "total_gpus": 0}]}}, "total_gpus must be a whole number, 1 or more"),
-        ({"jobs": {"queued": [{"name": "a", "total_gpus": 8, "nodes": 1}]}}, "either nodes or total_gpus"),
-        ({"requests": [{"at_s": 1, "cancel": "nobody"}]}, "cancel names nobody, and no job"),
-        (
-            {"tenants": [{"name": "t", "quota": {"spot": {}}}], "quotas": [{"tenant": "t", "tier": "spot"}]},
-            "the quota of t in spot is said twice",
-        ),
-    ],
-)
-def test_what_is_no_scenario_is_refused_by_name(change: dict[str, Any], words: str) -> None:
-    document = {"about": "x", "topology": {"nodes": [{"names": "a0"}]}, **change}
-    with pytest.raises(ValidationError, match=words):
-        Scenario.model_validate(document)
 
 
 def test_a_running_job_that_finds_no_room_is_refused() -> None:

@@ -44,14 +44,18 @@ def test_jobs_stand_by_submission_and_other_columns_are_passed_over() -> None:
         ({"submit_s": None}, "row 2: submit_s=nothing: must be seconds"),
         ({"duration_s": "nan"}, "row 2: duration_s='nan': must be seconds"),
         ({"duration_s": "inf"}, "row 2: duration_s='inf'"),
-        ({"gpus": "0"}, "row 2: gpus='0': must be a whole number, 1 or more"),
+        ({"gpus": "0"}, "row 2: gpus='0': must be a whole number, from 1 to this fleet's 32"),
+        ({"gpus": "9999999999"}, "row 2: gpus='9999999999': must be a whole number, from 1 to this fleet's 32"),
         ({"gpus": "1.5"}, "row 2: gpus='1.5'"),
         ({"gpus": "٣"}, "row 2: gpus='٣'"),
         ({"gpus": "x" * 100}, "x…: must be"),
-        ({"nodes": "-2"}, "row 2: nodes='-2': must be a whole number"),
+        ({"nodes": "-2"}, "row 2: nodes='-2': must be a whole number, from 1 to this fleet's 4"),
         ({"gpus": "4", "nodes": "5"}, "row 2: nodes=5: must be no more than gpus=4"),
         ({"gpus": "9", "nodes": "1"}, "row 2: gpus=9 on nodes=1: a node of this fleet has 8 GPUs"),
-        ({"gpus": "33"}, "row 2: gpus=33: takes 5 nodes, and this fleet has 4"),
+        ({"gpus": "33"}, "row 2: gpus=33: takes 5 nodes, and this fleet has 4: 32 GPUs at most"),
+        ({"tenant": "a\x1b[2J"}, r"row 2: tenant='a\x1b[2J': must be printable characters in one line"),
+        ({"vc": "a\tb"}, r"row 2: vc='a\tb': must be printable"),
+        ({"tier": "spot\n"}, r"row 2: tier='spot\n': must be printable"),
     ],
 )
 def test_a_row_that_is_no_job_is_named(columns: dict[str, object], words: str) -> None:
@@ -74,3 +78,10 @@ def test_a_trace_without_jobs_or_without_a_column_is_none() -> None:
         require_columns(["submit_s"])
     with pytest.raises(TraceError, match="the header lacks submit_s"):
         require_columns(None)
+
+
+def test_a_column_that_is_read_stands_once() -> None:
+    columns = ["submit_s", "gpus", "duration_s", "color", "color", "", ""]
+    require_columns(columns)
+    with pytest.raises(TraceError, match="the header has gpus, tier twice: each column is wanted once"):
+        require_columns([*columns, "tier", "gpus", "tier"])

@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from pydantic import Field
 
-from api.validating import validated
 from muster.domain.errors import ValidationFailedError
 from muster.domain.policy import Policy
+from muster.domain.strict import Name, Printable, StrictModel
+from muster.domain.validating import validated
 
 FRACTION = "must be a fraction from 0 to 1, such as 0.05"
 
@@ -53,3 +55,38 @@ def test_a_number_is_told_by_its_bounds(field: str, odd: object, words: str) -> 
 def test_a_tiers_field_is_found_under_its_name() -> None:
     found = said({"tiers": {"spot": {"prioriti": 1}}})
     assert any("did you mean priority?" in words for words in found.values()), found
+
+
+class Named(StrictModel):
+    names: tuple[Name, ...] = Field(default=(), min_length=1, max_length=2)
+    short: str = Field(default="", max_length=3)
+    word: Printable = "x"
+    weight: float = Field(default=1.0, le=1_000_000)
+    OTHER_KEYS = ("title",)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"names": []}, "must have at least 1 item"),
+        ({"names": ["a", "b", "c"]}, "must have at most 2 items"),
+        ({"short": "abcd"}, "must have at most 3 characters"),
+        ({"word": ""}, "must have at least 1 character"),
+        ({"word": "a\x1b[2J"}, "must be printable characters in one line; it has U+001B"),
+        ({"word": "a\u202eb"}, "must be printable characters in one line; it has U+202E"),
+        ({"weight": 10_000_000}, "must be at most 1,000,000"),
+        ({"titel": "x"}, "there is no such key; did you mean title?"),
+        ({"zzz": "x"}, "there is no such key; there are names, short, word, weight, title"),
+    ],
+)
+def test_lengths_marks_and_other_words_for_a_field_are_told(document: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationFailedError) as refused:
+        validated(Named, document)
+    (fault,) = refused.value.faults
+    assert fault.detail == words
+
+
+def test_a_list_with_a_wrong_item_is_not_called_empty_beside_it() -> None:
+    with pytest.raises(ValidationFailedError) as refused:
+        validated(Named, {"names": ["A"]})
+    assert [fault.pointer for fault in refused.value.faults] == ["/names/0"]

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 Place = tuple[int | str, ...]
-KEYS_NAMED: Final = 12
+KEYS_NAMED: Final = 24
 _NO_NUMBER: Final = frozenset({"float_parsing", "float_type", "int_parsing", "int_type", "int_from_float"})
 _WHOLE: Final = frozenset({"int_parsing", "int_type", "int_from_float"})
 _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -19,19 +19,37 @@ _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
     "greater_than": ("gt", "more than"),
 }
 
+_LENGTHS: Final[Mapping[str, tuple[str, str]]] = {
+    "too_short": ("min_length", "at least"),
+    "too_long": ("max_length", "at most"),
+    "string_too_short": ("min_length", "at least"),
+    "string_too_long": ("max_length", "at most"),
+}
+_TEXT: Final = "Value"
+"""So a text is called that one of our own rules has read before it is measured."""
+
 
 def words_of(model: type[BaseModel], place: Place, kind: str, message: str, context: Mapping[str, Any]) -> str:
     """``kind``, ``message``, ``context``: Pydantic's own, whose words stay where ours know nothing better."""
     if kind == "extra_forbidden":
         return _unknown_key(_keys_at(model, place[:-1]), str(place[-1]))
+    if kind in _LENGTHS:
+        return _length_words(kind, context)
     if kind not in _NO_NUMBER and kind not in _BOUNDS:
         return message.removeprefix("Value error, ")
     if _is_fraction(_bounds_at(model, place)):
         return "must be a fraction from 0 to 1, such as 0.05"
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
-        return f"must be {words} {context[name]:g}"
+        return f"must be {words} {context[name]:,.12g}"
     return "must be a whole number" if kind in _WHOLE else "must be a number, without a unit or quotes"
+
+
+def _length_words(kind: str, context: Mapping[str, Any]) -> str:
+    name, words = _LENGTHS[kind]
+    is_text = kind.startswith("string") or context.get("field_type") == _TEXT
+    item = "character" if is_text else "item"
+    return f"must have {words} {context[name]:,} {item}{'' if context[name] == 1 else 's'}"
 
 
 def _unknown_key(known: Sequence[str], key: str) -> str:
@@ -75,7 +93,9 @@ def _annotations_in(kind: Any) -> Iterator[Any]:
 
 def _keys_at(model: type[BaseModel], place: Place) -> tuple[str, ...]:
     holder = _type_at(model, place)
-    return tuple(holder.model_fields) if isinstance(holder, type) and issubclass(holder, BaseModel) else ()
+    if not isinstance(holder, type) or not issubclass(holder, BaseModel):
+        return ()
+    return (*holder.model_fields, *getattr(holder, "OTHER_KEYS", ()))
 
 
 def _type_at(model: type[BaseModel], place: Place) -> Any:

@@ -11,11 +11,13 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from api.validation_words import Place, words_of
 from muster.domain.errors import FieldFault, ValidationFailedError
+from muster.domain.validation_words import Place, words_of
 
 Model = TypeVar("Model", bound=BaseModel)
 _RULE: Final = "value_error"
+_OF_LENGTH: Final = frozenset({"too_short", "too_long"})
+"""Of a list with wrong items it is said as well: they were left out before the others were counted."""
 
 
 def validated(model: type[Model], document: Mapping[str, Any]) -> Model:
@@ -37,7 +39,9 @@ def validated(model: type[Model], document: Mapping[str, Any]) -> Model:
 
 
 def _faults_of(model: type[BaseModel], error: ValidationError) -> list[tuple[Place, FieldFault]]:
-    found = error.errors(include_input=False, include_url=False)
+    told = error.errors(include_input=False, include_url=False)
+    wrong = {each["loc"][:depth] for each in told for depth in range(len(each["loc"]))}
+    found = [each for each in told if each["type"] not in _OF_LENGTH or each["loc"] not in wrong]
     return [
         (
             place := each["loc"],

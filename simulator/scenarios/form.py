@@ -1,0 +1,105 @@
+"""The form of a scenario: what stands at second 0, and what happens after it. Times are seconds, before it negative."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from muster.domain.strict import Printable, StrictModel, Text
+from simulator.scenarios.crashing import Crash
+from simulator.scenarios.fleet_form import GpuState, Quota, TenantPlace, Topology
+from simulator.scenarios.job_form import MOST_S, Delay, JobFields, Jobs, Length, QueuedJob
+
+MOST_EVENTS: Final = 10_000
+Place = tuple[int | str, ...]
+_WORDS: Final = ("submit", "plan", "cancel", "end", "change", "restart", "crash")
+
+
+class Happening(StrictModel):
+    """One of ``submit``, ``plan``, ``cancel``, ``end``, ``change``, ``restart`` or ``crash``, at its second.
+
+    ``plan``: only asked about. ``restart``: the control plane comes back, and knows what it had stored, no more.
+    """
+
+    at_s: Delay
+    submit: QueuedJob | None = None
+    plan: QueuedJob | None = None
+    cancel: Printable | None = None
+    end: Printable | None = None
+    change: GpuState | None = None
+    restart: Literal[True] | None = None
+    crash: Crash | None = None
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> Self:
+        if sum(getattr(self, word) is not None for word in _WORDS) != 1:
+            raise ValueError(f"says one of {', '.join(_WORDS[:-1])} and {_WORDS[-1]}")
+        return self
+
+
+class Maintenance(StrictModel):
+    """Planned work on ``nodes``, or on all whose path has ``domain``, from ``starts_s`` on, for ``lasts_s``.
+
+    Who runs there is told ``lead_s`` before it starts, and has left by then: nobody is placed there who would still run
+    so long before it.
+    """
+
+    nodes: tuple[Printable, ...] = Field(default=(), strict=False)
+    domain: Printable | None = None
+    starts_s: Delay
+    lasts_s: Length = 3600.0
+    lead_s: Delay = 120.0
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> Self:
+        if bool(self.nodes) == (self.domain is not None):
+            raise ValueError("says either nodes or a domain")
+        return self
+
+
+class Placed(NamedTuple):
+    """A job, and where the document says it."""
+
+    place: Place
+    job: JobFields
+
+
+class ScenarioForm(StrictModel):
+    """``policy``: what differs from the built-in one. It is played until ``until_s``, or to its last request."""
+
+    about: Text = ""
+    topology: Topology
+    gpus: tuple[GpuState, ...] = Field(default=(), strict=False)
+    tenants: tuple[TenantPlace, ...] = Field(default=(), strict=False)
+    quotas: tuple[Quota, ...] = Field(default=(), strict=False)
+    jobs: Jobs = Field(default_factory=Jobs)
+    failures_per_gpu_hour: Annotated[float, Field(ge=0, le=1)] = 0.0
+    maintenance: tuple[Maintenance, ...] = Field(default=(), strict=False)
+    requests: tuple[Happening, ...] = Field(default=(), max_length=MOST_EVENTS, strict=False)
+    faults: tuple[Happening, ...] = Field(default=(), max_length=MOST_EVENTS, strict=False)
+    policy: dict[str, Any] = Field(default_factory=dict)
+    until_s: Annotated[float, Field(ge=0, le=MOST_S)] = 0.0
+
+    @field_validator("about")
+    @classmethod
+    def _is_printed(cls, about: str) -> str:
+        if not all(each.isprintable() or each == "\n" for each in about):
+            raise ValueError("must be printable characters in one line or several")
+        return about
+
+    @property
+    def told(self) -> list[tuple[Place, Happening]]:
+        """Where each stands, and what happens, in the order of time: faults before requests of the same second."""
+        parts: tuple[tuple[str, tuple[Happening, ...]], ...] = (("faults", self.faults), ("requests", self.requests))
+        all_of = [((name, number), one) for name, part in parts for number, one in enumerate(part)]
+        return sorted(all_of, key=lambda each: each[1].at_s)
+
+    def placed_jobs(self) -> Iterator[Placed]:
+        """All that run, wait or are submitted, each a job of its own."""
+        yield from (Placed(("jobs", "running", number), job) for number, job in enumerate(self.jobs.running))
+        yield from (Placed(("jobs", "queued", number), job) for number, job in enumerate(self.jobs.queued))
+        yield from (Placed((*place, "submit"), one.submit) for place, one in self.told if one.submit is not None)
+
+    def planned_jobs(self) -> Iterator[Placed]:
+        """Only asked about."""
+        yield from (Placed((*place, "plan"), one.plan) for place, one in self.told if one.plan is not None)

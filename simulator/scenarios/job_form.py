@@ -1,0 +1,118 @@
+"""The jobs of a scenario: what runs and what waits, as a job's specification has it, with a rank a GPU."""
+
+from abc import abstractmethod
+from typing import Annotated, Any, ClassVar, Final, Self
+
+from pydantic import Field, model_validator
+
+from muster.domain.job_spec import Shape
+from muster.domain.placement_spec import NodeLabelRule, ParallelLayout, SliceRule, TopologyRule
+from muster.domain.strict import Name, Printable, StrictModel
+
+MOST_S: Final = 31_536_000
+Length = Annotated[float, Field(gt=0, le=MOST_S)]
+Delay = Annotated[float, Field(ge=0, le=MOST_S)]
+Past = Annotated[float, Field(ge=-MOST_S, le=0)]
+Count = Annotated[int, Field(ge=1, le=100_000)]
+DEFAULT_TENANT: Final = "tenant"
+
+
+class JobFields(StrictModel):
+    """``duration_s``: how long it runs; without one it does not end by itself.
+
+    ``leaves_in_s``: so soon after a notice it has saved and let go; without it at the deadline. What it asks of its
+    place is as a job's specification has it, with a rank a GPU.
+    """
+
+    name: Printable
+    tenant: Printable = DEFAULT_TENANT
+    tier: Printable = "on_demand"
+    gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 8
+    min_nodes: Count | None = None
+    max_nodes: Count | None = None
+    required: Name | None = None
+    preferred: Name | None = None
+    slices: tuple[SliceRule, ...] = Field(default=(), max_length=8, strict=False)
+    balance: Name | None = None
+    layout: ParallelLayout | None = None
+    node_labels: NodeLabelRule = Field(default_factory=NodeLabelRule)
+    wall_time_s: Length | None = None
+    duration_s: Length | None = None
+    leaves_in_s: Delay | None = None
+
+    @property
+    @abstractmethod
+    def num_nodes(self) -> int:
+        """Of its shape: said as a number, or by the hosts on which it runs."""
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.model_construct(
+            nodes=self.num_nodes,
+            gpus_per_node=self.gpus_per_node,
+            min_nodes=self.min_nodes,
+            max_nodes=self.max_nodes,
+        )
+
+    @property
+    def topology(self) -> TopologyRule:
+        return TopologyRule(required=self.required, preferred=self.preferred, slices=self.slices, balance=self.balance)
+
+
+class RunningJob(JobFields):
+    """It holds the first free slots of ``nodes``, which are its hosts in rank order.
+
+    ``last_checkpoint_s`` may lie before ``started_s``: of the attempt before this one.
+    """
+
+    nodes: tuple[Printable, ...] = Field(min_length=1, strict=False)
+    started_s: Past = 0.0
+    last_checkpoint_s: Past | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.nodes)
+
+
+class QueuedJob(JobFields):
+    """``total_gpus`` in place of ``nodes``: the sum over its hosts, ``gpus_per_node`` of each, or all of one.
+
+    ``queued_s``: no later than it is submitted.
+    """
+
+    OTHER_KEYS: ClassVar[tuple[str, ...]] = ("total_gpus",)
+
+    nodes: Count = 1
+    queued_s: Annotated[float, Field(ge=-MOST_S, le=MOST_S)] = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _total_is_of_hosts(cls, said: Any) -> Any:
+        if not isinstance(said, dict) or "total_gpus" not in said:
+            return said
+        rest = {name: value for name, value in said.items() if name != "total_gpus"}
+        total, each = said["total_gpus"], said.get("gpus_per_node", 8)
+        if "nodes" in said:
+            raise ValueError("says either nodes or total_gpus")
+        if type(each) is not int or each < 1:
+            return rest  # which its own rule refuses
+        if type(total) is not int or total < 1:
+            raise ValueError("total_gpus must be a whole number, 1 or more")
+        if total > each and total % each:
+            raise ValueError(f"total_gpus {total} is no whole number of hosts with {each} GPUs each (gpus_per_node)")
+        return {**rest, "nodes": max(total // each, 1), "gpus_per_node": min(total, each)}
+
+    @property
+    def num_nodes(self) -> int:
+        return self.nodes
+
+    @model_validator(mode="after")
+    def _wishes_for_a_size_that_it_takes(self) -> Self:
+        if not (self.min_nodes or self.nodes) <= self.nodes <= (self.max_nodes or self.nodes):
+            raise ValueError(f"{self.name}: nodes must be from min_nodes to max_nodes")
+        return self
+
+
+class Jobs(StrictModel):
+    running: tuple[RunningJob, ...] = Field(default=(), strict=False)
+    queued: tuple[QueuedJob, ...] = Field(default=(), strict=False)

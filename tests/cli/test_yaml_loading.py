@@ -1,0 +1,34 @@
+"""YAML as people write it: a key stands once in a mapping, and what a mapping overrides stands once more."""
+
+import pytest
+import yaml
+
+from muster.cli.yaml_loading import load_yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\nb: 2\na: 3", 3),
+        ("jobs:\n  - {name: x, nodes: 1, name: y}", 2),
+        ("a: 1\n'a': 2", 2),
+        ("base: &base {a: 1}\nown:\n  <<: *base\n  b: 1\n  b: 2", 5),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_with_its_line(text: str, line: int) -> None:
+    with pytest.raises(yaml.YAMLError, match=rf"the key '.+' stands twice: keep one\n.*line {line}, column"):
+        load_yaml(text)
+
+
+def test_what_a_mapping_takes_over_from_others_it_may_override() -> None:
+    text = "deep: {list: [&two {<<: &one {a: 1, b: 1}, a: 2}]}\nown: {<<: *two, b: 3}\nboth: {<<: [*one, *two]}"
+    assert load_yaml(text) == {
+        "deep": {"list": [{"a": 2, "b": 1}]},
+        "own": {"a": 2, "b": 3},
+        "both": {"a": 1, "b": 1},
+    }
+
+
+def test_nothing_is_made_of_a_tag() -> None:
+    with pytest.raises(yaml.YAMLError, match="could not determine a constructor"):
+        load_yaml("!!python/object/apply:os.getcwd []")

@@ -1,0 +1,86 @@
+"""What a scenario says of a plan that is only asked for, and of a job that planned work keeps waiting."""
+
+from typing import Any
+
+from simulator.scenarios.document import Scenario
+from simulator.scenarios.world import play
+
+TOPOLOGY = {"nodes": [{"names": "a[0-1]", "path": ["A"]}]}
+
+
+def asked(**document: Any) -> list[dict[str, Any]]:
+    return play(Scenario.model_validate({"topology": TOPOLOGY, **document}))
+
+
+def only(decisions: list[dict[str, Any]], kind: str, job: str) -> dict[str, Any]:
+    (found,) = [one for one in decisions if (one["kind"], one["job"]) == (kind, job)]
+    return found
+
+
+def test_a_plan_that_takes_from_others_says_what_that_costs_and_when_it_starts() -> None:
+    victim = {"name": "victim", "tier": "spot", "nodes": ["a0", "a1"], "started_s": -7200, "last_checkpoint_s": -60}
+    decisions = asked(
+        jobs={"running": [victim]},
+        policy={"reclaim": {"cap_fraction": 1.0}},
+        requests=[
+            {"at_s": 10, "plan": {"name": "gang", "tier": "reserved", "nodes": 2}},
+            {"at_s": 10, "submit": {"name": "gang", "tier": "reserved", "nodes": 2}},
+        ],
+    )
+    planned, reclaim = only(decisions, "planned", "gang"), only(decisions, "reclaim", "gang")
+    assert planned["cost_gpu_s"] == reclaim["cost_gpu_s"] >= 16 * 70
+    assert planned["starts"] == {"earliest_s": 130.0, "latest_s": 130.0}
+
+
+def test_a_plan_that_waits_says_within_which_range_it_starts() -> None:
+    decisions = asked(
+        jobs={"running": [{"name": "busy", "nodes": ["a0", "a1"], "wall_time_s": 1000}]},
+        requests=[{"at_s": 10, "plan": {"name": "one"}}],
+    )
+    planned = only(decisions, "planned", "one")
+    assert 10 < planned["starts"]["earliest_s"] < planned["starts"]["latest_s"] < 1100
+    assert "cost_gpu_s" not in planned
+
+
+def test_a_plan_that_starts_at_once_has_neither() -> None:
+    planned = only(asked(requests=[{"at_s": 10, "plan": {"name": "one"}}]), "planned", "one")
+    assert not {"starts", "cost_gpu_s"} & set(planned)
+
+
+WORK = [{"domain": "A", "starts_s": 7200, "lasts_s": 3600, "lead_s": 600}]
+
+
+def test_who_fits_only_after_planned_work_is_told_when_hosts_close_and_when_it_is_over() -> None:
+    decisions = asked(
+        maintenance=WORK,
+        jobs={"queued": [{"name": "long", "nodes": 2, "wall_time_s": 10_800}]},
+        requests=[{"at_s": 1, "plan": {"name": "asked", "nodes": 2, "wall_time_s": 10_800}}],
+        until_s=11_000,
+    )
+    waits = [one["why"] for one in decisions if (one["kind"], one["job"]) == ("waits", "long")]
+    for why in (waits[0], only(decisions, "planned", "asked")["why"]):
+        assert "close for planned work before it would end, the first at 2000-01-01T01:50:00Z" in why, "lead_s before"
+        assert "with every GPU idle it fits if it ends before hosts close for planned work, or starts once" in why
+        assert why.endswith("the planned work is over on 2 hosts at 2000-01-01T03:00:00Z")
+        assert "even with every GPU idle" not in why
+    assert waits[1].endswith("over on 2 hosts at 2000-01-01T03:00:00Z"), "while it goes on"
+    assert only(decisions, "placed", "long")["at_s"] == 10_800.0
+
+
+def test_who_fits_before_planned_work_is_placed_or_told_the_wall_time_with_which_it_would_be() -> None:
+    requests = [
+        {"at_s": at_s, "plan": {"name": name, "nodes": 2, "wall_time_s": wall_time_s}}
+        for at_s, name, wall_time_s in ((1, "short", 6_000), (2, "between", 6_700))
+    ]
+    decisions = asked(maintenance=WORK, requests=requests)
+    assert only(decisions, "planned", "short")["nodes"] == ["a0", "a1"]
+    (change,) = only(decisions, "planned", "between")["changes"]
+    assert 6_000 < change["wall_time_s"] < 6_600, "gone before hosts close"
+
+
+def test_planned_work_that_is_in_nobodys_way_is_not_told() -> None:
+    decisions = asked(
+        maintenance=[{"nodes": ["a1"], "starts_s": 7200}],
+        jobs={"queued": [{"name": "wide", "nodes": 3, "wall_time_s": 60}]},
+    )
+    assert "planned work" not in only(decisions, "waits", "wide")["why"]
