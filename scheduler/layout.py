@@ -74,6 +74,7 @@ class Layout:
     cohort_keys: tuple[str, ...]
     cell_health_cost: Ints
     gpu_health_cost: Ints
+    weak_cells: Ints
     label_sets: tuple[Labels, ...]
     cell_label_set: Ints
     cells_of_node: Mapping[NodeId, tuple[int, ...]]
@@ -206,6 +207,7 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
     host_widths, width_of_cell = _widths(cell_cohort, cell_size)
     index_of = {uuid: index for index, uuid in enumerate(uuids)}
     by_cell = np.array([index_of[gpu.uuid] for gpu in ordered], dtype=np.int64)
+    cell_health_cost = np.maximum.reduceat(health_cost, cell_start) if heads else health_cost
     cell_of_gpu, gpu_health_cost = np.zeros((2, len(uuids)), dtype=np.int64)
     cell_of_gpu[by_cell] = np.repeat(np.arange(len(heads), dtype=np.int64), cell_size)
     gpu_health_cost[by_cell] = health_cost
@@ -228,8 +230,9 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         ),
         cohort_keys=tuple(cohorts),
         cell_cohort=cell_cohort,
-        cell_health_cost=np.maximum.reduceat(health_cost, cell_start) if heads else health_cost,
+        cell_health_cost=cell_health_cost,
         gpu_health_cost=gpu_health_cost,
+        weak_cells=cell_health_cost.nonzero()[0],
         label_sets=tuple(label_sets),
         cell_label_set=np.array([label_sets[head.labels] for head in heads], dtype=np.int64),
         cells_of_node=by_node,

@@ -68,7 +68,7 @@ def cell_costs(state: FleetState, request: Request, cells: Ints, usable: Flags |
     is_weak = state.layout.cell_health_cost[cells] > 0
     if is_weak.any():
         gpus = _soundest_of(state.layout, request, _usable_of(state, request, cells[is_weak], usable))
-        _, owner = np.unique(state.layout.cell_of_gpu[gpus], return_inverse=True)
+        owner = cells[is_weak].searchsorted(state.layout.cell_of_gpu[gpus])
         np.add.at(costs, np.flatnonzero(is_weak)[owner], state.layout.gpu_health_cost[gpus])
     return np.negative(costs) if request.prefers_weak else costs
 

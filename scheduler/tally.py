@@ -98,8 +98,9 @@ class Tally:
         """Of the cells that fit. They stand until a cost changes, since what does not fit costs nothing."""
         known = self._weak.get(level)
         if known is None or known[0] is not parts or known[1] != parts.version:
-            weak = parts.costs.nonzero()[0]
-            found = weak_cells(self._layout, weak[self.usable[weak] > 0], parts.costs, level)
+            weak = self._layout.weak_cells
+            weak = weak[(parts.costs[weak] > 0) & (self.usable[weak] > 0)]
+            found = weak_cells(self._layout, weak, parts.costs, level)
             known = self._weak[level] = parts, parts.version, found
         return known[2]
 
