@@ -72,7 +72,7 @@ def measure() -> list[Figure]:
     rack, block = spread_of(partial(decide, state, IN_RACK)), spread_of(partial(decide, state, IN_BLOCK))
     refused = spread_of(partial(_refuse, state, TOO_LARGE, nobody), DECISIONS // 4)
     in_small = spread_of(partial(decide, small, IN_RACK))
-    planned = spread_of(partial(_plan_alone, state))
+    planned = spread_of(partial(_plan_alone, state, _one_waiting()))
     placed = spread_of(partial(decide, state, _of(_one_waiting())))
     growth = {"1,000 GPUs p50 ms": in_small.p50}
     return [
@@ -115,9 +115,9 @@ def _of(job: WaitingJob) -> Request:
     return Request(job.tier, job.nodes, job.gpus_per_node, required=job.required_level)
 
 
-def _plan_alone(state: FleetState) -> None:
+def _plan_alone(state: FleetState, job: WaitingJob) -> None:
     """What becomes of one job, asked of a state that stands; then the state is as it was."""
-    decided = plan_on(state, [_one_waiting()], DEFAULT_POLICY)
+    decided = plan_on(state, [job], DEFAULT_POLICY)
     uuids: list[GpuUuid] = [uuid for _, part in decided.placements[0].parts for uuid in part]
     state.give(state.layout.gpu_indices(uuids))
 

@@ -3,15 +3,13 @@
 The threshold and the tight choice above it follow Kueue's balanced placement; hosts go in units of whole slices.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
-from scheduler.topology import Ints
-
-_ROOM_BITS: Final = 32
-_ROOM_MASK: Final = (1 << _ROOM_BITS) - 1
+from scheduler.layout import Nesting
+from scheduler.tally import Ints
 
 
 def least_share(rooms: Ints, num_nodes: int, unit: int = 1) -> int:
@@ -32,24 +30,17 @@ def _least_and_number(largest_first: Sequence[int], num_nodes: int, unit: int) -
     return 0, 0
 
 
-def least_shares(rooms: Ints, homes: Ints, num_homes: int, num_nodes: int, unit: int = 1) -> Ints:
-    """``least_share`` of each of the homes at once. ``homes``: which one each of ``rooms`` is in, or less than 0."""
-    shares = np.zeros(num_homes, dtype=np.int64)
-    of_use = ((rooms > 0) & (homes >= 0)).nonzero()[0]
+def least_shares(rooms: Ints, nesting: Nesting, homes: Ints, num_nodes: int, unit: int = 1) -> Ints:
+    """``least_share`` of each of ``homes`` at once, all of which hold so many. ``rooms``: by inner group."""
     # By home, within it the largest first: of one number for both, which is sorted sooner than two keys.
-    ordered = (homes[of_use] << _ROOM_BITS) - rooms[of_use]
+    ordered = nesting.keys - rooms[nesting.inner].astype(nesting.keys.dtype)
     ordered.sort()
-    home = (ordered + _ROOM_MASK) >> _ROOM_BITS
-    room = (home << _ROOM_BITS) - ordered
-    in_home = np.bincount(home, minlength=num_homes)
-    first = in_home.cumsum() - in_home
-    reached = room.cumsum()
-    before = reached - room
-    missing = num_nodes - (reached - before[np.minimum(first, len(before) - 1)][home]) if len(home) else reached
-    last = ((missing <= 0) & (missing + room > 0)).nonzero()[0]
-    even = num_nodes // unit // (last - first[home[last]] + 1) * unit
-    shares[home[last]] = np.minimum(even, room[last])
-    return shares
+    room = nesting.keys - ordered
+    reached = room.cumsum(dtype=room.dtype)
+    first = nesting.first[homes]
+    last = reached.searchsorted(reached[first] - room[first] + num_nodes)
+    least: Ints = np.minimum(num_nodes // unit // (last - first + 1) * unit, room[last])
+    return least
 
 
 def even_shares(rooms: Ints, num_nodes: int, unit: int = 1) -> Ints:
@@ -57,18 +48,21 @@ def even_shares(rooms: Ints, num_nodes: int, unit: int = 1) -> Ints:
 
     They do suffice. Domains are some dozens, so that plain numbers are sooner through than arrays.
     """
-    of_domain = rooms.tolist()
-    least, num_domains = _least_and_number(sorted(of_domain, reverse=True), num_nodes, unit)
-    able = sorted((room, domain) for domain, room in enumerate(of_domain) if room >= max(least, unit))
-    start, held = 0, sum(room for room, _ in able[:num_domains])
+    order = rooms.argsort(kind="stable")
+    by_room = rooms[order].tolist()
+    least, num_domains = _least_and_number(by_room[::-1], num_nodes, unit)
+    start = bisect_left(by_room, max(least, unit))
+    held = sum(by_room[start : start + num_domains])
     while held < num_nodes:
-        held += able[start + num_domains][0] - able[start][0]
+        held += by_room[start + num_domains] - by_room[start]
         start += 1
-    shares = np.zeros(len(rooms), dtype=np.int64)
-    rest = num_nodes
-    chosen = sorted(able[start : start + num_domains], key=lambda one: (one[0], -one[1]))
-    for number, (room, domain) in enumerate(chosen):
+    chosen = slice(start, start + num_domains)
+    shares, rest = [0] * len(by_room), num_nodes
+    last_of_equals_first = sorted(
+        [(room, -domain) for room, domain in zip(by_room[chosen], order[chosen].tolist(), strict=True)]
+    )
+    for number, (room, domain) in enumerate(last_of_equals_first):
         share = min(rest // unit // (num_domains - number) * unit, room)
-        shares[domain] = share
+        shares[-domain] = share
         rest -= share
-    return shares
+    return np.array(shares, dtype=np.int64)

@@ -122,12 +122,14 @@ class FairShares:
         self._holdings, self._num_changes = holdings, holdings.num_changes
         self._tiers: dict[str, _Tier] = {}
         self._known: dict[tuple[TenantId, str], tuple[float, float]] = {}
+        if not holdings.tenancy.quotas and len({job.tenant_id for job in queue}) < 2:
+            return  # there is nobody to share with
         attempts = list(running)
         for tier in sorted({job.tier for job in queue if job.tier in policy.tiers}):
             waiting = [job for job in queue if job.tier == tier]
             guarantees = holdings.tenancy.guarantees(tier)
             if len({job.tenant_id for job in waiting}) < 2 and not guarantees:
-                continue  # there is nobody to share with
+                continue
             wanted: dict[TenantId, float] = defaultdict(float)
             for job in waiting:
                 wanted[job.tenant_id] += job.nodes * job.gpus_per_node

@@ -4,7 +4,7 @@ Many requests ask for the same, so that what they leave out is counted once (``F
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from scheduler.request import Request
 from scheduler.topology import NOWHERE, Flags, FleetState, Layout
 
 
-@dataclass(frozen=True, slots=True)
-class Fenced:
+class Fenced(NamedTuple):
     """``closing_ms``: hosts that close then or before are shut; ``levels``: so are those of no known place there."""
 
     labels: LabelRule
@@ -34,14 +33,19 @@ class Fenced:
 def fence_of(state: FleetState, request: Request) -> Fenced | None:
     """None: it may be anywhere in this fleet."""
     layout = state.layout
-    found = (level for name in known_levels(request) if (level := layout.level(name)))
-    levels = tuple(level for level in found if len(layout.unknown_cells[level]))
+    levels = _unknown_levels(layout, request) if layout.has_unknown else ()
     closings_ms, closing_ms = state.closings_ms, request.closing_ms
     if closing_ms is not None and (not closings_ms or closings_ms[0] > closing_ms):
         closing_ms = None
     if closing_ms is None and not levels and not request.rule.labels:
         return None
     return Fenced(request.rule.labels, closing_ms, levels)
+
+
+def _unknown_levels(layout: Layout, request: Request) -> tuple[int, ...]:
+    """Those at which its hosts' places have to be known, and some of the fleet are not."""
+    found = (level for name in known_levels(request) if (level := layout.level(name)))
+    return tuple(level for level in found if len(layout.unknown_cells[level]))
 
 
 def known_levels(request: Request) -> Sequence[str]:

@@ -187,15 +187,15 @@ def rises(state: "FleetState", request: "Request", level: int, groups: Ints, fit
 
     ``level``: one of those of the state's ``fragments``.
     """
-    whole = whole_hosts(state, request.tier).sums(level).cells[groups]
+    whole = whole_hosts(state, request.tier).num_cells(level)[groups]
     taken = num_nodes if _takes_whole_hosts(state, request) else _broken(num_nodes, fitting, whole)
     return state.fragments.rises(level, groups, whole, taken)
 
 
 def _num_broken(state: "FleetState", request: "Request", room: Tally, level: int, homes: Ints) -> Ints:
     """How many wholly free hosts a gang that takes parts of hosts takes of each home."""
-    whole = whole_hosts(state, request.tier).sums(level).cells[homes]
-    return _broken(request.nodes, room.sums(level).cells[homes], whole)
+    whole = whole_hosts(state, request.tier).num_cells(level)[homes]
+    return _broken(request.nodes, room.num_cells(level)[homes], whole)
 
 
 def _broken(num_nodes: int, fitting: Ints, whole: Ints) -> Ints:
@@ -211,7 +211,7 @@ def _takes_whole_hosts(state: "FleetState", request: "Request") -> bool:
 
 def _known_rises(state: "FleetState", tally: Tally, level: int, groups: Ints, taken: int | Ints) -> Ints:
     """Nothing is known of what stands around a place that is not known itself."""
-    whole = tally.sums(level).cells
+    whole = tally.num_cells(level)
     if not len(state.layout.unknown_cells[level]):
         return state.fragments.rises(level, groups, whole[groups], taken)
     is_known = groups != NOWHERE
@@ -257,7 +257,7 @@ def _rises_of_one(state: "FleetState", room: Tally, tier: str, level: int, cells
     """What each cell adds to the domain around it as it is wholly free no more; 0 where it is in use, or in none."""
     tally, layout = whole_hosts(state, tier), state.layout
     of_groups = np.zeros(layout.num_groups[level] + 1, dtype=np.int64)  # the last is of unknown place
-    groups = tally.sums(level).cells[:-1].nonzero()[0]
-    of_groups[groups] = state.fragments.rises(level, groups, tally.sums(level).cells[groups], 1)
+    groups = tally.num_cells(level)[:-1].nonzero()[0]
+    of_groups[groups] = state.fragments.rises(level, groups, tally.num_cells(level)[groups], 1)
     found: Ints = of_groups[layout.groups[level][cells]]
     return found if room is tally else np.where(tally.usable[cells] > 0, found, 0)

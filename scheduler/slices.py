@@ -20,7 +20,8 @@ _Run = tuple[float, tuple[int, ...]]
 
 def count_by_group(layout: Layout, cells: Ints, level: int) -> Ints:
     groups = layout.groups[level][cells]
-    return np.bincount(groups[groups != NOWHERE], minlength=layout.num_groups[level])
+    groups = groups[groups != NOWHERE] if len(layout.unknown_cells[level]) else groups
+    return np.bincount(groups, minlength=layout.num_groups[level])
 
 
 def room_by_group(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int) -> Ints:
@@ -38,19 +39,14 @@ def room_by_numbers(layout: Layout, slices: Sequence[Slice], room: Tally, level:
             return np.zeros(layout.num_groups[level], dtype=np.int64)
         if at < level:
             break
-        numbers = room.numbers(at) if numbers is None else _summed_up(layout, numbers, inner, at)
-        numbers, inner = numbers - numbers % one.nodes, at
-    return room.numbers(level) if numbers is None else _summed_up(layout, numbers, inner, level)
-
-
-def _summed_up(layout: Layout, numbers: Ints, inner: int, level: int) -> Ints:
-    """What the groups of ``inner`` have together in each group of ``level``, which is as wide or wider."""
-    if inner == level:
-        return numbers
-    around = layout.groups[level][layout.first_cell[inner]]
-    is_known = around != NOWHERE
-    size = layout.num_groups[level]
-    return np.bincount(around[is_known], numbers[is_known], minlength=size).astype(np.int64)
+        if numbers is None:
+            numbers = room.numbers(at)
+        elif at != inner:
+            numbers = layout.nesting(inner, at).summed_up(numbers)
+        numbers, inner = numbers // one.nodes * one.nodes, at
+    if numbers is None:
+        return room.numbers(level)
+    return numbers if inner == level else layout.nesting(inner, level).summed_up(numbers)
 
 
 def in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int = 0) -> Ints:
@@ -70,19 +66,22 @@ def in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, level:
 
 def num_in_whole_slices(layout: Layout, slices: Sequence[Slice], cells: Ints, level: int) -> int:
     """How many ``in_whole_slices`` has of ``cells``, one at least, which lie in one group of ``level``."""
-    inside = [one for one in slices if (at := layout.level(one.level)) is not None and at >= level]
-    if len(inside) != len(slices) or len(inside) != 1:
+    at = layout.level(slices[0].level) if len(slices) == 1 else None
+    if at is None or at < level:
         return len(in_whole_slices(layout, slices, cells, level))
-    groups = layout.groups[layout.level(inside[0].level) or 0][cells]
-    numbers = np.bincount(groups[groups != NOWHERE] - max(int(groups.min()), 0))
-    return int((numbers - numbers % inside[0].nodes).sum())
+    groups, nodes = layout.groups[at][cells], slices[0].nodes
+    first = groups[groups.argmin()]
+    numbers = np.bincount(groups - first)
+    if first == NOWHERE:
+        numbers[0] = 0
+    return int((numbers // nodes).sum()) * nodes
 
 
 def rooms_of_domains(layout: Layout, slices: Sequence[Slice], cells: Ints, domain: Ints, level: int) -> Ints:
     """The hosts in whole slices that each domain has. ``domain``: the number of each of ``cells``, by ``level``."""
     sizes = np.bincount(domain)
     if len(slices) == 1 and layout.level(slices[0].level) == level:
-        return np.asarray(sizes - sizes % slices[0].nodes)
+        return np.asarray(sizes // slices[0].nodes * slices[0].nodes)
     is_whole = np.zeros(len(cells), dtype=np.bool_)
     is_whole[cells.searchsorted(in_whole_slices(layout, slices, cells, level))] = True
     return np.bincount(domain[is_whole], minlength=len(sizes))

@@ -22,7 +22,7 @@ from scheduler.placement_rule import PipelineOrder
 from scheduler.rail_sets import on_same_rails, room_on_rails
 from scheduler.request import Request, request_of
 from scheduler.slices import count_by_group, num_in_whole_slices, room_by_group, room_by_numbers
-from scheduler.soundness import least_graded, pick_gpus, soundest, weakness_of
+from scheduler.soundness import KeptCosts, kept_costs, pick_gpus, soundest, soundest_homes, weakness_of
 from scheduler.tally import Tally, least_of
 from scheduler.topology import NOWHERE, FleetState, Ints, Layout
 
@@ -122,25 +122,26 @@ def fitting_size(state: FleetState, request: Request) -> Request | None:
 
 
 def _place(state: FleetState, request: Request, within: Ints | None, *, in_order: bool) -> Chosen | None:
-    span = level_span(state.layout, request)
-    room = _room(state, request, within)
-    if not span or room.most_cells(span[-1]) < request.nodes:
+    layout = state.layout
+    levels = [level for level in level_span(layout, request) if layout.largest[level] >= request.nodes]
+    if not levels:
         return None
-    for level in span:
-        if state.layout.largest[level] < request.nodes:
-            continue
+    room = _room(state, request, within)
+    if len(levels) > 1 and room.most_cells(levels[-1]) < request.nodes:
+        return None
+    parts = kept_costs(state, request) if layout.has_weak else None
+    for level in levels:
         fitting = room if in_order else room_on_rails(state, request, room, level)
-        group = _best_group(state, fitting, request, level, in_order=in_order)
+        group = _best_group(state, fitting, request, level, parts, in_order=in_order)
         if group is not None:
             suffices = partial(_suffices, state, request, level)
-            inside = soundest(state, request, room.cells_in(level, group), suffices)
+            inside = soundest(state, request, parts, room.cells_in(level, group), suffices)
             inside = inside if in_order else on_same_rails(state, request, inside, suffices)
             choose = first_of if in_order and request.rule.balance is None else descend
-            cells = np.sort(choose(state, request, level, inside, request.nodes))
+            cells = choose(state, request, level, inside, None if parts is None else parts.costs)
             gpus = pick_gpus(state, request, cells)
             is_by_slot = state.rails is None or state.rails.are_by_slot
-            is_whole = is_by_slot and len(gpus) == int(state.layout.cell_size[cells].sum())
-            return Chosen(cells, gpus, is_whole=is_whole)
+            return Chosen(cells, gpus, is_whole=is_by_slot and len(gpus) == layout.num_gpus_of(cells))
     return None
 
 
@@ -167,9 +168,7 @@ def _room(state: FleetState, request: Request, within: Ints | None = None) -> Ta
 def level_span(layout: Layout, request: Request) -> Sequence[int]:
     """The levels to try, narrowest first. Empty where a level that it asks for is none of this fleet's."""
     top = 0 if request.required is None else layout.level(request.required)
-    if top is None:
-        return ()
-    if any(layout.level(level) is None for level in request.rule.levels):
+    if top is None or None in map(layout.level, request.rule.levels):
         return ()
     preferred = None if request.preferred is None else layout.level(request.preferred)
     is_open = request.nodes == 1 or preferred is None
@@ -193,25 +192,28 @@ def room_of(layout: Layout, request: Request, cells: Ints, level: int) -> Ints:
     return room_by_group(layout, request.rule.slices, cells, level)
 
 
-def _best_group(state: FleetState, room: Tally, request: Request, level: int, *, in_order: bool) -> int | None:
+def _best_group(
+    state: FleetState, room: Tally, request: Request, level: int, parts: KeptCosts | None, *, in_order: bool
+) -> int | None:
     """Far fewer expected failures first, then the most even spread where that is asked for; then the tightest, but for
     ``in_order``; then health, and place.
     """
     layout = state.layout
-    num_nodes = None if level == layout.node_level else room.sums(level).cells[:-1]
+    num_nodes = None if level == layout.node_level else room.num_cells(level)[:-1]
     if num_nodes is not None and request.rule.slices:
         num_nodes = room_by_numbers(layout, request.rule.slices, room, level)
-    enough = (room.usable if num_nodes is None else num_nodes >= request.nodes).nonzero()[0]
-    if not len(enough):
+    homes = (room.usable if num_nodes is None else num_nodes >= request.nodes).nonzero()[0]
+    if not len(homes):
         return None
-    weakness = weakness_of(state, request, room, level, enough) if layout.has_weak and len(enough) > 1 else None
-    if weakness is not None:
-        enough = least_graded(state, request, enough, weakness)
+    weakness = None if parts is None or len(homes) == 1 else weakness_of(request, parts, room, level, homes)
+    enough = homes if weakness is None else homes[soundest_homes(state, request, weakness)]
     if request.rule.balance is not None and len(enough) > 1:
         enough = least_of(enough, -_least_shares(layout, request, room, level, enough))
     if not in_order and len(enough) > 1:
         enough = _tightest(state, room, request, level, enough, num_nodes)
-    return int((enough if weakness is None else least_of(enough, weakness[enough]))[0])
+    if weakness is not None and len(enough) > 1:
+        enough = least_of(enough, weakness[homes.searchsorted(enough)])
+    return int(enough[0])
 
 
 def _tightest(
@@ -226,27 +228,27 @@ def _tightest(
         homes = least_raising(state, request, room, level, homes)
     if num_nodes is not None:
         homes = least_of(homes, num_nodes[homes])
-    if len(homes) > 1:
-        homes = least_of(homes, (room.usable if num_nodes is None else room.sums(level).gpus)[homes])
+    if len(homes) > 1 and (request.rule.slices or not layout.is_whole(request.gpus_per_node)):  # else by nodes
+        homes = least_of(homes, (room.usable if num_nodes is None else room.num_gpus(level))[homes])
     for wider in range(level - 1, -1, -1):
         if len(homes) == 1:
             break
         around = layout.around(level, wider)[homes]
-        # Where the wider domain is unknown, nothing is known to stand around.
-        homes = least_of(homes, np.where(around == NOWHERE, 0, room.sums(wider).cells[around]))
+        num_around = room.num_cells(wider)[around]
+        if layout.has_unknown:  # where the wider domain is unknown, nothing is known to stand around
+            num_around[around == NOWHERE] = 0
+        homes = least_of(homes, num_around)
     return homes
 
 
 def _least_shares(layout: Layout, request: Request, room: Tally, level: int, homes: Ints) -> Ints:
     """The least share that an even spread over its level has in each of these groups of ``level``."""
-    below = level_below(layout, request, level)
-    if below != balance_level(layout, request):
+    balanced = balance_level(layout, request)
+    below = level_below(balanced, level)
+    if below != balanced:
         return np.full(len(homes), request.nodes, dtype=np.int64)
     rooms = room_by_numbers(layout, request.rule.slices, room, below)
-    around = layout.groups[level][layout.first_cell[below]]
-    shares = least_shares(rooms, around, layout.num_groups[level], request.nodes, unit_below(layout, request, below))
-    of_homes: Ints = shares[homes]
-    return of_homes
+    return least_shares(rooms, layout.nesting(below, level), homes, request.nodes, unit_below(layout, request, below))
 
 
 def parts_of(state: FleetState, tier: str, chosen: Chosen) -> Parts:

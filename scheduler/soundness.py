@@ -5,10 +5,10 @@ of a reclaimable tier seeks weak GPUs instead.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from scheduler.rail_sets import in_rail_order, picked_on_rails
 from scheduler.request import Request
@@ -18,17 +18,21 @@ from scheduler.topology import Flags, FleetState, Ints, Layout
 _HOUR_S: Final = 3600
 _UNIT_H: Final = 1_000_000
 """A GPU's ``health_cost`` is failures in so many hours."""
+_MOST_COST: Final = 1 << 53
+"""Costs are less, so that each is exact as a float."""
 
 
 def pick_gpus(
     state: FleetState, request: Request, cells: Ints, usable: Flags | None = None, like: Ints | None = None
 ) -> Ints:
     """The soundest usable GPUs of each cell, ``gpus_per_node`` a cell, on the same rails where these are declared, in
-    the order of rails, or of slots; ``cells`` in topology order.
+    the order of rails, or of slots; ``cells``, which have so many, in topology order.
 
     ``usable``: these of the fleet; by default what is free and admitted. ``like``: another host's part of the gang,
     whose rails these shall have.
     """
+    if usable is None and state.layout.is_whole(request.gpus_per_node):
+        return in_rail_order(state, state.layout.gpus_of_cells(cells))
     gpus = _usable_of(state, request, cells, usable)
     if len(gpus) > len(cells) * request.gpus_per_node:  # else each gives all that it has
         on_rails = picked_on_rails(state, request, cells, gpus, like)
@@ -64,7 +68,7 @@ def cell_costs(state: FleetState, request: Request, cells: Ints, usable: Flags |
     is_weak = state.layout.cell_health_cost[cells] > 0
     if is_weak.any():
         gpus = _soundest_of(state.layout, request, _usable_of(state, request, cells[is_weak], usable))
-        _, owner = np.unique(state.layout.cell_of_gpu[gpus], return_inverse=True)
+        owner = cells[is_weak].searchsorted(state.layout.cell_of_gpu[gpus])
         np.add.at(costs, np.flatnonzero(is_weak)[owner], state.layout.gpu_health_cost[gpus])
     return np.negative(costs) if request.prefers_weak else costs
 
@@ -98,62 +102,70 @@ class KeptCosts:
 
 def kept_costs(state: FleetState, request: Request) -> KeptCosts:
     """``state``: laid out for the request's tier."""
-    alike = request.tier, request.gpus_per_node, request.prefers_weak
-    return state.kept((KeptCosts, *alike), lambda: KeptCosts(state, request))
+    alike = KeptCosts, request.tier, request.gpus_per_node, request.prefers_weak
+    return state.kept(alike, lambda: KeptCosts(state, request))
 
 
-def _failures(state: FleetState, request: Request, costs: Ints) -> npt.NDArray[np.float64]:
+def _failures_per_cost(state: FleetState, request: Request) -> float:
     """Over the time that the request is believed to run."""
     run_s = state.policy.queue.expected_run_s if request.expected_s is None else request.expected_s
-    return np.asarray(costs * (run_s / _HOUR_S / _UNIT_H), dtype=np.float64)
+    return run_s / _HOUR_S / _UNIT_H
 
 
 def _graded(state: FleetState, request: Request, costs: Ints) -> Ints:
     """In steps of what the policy tolerates."""
     if request.prefers_weak:
         return np.zeros(len(costs), dtype=np.int64)
-    steps = _failures(state, request, costs) // state.policy.placement.hazard.tolerated_failures
+    steps = costs * _failures_per_cost(state, request) // state.policy.placement.hazard.tolerated_failures
     return np.asarray(steps, dtype=np.int64)
 
 
-def _is_of_first_grade(state: FleetState, request: Request, costs: Ints) -> Flags:
-    """Those of less than one step."""
-    is_first: Flags = _failures(state, request, costs) < state.policy.placement.hazard.tolerated_failures
-    return is_first
+def end_of_first_grade(state: FleetState, request: Request) -> int:
+    """The least cost that is a step."""
+    return _least_cost_of(state.policy.placement.hazard.tolerated_failures, _failures_per_cost(state, request))
 
 
-def weakness_of(state: FleetState, request: Request, room: Tally, level: int, homes: Ints) -> Ints | None:
-    """Of each group of a level what a gang on its soundest cells costs; None: nothing in any of ``homes``, of which
-    there is one at least.
+@lru_cache(maxsize=1024)
+def _least_cost_of(failures: float, per_cost: float) -> int:
+    """Which comes to so many, found once, so that costs are compared as whole numbers."""
+    if _MOST_COST * per_cost < failures:
+        return _MOST_COST
+    cost = int(failures / per_cost)
+    while cost * per_cost < failures:
+        cost += 1
+    while cost > 0 and (cost - 1) * per_cost >= failures:
+        cost -= 1
+    return cost
+
+
+def weakness_of(request: Request, parts: KeptCosts, room: Tally, level: int, homes: Ints) -> Ints | None:
+    """Of each of ``homes``, groups of a level, what a gang on its soundest cells costs; None: nothing in any of them.
 
     Only groups with too few sound cells are looked into. Slices may ask for weaker cells than these.
     """
-    parts, numbers = kept_costs(state, request), room.numbers(level)
-    if not request.prefers_weak and (numbers - room.most_weak(parts, level))[homes].min() >= request.nodes:
+    if level == room.node_level:  # each home is one cell
+        own = parts.costs[homes]
+        return (np.negative(own) if request.prefers_weak else own) if own[own.argmax()] else None
+    if request.prefers_weak:
+        return np.negative(room.weak_cells(parts, level).largest(homes))
+    numbers = room.numbers(level)
+    fewest_sound = (numbers - room.most_weak(parts, level))[homes]
+    if fewest_sound[fewest_sound.argmin()] >= request.nodes:
         return None
-    rows = room.weak_rows(parts, level)
-    if request.prefers_weak:
-        costs = np.zeros(state.layout.num_groups[level], dtype=np.int64)
-        is_there = rows.places < rows.numbers[rows.groups]
-        np.minimum.at(costs, rows.groups[is_there], -rows.costs[is_there])
-        return costs
-    num_needed = request.nodes - (numbers - rows.numbers)
-    is_needed = rows.places < num_needed[rows.groups]
-    costs = np.zeros(state.layout.num_groups[level], dtype=np.int64)
-    np.add.at(costs, rows.groups[is_needed], rows.costs[is_needed])
-    return costs
+    weak = room.weak_cells(parts, level)
+    return weak.least(homes, np.maximum(request.nodes - (numbers - weak.numbers)[homes], 0))
 
 
-def least_graded(state: FleetState, request: Request, groups: Ints, costs: Ints) -> Ints:
-    """Those of ``groups`` that cost fewest steps that matter."""
+def soundest_homes(state: FleetState, request: Request, costs: Ints) -> Ints:
+    """The places in ``costs``, one of each home, of those that cost fewest steps that matter."""
     if request.prefers_weak:
-        return groups
-    own = costs[groups]
-    is_least = _is_of_first_grade(state, request, own)
-    if not is_least.any():
-        grades = _graded(state, request, own)
-        is_least = grades == grades.min()
-    return groups[is_least]
+        return np.arange(len(costs))
+    first: Ints = (costs < end_of_first_grade(state, request)).nonzero()[0]
+    if len(first):
+        return first
+    grades = _graded(state, request, costs)
+    least: Ints = (grades == grades.min()).nonzero()[0]
+    return least
 
 
 def steps_of(state: FleetState, request: Request, cells: Ints, usable: Flags) -> Ints:
@@ -162,29 +174,23 @@ def steps_of(state: FleetState, request: Request, cells: Ints, usable: Flags) ->
     return costs if request.prefers_weak else _graded(state, request, costs * request.nodes)
 
 
-def soundest(state: FleetState, request: Request, cells: Ints, suffices: Callable[[Ints], bool]) -> Ints:
-    """Those of ``cells`` without the weakest, as far as what is left suffices: a whole gang of such would cost more."""
-    if not state.layout.has_weak or request.prefers_weak or len(cells) == request.nodes:
+def soundest(
+    state: FleetState, request: Request, parts: KeptCosts | None, cells: Ints, suffices: Callable[[Ints], bool]
+) -> Ints:
+    """Those of ``cells`` without the weakest, as far as what is left suffices: a whole gang of such would cost more.
+
+    ``parts``: None where no GPU is less sound than others.
+    """
+    if parts is None or request.prefers_weak or len(cells) == request.nodes:
         return cells
-    costs = kept_costs(state, request).costs[cells]
-    if not costs.any():
-        return cells
-    costs = costs * request.nodes
-    is_first = _is_of_first_grade(state, request, costs)
+    costs = parts.costs[cells]
+    is_first = costs < -(-end_of_first_grade(state, request) // request.nodes)
     first: Ints = cells[is_first]
     if len(first) == len(cells) or (len(first) and suffices(first)):
         return first
-    grades = _graded(state, request, costs)
+    grades = _graded(state, request, costs * request.nodes)
     for grade in np.unique(grades[~is_first])[:-1]:
         sounder: Ints = cells[grades <= grade]
         if suffices(sounder):
             return sounder
     return cells
-
-
-def costs_by_cell(state: FleetState, request: Request) -> Ints | None:
-    """As ``cell_costs``, of each cell that fits; None: in this fleet all are alike."""
-    if not state.layout.has_weak:
-        return None
-    costs = kept_costs(state, request).costs
-    return np.negative(costs) if request.prefers_weak else costs

@@ -4,7 +4,7 @@ A tenant under another is a team of a department; there is no end to that but ``
 department holds, and so on upwards, so that a limit above binds everybody below it.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -106,7 +106,7 @@ class Holdings:
 
     def __init__(self, tenancy: Tenancy) -> None:
         self.tenancy, self.num_changes = tenancy, 0
-        self._gpus: Counter[tuple[TenantId, str]] = Counter()
+        self._gpus: dict[tuple[TenantId, str], int] = {}
         self._lines: dict[TenantId, tuple[TenantId, ...]] = {}
 
     def copy(self) -> "Holdings":
@@ -122,7 +122,7 @@ class Holdings:
     def add(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
         self.num_changes += 1
         for above in self.line(tenant_id):
-            self._gpus[above, tier] += num_gpus
+            self._gpus[above, tier] = self._gpus.get((above, tier), 0) + num_gpus
 
     def set(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
         """Of one alone, where what it holds with all below it is known as a whole."""
@@ -131,10 +131,12 @@ class Holdings:
 
     def of(self, tenant_id: TenantId, tier: str) -> int:
         """With all below it."""
-        return self._gpus[tenant_id, tier]
+        return self._gpus.get((tenant_id, tier), 0)
 
     def limit(self, tenant_id: TenantId, tier: str) -> Limit | None:
         """The one that leaves least (I6); the lowest of equal ones."""
+        if not self.tenancy.quotas:
+            return None
         return min(self.limits(tenant_id, tier), key=lambda limit: limit.most - limit.held, default=None)
 
     def limits(self, tenant_id: TenantId, tier: str) -> list[Limit]:
@@ -145,7 +147,7 @@ class Holdings:
         quota = self.tenancy.quotas.get((tenant_id, tier))
         if quota is None or quota.most is None:
             return None
-        return Limit(tenant_id, self._gpus[tenant_id, tier], quota.most, quota.most == quota.ceiling)
+        return Limit(tenant_id, self.of(tenant_id, tier), quota.most, quota.most == quota.ceiling)
 
     def room(self, tenant_id: TenantId, tier: str) -> int | None:
         """GPUs that the tenant may have beside what it holds; None: no limit."""

@@ -16,6 +16,7 @@ from health.admission import AdmissionFacts, Refusal, refusal_of
 from muster.domain.ids import NodeId
 from muster.domain.policy import Policy
 from scheduler.fragmentation import Fragments, Mix, mix_of
+from scheduler.kept import SomeKept, Tallies
 from scheduler.layout import NOWHERE as NOWHERE  # noqa: PLC0414  # every room of the core has these from here
 from scheduler.layout import Flags as Flags  # noqa: PLC0414
 from scheduler.layout import Layout as Layout  # noqa: PLC0414
@@ -24,7 +25,7 @@ from scheduler.layout import layout_by
 from scheduler.model import GpuView
 from scheduler.rails import DeclaredRails, Rails
 from scheduler.tally import Ints as Ints  # noqa: PLC0414
-from scheduler.tally import SomeKept, Tallies, Tally
+from scheduler.tally import Tally
 
 NEVER_MS: Final = int(np.iinfo(np.int64).max)
 REFUSALS: Final = tuple(Refusal)
@@ -47,7 +48,8 @@ class TierView:
     """The fleet in the eyes of one tier: ``admitted`` a GPU apart from being held, ``counts`` usable GPUs a cell of the
     tier's own ``layout``.
 
-    ``refused``: GPUs by cell and refusal; ``admitted_counts``: those of each cell that are not refused, free or not.
+    ``refused``: GPUs by cell and refusal, ``num_refused``: of all cells; ``admitted_counts``: those of each cell that
+    are not refused, free or not.
     """
 
     layout: Layout
@@ -55,6 +57,7 @@ class TierView:
     refusals: Ints
     counts: Ints
     refused: Ints
+    num_refused: Ints
     admitted_counts: Ints
 
 
@@ -83,6 +86,7 @@ class FleetState:
         "_fragments",
         "_levels",
         "_of_rule",
+        "_of_tier",
         "_ordered",
         "_rails",
         "_tallies",
@@ -106,7 +110,7 @@ class FleetState:
         self.policy = policy
         self._rails = DeclaredRails(self.layout, self._ordered, policy.placement.rails)
         self._tiers: dict[str, TierView] = {}
-        self._tallies = Tallies(self.layout)
+        self._tallies = Tallies(self.layout.num_cells)
         self.is_spare: Flags = np.zeros(len(self._ordered), dtype=np.bool_)
         self._closings: dict[NodeId, int] = {}
         self.cell_closes_ms: Ints = _closes_ms(self.layout, self._closings)
@@ -114,22 +118,25 @@ class FleetState:
         self.mix: Mix = mix_of(policy.placement.fragmentation)
         self._fragments: Fragments | None = None
         self._of_rule: dict[frozenset[str] | None, FleetState] = {None: self}
+        self._of_tier: dict[str, FleetState] = {}
 
     def for_tier(self, name: str) -> "FleetState":
         """The very same fleet, laid out by what the tier asks of its gangs: what one of them takes is gone for all.
 
         Raises ``KeyError`` for a tier that the policy does not define.
         """
-        rule = self.policy.homogeneity(name)
-        found = self._of_rule.get(rule)
+        found = self._of_tier.get(name)
         if found is None:
-            found = self._of_rule[rule] = self._laid_out_by(rule or frozenset())
+            rule = self.policy.homogeneity(name)
+            if rule not in self._of_rule:
+                self._of_rule[rule] = self._laid_out_by(rule or frozenset())
+            found = self._of_tier[name] = self._of_rule[rule]
         return found
 
     def _laid_out_by(self, rule: frozenset[str]) -> "FleetState":
         other = copy(self)
         other.layout = layout_by(rule, self._ordered, self._levels)
-        other._tallies, other._fragments = Tallies(other.layout), None  # noqa: SLF001  # of its own class
+        other._tallies, other._fragments = Tallies(other.layout.num_cells), None  # noqa: SLF001  # of its own class
         other.cell_closes_ms = _closes_ms(other.layout, self._closings)
         return other
 
@@ -145,11 +152,13 @@ class FleetState:
         }
         forked = {name: replace(one, counts=counts[name]) for name, one in views.items()}
         twins: dict[frozenset[str] | None, FleetState] = {}
+        twin_of_tier: dict[str, FleetState] = {}
         for rule, each in self._of_rule.items():
             twin = twins[rule] = copy(each)
             twin._fragments = each.fragments if each.mix else None  # noqa: SLF001  # all forks share the tables
             twin.is_free, twin._tiers, twin._of_rule = is_free, forked, twins  # noqa: SLF001  # of its own class
-            twin._tallies = Tallies(twin.layout)  # noqa: SLF001
+            twin._of_tier = twin_of_tier  # noqa: SLF001
+            twin._tallies = Tallies(twin.layout.num_cells)  # noqa: SLF001
         return twins[None]
 
     def close(self, closings: Mapping[NodeId, int]) -> None:
@@ -158,7 +167,7 @@ class FleetState:
         self._closings.update(closings)
         for each in self._of_rule.values():
             each.cell_closes_ms = _closes_ms(each.layout, self._closings)
-            each._tallies = Tallies(each.layout)  # noqa: SLF001  # of its own class; some are of other closings
+            each._tallies = Tallies(each.layout.num_cells)  # noqa: SLF001  # of its own class; some are of other closings
         moments_ms = np.unique(self.cell_closes_ms).tolist()
         self._closings_ms[:] = [at_ms for at_ms in moments_ms if at_ms != NEVER_MS]
 
@@ -192,9 +201,10 @@ class FleetState:
 
     def tier(self, name: str) -> TierView:
         """Raises ``KeyError`` for a tier that the policy does not define."""
-        if name not in self._tiers:
-            self._tiers[name] = self._make_tier(name)
-        return self._tiers[name]
+        found = self._tiers.get(name)
+        if found is None:
+            found = self._tiers[name] = self._make_tier(name)
+        return found
 
     def usable(self, name: str) -> Flags:
         usable: Flags = self.tier(name).admitted & self.is_free
@@ -221,7 +231,7 @@ class FleetState:
     def refused(self, name: str) -> dict[Refusal, int]:
         """How many GPUs this tier cannot take now, by reason."""
         tier = self.tier(name)
-        numbers = tier.refused.sum(axis=0)
+        numbers = tier.num_refused.copy()
         numbers[_HELD] += tier.admitted_counts.sum() - tier.counts.sum()
         return {refusal: int(number) for refusal, number in zip(REFUSALS, numbers, strict=False) if number}
 
@@ -236,11 +246,12 @@ class FleetState:
         self._adjust(gpus, 1)
 
     def _adjust(self, gpus: Ints, sign: int) -> None:
-        cells_by = {id(each.layout): each.layout.cell_of_gpu[gpus] for each in self._of_rule.values()}
-        for tier in self._tiers.values():
-            np.add.at(tier.counts, cells_by[id(tier.layout)][tier.admitted[gpus]], sign)
         for each in self._of_rule.values():
-            each._tallies.touch(cells_by[id(each.layout)])  # noqa: SLF001  # of its own class
+            cells = each.layout.cell_of_gpu[gpus]
+            for tier in self._tiers.values():
+                if tier.layout is each.layout:
+                    np.add.at(tier.counts, cells[tier.admitted[gpus]], sign)
+            each._tallies.touch(cells)  # noqa: SLF001  # of its own class
 
     def _make_tier(self, name: str) -> TierView:
         verdicts = [refusal_of(facts, self.policy.tier(name)) for facts in self._distinct]
@@ -252,7 +263,8 @@ class FleetState:
         numbers = np.bincount(layout.cell_of_gpu * size + refusals, minlength=num_cells * size)
         by_cell = numbers.reshape(num_cells, size)
         counts = _count(layout, admitted & self.is_free)
-        return TierView(layout, admitted, refusals, counts, by_cell[:, :_ADMITTED], by_cell[:, _ADMITTED])
+        refused, admitted_counts = by_cell[:, :_ADMITTED], by_cell[:, _ADMITTED]
+        return TierView(layout, admitted, refusals, counts, refused, refused.sum(axis=0), admitted_counts)
 
 
 def _closes_ms(layout: Layout, closings: Mapping[NodeId, int]) -> Ints:

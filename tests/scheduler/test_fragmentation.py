@@ -70,7 +70,7 @@ def told(state: FleetState) -> tuple[int, int]:
     fragments, layout = state.fragments, state.layout
     of_level = {2: int(fragments.of_host[state.tier("on_demand").counts].sum()), 1: 0}
     for level in fragments.levels:
-        whole = whole_hosts(state, "on_demand").sums(level).cells[:-1]
+        whole = whole_hosts(state, "on_demand").num_cells(level)[:-1]
         of_level[level] += int(fragments.of_domains(level, np.arange(layout.num_groups[level]), whole).sum())
     return of_level[2], of_level[1]
 

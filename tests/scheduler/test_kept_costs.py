@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from muster.domain.ids import NodeId
 from muster.domain.policy import DEFAULT_POLICY
-from scheduler import tally
+from scheduler import kept as keeping
 from scheduler.balance import least_share, least_shares
 from scheduler.fences import fence_of, has_labels
+from scheduler.layout import nesting_of
 from scheduler.model import GpuView
 from scheduler.placement_rule import LabelRule, PlacementRule, Slice
 from scheduler.slices import in_whole_slices, num_in_whole_slices, room_by_numbers, rooms_of_domains
 from scheduler.solver import Request, fitting_cells, most_nodes, room_of
-from scheduler.soundness import cell_costs, kept_costs, weakness_of
+from scheduler.soundness import cell_costs, end_of_first_grade, kept_costs, weakness_of
 from scheduler.tally import Tally
 from scheduler.topology import NOWHERE, FleetState, Ints
 from tests.scheduler.fleets import host, racks
@@ -137,10 +138,10 @@ def test_what_the_soundest_cells_of_a_group_cost_is_what_sorting_them_finds(
             homes = np.flatnonzero(
                 np.bincount(groups[groups != NOWHERE], minlength=each.layout.num_groups[level]) >= nodes
             )
-            found = weakness_of(each, request, kept, level, homes) if len(homes) else None
-            for home in homes.tolist():
-                expected = int(np.sort(costs[groups == home])[:nodes].sum())
-                assert (0 if found is None else found[home]) == expected
+            found = weakness_of(request, kept_costs(each, request), kept, level, homes) if len(homes) else None
+            expected = [int(np.sort(costs[groups == home])[:nodes].sum()) for home in homes.tolist()]
+            assert (expected if found is not None else [0] * len(homes)) == expected
+            assert found is None or found.tolist() == expected
 
 
 @settings(max_examples=200, deadline=None)
@@ -148,14 +149,48 @@ def test_what_the_soundest_cells_of_a_group_cost_is_what_sorting_them_finds(
     rooms=st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 4)), min_size=1, max_size=20),
     num_nodes=st.integers(1, 20),
     unit=st.integers(1, 3),
+    most=st.sampled_from([27, 1 << 40]),
 )
 def test_the_least_shares_of_all_homes_are_those_of_each(
-    rooms: list[tuple[int, int]], num_nodes: int, unit: int
+    rooms: list[tuple[int, int]], num_nodes: int, unit: int, most: int
 ) -> None:
     sizes = np.array([size * unit for size, _ in rooms], dtype=np.int64)
-    homes = np.array([home for _, home in rooms], dtype=np.int64)
-    found = least_shares(sizes, homes, 5, num_nodes * unit, unit)
-    assert found.tolist() == [least_share(sizes[homes == home], num_nodes * unit, unit) for home in range(5)]
+    around = np.array([home for _, home in rooms], dtype=np.int64)
+    able = [home for home in range(5) if sizes[around == home].sum() >= num_nodes * unit]
+    nesting = nesting_of(around, 5, most)
+    found = least_shares(sizes, nesting, np.array(able, dtype=np.int64), num_nodes * unit, unit)
+    assert found.tolist() == [least_share(sizes[around == home], num_nodes * unit, unit) for home in able]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(-1, 4)), max_size=20))
+def test_what_lies_in_a_wider_domain_is_summed_up_there_and_what_lies_in_none_nowhere(
+    rooms: list[tuple[int, int]],
+) -> None:
+    sizes = np.array([size for size, _ in rooms], dtype=np.int64)
+    around = np.array([home for _, home in rooms], dtype=np.int64)
+    found = nesting_of(around, 5, most=50).summed_up(sizes)
+    assert found.tolist() == [int(sizes[around == home].sum()) for home in range(5)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    expected_s=st.none() | st.floats(1e-6, 1e9),
+    tolerated=st.floats(1e-6, 1_000.0),
+    cost=st.integers(0, 1 << 40),
+    beside=st.integers(-2, 2),
+)
+def test_a_cost_is_of_the_first_grade_as_far_as_its_failures_are_fewer_than_are_tolerated(
+    expected_s: float | None, tolerated: float, cost: int, beside: int
+) -> None:
+    """Asked at the end itself and around it too."""
+    hazard = DEFAULT_POLICY.placement.hazard.model_copy(update={"tolerated_failures": tolerated})
+    placement = DEFAULT_POLICY.placement.model_copy(update={"hazard": hazard})
+    state = FleetState(host("h0", 8), DEFAULT_POLICY.model_copy(update={"placement": placement}), ())
+    end = end_of_first_grade(state, Request("spot", 1, 8, expected_s=expected_s))
+    run_s = DEFAULT_POLICY.queue.expected_run_s if expected_s is None else expected_s
+    for one in (cost, min(max(end + beside, 0), (1 << 53) - 1)):
+        assert (one < end) == (one * (run_s / 3600 / 1_000_000) < tolerated)
 
 
 @settings(max_examples=150, deadline=None)
@@ -176,22 +211,26 @@ def test_hosts_in_whole_slices_are_as_many_by_number_as_one_by_one(free: list[in
 
 def test_a_weak_host_that_is_taken_costs_nobody_anything_and_given_back_what_it_did() -> None:
     state = fleet([8] * 6, {0: 2_000, 16: 90_000})
-    request = Request("on_demand", 2, 8, required="rack")
+    request = Request("on_demand", 1, 8, required="rack")
     level, weak = 2, state.layout.gpus_of_cells(np.flatnonzero(state.layout.cell_health_cost == 2_000))
-    homes = np.flatnonzero(room(state, request).numbers(level) >= 2)
-    first = weakness_of(state, request, room(state, request), level, homes)
+
+    def weakness() -> dict[int, int]:
+        tally = room(state, request)
+        homes = np.flatnonzero(tally.numbers(level) >= 1)
+        found = weakness_of(request, kept_costs(state, request), tally, level, homes)
+        return dict(zip(homes.tolist(), [0] * len(homes) if found is None else found.tolist(), strict=True))
+
+    first = weakness()
     state.take(weak)
-    taken = weakness_of(state, request, room(state, request), level, homes)
+    taken = weakness()
     state.give(weak)
-    again = weakness_of(state, request, room(state, request), level, homes)
-    assert first is not None
-    assert again is not None
-    assert first[0] == again[0] == 2_000
-    assert taken is None or taken[0] == 0
+    assert first[0] == 2_000
+    assert taken == {home: cost for home, cost in first.items() if home}
+    assert weakness() == first
 
 
 def test_what_is_kept_for_the_oldest_of_too_many_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "MAX_KEPT", 3)
+    monkeypatch.setattr(keeping, "MAX_KEPT", 3)
     state = fleet([8] * 6, {3: 2_000})
     for number in range(30):
         state.take(np.array([number], dtype=np.int64))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from muster.domain.ids import NodeId
 from muster.domain.policy import DEFAULT_POLICY
-from scheduler import tally
+from scheduler import kept
 from scheduler.solver import Request, count_by_group, fitting_cells, most_nodes
 from scheduler.tally import Tally
 from scheduler.topology import FleetState
@@ -26,12 +26,12 @@ def fleet(free: list[int]) -> FleetState:
     return FleetState([*mixed, *host("lost0", 8), *host("lost1", 3, path=("p0",))], DEFAULT_POLICY, ("pod", "rack"))
 
 
-def assert_counted(state: FleetState, kept: Tally, tier: str, width: int) -> None:
+def assert_counted(state: FleetState, tally: Tally, tier: str, width: int) -> None:
     fresh = Tally(state.layout, state.recount(tier), width)
-    assert (kept.usable == fresh.usable).all()
+    assert (tally.usable == fresh.usable).all()
     for level in range(state.layout.node_level):
-        assert (kept.sums(level).cells == fresh.sums(level).cells).all()
-        assert (kept.sums(level).gpus == fresh.sums(level).gpus).all()
+        assert (tally.num_cells(level) == fresh.num_cells(level)).all()
+        assert (tally.num_gpus(level) == fresh.num_gpus(level)).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -75,8 +75,8 @@ def test_a_tally_without_cells_is_one_of_a_fleet_that_has_nothing_there(
         counts[cells] = 0
         left, fresh = state.tally("on_demand", width).without(cells), Tally(state.layout, counts, width)
         for level in range(state.layout.node_level):
-            assert (left.sums(level).cells == fresh.sums(level).cells).all()
-            assert (left.sums(level).gpus == fresh.sums(level).gpus).all()
+            assert (left.num_cells(level) == fresh.num_cells(level)).all()
+            assert (left.num_gpus(level) == fresh.num_gpus(level)).all()
             for group in range(state.layout.num_groups[level]):
                 assert (left.cells_in(level, group) == fresh.cells_in(level, group)).all()
         assert (left.usable == fresh.usable).all()
@@ -107,7 +107,7 @@ def test_a_tally_that_nobody_asked_for_in_many_changes_is_counted_anew() -> None
     state = fleet([8] * 6)
     state.tally("spot", 8)
     gpus = np.arange(8, dtype=np.int64)
-    for _ in range(tally.MAX_BEHIND):
+    for _ in range(kept.MAX_BEHIND):
         state.take(gpus)
         state.give(gpus)
     state.take(gpus)
@@ -116,8 +116,8 @@ def test_a_tally_that_nobody_asked_for_in_many_changes_is_counted_anew() -> None
 
 def test_cells_of_a_group_are_those_that_fit_and_no_cell_of_another_cohort_between_them() -> None:
     state = fleet([8, 8, 8, 2, 8, 8])
-    kept = state.tally("on_demand", 3)
+    tally = state.tally("on_demand", 3)
     for level in range(state.layout.node_level + 1):
         for group in range(state.layout.num_groups[level]):
             fits = (state.layout.groups[level] == group) & (state.recount("on_demand") >= 3)
-            assert kept.cells_in(level, group).tolist() == np.flatnonzero(fits).tolist()
+            assert tally.cells_in(level, group).tolist() == np.flatnonzero(fits).tolist()

@@ -178,7 +178,7 @@ def bytes_of(state: FleetState) -> list[bytes]:
         found.append(own.tier(name).counts.tobytes())
         for size in range(1, 5):
             tally = own.tally(name, size)
-            found += [tally.sums(level).cells.tobytes() for level in range(own.layout.node_level)]
+            found += [tally.num_cells(level).tobytes() for level in range(own.layout.node_level)]
     return found
 
 
