@@ -1,12 +1,11 @@
-"""The cap on what a tenant may lose to reclaim within a window (I9): how much that is now, and from when on more."""
+"""The cap on what a tenant may lose to reclaim within a window (I9)."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 
 from muster.domain.ids import AttemptId, TenantId
 from muster.domain.policy import Policy
 from scheduler.model import Workload
-from scheduler.topology import NEVER_MS
 
 
 def allowances(workload: Workload, policy: Policy, notified: Collection[AttemptId]) -> dict[TenantId, float]:
@@ -27,38 +26,3 @@ def allowances(workload: Workload, policy: Policy, notified: Collection[AttemptI
         tenant: max(policy.reclaim.cap_fraction * peaks[tenant], min(held)) - lost[tenant]
         for tenant, held in sizes.items()
     }
-
-
-class Refills:
-    """When tenants may lose more again, as their losses leave the window; of later losses nothing is known."""
-
-    def __init__(self, workload: Workload, policy: Policy) -> None:
-        self._now_ms = workload.now_ms
-        self._coming: dict[TenantId, list[tuple[int, int]]] = defaultdict(list)
-        window_ms = round(policy.reclaim.window_s * 1000)
-        for loss in sorted(workload.losses, key=lambda loss: loss.at_ms):
-            if loss.at_ms + window_ms > workload.now_ms:
-                self._coming[loss.tenant_id].append((loss.at_ms + window_ms, loss.num_gpus))
-
-    def moments_ms(
-        self, victims: Iterable[tuple[int, TenantId, int]], allowance: Mapping[TenantId, float]
-    ) -> dict[int, int]:
-        """From when on the cap lets each go beside all of its tenant before it; ``NEVER_MS``: nobody knows.
-
-        ``victims``: number, tenant and GPUs of each, in the order in which they would be taken.
-        """
-        found: dict[int, int] = {}
-        taken: Counter[TenantId] = Counter()
-        for number, tenant, num_gpus in victims:
-            taken[tenant] += num_gpus
-            found[number] = self._from_ms(tenant, taken[tenant] - allowance[tenant])
-        return found
-
-    def _from_ms(self, tenant: TenantId, missing: float) -> int:
-        if missing <= 0:
-            return self._now_ms
-        for at_ms, num_gpus in self._coming[tenant]:
-            missing -= num_gpus
-            if missing <= 0:
-                return at_ms
-        return NEVER_MS

@@ -282,8 +282,8 @@ def _outcome(outcome: Outcome, request: Request, policy: Policy) -> str:
     if isinstance(outcome, Notified):
         return f"GPUs are being reclaimed for it, due by {_moment(outcome.until_ms)}"
     if outcome.obstacle is Obstacle.CAP:
-        told = f"the cap on what a tenant may lose to reclaim in {policy.reclaim.window_s / 60:g} minutes is reached"
-        return told if outcome.until_ms is None else f"{told}, until {_moment(outcome.until_ms)}"
+        window_min = policy.reclaim.window_s / 60
+        return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes is reached"
     if outcome.obstacle is Obstacle.TOO_LITTLE:
         most = outcome.most_nodes or 0
         return f"reclaim cannot help: even with all that would give way, {_has(request.at_least(), most, 'free', most)}"

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
-from scheduler.caps import Refills, allowances
+from scheduler.caps import allowances
 from scheduler.lending import Claim
 from scheduler.model import RunningAttempt, Workload
 from scheduler.request import Request
@@ -25,7 +25,6 @@ class Givers:
         self, attempts: Sequence[RunningAttempt], notified: AbstractSet[int], workload: Workload, policy: Policy
     ) -> None:
         self._attempts, self._notified, self._policy, self._now_ms = attempts, notified, policy, workload.now_ms
-        self._refills = Refills(workload, policy)
         self.allowance = allowances(workload, policy, {attempts[index].attempt_id for index in notified})
         self.costs: npt.NDArray[np.float64] = np.array([self._cost(one) for one in attempts], dtype=np.float64)
         self._codes = {tenant: code for code, tenant in enumerate(sorted(self.allowance))}
@@ -62,16 +61,6 @@ class Givers:
         moments[self._is_stopping] = NEVER_MS
         moments[list(self._notified)] = NEVER_MS
         return moments
-
-    def within_caps_ms(self, free_from: Ints) -> Ints:
-        """As ``free_from``, and not before the cap of its tenant lets each go, the cheapest first."""
-        numbers = np.flatnonzero(free_from < NEVER_MS)
-        cheapest_first = numbers[np.argsort(self.costs[numbers], kind="stable")].tolist()
-        victims = ((number, self._attempts[number].tenant_id, self.num_gpus[number]) for number in cheapest_first)
-        moments = self._refills.moments_ms(victims, self.allowance)
-        within = free_from.copy()
-        within[cheapest_first] = np.maximum(within[cheapest_first], list(moments.values()))
-        return within
 
     def allowance_by_code(self) -> dict[int, float]:
         """What each tenant may still lose (I9)."""

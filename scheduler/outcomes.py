@@ -35,7 +35,7 @@ class Notified:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """``until_ms``: when enough victims may be taken; ``free_from_ms``: when each attempt may, ``NEVER_MS`` for most.
+    """``until_ms``: when the minimum run times of enough victims are over; ``free_from_ms``: of each attempt.
     ``most_nodes``: for so many hosts all who would give way make room, where that is too little.
     """
 

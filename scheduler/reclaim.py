@@ -235,31 +235,21 @@ class Reclaimer:
         return RunnerUp(tuple(self._attempts[index].attempt_id for index in cover.victims), cover.cost)
 
     def _refusal(self, free_from: Ints, request: Request) -> Refused:
-        """By the first moment at which minimum run times and caps let enough of them go, as far as anybody knows."""
+        """What keeps reclaim from helping now, though it may later."""
         may_give = free_from < NEVER_MS
         if not may_give.any():
             return Refused()
         most = self._most_nodes_by(may_give, request)
         if most < request.nodes:
             return Refused(Obstacle.TOO_LITTLE, most_nodes=most)
-        is_capped = self._most_nodes_by(free_from <= self._now_ms, request) >= request.nodes
-        by_caps = self._givers.within_caps_ms(free_from)
-        until_ms = self._first_moment(by_caps, request)
-        if is_capped:
-            return Refused(Obstacle.CAP, until_ms, free_from_ms=by_caps)
-        if until_ms is None:
-            return Refused(Obstacle.MIN_RUN, self._first_moment(free_from, request), free_from_ms=free_from)
-        return Refused(Obstacle.MIN_RUN, until_ms, free_from_ms=by_caps)
-
-    def _first_moment(self, free_from: Ints, request: Request) -> int | None:
-        """From which on those who may go then make room; None: never, as far as anybody knows."""
-        moments = np.unique(np.maximum(free_from[free_from < NEVER_MS], self._now_ms)).tolist()
+        if self._most_nodes_by(free_from <= self._now_ms, request) >= request.nodes:
+            return Refused(Obstacle.CAP)
+        moments = np.unique(free_from[may_give & (free_from > self._now_ms)]).tolist()
 
         def is_enough(at_ms: int) -> bool:
             return self._most_nodes_by(free_from <= at_ms, request) >= request.nodes
 
-        first = bisect_left(moments, True, key=is_enough)
-        return None if first == len(moments) else moments[first]
+        return Refused(Obstacle.MIN_RUN, moments[bisect_left(moments, True, key=is_enough)], free_from_ms=free_from)
 
     def _most_nodes_by(self, is_victim: Flags, request: Request) -> int:
         """For so many hosts of one home there would be room if these let go."""
