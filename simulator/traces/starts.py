@@ -39,9 +39,17 @@ class Told:
 
 
 def starts_told(
-    jobs: Sequence[TraceJob], wall_times_s: Sequence[float | None], *, num_nodes: int, gpus_per_node: int
+    jobs: Sequence[TraceJob],
+    wall_times_s: Sequence[float | None],
+    predicted_s: Sequence[float | None] | None = None,
+    *,
+    num_nodes: int,
+    gpus_per_node: int,
 ) -> list[Told]:
-    """Of each job that did not start when it came. ``wall_times_s``: of each job; None: it says none."""
+    """Of each job that did not start when it came. ``wall_times_s``: of each job; None: it says none. ``predicted_s``:
+    by what others like it took, where there are some.
+    """
+    believed_s = [None] * len(jobs) if predicted_s is None else predicted_s
     world = _World(num_nodes, gpus_per_node)
     moments = [(round(job.submit_s * 1000), 1, number) for number, job in enumerate(jobs)]
     while moments:
@@ -49,12 +57,16 @@ def starts_told(
         while moments and moments[0][0] == at_ms:
             _, is_submission, number = heappop(moments)
             if is_submission:
-                world.submit(number, jobs[number], wall_times_s[number], at_ms)
+                world.submit(number, jobs[number], (wall_times_s[number], believed_s[number]), at_ms)
             else:
                 world.running.pop(number)
         for number in world.decide(at_ms):
             heappush(moments, (at_ms + max(round(jobs[number].duration_s * 1000), 1), 0, number))
     return [Told(said, world.started_ms[number]) for number, said in world.said.items()]
+
+
+def _after(now_ms: int, run_s: float | None) -> int | None:
+    return None if run_s is None else now_ms + round(run_s * 1000)
 
 
 class _World:
@@ -69,12 +81,16 @@ class _World:
         self.said: dict[int, StartRange | None] = {}
         self.started_ms: dict[int, int] = {}
 
-    def submit(self, number: int, job: TraceJob, wall_time_s: float | None, at_ms: int) -> None:
+    def submit(self, number: int, job: TraceJob, run_s: tuple[float | None, float | None], at_ms: int) -> None:
+        """``run_s``: as it says, and by what others like it took."""
+        said_s, predicted_s = run_s
         job_id = JobId(f"{number:06}")
         shape = (job.num_nodes, job.gpus_per_node)
         self._waiting[job_id] = (
             number,
-            WaitingJob(job_id, 1, _TIER, at_ms, *shape, tenant_id=TenantId("one"), expected_s=wall_time_s),
+            WaitingJob(
+                job_id, 1, _TIER, at_ms, *shape, tenant_id=TenantId("one"), expected_s=said_s, predicted_s=predicted_s
+            ),
         )
 
     def decide(self, now_ms: int) -> list[int]:
@@ -92,7 +108,6 @@ class _World:
             number, job = self._waiting.pop(placed.job_id)
             self.started_ms[number] = now_ms
             uuids = tuple(uuid for _, own in placed.parts for uuid in own)
-            ends_ms = None if job.expected_s is None else now_ms + round(job.expected_s * 1000)
             self.running[number] = RunningAttempt(
                 AttemptId(job.job_id),
                 job.job_id,
@@ -100,7 +115,8 @@ class _World:
                 _TIER,
                 uuids,
                 now_ms,
-                ends_ms=ends_ms,
+                ends_ms=_after(now_ms, job.expected_s),
+                predicted_ms=_after(now_ms, job.predicted_s if job.expected_s is None else None),
                 asked=Shape(job.nodes, job.gpus_per_node),
             )
             started.append(number)
