@@ -1,23 +1,30 @@
 """How many of the jobs that wait start within the range that they were told, which is meant to hold eight in ten.
 
 Traces by three laws are played by the planner; once all jobs say a wall time of one to three times their duration, and
-once every second one says none.
+once every second one says none; and once of those the past is known of all, by runs of others that took as long, some
+less and some more (``scheduler.history``).
 """
 
 from random import Random
 
 from benchmarks.figures import Figure
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler.history import predicted_s
 from simulator.traces.generated import LAWS, generated
+from simulator.traces.jobs import TraceJob
 from simulator.traces.starts import Told, starts_told
 
 NUM_JOBS, NUM_NODES, GPUS_PER_NODE, SEED = 150, 24, 8, 1
 LONGEST_WALL = 3.0
 SHARES = (1.0, 0.5)
 """Of the jobs, how many say a wall time."""
+NUM_RUNS, SPREAD = 15, 0.5
+"""Of others like it, and the standard deviation of the logarithm of how long they took."""
 
 
 def measure() -> list[Figure]:
     found = {f"{law}, {share:.0%} say": _told(law, share) for law in LAWS for share in SHARES}
+    found |= {f"{law}, 50% say, the past of the others is known": _told(law, 0.5, has_past=True) for law in LAWS}
     everyone = [one for told in found.values() for one in told]
     return [
         Figure(
@@ -31,7 +38,7 @@ def measure() -> list[Figure]:
     ]
 
 
-def _told(law: str, share: float) -> list[Told]:
+def _told(law: str, share: float, *, has_past: bool = False) -> list[Told]:
     jobs = generated(
         LAWS[law], num_jobs=NUM_JOBS, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE, load=1.0, seed=SEED
     )
@@ -39,7 +46,15 @@ def _told(law: str, share: float) -> list[Told]:
     walls = [
         max(job.duration_s, 60.0) * chance.uniform(1, LONGEST_WALL) if chance.random() < share else None for job in jobs
     ]
-    return starts_told(jobs, walls, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE)
+    is_known = [has_past and wall is None for wall in walls]
+    past = [_predicted_s(job, chance) if known else None for job, known in zip(jobs, is_known, strict=True)]
+    return starts_told(jobs, walls, past, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE)
+
+
+def _predicted_s(job: TraceJob, chance: Random) -> float | None:
+    """The job's own run is one of as many more, drawn alike."""
+    typical_s = job.duration_s / chance.lognormvariate(0, SPREAD)
+    return predicted_s([typical_s * chance.lognormvariate(0, SPREAD) for _ in range(NUM_RUNS)], DEFAULT_POLICY)
 
 
 def _covered(told: list[Told]) -> float:

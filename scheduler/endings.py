@@ -25,6 +25,12 @@ CLEANING_MS: Final = 60_000
 _NOBODY: Final = -1
 
 
+def believed_end_ms(started_ms: int, predicted_ms: int, now_ms: int, policy: Policy) -> int:
+    """When one is believed to end that others like it would have ended before now, or will."""
+    run_s, ran_s = (predicted_ms - started_ms) / 1000, (now_ms - started_ms) / 1000
+    return started_ms + math.ceil(believed_run_s(run_s, ran_s, policy) * 1000)
+
+
 class Endings:
     """Of one cycle. Ends are told in the order of ``attempts``, then of what was placed since.
 
@@ -48,8 +54,7 @@ class Endings:
         self._predicted_ms: Ints = _moments([attempt.predicted_ms for attempt in attempts])
         for index in np.flatnonzero(self._predicted_ms < workload.now_ms).tolist():
             started_ms, predicted_ms = attempts[index].started_ms, int(self._predicted_ms[index])
-            run_s, ran_s = (predicted_ms - started_ms) / 1000, (workload.now_ms - started_ms) / 1000
-            self._predicted_ms[index] = started_ms + math.ceil(believed_run_s(run_s, ran_s, policy) * 1000)
+            self._predicted_ms[index] = believed_end_ms(started_ms, predicted_ms, workload.now_ms, policy)
         self._is_cleaning: Flags = np.zeros(num_gpus, dtype=np.bool_)
         self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
         self._placed_as: Ints = np.full(num_gpus, _NOBODY, dtype=np.int64)

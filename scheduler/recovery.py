@@ -144,11 +144,20 @@ def _good_ranks(state: FleetState, request: Request, last: Parts, bad: Collectio
         usable &= state.cell_closes_ms[state.layout.cell_of_gpu] > request.closing_ms
     if request.rule.labels:
         usable &= has_labels(state.layout, request)[state.layout.cell_of_gpu]
+    if request.rule.balance is not None:
+        usable &= _is_known(state.layout, request.rule.balance)[state.layout.cell_of_gpu]
     cohort = _cohort_of_most(state, last, usable)
     if cohort is None:
         return None
     ranks = [(node_id, _keep_node(state, node_id, uuids, usable, cohort)) for node_id, uuids in last]
     return _Good(ranks, usable, cohort)
+
+
+def _is_known(layout: Layout, level: str) -> Flags:
+    """Of each cell whether its domain of the level is."""
+    number = layout.level(level)
+    known: Flags = np.zeros(layout.num_cells, dtype=np.bool_) if number is None else layout.groups[number] != NOWHERE
+    return known
 
 
 def _resized(ranks: Sequence[tuple[NodeId, Ints | None]], num_nodes: int) -> list[tuple[NodeId, Ints | None]]:

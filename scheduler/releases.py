@@ -1,8 +1,10 @@
 """When what is held comes free, as it is told to somebody who waits: early, or late.
 
-Early: each attempt that says a wall time ends after a tenth of what is left of it; late: at its end. Of one that says
-none, age tells: where lives are spread like a power law, of those that are a old nine in ten last a/9 more, and one in
-ten lasts 9a (so the range between holds eight in ten).
+Early: each attempt that says a wall time ends after a tenth of what is left of it; late: at its end. For one that says
+none, what nine in ten others like it did not pass counts as a wall time, and where it outlasts that, what it is
+believed to take then (``scheduler.order``). Where there are no others, age tells: where lives are spread like a power
+law, of those that are a old nine in ten last a/9 more, and one in ten lasts 9a (so the range between holds eight in
+ten).
 """
 
 from collections import Counter
@@ -16,7 +18,7 @@ import numpy as np
 
 from muster.domain.ids import AttemptId, GpuUuid, TenantId
 from muster.domain.policy import Policy
-from scheduler.endings import CLEANING_MS, LEAST_LEFT_MS, OVERDUE_MS
+from scheduler.endings import CLEANING_MS, LEAST_LEFT_MS, OVERDUE_MS, believed_end_ms
 from scheduler.model import Plan, Question, Reclaim, RunningAttempt, StandingReclaim, WaitingJob
 from scheduler.order import expected_s
 from scheduler.tenancy import Holdings
@@ -33,7 +35,8 @@ _HOLDER: Final = attrgetter("tenant_id", "tier")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """``share``: of what is left of a wall time that is used; ``of_age``: of an attempt without one, in its age.
+    """``share``: of what is left of a wall time, or of what others like it took, that is used; ``of_age``: of an
+    attempt without either, in its age.
 
     ``is_late``: then also what is held for a job is used by nobody else; early, who ends before may do so.
     """
@@ -53,12 +56,13 @@ LATE: Final = Pace(1.0, AGE_FACTORS[1], CLEANING_MS, is_late=True)
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """One a set of GPUs that comes free at once. ``ends_ms``: ``_UNSAID`` where there is no wall time; ``due_ms``: by a
-    notice of this plan.
+    """One a set of GPUs that comes free at once. ``ends_ms``: ``_UNSAID`` where there is no wall time;
+    ``predicted_ms``: the same where there are no others like it; ``due_ms``: by a notice of this plan.
     """
 
     started_ms: list[int] = field(default_factory=list)
     ends_ms: list[int] = field(default_factory=list)
+    predicted_ms: list[int] = field(default_factory=list)
     due_ms: list[int] = field(default_factory=list)
     uuids: list[Sequence[GpuUuid]] = field(default_factory=list)
     holders: list[Holder] = field(default_factory=list)
@@ -66,6 +70,7 @@ class _Entries:
     def add_running(self, attempts: Sequence[RunningAttempt], due_ms: Mapping[AttemptId, int]) -> None:
         self.started_ms.extend([one.started_ms for one in attempts])
         self.ends_ms.extend([_UNSAID if one.ends_ms is None else one.ends_ms for one in attempts])
+        self.predicted_ms.extend([_UNSAID if one.predicted_ms is None else one.predicted_ms for one in attempts])
         self.due_ms.extend([due_ms.get(one.attempt_id, NEVER_MS) for one in attempts])
         self.uuids.extend([one.gpus for one in attempts])
         self.holders.extend(map(_HOLDER, attempts))
@@ -73,6 +78,7 @@ class _Entries:
     def add_placed(self, now_ms: int, ends_ms: int, uuids: Sequence[GpuUuid], job: WaitingJob) -> None:
         self.started_ms.append(now_ms)
         self.ends_ms.append(ends_ms)
+        self.predicted_ms.append(_UNSAID)
         self.due_ms.append(NEVER_MS)
         self.uuids.append(uuids)
         self.holders.append(_HOLDER(job))
@@ -87,9 +93,13 @@ class Releases:
     def __init__(self, state: FleetState, asked: Question, decided: Plan) -> None:
         entries = _entries(asked, decided)
         self._now_ms = asked.workload.now_ms
-        self._started_ms, self._ends_ms, self._due_ms = (
-            np.array(moments, dtype=np.int64) for moments in (entries.started_ms, entries.ends_ms, entries.due_ms)
+        told = entries.started_ms, entries.ends_ms, entries.predicted_ms, entries.due_ms
+        self._started_ms, self._ends_ms, self._predicted_ms, self._due_ms = (
+            np.array(moments, dtype=np.int64) for moments in told
         )
+        for index in np.flatnonzero(self._predicted_ms != _UNSAID).tolist():
+            said = entries.started_ms[index], entries.predicted_ms[index]
+            self._predicted_ms[index] = believed_end_ms(*said, self._now_ms, asked.policy)
         self.holders: Sequence[Holder] = entries.holders
         sizes = list(map(len, entries.uuids))
         self._bounds = np.append(0, np.cumsum(sizes, dtype=np.int64)).tolist()
@@ -104,9 +114,10 @@ class Releases:
         """When each lets go."""
         now_ms = self._now_ms
         is_said = self._ends_ms >= now_ms - OVERDUE_MS
-        left_ms = np.maximum(self._ends_ms - now_ms, 0) * pace.share
+        left_ms = np.maximum(np.where(is_said, self._ends_ms, self._predicted_ms) - now_ms, 0) * pace.share
         of_age_ms = np.maximum(now_ms - self._started_ms, LEAST_LEFT_MS) * pace.of_age
-        at_ms = now_ms + np.where(is_said, left_ms, of_age_ms).astype(np.int64) + pace.cleaning_ms
+        is_believed = is_said | (self._predicted_ms != _UNSAID)
+        at_ms = now_ms + np.where(is_believed, left_ms, of_age_ms).astype(np.int64) + pace.cleaning_ms
         return np.minimum(at_ms, self._due_ms)
 
     def num_gpus(self, number: int) -> int:

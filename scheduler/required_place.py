@@ -1,7 +1,8 @@
 """What of a job's place no commit may break: labels, one domain for the gang, one for each slice. Pure.
 
-The planner chooses by the fleet as it saw it; hosts may have been relabelled since. What is only wished for, and an
-even spread, are the planner's alone: a gang that stands well enough is not turned away for them.
+The planner chooses by the fleet as it saw it; hosts may have been relabelled since. What is only wished for is the
+planner's alone. So is how even a spread is: of three hosts in one rack and one in another nobody can say without the
+rest of the fleet that it is not the most even one. That the place of each host is known on its level is asked again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +45,8 @@ def required_place(spec: AsksForPlace, policy: PlacementPolicy, num_hosts: int) 
     """Of a gang of so many hosts; None: it may stand anywhere."""
     rule, level = rule_of(spec, policy), spec.topology.required
     whole = () if level is None else (Slice(level, num_hosts),)
-    within = (*whole, *rule.slices)
+    spread = () if rule.balance is None else (Slice(rule.balance, 1),)
+    within = (*whole, *rule.slices, *spread)
     return RequiredPlace(rule.labels, within, tuple(policy.levels)) if rule.labels or within else None
 
 

@@ -19,6 +19,9 @@ def fault_of_place(rules: Rules, row: JobRow, nodes: Sequence[NodeId]) -> tuple[
         return "I4", f"{row.job_id} is on {sorted(cohorts)} at once"
     if row.required_level is not None and not _is_within(rules, nodes, row.required_level):
         return "level", f"{row.job_id} requires one {row.required_level}, and is on {_told(rules, nodes)}"
+    balance = row.placement.balance
+    if balance is not None and not all(rules.domain(node_id, balance) for node_id in nodes):
+        return "level", f"{row.job_id} is spread over each {balance}, and is on {_told(rules, nodes)}"
     for one in row.placement.slices:
         for first in range(0, len(nodes), one.nodes):
             if not _is_within(rules, nodes[first : first + one.nodes], one.level):

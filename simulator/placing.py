@@ -95,16 +95,16 @@ class Placer:
         is_as_seen = store.jobs[job_id] is seen and not any(gpu in store.holders for _, gpu in gpus)
         if wiring.rechecks_snapshot and not is_as_seen:
             return True
-        if wiring.rechecks_holds and any(store.held_for.get(gpu, job_id) != job_id for _, gpu in gpus):
+        promised = [gpu for _, gpu in gpus if store.held_for.get(gpu, job_id) != job_id]
+        if any(wiring.rechecks_kept if gpu in store.kept.job_of else wiring.rechecks_holds for gpu in promised):
             return True
         if wiring.rechecks_admission and any(self.not_admitted(*gpu, row) for gpu in gpus):
             return True
         return wiring.rechecks_ceiling and self.is_over_quota(row, len(gpus))
 
     def _is_no_place(self, row: JobRow, nodes: Sequence[NodeId]) -> bool:
-        """What a scheduler that is sound never asks for; of the levels of the tree it is believed, as in production."""
-        fault = fault_of_place(self._store.rules, row, nodes)
-        if self._wiring.rechecks_cohorts and fault is not None and fault[0] == "I4":
+        """What a scheduler that is sound never asks for: here nobody moves a host to another domain."""
+        if self._wiring.rechecks_places and fault_of_place(self._store.rules, row, nodes) is not None:
             return True
         return self._wiring.keeps_to_sizes and not row.min_nodes <= len(nodes) <= row.most_nodes
 

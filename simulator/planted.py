@@ -87,7 +87,7 @@ PLANTED_BUGS: Final = (
         rechecks_snapshot=False,
     ),
     _bug(
-        "holds_not_asked", "a commit takes what is held for a job that changes its size", 85, "hold",
+        "holds_not_asked", "a commit takes what is held for a job that changes its size", 11, "hold",
         rechecks_holds=False,
     ),
     _bug(
@@ -179,8 +179,28 @@ PLANTED_BUGS: Final = (
         remembers_keys=False,
     ),
     _bug(
-        "planner_ignores_holds", "what is held for one job is planned, and given, to another", 40, "hold",
+        "planner_ignores_holds", "what is held for one job is planned, and given, to another", 11, "hold",
         plan=misplanning.ignore_holds, rechecks_holds=False,
+    ),
+    _bug(
+        "kept_not_held", "what an interrupted attempt had is anybody's until its job is placed again", 40, "kept",
+        keeps_interrupted=False,
+    ),
+    _bug(
+        "kept_given_away", "what is kept for an interrupted job is planned, and given, to another", 14, "kept",
+        plan=misplanning.ignore_kept, rechecks_kept=False,
+    ),
+    _bug(
+        "evacuees_counted_on", "GPUs are promised to another with which an evacuated job goes on", 70, "kept",
+        plan=misplanning.count_on_evacuees, rechecks_staying=False,
+    ),
+    _bug(
+        "kept_for_ever", "who cannot go on with what it keeps never gives it back", 14, "given back",
+        plan=misplanning.never_give_back,
+    ),
+    _bug(
+        "replacement_for_ever", "a gang waits past the policy's time for a host of its domain", 257, "given back",
+        plan=misplanning.wait_for_ever,
     ),
     _bug(
         "reserved_reclaimed", "GPUs of a tier are taken back from which no rule may", 16, "I7",
@@ -191,7 +211,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.ignore_min_run, rechecks_victims=False,
     ),
     _bug(
-        "cap_ignored", "a tenant loses more in a window than its cap", 11, "I9",
+        "cap_ignored", "a tenant loses more in a window than its cap", 22, "I9",
         plan=misplanning.ignore_caps, rechecks_caps=False,
     ),
     _bug(
@@ -200,15 +220,19 @@ PLANTED_BUGS: Final = (
     ),
     _bug(
         "rack_split", "a gang that requires one rack is spread over two", 30, "level",
-        plan=misplanning.split_domains,
+        plan=misplanning.split_domains, rechecks_places=False,
     ),
     _bug(
-        "slice_split", "hosts that belong in one rack together are taken from two", 75, "level",
-        plan=misplanning.split_slices,
+        "slice_split", "hosts that belong in one rack together are taken from two", 106, "level",
+        plan=misplanning.split_slices, rechecks_places=False,
+    ),
+    _bug(
+        "spread_over_unknown", "an even spread has hosts of which nobody knows where they stand", 236, "level",
+        plan=misplanning.spread_over_unknown, rechecks_places=False,
     ),
     _bug(
         "cohorts_mixed", "a gang has GPUs of two models", 10, "I4",
-        plan=misplanning.mix_cohorts, rechecks_cohorts=False,
+        plan=misplanning.mix_cohorts, rechecks_places=False,
     ),
     _bug(
         "gpu_given_twice", "two ranks of a gang have one GPU", 9, "I1",
@@ -219,11 +243,11 @@ PLANTED_BUGS: Final = (
         plan=misplanning.evict_one_more,
     ),
     _bug(
-        "reclaimed_for_nobody", "notice is given for a job that waits no more by then", 1744, "reclaim",
+        "reclaimed_for_nobody", "notice is given for a job that waits no more by then", 653, "reclaim",
         rechecks_beneficiary=False,
     ),
     _bug(
-        "told_and_withdrawn", "a reclaim is withdrawn that its victim was told of", 653, "withdrawal",
+        "told_and_withdrawn", "a reclaim is withdrawn that its victim was told of", 202, "withdrawal",
         rechecks_told=False,
     ),
     _bug(

@@ -3,9 +3,10 @@
 Chosen on a snapshot, committed a while later on whatever is so by then; a notice's time counts from its commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
+from muster.domain.causes import GOES_ON_THERE
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.lifecycle.model import JobLife
 from muster.domain.states import AttemptState, HostPartState, JobState, StopReason
@@ -73,6 +74,8 @@ class Reclaims:
         self._server.failpoint(f"{_NOTIFY}.before_commit")
         is_for_somebody = store.jobs[beneficiary].state is JobState.QUEUED
         require(is_for_somebody, "reclaim", f"{beneficiary} waits no more, and others are told to leave for it")
+        leaving = self._goes_on_there(held)
+        require(not leaving, "kept", f"{leaving} stay their jobs' as those leave, and are held for {beneficiary}")
         fault = fault_of_reclaimed(store.rules, row, held, chosen, store.gpus)
         require(fault is None, "reclaim", f"{fault}")
         now_ms = self._kernel.now_ms
@@ -107,12 +110,29 @@ class Reclaims:
             return True
         if self._wiring.rechecks_holds and any(store.held_for.get(gpu, seen.job_id) != seen.job_id for gpu in held):
             return True
+        if self._wiring.rechecks_staying and self._stays(held, {wanted.victim for wanted in chosen}):
+            return True
         node_of = {gpu: node_id for node_id, part in store.gpus.items() for gpu in part}
         if any(self._placer.not_admitted(node_of[gpu], gpu, row) for gpu in held):
             return True
         if self._wiring.rechecks_ceiling and self._placer.is_over_quota(row, len(held)):
             return True
         return self._wiring.rechecks_caps and (self._is_past_cap(chosen) or self._is_not_lent(row, chosen, len(held)))
+
+    def _stays(self, gpus: Sequence[GpuUuid], victims: Collection[AttemptId]) -> bool:
+        """Whether attempts have some of them that are neither victims nor known to end, or whose jobs go on there."""
+        store = self._store
+        others = {holder for gpu in gpus if (holder := store.holders.get(gpu)) is not None and holder not in victims}
+        lives = [store.attempts[holder] for holder in others]
+        has_no_end = any(one.stop is None and one.wall_deadline_ms is None for one in lives)
+        return has_no_end or bool(self._goes_on_there(gpus))
+
+    def _goes_on_there(self, gpus: Sequence[GpuUuid]) -> dict[GpuUuid, AttemptId]:
+        """What attempts have that were asked to leave, and with which their jobs go on."""
+        held = {gpu: holder for gpu in gpus if (holder := self._store.holders.get(gpu)) is not None}
+        stops = {holder: self._store.attempts[holder].stop for holder in held.values()}
+        going_on = {holder for holder, stop in stops.items() if stop is not None and stop.reason in GOES_ON_THERE}
+        return {gpu: holder for gpu, holder in held.items() if holder in going_on}
 
     def _waits_no_more(self, seen: JobLife) -> bool:
         job = self._store.jobs[seen.job_id]

@@ -15,9 +15,10 @@ from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.host import ClaimGranted, ClaimRefused, HeartbeatAnswered, Phase
 from muster.domain.lifecycle.model import AttemptLife, JobLife, Verdict
-from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, StopReason
+from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, JobState, StopReason
 from simulator.failpoints import AROUND
 from simulator.kernel import Action, Kernel
+from simulator.planning.keeping import kept_of
 from simulator.settings import Settings
 from simulator.store import JobRow, Store
 from simulator.truth import require
@@ -189,6 +190,14 @@ class Server:
             if isinstance(command, attempts.Ended):
                 self.store.count_usage(after.attempt_id)
                 self._end_job(after, command.verdict)
+        has_ended = after.state is AttemptState.ENDED and before.state is not AttemptState.ENDED
+        if has_ended and self.store.rules.is_planned and self._wiring.keeps_interrupted:
+            self._keep(after)
+
+    def _keep(self, life: AttemptLife) -> None:
+        """Whoever picks by chance never finds that a job cannot go on with what it has, and would hold it for ever."""
+        if self.store.jobs[life.job_id].state is JobState.RECOVERING:
+            self.store.hold(life.job_id, kept_of(life, self.store.allocated[life.attempt_id]))
 
     def _end_job(self, life: AttemptLife, verdict: Verdict) -> None:
         job = self.store.jobs[life.job_id]

@@ -23,8 +23,10 @@ from muster.domain.states import (
     JobState,
     require_edge,
 )
+from scheduler.model import GpuView
 from simulator.notices import Notices
 from simulator.places import fault_of_place, over_quota
+from simulator.planning.keeping import Kept
 from simulator.planning.rules import BY_CHANCE, Rules, Window
 from simulator.rows import JobRow as JobRow  # noqa: PLC0414  # who asks the store has its rows from here
 from simulator.rows import Notice as Notice  # noqa: PLC0414
@@ -55,6 +57,7 @@ class Store:
     allocation_states: dict[AttemptId, AllocationState] = field(default_factory=dict)
     holders: dict[GpuUuid, AttemptId] = field(default_factory=dict)
     held_for: dict[GpuUuid, JobId] = field(default_factory=dict)
+    kept: Kept = field(default_factory=Kept)
     hearings: dict[NodeId, Hearing] = field(default_factory=dict)
     heard_boots: set[str] = field(default_factory=set)
     open_on: dict[NodeId, dict[AttemptId, None]] = field(default_factory=dict)
@@ -67,6 +70,7 @@ class Store:
     saved_ms: dict[JobId, int] = field(default_factory=dict)
     ended_ms: dict[AttemptId, int] = field(default_factory=dict)
     attempts_of: dict[JobId, list[AttemptId]] = field(default_factory=dict)
+    views: dict[GpuUuid, GpuView] = field(default_factory=dict)
     num_changes: int = 0
     is_calm: bool = False
     """People see to it that nothing stays away: no window stands, and every GPU that a rule doubts is admitted."""
@@ -95,6 +99,7 @@ class Store:
         """Nothing is held for the job any more. Its victims that were not told yet may then be let off."""
         self.num_changes += 1
         self.held_for = {gpu: holder for gpu, holder in self.held_for.items() if holder != job_id}
+        self.kept.forget(job_id)
         self.notices.end_hold(job_id, why)
 
     def insert_attempt(self, life: AttemptLife, picks: Mapping[NodeId, tuple[GpuUuid, ...]]) -> None:
@@ -107,6 +112,7 @@ class Store:
         require(is_a_size, "I5", f"{life.attempt_id} has {len(picks)} hosts, of {row.min_nodes} to {row.most_nodes}")
         fault = fault_of_place(self.rules, row, list(picks))
         require(fault is None, *(fault or ("", "")))
+        self.kept.require_own(life.job_id, [gpu for part in picks.values() for gpu in part])
         self.truth.placed(life.job_id, life.fence)
         self.attempts[life.attempt_id] = life
         self.live_of_job[life.job_id] = life.attempt_id
@@ -205,13 +211,15 @@ class Store:
         if after.state is AttemptState.CLAIMING:
             is_waiting = any(part.state in _NOT_STARTED for part in after.hosts)
             require(is_waiting, "I21", f"{after.attempt_id} has started everywhere and is not RUNNING")
-        self.num_changes += before.wall_deadline_ms != after.wall_deadline_ms or before.stop != after.stop
+        self.num_changes += before.stop != after.stop
         self.attempts[after.attempt_id] = after
         if after.state is _ENDED and before.state is not _ENDED:
             self.ended_ms[after.attempt_id] = self.clock()
             self.notices.settle(after, self.clock())
             del self.live_of_job[after.job_id]
             self._move_allocation(after.attempt_id, AllocationState.CLEANING)
+            if self.rules.is_planned:
+                self.kept.note(after, self.allocated[after.attempt_id], self.held_for)
         if after.state is _ENDED:
             self._release(after)
 

@@ -42,7 +42,7 @@ class Wiring:
     rechecks_victims: bool = True
     rechecks_caps: bool = True
     rechecks_beneficiary: bool = True
-    rechecks_cohorts: bool = True
+    rechecks_places: bool = True
     rechecks_told: bool = True
     plan: Callable[[Question], Plan] = plan_of
     counts_notice_from_commit: bool = True
@@ -53,6 +53,9 @@ class Wiring:
     rechecks_admission: bool = True
     rechecks_snapshot: bool = True
     rechecks_holds: bool = True
+    rechecks_kept: bool = True
+    keeps_interrupted: bool = True
+    rechecks_staying: bool = True
     keeps_to_sizes: bool = True
     compares_and_sets: bool = True
     checks_fence_of_reports: bool = True

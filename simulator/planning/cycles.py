@@ -8,13 +8,15 @@ from typing import Final
 
 from muster.domain.ids import NodeId
 from muster.domain.states import Contact, StopReason
-from scheduler.model import Plan
+from scheduler.model import Plan, Question
 from simulator.kernel import Action, Kernel
 from simulator.placing import Placer
+from simulator.planning.keeping import fault_of_kept
 from simulator.planning.snapshot import Snapshot, take
 from simulator.reclaiming import Reclaims
 from simulator.server import Server
 from simulator.settings import Settings
+from simulator.truth import require
 from simulator.wiring import Wiring
 
 _LOOKS_AGAIN_BEATS: Final = 20
@@ -40,6 +42,7 @@ class Planner:
         self._store, self._placer, self._reclaims = server.store, placer, reclaims
         self._planned_on: tuple[object, ...] = ()
         self._planned_ms = 0
+        self._newest: tuple[Question, Plan] | None = None
         self.num_plans = 0
         self.num_decided: Counter[str] = Counter()
 
@@ -66,11 +69,10 @@ class Planner:
         return take(self._store, self._kernel.now_ms, contacts, self._settings.timers.heartbeat_ms)
 
     def planned_twice(self) -> tuple[Plan | None, Plan | None]:
-        """By what is so now, and by the same facts in another order (I19, P6): nothing is carried out."""
-        snapshot = self.snapshot()
-        if snapshot is None:
+        """Its newest answer, and that to the same facts in another order (I19, P6): nothing is carried out."""
+        if self._newest is None:
             return None, None
-        asked = snapshot.question
+        (asked, answered), self._newest = self._newest, None  # once of each
         running = tuple(reversed(asked.workload.running))
         turned = replace(
             asked,
@@ -78,7 +80,7 @@ class Planner:
             queue=asked.queue[::-1],
             workload=replace(asked.workload, running=running, reclaims=asked.workload.reclaims[::-1]),
         )
-        return self._wiring.plan(asked), self._wiring.plan(turned)
+        return answered, self._wiring.plan(turned)
 
     def _contact(self, node_id: NodeId) -> Contact:
         return Contact.LIVE if self._placer.is_live(node_id) else Contact.SILENT
@@ -96,6 +98,9 @@ class Planner:
             return
         self.num_plans += 1
         plan = self._wiring.plan(snapshot.question)
+        self._newest = snapshot.question, plan
+        fault = fault_of_kept(snapshot.question, plan)
+        require(fault is None, "given back", f"{fault}")
         self._count(plan)
         self._carry_out(snapshot, plan)
 

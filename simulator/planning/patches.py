@@ -15,7 +15,38 @@ from simulator.wiring import plan_of
 
 def ignore_holds(asked: Question) -> Plan:
     """What is held for others is as free as the rest."""
-    return plan_of(replace(asked, workload=replace(asked.workload, reclaims=(), holds=())))
+    holds = tuple(replace(own, gpus=()) for own in asked.workload.holds)
+    return plan_of(replace(asked, workload=replace(asked.workload, reclaims=(), holds=holds)))
+
+
+def ignore_kept(asked: Question) -> Plan:
+    """What is kept for who was interrupted is as free as the rest; what is held for another size is not."""
+    kept = {job.job_id for job in asked.queue if job.interrupted_ms is not None}
+    holds = tuple(replace(own, gpus=()) if own.job_id in kept else own for own in asked.workload.holds)
+    return plan_of(replace(asked, workload=replace(asked.workload, holds=holds)))
+
+
+def count_on_evacuees(asked: Question) -> Plan:
+    """What leaves by an evacuation's deadline is anybody's from then on."""
+    now_ms = asked.workload.now_ms
+    running = tuple(
+        replace(one, ends_ms=now_ms) if one.is_stopping and one.ends_ms is None else one
+        for one in asked.workload.running
+    )
+    return plan_of(replace(asked, workload=replace(asked.workload, running=running)))
+
+
+def never_give_back(asked: Question) -> Plan:
+    """Who cannot go on with what it keeps keeps it all the same."""
+    own = {one.job_id for one in asked.workload.holds}
+    decided = plan_of(asked)
+    return replace(decided, lapses=tuple(one for one in decided.lapses if one.beneficiary not in own))
+
+
+def wait_for_ever(asked: Question) -> Plan:
+    """A gang that lost a host waits for another of its domain, however long none comes."""
+    recovery = asked.policy.recovery.model_copy(update={"wait_for_replacement_s": 1e9})
+    return plan_of(replace(asked, policy=asked.policy.model_copy(update={"recovery": recovery})))
 
 
 def reclaim_from_any_tier(asked: Question) -> Plan:
@@ -48,6 +79,11 @@ def split_domains(asked: Question) -> Plan:
 
 def split_slices(asked: Question) -> Plan:
     return plan_of(replace(asked, queue=[replace(job, rule=ANYWHERE) for job in asked.queue]))
+
+
+def spread_over_unknown(asked: Question) -> Plan:
+    """A gang that is spread evenly may have hosts of which nobody knows where they stand."""
+    return plan_of(replace(asked, queue=[replace(job, rule=replace(job.rule, balance=None)) for job in asked.queue]))
 
 
 def mix_cohorts(asked: Question) -> Plan:

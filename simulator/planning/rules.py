@@ -194,7 +194,7 @@ def shaped(row: JobRow, rules: Rules, settings: Settings, wanted: Random) -> Job
     within = _LARGEST_GANG if most_gpus is None else most_gpus // per_node
     most = min(max(hosts.values()), within, _LARGEST_GANG)
     nodes = min(wanted.choice((1, 2, 2, 3, 4)), most)
-    placement = _slices(rules, nodes, level) if wanted.random() < 0.3 else ANYWHERE
+    placement = wanted.choice((_slices, _slices, _spread, _anywhere, *[_anywhere] * 4))(rules, nodes, level)
     is_elastic = placement is ANYWHERE and wanted.random() < 0.5
     policy = rules.policy.tier(tier)
     return replace(
@@ -222,13 +222,29 @@ def _hosts_by_domain(rules: Rules, level: str | None) -> Counter[tuple[str, str]
     return found
 
 
+def _anywhere(_: Rules, __: int, ___: str | None) -> PlacementRule:
+    return ANYWHERE
+
+
+def _spread(rules: Rules, nodes: int, level: str | None) -> PlacementRule:
+    """Evenly over racks, where hosts enough stand in racks that are known."""
+    known: Counter[tuple[str, str]] = Counter()
+    for (cohort, rack), number in _hosts_by_domain(rules, "rack").items():
+        known[cohort, _above(rules, rack, level)] += number
+    return PlacementRule(balance="rack") if max(known.values(), default=0) >= nodes else ANYWHERE
+
+
 def _slices(rules: Rules, nodes: int, level: str | None) -> PlacementRule:
     """Pairs of hosts in one rack, where racks have such pairs enough for the gang."""
     pairs: Counter[tuple[str, str]] = Counter()
     for (cohort, rack), number in _hosts_by_domain(rules, "rack").items():
-        block = next(path[0] for path in rules.paths.values() if path[1] == rack)
-        above = {None: "fleet", "block": block, "rack": rack}[level]
-        pairs[cohort, above] += number // 2
+        pairs[cohort, _above(rules, rack, level)] += number // 2
     if nodes % 2 or max(pairs.values(), default=0) < nodes // 2:
         return ANYWHERE
     return PlacementRule(slices=(Slice("rack", 2),))
+
+
+def _above(rules: Rules, rack: str, level: str | None) -> str:
+    """The rack's own domain of the level."""
+    block = next(path[0] for path in rules.paths.values() if path[1] == rack)
+    return {None: "fleet", "block": block, "rack": rack}[level]

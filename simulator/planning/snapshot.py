@@ -6,10 +6,11 @@ As ``muster.services.scheduling`` reads it from PostgreSQL.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from health.admission import AdmissionFacts
-from muster.domain.causes import CAUSE_RULES, Avoid
+from muster.domain.causes import CAUSE_RULES, GOES_ON_THERE, INTERRUPTIONS, KEEPS_ITS_GPUS, Avoid
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.lifecycle.model import AttemptLife, JobLife
 from muster.domain.states import AttemptState, Cause, Contact, JobState, Standing
@@ -21,6 +22,7 @@ from scheduler.model import (
     Question,
     ReclaimLoss,
     RunningAttempt,
+    Shape,
     StandingReclaim,
     WaitingJob,
     Workload,
@@ -29,10 +31,7 @@ from simulator.rows import JobRow
 from simulator.store import Store
 
 _AVOID_LAST_ATTEMPTS: Final = 3
-_INTERRUPTIONS: Final = frozenset(
-    {Cause.EVACUATED, Cause.MAINTENANCE, *(one for one, rule in CAUSE_RULES.items() if rule.avoid is not Avoid.NOTHING)}
-)
-_HAD_TO_LEAVE: Final = frozenset({Cause.EVACUATED, Cause.MAINTENANCE, Cause.RESIZE})
+_HAD_TO_LEAVE: Final = frozenset({*KEEPS_ITS_GPUS, Cause.RESIZE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +67,28 @@ def take(store: Store, now_ms: int, contacts: Mapping[NodeId, Contact], patience
 
 
 def views_of(store: Store, contacts: Mapping[NodeId, Contact]) -> list[GpuView]:
-    rules, now_ms = store.rules, store.clock()
+    """One that is as it was is the very same: hundreds of snapshots differ in a GPU or two."""
+    rules, now_ms, known = store.rules, store.clock(), store.views
     worked_on = {one.node_id for one in store.windows() if one.starts_ms <= now_ms}
-    known: dict[tuple[Standing, Contact, bool, bool], AdmissionFacts] = {}
     views = []
     for node_id, part in store.gpus.items():
+        contact, is_worked_on = contacts[node_id], node_id in worked_on
         for slot, gpu in enumerate(part):
-            is_cordoned = not store.is_admitted[gpu] or node_id in worked_on
-            key = store.cases[gpu].standing, contacts[node_id], is_cordoned, gpu in store.holders
-            facts = known.get(key)
-            if facts is None:
-                standing, contact, _, is_held = key
-                override = Standing.HEALTHY if store.is_calm else None
-                facts = AdmissionFacts(standing, contact, is_cordoned, is_held, override=override)
-                known[key] = facts
-            path = rules.paths[node_id]
-            views.append(GpuView(gpu, node_id, slot, rules.cohorts[node_id], facts, path, rules.costs[node_id]))
+            is_cordoned = is_worked_on or not store.is_admitted[gpu]
+            facts = _facts(store.cases[gpu].standing, contact, is_cordoned, gpu in store.holders, store.is_calm)
+            view = known.get(gpu)
+            if view is None or view.facts is not facts:
+                path, cohort = rules.paths[node_id], rules.cohorts[node_id]
+                view = known[gpu] = GpuView(gpu, node_id, slot, cohort, facts, path, rules.costs[node_id])
+            views.append(view)
     return views
+
+
+@cache
+def _facts(*said: *tuple[Standing, Contact, bool, bool, bool]) -> AdmissionFacts:
+    """All GPUs of which the same is said share one."""
+    standing, contact, is_cordoned, is_held, is_calm = said
+    return AdmissionFacts(standing, contact, is_cordoned, is_held, override=Standing.HEALTHY if is_calm else None)
 
 
 def workload_of(
@@ -114,7 +118,6 @@ def workload_of(
 def _running(store: Store, life: AttemptLife, now_ms: int) -> RunningAttempt:
     row = store.rows[life.job_id]
     started_ms = store.started_ms(life)
-    ends_ms = (now_ms if started_ms is None else started_ms) + row.wall_time_ms + row.stop_grace_ms
     return RunningAttempt(
         attempt_id=life.attempt_id,
         job_id=life.job_id,
@@ -123,10 +126,18 @@ def _running(store: Store, life: AttemptLife, now_ms: int) -> RunningAttempt:
         gpus=tuple(sorted(gpu for part in store.allocated[life.attempt_id].values() for gpu in part)),
         started_ms=now_ms if started_ms is None else started_ms,
         saved_ms=store.saved_ms.get(life.job_id),
-        ends_ms=ends_ms if life.stop is None else life.stop.deadline_ms,
+        ends_ms=_ends_ms(row, life, now_ms if started_ms is None else started_ms),
         is_stopping=life.stop is not None or life.ending is not None,
         elastic=_elastic(store, row, life),
+        asked=Shape(len(life.hosts), row.gpus_per_node, row.required_level),
     )
+
+
+def _ends_ms(row: JobRow, life: AttemptLife, started_ms: int) -> int | None:
+    """None of one whose job goes on with what is good of it: nobody else shall count on that."""
+    if life.stop is None:
+        return started_ms + row.wall_time_ms + row.stop_grace_ms
+    return None if life.stop.reason in GOES_ON_THERE else life.stop.deadline_ms
 
 
 def _elastic(store: Store, row: JobRow, life: AttemptLife) -> ElasticGang | None:
@@ -172,6 +183,8 @@ def _own_holds(store: Store) -> tuple[OwnHold, ...]:
 
 
 def _may_anybody_grow(store: Store, now_ms: int) -> bool:
+    if not store.cases.keys() - store.holders.keys() - store.is_out:
+        return False
     since_ms = now_ms - store.rules.policy.elastic.grow_after_s * 1000
     for attempt_id in store.live_of_job.values():
         life = store.attempts[attempt_id]
@@ -203,9 +216,10 @@ def _last(store: Store, job_id: JobId) -> AttemptLife | None:
 def _waiting(store: Store, job: JobLife, now_ms: int, num_held: int) -> WaitingJob:
     row, last = store.rows[job.job_id], _last(store, job.job_id)
     keep: Parts = () if last is None else tuple(store.allocated[last.attempt_id].items())
-    cause = None if last is None or last.ending is None else last.ending.cause
+    is_interrupted = last is not None and last.ending is not None and last.ending.cause in INTERRUPTIONS
     avoided = _at_fault(store, job.job_id)
-    held_nodes = num_held // row.gpus_per_node
+    # What is held since an interruption is what it keeps, and says nothing of its size.
+    held_nodes = 0 if is_interrupted else num_held // row.gpus_per_node
     waiting = WaitingJob(
         job_id=job.job_id,
         version=0,
@@ -225,7 +239,7 @@ def _waiting(store: Store, job: JobLife, now_ms: int, num_held: int) -> WaitingJ
         passed_gpu_s=_passed_gpu_s(store, row, now_ms),
         rule=row.placement,
     )
-    if last is not None and cause in _INTERRUPTIONS:
+    if last is not None and is_interrupted:
         return replace(waiting, interrupted_ms=store.ended_ms[last.attempt_id])
     return waiting
 

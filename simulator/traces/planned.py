@@ -139,6 +139,6 @@ def _attempt(job: WaitingJob, parts: Parts, now_ms: int) -> RunningAttempt:
         tuple(uuid for _, own in parts for uuid in own),
         now_ms,
         ends_ms=after_ms(job.expected_s),
-        predicted_ms=after_ms(job.predicted_s),
+        predicted_ms=after_ms(job.predicted_s if job.expected_s is None else None),
         asked=Shape(job.nodes, job.gpus_per_node),
     )

@@ -30,10 +30,18 @@ class Told:
 
 
 def starts_told(
-    jobs: Sequence[TraceJob], wall_times_s: Sequence[float | None], *, num_nodes: int, gpus_per_node: int
+    jobs: Sequence[TraceJob],
+    wall_times_s: Sequence[float | None],
+    predicted_s: Sequence[float | None] | None = None,
+    *,
+    num_nodes: int,
+    gpus_per_node: int,
 ) -> list[Told]:
-    """Of each job that did not start when it came. ``wall_times_s``: of each job; None: it says none."""
-    queue = PlannedQueue(jobs, Believed(wall_times_s, [None] * len(jobs)), num_nodes, gpus_per_node)
+    """Of each job that did not start when it came. ``wall_times_s``: of each job; None: it says none. ``predicted_s``:
+    by what others like it took, where there are some.
+    """
+    believed = Believed(wall_times_s, [None] * len(jobs) if predicted_s is None else predicted_s)
+    queue = PlannedQueue(jobs, believed, num_nodes, gpus_per_node)
     said: dict[int, StartRange | None] = {}
 
     def tell(decision: Decision) -> None:

@@ -47,6 +47,23 @@ def test_who_runs_longer_is_believed_to_run_longer_still() -> None:
     assert old.earliest_ms - NOW_MS > 5 * (young.earliest_ms - NOW_MS)
 
 
+def test_what_others_like_it_took_bounds_it_where_no_wall_time_is_said() -> None:
+    busy = running("a", of_host("h0"), tier="on_demand", minutes=10)
+    alike = replace(busy, predicted_ms=NOW_MS + 50 * MINUTE_MS)
+    found = told(question([job("j", gpus=8)], [alike], 1), "j")
+    assert found.starts == StartRange(NOW_MS + 5 * MINUTE_MS, NOW_MS + 51 * MINUTE_MS)
+    said = replace(alike, ends_ms=NOW_MS + 20 * MINUTE_MS)
+    found = told(question([job("j", gpus=8)], [said], 1), "j")
+    assert found.starts == StartRange(NOW_MS + 2 * MINUTE_MS, NOW_MS + 21 * MINUTE_MS), "its own word goes first"
+
+
+def test_who_outlasts_others_like_it_is_believed_to_take_half_as_long_again() -> None:
+    busy = running("a", of_host("h0"), tier="on_demand", minutes=90)
+    outlasting = replace(busy, predicted_ms=NOW_MS - 10 * MINUTE_MS)  # 80 minutes, and now 120
+    found = told(question([job("j", gpus=8)], [outlasting], 1), "j")
+    assert found.starts == StartRange(NOW_MS + 3 * MINUTE_MS, NOW_MS + 31 * MINUTE_MS)
+
+
 def test_jobs_before_it_push_it_back_and_are_counted() -> None:
     busy = running("a", of_host("h0"), tier="on_demand", ends_minutes=60)
     first, second = (replace(job(name, gpus=8, at=at), expected_s=3600.0) for name, at in (("i", 0), ("j", 1)))

@@ -110,6 +110,14 @@ def test_a_replacement_keeps_an_even_spread_over_the_racks_that_the_gang_stood_i
     assert nodes_of(last, wanted, spread)[-1] == "r3h0", "else another"
 
 
+def test_a_host_whose_rack_nobody_knows_any_more_is_replaced_where_the_gang_is_spread_evenly() -> None:
+    """Or the commit would refuse the same place again and again."""
+    gpus = [*racks({"r0": [8, 8], "r1": [8, 8]}, pods=PODS), *host("lost", 8)]
+    wanted = replace(job("j", nodes=4, gpus=8), keep=kept("r0h0", "r0h1", "r1h0", "lost"))
+    assert nodes_of(gpus, wanted, ANYWHERE) == ["r0h0", "r0h1", "r1h0", "lost"]
+    assert nodes_of(gpus, wanted, PlacementRule(balance="rack")) == ["r0h0", "r0h1", "r1h0", "r1h1"]
+
+
 def test_a_reclaim_frees_whole_slices() -> None:
     hosts = [f"r{rack}h{number}" for rack in range(4) for number in range(2)]
     gpus = hold(

@@ -58,9 +58,19 @@ def test_required_level_and_slices_are_asked_again_those_of_a_layout_too(
     assert [(one.level, one.nodes) for one in required.within] == within
 
 
-def test_a_job_that_may_stand_anywhere_is_asked_nothing_wishes_and_spread_included() -> None:
-    assert required_place(spec(topology={"preferred": "rack", "balance": "rack"}), TREE, 4) is None
+def test_a_job_that_may_stand_anywhere_is_asked_nothing_wishes_included() -> None:
+    assert required_place(spec(topology={"preferred": "rack"}), TREE, 4) is None
     assert required_place(spec(layout={"tp": 8, "fsdp": 4}), TREE.model_copy(update={"leaf_level": "rack"}), 4) is None
+
+
+def test_of_an_even_spread_only_that_each_place_is_known_is_asked() -> None:
+    """How even it is hangs on the rest of the fleet."""
+    required = required_place(spec(topology={"balance": "rack"}), TREE, 4)
+    assert required is not None
+    uneven: list[Told] = [*[(("s0", "r0"), {})] * 3, (("s1", "r0"), {})]
+    assert broken_by(required, there(uneven)) is None
+    unknown = [*uneven[:3], (("s1", ""), {})]
+    assert broken_by(required, there(unknown)) == "nobody knows in which rack 1 of its hosts are"
 
 
 def test_of_labels_only_those_are_read_that_it_goes_by() -> None:
@@ -122,9 +132,10 @@ def test_it_holds_where_each_host_and_each_pair_of_one_domain_does(
     st.sampled_from([1, 2]),
     RULES,
     st.integers(1, 2),
+    st.sampled_from([None, "rack"]),
 )
 def test_whatever_the_planner_chooses_passes_where_nothing_has_moved(
-    fleet: list[Told], level: str | None, per_slice: int, labels: LabelRule, num_slices: int
+    fleet: list[Told], level: str | None, per_slice: int, labels: LabelRule, num_slices: int, balance: str | None
 ) -> None:
     """Or the next cycle would choose the same again, for ever."""
     gpus: list[GpuView] = []
@@ -132,11 +143,12 @@ def test_whatever_the_planner_chooses_passes_where_nothing_has_moved(
         views = host(f"n{number}", 2, path=path)
         gpus += [replace(view, labels=tuple(sorted(own.items()))) for view in views]
     slices = (Slice("rack", per_slice),) if per_slice > 1 else ()
-    rule = PlacementRule(slices=slices, labels=labels)
+    rule = PlacementRule(slices=slices, labels=labels, balance=balance)
     wanted = replace(job("j", nodes=per_slice * num_slices, gpus=2, required=level), rule=rule)
     decided = plan(gpus, [wanted], DEFAULT_POLICY, levels=LEVELS)
     where = {f"n{number}": told for number, told in enumerate(fleet)}
     whole = () if level is None else (Slice(level, wanted.nodes),)
-    required = RequiredPlace(labels, (*whole, *slices), LEVELS)
+    spread = () if balance is None else (Slice(balance, 1),)
+    required = RequiredPlace(labels, (*whole, *slices, *spread), LEVELS)
     for placed in decided.placements:
         assert broken_by(required, there([where[node] for node, _ in placed.parts])) is None

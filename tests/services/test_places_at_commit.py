@@ -29,6 +29,7 @@ TREE = PlacementPolicy.model_validate({"levels": ["site", "rack"]}, strict=False
 PAIR = {"nodes": 2, "gpus_per_node": 2}
 NEW = {"node_labels": {"required": {"generation": ["new"]}}}
 SITE = {"shape": PAIR, "topology": {"required": "site"}}
+SPREAD = {"shape": PAIR, "topology": {"balance": "rack"}}
 SLICES = {"shape": {"nodes": 4, "gpus_per_node": 2}, "topology": {"slices": [{"level": "rack", "ranks": 4}]}}
 
 
@@ -48,7 +49,7 @@ def label(stage: Stage, number: int, labels: Mapping[str, str], *remove: str) ->
         node_labels.set_labels(unit, stage.hosts[number].node_id, labels, remove=remove, reason="moved")
 
 
-def move(stage: Stage, number: int, *, rack: str) -> None:
+def move(stage: Stage, number: int, *, rack: str | None) -> None:
     with stage.units.begin(SCHEDULER, PLACE, quiet=True) as unit:
         unit.session.execute(update(Node).where(Node.id == stage.hosts[number].node_id).values(rack=rack))
 
@@ -91,6 +92,10 @@ def goes_nobody_knows_where(stage: Stage, on: Sequence[int]) -> None:
     label(stage, on[1], {}, "site")
 
 
+def leaves_every_rack(stage: Stage, on: Sequence[int]) -> None:
+    move(stage, on[1], rack=None)
+
+
 def goes_to_another_rack(stage: Stage, on: Sequence[int]) -> None:
     move(stage, on[3], rack="r9")
 
@@ -102,6 +107,7 @@ def goes_to_another_rack(stage: Stage, on: Sequence[int]) -> None:
         (NEW, loses_any_label, "the labels of 1 of its hosts leave the job out"),
         (SITE, goes_to_another_site, "share one site are in several"),
         (SITE, goes_nobody_knows_where, "nobody knows in which site 1 of its hosts are"),
+        (SPREAD, leaves_every_rack, "nobody knows in which rack 1 of its hosts are"),
         (SLICES, goes_to_another_rack, "share one rack are in several"),
     ],
 )
@@ -126,6 +132,14 @@ def test_what_changes_and_is_not_asked_for_loses_nothing(stage: Stage) -> None:
     label(stage, on[0], {"colour": "red"})
     move(stage, on[1], rack="r7")  # in the same site
     label(stage, 3 - on[0], {"generation": "old"})  # of another host
+    assert commit(stage, placement)
+
+
+def test_a_spread_that_others_could_have_more_evenly_by_now_loses_nothing(stage: Stage) -> None:
+    """Only that each of its hosts stands in some rack is asked again."""
+    submit(stage, {"shape": {"nodes": 4, "gpus_per_node": 2}, "topology": {"balance": "rack"}})
+    placement = planned(stage)
+    move(stage, numbers_of(stage, placement)[3], rack="r9")  # 2 and 2 hosts become 2, 1 and 1
     assert commit(stage, placement)
 
 

@@ -1,7 +1,10 @@
 """A trace played by the planner: of the jobs that wait, most start within the range that they were told."""
 
 from random import Random
+from statistics import median
 
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler.history import predicted_s
 from scheduler.model import StartRange
 from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
@@ -30,3 +33,22 @@ def test_four_in_five_are_meant_and_seven_in_ten_at_least_start_in_their_range()
     assert len(told) >= 20
     assert all(one.said is not None and one.said.latest_ms is not None for one in told), "no range without an end"
     assert sum(one.is_covered for one in told) / len(told) >= 0.7
+
+
+def test_where_the_past_of_jobs_is_known_ranges_are_a_quarter_narrower_and_hold() -> None:
+    jobs = generated(LAWS["bursts"], num_jobs=120, num_nodes=24, gpus_per_node=8, load=1.0, seed=1)
+    chance = Random(5)  # noqa: S311  # a simulation
+    typical_s = [job.duration_s / chance.lognormvariate(0, 0.5) for job in jobs]
+    past_s = [[one_s * chance.lognormvariate(0, 0.5) for _ in range(15)] for one_s in typical_s]
+    known, unknown = (
+        starts_told(jobs, [None] * len(jobs), predicted, num_nodes=24, gpus_per_node=8)
+        for predicted in ([predicted_s(runs_s, DEFAULT_POLICY) for runs_s in past_s], None)
+    )
+    assert median(map(width_ms, known)) < 0.75 * median(map(width_ms, unknown))
+    assert sum(one.is_covered for one in known) / len(known) >= 0.7
+
+
+def width_ms(told: Told) -> int:
+    assert told.said is not None
+    assert told.said.latest_ms is not None
+    return told.said.latest_ms - told.said.earliest_ms

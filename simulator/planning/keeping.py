@@ -1,0 +1,63 @@
+"""What an attempt that was interrupted had stays its job's, until that goes on or cannot: as ``services.kept_gpus``.
+
+``Kept`` reckons it apart from what is held for whom, so that a hold that was forgotten, or is never let go, shows.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from muster.domain.causes import KEEPS_ITS_GPUS
+from muster.domain.ids import GpuUuid, JobId, NodeId
+from muster.domain.lifecycle.model import AttemptLife
+from muster.domain.policy import Policy
+from scheduler.model import Plan, Question, WaitingJob
+from simulator.truth import require
+
+Parts = Mapping[NodeId, Collection[GpuUuid]]
+
+
+def kept_of(life: AttemptLife, parts: Parts) -> Iterator[GpuUuid]:
+    """Of an attempt that has ended: what its job keeps, but for hosts that were at fault."""
+    if life.ending is None or life.ending.cause not in KEEPS_ITS_GPUS:
+        return
+    at_fault = {part.node_id for part in life.hosts if part.is_at_fault}
+    for node_id, part in parts.items():
+        if node_id not in at_fault:
+            yield from part
+
+
+@dataclass(slots=True)
+class Kept:
+    """``job_of``: whose each GPU stays since an interruption."""
+
+    job_of: dict[GpuUuid, JobId] = field(default_factory=dict)
+
+    def note(self, life: AttemptLife, parts: Parts, promised: Mapping[GpuUuid, JobId]) -> None:
+        """``promised``: what is held for whom already; that stays so."""
+        own = (gpu for gpu in kept_of(life, parts) if promised.get(gpu, life.job_id) == life.job_id)
+        self.job_of.update(dict.fromkeys(own, life.job_id))
+
+    def forget(self, job_id: JobId) -> None:
+        self.job_of = {gpu: owner for gpu, owner in self.job_of.items() if owner != job_id}
+
+    def require_own(self, job_id: JobId, gpus: Collection[GpuUuid]) -> None:
+        taken = {gpu: owner for gpu in gpus if (owner := self.job_of.get(gpu, job_id)) != job_id}
+        require(not taken, "kept", f"{taken} are kept since an interruption, and {job_id} takes them")
+
+
+def fault_of_kept(asked: Question, decided: Plan) -> str | None:
+    """For whom this plan goes on to hold what it neither uses nor waits with; None: for nobody."""
+    settled = {one.job_id for one in decided.placements} | {one.beneficiary for one in decided.lapses}
+    queue = {job.job_id: job for job in asked.queue} if asked.workload.holds else {}
+    for own in asked.workload.holds:
+        job = queue.get(own.job_id)
+        if job is not None and own.job_id not in settled and not _may_wait(job, asked.policy, asked.workload.now_ms):
+            return f"{own} is held on, and {own.job_id} neither goes on with it nor waits for a replacement"
+    return None
+
+
+def _may_wait(job: WaitingJob, policy: Policy, now_ms: int) -> bool:
+    """For another host of its required domain, for as long as the policy says."""
+    if job.interrupted_ms is None or job.required_level is None or job.min_nodes is not None:
+        return False
+    return now_ms < job.interrupted_ms + int(policy.recovery.wait_for_replacement_s * 1000)
