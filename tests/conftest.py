@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from muster.embedded.binaries import POSTGRES_VARIABLE, packaged_postgres
 from muster.embedded.broker import BrokerServer
 from muster.embedded.postgres import PostgresServer
+from tests.warm_python import WarmPython
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in a script's background has it ignored, and so would every program under test.
@@ -86,6 +87,14 @@ def short_folder() -> Iterator[Path]:
     """For a test that starts servers of its own: pytest's `tmp_path` is long, and closed to other users."""
     with swept_folder() as folder:
         yield folder
+
+
+@pytest.fixture(scope="session")
+def warm_python(server_folder: Path) -> Iterator[WarmPython]:
+    folder = server_folder / "warm"
+    folder.mkdir()
+    with WarmPython(folder) as warm:
+        yield warm
 
 
 @pytest.fixture(scope="session")
