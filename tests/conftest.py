@@ -5,6 +5,7 @@ leave locked. Each test gets its own database, a copy of one that the migrations
 """
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -50,7 +51,11 @@ while folder.exists() and time.monotonic() < deadline:
 
 
 def pytest_configure() -> None:
-    """The newest PostgreSQL that everybody gets from the wheel, unless the run names another one."""
+    """The newest PostgreSQL that everybody gets from the wheel, unless the run names another one.
+
+    And no collector of garbage while nine thousand tests are found: that takes a third longer.
+    """
+    gc.disable()
     packaged = packaged_postgres()
     if packaged is not None and packaged.is_dir():
         os.environ.setdefault(POSTGRES_VARIABLE, str(packaged))
@@ -61,6 +66,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if DATABASE_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("database")
+
+
+def pytest_collection_finish() -> None:
+    """What was found stays to the end: nobody need look through it for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @contextlib.contextmanager
