@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,8 @@ settings.register_profile("any speed", deadline=None, suppress_health_check=[Hea
 settings.load_profile("any speed")
 
 TEMPLATE_DATABASE = "muster_template"
+LONG_S = 600.0
+"""Up to this timeout a test stays in its place."""
 DATABASE_FIXTURES = {"postgres_server", "template_database", "database_url"}
 
 # Runs beside pytest, sees the end of its input when pytest ends in whatever way, lets the servers stop and removes
@@ -51,28 +53,45 @@ while folder.exists() and time.monotonic() < deadline:
 
 
 def pytest_configure() -> None:
-    """The newest PostgreSQL that everybody gets from the wheel, unless the run names another one.
-
-    And no collector of garbage while nine thousand tests are found: that takes a third longer.
-    """
-    gc.disable()
+    """The newest PostgreSQL that everybody gets from the wheel, unless the run names another one."""
     packaged = packaged_postgres()
     if packaged is not None and packaged.is_dir():
         os.environ.setdefault(POSTGRES_VARIABLE, str(packaged))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what needs PostgreSQL, so that it can be run against another version of it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what needs PostgreSQL, so that it can be run against another version of it.
+
+    Among several workers the files that may take longest begin first: at the end no worker waits for a last long test.
+    """
     for item in items:
         if DATABASE_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("database")
+    if hasattr(config, "workerinput"):
+        patience_s: dict[Path, float] = {}
+        for item in items:
+            patience_s[item.path] = max(patience_s.get(item.path, LONG_S), _timeout_s(item))
+        items.sort(key=lambda item: -patience_s[item.path])
 
 
-def pytest_collection_finish() -> None:
-    """What was found stays to the end: nobody need look through it for garbage."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+def _timeout_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return 0.0 if marker is None else float(marker.args[0])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """While nine thousand tests are found nothing is garbage, and looking for it takes a third of the time.
+
+    They stay to the end, so nobody need look through them later either.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @contextlib.contextmanager
