@@ -116,7 +116,7 @@ class HostCase:
             assert time.monotonic() < deadline, "did not come about in time"
             self.launcher.turn(rung=True)
             self.relay.drain_all()
-            time.sleep(0.02)
+            time.sleep(0.05)  # a turn takes CPU time that the programs need
 
     def run(self, job_id: JobId) -> JobState:
         self.turn_until(lambda: self.fleet.job(job_id).finished_at is not None)

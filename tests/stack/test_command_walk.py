@@ -98,7 +98,7 @@ def test_logs_follow_a_job_until_somebody_cancels_it(shell: Shell) -> None:
     job_id = shell.submit("--grace", "1s", "--command", "--", sys.executable, "-c", SLEEPS)
     follower = shell.start("job", "logs", "-f", job_id)
     waiter = shell.start("job", "wait", job_id)
-    wait_until(lambda: "up" in shell.type("job", "logs", job_id), timeout_s=240)
+    wait_until(lambda: "up" in shell.type("job", "logs", job_id), timeout_s=240, pause_s=0.5)
     shell.type("job", "cancel", job_id, "--reason", "wrong data")
     assert "up" in follower.communicate(timeout=180)[0]
     assert follower.returncode == Exit.JOB_CANCELLED
@@ -165,7 +165,7 @@ def test_the_fleet_and_what_happened(shell: Shell) -> None:
     assert "1 node" in shell.type("cohort", "show", "H100")
     assert "heartbeat_s: 0.5" in shell.type("policy", "show")
     assert "messages to send" in shell.type("system")
-    wait_until(lambda: job_id in shell.type("event", "list"), timeout_s=240)
+    wait_until(lambda: job_id in shell.type("event", "list"), timeout_s=240, pause_s=0.5)
     events = [json.loads(line) for line in shell.type("event", "list", "--json").splitlines()]
     kinds = [event["kind"] for event in events if event["subject_id"] == job_id]
     assert kinds[0] == "job.queued"
@@ -181,7 +181,7 @@ def test_a_cordon_keeps_new_work_away_until_it_is_released(shell: Shell) -> None
     cordon_id = shell.type("cordon", "create", "--node", node_id, "--reason", "a fan", "--for", "1h").split()[0]
     assert "a fan" in shell.type("cordon", "list")
     job_id = shell.submit("--command", "--", "true")
-    wait_until(lambda: "cordoned" in shell.type("job", "show", job_id), timeout_s=240)
+    wait_until(lambda: "cordoned" in shell.type("job", "show", job_id), timeout_s=240, pause_s=0.5)
     shell.type("cordon", "release", cordon_id)
     shell.type("job", "wait", job_id)
     assert "No cordons" in shell.type("cordon", "list")

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from muster.domain.policy import DEFAULT_POLICY
 from muster.ports import free_port
 from tests.slow_at_first import slow_at_first
 from tests.stack.harness import gone_within, processes_marked
-from tests.waiting import wait_until
+from tests.waiting import wait_until as wait_with_pauses
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,6 +31,7 @@ pytestmark = [
 ]
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARGIN_S = DEFAULT_POLICY.training.taint_margin_s
+wait_until = partial(wait_with_pauses, pause_s=0.5)  # a look is a request or a command, and slows what it waits for
 
 
 class Up:

@@ -21,6 +21,7 @@ from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import OPERATOR, enrol_host, make_fleet
 from tests.host_case import HostCase
 from tests.train.marks import TRAINS
+from tests.warm_python import WarmPython
 from workers.host import supervisor
 
 pytestmark = TRAINS
@@ -38,7 +39,7 @@ def policy(round_s: float) -> Policy:
 
 
 class Gang:
-    """``number`` hosts. ``failpoints``: of a host's gathers."""
+    """``number`` hosts. ``failpoints``: of a host's gathers. ``python``: does the gathers."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Gang:
         number: int,
         failpoints: Mapping[int, str] | None = None,
         round_s: float = ROUND_S,
+        python: str = sys.executable,
     ) -> None:
         self.fleet = make_fleet(UnitOfWorkFactory(engine))
         with self.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
@@ -56,16 +58,16 @@ class Gang:
         for index in range(number):
             name = "alpha" if index == 0 else f"gpu-{index:02}"
             fleet = self.fleet if index == 0 else replace(self.fleet, node_id=enrol_host(self.fleet.units, name))
-            python = self._python(index, (failpoints or {}).get(index))
-            self.cases.append(HostCase(fleet, folder / f"host-{index}" / "state", python=python))
+            own = self._python(index, python, (failpoints or {}).get(index))
+            self.cases.append(HostCase(fleet, folder / f"host-{index}" / "state", python=own))
         self.number = number
 
-    def _python(self, index: int, failpoint: str | None) -> str:
+    def _python(self, index: int, python: str, failpoint: str | None) -> str:
         """The host's interpreter, in which a gather is delayed or dies."""
         if failpoint is None:
-            return sys.executable
+            return python
         path = self.folder / f"python-{index}"
-        path.write_text(f'#!/bin/sh\nMUSTER_TRAIN_FAILPOINT={failpoint} exec {sys.executable} "$@"\n')
+        path.write_text(f'#!/bin/sh\nMUSTER_TRAIN_FAILPOINT={failpoint} exec {python} "$@"\n')
         path.chmod(0o755)
         return str(path)
 
@@ -84,7 +86,7 @@ class Gang:
             for case in self.cases:
                 case.launcher.turn(rung=True)
                 case.relay.drain_all()
-            time.sleep(0.02)
+            time.sleep(0.1)  # as `HostCase` has it, for seven hosts
 
     def told(self) -> list[tuple[str, object]]:
         with self.fleet.units.read() as session:
@@ -107,11 +109,12 @@ class Gang:
 
 
 @pytest.fixture
-def make_gang(engine: Engine, tmp_path: Path) -> Iterator[Callable[..., Gang]]:
+def make_gang(engine: Engine, tmp_path: Path, warm_python: WarmPython) -> Iterator[Callable[..., Gang]]:
     made: list[Gang] = []
 
     def make(number: int, **more: object) -> Gang:
-        made.append(Gang(engine, tmp_path, number, **more))  # type: ignore[arg-type]  # the test names its fields
+        gathers = {"python": str(warm_python.path), **more}
+        made.append(Gang(engine, tmp_path, number, **gathers))  # type: ignore[arg-type]  # the test names its fields
         return made[-1]
 
     yield make
@@ -121,7 +124,7 @@ def make_gang(engine: Engine, tmp_path: Path) -> Iterator[Callable[..., Gang]]:
 
 @pytest.mark.timeout(1200)
 def test_a_gang_of_hosts_that_are_well_meets_once_and_runs(make_gang: Callable[..., Gang]) -> None:
-    gang = make_gang(3)
+    gang = make_gang(3, python=sys.executable)  # that each host's own interpreter does it is held here
     job_id = gang.submit()
     gang.turn_until(lambda: gang.fleet.job(job_id).finished_at is not None)
     assert gang.fleet.job(job_id).state is JobState.SUCCEEDED, gang.told()

@@ -24,10 +24,11 @@ def names(number: int) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Gang:
-    """``said``: what the lead told. ``dies_when_here``: hosts that are killed once all are here."""
+    """``said``: what the lead told. ``dies_when_here``: hosts killed once all are here. ``python``: it gathers."""
 
     folder: Path
     dies_when_here: frozenset[str] = frozenset()
+    python: Path = Path(sys.executable)
     said: list[str] = field(default_factory=list)
     processes: dict[str, "subprocess.Popen[str]"] = field(default_factory=dict)
 
@@ -56,6 +57,7 @@ class Gang:
 
     def join(self, host: str, port: int, *, run: str = RUN, failpoint: str | None = None) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
+        environment["MUSTER_JOB_PYTHON"] = str(self.python)
         if failpoint is not None:
             environment["MUSTER_TRAIN_FAILPOINT"] = failpoint
         words = ["agent", "pairwise", "join", f"127.0.0.1:{port}", "--run", run, "--name", host]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.train.marks import TRAINS
+from tests.warm_python import WarmPython
 from tests.workers.host.pairwise.gang import Gang, check_of, names
 from workers.host.pairwise.lead import Lead
 
@@ -16,9 +17,9 @@ NO_SPEED = 0.01
 
 
 @pytest.mark.timeout(1200)
-def test_one_delayed_host_of_seven_is_named_within_four_rounds(tmp_path: Path) -> None:
+def test_one_delayed_host_of_seven_is_named_within_four_rounds(tmp_path: Path, warm_python: WarmPython) -> None:
     hosts = names(7)
-    with Gang(tmp_path) as gang:
+    with Gang(tmp_path, python=warm_python.path) as gang:
         outcome = gang.check(check_of(hosts), {"gpu-04": DELAYED})
         ends = gang.ends(hosts)
     found = outcome.assessment
@@ -35,9 +36,9 @@ def test_one_delayed_host_of_seven_is_named_within_four_rounds(tmp_path: Path) -
 
 
 @pytest.mark.timeout(1200)
-def test_a_host_that_is_gone_and_one_whose_gathers_die_are_both_named(tmp_path: Path) -> None:
+def test_a_host_that_is_gone_and_one_whose_gathers_die_are_both_named(tmp_path: Path, warm_python: WarmPython) -> None:
     hosts = names(7)
-    with Gang(tmp_path, dies_when_here=frozenset({"gpu-01"})) as gang:
+    with Gang(tmp_path, frozenset({"gpu-01"}), warm_python.path) as gang:
         outcome = gang.check(check_of(hosts, slow_fraction=NO_SPEED), {"gpu-05": "pairwise.gather"})
     found = outcome.assessment
     assert set(found.bad) == {"gpu-01", "gpu-05"}, gang.said

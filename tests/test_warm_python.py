@@ -1,0 +1,55 @@
+"""What stands for an interpreter ends, talks and dies as one does."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.train.marks import TRAINS
+from tests.waiting import wait_until
+from tests.warm_python import WarmPython
+
+pytestmark = TRAINS
+SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+
+
+def ran(warm: WarmPython, code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [str(warm.path), "-I", "-c", code, *arguments]
+    return subprocess.run(command, env={"PATH": os.environ["PATH"], **variables}, capture_output=True, text=True)  # noqa: PLW1510  # the code is what is asked
+
+
+def test_it_has_its_arguments_surroundings_and_streams(warm_python: WarmPython) -> None:
+    code = "import os, sys; print(sys.argv, os.environ['WORD'], os.getcwd()); print('wrong', file=sys.stderr)"
+    ended = ran(warm_python, code, "a", "b c", WORD="said")
+    assert ended.stdout == f"['-c', 'a', 'b c'] said {Path.cwd()}\n"
+    assert (ended.stderr, ended.returncode) == ("wrong\n", 0)
+
+
+def test_it_has_torch_before_it_is_asked(warm_python: WarmPython) -> None:
+    assert ran(warm_python, "import sys; print('torch' in sys.modules)").stdout == "True\n"
+
+
+def test_it_ends_by_its_code_its_fault_or_its_signal(warm_python: WarmPython) -> None:
+    assert ran(warm_python, "raise SystemExit(7)").returncode == 7
+    failed = ran(warm_python, "raise ValueError('bad shape')")
+    assert failed.returncode == 1
+    assert failed.stderr.endswith("ValueError: bad shape\n")
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        assert ran(warm_python, f"import os; os.kill(os.getpid(), {number})").returncode == -number
+
+
+def test_it_has_the_descriptors_that_it_was_given_under_their_numbers(warm_python: WarmPython) -> None:
+    reading, writing = os.pipe()
+    command = [str(warm_python.path), "-c", f"import os; os.write({writing}, b'here')"]
+    subprocess.run(command, pass_fds=(writing,), check=True)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read() == b"here"
+
+
+def test_killed_it_runs_no_longer(warm_python: WarmPython) -> None:
+    with subprocess.Popen([str(warm_python.path), "-c", SLEEPS], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())

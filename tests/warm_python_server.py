@@ -1,0 +1,113 @@
+"""``SOCKET``: what ``warm_python`` forks from. Ends, and its forks with it, when its standard input does."""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+import muster.train.pairwise  # noqa: F401  # what is run is there before the first fork
+
+torch.set_num_threads(1)
+TURN_S: Final = 0.01
+MOST_BYTES: Final = 1 << 18
+MOST_DESCRIPTORS: Final = 64
+
+
+def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
+    """In the fork: ``-c CODE`` as a fresh interpreter would, for as long as the process that it came from lives."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    os.setsid()
+    place(descriptors, order["descriptors"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    os.chdir(order["folder"])
+    arguments = [argument for argument in order["arguments"] if argument != "-I"]
+    assert arguments[0] == "-c", arguments
+    sys.argv = ["-c", *arguments[2:]]
+    code = 1
+    try:
+        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102  # as -c does
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001  # as the interpreter would
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def place(came: list[int], wanted: list[int]) -> None:
+    """Each under the number that it had: first out of the way of all of these, then there; whatever else is closed."""
+    above = max([*wanted, *came]) + 1
+    moved = [os.dup2(number, above + index) for index, number in enumerate(came)]
+    os.closerange(0, above)
+    for number, target in zip(moved, wanted, strict=True):
+        os.dup2(number, target)
+    os.closerange(above, os.sysconf("SC_OPEN_MAX"))
+
+
+class Forks:
+    """By their clients."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self.listening = listening
+        self.by_client: dict[socket.socket, int] = {}
+
+    def accept(self) -> None:
+        client, _ = self.listening.accept()
+        content, descriptors, _, _ = socket.recv_fds(client, MOST_BYTES, MOST_DESCRIPTORS)
+        if content:
+            pid = os.fork()
+            if pid == 0:
+                run(json.loads(content), descriptors)
+            self.by_client[client] = pid
+        for number in descriptors:
+            os.close(number)
+
+    def reap(self) -> None:
+        for client, pid in list(self.by_client.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                del self.by_client[client]
+                with client:
+                    try:
+                        client.send(str(os.waitstatus_to_exitcode(status)).encode())
+                    except OSError:
+                        continue  # it was killed, and its fork for that
+
+    def kill(self, client: socket.socket) -> None:
+        """It said all it had to say as it came: what is heard of it now is its end."""
+        os.kill(self.by_client[client], signal.SIGKILL)
+
+
+def main(path: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(path)
+        listening.listen(64)
+        forks = Forks(listening)
+        print("ready", flush=True)  # noqa: T201
+        while True:
+            numbers = {client.fileno(): client for client in forks.by_client}
+            ready, _, _ = select.select([0, listening.fileno(), *numbers], [], [], TURN_S)
+            if 0 in ready:
+                os._exit(0)
+            if listening.fileno() in ready:
+                forks.accept()
+            for number in numbers.keys() & set(ready):
+                forks.kill(numbers[number])
+            forks.reap()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
