@@ -14,6 +14,8 @@ from simulator.world import History, World, run_seed
 
 SEEDS = 500
 CHUNK = 50
+STRUCK = 5
+"""Of those so many at least are struck by each fault: a seed draws about a quarter of the kinds (swarm testing)."""
 
 
 def histories(first: int) -> list[History]:
@@ -22,13 +24,13 @@ def histories(first: int) -> list[History]:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_invariant_breaks(first: int) -> None:
-    faults: Counter[str] = Counter()
+    struck_by: Counter[str] = Counter()
     for history in histories(first):
         assert history.violation is None, history.violation
-        faults.update(dict(history.fault_counts))
+        struck_by.update(kind for kind, times in dict(history.fault_counts).items() if times)
         assert history.num_looks > history.num_events // INSPECTION_EVENTS
-    assert set(faults) == set(FAULT_KINDS)
-    assert min(faults.values()) > CHUNK, "a fault that never strikes proves nothing"
+    assert set(struck_by) == set(FAULT_KINDS)
+    assert min(struck_by.values()) >= STRUCK, "a fault that never strikes proves nothing"
 
 
 @pytest.mark.parametrize("name", FAILPOINTS)
