@@ -168,7 +168,7 @@ def no_room(
 def _obstacle(outcome: Outcome) -> Iterator[Reason]:
     if isinstance(outcome, Coming):
         yield Reason(WaitReason.ENDING_SOON)
-    elif isinstance(outcome, Refused) and outcome.obstacle is not None:
+    elif isinstance(outcome, Refused) and outcome.obstacle not in (None, Obstacle.CLOSING):
         yield Reason(_OBSTACLES[outcome.obstacle])
 
 
@@ -283,12 +283,17 @@ def _outcome(outcome: Outcome, request: Request, policy: Policy) -> str:
         return f"GPUs are being reclaimed for it, due by {_moment(outcome.until_ms)}"
     if outcome.obstacle is Obstacle.CAP:
         window_min = policy.reclaim.window_s / 60
-        return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes is reached"
+        return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes leaves too little for it"
     if outcome.obstacle is Obstacle.TOO_LITTLE:
-        most = outcome.most_nodes or 0
-        return f"reclaim cannot help: even with all that would give way, {_has(request.at_least(), most, 'free', most)}"
+        told = _has(request.at_least(), outcome.most_nodes, "free", outcome.most_unrounded)
+        return f"reclaim cannot help: even with all that would give way, {told}"
+    if outcome.obstacle is Obstacle.CLOSING:
+        return "reclaim would help if it ended before hosts close for planned work"
     if outcome.obstacle is Obstacle.OWN_GUARANTEE:
-        return "with it its tenant would hold more than it is guaranteed in this tier, so nothing is taken back for it"
+        return (
+            "with it its tenant, or the department of it, would hold more than is guaranteed in this tier, so nothing "
+            "is taken back for it"
+        )
     if outcome.obstacle is Obstacle.GUARANTEES:
         return "what other tenants borrow is not enough for it, and the rest is within their own guarantees"
     if outcome.obstacle is Obstacle.MIN_RUN and outcome.until_ms is not None:

@@ -64,8 +64,10 @@ class Lending:
         return Claim(self, tier, line, within, self._attempts) if within else None
 
     def has_guarantee(self, tenant_id: TenantId, tier: str) -> bool:
-        """It or one above it."""
-        return any(self._guarantees[tier].get(above, 0) for above in self._held.line(tenant_id))
+        """It or one above it, in a tier in which what was lent is taken back."""
+        rules = self._policy.tiers.get(tier)
+        is_taken_back = rules is not None and rules.notice_s is not None
+        return is_taken_back and any(self._guarantees[tier].get(above, 0) for above in self._held.line(tenant_id))
 
     def way_down(self, line: Sequence[TenantId], tenant_id: TenantId) -> tuple[TenantId, ...]:
         """From the tenant up to where its line meets ``line``, which is not among them."""

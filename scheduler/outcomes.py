@@ -17,6 +17,8 @@ class Obstacle(StrEnum):
     """No tier gives way to its own, and with the job its tenant would hold more than it is guaranteed."""
     TOO_LITTLE = "too_little"
     """There are those who would give way, and all of them would not make one domain sufficient."""
+    CLOSING = "closing"
+    """They would, but for hosts that close for planned work before it would end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,14 @@ class Notified:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """``until_ms``: when the minimum run times of enough victims are over; ``free_from_ms``: of each attempt.
-    ``most_nodes``: for so many hosts all who would give way make room, where that is too little.
+    ``most_nodes``: for so many hosts all who would give way make room, where that is too little, ``most_unrounded``
+    if nothing were rounded down to slices.
     """
 
     obstacle: Obstacle | None = None
     until_ms: int | None = None
-    most_nodes: int | None = None
+    most_nodes: int = 0
+    most_unrounded: int = 0
     free_from_ms: Ints | None = field(default=None, compare=False, repr=False)
 
 

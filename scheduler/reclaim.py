@@ -239,9 +239,8 @@ class Reclaimer:
         may_give = free_from < NEVER_MS
         if not may_give.any():
             return Refused()
-        most = self._most_nodes_by(may_give, request)
-        if most < request.nodes:
-            return Refused(Obstacle.TOO_LITTLE, most_nodes=most)
+        if self._most_nodes_by(may_give, request) < request.nodes:
+            return self._too_little(may_give, request)
         if self._most_nodes_by(free_from <= self._now_ms, request) >= request.nodes:
             return Refused(Obstacle.CAP)
         moments = np.unique(free_from[may_give & (free_from > self._now_ms)]).tolist()
@@ -250,6 +249,15 @@ class Reclaimer:
             return self._most_nodes_by(free_from <= at_ms, request) >= request.nodes
 
         return Refused(Obstacle.MIN_RUN, moments[bisect_left(moments, True, key=is_enough)], free_from_ms=free_from)
+
+    def _too_little(self, may_give: Flags, request: Request) -> Refused:
+        anytime = replace(request, closing_ms=None)
+        most = self._most_nodes_by(may_give, anytime)
+        if most >= request.nodes:
+            return Refused(Obstacle.CLOSING)
+        in_any_slices = replace(anytime, rule=replace(request.rule, slices=()))
+        most_unrounded = self._most_nodes_by(may_give, in_any_slices)
+        return Refused(Obstacle.TOO_LITTLE, most_nodes=most, most_unrounded=most_unrounded)
 
     def _most_nodes_by(self, is_victim: Flags, request: Request) -> int:
         """For so many hosts of one home there would be room if these let go."""

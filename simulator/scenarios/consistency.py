@@ -61,11 +61,15 @@ def _named_nodes(form: ScenarioForm) -> Iterator[tuple[Place, str]]:
 
 
 def _of_domains(form: ScenarioForm) -> Iterator[Disagreement]:
-    domains = {None, *(domain for nodes in form.topology.nodes for domain in nodes.path)}
     for number, window in enumerate(form.maintenance):
-        if window.domain not in domains:
-            words = f"no path of the topology has the domain {window.domain}"
-            yield Disagreement(("maintenance", number, "domain"), words)
+        if window.domain is None:
+            continue
+        meant = sorted({path for nodes in form.topology.nodes for path in nodes.domains_of(window.domain)})
+        place = ("maintenance", number, "domain")
+        if not meant:
+            yield Disagreement(place, f"no path of the topology has the domain {window.domain}")
+        elif len(meant) > 1:
+            yield Disagreement(place, f"{window.domain} is a name of several domains, say which: {', '.join(meant)}")
 
 
 def _states(form: ScenarioForm) -> Iterator[tuple[Place, GpuState]]:

@@ -69,6 +69,11 @@ class Nodes(StrictModel):
             )
         return self
 
+    def domains_of(self, said: str) -> Iterator[str]:
+        """Its domains that are meant by a name, or by a path from the widest level on."""
+        paths = ["/".join(self.path[: depth + 1]) for depth in range(len(self.path))]
+        yield from (path for path, name in zip(paths, self.path, strict=True) if said in (path, name))
+
     @property
     def number(self) -> int:
         found = _RANGE.fullmatch(self.names)

@@ -73,6 +73,15 @@ class RunningJob(JobFields):
     def num_nodes(self) -> int:
         return len(self.nodes)
 
+    @model_validator(mode="after")
+    def _runs_on_hosts_that_it_takes(self) -> Self:
+        if len(set(self.nodes)) < len(self.nodes):
+            twice = next(name for name in self.nodes if self.nodes.count(name) > 1)
+            raise ValueError(f"{self.name}: nodes names {twice} twice")
+        if not (self.min_nodes or 1) <= len(self.nodes) <= (self.max_nodes or len(self.nodes)):
+            raise ValueError(f"{self.name}: nodes must be from min_nodes to max_nodes; they are {len(self.nodes)}")
+        return self
+
 
 class QueuedJob(JobFields):
     """``total_gpus`` in place of ``nodes``: the sum over its hosts, ``gpus_per_node`` of each, or all of one.

@@ -59,7 +59,8 @@ def seconds_of(at_ms: int) -> float:
 
 def windows_of(scenario: Scenario) -> Iterator[Window]:
     for one in scenario.maintenance:
-        nodes = [name for each in scenario.topology.nodes if one.domain in each.path for name in each.each()]
+        inside = [each for each in scenario.topology.nodes if one.domain and any(each.domains_of(one.domain))]
+        nodes = [name for each in inside for name in each.each()]
         starts_ms = ms_of(one.starts_s)
         until_ms = starts_ms + round(one.lasts_s * 1000)
         named = frozenset(NodeId(name) for name in (one.nodes or nodes))

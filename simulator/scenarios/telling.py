@@ -12,7 +12,7 @@ from scheduler.planner import plan_on
 from scheduler.topology import FleetState
 from simulator.scenarios.shown import Window, seconds_of
 
-_BY_WORK: Final = frozenset({WaitReason.MAINTENANCE, WaitReason.CORDON})
+_IS_SEEN_TO: Final = frozenset({WaitReason.RECLAIM_NOTIFIED, WaitReason.PLACE_HELD})
 
 
 def planned(
@@ -51,8 +51,16 @@ def _range_of(starts: StartRange | None) -> dict[str, float | None] | None:
 
 def why_of(why: str, verdict: Verdict, windows: Sequence[Window], now_ms: int) -> str:
     """With when the planned work is over that keeps a job waiting: the planner knows only from when on hosts close."""
-    ahead = [window for window in windows if now_ms < window.until_ms]
-    if not ahead or not any(reason.token in _BY_WORK for reason in verdict.reasons):
+    tokens = {reason.token for reason in verdict.reasons}
+    if tokens & _IS_SEEN_TO:
+        return why
+    ahead = [
+        window
+        for window in windows
+        if now_ms < window.until_ms
+        and (WaitReason.CORDON if window.starts_ms <= now_ms else WaitReason.MAINTENANCE) in tokens
+    ]
+    if not ahead:
         return why
     told = [f"on {_hosts(window)} at {_moment(window.until_ms)}" for window in sorted(ahead, key=_until_ms)]
     return f"{why}; the planned work is over {', '.join(told)}"

@@ -80,6 +80,7 @@ class _World:
         self._failures_per_gpu_hour = scenario.failures_per_gpu_hour
         self._windows = list(windows_of(scenario))
         self._crashes = Crashes()
+        self._cordoned: set[GpuUuid] = set()
         self.decisions: list[dict[str, Any]] = []
         for state in scenario.gpus:
             self._change(state)
@@ -116,19 +117,25 @@ class _World:
         elif what.change is not None:
             self._change(what.change)
         elif what.cancel is not None:
-            self._waiting.pop(what.cancel, None)
-            self._end(what.cancel, "stopped")
+            self._is_over(what.cancel, "stopped")
         elif what.end is not None:
-            self._end(what.end, "ended")
+            self._is_over(what.end, "ended")
         elif what.restart is not None:
             self._told.clear()  # all else that this world knows is a row of the control plane's
         elif what.crash is not None:
             self._crashes.arm(what.crash)
 
+    def _is_over(self, name: str, kind: DecisionKind) -> None:
+        """Whether it runs or waits; of one that is over already nothing is said."""
+        waited = self._waiting.pop(name, None)
+        if waited is not None or name in self._running:
+            self._end(name, kind)
+
     def _change(self, state: GpuState) -> None:
         for uuid, view in self._gpus.items():
             if view.node_id != state.node or (state.slots is not None and view.slot_index not in state.slots):
                 continue
+            (self._cordoned.add if state.is_cordoned else self._cordoned.discard)(uuid)
             facts = replace(view.facts, standing=state.standing, contact=state.contact, is_cordoned=state.is_cordoned)
             hazard = self._policy.placement.hazard
             cost = hazard.failures_in_million_h(state.score * 100, state.quarantines)
@@ -191,11 +198,14 @@ class _World:
 
     def _work(self) -> None:
         """Who runs where planned work is near is told; while it is done the nodes are cordoned."""
+        begun = [window for window in self._windows if window.starts_ms <= self._now_ms]
+        concerned = {node for window in begun for node in window.nodes}
+        closed = {node for window in begun if self._now_ms < window.until_ms for node in window.nodes}
+        for uuid, view in self._gpus.items():
+            if view.node_id in concerned:
+                is_cordoned = view.node_id in closed or uuid in self._cordoned
+                self._gpus[uuid] = replace(view, facts=replace(view.facts, is_cordoned=is_cordoned))
         for window in self._windows:
-            is_on = window.starts_ms <= self._now_ms < window.until_ms
-            for uuid, view in self._gpus.items():
-                if view.node_id in window.nodes and window.starts_ms <= self._now_ms:
-                    self._gpus[uuid] = replace(view, facts=replace(view.facts, is_cordoned=is_on))
             if window.closes_ms <= self._now_ms < window.until_ms:
                 self._clear(window)
 

@@ -155,8 +155,15 @@ def test_an_elastic_borrower_gives_hosts_back_before_a_rigid_one_ends() -> None:
 def test_who_is_past_its_own_guarantee_is_told_that_it_takes_nothing_back() -> None:
     (told,) = decided(FOUR, [wanting(LENDER, 2)], guaranteed(lender=15)).waiting
     assert told.verdict.reasons[-1].token is WaitReason.OWN_GUARANTEE
-    assert "its tenant would hold more than it is guaranteed in this tier" in told.why
+    assert "its tenant, or the department of it, would hold more than is guaranteed in this tier" in told.why
     queue = [wanting(LENDER, 2), wanting(TEAM, 2, name="theirs")]
     mine, theirs = decided(FOUR, queue, guaranteed(lender=15)).waiting
     assert "guaranteed" in mine.why, "it asks for the same and is told otherwise"
     assert "guaranteed" not in theirs.why, "nothing was ever guaranteed to it"
+
+
+def test_in_a_tier_that_lends_for_good_nobody_is_told_of_a_guarantee() -> None:
+    held = [replace(attempt, tier="on_demand") for attempt in FOUR]
+    tenancy = Tenancy(quotas={(LENDER, "on_demand"): Quota(guaranteed=32)})
+    (told,) = decided(held, [wanting(LENDER, 1, "on_demand")], tenancy).waiting
+    assert "guaranteed" not in told.why

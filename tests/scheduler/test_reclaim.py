@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from muster.domain.ids import TenantId
+from muster.domain.ids import NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.wait_reasons import WaitReason
 from scheduler.model import GpuView, Plan, ReclaimLoss, RunningAttempt, StandingReclaim, WaitingJob, Workload
+from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.planner import plan
 from scheduler.tenancy import Tenancy
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, racks, running, standing
@@ -149,7 +150,9 @@ def test_a_tenant_loses_no_more_than_its_cap_in_a_window() -> None:
     lost = ReclaimLoss(OWNER, 8, NOW_MS - 10 * MINUTE_MS)
     decided = decide(gpus, queue, attempts, losses=[lost], peaks={})
     assert decided.reclaims == ()
-    assert "the cap on what a tenant may lose to reclaim in 60 minutes is reached" in decided.waiting[0].why
+    assert (
+        "the cap on what a tenant may lose to reclaim in 60 minutes leaves too little for it" in decided.waiting[0].why
+    )
     past = replace(lost, at_ms=NOW_MS - 61 * MINUTE_MS)
     assert len(decide(gpus, queue, attempts, losses=[past], peaks={}).reclaims) == 1
 
@@ -269,3 +272,26 @@ def test_where_all_who_give_way_are_too_few_the_job_is_told_how_far_they_go() ->
     assert "reclaim" not in alone.why, "nobody is there who would give way"
     (never,) = decide(racks({"r0": [8]}), [wish], attempts[:1]).waiting
     assert "reclaim" not in never.why, "it would not fit into an idle fleet either"
+
+
+def test_where_reclaim_would_help_but_for_planned_work_the_job_is_told_so() -> None:
+    attempts = [running("v", of_host("r0h0")), replace(running("firm", of_host("r0h1")), tier="reserved")]
+    held = hold(racks({"r0": [8, 8, 8]}), [uuid for attempt in attempts for uuid in attempt.gpus])
+    workload = Workload(
+        NOW_MS, tuple(attempts), peak_gpus=GENEROUS, closings={NodeId("r0h2"): NOW_MS + 120 * MINUTE_MS}
+    )
+    gang = job("gang", nodes=2, gpus=8, tier="reserved")
+    (told,) = plan(held, [gang], DEFAULT_POLICY, workload).waiting
+    assert "reclaim would help if it ended before hosts close for planned work" in told.why
+    assert WaitReason.MAINTENANCE in {reason.token for reason in told.verdict.reasons}
+    (reclaim,) = plan(held, [replace(gang, expected_s=3600.0)], DEFAULT_POLICY, workload).reclaims
+    assert reclaim.victim == "v"
+
+
+def test_how_far_reclaim_goes_is_told_with_the_hosts_that_slices_leave_over() -> None:
+    firm = replace(running("firm", [*of_host("r1h0"), *of_host("r1h1")]), tier="reserved")
+    rule = PlacementRule(slices=(Slice("rack", 2),))
+    gang = replace(job("gang", nodes=4, gpus=8, tier="reserved"), rule=rule)
+    attempts = [running("v", of_host("r0h0")), firm]
+    (told,) = decide(racks({"r0": [8, 8, 8], "r1": [8, 8, 8]}), [gang], attempts).waiting
+    assert "only 2 of 4 hosts with 8 GPUs free, of 4 before they are rounded down to whole slices" in told.why

@@ -84,3 +84,43 @@ def test_planned_work_that_is_in_nobodys_way_is_not_told() -> None:
         jobs={"queued": [{"name": "wide", "nodes": 3, "wall_time_s": 60}]},
     )
     assert "planned work" not in only(decisions, "waits", "wide")["why"]
+
+
+def test_a_window_leaves_a_cordon_by_hand_and_a_longer_window_as_they_are() -> None:
+    decisions = asked(
+        topology={"nodes": [{"names": "a0"}]},
+        gpus=[{"node": "a0", "is_cordoned": True}],
+        maintenance=[{"nodes": ["a0"], "starts_s": 100, "lasts_s": 60}],
+        jobs={"queued": [{"name": "one", "wall_time_s": 60}]},
+        requests=[{"at_s": 400, "change": {"node": "a0"}}],
+    )
+    assert only(decisions, "placed", "one")["at_s"] == 400
+    longer = [{"nodes": ["a0"], "starts_s": 50, "lasts_s": 600}, {"nodes": ["a0"], "starts_s": 100, "lasts_s": 60}]
+    decisions = asked(
+        topology={"nodes": [{"names": "a0"}]},
+        maintenance=longer,
+        requests=[{"at_s": 200, "submit": {"name": "one", "wall_time_s": 60}}],
+        until_s=900,
+    )
+    assert only(decisions, "placed", "one")["at_s"] >= 650
+
+
+def test_who_ends_while_it_waits_is_not_placed_and_ends_once() -> None:
+    decisions = asked(
+        jobs={"running": [{"name": "busy", "nodes": ["a0", "a1"], "duration_s": 100}], "queued": [{"name": "one"}]},
+        requests=[{"at_s": 10, "end": "one"}, {"at_s": 20, "end": "one"}, {"at_s": 30, "cancel": "one"}],
+        until_s=200,
+    )
+    assert [(one["at_s"], one["kind"]) for one in decisions if one["job"] == "one"] == [(0, "waits"), (10, "ended")]
+
+
+def test_the_end_of_planned_work_is_not_told_of_work_that_keeps_nobody_waiting() -> None:
+    decisions = asked(
+        gpus=[{"node": "a0", "is_cordoned": True}],
+        maintenance=[{"nodes": ["a1"], "starts_s": 90_000}],
+        jobs={
+            "running": [{"name": "busy", "nodes": ["a1"], "duration_s": 600}],
+            "queued": [{"name": "one", "wall_time_s": 60}],
+        },
+    )
+    assert "planned work" not in only(decisions, "waits", "one")["why"]

@@ -60,6 +60,19 @@ def request(**fields: Any) -> dict[str, Any]:
         (request(change={"node": "a0", "slots": [9]}), "/requests/0/change/slots/0", "9 is no GPU of a0"),
         ({"faults": [{"at_s": 1, "change": {"node": "b"}}]}, "/faults/0/change/node", "no node of the topology"),
         ({"maintenance": [{"domain": "Z", "starts_s": 1}]}, "/maintenance/0/domain", "has the domain Z"),
+        (
+            {
+                "topology": {
+                    "levels": ["block", "rack"],
+                    "nodes": [{"names": "a0", "domain": "b1/A"}, {"names": "a1", "domain": "b2/A"}],
+                },
+                "maintenance": [{"domain": "b1/A", "starts_s": 1}, {"domain": "A", "starts_s": 1}],
+            },
+            "/maintenance/1/domain",
+            "A is a name of several domains, say which: b1/A, b2/A",
+        ),
+        (running(nodes=["a0", "a0"]), "/jobs/running/0", "nodes names a0 twice"),
+        (running(min_nodes=2), "/jobs/running/0", "nodes must be from min_nodes to max_nodes; they are 1"),
         ({"maintenance": [{"nodes": ["b"], "starts_s": 1}]}, "/maintenance/0/nodes/0", "is named b"),
         (running(nodes=["a0", "b"]), "/jobs/running/0/nodes/1", "is named b"),
     ],
