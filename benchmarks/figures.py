@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -29,6 +30,21 @@ class Figure:
         if self.bar is None:
             return True
         return self.value <= self.bar if self.better == "lower" else self.value >= self.bar
+
+
+def calmest(runs: Sequence[Sequence[Figure]]) -> list[Figure]:
+    """Of each figure the best of its runs, of a ratio (``×``) the middle one.
+
+    A shared machine is twice as fast a minute later: what the code costs shows where it was least disturbed. The two
+    sides of a ratio may have met different moments, so that its best may be better than the code is.
+    """
+    return [_calmest_of(alike) for alike in zip(*runs, strict=True)]
+
+
+def _calmest_of(alike: Sequence[Figure]) -> Figure:
+    """Of one name, from the best on."""
+    best_first = sorted(alike, key=lambda figure: figure.value, reverse=alike[0].better == "higher")
+    return best_first[len(alike) // 2 if alike[0].unit == "×" else 0]
 
 
 def write(name: str, figures: list[Figure]) -> Path:
