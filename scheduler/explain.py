@@ -36,7 +36,7 @@ _WORDS: Final[Mapping[Refusal, str]] = {
     Refusal.RECLAIMABLE_ONLY: "in the first part of a probation, which is for reclaimable tiers",
     Refusal.STANDING: "without a standing that this tier admits",
 }
-_OBSTACLES: Final[Mapping[Obstacle, WaitReason]] = {
+_OBSTACLES: Final[Mapping[Obstacle | None, WaitReason]] = {
     Obstacle.CAP: WaitReason.RECLAIM_CAP,
     Obstacle.MIN_RUN: WaitReason.RECLAIM_MIN_RUN,
     Obstacle.GUARANTEES: WaitReason.GUARANTEES,
@@ -78,7 +78,7 @@ def _alone(why: str, reason: Reason) -> Verdict:
 
 
 def reclaimed_for_it(request: Request, deadline_ms: int, through: Funnel) -> Verdict:
-    why = f"{_needed(request)}; GPUs are being reclaimed for it, due by {_moment(deadline_ms)}"
+    why = f"{_needed(request)}; GPUs are being reclaimed for it, due by {moment(deadline_ms)}"
     num_gpus = request.fewest_nodes * request.gpus_per_node
     return _verdict(why, through, Reason(WaitReason.RECLAIM_NOTIFIED, num_gpus, request.fewest_nodes))
 
@@ -109,7 +109,7 @@ def awaits_replacement(request: Request, held: Held, through: Funnel) -> Verdict
     num_hosts = len(held.gpus) // request.gpus_per_node
     why = (
         f"{_needed(request)}; {num_hosts} of its {request.nodes} hosts are good and kept for it, and until "
-        f"{_moment(held.until_ms)} it waits for others of that {request.required} to take the place of those it lost: "
+        f"{moment(held.until_ms)} it waits for others of that {request.required} to take the place of those it lost: "
         "then the whole gang is placed anew"
     )
     return _verdict(why, through, Reason(WaitReason.REPLACEMENT, len(held.gpus), num_hosts))
@@ -140,7 +140,7 @@ def _in_the_way(until_ms: int) -> str:
 
 def _rounded(at_ms: int, by_ms: int) -> str:
     """Upwards: a sentence that many jobs quote must not change from cycle to cycle."""
-    return _moment(-(-at_ms // by_ms) * by_ms)
+    return moment(-(-at_ms // by_ms) * by_ms)
 
 
 def no_room(
@@ -168,7 +168,7 @@ def no_room(
 def _obstacle(outcome: Outcome) -> Iterator[Reason]:
     if isinstance(outcome, Coming):
         yield Reason(WaitReason.ENDING_SOON)
-    elif isinstance(outcome, Refused) and outcome.obstacle not in (None, Obstacle.CLOSING):
+    elif isinstance(outcome, Refused) and outcome.obstacle in _OBSTACLES:
         yield Reason(_OBSTACLES[outcome.obstacle])
 
 
@@ -224,7 +224,7 @@ def _reasons(state: FleetState, request: Request) -> str:
             first_ms = int(state.cell_closes_ms[closes].min())
             reasons.append(
                 f"{num_closing} of the free on hosts that close for planned work before it would end, the first at "
-                f"{_moment(first_ms)}"
+                f"{moment(first_ms)}"
             )
     return f" ({', '.join(reasons)})" if reasons else ""
 
@@ -278,9 +278,9 @@ def _has(request: Request, most: int, condition: str, most_unrounded: int) -> st
 
 def _outcome(outcome: Outcome, request: Request, policy: Policy) -> str:
     if isinstance(outcome, Coming):
-        return f"enough of them come free by {_moment(outcome.until_ms)} without reclaim"
+        return f"enough of them come free by {moment(outcome.until_ms)} without reclaim"
     if isinstance(outcome, Notified):
-        return f"GPUs are being reclaimed for it, due by {_moment(outcome.until_ms)}"
+        return f"GPUs are being reclaimed for it, due by {moment(outcome.until_ms)}"
     if outcome.obstacle is Obstacle.CAP:
         window_min = policy.reclaim.window_s / 60
         return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes leaves too little for it"
@@ -297,9 +297,10 @@ def _outcome(outcome: Outcome, request: Request, policy: Policy) -> str:
     if outcome.obstacle is Obstacle.GUARANTEES:
         return "what other tenants borrow is not enough for it, and the rest is within their own guarantees"
     if outcome.obstacle is Obstacle.MIN_RUN and outcome.until_ms is not None:
-        return f"reclaim waits until {_moment(outcome.until_ms)}, when enough jobs have had their minimum run time"
+        return f"reclaim waits until {moment(outcome.until_ms)}, when enough jobs have had their minimum run time"
     return ""
 
 
-def _moment(at_ms: int) -> str:
+def moment(at_ms: int) -> str:
+    """In UTC, to the second."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

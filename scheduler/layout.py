@@ -6,6 +6,7 @@ contiguous run. A *group* is one cohort within one domain of a level: the gang's
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -85,8 +86,6 @@ class Layout:
     has_unknown: bool
     num_groups: tuple[int, ...]
     largest: tuple[int, ...]
-    has_weak: bool
-    """Whether any GPU is less sound than others."""
     host_widths: tuple[int, ...]
     """The GPUs that most hosts of a cohort have, of every cohort; ``width_of_cell`` says which one is a cell's."""
     width_of_cell: Ints
@@ -118,6 +117,11 @@ class Layout:
             found = nesting_of(around, self.num_groups[wider], self.largest[level])
             self.nestings[level, wider] = found
         return found
+
+    @property
+    def has_weak(self) -> bool:
+        """Whether any GPU is less sound than others."""
+        return len(self.weak_cells) > 0
 
     @property
     def num_cells(self) -> int:
@@ -185,20 +189,9 @@ def _in_order(gpus: Iterable[GpuView]) -> list[GpuView]:
 def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequence[str]) -> Layout:
     """``ordered``: by cell; ``uuids``: as they are numbered."""
     cohorts = {key: index for index, key in enumerate(sorted({gpu.cohort_key for gpu in ordered}))}
-    heads: list[GpuView] = []
-    starts: list[int] = []
-    for index, gpu in enumerate(ordered):
-        head = heads[-1] if heads else None
-        if head is None or (gpu.node_id, gpu.cohort_key, gpu.path) != (head.node_id, head.cohort_key, head.path):
-            heads.append(gpu)
-            starts.append(index)
-    cell_start = np.array(starts, dtype=np.int64)
+    heads, cell_start = _heads(ordered)
     cell_size = np.diff(np.append(cell_start, len(ordered)))
-    names = tuple(gpu.uuid for gpu in ordered)
     health_cost = np.array([gpu.health_cost for gpu in ordered], dtype=np.int64)
-    by_node: dict[NodeId, tuple[int, ...]] = {}
-    for cell, head in enumerate(heads):
-        by_node[head.node_id] = (*by_node.get(head.node_id, ()), cell)
     label_sets = {labels: number for number, labels in enumerate(sorted({head.labels for head in heads}))}
     groups = [_groups(heads, depth) for depth in range(len(levels) + 1)]
     groups.append(np.arange(len(heads), dtype=np.int64))
@@ -224,10 +217,7 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         gpu_table=_by_rows(by_cell, cell_size),
         even_size=int(cell_size[0]) if heads and (cell_size == cell_size[0]).all() else None,
         cell_node=tuple(head.node_id for head in heads),
-        whole_parts=tuple(
-            (head.node_id, names[start : start + size])
-            for head, start, size in zip(heads, starts, cell_size.tolist(), strict=True)
-        ),
+        whole_parts=_whole_parts(ordered, heads, cell_start),
         cohort_keys=tuple(cohorts),
         cell_cohort=cell_cohort,
         cell_health_cost=cell_health_cost,
@@ -235,7 +225,7 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         weak_cells=cell_health_cost.nonzero()[0],
         label_sets=tuple(label_sets),
         cell_label_set=np.array([label_sets[head.labels] for head in heads], dtype=np.int64),
-        cells_of_node=by_node,
+        cells_of_node=_cells_of_node(heads),
         groups=tuple(groups),
         first_cell=tuple(map(_first_cells, groups, num_groups)),
         last_cell=tuple(map(_last_cells, groups, num_groups)),
@@ -243,10 +233,34 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         has_unknown=any(bool((group == NOWHERE).any()) for group in groups),
         num_groups=num_groups,
         largest=tuple(int(np.bincount(group[group >= 0]).max(initial=0)) for group in groups),
-        has_weak=bool(health_cost.any()),
         host_widths=host_widths,
         width_of_cell=width_of_cell,
     )
+
+
+def _heads(ordered: Sequence[GpuView]) -> tuple[list[GpuView], Ints]:
+    """The first GPU of each cell, and where among all of them it stands."""
+    heads: list[GpuView] = []
+    starts: list[int] = []
+    for index, gpu in enumerate(ordered):
+        head = heads[-1] if heads else None
+        if head is None or (gpu.node_id, gpu.cohort_key, gpu.path) != (head.node_id, head.cohort_key, head.path):
+            heads.append(gpu)
+            starts.append(index)
+    return heads, np.array(starts, dtype=np.int64)
+
+
+def _whole_parts(ordered: Sequence[GpuView], heads: Sequence[GpuView], cell_start: Ints) -> Parts:
+    names = tuple(gpu.uuid for gpu in ordered)
+    bounds = [*cell_start.tolist(), len(names)]
+    return tuple((head.node_id, names[start:end]) for head, (start, end) in zip(heads, pairwise(bounds), strict=True))
+
+
+def _cells_of_node(heads: Sequence[GpuView]) -> dict[NodeId, tuple[int, ...]]:
+    cells: dict[NodeId, tuple[int, ...]] = {}
+    for cell, head in enumerate(heads):
+        cells[head.node_id] = (*cells.get(head.node_id, ()), cell)
+    return cells
 
 
 def _by_rows(by_cell: Ints, size: Ints) -> Ints:

@@ -231,24 +231,23 @@ class _Cycle:
             return None
         lending = None if self.reclaimer is None else self.reclaimer.lending
         claim = None if lending is None else lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
-        is_beyond = claim is None and lending is not None and lending.has_guarantee(job.tenant_id, job.tier)
         told_apart_by = None if self.backfill is None else self.backfill.told_apart_by(job)
-        alike = request, NO_TENANT if claim is None else job.tenant_id, is_beyond, told_apart_by
+        alike = request, NO_TENANT if claim is None else job.tenant_id, self._is_beyond(job, claim), told_apart_by
         if alike not in self.verdicts:
-            found = self._refused_or_held(job, request, claim, is_beyond=is_beyond)
+            found = self._refused_or_held(job, request, claim)
             if not found.is_of_all:
                 return found.verdict
             self.verdicts[alike] = found.verdict
         return self.verdicts[alike]
 
-    def _refused_or_held(self, job: WaitingJob, request: Request, claim: Claim | None, *, is_beyond: bool) -> "_Found":
+    def _refused_or_held(self, job: WaitingJob, request: Request, claim: Claim | None) -> "_Found":
         """Reclaim for it, or hold a place for it; else it is as with all jobs of its request."""
         can_ever_fit = could_be(self.state, request)
         self.has_hopeful = self.has_hopeful or can_ever_fit
         through = self._funnel(request)
         outcome: Outcome = Refused()
         if can_ever_fit:  # else nobody's giving way would help
-            outcome = self._reclaim(job, request.at_least(), claim, is_beyond=is_beyond)
+            outcome = self._reclaim(job, request.at_least(), claim)
         if isinstance(outcome, Notified):
             self.waiters.hold_anew()
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, through))
@@ -312,10 +311,15 @@ class _Cycle:
         promises.hold(job.job_id, promises.held(job.job_id))
         return explain.reclaimed_for_it(request, promises.deadline_ms(job.job_id), through)
 
-    def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None, *, is_beyond: bool) -> Outcome:
+    def _is_beyond(self, job: WaitingJob, claim: Claim | None) -> bool:
+        """It may take nothing back: with it its tenant, or one above that, would hold more than is guaranteed."""
+        lending = None if self.reclaimer is None else self.reclaimer.lending
+        return claim is None and lending is not None and lending.has_guarantee(job.tenant_id, job.tier)
+
+    def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None) -> Outcome:
         if self.reclaimer is None or self.num_beneficiaries == MAX_BENEFICIARIES:
             return Refused()
-        outcome = self.reclaimer.choose(job.job_id, request, claim, is_beyond=is_beyond)
+        outcome = self.reclaimer.choose(job.job_id, request, claim, is_beyond=self._is_beyond(job, claim))
         if isinstance(outcome, Notified):
             self.num_beneficiaries += 1
             self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)

@@ -1,12 +1,12 @@
 """What a decision of a scenario says: of a plan that is only asked for, its reasons, and when planned work is over."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from muster.domain.ids import AttemptId
 from muster.domain.wait_reasons import WaitReason
 from scheduler.answer import answer
+from scheduler.explain import moment
 from scheduler.model import Question, RunnerUp, StartRange, Verdict, WaitingJob
 from scheduler.planner import plan_on
 from scheduler.topology import FleetState
@@ -62,7 +62,7 @@ def why_of(why: str, verdict: Verdict, windows: Sequence[Window], now_ms: int) -
     ]
     if not ahead:
         return why
-    told = [f"on {_hosts(window)} at {_moment(window.until_ms)}" for window in sorted(ahead, key=_until_ms)]
+    told = [f"on {_hosts(window)} at {moment(window.until_ms)}" for window in sorted(ahead, key=_until_ms)]
     return f"{why}; the planned work is over {', '.join(told)}"
 
 
@@ -72,10 +72,6 @@ def _until_ms(window: Window) -> int:
 
 def _hosts(window: Window) -> str:
     return "1 host" if len(window.nodes) == 1 else f"{len(window.nodes)} hosts"
-
-
-def _moment(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def runner_up_of(best: RunnerUp, names: Mapping[AttemptId, str]) -> dict[str, Any]:

@@ -105,15 +105,15 @@ class PlannedQueue:
 
     def _gpus(self) -> list[GpuView]:
         held = {uuid for attempt in self.running.values() for uuid in attempt.gpus}
-        names = [(f"{node:05}", f"{node:05}-{slot}", slot) for node in range(self.num_nodes) for slot in self._slots]
+        names = [
+            (f"{node:05}", f"{node:05}-{slot}", slot)
+            for node in range(self.num_nodes)
+            for slot in range(self.gpus_per_node)
+        ]
         return [
             GpuView(GpuUuid(uuid), NodeId(node), slot, "one", replace(_FIT, is_held=uuid in held))
             for node, uuid, slot in names
         ]
-
-    @property
-    def _slots(self) -> range:
-        return range(self.gpus_per_node)
 
     @staticmethod
     def _work(attempt: RunningAttempt, now_ms: int) -> int:
