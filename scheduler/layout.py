@@ -193,17 +193,13 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
     cell_size = np.diff(np.append(cell_start, len(ordered)))
     health_cost = np.array([gpu.health_cost for gpu in ordered], dtype=np.int64)
     label_sets = {labels: number for number, labels in enumerate(sorted({head.labels for head in heads}))}
-    groups = [_groups(heads, depth) for depth in range(len(levels) + 1)]
-    groups.append(np.arange(len(heads), dtype=np.int64))
+    groups = _groups_by_level(heads, len(levels))
     num_groups = tuple(int(group.max(initial=NOWHERE)) + 1 for group in groups)
     cell_cohort = np.array([cohorts[head.cohort_key] for head in heads], dtype=np.int64)
     host_widths, width_of_cell = _widths(cell_cohort, cell_size)
     index_of = {uuid: index for index, uuid in enumerate(uuids)}
     by_cell = np.array([index_of[gpu.uuid] for gpu in ordered], dtype=np.int64)
     cell_health_cost = np.maximum.reduceat(health_cost, cell_start) if heads else health_cost
-    cell_of_gpu, gpu_health_cost = np.zeros((2, len(uuids)), dtype=np.int64)
-    cell_of_gpu[by_cell] = np.repeat(np.arange(len(heads), dtype=np.int64), cell_size)
-    gpu_health_cost[by_cell] = health_cost
     return Layout(
         levels=(FLEET_LEVEL, *levels, NODE_LEVEL),
         level_of={name: number for number, name in enumerate((*levels, NODE_LEVEL), start=1)},
@@ -211,17 +207,17 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         uuids=uuids,
         index_of=index_of,
         by_cell=by_cell,
-        cell_of_gpu=cell_of_gpu,
+        cell_of_gpu=_by_gpu(by_cell, np.arange(len(heads), dtype=np.int64).repeat(cell_size)),
         cell_start=cell_start,
         cell_size=cell_size,
         gpu_table=_by_rows(by_cell, cell_size),
-        even_size=int(cell_size[0]) if heads and (cell_size == cell_size[0]).all() else None,
+        even_size=_even_size(cell_size),
         cell_node=tuple(head.node_id for head in heads),
         whole_parts=_whole_parts(ordered, heads, cell_start),
         cohort_keys=tuple(cohorts),
         cell_cohort=cell_cohort,
         cell_health_cost=cell_health_cost,
-        gpu_health_cost=gpu_health_cost,
+        gpu_health_cost=_by_gpu(by_cell, health_cost),
         weak_cells=cell_health_cost.nonzero()[0],
         label_sets=tuple(label_sets),
         cell_label_set=np.array([label_sets[head.labels] for head in heads], dtype=np.int64),
@@ -230,7 +226,7 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         first_cell=tuple(map(_first_cells, groups, num_groups)),
         last_cell=tuple(map(_last_cells, groups, num_groups)),
         unknown_cells=tuple(np.flatnonzero(group == NOWHERE) for group in groups),
-        has_unknown=any(bool((group == NOWHERE).any()) for group in groups),
+        has_unknown=any((group == NOWHERE).any() for group in groups),
         num_groups=num_groups,
         largest=tuple(int(np.bincount(group[group >= 0]).max(initial=0)) for group in groups),
         host_widths=host_widths,
@@ -261,6 +257,23 @@ def _cells_of_node(heads: Sequence[GpuView]) -> dict[NodeId, tuple[int, ...]]:
     for cell, head in enumerate(heads):
         cells[head.node_id] = (*cells.get(head.node_id, ()), cell)
     return cells
+
+
+def _groups_by_level(heads: Sequence[GpuView], num_levels: int) -> list[Ints]:
+    """Of the fleet, of each level, and of the nodes, of which each is one by itself."""
+    return [*(_groups(heads, depth) for depth in range(num_levels + 1)), np.arange(len(heads), dtype=np.int64)]
+
+
+def _even_size(size: Ints) -> int | None:
+    """That all cells have."""
+    return int(size[0]) if len(size) and (size == size[0]).all() else None
+
+
+def _by_gpu(by_cell: Ints, values: Ints) -> Ints:
+    """``values``: in the order of ``by_cell``."""
+    found = np.zeros(len(by_cell), dtype=np.int64)
+    found[by_cell] = values
+    return found
 
 
 def _by_rows(by_cell: Ints, size: Ints) -> Ints:

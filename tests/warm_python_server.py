@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import muster.train.pairwise  # noqa: F401  # what is run is there before the first fork
+from tests.forks import code_of
 
 torch.set_num_threads(1)
 TURN_S: Final = 0.01
@@ -33,18 +34,11 @@ def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
     arguments = [argument for argument in order["arguments"] if argument != "-I"]
     assert arguments[0] == "-c", arguments
     sys.argv = ["-c", *arguments[2:]]
-    code = 1
-    try:
-        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102  # as -c does
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001  # as the interpreter would
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    os._exit(code_of(lambda: _as_main(arguments[1])))
+
+
+def _as_main(program: str) -> None:
+    exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102  # as -c does
 
 
 def place(came: list[int], wanted: list[int]) -> None:

@@ -19,6 +19,7 @@ import torch.distributed.fsdp
 import torch.distributed.tensor.parallel
 
 import muster.train.run  # noqa: F401  # what every rank needs is there before the first fork
+from tests.forks import code_of
 
 torch.set_num_threads(1)
 # Its first use brings eight hundred modules more, which every rank would load again.
@@ -45,14 +46,7 @@ def run(order: dict[str, Any]) -> int:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv = order["program"]
-    try:
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001  # as the interpreter would
-        sys.excepthook(*sys.exc_info())
-        return 1
-    return 0
+    return code_of(lambda: runpy.run_path(sys.argv[0], run_name="__main__"))
 
 
 def main() -> None:
@@ -71,10 +65,7 @@ def main() -> None:
             order = json.loads(line)
             pid = os.fork()
             if pid == 0:
-                code = run(order)
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
+                os._exit(run(order))
             exits[pid] = Path(order["exit"])
             print(pid, flush=True)  # noqa: T201
 
