@@ -17,11 +17,11 @@ from muster.domain.ids import NodeId
 from muster.domain.policy import Policy
 from scheduler.fragmentation import Fragments, Mix, mix_of
 from scheduler.kept import SomeKept, Tallies
+from scheduler.laying_out import build_layout as build_layout  # noqa: PLC0414
+from scheduler.laying_out import layout_by
 from scheduler.layout import NOWHERE as NOWHERE  # noqa: PLC0414  # every room of the core has these from here
 from scheduler.layout import Flags as Flags  # noqa: PLC0414
 from scheduler.layout import Layout as Layout  # noqa: PLC0414
-from scheduler.layout import build_layout as build_layout  # noqa: PLC0414
-from scheduler.layout import layout_by
 from scheduler.model import GpuView
 from scheduler.rails import DeclaredRails, Rails
 from scheduler.tally import Ints as Ints  # noqa: PLC0414
