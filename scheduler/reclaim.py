@@ -6,6 +6,7 @@ waited for. What is freed is held for its beneficiary, and a reclaim that is nee
 reclaimable tier a tenant takes back what it has lent (``scheduler.lending``).
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -180,7 +181,7 @@ class Reclaimer:
         if not covers and claim is not None and cheapest_covers(self._state, request, candidates):
             return Refused(Obstacle.GUARANTEES)
         if not covers:
-            return self._refusal(free_from, request)
+            return self._refusal(free_from, request, claim)
         target, victims = self._minimal(covers[0], owner, request)
         next_best = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
         cost = float(sum(self._givers.costs[index] for index in victims))
@@ -234,7 +235,7 @@ class Reclaimer:
     def _runner_up(self, cover: "Cover | _Choice") -> RunnerUp:
         return RunnerUp(tuple(self._attempts[index].attempt_id for index in cover.victims), cover.cost)
 
-    def _refusal(self, free_from: Ints, request: Request) -> Refused:
+    def _refusal(self, free_from: Ints, request: Request, claim: Claim | None) -> Refused:
         """What keeps reclaim from helping now, though it may later."""
         may_give = free_from < NEVER_MS
         if not may_give.any():
@@ -242,13 +243,21 @@ class Reclaimer:
         if self._most_nodes_by(may_give, request) < request.nodes:
             return self._too_little(may_give, request)
         if self._most_nodes_by(free_from <= self._now_ms, request) >= request.nodes:
-            return Refused(Obstacle.CAP)
+            is_lent = claim is None or self._is_lent(free_from, request, claim)
+            return Refused(Obstacle.CAP if is_lent else Obstacle.GUARANTEES)
         moments = np.unique(free_from[may_give & (free_from > self._now_ms)]).tolist()
 
         def is_enough(at_ms: int) -> bool:
             return self._most_nodes_by(free_from <= at_ms, request) >= request.nodes
 
         return Refused(Obstacle.MIN_RUN, moments[bisect_left(moments, True, key=is_enough)], free_from_ms=free_from)
+
+    def _is_lent(self, free_from: Ints, request: Request, claim: Claim) -> bool:
+        """Whether what lenders may give would do if no cap bound them: else the cap's end changes nothing for it."""
+        givers, owner = self._givers, self._owners_if(free_from <= self._now_ms, request)
+        uncapped = dict.fromkeys(givers.allowance_by_code(), math.inf)
+        lenders = Candidates(owner, givers.costs, givers.num_gpus, givers.tenants, uncapped, claim.may_lose)
+        return bool(cheapest_covers(self._state, request, lenders))
 
     def _too_little(self, may_give: Flags, request: Request) -> Refused:
         anytime = replace(request, closing_ms=None)

@@ -66,6 +66,15 @@ def test_not_past_its_own_guarantee_and_not_out_of_anothers() -> None:
     assert "what other tenants borrow is not enough for it" in told.why
 
 
+def test_the_cap_is_not_blamed_where_its_end_would_change_nothing() -> None:
+    """Both bind: in an hour the cap would let go, and what is guaranteed to others still would not."""
+    for guarantee, binding in ((24, WaitReason.GUARANTEES), (16, WaitReason.RECLAIM_CAP)):
+        tenancy = guaranteed(lender=32, borrower=guarantee)
+        (told,) = decided(FOUR, [wanting(LENDER, 2)], tenancy, DEFAULT_POLICY).waiting
+        tokens = {reason.token for reason in told.verdict.reasons}
+        assert tokens & {WaitReason.GUARANTEES, WaitReason.RECLAIM_CAP} == {binding}
+
+
 def test_a_gang_that_is_not_divided_gives_way_as_a_whole_while_its_tenant_is_over() -> None:
     wide = [spot("wide", BORROWER, ["h0", "h1", "h2", "h3"])]
     assert victims(decided(wide, [wanting(LENDER, 2)], guaranteed(lender=16, borrower=16))) == ["wide"]
