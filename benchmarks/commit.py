@@ -9,7 +9,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
@@ -41,12 +41,15 @@ GPUS = 8
 JOBS = 250
 WARM = 30
 WINDOW = 44
-BARE_TIMES = 3.3
-"""3 ms over the 0.91 ms that the bare rows took on the machine on which the bar was set."""
+BARE_MS = 0.91
+"""What the bare rows of such a gang took on the machine on which the bars were set: how fast another one is just now is
+told by what they take there.
+"""
 GANGS = {128: 12.0, 512: 40.0}
 """Hosts of a large gang, and the bar of its placement, in ms."""
-LARGE_TIMES = 17
+LARGE_TIMES = 34
 LARGE_WARM = 6
+LARGE_WINDOW = 7
 """From the sixth time on PostgreSQL keeps a plan, as on a connection of a scheduler that has run for a while."""
 HISTORY = 40_000
 """Gangs of one host that have come and gone before: a placement writes into a table with a past."""
@@ -72,12 +75,33 @@ def batched(values: list[float], size: int) -> list[list[float]]:
 
 @dataclass(slots=True)
 class Costs:
-    """``wall_ms``: each placement's; ``bare_ms``: of the bare rows after each; CPU of ours, as the mean of all."""
+    """Of one placement after another, in ms, and of the bare rows of 8 GPUs after each.
 
-    wall_ms: list[float]
-    bare_ms: list[float]
-    own_cpu_ms: float
-    backend_cpu_ms: float
+    In turn, since the machine may be twice as fast a minute later.
+    """
+
+    backend: psutil.Process
+    wall_ms: list[float] = field(default_factory=list)
+    bare_ms: list[float] = field(default_factory=list)
+    own_cpu_ms: list[float] = field(default_factory=list)
+    backend_cpu_ms: list[float] = field(default_factory=list)
+
+    def add(self, units: UnitOfWorkFactory, placement: Placement, policy: Policy, bare: Callable[[], float]) -> None:
+        own_s, backend_s = time.process_time(), _cpu_s(self.backend)
+        self.wall_ms.append(_commit(units, placement, policy))
+        self.own_cpu_ms.append((time.process_time() - own_s) * 1000)
+        self.backend_cpu_ms.append((_cpu_s(self.backend) - backend_s) * 1000)
+        self.bare_ms.append(bare())
+
+    def after(self, warm: int) -> "Costs":
+        """Without the first."""
+        return Costs(
+            self.backend,
+            self.wall_ms[warm:],
+            self.bare_ms[warm:],
+            self.own_cpu_ms[warm:],
+            self.backend_cpu_ms[warm:],
+        )
 
 
 def measure() -> list[Figure]:
@@ -89,79 +113,70 @@ def measure() -> list[Figure]:
         try:
             migrate.upgrade(server.url())
             engine = make_engine(server.url())
-            with commit_baseline.bare_placements(server.dsn(), JOBS, GPUS) as bare:
-                costs = _costs(UnitOfWorkFactory(engine), bare)
-            _remember(engine)
-            large = [_large_figure(UnitOfWorkFactory(engine), num_hosts) for num_hosts in GANGS]
+            units = UnitOfWorkFactory(engine)
+            with commit_baseline.bare_placements(server.dsn(), JOBS + len(GANGS) * LARGE_TIMES, GPUS) as bare:
+                small = _figures("8 GPUs", _costs(units, bare), WINDOW, 3.0)
+                _remember(engine)
+                large = [
+                    _figures(f"{hosts * GPUS:,} GPUs", _large_costs(units, hosts, bare), LARGE_WINDOW, bar)
+                    for hosts, bar in GANGS.items()
+                ]
             engine.dispose()
         finally:
             server.stop()
-    p50_ms = statistics.median(costs.wall_ms)
-    calmest_ms = min(statistics.median(window) for window in batched(costs.wall_ms, WINDOW))
+    return [figure for figures in (small, *large) for figure in figures]
+
+
+def _figures(of: str, costs: Costs, window: int, bar_ms: float) -> list[Figure]:
+    """By the clock in the calmest window, and over the bare rows of 8 GPUs in the same minute."""
+    p50_ms, bare_ms = statistics.median(costs.wall_ms), statistics.median(costs.bare_ms)
+    calmest_ms = min(statistics.median(part) for part in batched(costs.wall_ms, window))
     peers = {
         "p50 of all": p50_ms,
         "p95": statistics.quantiles(costs.wall_ms, n=20)[18],
-        "mean": statistics.mean(costs.wall_ms),
-        "CPU here": costs.own_cpu_ms,
-        "CPU of PostgreSQL": costs.backend_cpu_ms,
+        "CPU here": statistics.mean(costs.own_cpu_ms),
+        "CPU of PostgreSQL": statistics.mean(costs.backend_cpu_ms),
     }
-    bare_ms = statistics.median(costs.bare_ms)
-    over_bare, of_bare = p50_ms / bare_ms, {"bare rows ms": bare_ms}
+    over, name = {"bare rows ms": bare_ms}, f"durable placement of {of}"
     return [
-        Figure("durable placement of 8 GPUs, p50", calmest_ms, "ms", 3.0, peers=peers),
-        Figure("durable placement: the same over the bare rows", over_bare, "×", BARE_TIMES, peers=of_bare),
-        *large,
+        Figure(f"{name}, p50", calmest_ms, "ms", bar_ms, peers=peers),
+        Figure(f"{name}, over the bare rows of 8", p50_ms / bare_ms, "×", bar_ms / BARE_MS, peers=over),
     ]
 
 
-def _costs(units: UnitOfWorkFactory, bare: Callable[[int], float]) -> Costs:
-    """From the decision to its commit, one placement after another, and after each the bare rows of as large a gang.
-
-    In turn, since the machine may be twice as fast a minute later.
-    """
+def _costs(units: UnitOfWorkFactory, bare: Callable[[], float]) -> Costs:
+    """From the decision to its commit, one placement after another."""
     _fill(units)
     placements = _decide(units).placements
     with units.read() as session:
         policy = active_policy(session)
-        backend = psutil.Process(session.scalars(text("SELECT pg_backend_pid()")).one())
-    costs = Costs([], [], 0.0, 0.0)
-    for number, placement in enumerate(placements):
-        if number == WARM:
-            costs = Costs([], [], 0.0, 0.0)
-        own_s, backend_s = time.process_time(), _cpu_s(backend)
-        costs.wall_ms.append(_commit(units, placement, policy))
-        costs.own_cpu_ms += (time.process_time() - own_s) * 1000 / (JOBS - WARM)
-        costs.backend_cpu_ms += (_cpu_s(backend) - backend_s) * 1000 / (JOBS - WARM)
-        costs.bare_ms.append(bare(number))
-    return costs
+    costs = Costs(_backend(units))
+    for placement in placements:
+        costs.add(units, placement, policy, bare)
+    return costs.after(WARM)
 
 
-def _large_figure(units: UnitOfWorkFactory, num_hosts: int) -> Figure:
+def _backend(units: UnitOfWorkFactory) -> psutil.Process:
+    with units.read() as session:
+        return psutil.Process(session.scalars(text("SELECT pg_backend_pid()")).one())
+
+
+def _large_costs(units: UnitOfWorkFactory, num_hosts: int, bare: Callable[[], float]) -> Costs:
     """One gang after another on the same hosts, which each leaves before the next comes."""
     jobs_of_size = _submit(units, LARGE_TIMES, {"nodes": num_hosts, "gpus_per_node": GPUS})
     with units.read() as session:
         policy = active_policy(session)
-        backend = psutil.Process(session.scalars(text("SELECT pg_backend_pid()")).one())
         versions = dict(session.execute(select(Job.id, Job.version).where(Job.id.in_(jobs_of_size))).tuples().all())
         rows = session.execute(select(Gpu.node_id, Gpu.uuid).order_by(Gpu.node_id, Gpu.slot_index)).all()
     uuids: dict[NodeId, list[GpuUuid]] = {}
     for node_id, uuid in rows:
         uuids.setdefault(node_id, []).append(uuid)
     parts = tuple((node_id, tuple(part)) for node_id, part in list(uuids.items())[:num_hosts])
-    wall_ms, own_ms, backend_ms = [], [], []
+    costs = Costs(_backend(units))
     for job_id, version in versions.items():
         _end_all(units.engine)
-        own_s, backend_s = time.process_time(), _cpu_s(backend)
-        wall_ms.append(_commit(units, Placement(job_id, version, parts), policy))
-        own_ms.append((time.process_time() - own_s) * 1000)
-        backend_ms.append((_cpu_s(backend) - backend_s) * 1000)
-    peers = {
-        "best": min(wall_ms),
-        "CPU here": statistics.median(own_ms[LARGE_WARM:]),
-        "CPU of PostgreSQL": statistics.median(backend_ms[LARGE_WARM:]),
-    }
-    name = f"durable placement of {num_hosts * GPUS:,} GPUs, p50"
-    return Figure(name, statistics.median(wall_ms[LARGE_WARM:]), "ms", GANGS[num_hosts], peers=peers)
+        costs.add(units, Placement(job_id, version, parts), policy, bare)
+    return costs.after(LARGE_WARM)
 
 
 def _remember(engine: Engine) -> None:

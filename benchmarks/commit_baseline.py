@@ -20,14 +20,16 @@ _TAKE: Final = "UPDATE bare_gpus SET gang_id = %s WHERE uuid = ANY(%s) AND gang_
 
 
 @contextlib.contextmanager
-def bare_placements(conninfo: str, gangs: int, gpus: int) -> Iterator[Callable[[int], float]]:
-    """A function that places gang number n of ``gpus`` GPUs, and says how long that took, in ms."""
+def bare_placements(conninfo: str, gangs: int, gpus: int) -> Iterator[Callable[[], float]]:
+    """A function that places the next of ``gangs`` gangs of ``gpus`` GPUs, and says how long that took, in ms."""
     with psycopg.connect(conninfo) as connection:
         with psycopg.ClientCursor(connection) as cursor:
             cursor.execute(_TABLES, {"num_gpus": gangs * gpus})
         connection.commit()
+        numbers = iter(range(gangs))
 
-        def place(gang: int) -> float:
+        def place() -> float:
+            gang = next(numbers)
             started = time.perf_counter()
             _place(connection, gang, [f"GPU-{gang * gpus + slot}" for slot in range(gpus)])
             return (time.perf_counter() - started) * 1000

@@ -38,6 +38,18 @@ class Attempt:
         known = [self.stops_ms, None if wall_s is None else self.started_ms + int(wall_s * 1000)]
         return min((moment for moment in known if moment is not None), default=None)
 
+    @property
+    def over_ms(self) -> int | None:
+        """When it is over, by itself or by what it was told."""
+        known = (self.ends_ms, self.leaves_ms, self.wall_ms)
+        return min((moment for moment in known if moment is not None), default=None)
+
+    def is_told(self, stops_ms: int, now_ms: int) -> None:
+        """To be gone by then; it leaves once it has saved."""
+        saves_s = self.job.leaves_in_s
+        self.stops_ms = stops_ms
+        self.leaves_ms = stops_ms if saves_s is None else min(now_ms + round(saves_s * 1000), stops_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class Window:

@@ -10,14 +10,14 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
-from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
-from muster.domain.states import Contact, Standing
+from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
 from scheduler.job_rules import rule_of
 from scheduler.model import (
     Parts,
     Placement,
     Plan,
     Question,
+    Reclaim,
     ReclaimLoss,
     StandingReclaim,
     WaitingJob,
@@ -26,25 +26,22 @@ from scheduler.model import (
 from scheduler.planner import plan
 from simulator.scenarios.crashing import Crashes, DiedError
 from simulator.scenarios.document import DecisionKind, Scenario
-from simulator.scenarios.fleet_form import GpuState
 from simulator.scenarios.form import Happening
 from simulator.scenarios.job_form import JobFields, QueuedJob, RunningJob
+from simulator.scenarios.played_fleet import PlayedFleet
 from simulator.scenarios.shown import (
     Attempt,
     Window,
     ms_of,
     running_of,
     seconds_of,
-    views_of,
     waiting_of,
-    windows_of,
 )
 from simulator.scenarios.telling import planned, reasons_of, runner_up_of, why_of
 
 TICK_MS: Final = 60_000
 """While anybody waits the planner is asked so often; a control plane asks it each second."""
 _MOST_MOMENTS: Final = 100_000
-_OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 
 
 def play(scenario: Scenario) -> list[dict[str, Any]]:
@@ -64,7 +61,7 @@ def play(scenario: Scenario) -> list[dict[str, Any]]:
 class _World:
     def __init__(self, scenario: Scenario) -> None:
         self._policy, self._levels = scenario.rules, scenario.topology.levels
-        self._gpus = {view.uuid: view for view in views_of(scenario)}
+        self._fleet = PlayedFleet(scenario, self._policy)
         self._tenancy = scenario.tenancy
         self._now_ms = ms_of(0)
         self._running: dict[str, Attempt] = {}
@@ -78,12 +75,10 @@ class _World:
         self._num_attempts = 0
         self._done: list[tuple[str, int, float]] = []
         self._failures_per_gpu_hour = scenario.failures_per_gpu_hour
-        self._windows = list(windows_of(scenario))
         self._crashes = Crashes()
-        self._cordoned: set[GpuUuid] = set()
         self.decisions: list[dict[str, Any]] = []
         for state in scenario.gpus:
-            self._change(state)
+            self._fleet.change(state)
         for job in scenario.jobs.running:
             self._begin_with(job)
         for queued in scenario.jobs.queued:
@@ -115,7 +110,7 @@ class _World:
         elif what.plan is not None:
             self._plan(what.plan)
         elif what.change is not None:
-            self._change(what.change)
+            self._fleet.change(what.change)
         elif what.cancel is not None:
             self._is_over(what.cancel, "stopped")
         elif what.end is not None:
@@ -131,29 +126,14 @@ class _World:
         if waited is not None or name in self._running:
             self._end(name, kind)
 
-    def _change(self, state: GpuState) -> None:
-        for uuid, view in self._gpus.items():
-            if view.node_id != state.node or (state.slots is not None and view.slot_index not in state.slots):
-                continue
-            (self._cordoned.add if state.is_cordoned else self._cordoned.discard)(uuid)
-            facts = replace(view.facts, standing=state.standing, contact=state.contact, is_cordoned=state.is_cordoned)
-            hazard = self._policy.placement.hazard
-            cost = hazard.failures_in_million_h(state.score * 100, state.quarantines)
-            self._gpus[uuid] = replace(view, facts=facts, health_cost=cost)
-
     def _begin_with(self, job: RunningJob) -> None:
-        parts: list[tuple[NodeId, tuple[GpuUuid, ...]]] = []
-        for node in job.nodes:
-            free = [view.uuid for view in self._gpus.values() if view.node_id == node and not view.facts.is_held]
-            if len(free) < job.gpus_per_node:
-                message = (
-                    f"jobs.running: {job.name} takes {job.gpus_per_node} GPUs of {node}, which has {len(free)} left"
-                )
-                raise ValueError(message)
-            parts.append((NodeId(node), tuple(free[: job.gpus_per_node])))
-            self._hold(free[: job.gpus_per_node], is_held=True)
+        try:
+            parts = tuple((NodeId(node), self._fleet.taken_of(node, job.gpus_per_node)) for node in job.nodes)
+        except ValueError as fault:
+            message = f"jobs.running: {job.name} {fault}"
+            raise ValueError(message) from fault
         saved_ms = None if job.last_checkpoint_s is None else ms_of(job.last_checkpoint_s)
-        self._start(job.name, job, tuple(parts), ms_of(job.started_s), saved_ms)
+        self._start(job.name, job, parts, ms_of(job.started_s), saved_ms)
 
     def _start(self, name: str, job: JobFields, parts: Parts, started_ms: int, saved_ms: int | None = None) -> None:
         self._num_attempts += 1
@@ -173,39 +153,23 @@ class _World:
     def _asks(self, job: JobFields, queued_ms: int, nodes: int, keep: Parts) -> WaitingJob:
         return replace(waiting_of(job, queued_ms, nodes, keep), rule=rule_of(job, self._policy.placement))
 
-    def _hold(self, uuids: Sequence[GpuUuid], *, is_held: bool) -> None:
-        for uuid in uuids:
-            view = self._gpus[uuid]
-            self._gpus[uuid] = replace(view, facts=replace(view.facts, is_held=is_held))
-
     def _say(self, job: str, kind: DecisionKind, **words: Any) -> None:
         said = {name: word for name, word in words.items() if word not in (None, [], ())}
         self.decisions.append({"at_s": seconds_of(self._now_ms), "job": job, "kind": kind, **said})
 
     def _moments(self) -> list[int]:
         """When something ends by itself, or is over by what was said; and soon again, while anybody waits."""
-        ends = [
-            min(moment for moment in (one.ends_ms, one.leaves_ms, one.wall_ms) if moment is not None)
-            for one in self._running.values()
-            if any(moment is not None for moment in (one.ends_ms, one.leaves_ms, one.wall_ms))
-        ]
+        ends = [moment for moment in (one.over_ms for one in self._running.values()) if moment is not None]
         if self._waiting:
             ends.append(self._now_ms + TICK_MS)
             ends += [moment for moment in map(self._waits_no_longer_ms, self._waiting.values()) if moment is not None]
-        edges = [edge for window in self._windows for edge in (window.closes_ms, window.starts_ms, window.until_ms)]
-        ends += [edge for edge in (*edges, self._crashes.up_ms) if edge > self._now_ms]
+        ends += [edge for edge in (*self._fleet.edges_ms(), self._crashes.up_ms) if edge > self._now_ms]
         return [max(moment, self._now_ms + 1) for moment in ends]
 
     def _work(self) -> None:
         """Who runs where planned work is near is told; while it is done the nodes are cordoned."""
-        begun = [window for window in self._windows if window.starts_ms <= self._now_ms]
-        concerned = {node for window in begun for node in window.nodes}
-        closed = {node for window in begun if self._now_ms < window.until_ms for node in window.nodes}
-        for uuid, view in self._gpus.items():
-            if view.node_id in concerned:
-                is_cordoned = view.node_id in closed or uuid in self._cordoned
-                self._gpus[uuid] = replace(view, facts=replace(view.facts, is_cordoned=is_cordoned))
-        for window in self._windows:
+        self._fleet.cordon_for_work(self._now_ms)
+        for window in self._fleet.windows:
             if window.closes_ms <= self._now_ms < window.until_ms:
                 self._clear(window)
 
@@ -214,11 +178,9 @@ class _World:
             is_there = any(node in window.nodes for node, _ in attempt.parts)
             if not is_there or (attempt.stops_ms is not None and attempt.stops_ms <= window.starts_ms):
                 continue
-            leaves_s = attempt.job.leaves_in_s
-            attempt.stops_ms = max(window.starts_ms, self._now_ms)
-            soon_ms = attempt.stops_ms if leaves_s is None else self._now_ms + round(leaves_s * 1000)
-            attempt.leaves_ms = min(soon_ms, attempt.stops_ms)
-            self._say(name, "notice", why="maintenance", deadline_s=seconds_of(attempt.stops_ms))
+            stops_ms = max(window.starts_ms, self._now_ms)
+            attempt.is_told(stops_ms, self._now_ms)
+            self._say(name, "notice", why="maintenance", deadline_s=seconds_of(stops_ms))
 
     def _waits_no_longer_ms(self, job: WaitingJob) -> int | None:
         """When the planner gives up hope for a replacement in the job's domain."""
@@ -239,7 +201,7 @@ class _World:
     def _end(self, name: str, kind: DecisionKind) -> None:
         attempt = self._running.pop(name, None)
         if attempt is not None:
-            self._hold(attempt.gpus, is_held=False)
+            self._fleet.hold(attempt.gpus, is_held=False)
             self._done.append(self._work_of(name, attempt))
         self._say(name, kind)
 
@@ -260,17 +222,16 @@ class _World:
     def _shrink(self, name: str, attempt: Attempt) -> None:
         """It has saved, and goes on with the hosts that it keeps."""
         parts = tuple((node, uuids) for node, uuids in attempt.parts if set(uuids) <= set(attempt.keeps))
-        self._hold(attempt.gpus, is_held=False)
+        self._fleet.hold(attempt.gpus, is_held=False)
         del self._running[name]
-        self._hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
+        self._fleet.hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
         self._start(name, attempt.job, parts, self._now_ms, self._now_ms)
         self._say(name, "shrunk", nodes=[node for node, _ in parts])
 
     def _interrupt(self) -> None:
         """What stood on a GPU that nothing may run on any more ends there, and waits for its next attempt."""
         for name, attempt in sorted(self._running.items()):
-            views = [self._gpus[uuid].facts for uuid in attempt.gpus]
-            if any(facts.standing in _OUT or facts.contact is Contact.LOST for facts in views):
+            if self._fleet.is_out(attempt.gpus):
                 self._requeue(name, is_interrupted=True)
 
     def _work_of(self, name: str, attempt: Attempt) -> tuple[str, int, float]:
@@ -293,7 +254,7 @@ class _World:
             return
         try:
             self._carry_out(
-                plan(list(self._gpus.values()), self._queue(), self._policy, self._workload(), levels=self._levels)
+                plan(self._fleet.views(), self._queue(), self._policy, self._workload(), levels=self._levels)
             )
         except DiedError:
             self._told.clear()
@@ -315,17 +276,17 @@ class _World:
         self._explain(decided)
         for growth in decided.growths:
             attempt = self._running[names[growth.attempt_id]]
-            self._hold(attempt.gpus, is_held=False)
+            self._fleet.hold(attempt.gpus, is_held=False)
             attempt.parts = growth.parts
-            self._hold(attempt.gpus, is_held=True)
+            self._fleet.hold(attempt.gpus, is_held=True)
             self._say(names[growth.attempt_id], "grown", nodes=[node for node, _ in growth.parts])
 
     def _plan(self, job: QueuedJob) -> None:
         """What would become of it now, by the same planner on the same question; nothing of it is kept."""
         one = self._asks(job, min(ms_of(job.queued_s), self._now_ms), job.nodes, ())
-        asked = Question(self._policy, [*self._gpus.values()], [*self._queue(), one], self._workload())
+        asked = Question(self._policy, self._fleet.views(), [*self._queue(), one], self._workload())
         names = {attempt.attempt_id: name for name, attempt in self._running.items()}
-        self._say(job.name, "planned", **planned(asked, one, self._levels, names, self._windows))
+        self._say(job.name, "planned", **planned(asked, one, self._levels, names, self._fleet.windows))
 
     def _withdraw(self, victim: str, beneficiary: JobId, why: str) -> None:
         attempt = self._running[victim]
@@ -342,13 +303,17 @@ class _World:
         self._let_go(job_id)
         del self._waiting[job_id]
         self._told.pop(job_id, None)
-        self._hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
+        self._fleet.hold([uuid for _, uuids in parts for uuid in uuids], is_held=True)
         self._start(job_id, self._shapes[job_id], parts, self._now_ms)
-        gpus = [[self._gpus[uuid].slot_index for uuid in uuids] for _, uuids in parts]
         replaced = None if swap is None or not swap.kept_nodes else dict(swap.replaced)
         kept = None if swap is None else swap.kept_nodes
         self._say(
-            job_id, "placed", nodes=[node for node, _ in parts], slots=gpus, kept_nodes=kept, replaced=replaced or None
+            job_id,
+            "placed",
+            nodes=[node for node, _ in parts],
+            slots=self._fleet.slots_of(parts),
+            kept_nodes=kept,
+            replaced=replaced or None,
         )
 
     def _notify(self, decided: Plan, names: Mapping[AttemptId, str]) -> None:
@@ -358,37 +323,33 @@ class _World:
             for reclaim in own:
                 deadline_ms = self._now_ms + round(reclaim.notice_s * 1000)
                 attempt = self._running[names[reclaim.victim]]
-                leaves_s = attempt.job.leaves_in_s
-                attempt.stops_ms = deadline_ms
-                soon_ms = deadline_ms if leaves_s is None else self._now_ms + round(leaves_s * 1000)
-                attempt.leaves_ms = min(soon_ms, deadline_ms)
+                attempt.is_told(deadline_ms, self._now_ms)
+                attempt.keeps = reclaim.keeps
                 self._reclaims[reclaim.victim] = StandingReclaim(
                     reclaim.victim, job_id, deadline_ms, reclaim.held, reclaim.keeps
                 )
-                attempt.keeps = reclaim.keeps
-            held, best = {self._gpus[uuid].node_id: None for uuid in own[0].held}, own[0].runner_up
-            self._say(
-                job_id,
-                "reclaim",
-                victims=sorted(names[reclaim.victim] for reclaim in own),
-                nodes=list(held),
-                deadline_s=max(seconds_of(self._now_ms) + reclaim.notice_s for reclaim in own),
-                cost_gpu_s=round(sum(reclaim.cost_gpu_s for reclaim in own), 1),
-                runner_up=None if best is None else runner_up_of(best, names),
-                keeps={
-                    names[reclaim.victim]: list(dict.fromkeys(self._gpus[uuid].node_id for uuid in reclaim.keeps))
-                    for reclaim in own
-                    if reclaim.keeps
-                }
-                or None,
-            )
+            self._say_reclaim(job_id, own, names)
             self._crashes.reach("reclaim.notify.after_commit", self._now_ms)
+
+    def _say_reclaim(self, job_id: JobId, own: Sequence[Reclaim], names: Mapping[AttemptId, str]) -> None:
+        best = own[0].runner_up
+        keeps = {names[one.victim]: self._fleet.nodes_of(one.keeps) for one in own if one.keeps}
+        self._say(
+            job_id,
+            "reclaim",
+            victims=sorted(names[one.victim] for one in own),
+            nodes=self._fleet.nodes_of(own[0].held),
+            deadline_s=max(seconds_of(self._now_ms) + one.notice_s for one in own),
+            cost_gpu_s=round(sum(one.cost_gpu_s for one in own), 1),
+            runner_up=None if best is None else runner_up_of(best, names),
+            keeps=keeps or None,
+        )
 
     def _explain(self, decided: Plan) -> None:
         """Why each waits, where that is new; of one that a place is held for, where and until when."""
         held = {one.job_id: one for one in decided.holds}
         for item in decided.waiting:
-            why = why_of(item.why, item.verdict, self._windows, self._now_ms)
+            why = why_of(item.why, item.verdict, self._fleet.windows, self._now_ms)
             if self._told.get(item.job_id) == why:
                 continue
             self._told[item.job_id] = why
@@ -396,11 +357,10 @@ class _World:
             if one is None:
                 self._say(item.job_id, "waits", why=why, **reasons_of(item.verdict))
             else:
-                nodes = dict.fromkeys(self._gpus[uuid].node_id for uuid in one.gpus)
                 self._say(
                     item.job_id,
                     "held",
-                    nodes=list(nodes),
+                    nodes=self._fleet.nodes_of(one.gpus),
                     until_s=seconds_of(one.until_ms),
                     why=why,
                     **reasons_of(item.verdict),
@@ -415,10 +375,5 @@ class _World:
             peak_gpus=dict(self._peaks),
             tenancy=self._tenancy,
             failures_per_gpu_hour=self._failures_per_gpu_hour,
-            closings={
-                node: min(one.closes_ms for one in self._windows if node in one.nodes and self._now_ms < one.until_ms)
-                for node in {
-                    node for window in self._windows if self._now_ms < window.until_ms for node in window.nodes
-                }
-            },
+            closings=self._fleet.closings(self._now_ms),
         )
