@@ -6,9 +6,12 @@ factor of two. The bar of a row is all its traces.
 
 ``LAWS_OF_OTHERS`` differ from ``simulator.traces.generated.LAWS`` in what is most of a queue: single GPUs, gangs, two
 kinds of jobs, very long tails. The rule was chosen by the first two groups; the laws of ``LAWS_KEPT_BACK`` and the
-seeds of the third were first played when it stood.
+seeds of the third were first played when it stood. Beside them are weeks of Philly on fleets from light to
+overloaded, with gangs of 8 GPUs and more as the big ones.
 """
 
+import csv
+import gzip
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,14 +19,15 @@ from random import Random
 from typing import Final
 
 from benchmarks.figures import Figure
-from benchmarks.queue_rules import ESTIMATE_ERROR, GPUS_PER_NODE, NUM_GENERATED, OTHERS, OURS, SEED
+from benchmarks.queue_rules import ESTIMATE_ERROR, GPUS_PER_NODE, NUM_GENERATED, OTHERS, OURS, PHILLY, SEED, TRACES
 from simulator.traces.generated import LAWS, Law, arrivals_by_day, arrivals_in_bursts, generated
-from simulator.traces.jobs import TraceJob
+from simulator.traces.jobs import TraceJob, jobs_of
 from simulator.traces.playing import estimates_of, play
 from simulator.traces.report import STARVED_AFTER_S
 from simulator.traces.rules import RULES
 
 BIG_GPUS: Final = 64
+DAY_S: Final = 86_400
 _LONGEST_S: Final = 864_000.0
 
 
@@ -142,13 +146,37 @@ GROUPS: Final[Mapping[str, tuple[Trace, ...]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Weeks:
+    """Of Philly's jobs those of some days, on a fleet of so many nodes."""
+
+    from_day: int
+    until_day: int
+    num_nodes: int
+
+    @property
+    def jobs(self) -> list[TraceJob]:
+        days = range(self.from_day, self.until_day)
+        with gzip.open(TRACES / PHILLY, "rt") as text:
+            rows = [row for row in csv.DictReader(text) if int(row["submit_s"]) // DAY_S in days]
+        return jobs_of(rows, num_nodes=self.num_nodes, gpus_per_node=GPUS_PER_NODE, arrivals=1.0)
+
+
+PARTS_OF_PHILLY: Final = tuple(
+    Weeks(*days, nodes) for days in ((0, 30), (20, 35), (30, 60), (60, 90), (80, 110)) for nodes in (50, 60, 75)
+)
+
+
 def measure() -> list[Figure]:
-    return [_figure(name, [held(trace) for trace in traces]) for name, traces in GROUPS.items()]
+    generated_ones = [
+        _figure(f"Generated, {name}", [held(trace, BIG_GPUS) for trace in traces]) for name, traces in GROUPS.items()
+    ]
+    return [*generated_ones, _figure("Parts of Philly", [held(part, GPUS_PER_NODE) for part in PARTS_OF_PHILLY])]
 
 
 def _figure(name: str, found: list[Held]) -> Figure:
     return Figure(
-        f"Generated, {name}: traces that hold",
+        f"{name}: traces that hold",
         float(sum(one.holds for one in found)),
         "traces",
         float(len(found)),
@@ -165,7 +193,7 @@ def _figure(name: str, found: list[Held]) -> Figure:
     )
 
 
-def held(trace: Trace) -> Held:
+def held(trace: Trace | Weeks, big_gpus: int) -> Held:
     jobs = trace.jobs
     estimates = estimates_of(jobs, error=ESTIMATE_ERROR, seed=SEED)
     started = {
@@ -174,7 +202,7 @@ def held(trace: Trace) -> Held:
     }
     waits = {rule: [at - job.submit_s for job, at in zip(jobs, own, strict=True)] for rule, own in started.items()}
     big = {
-        rule: sum(wait for job, wait in zip(jobs, own, strict=True) if job.gpus >= BIG_GPUS)
+        rule: sum(wait for job, wait in zip(jobs, own, strict=True) if job.gpus >= big_gpus)
         for rule, own in waits.items()
     }
     return Held(

@@ -19,6 +19,7 @@ from simulator.traces.report import STARVED_AFTER_S
 from simulator.traces.rules import RULES
 
 TRACES = Path(__file__).parent / "traces"
+PHILLY = "philly_gpu_jobs.csv.gz"
 ESTIMATE_ERROR = 2.0
 SEED = 1
 NUM_GENERATED, GENERATED_LOAD, GENERATED_SEED = 4_000, 0.9, 3
@@ -54,7 +55,7 @@ class Case:
 
 CASES = (
     Case("Kalos, 5 × denser, 160 nodes", "acme_kalos_completed_training_319.csv.gz", 160, 0.2, 512),
-    Case("Philly, 60 nodes", "philly_gpu_jobs.csv.gz", 60, 1.0, 8),
+    Case("Philly, 60 nodes", PHILLY, 60, 1.0, 8),
     *(Case(f"Generated: {law}, 40 nodes", law, 40, 1.0, 64) for law in LAWS),
 )
 

@@ -2,7 +2,8 @@
 
 Shortest first makes the mean wait least and lets long jobs wait for ever; oldest first does neither. The ratio
 (wait + run) ÷ run^x is between them: for x = 1 it is highest response ratio next (Brinch Hansen, 1971), for more short
-jobs weigh more. The rules of ``muster simulate`` use the same function, and ``make bench-scheduler`` shows what it
+jobs weigh more. What asks for more of each host weighs more too: a single GPU is soon found, and whole hosts are not
+while whoever fits between others goes first. The rules of ``muster simulate`` use the same function, and ``make bench-scheduler`` shows what it
 does to the waits of two public traces.
 """
 
@@ -22,9 +23,10 @@ LEAST_RUN_S: Final = 60.0
 Seconds = TypeVar("Seconds", float, npt.NDArray[np.float64])
 
 
-def slowness(expected_s: Seconds, policy: Policy) -> Seconds:
+def slowness(expected_s: Seconds, gpus_per_node: Seconds, policy: Policy) -> Seconds:
     """What a wait is divided by. ``expected_s``: ``LEAST_RUN_S`` or more; of arrays, each of its own."""
-    power: Any = expected_s**policy.queue.ageing_exponent
+    queue = policy.queue
+    power: Any = expected_s**queue.ageing_exponent / gpus_per_node**queue.host_share_exponent
     return power  # type: ignore[no-any-return]  # of floats a float, of arrays an array
 
 
@@ -76,7 +78,7 @@ def in_order(queue: Sequence[WaitingJob], policy: Policy, now_ms: int | None, nu
         worth = math.inf
         if not is_passed_enough(job, policy, num_gpus):
             wait_s, run_s = max(latest_ms - job.queued_ms, 0) / 1000, expected_s(job, policy)
-            worth = urgency(wait_s, run_s, slowness(run_s, policy))
+            worth = urgency(wait_s, run_s, slowness(run_s, float(job.gpus_per_node), policy))
         return (-_priority(policy, job.tier), not job.keep, -worth, job.queued_ms, job.job_id)
 
     return sorted(queue, key=place)

@@ -24,6 +24,11 @@ class QueuePolicy(StrictModel):
         description="Within a tier goes first whose (wait + run) ÷ run^x is largest, x being this: short jobs early, "
         "and each earlier the longer it waits. 0: longest wait and run first; 1: highest response ratio next.",
     )
+    host_share_exponent: Annotated[float, Field(ge=0, le=4, strict=False)] = Field(
+        0.5,
+        description="(wait + run) ÷ run^x counts times the GPUs asked of each host to this power: what needs whole "
+        "hosts goes before a job as long that fits between others. 0: all alike.",
+    )
     backfill: BackfillRule = Field(
         EASY,
         description="Who may pass whom. `easy`: a place is held for the first that do not fit (`holds_per_cohort`); "

@@ -34,7 +34,9 @@ class Waiting:
         estimates = np.array(estimates_s, dtype=float)
         expected = np.maximum(estimates, LEAST_RUN_S)
         submitted = np.array([job.submit_s for job in jobs])
-        self._floats_of: Floats = np.stack([submitted, expected, slowness(expected, DEFAULT_POLICY), estimates], axis=1)
+        each = np.array([job.gpus_per_node for job in jobs], dtype=float)
+        slow = slowness(expected, each, DEFAULT_POLICY)
+        self._floats_of: Floats = np.stack([submitted, expected, slow, estimates], axis=1)
         tiers = DEFAULT_POLICY.tiers
         priorities = [tiers[job.tier].priority if job.tier in tiers else 0 for job in jobs]
         told = [(job.num_nodes, job.gpus_per_node, priority, 0) for job, priority in zip(jobs, priorities, strict=True)]
@@ -103,7 +105,8 @@ class Waiting:
     def add_again(self, number: int, estimate_s: float) -> None:
         """One that was interrupted, and is believed to take so long from now on."""
         expected_s = max(estimate_s, LEAST_RUN_S)
-        self._floats_of[number, 1:] = expected_s, slowness(expected_s, DEFAULT_POLICY), estimate_s
+        each = float(self._ints_of[number, 1])
+        self._floats_of[number, 1:] = expected_s, slowness(expected_s, each, DEFAULT_POLICY), estimate_s
         self._ints_of[number, 3] = 1
         self.add(number)
 

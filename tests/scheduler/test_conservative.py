@@ -25,7 +25,13 @@ from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, 
 
 def policy_of(rule: str = "conservative", **fields: object) -> Policy:
     queue = QueuePolicy.model_validate(
-        {"backfill": rule, "ageing_exponent": 0, "starvation_s": 31_536_000.0, **fields},
+        {
+            "backfill": rule,
+            "ageing_exponent": 0,
+            "host_share_exponent": 0,
+            "starvation_s": 31_536_000.0,
+            **fields,
+        },
     )
     return DEFAULT_POLICY.model_copy(update={"queue": queue})
 

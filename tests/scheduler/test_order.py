@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.domain.ids import JobId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.model import WaitingJob, Workload
 from scheduler.order import LEAST_RUN_S, believed_run_s, in_order, passed_work_bound_gpu_s
@@ -32,6 +33,19 @@ def test_a_short_job_goes_before_a_long_one_that_has_not_waited_much_longer() ->
     long, short = waiting("long", ago=600, wall=6_000), waiting("short", ago=1, wall=10)
     assert ordered(long, short) == ["short", "long"]
     assert ordered(replace(long, queued_ms=-1_000_000 * MINUTE_MS), short) == ["long", "short"]
+
+
+def test_who_asks_for_more_of_each_host_goes_before_as_long_a_job_but_not_before_a_far_shorter_one() -> None:
+    whole = waiting("whole", ago=10)
+    single = replace(waiting("single", ago=10), gpus_per_node=1)
+    assert ordered(single, whole) == ["whole", "single"]
+    assert ordered(replace(single, expected_s=600.0), whole) == ["single", "whole"]
+    assert ordered(replace(single, queued_ms=single.queued_ms - 600 * MINUTE_MS), whole) == ["single", "whole"]
+    wide = replace(whole, job_id=JobId("wide"), nodes=2)
+    assert ordered(wide, whole) == ["whole", "wide"], "the number of hosts says nothing: then ids decide"
+    queue = DEFAULT_POLICY.queue.model_copy(update={"host_share_exponent": 0.0})
+    alike = DEFAULT_POLICY.model_copy(update={"queue": queue})
+    assert [one.job_id for one in in_order([single, whole], alike, NOW_MS, NUM_GPUS)] == ["single", "whole"]
 
 
 def test_who_was_passed_by_as_much_work_as_is_allowed_goes_first_the_oldest_of_them_before() -> None:
