@@ -141,7 +141,9 @@ def postgres_server(server_folder: Path) -> Iterator[PostgresServer]:
 def template_database(postgres_server: PostgresServer) -> str:
     """A database at the newest revision, with no rows but those the migrations write."""
     from muster.db import migrate  # noqa: PLC0415  # tests without a database need no SQLAlchemy
+    from tests.compiled_once import compile_once  # noqa: PLC0415  # as above
 
+    compile_once()
     postgres_server.create_database(TEMPLATE_DATABASE)
     migrate.upgrade(postgres_server.url(TEMPLATE_DATABASE))
     return TEMPLATE_DATABASE
