@@ -124,7 +124,7 @@ def short_folder() -> Iterator[Path]:
 def warm_python(server_folder: Path) -> Iterator[WarmPython]:
     folder = server_folder / "warm"
     folder.mkdir()
-    with WarmPython(folder) as warm:
+    with WarmPython(folder, "torch", "muster.train.pairwise") as warm:
         yield warm
 
 
