@@ -1,7 +1,7 @@
 """Real servers for every test that asks: one PostgreSQL and one broker per pytest process, started by the first to ask.
 
 A server per process rather than one for all: it costs half a second, and nothing is shared that a killed process could
-leave locked. Each test gets its own database, a copy of one that the migrations made.
+leave locked. Each test gets its own database, as the migrations make it (tests/databases.py).
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from muster.embedded.binaries import POSTGRES_VARIABLE, packaged_postgres
 from muster.embedded.broker import BrokerServer
 from muster.embedded.postgres import PostgresServer
+from tests.databases import Databases
 from tests.warm_python import WarmPython
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -124,7 +124,7 @@ def short_folder() -> Iterator[Path]:
 def warm_python(server_folder: Path) -> Iterator[WarmPython]:
     folder = server_folder / "warm"
     folder.mkdir()
-    with WarmPython(folder) as warm:
+    with WarmPython(folder, "torch", "muster.train.pairwise") as warm:
         yield warm
 
 
@@ -141,19 +141,24 @@ def postgres_server(server_folder: Path) -> Iterator[PostgresServer]:
 def template_database(postgres_server: PostgresServer) -> str:
     """A database at the newest revision, with no rows but those the migrations write."""
     from muster.db import migrate  # noqa: PLC0415  # tests without a database need no SQLAlchemy
+    from tests.compiled_once import compile_once  # noqa: PLC0415  # as above
 
+    compile_once()
     postgres_server.create_database(TEMPLATE_DATABASE)
     migrate.upgrade(postgres_server.url(TEMPLATE_DATABASE))
     return TEMPLATE_DATABASE
 
 
+@pytest.fixture(scope="session")
+def databases(postgres_server: PostgresServer, template_database: str) -> Databases:
+    return Databases(postgres_server, template_database)
+
+
 @pytest.fixture
-def database_url(postgres_server: PostgresServer, template_database: str) -> Iterator[str]:
-    """The test's own database, gone afterwards even where connections are left open."""
-    name = f"test_{uuid.uuid4().hex}"
-    postgres_server.create_database(name, template=template_database)
-    yield postgres_server.url(name)
-    postgres_server.drop_database(name)
+def database_url(postgres_server: PostgresServer, databases: Databases) -> Iterator[str]:
+    """The test's own database, out of reach afterwards even where connections are left open."""
+    with databases.lent() as name:
+        yield postgres_server.url(name)
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,12 @@ def test_it_has_torch_before_it_is_asked(warm_python: WarmPython) -> None:
     assert ran(warm_python, "import sys; print('torch' in sys.modules)").stdout == "True\n"
 
 
+def test_it_runs_a_module_as_the_main_one(warm_python: WarmPython) -> None:
+    command = [str(warm_python.path), "-m", "calendar", "2026", "1"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert shown.stdout.startswith("    January 2026"), shown.stderr
+
+
 def test_it_ends_by_its_code_its_fault_or_its_signal(warm_python: WarmPython) -> None:
     assert ran(warm_python, "raise SystemExit(7)").returncode == 7
     failed = ran(warm_python, "raise ValueError('bad shape')")

@@ -1,8 +1,8 @@
-"""An interpreter that has imported torch already: ``python -c CODE`` by it takes milliseconds instead of seconds.
+"""An interpreter that has imported its modules already: what is run by it takes milliseconds instead of seconds.
 
-For tests of what happens among processes that train or gather, not of how one starts. Who runs ``WarmPython.path`` runs
-a client, which hands its arguments, environment, folder and descriptors to a fork of one warm process, ends as that
-fork ends, and takes it along when it is killed.
+For tests of what happens among processes that train or gather, or of what a command does, not of how one starts. Who
+runs ``WarmPython.path`` runs a client, which hands its arguments, environment, folder and descriptors to a fork of one
+warm process, ends as that fork ends, and takes it along when it is killed.
 """
 
 import os
@@ -13,21 +13,25 @@ from typing import Final, Self
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PATIENCE_S: Final = 180.0
+_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _CLIENT: Final = ROOT / "tests" / "warm_python_client.py"
 _SERVER: Final = ROOT / "tests" / "warm_python_server.py"
 
 
 class WarmPython:
-    """``folder``: of a short name, for a socket and the interpreter. Its forks end with it."""
+    """``folder``: of a short name, for a socket and the interpreter. Its forks end with it.
 
-    def __init__(self, folder: Path) -> None:
+    ``modules``: imported before it forks; ``package.*`` is each module of a package.
+    """
+
+    def __init__(self, folder: Path, *modules: str) -> None:
         self.path = folder / "warm-python"
         socket = folder / "warm.socket"
         self.path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {_CLIENT} {socket} "$@"\n', encoding="utf-8")
         self.path.chmod(0o755)
         self._process = subprocess.Popen(
-            [sys.executable, str(_SERVER), str(socket)],
-            env={"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+            [sys.executable, str(_SERVER), str(socket), *modules],
+            env={"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "", **_ONE_THREAD},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

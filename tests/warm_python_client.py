@@ -1,4 +1,4 @@
-"""``SOCKET [-I] -c CODE [ARGUMENT…]``: the client of ``warm_python``, which stands where an interpreter is expected."""
+"""``SOCKET [-I] -c CODE [ARGUMENT…]``, or ``-m MODULE``: what stands for ``warm_python`` where Python is expected."""
 
 import ctypes
 import json

@@ -1,8 +1,11 @@
-"""``SOCKET``: what ``warm_python`` forks from. Ends, and its forks with it, when its standard input does."""
+"""``SOCKET MODULE…``: what ``warm_python`` forks from. Ends, and its forks with it, when its standard input does."""
 
 import ctypes
+import importlib
 import json
 import os
+import pkgutil
+import runpy
 import select
 import signal
 import socket
@@ -12,19 +15,15 @@ from typing import Any, Final, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import torch
-
-import muster.train.pairwise  # noqa: F401  # what is run is there before the first fork
 from tests.forks import code_of
 
-torch.set_num_threads(1)
 TURN_S: Final = 0.01
 MOST_BYTES: Final = 1 << 18
 MOST_DESCRIPTORS: Final = 64
 
 
 def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
-    """In the fork: ``-c CODE`` as a fresh interpreter would, for as long as the process that it came from lives."""
+    """In the fork: as a fresh interpreter would, for as long as the process that it came from lives."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     os.setsid()
     place(descriptors, order["descriptors"])
@@ -32,13 +31,19 @@ def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
     arguments = [argument for argument in order["arguments"] if argument != "-I"]
-    assert arguments[0] == "-c", arguments
-    sys.argv = ["-c", *arguments[2:]]
-    os._exit(code_of(lambda: _as_main(arguments[1])))
+    is_module = arguments[0] == "-m"
+    assert is_module or arguments[0] == "-c", arguments
+    sys.argv = [arguments[0], *arguments[2:]]
+    as_main = _module_as_main if is_module else _as_main
+    os._exit(code_of(lambda: as_main(arguments[1])))
 
 
 def _as_main(program: str) -> None:
     exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102  # as -c does
+
+
+def _module_as_main(name: str) -> None:
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def place(came: list[int], wanted: list[int]) -> None:
@@ -85,7 +90,20 @@ class Forks:
         os.kill(self.by_client[client], signal.SIGKILL)
 
 
-def main(path: str) -> None:
+def load(name: str) -> None:
+    """``package.*``: each of its modules."""
+    module = importlib.import_module(name.removesuffix(".*"))
+    if name.endswith(".*"):
+        for found in pkgutil.iter_modules(module.__path__, f"{module.__name__}."):
+            importlib.import_module(found.name)
+
+
+def main(path: str, *modules: str) -> None:
+    """What is run is there before the first fork."""
+    for name in modules:
+        load(name)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(path)
         listening.listen(64)
@@ -104,4 +122,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

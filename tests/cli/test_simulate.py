@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_commands import Command
+
 TRACE = "submit_s,gpus,duration_s,vc\n0,24,100,a\n1,32,50,a\n2,8,90,b\n"
 
 
 def simulate(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "muster", "simulate", *words]
+    command = [Command.warm or sys.executable, "-m", "muster", "simulate", *words]
     environment = {**os.environ, "COLUMNS": "120"}
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=environment)
 

@@ -22,7 +22,7 @@ from workers.host.supervisor.processes import living_processes, processes_of
 
 from .attempt_case import Attempt, until
 from .cgroup_case import needs_cgroups
-from .user_case import OPEN_PYTHON, PACKAGES, UID, needs_torch, needs_users, spawn, start, status_of
+from .user_case import OPEN_PYTHON, PACKAGES, UID, needs_users, require_torch, spawn, start, status_of
 
 pytestmark = needs_users
 
@@ -366,12 +366,12 @@ print(json.dumps(dict(uid=os.getresuid(), groups=os.getgroups(), new=new, uids=u
 """
 
 
-@needs_torch
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_ranks_of_a_warm_and_of_a_fresh_torchrun_run_as_the_user_alike(
     make_attempt: Callable[[], Attempt], open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require_torch()
     monkeypatch.setattr(supervisor.spawning, "_HAND_OVER_PATIENCE_S", 60.0)
     script = open_folder / "program.py"
     script.write_text(RANK)

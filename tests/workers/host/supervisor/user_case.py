@@ -41,11 +41,15 @@ needs_users: Final = pytest.mark.skipif(
     reason="NOT CHECKED: programs run as another user only where these tests run as root and have a Python of this "
     "version that others may run",
 )
-needs_torch: Final = pytest.mark.skipif(
-    OPEN_PYTHON is None
-    or not _runs_as_another(OPEN_PYTHON, "-c", f"import sys; sys.path.append({PACKAGES!r}); import torch"),
-    reason="NOT CHECKED: no torch here that another user may import",
-)
+
+
+def require_torch() -> None:
+    """Asked by the one test that needs it: the answer takes two seconds, and every worker collects this module."""
+    is_there = OPEN_PYTHON is not None and _runs_as_another(
+        OPEN_PYTHON, "-c", f"import sys; sys.path.append({PACKAGES!r}); import torch"
+    )
+    if not is_there:
+        pytest.skip("NOT CHECKED: no torch here that another user may import")
 
 
 def start(attempt: Attempt, program: str, *, uid: int = UID, **fields: Any) -> None:
