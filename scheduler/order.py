@@ -3,8 +3,8 @@
 Shortest first makes the mean wait least and lets long jobs wait for ever; oldest first does neither. The ratio
 (wait + run) ÷ run^x is between them: for x = 1 it is highest response ratio next (Brinch Hansen, 1971), for more short
 jobs weigh more. What asks for more of each host weighs more too: a single GPU is soon found, and whole hosts are not
-while whoever fits between others goes first. The rules of ``muster simulate`` use the same function, and ``make bench-scheduler`` shows what it
-does to the waits of two public traces.
+while whoever fits between others goes first. The rules of ``muster simulate`` use the same function, and
+``make bench-scheduler`` shows what it does to the waits of two public traces.
 """
 
 import math
