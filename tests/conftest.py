@@ -129,6 +129,16 @@ def warm_python(server_folder: Path) -> Iterator[WarmPython]:
 
 
 @pytest.fixture(scope="session")
+def warm_muster(server_folder: Path) -> Iterator[WarmPython]:
+    """For ``-m muster …``, where a test is about what a command does."""
+    folder = server_folder / "warm-muster"
+    folder.mkdir()
+    rooms = ("muster.cli.*", "muster.client.rest", "muster.embedded.local_stack", "muster.services.unit_of_work")
+    with WarmPython(folder, *rooms) as warm:
+        yield warm
+
+
+@pytest.fixture(scope="session")
 def postgres_server(server_folder: Path) -> Iterator[PostgresServer]:
     """Durable as in production: a test that passes only without fsync proves nothing."""
     server = PostgresServer(server_folder / "postgres")

@@ -17,6 +17,7 @@ from muster.cli.exits import Exit
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.stack.harness import Stack, running_stack
 from tests.waiting import wait_until
+from tests.warm_python import WarmPython
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SLEEPS = "import time; print('up', flush=True); time.sleep(900)"
@@ -25,8 +26,9 @@ SLEEPS = "import time; print('up', flush=True); time.sleep(900)"
 class Shell:
     """A folder with a local stack's profile in it, in which ``muster`` is typed."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, warm: WarmPython) -> None:
         self.stack = stack
+        self.warm = warm
         self.folder = stack.folder / "shell"
         (self.folder / ".muster").mkdir(parents=True)
         profile = {
@@ -37,9 +39,11 @@ class Shell:
         (self.folder / ".muster" / "cli.json").write_text(json.dumps(profile))
         (self.folder / ".muster" / "database.url").write_text(stack.postgres.url())
 
-    def start(self, *words: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, *words: str, environment: dict[str, str] | None = None, python: Path | str = sys.executable
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "muster", *words],
+            [python, "-m", "muster", *words],
             cwd=self.folder,
             env={"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "80", **(environment or {})},
             stdout=subprocess.PIPE,
@@ -49,14 +53,14 @@ class Shell:
 
     def type(self, *words: str, code: Exit = Exit.OK, environment: dict[str, str] | None = None) -> str:
         """What it said, on either stream; with exactly that exit code and never a trace."""
-        process = self.start(*words, environment=environment)
+        process = self.start(*words, environment=environment, python=self.warm.path)
         said = "".join(process.communicate(timeout=180))
         assert "Traceback" not in said
         assert process.returncode == code, said
         return said
 
     def code(self, *words: str, environment: dict[str, str]) -> int:
-        with self.start(*words, environment=environment) as process:
+        with self.start(*words, environment=environment, python=self.warm.path) as process:
             process.communicate(timeout=180)
         return process.returncode
 
@@ -65,11 +69,11 @@ class Shell:
 
 
 @pytest.fixture(scope="module")
-def shell(server_folder: Path) -> Iterator[Shell]:
+def shell(server_folder: Path, warm_muster: WarmPython) -> Iterator[Shell]:
     folder = server_folder / "walk"
     folder.mkdir(mode=0o711)
     with running_stack(folder) as stack:
-        yield Shell(stack)
+        yield Shell(stack, warm_muster)
 
 
 def test_a_submission_that_is_followed_prints_and_ends_with_its_job(shell: Shell) -> None:
