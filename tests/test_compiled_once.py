@@ -10,7 +10,7 @@ from muster.embedded.postgres import PostgresServer
 from tests.databases import Databases
 from tests.patient import PATIENT
 
-QUESTION = select(Tenant.id).where(Tenant.name == "compiled-once")
+QUESTION = select(Tenant.id.label("asked_here_alone")).where(Tenant.name == "compiled-once")
 
 
 def asked(engine: Engine) -> tuple[list[TenantId], CacheStats]:
