@@ -31,7 +31,7 @@ SUITES = {
     "runtime_gpu": ("runtime_gpu",),
 }
 """Name → the modules whose ``measure()`` makes its figures."""
-SHORT = {"placement", "decisions", "answers"}
+SHORT = {"placement", "decisions", "answers", "commit"}
 """Measured ``SHORT_TIMES`` times: each run is over before a shared machine changes its pace."""
 SHORT_TIMES = 3
 
