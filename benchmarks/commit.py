@@ -9,7 +9,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
@@ -41,16 +41,14 @@ GPUS = 8
 JOBS = 250
 WARM = 30
 WINDOW = 44
-BARE_MS = 0.91
-"""What the bare rows of such a gang took on the machine on which the bars were set: how fast another one is just now is
-told by what they take there.
-"""
+BAR_MS, BARE_MS = 3.0, 0.91
+"""What the placement of 8 GPUs may take, and what the bare rows of it took on the machine on which that was set."""
 GANGS = {128: 12.0, 512: 40.0}
 """Hosts of a large gang, and the bar of its placement, in ms."""
 LARGE_TIMES = 34
 LARGE_WARM = 6
-LARGE_WINDOW = 7
 """From the sixth time on PostgreSQL keeps a plan, as on a connection of a scheduler that has run for a while."""
+LARGE_WINDOW = 7
 HISTORY = 40_000
 """Gangs of one host that have come and gone before: a placement writes into a table with a past."""
 _REMEMBER = text("""
@@ -73,35 +71,17 @@ def batched(values: list[float], size: int) -> list[list[float]]:
     return [values[start : start + size] for start in range(0, len(values), size)]
 
 
-@dataclass(slots=True)
-class Costs:
-    """Of one placement after another, in ms, and of the bare rows of 8 GPUs after each.
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one placement, in ms, and of the bare rows of 8 GPUs right after it.
 
     In turn, since the machine may be twice as fast a minute later.
     """
 
-    backend: psutil.Process
-    wall_ms: list[float] = field(default_factory=list)
-    bare_ms: list[float] = field(default_factory=list)
-    own_cpu_ms: list[float] = field(default_factory=list)
-    backend_cpu_ms: list[float] = field(default_factory=list)
-
-    def add(self, units: UnitOfWorkFactory, placement: Placement, policy: Policy, bare: Callable[[], float]) -> None:
-        own_s, backend_s = time.process_time(), _cpu_s(self.backend)
-        self.wall_ms.append(_commit(units, placement, policy))
-        self.own_cpu_ms.append((time.process_time() - own_s) * 1000)
-        self.backend_cpu_ms.append((_cpu_s(self.backend) - backend_s) * 1000)
-        self.bare_ms.append(bare())
-
-    def after(self, warm: int) -> "Costs":
-        """Without the first."""
-        return Costs(
-            self.backend,
-            self.wall_ms[warm:],
-            self.bare_ms[warm:],
-            self.own_cpu_ms[warm:],
-            self.backend_cpu_ms[warm:],
-        )
+    wall_ms: float
+    own_cpu_ms: float
+    backend_cpu_ms: float
+    bare_ms: float
 
 
 def measure() -> list[Figure]:
@@ -115,45 +95,51 @@ def measure() -> list[Figure]:
             engine = make_engine(server.url())
             units = UnitOfWorkFactory(engine)
             with commit_baseline.bare_placements(server.dsn(), JOBS + len(GANGS) * LARGE_TIMES, GPUS) as bare:
-                small = _figures("8 GPUs", _costs(units, bare), WINDOW, 3.0)
+                small = _costs(units, bare)
                 _remember(engine)
-                large = [
-                    _figures(f"{hosts * GPUS:,} GPUs", _large_costs(units, hosts, bare), LARGE_WINDOW, bar)
-                    for hosts, bar in GANGS.items()
-                ]
+                large = {hosts: _large_costs(units, hosts, bare) for hosts in GANGS}
             engine.dispose()
         finally:
             server.stop()
-    return [figure for figures in (small, *large) for figure in figures]
-
-
-def _figures(of: str, costs: Costs, window: int, bar_ms: float) -> list[Figure]:
-    """By the clock in the calmest window, and over the bare rows of 8 GPUs in the same minute."""
-    p50_ms, bare_ms = statistics.median(costs.wall_ms), statistics.median(costs.bare_ms)
-    calmest_ms = min(statistics.median(part) for part in batched(costs.wall_ms, window))
-    peers = {
-        "p50 of all": p50_ms,
-        "p95": statistics.quantiles(costs.wall_ms, n=20)[18],
-        "CPU here": statistics.mean(costs.own_cpu_ms),
-        "CPU of PostgreSQL": statistics.mean(costs.backend_cpu_ms),
-    }
-    over, name = {"bare rows ms": bare_ms}, f"durable placement of {of}"
+    p50_ms = statistics.median(cost.wall_ms for cost in small)
+    bare_ms = statistics.median(cost.bare_ms for cost in small)
     return [
-        Figure(f"{name}, p50", calmest_ms, "ms", bar_ms, peers=peers),
-        Figure(f"{name}, over the bare rows of 8", p50_ms / bare_ms, "×", bar_ms / BARE_MS, peers=over),
+        _figure(GPUS, small, WINDOW, BAR_MS),
+        Figure("durable placement: the same over the bare rows", p50_ms / bare_ms, "×", BAR_MS / BARE_MS),
+        *(_figure(hosts * GPUS, costs, LARGE_WINDOW, GANGS[hosts]) for hosts, costs in large.items()),
     ]
 
 
-def _costs(units: UnitOfWorkFactory, bare: Callable[[], float]) -> Costs:
+def _figure(gpus: int, costs: list[Cost], window: int, bar_ms: float) -> Figure:
+    """By the clock in the calmest window. How fast the machine was just then is told by the bare rows beside it."""
+    wall_ms = [cost.wall_ms for cost in costs]
+    peers = {
+        "p50 of all": statistics.median(wall_ms),
+        "p95": statistics.quantiles(wall_ms, n=20)[18],
+        "CPU here": statistics.mean(cost.own_cpu_ms for cost in costs),
+        "CPU of PostgreSQL": statistics.mean(cost.backend_cpu_ms for cost in costs),
+        "bare rows of 8": statistics.median(cost.bare_ms for cost in costs),
+    }
+    calmest_ms = min(statistics.median(part) for part in batched(wall_ms, window))
+    return Figure(f"durable placement of {gpus:,} GPUs, p50", calmest_ms, "ms", bar_ms, peers=peers)
+
+
+def _cost(
+    units: UnitOfWorkFactory, placement: Placement, policy: Policy, backend: psutil.Process, bare: Callable[[], float]
+) -> Cost:
+    own_s, backend_s = time.process_time(), _cpu_s(backend)
+    wall_ms = _commit(units, placement, policy)
+    return Cost(wall_ms, (time.process_time() - own_s) * 1000, (_cpu_s(backend) - backend_s) * 1000, bare())
+
+
+def _costs(units: UnitOfWorkFactory, bare: Callable[[], float]) -> list[Cost]:
     """From the decision to its commit, one placement after another."""
     _fill(units)
     placements = _decide(units).placements
     with units.read() as session:
         policy = active_policy(session)
-    costs = Costs(_backend(units))
-    for placement in placements:
-        costs.add(units, placement, policy, bare)
-    return costs.after(WARM)
+    backend = _backend(units)
+    return [_cost(units, placement, policy, backend, bare) for placement in placements][WARM:]
 
 
 def _backend(units: UnitOfWorkFactory) -> psutil.Process:
@@ -161,7 +147,7 @@ def _backend(units: UnitOfWorkFactory) -> psutil.Process:
         return psutil.Process(session.scalars(text("SELECT pg_backend_pid()")).one())
 
 
-def _large_costs(units: UnitOfWorkFactory, num_hosts: int, bare: Callable[[], float]) -> Costs:
+def _large_costs(units: UnitOfWorkFactory, num_hosts: int, bare: Callable[[], float]) -> list[Cost]:
     """One gang after another on the same hosts, which each leaves before the next comes."""
     jobs_of_size = _submit(units, LARGE_TIMES, {"nodes": num_hosts, "gpus_per_node": GPUS})
     with units.read() as session:
@@ -172,11 +158,11 @@ def _large_costs(units: UnitOfWorkFactory, num_hosts: int, bare: Callable[[], fl
     for node_id, uuid in rows:
         uuids.setdefault(node_id, []).append(uuid)
     parts = tuple((node_id, tuple(part)) for node_id, part in list(uuids.items())[:num_hosts])
-    costs = Costs(_backend(units))
+    costs, backend = [], _backend(units)
     for job_id, version in versions.items():
         _end_all(units.engine)
-        costs.add(units, Placement(job_id, version, parts), policy, bare)
-    return costs.after(LARGE_WARM)
+        costs.append(_cost(units, Placement(job_id, version, parts), policy, backend, bare))
+    return costs[LARGE_WARM:]
 
 
 def _remember(engine: Engine) -> None:

@@ -10,8 +10,6 @@ seeds of the third were first played when it stood. Beside them are weeks of Phi
 overloaded, with gangs of 8 GPUs and more as the big ones.
 """
 
-import csv
-import gzip
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from random import Random
 from typing import Final
 
 from benchmarks.figures import Figure
-from benchmarks.queue_rules import ESTIMATE_ERROR, GPUS_PER_NODE, NUM_GENERATED, OTHERS, OURS, PHILLY, SEED, TRACES
+from benchmarks.queue_rules import ESTIMATE_ERROR, GPUS_PER_NODE, NUM_GENERATED, OTHERS, OURS, PHILLY, SEED, rows_of
 from simulator.traces.generated import LAWS, Law, arrivals_by_day, arrivals_in_bursts, generated
 from simulator.traces.jobs import TraceJob, jobs_of
 from simulator.traces.playing import estimates_of, play
@@ -157,8 +155,7 @@ class Weeks:
     @property
     def jobs(self) -> list[TraceJob]:
         days = range(self.from_day, self.until_day)
-        with gzip.open(TRACES / PHILLY, "rt") as text:
-            rows = [row for row in csv.DictReader(text) if int(row["submit_s"]) // DAY_S in days]
+        rows = [row for row in rows_of(PHILLY) if int(row["submit_s"]) // DAY_S in days]
         return jobs_of(rows, num_nodes=self.num_nodes, gpus_per_node=GPUS_PER_NODE, arrivals=1.0)
 
 

@@ -48,9 +48,13 @@ class Case:
                 load=GENERATED_LOAD,
                 seed=GENERATED_SEED,
             )
-        with gzip.open(TRACES / self.file, "rt") as text:
-            rows = csv.DictReader(text)
-            return jobs_of(rows, num_nodes=self.num_nodes, gpus_per_node=GPUS_PER_NODE, arrivals=self.arrivals)
+        rows = rows_of(self.file)
+        return jobs_of(rows, num_nodes=self.num_nodes, gpus_per_node=GPUS_PER_NODE, arrivals=self.arrivals)
+
+
+def rows_of(file: str) -> list[dict[str, str]]:
+    with gzip.open(TRACES / file, "rt") as text:
+        return list(csv.DictReader(text))
 
 
 CASES = (

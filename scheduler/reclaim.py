@@ -175,7 +175,7 @@ class Reclaimer:
     def _whole_victims(self, request: Request, free_from: Ints, claim: Claim | None) -> "_Choice | Refused":
         givers = self._givers
         owner = self._owners_if((free_from <= self._now_ms) & givers.is_within_cap(), request)
-        candidates = Candidates(owner, givers.costs, givers.num_gpus, givers.tenants, givers.allowance_by_code())
+        candidates = self._candidates(owner, givers.allowance_by_code())
         lent = candidates if claim is None else replace(candidates, may_lose=claim.may_lose)
         covers = cheapest_covers(self._state, request, lent)
         if not covers and claim is not None and cheapest_covers(self._state, request, candidates):
@@ -254,10 +254,12 @@ class Reclaimer:
 
     def _is_lent(self, free_from: Ints, request: Request, claim: Claim) -> bool:
         """Whether what lenders may give would do if no cap bound them: else the cap's end changes nothing for it."""
-        givers, owner = self._givers, self._owners_if(free_from <= self._now_ms, request)
-        uncapped = dict.fromkeys(givers.allowance_by_code(), math.inf)
-        lenders = Candidates(owner, givers.costs, givers.num_gpus, givers.tenants, uncapped, claim.may_lose)
-        return bool(cheapest_covers(self._state, request, lenders))
+        owner = self._owners_if(free_from <= self._now_ms, request)
+        candidates = self._candidates(owner, dict.fromkeys(self._givers.allowance_by_code(), math.inf))
+        return bool(cheapest_covers(self._state, request, replace(candidates, may_lose=claim.may_lose)))
+
+    def _candidates(self, owner: Ints, allowance: Mapping[int, float]) -> Candidates:
+        return Candidates(owner, self._givers.costs, self._givers.num_gpus, self._givers.tenants, allowance)
 
     def _too_little(self, may_give: Flags, request: Request) -> Refused:
         anytime = replace(request, closing_ms=None)

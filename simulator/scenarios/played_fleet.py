@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
@@ -11,7 +12,7 @@ from simulator.scenarios.document import Scenario
 from simulator.scenarios.fleet_form import GpuState
 from simulator.scenarios.shown import Window, views_of, windows_of
 
-_OUT = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
+_OUT: Final = (Standing.QUARANTINED, Standing.REPAIR, Standing.RETIRED)
 
 
 class PlayedFleet:

@@ -44,8 +44,8 @@ class Attempt:
         known = (self.ends_ms, self.leaves_ms, self.wall_ms)
         return min((moment for moment in known if moment is not None), default=None)
 
-    def is_told(self, stops_ms: int, now_ms: int) -> None:
-        """To be gone by then; it leaves once it has saved."""
+    def leave_by(self, stops_ms: int, now_ms: int) -> None:
+        """It is told to be gone by then, and leaves once it has saved."""
         saves_s = self.job.leaves_in_s
         self.stops_ms = stops_ms
         self.leaves_ms = stops_ms if saves_s is None else min(now_ms + round(saves_s * 1000), stops_ms)

@@ -179,7 +179,7 @@ class _World:
             if not is_there or (attempt.stops_ms is not None and attempt.stops_ms <= window.starts_ms):
                 continue
             stops_ms = max(window.starts_ms, self._now_ms)
-            attempt.is_told(stops_ms, self._now_ms)
+            attempt.leave_by(stops_ms, self._now_ms)
             self._say(name, "notice", why="maintenance", deadline_s=seconds_of(stops_ms))
 
     def _waits_no_longer_ms(self, job: WaitingJob) -> int | None:
@@ -323,7 +323,7 @@ class _World:
             for reclaim in own:
                 deadline_ms = self._now_ms + round(reclaim.notice_s * 1000)
                 attempt = self._running[names[reclaim.victim]]
-                attempt.is_told(deadline_ms, self._now_ms)
+                attempt.leave_by(deadline_ms, self._now_ms)
                 attempt.keeps = reclaim.keeps
                 self._reclaims[reclaim.victim] = StandingReclaim(
                     reclaim.victim, job_id, deadline_ms, reclaim.held, reclaim.keeps
