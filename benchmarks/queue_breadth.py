@@ -2,7 +2,8 @@
 
 A trace holds if our mean wait is no more than the least of FIFO's, skip-ahead's and EASY's, gangs of 64 GPUs and more
 wait no longer than under EASY, and nobody starts more than a week later than under FIFO; estimates are off by up to a
-factor of two. The bar of a row is all its traces.
+factor of two. The bar of a row is all its traces, though no rule can hold on every trace there may be
+(``tests/simulator/traces/test_no_rule_has_both.py``).
 
 ``LAWS_OF_OTHERS`` differ from ``simulator.traces.generated.LAWS`` in what is most of a queue: single GPUs, gangs, two
 kinds of jobs, very long tails. The rule was chosen by the first two groups; the laws of ``LAWS_KEPT_BACK`` and the

@@ -1,7 +1,8 @@
 """The application over a real database, a key of each role, and a client for each."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 import pytest
 from sqlalchemy import Engine
@@ -13,7 +14,7 @@ from muster.db.engine import make_engine
 from muster.domain.ids import KeyId, NodeId, TenantId
 from muster.domain.principals import Role
 from muster.services import keys, tenants
-from muster.services.unit_of_work import UnitOfWorkFactory
+from muster.services.unit_of_work import UnitOfWorkFactory, utc_now
 from tests.api.conformance import Conformance
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet, make_fleet
 from tests.patient import PATIENT
@@ -54,9 +55,15 @@ def conformance() -> Conformance:
 
 
 @pytest.fixture
-def api(engine: Engine, conformance: Conformance) -> Iterator[Api]:
+def api_clock() -> Callable[[], datetime]:
+    """What the API takes for now; a module whose tests look at the time has its own."""
+    return utc_now
+
+
+@pytest.fixture
+def api(engine: Engine, conformance: Conformance, api_clock: Callable[[], datetime]) -> Iterator[Api]:
     """Whatever a test is about, it fails where an answer is not what the document says."""
-    units = UnitOfWorkFactory(engine)
+    units = UnitOfWorkFactory(engine, api_clock)
     fleet = make_fleet(units)
     with units.begin(OPERATOR, tenants.CREATE) as unit:
         other = tenants.create(unit, name="other").id
