@@ -13,7 +13,7 @@ from scheduler.eta import Outlook
 from scheduler.model import Held, Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.order import LEAST_RUN_S
 from scheduler.solver import Request, most_nodes, place, request_of
-from scheduler.tenancy import Holdings
+from scheduler.tenancy import Holdings, Quota
 from scheduler.topology import FleetState, Ints
 
 TYPING_S: Final = 60.0
@@ -169,9 +169,9 @@ class _Advice:
         needed = limit.held + self.job.fewest_gpus
         quota = self.asked.workload.tenancy.quotas[limit.tenant_id, self.job.tier]
         is_own = limit.tenant_id == self.job.tenant_id
-        if limit.is_ceiling and (replace(quota, ceiling=None).most or needed) >= needed:
+        if limit.is_ceiling and _allows(replace(quota, ceiling=None), needed):
             yield Change("quota.ceiling_gpus" if is_own else "quota_above.ceiling_gpus", needed)
-        elif not limit.is_ceiling and (quota.ceiling is None or quota.ceiling >= needed):
+        elif not limit.is_ceiling and _allows(replace(quota, borrowable=None), needed):
             borrowed = needed - quota.guaranteed
             yield Change("quota.borrowable_gpus" if is_own else "quota_above.borrowable_gpus", borrowed)
 
@@ -184,6 +184,10 @@ class _Advice:
         missing = request.nodes - most_nodes(self.state, request)
         if missing > 0 and is_level:
             yield Change("fleet.nodes", missing)
+
+
+def _allows(quota: Quota, num_gpus: int) -> bool:
+    return quota.most is None or quota.most >= num_gpus
 
 
 def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:

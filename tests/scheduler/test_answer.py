@@ -1,0 +1,65 @@
+"""What would let a waiting job start at once: each change that is told does, and is tried here."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from muster.domain.ids import TenantId
+from muster.domain.policy import DEFAULT_POLICY
+from scheduler.answer import Change, answer
+from scheduler.model import GpuView, Question, RunningAttempt, WaitingJob, Workload
+from scheduler.planner import plan_on
+from scheduler.tenancy import Quota, Tenancy
+from scheduler.topology import FleetState
+from tests.scheduler.fleets import NOW_MS, hold, job, racks
+
+WAITER = (TenantId("waiter"), "on_demand")
+
+
+def changes(asked: Question, wanted: WaitingJob, levels: Sequence[str] = ("rack",)) -> list[Change]:
+    state = FleetState(asked.gpus, asked.policy, levels)
+    decided = plan_on(state, asked.queue, asked.policy, asked.workload)
+    free = state.is_free.copy()
+    found = answer(state, asked, decided, wanted, 0.0)
+    assert (state.is_free == free).all(), "it is asked without a trace"
+    return list(found.changes)
+
+
+def starts(asked: Question, wanted: WaitingJob, levels: Sequence[str] = ("rack",)) -> bool:
+    queue = [wanted if one.job_id == wanted.job_id else one for one in asked.queue]
+    state = FleetState(asked.gpus, asked.policy, levels)
+    decided = plan_on(state, queue, asked.policy, asked.workload)
+    return wanted.job_id in {placed.job_id for placed in decided.placements}
+
+
+def question(
+    gpus: list[GpuView], queue: list[WaitingJob], attempts: Sequence[RunningAttempt] = (), **workload: Any
+) -> Question:
+    held = {uuid for attempt in attempts for uuid in attempt.gpus}
+    return Question(DEFAULT_POLICY, hold(gpus, held), queue, Workload(NOW_MS, tuple(attempts), **workload))
+
+
+def limited(quota: Quota) -> Question:
+    return question(racks({"A": [8, 8]}), [job("j", gpus=8)], tenancy=Tenancy(quotas={WAITER: quota}))
+
+
+@pytest.mark.parametrize(
+    ("quota", "advised"),
+    [
+        (Quota(0, borrowable=0, ceiling=0), {}),
+        (Quota(0, borrowable=0, ceiling=8), {"quota.borrowable_gpus": 8}),
+        (Quota(0, borrowable=8, ceiling=0), {"quota.ceiling_gpus": 8}),
+        (Quota(0, borrowable=None, ceiling=0), {"quota.ceiling_gpus": 8}),
+        (Quota(0, borrowable=4, ceiling=4), {}),
+    ],
+)
+def test_a_quota_is_told_where_it_alone_suffices(quota: Quota, advised: Mapping[str, int]) -> None:
+    asked = limited(quota)
+    told = {one.field: one.value for one in changes(asked, asked.queue[0]) if one.field.startswith("quota")}
+    assert told == advised
+    raised = {"quota.ceiling_gpus": replace(quota, ceiling=8), "quota.borrowable_gpus": replace(quota, borrowable=8)}
+    assert {field: starts(limited(one), asked.queue[0]) for field, one in raised.items()} == {
+        field: field in advised for field in raised
+    }
