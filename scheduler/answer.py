@@ -1,6 +1,6 @@
 """What one waiting job is told: why it waits, who is before it, when it may start, and what would let it start now."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -19,6 +19,7 @@ from scheduler.topology import FleetState, Ints
 TYPING_S: Final = 60.0
 """An advised wall time still holds so long after the answer."""
 
+_NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 ChangeField = Literal[
     "wall_time_s",
@@ -67,7 +68,7 @@ def answer(
     outlook = outlook or Outlook(state, asked, decided)
     number = outlook.line.number_of[job.job_id]
     starts = outlook.start_range(job.job_id)
-    changes = _Advice(asked, state, job, decided, grace_s, outlook.holdings).changes()
+    changes = _Advice(asked, state, job, decided, grace_s, outlook).changes()
     line, verdict = outlook.line, decided.waiting[number].verdict
     return Answer(verdict, line.jobs[:number], line.gpus_before[number], starts, tuple(changes))
 
@@ -81,7 +82,11 @@ class _Advice:
     job: WaitingJob
     decided: Plan
     grace_s: float
-    holdings: Holdings
+    outlook: Outlook
+
+    @property
+    def holdings(self) -> Holdings:
+        return self.outlook.holdings
 
     def changes(self) -> list[Change]:
         """Each by itself, the cheapest first: a wall time, another tier, fewer hosts, a higher quota, more hosts."""
@@ -92,7 +97,7 @@ class _Advice:
         self.state.take(own)
         return found
 
-    def _let_go(self, uuids: Sequence[GpuUuid]) -> Ints:
+    def _let_go(self, uuids: Collection[GpuUuid]) -> Ints:
         """Of what is held those GPUs that are idle, free in the state from now on."""
         gpus = np.unique(self.state.layout.gpu_indices(uuids))
         placed = (
@@ -146,8 +151,29 @@ class _Advice:
         """The lowest priority first, since it costs least."""
         tiers = self.asked.policy.tiers
         for name in sorted(tiers, key=lambda name: (tiers[name].priority, name)):
-            if name != self.job.tier and self._may_start(replace(self.job, tier=name)):
+            if name != self.job.tier and self._may_start_in(name):
                 yield Change("tier", name)
+
+    def _may_start_in(self, tier: str) -> bool:
+        """It goes before all of lower tiers: what this plan alone holds for them is its to take."""
+        wanted = replace(self.job, tier=tier)
+        if self._may_start(wanted):
+            return True
+        behind = self._held_behind(self.asked.policy.tiers[tier].priority)
+        idle = self._let_go(behind) if behind else _NONE
+        fits = len(idle) > 0 and self._may_start(wanted)
+        self.state.take(idle)
+        return fits
+
+    def _held_behind(self, priority: int) -> set[GpuUuid]:
+        """What this plan holds for jobs of lower priority alone, and nothing that was promised before."""
+        line, workload = self.outlook.line, self.asked.workload
+        behind, others = set[GpuUuid](), set[GpuUuid]()
+        for job_id, gpus in _held_by(self.decided):
+            of_tier = self.asked.policy.tiers.get(line.jobs[line.number_of[job_id]].tier)
+            (others if of_tier is None or of_tier.priority >= priority else behind).update(gpus)
+        promised = [*(one.gpus for one in workload.holds), *(one.held for one in workload.reclaims)]
+        return behind.difference(others, *promised) if behind else behind
 
     def _sizes(self) -> Iterator[Change]:
         """As many hosts as may start at once, where the job is of one size."""
@@ -188,6 +214,13 @@ class _Advice:
 
 def _allows(quota: Quota, num_gpus: int) -> bool:
     return quota.most is None or quota.most >= num_gpus
+
+
+def _held_by(decided: Plan) -> Iterator[tuple[JobId, Sequence[GpuUuid]]]:
+    """For whom, and what, by this plan."""
+    yield from {reclaim.beneficiary: reclaim.held for reclaim in decided.reclaims}.items()
+    for held in decided.holds:
+        yield held.job_id, held.gpus
 
 
 def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:

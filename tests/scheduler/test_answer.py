@@ -13,7 +13,7 @@ from scheduler.model import GpuView, Question, RunningAttempt, WaitingJob, Workl
 from scheduler.planner import plan_on
 from scheduler.tenancy import Quota, Tenancy
 from scheduler.topology import FleetState
-from tests.scheduler.fleets import NOW_MS, hold, job, racks
+from tests.scheduler.fleets import NOW_MS, hold, job, of_host, racks, running, standing
 
 WAITER = (TenantId("waiter"), "on_demand")
 
@@ -63,3 +63,27 @@ def test_a_quota_is_told_where_it_alone_suffices(quota: Quota, advised: Mapping[
     assert {field: starts(limited(one), asked.queue[0]) for field, one in raised.items()} == {
         field: field in advised for field in raised
     }
+
+
+def behind_a_gang(**workload: Any) -> tuple[Question, WaitingJob]:
+    """A host is idle and held for a gang that waits for the other one; ``j`` would outlast that."""
+    busy = running("a", of_host("Ah1"), tier="on_demand", ends_minutes=10)
+    gang = replace(job("gang", nodes=2, gpus=8, required="rack"), expected_s=4000.0)
+    wanted = replace(job("j", gpus=8, at=NOW_MS), expected_s=5000.0)
+    return question(racks({"A": [8, 8]}), [gang, wanted], [busy], **workload), wanted
+
+
+def test_what_is_held_for_lower_tiers_is_free_to_who_would_go_before_them() -> None:
+    asked, wanted = behind_a_gang()
+    assert Change("tier", "reserved") in changes(asked, wanted)
+    assert starts(asked, replace(wanted, tier="reserved"))
+
+
+def test_what_is_held_for_equals_or_was_promised_before_is_nobody_elses_to_take() -> None:
+    asked, wanted = behind_a_gang()
+    equal = replace(asked, queue=[replace(asked.queue[0], tier="reserved"), wanted])
+    assert Change("tier", "reserved") not in changes(equal, wanted)
+    assert not starts(equal, replace(wanted, tier="reserved"))
+    promised, wanted = behind_a_gang(reclaims=(standing("a", "gang", of_host("Ah0") + of_host("Ah1")),))
+    assert Change("tier", "reserved") not in changes(promised, wanted)
+    assert not starts(promised, replace(wanted, tier="reserved"))
