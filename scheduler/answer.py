@@ -10,8 +10,10 @@ from muster.domain.ids import GpuUuid, JobId
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.eta import Outlook
+from scheduler.layout import FLEET_LEVEL
 from scheduler.model import Held, Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.order import LEAST_RUN_S
+from scheduler.placement_rule import LabelRule
 from scheduler.solver import Request, most_nodes, place, request_of
 from scheduler.tenancy import Holdings, Quota
 from scheduler.topology import FleetState, Ints
@@ -23,6 +25,8 @@ _NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 ChangeField = Literal[
     "wall_time_s",
+    "topology.required",
+    "node_labels.without",
     "tier",
     "shape.nodes",
     "quota.ceiling_gpus",
@@ -37,8 +41,10 @@ ChangeField = Literal[
 class Change:
     """``field`` of the job, or of a quota, set to ``value``, and it would start at once.
 
-    ``quota_above``: of the tenant above its own that binds. ``fleet.nodes``: with so many more idle hosts of its cohort
-    in one domain of its level.
+    ``topology.required``: a wider level than it requires, ``FLEET_LEVEL`` where it may require none.
+    ``node_labels.without``: without what it asks of that label. ``quota_above``: of the tenant above its own that
+    binds. ``fleet.nodes``: with so many more idle hosts of its cohort, which its labels admit, in one domain of its
+    level.
     """
 
     field: ChangeField
@@ -89,11 +95,14 @@ class _Advice:
         return self.outlook.holdings
 
     def changes(self) -> list[Change]:
-        """Each by itself, the cheapest first: a wall time, another tier, fewer hosts, a higher quota, more hosts."""
+        """Each by itself, the cheapest first: a wall time, a wider level, a label less, another tier, fewer hosts, a
+        higher quota, more hosts.
+        """
         if self.job.tier not in self.asked.policy.tiers:
             return []  # the policy has changed since the job was found possible
         own = self._let_go([*_held_for(self.job.job_id, self.decided)])
-        found = [*self._wall_times(), *self._tiers(), *self._sizes(), *self._quotas(), *self._more_hosts()]
+        found = [*self._wall_times(), *self._levels(), *self._labels(), *self._tiers(), *self._sizes()]
+        found += [*self._quotas(), *self._more_hosts()]
         self.state.take(own)
         return found
 
@@ -146,6 +155,31 @@ class _Advice:
             if self._may_start(replace(self.job, expected_s=longest_s)):
                 yield Change("wall_time_s", float(int(longest_s - self.grace_s)))
                 return
+
+    def _levels(self) -> Iterator[Change]:
+        """The narrowest of the wider ones in whose domains it fits."""
+        layout, required = self.state.for_tier(self.job.tier).layout, self.job.required_level
+        level = None if required is None else layout.level(required)
+        if level is None or not self._has_room(replace(self.job, required_level=None)):
+            return
+        for name in reversed(layout.levels[:level]):
+            if self._may_start(replace(self.job, required_level=None if name == FLEET_LEVEL else name)):
+                yield Change("topology.required", name)
+                return
+
+    def _labels(self) -> Iterator[Change]:
+        """Each that alone keeps it from where there is room."""
+        rule = self.job.rule
+        if not rule.labels or not self._has_room(replace(self.job, rule=replace(rule, labels=LabelRule()))):
+            return
+        for name in rule.labels.names:
+            if self._may_start(replace(self.job, rule=replace(rule, labels=rule.labels.without(name)))):
+                yield Change("node_labels.without", name)
+
+    def _has_room(self, job: WaitingJob) -> bool:
+        """By a count."""
+        request = self._request(job).at_least()
+        return most_nodes(self.state, request) >= request.nodes
 
     def _tiers(self) -> Iterator[Change]:
         """The lowest priority first, since it costs least."""

@@ -9,7 +9,9 @@ import pytest
 from muster.domain.ids import TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.answer import Change, answer
+from scheduler.layout import FLEET_LEVEL
 from scheduler.model import GpuView, Question, RunningAttempt, WaitingJob, Workload
+from scheduler.placement_rule import LabelRule, PlacementRule
 from scheduler.planner import plan_on
 from scheduler.tenancy import Quota, Tenancy
 from scheduler.topology import FleetState
@@ -87,3 +89,37 @@ def test_what_is_held_for_equals_or_was_promised_before_is_nobody_elses_to_take(
     promised, wanted = behind_a_gang(reclaims=(standing("a", "gang", of_host("Ah0") + of_host("Ah1")),))
     assert Change("tier", "reserved") not in changes(promised, wanted)
     assert not starts(promised, replace(wanted, tier="reserved"))
+
+
+PODS = {"A1": "A", "A2": "A", "B1": "B"}
+
+
+@pytest.mark.parametrize(("nodes", "level"), [(3, "pod"), (5, FLEET_LEVEL), (7, None)])
+def test_the_narrowest_wider_level_that_admits_it_is_told(nodes: int, level: str | None) -> None:
+    wanted = job("j", nodes=nodes, gpus=8, required="rack")
+    asked = question(racks({"A1": [8, 8], "A2": [8, 8], "B1": [8, 8]}, pods=PODS), [wanted])
+    told = [one.value for one in changes(asked, wanted, ("pod", "rack")) if one.field == "topology.required"]
+    assert told == ([] if level is None else [level])
+    if level is not None:
+        relaxed = replace(wanted, required_level=None if level == FLEET_LEVEL else level)
+        assert starts(asked, relaxed, ("pod", "rack"))
+
+
+def test_a_label_that_alone_is_in_the_way_is_told() -> None:
+    gpus = [replace(gpu, labels=(("disk", "small"), ("kind", "training"))) for gpu in racks({"A": [8, 8]})]
+
+    def told(labels: LabelRule) -> list[str | float]:
+        wanted = replace(job("j", gpus=8), rule=PlacementRule(labels=labels))
+        found = [one.value for one in changes(question(gpus, [wanted]), wanted) if one.field == "node_labels.without"]
+        for name in found:
+            freed = replace(wanted, rule=PlacementRule(labels=labels.without(str(name))))
+            assert starts(question(gpus, [freed]), freed)
+        return found
+
+    training, large = ("kind", frozenset({"training"})), ("disk", frozenset({"large"}))
+    assert told(LabelRule(required=(large, training))) == ["disk"]
+    assert told(LabelRule(required=(large,), forbidden=(training,))) == []
+    assert told(LabelRule(forbidden=(training,))) == ["kind"]
+    assert told(LabelRule(required=(("disk", frozenset({"small"})),), forbidden=(("disk", frozenset({"small"})),))) == [
+        "disk"
+    ]
