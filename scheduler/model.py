@@ -182,8 +182,9 @@ class Workload:
     """What runs and what is promised, beside the fleet and the queue.
 
     ``peak_gpus``: the most GPUs that a tenant held in the reclaim window; ``tenancy``: the tree of tenants, with quotas
-    (I6) and past usage. ``closings``: from when on nobody shall be on a node, for planned work. ``cleaning``: GPUs
-    whose attempt has ended, and that are being proved clean. ``may_grow``: somebody may, by size and dwell.
+    (I6) and past usage. ``closings``: from when on nobody shall be on a node, for planned work; ``reopenings``: when
+    the work is over, and nothing else keeps the node cordoned: by them starts are foreseen. ``cleaning``: GPUs whose
+    attempt has ended, and that are being proved clean. ``may_grow``: somebody may, by size and dwell.
     ``others_wait``: beside the queue, for their own GPUs; nobody has more than its wish then. Without a workload the
     planner neither reclaims, nor lets anybody grow, nor knows of quotas.
     """
@@ -199,6 +200,7 @@ class Workload:
     may_grow: bool = True
     others_wait: bool = False
     closings: Mapping[NodeId, int] = field(default_factory=dict)
+    reopenings: Mapping[NodeId, int] = field(default_factory=dict)
     failures_per_gpu_hour: float = 0.0
 
 

@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from muster.domain.ids import JobId
+from muster.domain.ids import JobId, NodeId
 from scheduler.elastic import nodes_within
 from scheduler.line import Line
-from scheduler.model import Question, WaitingJob
+from scheduler.model import Question, WaitingJob, Workload
 from scheduler.releases import Holder, Pace, Releases
 from scheduler.request import Request
 from scheduler.solver import most_nodes, place
@@ -54,6 +54,7 @@ class Play:
         self._order = moments_ms.argsort(kind="stable").tolist()
         self._ends_ms, self._num_ended = moments_ms[self._order], 0
         self._begun: list[_End] = []
+        self._reopenings = _reopenings(asked.workload)
         self._holdings, self._is_busy = releases.holdings.copy(), releases.is_busy.copy()
         is_free: Flags = idle.is_free.copy()
         self._held_for: Ints = np.zeros(len(is_free), dtype=np.int64)
@@ -85,17 +86,30 @@ class Play:
         return self._num_starts >= MAX_STARTS or self._num_looks >= MAX_LOOKS
 
     def _moments(self) -> Iterator[int]:
-        """Now, and after each group of ends: what they held is free."""
+        """Now, and after each group of ends, of what runs or of planned work: what they held is free."""
         now_ms = self._asked.workload.now_ms
         yield now_ms
-        while (at_ms := self._next_end_ms()) is not None:
+        while (at_ms := self._next_ms()) is not None:
             until_ms = now_ms + int((at_ms - now_ms) * MOMENTS_APART)
-            given = []
-            while (next_ms := self._next_end_ms()) is not None and next_ms <= until_ms:
+            given, opened = [_NONE], set[NodeId]()
+            while (next_ms := self._next_ms()) is not None and next_ms <= until_ms:
                 at_ms = next_ms
-                given.append(self._end_next())
+                if self._reopenings and self._reopenings[-1][0] == at_ms:
+                    opened.add(self._reopenings.pop()[1])
+                else:
+                    given.append(self._end_next())
             self._give(np.concatenate(given))
+            if opened:
+                self.state = self.state.reopened(opened)
             yield at_ms
+
+    def _next_ms(self) -> int | None:
+        """When something ends next, of what runs or of planned work."""
+        end_ms = self._next_end_ms()
+        if not self._reopenings:
+            return end_ms
+        reopens_ms = self._reopenings[-1][0]
+        return reopens_ms if end_ms is None else min(end_ms, reopens_ms)
 
     def _next_end_ms(self) -> int | None:
         ends_ms = [self._begun[0][0]] if self._begun else []
@@ -201,3 +215,9 @@ class Play:
         sizes = [self._releases.num_gpus(one) for one in self._order[self._num_ended :]]
         left = float((self._ends_ms[self._num_ended :] - self.at_ms) @ np.array(sizes, dtype=np.float64))
         return left + sum(len(gpus) * (at_ms - self.at_ms) for at_ms, _, gpus, _ in self._begun)
+
+
+def _reopenings(workload: Workload) -> list[tuple[int, NodeId]]:
+    """Those that are to come, the last first."""
+    ahead = [(at_ms, node_id) for node_id, at_ms in workload.reopenings.items() if at_ms > workload.now_ms]
+    return sorted(ahead, reverse=True)

@@ -5,7 +5,7 @@ same in each, those of cells and groups are not: whoever is about a tier's cells
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -160,6 +160,29 @@ class FleetState:
             twin._of_tier = twin_of_tier  # noqa: SLF001
             twin._tallies = Tallies(twin.layout.num_cells)  # noqa: SLF001
         return twins[None]
+
+    def reopened(self, nodes: Collection[NodeId]) -> "FleetState":
+        """A fork in which planned work on these nodes is over: they neither close nor are cordoned. It goes on with
+        ``is_free`` of this one, which is done with.
+        """
+        other = self.fork(self.is_free, ())
+        facts, distinct = self._without_cordons(nodes)
+        kept: dict[NodeId, int] = {}
+        kept_ms: list[int] = []
+        for each in other._of_rule.values():  # noqa: SLF001  # of its own class
+            each._facts, each._distinct, each._closings, each._closings_ms = facts, distinct, kept, kept_ms  # noqa: SLF001
+        other.close({name: at_ms for name, at_ms in self._closings.items() if name not in nodes})
+        return other
+
+    def _without_cordons(self, nodes: Collection[NodeId]) -> tuple[Ints, tuple[AdmissionFacts, ...]]:
+        cells = [cell for node_id in nodes for cell in self.layout.cells_of_node.get(node_id, ())]
+        gpus = self.layout.gpus_of_cells(np.array(cells, dtype=np.int64))
+        number_of = {each: number for number, each in enumerate(self._distinct)}
+        facts = self._facts.copy()
+        for number in np.unique(facts[gpus]).tolist():
+            open_one = replace(self._distinct[number], is_cordoned=False)
+            facts[gpus[self._facts[gpus] == number]] = number_of.setdefault(open_one, len(number_of))
+        return facts, tuple(number_of)
 
     def close(self, closings: Mapping[NodeId, int]) -> None:
         """From these moments on nobody may be on these nodes, for planned work."""

@@ -22,6 +22,7 @@ from muster.identity import new_id
 from muster.services import jobs
 from muster.services.lives import spec_of
 from muster.services.looks import without_a_look
+from muster.services.maintenance import reopenings
 from muster.services.outlooks import Planned, planned_together
 from muster.services.policies import active_policy
 from muster.services.queue_head import InThought
@@ -105,7 +106,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     jobs.require_possible(unit, spec)
     policy = active_policy(unit.session)
     thought = InThought(JobId(new_id("job")), owner, spec, unit.now)
-    asked = question(unit.session, unit.now, without_a_look(unit.session, unit.now), beside=thought)
+    asked = _asked(unit, beside=thought)
     found = None if asked is None else next((one for one in asked.queue if one.job_id == thought.job_id), None)
     if asked is None or found is None:
         far = WaitReason.FAR_BEHIND
@@ -125,9 +126,7 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
     _require_waiting(job)
     if job.state in WITHOUT_A_LOOK:
         return _not_looked_at(job, WITHOUT_A_LOOK[job.state])
-    planned = planned_together(
-        unit.session, lambda: question(unit.session, unit.now, without_a_look(unit.session, unit.now))
-    )
+    planned = planned_together(unit.session, lambda: _asked(unit))
     found = None if planned is None else next((one for one in planned.asked.queue if one.job_id == job.id), None)
     if planned is None or found is None:
         unit.session.refresh(job)  # it may have been placed since
@@ -137,6 +136,14 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
         return _with_all_before(unit, unseen, job.created_at, job.id) if reason is WaitReason.FAR_BEHIND else unseen
     spec = spec_of(job)
     return _told(unit, planned, found, spec, stop_grace_s(spec, planned.asked.policy))
+
+
+def _asked(unit: UnitOfWork, *, beside: InThought | None = None) -> Question | None:
+    """As a cycle is asked, with when planned work is over, by which starts are foreseen."""
+    asked = question(unit.session, unit.now, without_a_look(unit.session, unit.now), beside=beside)
+    if asked is None:
+        return None
+    return replace(asked, workload=replace(asked.workload, reopenings=reopenings(unit.session, unit.now)))
 
 
 def _require_waiting(job: Job) -> None:

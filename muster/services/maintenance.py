@@ -15,7 +15,7 @@ from typing import Final
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from muster.db.models import Cordon
+from muster.db.models import Cordon, Gpu
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
@@ -24,6 +24,7 @@ from muster.services.lives import to_ms
 from muster.services.node_names import find_node
 from muster.services.policies import active_policy
 from muster.services.unit_of_work import UnitOfWork, declare_action
+from scheduler.reopening import reopenings_of
 
 DECLARE: Final = declare_action("node.maintenance")
 REASON_CODE: Final = "maintenance"
@@ -103,6 +104,24 @@ def closings(session: Session, now: datetime) -> dict[NodeId, int]:
         .group_by(Cordon.node_id)
     )
     return {NodeId(node_id): to_ms(at) for node_id, at in session.execute(query) if node_id is not None}
+
+
+def reopenings(session: Session, now: datetime) -> dict[NodeId, int]:
+    """Of each node with a cordon that ends by itself, and none without an end: when the work on it is over, in ms."""
+    is_ahead = (Cordon.node_id.is_not(None), Cordon.released_at.is_(None), Cordon.until > now)
+    query = select(Cordon.node_id, func.coalesce(Cordon.starts_at, Cordon.created_at), Cordon.until)
+    timed = session.execute(query.where(*is_ahead)).all()
+    if not timed:
+        return {}
+    stands = (Cordon.until.is_(None), Cordon.released_at.is_(None))
+    of_nodes = select(Cordon.node_id).where(Cordon.node_id.is_not(None), *stands)
+    of_gpus = select(Gpu.node_id).join(Cordon, Cordon.gpu_uuid == Gpu.uuid).where(*stands)
+    endless = {*session.scalars(of_nodes), *session.scalars(of_gpus)}
+    return reopenings_of(
+        (NodeId(node_id), to_ms(from_at), to_ms(until))
+        for node_id, from_at, until in timed
+        if node_id is not None and node_id not in endless
+    )
 
 
 def windows_of(unit: UnitOfWork, node_ids: Collection[NodeId]) -> dict[NodeId, tuple[Window, ...]]:

@@ -8,6 +8,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import Policy
 from muster.domain.states import Contact, Standing
 from scheduler.model import GpuView, Parts
+from scheduler.reopening import reopenings_of
 from simulator.scenarios.document import Scenario
 from simulator.scenarios.fleet_form import GpuState
 from simulator.scenarios.shown import Window, views_of, windows_of
@@ -81,6 +82,13 @@ class PlayedFleet:
             if view.node_id in concerned:
                 is_cordoned = view.node_id in closed or uuid in self._cordoned
                 self._gpus[uuid] = replace(view, facts=replace(view.facts, is_cordoned=is_cordoned))
+
+    def reopenings(self, now_ms: int) -> Mapping[NodeId, int]:
+        """Of each node that work is planned on, and that nobody has cordoned by hand: when that is over."""
+        by_hand = {self._gpus[uuid].node_id for uuid in self._cordoned}
+        ahead = [window for window in self.windows if now_ms < window.until_ms]
+        nodes = ((node, one.starts_ms, one.until_ms) for one in ahead for node in one.nodes if node not in by_hand)
+        return reopenings_of(nodes)
 
     def closings(self, now_ms: int) -> Mapping[NodeId, int]:
         """Of each node that work is planned on: from when on nothing may run there."""

@@ -376,4 +376,5 @@ class _World:
             tenancy=self._tenancy,
             failures_per_gpu_hour=self._failures_per_gpu_hour,
             closings=self._fleet.closings(self._now_ms),
+            reopenings=self._fleet.reopenings(self._now_ms),
         )

@@ -10,7 +10,7 @@ from scheduler.eta import Outlook
 from scheduler.model import ElasticGang, Question, RunningAttempt, StartRange, WaitingJob, Workload
 from scheduler.planner import plan_on
 from scheduler.topology import FleetState
-from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, running, standing
+from tests.scheduler.fleets import FIT, MINUTE_MS, NOW_MS, hold, host, job, of_host, running, standing
 
 GRACE_S = 30.0
 
@@ -80,6 +80,26 @@ def test_jobs_before_it_push_it_back_and_are_counted() -> None:
 
 def test_nobody_knows_when_a_job_starts_that_fits_nowhere() -> None:
     assert told(question([job("j", nodes=2, gpus=8)], [], 1), "j").starts is None
+
+
+def test_a_job_that_waits_for_planned_work_starts_when_that_is_over() -> None:
+    """On h0 it is done now, on h1 it begins soon; ``long`` would still run by then, and nobody else is there."""
+    gpus = [*host("h0", 8, facts=replace(FIT, is_cordoned=True)), *host("h1", 8)]
+    over_ms = {NodeId("h0"): NOW_MS + 30 * MINUTE_MS, NodeId("h1"): NOW_MS + 60 * MINUTE_MS}
+    closings = {NodeId("h0"): NOW_MS - MINUTE_MS, NodeId("h1"): NOW_MS + 10 * MINUTE_MS}
+    queue = [
+        replace(job("one", gpus=8), expected_s=7200.0),
+        replace(job("other", gpus=8, at=1), expected_s=7200.0),
+        replace(job("third", gpus=8, at=2), expected_s=7200.0),
+    ]
+    asked = Question(DEFAULT_POLICY, gpus, queue, Workload(NOW_MS, closings=closings, reopenings=over_ms))
+    assert told(asked, "one").starts == StartRange(NOW_MS + 30 * MINUTE_MS, NOW_MS + 30 * MINUTE_MS)
+    assert told(asked, "other").starts == StartRange(
+        NOW_MS + 42 * MINUTE_MS,  # after a tenth of what ``one`` may take
+        NOW_MS + 60 * MINUTE_MS,
+    )
+    unknown = replace(asked, workload=replace(asked.workload, reopenings={}))
+    assert told(unknown, "one").starts is None
 
 
 def test_what_a_victim_that_shrinks_keeps_comes_free_for_nobody_at_its_deadline() -> None:

@@ -9,6 +9,7 @@ from muster.domain.principals import system_principal
 from muster.domain.states import Cause, JobState, StopReason
 from muster.services import cordons, maintenance
 from muster.services.clearings import clear_once
+from muster.services.lives import to_ms
 from muster.services.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import OPERATOR
 from tests.services.conftest import SetClock
@@ -89,6 +90,18 @@ def test_a_window_that_was_released_clears_nothing(stage: Stage) -> None:
     assert clear(stage) == []
     with stage.units.read() as session:
         assert maintenance.closings(session, stage.clock.now) == {}
+
+
+def test_when_the_work_on_a_node_is_over_is_known_but_where_another_cordon_has_no_end(stage: Stage) -> None:
+    declare(stage)
+    alpha = stage.hosts[0].node_id
+    over_ms = to_ms(stage.clock.now + timedelta(hours=3))
+    with stage.units.read() as session:
+        assert maintenance.reopenings(session, stage.clock.now) == {alpha: over_ms}
+    with stage.units.begin(OPERATOR, cordons.CREATE) as unit:
+        cordons.create(unit, reason="by hand", node_id=alpha)
+    with stage.units.read() as session:
+        assert maintenance.reopenings(session, stage.clock.now) == {}
 
 
 def test_declared_late_it_still_gives_what_the_policy_gives(stage: Stage) -> None:
