@@ -191,8 +191,7 @@ def _jobs_of(trace: Path, nodes: int, gpus_per_node: int, arrivals: float) -> li
 @contextmanager
 def _rows_of(trace: Path) -> Iterator[csv.DictReader[str]]:
     with trace.open("rb") as raw:
-        is_packed = raw.read(2) == _GZIP
-        raw.seek(0)
+        is_packed = raw.peek(len(_GZIP))[: len(_GZIP)] == _GZIP  # a pipe cannot be read twice
         with (
             gzip.GzipFile(fileobj=raw) if is_packed else raw as content,
             io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as text,

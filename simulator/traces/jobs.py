@@ -112,8 +112,9 @@ class _Reader:
         return nodes, each
 
     def _seconds(self, number: int, row: Mapping[str, object], name: str) -> float:
+        text = str(row.get(name))
         try:
-            value = float(str(row.get(name)))
+            value = float(text) if text.isascii() and "_" not in text else math.nan
         except ValueError:
             value = math.nan
         if not 0 <= value <= MOST_SECONDS:

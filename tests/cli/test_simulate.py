@@ -71,6 +71,13 @@ def test_a_bad_trace_is_told_by_row_and_column_and_leaves_nothing(tmp_path: Path
     assert not out.exists()
 
 
+def test_a_trace_may_come_through_a_pipe() -> None:
+    words = [sys.executable, "-m", "muster", "simulate", "--trace", "/dev/stdin", "--nodes", "4", "--json", "-"]
+    for content in (TRACE.encode(), gzip.compress(TRACE.encode(), mtime=0)):
+        done = subprocess.run(words, check=True, input=content, capture_output=True, timeout=60)
+        assert json.loads(done.stdout)["jobs"] == 3
+
+
 def test_a_file_that_is_not_there_and_numbers_out_of_bounds(tmp_path: Path) -> None:
     assert "there is no such file" in simulate("--trace", str(tmp_path / "none"), "--nodes", "4").stderr
     trace = tmp_path / "trace.csv"
