@@ -159,7 +159,9 @@ class _Cycle:
             self.reclaimer.promises.hold_own(own)
             if own.job_id in waiting:
                 self._comes_to(waiting[own.job_id], len(own.gpus))
-        self.spares = Spares(self.state, self.policy, workload)
+        given_back = {name for name, tier in self.policy.tiers.items() if tier.notice_s is not None}
+        firm = (job.job_id for job in self.ordered if job.tier not in given_back)
+        self.spares = Spares(self.state, self.policy, workload, self.reclaimer.promises.held_for(firm))
         for attempt in workload.running:
             self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
         for job in self.ordered:

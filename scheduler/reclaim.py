@@ -93,7 +93,7 @@ class Reclaimer:
         notice_s = self._givers.longest_notice_s(request, claim)
         if notice_s is None:
             return Refused(Obstacle.OWN_GUARANTEE if is_beyond else None)
-        coming = self.coming(self._now_ms + int(notice_s * 1000))
+        coming = self._open_to(request, self.coming(self._now_ms + int(notice_s * 1000)))
         chosen = self.with_freed(coming, request)
         if chosen is not None:
             return Coming(self.endings.last_ms(chosen.gpus[~self._state.is_free[chosen.gpus]]))
@@ -119,10 +119,17 @@ class Reclaimer:
         """The owner of each GPU that would come to the request if these attempts let go, else -1."""
         admitted = self._state.tier(request.tier).admitted
         comes = np.append(is_victim, False)[self._owner] & admitted & ~self._state.is_free & ~self.promises.mask
+        if not request.may_use_spares:
+            comes &= ~self._state.is_spare
         return np.where(comes, self._owner, -1)
 
+    def _open_to(self, request: Request, gpus: Ints) -> Ints:
+        """Those of them that the request may have once they are free: a spare that is lent stays one."""
+        return gpus if request.may_use_spares else gpus[~self._state.is_spare[gpus]]
+
     def with_freed(self, gpus: Ints, request: Request) -> Chosen | None:
-        """The placement on a hypothetical state in which ``gpus`` are free as well."""
+        """The placement on a hypothetical state in which ``gpus`` are free as well, as far as it may have them."""
+        gpus = self._open_to(request, gpus)
         self._state.give(gpus)
         chosen = place(self._state, request)
         self._state.take(gpus)
