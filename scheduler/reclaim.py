@@ -16,6 +16,7 @@ import numpy as np
 
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.policy import Policy
+from scheduler.closing import starting
 from scheduler.endings import CLEANING_MS, Endings
 from scheduler.givers import Givers
 from scheduler.lending import Claim, Lending
@@ -59,9 +60,14 @@ class Reclaimer:
                 self.promises.mask[state.layout.gpu_indices(reclaim.keeps)] = True
         self.reclaims: list[Reclaim] = []
 
-    def still_suffices(self, job_id: JobId, request: Request) -> bool:
-        """Whether the gang will fit once every victim has let go; asked after the job's hold was lifted."""
+    def still_suffices(self, job_id: JobId, request: Request, run_s: float | None = None) -> bool:
+        """Whether the gang will fit once every victim has let go; asked after the job's hold was lifted.
+
+        ``run_s``: what it is believed to take, counted from the last deadline on.
+        """
         held = self.promises.held(job_id)
+        starts_ms = max(self.promises.deadline_ms(job_id), self._now_ms)
+        request = starting(self._state, request, starts_ms, run_s)
         notice_ms = int((self._givers.longest_notice_s(request) or 0.0) * 1000)
         until_ms = max(self.promises.deadline_ms(job_id), self._now_ms + notice_ms)
         is_coming: Flags = np.append(self._ends <= until_ms, True)[self._owner[held]]
@@ -83,24 +89,58 @@ class Reclaimer:
                 self.endings.go_on(index)
 
     def choose(
-        self, job_id: JobId, request: Request, claim: Claim | None = None, *, is_beyond: bool = False
+        self,
+        job_id: JobId,
+        request: Request,
+        claim: Claim | None = None,
+        *,
+        is_beyond: bool = False,
+        run_s: float | None = None,
     ) -> Outcome:
         """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome says why not.
 
         ``claim``: of its tenant on what it has lent; ``is_beyond``: it has none, since with the job it would hold more
-        than it is guaranteed.
+        than it is guaranteed. ``run_s``: what it is believed to take; nobody counts on a victim that leaves before its
+        deadline, so it is to be over before hosts close even if it starts only then.
         """
         notice_s = self._givers.longest_notice_s(request, claim)
         if notice_s is None:
             return Refused(Obstacle.OWN_GUARANTEE if is_beyond else None)
-        coming = self._open_to(request, self.coming(self._now_ms + int(notice_s * 1000)))
-        chosen = self.with_freed(coming, request)
-        if chosen is not None:
-            return Coming(self.endings.last_ms(chosen.gpus[~self._state.is_free[chosen.gpus]]))
+        latest_ms = self._now_ms + int(notice_s * 1000)
+        until_ms = self._comes_by_itself(request, latest_ms, run_s)
+        if until_ms is not None:
+            return Coming(until_ms)
+        request = starting(self._state, request, latest_ms, run_s)
+        coming = self._open_to(request, self.coming(latest_ms))
         self._state.give(coming)
         choice = self._victims(request, claim)
         self._state.take(coming)
         return choice if isinstance(choice, Refused) else self._commit(job_id, choice)
+
+    def told_apart_by(self, request: Request, claim: Claim | None, run_s: float) -> float | None:
+        """Beside its request, by what reclaim may help a job where it does not help one with an equal request."""
+        notice_s = self._givers.longest_notice_s(request, claim) if self._state.closings_ms else None
+        if notice_s is None:
+            return None
+        is_same = starting(self._state, request, self._now_ms + int(notice_s * 1000), run_s) is request
+        return None if is_same else run_s
+
+    def _comes_by_itself(self, request: Request, latest_ms: int, run_s: float | None) -> int | None:
+        """When enough has come free without reclaim, by then at the latest; None: it does not, or hosts close first."""
+        first_ms = self._full_ms(request, latest_ms)
+        if first_ms is None:
+            return None
+        for at_ms in (max(first_ms, self._now_ms), latest_ms):
+            then = starting(self._state, request, at_ms, run_s)
+            until_ms = first_ms if then is request else self._full_ms(then, at_ms)
+            if until_ms is not None:
+                return until_ms
+        return None
+
+    def _full_ms(self, request: Request, until_ms: int) -> int | None:
+        """When its place has come free, of what comes free until then."""
+        chosen = self.with_freed(self.coming(until_ms), request)
+        return None if chosen is None else self.endings.last_ms(chosen.gpus[~self._state.is_free[chosen.gpus]])
 
     def coming(self, until_ms: int, ends_ms: Ints | None = None) -> Ints:
         """Held GPUs that come free until then of their own, and are promised to nobody.
