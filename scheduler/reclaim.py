@@ -24,7 +24,7 @@ from scheduler.model import Reclaim, RunnerUp, Workload
 from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.promises import Promises
 from scheduler.shrinking import cheapest_shrink, kept_beside, surplus_of
-from scheduler.solver import Chosen, Request, fitting_cells, level_span, most_nodes, place, room_of
+from scheduler.solver import Chosen, Request, fitting_cells, level_span, most_nodes, narrowed, place, room_of
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
 from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
 
@@ -235,10 +235,14 @@ class Reclaimer:
         return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
 
     def _minimal(self, cover: Cover, owner: Ints, request: Request) -> tuple[Chosen, list[int]]:
-        """The target among what the cover frees, and those victims alone without whom none is found."""
+        """The target among what the cover frees, and those victims alone without whom none is found.
+
+        At the narrowest level at which there is one with all of them: for that one they were chosen.
+        """
         victims = list(cover.victims)
         given_by = self._given_by(victims, owner)
         self._state.give(np.concatenate(list(given_by.values())))
+        request = narrowed(self._state, request)
         trials = dispensable(self._state, request, given_by)
         for victim in sorted(trials, key=lambda index: (-self._givers.costs[index], index))[:MAX_MINIMISED]:
             self._state.take(given_by[victim])
