@@ -187,10 +187,15 @@ class Reclaimer:
             return whole
         if isinstance(whole, Refused):
             return shrunk
-        if shrunk.cost > whole.cost * self._policy.reclaim.shrink_cost_factor:
-            others = [one for one in (whole.runner_up, self._runner_up(shrunk)) if one is not None]
-            return replace(whole, runner_up=min(others, key=lambda one: one.cost_gpu_s))
-        return replace(shrunk, runner_up=self._runner_up(whole))
+        is_too_dear = shrunk.cost > whole.cost * self._policy.reclaim.shrink_cost_factor
+        choice, other = (whole, shrunk) if is_too_dear else (shrunk, whole)
+        return replace(choice, runner_up=self._next_best(choice, self._runner_up(other), whole.runner_up))
+
+    def _next_best(self, choice: "_Choice", *others: RunnerUp | None) -> RunnerUp | None:
+        """The cheapest of those that would take other victims."""
+        own = {self._attempts[index].attempt_id for index in choice.victims}
+        differing = (one for one in others if one is not None and set(one.victims) != own)
+        return min(differing, key=lambda one: one.cost_gpu_s, default=None)
 
     def _shrunk(self, request: Request, free_from: Ints, claim: Claim | None) -> "_Choice | None":
         if not self._givers.elastic:

@@ -55,6 +55,21 @@ def test_an_elastic_gang_gives_its_last_host_although_another_gang_would_lose_le
     assert (reclaim.runner_up.victims, reclaim.runner_up.cost_gpu_s) == (("v",), 8 * 180)
 
 
+@pytest.mark.parametrize("factor", [0, 10])
+def test_the_runner_up_takes_others_than_the_choice(factor: float) -> None:
+    """Whole, it would be the cheapest as well; where nobody else would do there is none."""
+    policy = Policy(reclaim=ReclaimPolicy(shrink_cost_factor=factor))
+    small = elastic("e", ["r0h0", "r0h1"], 1)
+    (alone,) = decide(racks({"r0": [8, 8]}), [GANG], [small], policy=policy).reclaims
+    assert (alone.victim, alone.runner_up) == ("e", None)
+    beside = [small, running("stale", [*of_host("r1h0"), *of_host("r1h1")], saved_minutes=60)]
+    gang = job("gang", nodes=1, gpus=8, tier="reserved", required="rack")
+    (reclaim,) = decide(racks({"r0": [8, 8], "r1": [8, 8]}), [gang], beside, policy=policy).reclaims
+    assert reclaim.victim == "e"
+    assert reclaim.runner_up is not None
+    assert reclaim.runner_up.victims == ("stale",)
+
+
 @pytest.mark.parametrize(("factor", "victim"), [(0, "v"), (3.9, "v"), (4, "e")])
 def test_unless_that_loses_too_many_times_as_much(factor: float, victim: str) -> None:
     attempts = [elastic("e", ["r0h0", "r0h1", "r0h2", "r0h3"], 2), running("v", of_host("r0h4"), saved_minutes=1)]
