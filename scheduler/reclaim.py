@@ -10,7 +10,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
@@ -20,16 +19,14 @@ from scheduler.closing import starting
 from scheduler.endings import CLEANING_MS, Endings
 from scheduler.givers import Givers
 from scheduler.lending import Claim, Lending
+from scheduler.letting_off import minimal
 from scheduler.model import Reclaim, RunnerUp, Workload
 from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.promises import Promises
 from scheduler.shrinking import cheapest_shrink, kept_beside, surplus_of
-from scheduler.solver import Chosen, Request, fitting_cells, level_span, most_nodes, narrowed, place, room_of
+from scheduler.solver import Chosen, Request, fitting_cells, level_span, place, room_of
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
-from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
-
-MAX_MINIMISED: Final = 64
-"""Above this many victims they are no longer each left out on trial; the greedy run has done so by counts."""
+from scheduler.victims import Candidates, Cover, cheapest_covers
 
 
 def _stays(workload: Workload) -> dict[AttemptId, int]:
@@ -234,59 +231,10 @@ class Reclaimer:
             return Refused(Obstacle.GUARANTEES)
         if not covers:
             return self._refusal(free_from, request, claim)
-        target, victims = self._minimal(covers[0], owner, request)
+        target, victims = minimal(self._state, covers[0], owner, request, self._attempts, givers.costs)
         next_best = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
         cost = float(sum(self._givers.costs[index] for index in victims))
         return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
-
-    def _minimal(self, cover: Cover, owner: Ints, request: Request) -> tuple[Chosen, list[int]]:
-        """The target among what the cover frees, and those victims alone without whom none is found.
-
-        At the narrowest level at which there is one with all of them: for that one they were chosen.
-        """
-        victims = list(cover.victims)
-        given_by = self._given_by(victims, owner)
-        self._state.give(np.concatenate(list(given_by.values())))
-        request = narrowed(self._state, request)
-        trials = dispensable(self._state, request, given_by)
-        for victim in sorted(trials, key=lambda index: (-self._givers.costs[index], index))[:MAX_MINIMISED]:
-            self._state.take(given_by[victim])
-            if most_nodes(self._state, request) >= request.nodes:
-                victims.remove(victim)
-            else:
-                self._state.give(given_by[victim])
-        target = self._sparing(request, victims, given_by) or place(self._state, request)
-        self._state.take(np.concatenate([given_by[victim] for victim in victims]))
-        if target is None:
-            message = "a cover of victims does not make room for the gang: a bug of ours"
-            raise AssertionError(message)
-        used = set(owner[target.gpus].tolist())
-        return target, [victim for victim in victims if victim in used]
-
-    def _sparing(self, request: Request, victims: Sequence[int], given_by: Mapping[int, Ints]) -> Chosen | None:
-        """The target without the hosts with which elastic victims could go on, where it can do without them.
-
-        On a state in which all that the victims hold is free. Their first ranks are kept.
-        """
-        layout = self._state.layout
-        gangs = [self._attempts[index].elastic for index in victims]
-        kept_parts = [part for gang in gangs if gang is not None for _, part in gang.parts[: gang.min_nodes]]
-        keeps = [uuid for part in kept_parts for uuid in part]
-        if not keeps:
-            return None
-        kept = np.intersect1d(layout.gpu_indices(keeps), np.concatenate(list(given_by.values())))
-        self._state.take(kept)
-        target = place(self._state, request)
-        self._state.give(kept)
-        return target
-
-    def _given_by(self, victims: Sequence[int], owner: Ints) -> dict[int, Ints]:
-        is_victim = np.zeros(len(self._attempts) + 1, dtype=np.bool_)
-        is_victim[list(victims)] = True
-        gpus = np.flatnonzero(is_victim[owner])
-        gpus = gpus[np.argsort(owner[gpus], kind="stable")]
-        numbers, starts = np.unique(owner[gpus], return_index=True)
-        return dict(zip(numbers.tolist(), np.split(gpus, starts[1:]), strict=True))
 
     def _runner_up(self, cover: "Cover | _Choice") -> RunnerUp:
         return RunnerUp(tuple(self._attempts[index].attempt_id for index in cover.victims), cover.cost)
