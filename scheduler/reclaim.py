@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from scheduler.letting_off import minimal
 from scheduler.model import Reclaim, RunnerUp, Workload
 from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.promises import Promises
-from scheduler.shrinking import cheapest_shrink, kept_beside, surplus_of
+from scheduler.shrinking import Surplus, cheapest_shrink, kept_beside, surplus_of, within_cap
 from scheduler.solver import Chosen, Request, fitting_cells, level_span, place, room_of
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
 from scheduler.victims import Candidates, Cover, cheapest_covers
@@ -180,6 +181,8 @@ class Reclaimer:
         free_from = self._givers.free_from_ms(request, claim)
         whole = self._whole_victims(request, free_from, claim)
         shrunk = self._shrunk(request, free_from, claim)
+        if shrunk is None and isinstance(whole, Refused):
+            return self._mixed(request, free_from, claim, whole) or whole
         if shrunk is None:
             return whole
         if isinstance(whole, Refused):
@@ -198,11 +201,7 @@ class Reclaimer:
         if not self._givers.elastic:
             return None
         owner = self._owners_if(free_from <= self._now_ms, request)
-        offers = [
-            surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._givers.costs[index]))
-            for index in self._givers.elastic
-            if free_from[index] <= self._now_ms
-        ]
+        offers = self._offers(owner, free_from)
         shrink = cheapest_shrink(self._state, request, offers, self._givers.allowance)
         if shrink is None:
             return None
@@ -215,6 +214,41 @@ class Reclaimer:
             return None
         return _Choice(target, victims, float(sum(self._givers.costs[index] for index in victims)))
 
+    def _offers(self, owner: Ints, free_from: Ints) -> list[Surplus]:
+        """What elastic attempts could give now."""
+        return [
+            surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._givers.costs[index]))
+            for index in self._givers.elastic
+            if free_from[index] <= self._now_ms
+        ]
+
+    def _mixed(self, request: Request, free_from: Ints, claim: Claim | None, whole: Refused) -> "_Choice | None":
+        """Elastic victims that give what they can spare, beside others that end: where caps or guarantees leave neither
+        alone enough.
+        """
+        givers = self._givers
+        if not givers.elastic or whole.obstacle not in {Obstacle.CAP, Obstacle.GUARANTEES}:
+            return None
+        may_give = givers.is_within_cap()
+        may_give[givers.elastic] = True
+        owner = self._owners_if(may_give & (free_from <= self._now_ms), request)
+        owner, num_given = within_cap(owner, self._offers(owner, free_from), givers.allowance)
+        num_gpus = [num_given.get(index, num) for index, num in enumerate(givers.num_gpus)]
+        candidates = replace(self._candidates(owner, givers.allowance_by_code()), num_gpus=num_gpus)
+        if claim is not None:
+            candidates = replace(candidates, may_lose=partial(claim.may_lose, given=num_given))
+        return self._covered(request, owner, candidates)
+
+    def _covered(self, request: Request, owner: Ints, candidates: Candidates) -> "_Choice | None":
+        """The cheapest of those who suffice together."""
+        covers = cheapest_covers(self._state, request, candidates)
+        if not covers:
+            return None
+        target, victims = minimal(self._state, covers[0], owner, request, self._attempts, self._givers.costs)
+        next_best = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
+        cost = float(sum(self._givers.costs[index] for index in victims))
+        return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
+
     def _given_up(self, victims: Sequence[int], target: Chosen) -> dict[int, int]:
         """GPUs that each gives for the target: all that it has, where it cannot go on with the rest."""
         held = frozenset([self._state.layout.uuids[gpu] for gpu in target.gpus.tolist()])
@@ -226,15 +260,10 @@ class Reclaimer:
         owner = self._owners_if((free_from <= self._now_ms) & givers.is_within_cap(), request)
         candidates = self._candidates(owner, givers.allowance_by_code())
         lent = candidates if claim is None else replace(candidates, may_lose=claim.may_lose)
-        covers = cheapest_covers(self._state, request, lent)
-        if not covers and claim is not None and cheapest_covers(self._state, request, candidates):
+        choice = self._covered(request, owner, lent)
+        if choice is None and claim is not None and cheapest_covers(self._state, request, candidates):
             return Refused(Obstacle.GUARANTEES)
-        if not covers:
-            return self._refusal(free_from, request, claim)
-        target, victims = minimal(self._state, covers[0], owner, request, self._attempts, givers.costs)
-        next_best = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
-        cost = float(sum(self._givers.costs[index] for index in victims))
-        return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
+        return choice or self._refusal(free_from, request, claim)
 
     def _runner_up(self, cover: "Cover | _Choice") -> RunnerUp:
         return RunnerUp(tuple(self._attempts[index].attempt_id for index in cover.victims), cover.cost)
