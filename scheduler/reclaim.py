@@ -105,11 +105,11 @@ class Reclaimer:
         if notice_s is None:
             return Refused(Obstacle.OWN_GUARANTEE if is_beyond else None)
         latest_ms = self._now_ms + int(notice_s * 1000)
-        until_ms = self._comes_by_itself(request, latest_ms, run_s)
+        coming = self._open_to(request, self.coming(latest_ms))
+        until_ms = self._comes_by_itself(request, coming, latest_ms, run_s)
         if until_ms is not None:
             return Coming(until_ms)
         request = starting(self._state, request, latest_ms, run_s)
-        coming = self._open_to(request, self.coming(latest_ms))
         self._state.give(coming)
         choice = self._victims(request, claim)
         self._state.take(coming)
@@ -123,21 +123,24 @@ class Reclaimer:
         is_same = starting(self._state, request, self._now_ms + int(notice_s * 1000), run_s) is request
         return None if is_same else run_s
 
-    def _comes_by_itself(self, request: Request, latest_ms: int, run_s: float | None) -> int | None:
-        """When enough has come free without reclaim, by then at the latest; None: it does not, or hosts close first."""
-        first_ms = self._full_ms(request, latest_ms)
+    def _comes_by_itself(self, request: Request, coming: Ints, latest_ms: int, run_s: float | None) -> int | None:
+        """When enough has come free without reclaim, by then at the latest; None: it does not, or hosts close first.
+
+        ``coming``: what comes free until then.
+        """
+        first_ms = self._full_ms(request, coming)
         if first_ms is None:
             return None
         for at_ms in (max(first_ms, self._now_ms), latest_ms):
             then = starting(self._state, request, at_ms, run_s)
-            until_ms = first_ms if then is request else self._full_ms(then, at_ms)
+            until_ms = first_ms if then is request else self._full_ms(then, self.coming(at_ms))
             if until_ms is not None:
                 return until_ms
         return None
 
-    def _full_ms(self, request: Request, until_ms: int) -> int | None:
-        """When its place has come free, of what comes free until then."""
-        chosen = self.with_freed(self.coming(until_ms), request)
+    def _full_ms(self, request: Request, coming: Ints) -> int | None:
+        """When its place has come free, of what comes free."""
+        chosen = self.with_freed(coming, request)
         return None if chosen is None else self.endings.last_ms(chosen.gpus[~self._state.is_free[chosen.gpus]])
 
     def coming(self, until_ms: int, ends_ms: Ints | None = None) -> Ints:
