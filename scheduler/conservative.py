@@ -176,6 +176,8 @@ class ConservativeBackfill(HeldPlaces):
         end_ms = at_ms + expected_s(asked.job, self._policy) * 1000
         request = replace(asked.request, closing_ms=self._state.last_closing_ms(end_ms))
         gpus = np.flatnonzero(is_open & ~self._state.is_free)
+        if not request.may_use_spares:
+            gpus = gpus[~self._state.is_spare[gpus]]
         self._state.give(gpus)
         chosen = self._chosen(request)
         self._state.take(gpus)

@@ -46,7 +46,7 @@ from scheduler.model import (
     Withdrawal,
     Workload,
 )
-from scheduler.order import in_order, is_passed_enough
+from scheduler.order import expected_s, in_order, is_passed_enough
 from scheduler.outcomes import Coming, Notified, Outcome, Refused
 from scheduler.placing import Placing, could_be
 from scheduler.reclaim import Reclaimer
@@ -128,7 +128,7 @@ class _Cycle:
         self.shares = FairShares(state, policy, running, ordered, self.holdings)
         self.placing = Placing(state, policy, self.holdings, self.reclaimer, self.backfill)
         self.waiters = Waiters(self.shares, self._is_passed_enough, self._funnel, self.backfill)
-        self.verdicts: dict[tuple[Request, TenantId, bool, Hashable], Verdict] = {}
+        self.verdicts: dict[tuple[Request, TenantId, bool, Hashable, Hashable], Verdict] = {}
         self.num_beneficiaries = 0
         self.growths: list[Growth] = []
         self.has_hopeful = False
@@ -159,7 +159,9 @@ class _Cycle:
             self.reclaimer.promises.hold_own(own)
             if own.job_id in waiting:
                 self._comes_to(waiting[own.job_id], len(own.gpus))
-        self.spares = Spares(self.state, self.policy, workload)
+        given_back = {name for name, tier in self.policy.tiers.items() if tier.notice_s is not None}
+        firm = (job.job_id for job in self.ordered if job.tier not in given_back)
+        self.spares = Spares(self.state, self.policy, workload, self.reclaimer.promises.held_for(firm))
         for attempt in workload.running:
             self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
         for job in self.ordered:
@@ -232,7 +234,10 @@ class _Cycle:
         lending = None if self.reclaimer is None else self.reclaimer.lending
         claim = None if lending is None else lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
         told_apart_by = None if self.backfill is None else self.backfill.told_apart_by(job)
-        alike = request, NO_TENANT if claim is None else job.tenant_id, self._is_beyond(job, claim), told_apart_by
+        run_s = expected_s(job, self.policy)
+        meets = None if self.reclaimer is None else self.reclaimer.told_apart_by(request, claim, run_s)
+        tenant = NO_TENANT if claim is None else job.tenant_id
+        alike = request, tenant, self._is_beyond(job, claim), told_apart_by, meets
         if alike not in self.verdicts:
             found = self._refused_or_held(job, request, claim)
             if not found.is_of_all:
@@ -305,7 +310,7 @@ class _Cycle:
             reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
             return None
         through = self._funnel(request)
-        if not reclaimer.still_suffices(job.job_id, request.at_least()):
+        if not reclaimer.still_suffices(job.job_id, request.at_least(), expected_s(job, self.policy)):
             reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
             return explain.planned_anew(request, through)
         promises.hold(job.job_id, promises.held(job.job_id))
@@ -319,7 +324,8 @@ class _Cycle:
     def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None) -> Outcome:
         if self.reclaimer is None or self.num_beneficiaries == MAX_BENEFICIARIES:
             return Refused()
-        outcome = self.reclaimer.choose(job.job_id, request, claim, is_beyond=self._is_beyond(job, claim))
+        is_beyond, run_s = self._is_beyond(job, claim), expected_s(job, self.policy)
+        outcome = self.reclaimer.choose(job.job_id, request, claim, is_beyond=is_beyond, run_s=run_s)
         if isinstance(outcome, Notified):
             self.num_beneficiaries += 1
             self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)
