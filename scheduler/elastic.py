@@ -96,7 +96,7 @@ def _most(holdings: Holdings, attempt: RunningAttempt, gang: ElasticGang) -> int
     limit = holdings.limit(attempt.tenant_id, attempt.tier)
     if limit is None:
         return gang.max_nodes
-    return min(gang.max_nodes, max(limit.most - limit.held + len(attempt.gpus), 0) // gang.gpus_per_node)
+    return min(gang.max_nodes, max(limit.left + len(attempt.gpus), 0) // gang.gpus_per_node)
 
 
 def _grown(

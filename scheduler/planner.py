@@ -49,6 +49,7 @@ from scheduler.model import (
 from scheduler.order import in_order, is_passed_enough
 from scheduler.outcomes import Coming, Notified, Outcome, Refused
 from scheduler.placing import Placing, could_be
+from scheduler.promises import Promises
 from scheduler.reclaim import Reclaimer
 from scheduler.recovery import replan, still_good, wait_until_ms
 from scheduler.solver import Request, request_of
@@ -164,7 +165,7 @@ class _Cycle:
             self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
         for job in self.ordered:
             if job.job_id in self.reclaimer.promises:
-                self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)
+                self._comes_to(job, job.fewest_gpus)
 
     def _rule(self, reclaimer: Reclaimer, now_ms: int) -> HeldPlaces:
         if self.policy.queue.backfill == CONSERVATIVE:
@@ -187,6 +188,8 @@ class _Cycle:
     def _decide(self, job: WaitingJob) -> Verdict | None:
         """None when the job is placed, else why it waits."""
         promises = None if self.reclaimer is None else self.reclaimer.promises
+        if promises is not None and job.job_id in promises:
+            return self._tried_by_itself(promises, job)
         own = None if promises is None else promises.lift_own(job.job_id)
         if promises is None or own is None:
             return self._tried(job)
@@ -200,8 +203,17 @@ class _Cycle:
             promises.lapses.append(Lapse(job.job_id, "with what was held for it it cannot go on now"))
         return verdict
 
+    def _tried_by_itself(self, promises: Promises, job: WaitingJob) -> Verdict | None:
+        """What its quota keeps for the job that GPUs are reclaimed for is no other's, and does not count against it."""
+        self.holdings.keep(job.tenant_id, job.tier, -job.fewest_gpus)
+        verdict = self._tried(job)
+        if job.job_id in promises:
+            self.holdings.keep(job.tenant_id, job.tier, job.fewest_gpus)
+        return verdict
+
     def _comes_to(self, job: WaitingJob, num_gpus: int) -> None:
-        """What is held for a job that waits is on its way to its tenant, as the commit counts it."""
+        """What is held for a job that waits is on its way to its tenant: no other job has it of a quota meanwhile."""
+        self.holdings.keep(job.tenant_id, job.tier, num_gpus)
         if self.reclaimer is not None:
             self.reclaimer.lending.comes(job.tenant_id, job.tier, num_gpus)
 
@@ -322,5 +334,5 @@ class _Cycle:
         outcome = self.reclaimer.choose(job.job_id, request, claim, is_beyond=self._is_beyond(job, claim))
         if isinstance(outcome, Notified):
             self.num_beneficiaries += 1
-            self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)
+            self._comes_to(job, job.fewest_gpus)
         return outcome
