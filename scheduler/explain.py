@@ -57,6 +57,12 @@ def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
     return _alone(why, Reason(token, job.fewest_gpus - limit.left))
 
 
+def quota_kept(over: Verdict, from_ms: int) -> Verdict:
+    """Of one over its quota that enough work has passed."""
+    told = "as much work as the policy allows has passed it, so what it needs of that is kept for it from about "
+    return replace(over, why=f"{over.why}; {told}{_rounded(from_ms, 300_000)} on")
+
+
 def limit_held(limit: Limit, tier: str, *, is_own: bool) -> str:
     """What a commit and a plan say of a limit that is reached."""
     who = "its tenant holds" if is_own else "the department of its tenant holds, with all its teams,"

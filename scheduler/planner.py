@@ -22,7 +22,7 @@ from scheduler import explain
 from scheduler.backfill import EasyBackfill
 from scheduler.closing import closing_of
 from scheduler.conservative import ConservativeBackfill
-from scheduler.elastic import grow, nodes_within
+from scheduler.elastic import grow, nodes_of
 from scheduler.fair_share import FairShares, in_turns
 from scheduler.fragmentation import mix_of
 from scheduler.funnel import Funnel, funnel
@@ -50,6 +50,7 @@ from scheduler.order import in_order, is_passed_enough
 from scheduler.outcomes import Coming, Notified, Outcome, Refused
 from scheduler.placing import Placing, could_be
 from scheduler.promises import Promises
+from scheduler.quota_gate import QuotaGate
 from scheduler.reclaim import Reclaimer
 from scheduler.recovery import replan, still_good, wait_until_ms
 from scheduler.solver import Request, request_of
@@ -127,6 +128,7 @@ class _Cycle:
             self._begin(workload)
         running = () if workload is None else workload.running
         self.shares = FairShares(state, policy, running, ordered, self.holdings)
+        self.quota = QuotaGate(state, self.holdings, self._is_passed_enough, self.reclaimer, self.backfill)
         self.placing = Placing(state, policy, self.holdings, self.reclaimer, self.backfill)
         self.waiters = Waiters(self.shares, self._is_passed_enough, self._funnel, self.backfill)
         self.verdicts: dict[tuple[Request, TenantId, bool, Hashable], Verdict] = {}
@@ -144,6 +146,7 @@ class _Cycle:
                 self.waiters.tell(job, verdict)
         if self.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
+        self.quota.close()
         self.placing.enlarge()
         if self.workload is not None and self.workload.may_grow:
             self.growths = grow(self.state, self.policy, self.workload, self.holdings)
@@ -170,7 +173,7 @@ class _Cycle:
     def _rule(self, reclaimer: Reclaimer, now_ms: int) -> HeldPlaces:
         if self.policy.queue.backfill == CONSERVATIVE:
             return ConservativeBackfill(self.state, self.policy, reclaimer, now_ms, self.holdings)
-        return EasyBackfill(self.state, self.policy, reclaimer, now_ms)
+        return EasyBackfill(self.state, self.policy, reclaimer, now_ms, self.holdings)
 
     def _is_passed_enough(self, job: WaitingJob) -> bool:
         return is_passed_enough(job, self.policy, len(self.state.layout.uuids))
@@ -220,8 +223,9 @@ class _Cycle:
     def _tried(self, job: WaitingJob) -> Verdict | None:
         if job.tier not in self.policy.tiers:
             return explain.unknown_tier(job.tier)
-        within = self._within_quota(job)
-        over_quota = self._over_quota(job, within)
+        limit = self.quota.limit(job)
+        within = nodes_of(job, limit)
+        over_quota = self.quota.refusal(job, limit)
         if over_quota is not None:
             if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
                 self.reclaimer.withdraw(job.job_id, "its tenant has reached its quota")
@@ -258,7 +262,8 @@ class _Cycle:
         self.has_hopeful = self.has_hopeful or can_ever_fit
         through = self._funnel(request)
         outcome: Outcome = Refused()
-        if can_ever_fit:  # else nobody's giving way would help
+        may_start = self.backfill is None or self.backfill.may_start(job)
+        if can_ever_fit and may_start:  # else nobody's giving way would help
             outcome = self._reclaim(job, request.at_least(), claim)
         if isinstance(outcome, Notified):
             self.waiters.hold_anew()
@@ -294,20 +299,6 @@ class _Cycle:
         self.waiters.holds.append(held)
         self.has_hopeful = True
         return explain.awaits_replacement(request, held, through)
-
-    def _over_quota(self, job: WaitingJob, within: int) -> Verdict | None:
-        """I6, as the commit will ask it again."""
-        if within >= job.fewest_nodes:
-            return None
-        limit = self.holdings.limit(job.tenant_id, job.tier)
-        if limit is None:
-            message = "a job without a limit is over it: a bug of ours"
-            raise AssertionError(message)
-        return explain.over_quota(job, limit)
-
-    def _within_quota(self, job: WaitingJob) -> int:
-        """The most hosts that it may have, of those that it takes."""
-        return nodes_within(job, self.holdings)
 
     def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
         """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""

@@ -136,6 +136,7 @@ class Holdings:
 
     def keep(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
         """For a job that waits, as with ``add``; negative: no more."""
+        self.num_changes += 1
         for above in self.line(tenant_id):
             self._kept[above, tier] = self._kept.get((above, tier), 0) + num_gpus
 
