@@ -67,9 +67,27 @@ def answer(
     outlook = outlook or Outlook(state, asked, decided)
     number = outlook.line.number_of[job.job_id]
     starts = outlook.start_range(job.job_id)
-    changes = _Advice(asked, state, job, decided, grace_s, outlook.holdings).changes()
+    changes = _Advice(asked, state, job, decided, grace_s, _with_kept(asked, decided, job, outlook)).changes()
     line, verdict = outlook.line, decided.waiting[number].verdict
     return Answer(verdict, line.jobs[:number], line.gpus_before[number], starts, tuple(changes))
+
+
+def _with_kept(asked: Question, decided: Plan, job: WaitingJob, outlook: Outlook) -> Holdings:
+    """What is held, and what quotas keep for others that wait, since GPUs are on their way to them."""
+    kept = {item.job_id: len(item.gpus) for item in asked.workload.holds}
+    standing = (reclaim.beneficiary for reclaim in asked.workload.reclaims)
+    for beneficiary in (*standing, *(reclaim.beneficiary for reclaim in decided.reclaims)):
+        number = outlook.line.number_of.get(beneficiary)
+        if number is not None:
+            kept[beneficiary] = outlook.line.jobs[number].fewest_gpus
+    for over in (job.job_id, *(lapse.beneficiary for lapse in decided.lapses)):
+        kept.pop(over, None)
+    holdings = outlook.holdings.copy() if kept else outlook.holdings
+    for job_id, num_gpus in kept.items():
+        number = outlook.line.number_of.get(job_id)
+        if number is not None:
+            holdings.keep(outlook.line.jobs[number].tenant_id, outlook.line.jobs[number].tier, num_gpus)
+    return holdings
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +180,11 @@ class _Advice:
     def _quotas(self) -> Iterator[Change]:
         """The least that suffices, where one quota alone keeps it waiting. An operator sets it."""
         limits = self.holdings.limits(self.job.tenant_id, self.job.tier)
-        binding = [limit for limit in limits if limit.most < limit.held + self.job.fewest_gpus]
+        binding = [limit for limit in limits if limit.left < self.job.fewest_gpus]
         if len(binding) != 1 or not self._fits(self.job):
             return
         (limit,) = binding
-        needed = limit.held + self.job.fewest_gpus
+        needed = limit.most - limit.left + self.job.fewest_gpus
         quota = self.asked.workload.tenancy.quotas[limit.tenant_id, self.job.tier]
         is_own = limit.tenant_id == self.job.tenant_id
         if limit.is_ceiling and (replace(quota, ceiling=None).most or needed) >= needed:
