@@ -7,9 +7,11 @@ from typing import Final, Literal
 import numpy as np
 
 from muster.domain.ids import GpuUuid, JobId
+from muster.domain.wait_reasons import WaitReason
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.eta import Outlook
+from scheduler.line import Line
 from scheduler.model import Held, Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.order import LEAST_RUN_S
 from scheduler.solver import Request, most_nodes, place, request_of
@@ -67,7 +69,8 @@ def answer(
     outlook = outlook or Outlook(state, asked, decided)
     number = outlook.line.number_of[job.job_id]
     starts = outlook.start_range(job.job_id)
-    changes = _Advice(asked, state, job, decided, grace_s, _with_kept(asked, decided, job, outlook)).changes()
+    holdings = _with_kept(asked, decided, job, outlook)
+    changes = _Advice(asked, state, job, decided, grace_s, holdings, outlook.line).changes()
     line, verdict = outlook.line, decided.waiting[number].verdict
     return Answer(verdict, line.jobs[:number], line.gpus_before[number], starts, tuple(changes))
 
@@ -100,13 +103,17 @@ class _Advice:
     decided: Plan
     grace_s: float
     holdings: Holdings
+    line: Line
 
     def changes(self) -> list[Change]:
         """Each by itself, the cheapest first: a wall time, another tier, fewer hosts, a higher quota, more hosts."""
         if self.job.tier not in self.asked.policy.tiers:
             return []  # the policy has changed since the job was found possible
         own = self._let_go([*_held_for(self.job.job_id, self.decided)])
-        found = [*self._wall_times(), *self._tiers(), *self._sizes(), *self._quotas(), *self._more_hosts()]
+        if self._is_quota_kept():
+            found = [*self._wall_time_before_others(), *self._tiers()]
+        else:
+            found = [*self._wall_times(), *self._tiers(), *self._sizes(), *self._quotas(), *self._more_hosts()]
         self.state.take(own)
         return found
 
@@ -159,6 +166,25 @@ class _Advice:
             if self._may_start(replace(self.job, expected_s=longest_s)):
                 yield Change("wall_time_s", float(int(longest_s - self.grace_s)))
                 return
+
+    def _is_quota_kept(self) -> bool:
+        """Its quota would let it start now, and is kept for others that start before it would have ended."""
+        binding = self.decided.waiting[self.line.number_of[self.job.job_id]].verdict.binding
+        is_quota = binding in {WaitReason.QUOTA, WaitReason.QUOTA_ABOVE, WaitReason.BORROWING}
+        return is_quota and nodes_within(self.job, self.holdings) >= self.job.fewest_nodes
+
+    def _wall_time_before_others(self) -> Iterator[Change]:
+        """The longest with which it is gone before any starts with which it shares a limit."""
+        limits = {limit.tenant_id for limit in self.holdings.limits(self.job.tenant_id, self.job.tier)}
+        starts_ms = []
+        for held in self.decided.holds:
+            other = self.line.jobs[self.line.number_of[held.job_id]]
+            if other.tier == self.job.tier and not limits.isdisjoint(self.holdings.line(other.tenant_id)):
+                starts_ms.append(held.until_ms)
+        if starts_ms and self._fits(self.job):
+            wall_time_s = (min(starts_ms) - self.asked.workload.now_ms) / 1000 - self.grace_s - TYPING_S
+            if wall_time_s >= LEAST_RUN_S:
+                yield Change("wall_time_s", float(int(wall_time_s)))
 
     def _tiers(self) -> Iterator[Change]:
         """The lowest priority first, since it costs least."""

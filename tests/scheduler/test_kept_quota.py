@@ -292,3 +292,15 @@ def test_ten_thousand_of_all_lengths_behind_a_held_gang_are_told_of_its_quota() 
     queue = [gang, *(waiting(f"j{n:05}", ago=n / 100, wall=61 + n) for n in range(10_000))]
     decided = on_three(queue, OTHERS, at_most(16, tier="on_demand"))
     assert (placed(decided), len(decided.waiting)) == ([], 10_001)
+
+
+def test_who_waits_for_quota_that_is_kept_is_told_the_wall_time_that_ends_before_the_gang_starts() -> None:
+    fleet = racks({"r0": [0, 0], "r1": [8]})
+    gang, small = waiting("gang", nodes=2, ago=600, wall=60), waiting("small")
+    asked = Question(BOUNDED, fleet, [gang, small], workload(OTHERS, at_most(16, tier="on_demand")))
+    state = FleetState(fleet, BOUNDED)
+    decided = plan_on(state, asked.queue, BOUNDED, asked.workload)
+    assert told(decided, "small").verdict.binding is WaitReason.QUOTA
+    changes = answer(state, asked, decided, small, 30.0).changes
+    assert Change("wall_time_s", 3510.0) in changes, "beside its grace, and a minute to type it"
+    assert {change.field for change in changes} == {"wall_time_s", "tier"}, "a larger fleet would not let it start"
