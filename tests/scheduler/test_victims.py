@@ -1,6 +1,7 @@
 """The choice of victims is the same with and without what makes it quick."""
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler import victims
+from scheduler.placement_rule import PlacementRule, Slice
+from scheduler.shares import shares_of
 from scheduler.solver import Request, most_nodes
 from scheduler.topology import FleetState
 from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
@@ -69,3 +72,36 @@ def test_who_is_not_dispensable_cannot_be_left_out(owners: list[int], costs: lis
         state.take(gpus)
         assert (most_nodes(state, request) >= request.nodes) == (victim in trials)
         state.give(gpus)
+
+
+@settings(max_examples=60, deadline=None)
+@given(owners=OWNERS, costs=COSTS, size=st.sampled_from([2, 4, 8]))
+def test_a_cell_is_priced_by_victims_who_complete_it(owners: list[int], costs: list[int], size: int) -> None:
+    """By some of its holders who suffice together, and by nobody who costs more than one who does alone."""
+    asked, state = candidates(owners, costs), full_fleet()
+    shares = shares_of(state, asked.owner, len(costs))
+    prices = victims._prices(shares, asked, np.full(state.layout.num_cells, size), most=1)
+    for cell, price in enumerate(prices.tolist()):
+        holders = shares.of_cell(cell)
+        enough = [
+            sum(costs[victim] for victim, _ in some)
+            for number in range(1, len(holders) + 1)
+            for some in combinations(holders, number)
+            if sum(gain for _, gain in some) >= size
+        ]
+        alone = [costs[victim] for victim, gain in holders if gain >= size]
+        assert price in enough or not enough
+        assert price <= min(alone, default=np.inf)
+
+
+def test_slices_are_chosen_anew_where_a_cap_spares_who_would_have_to_give() -> None:
+    """The cheapest host has two of one tenant, who may not lose both: the others of its rack make the slice."""
+    asked = Candidates(
+        np.repeat([0, 1, 2, 3, 4, -1], [4, 4, 8, 8, 8, 64]),
+        np.array([1.0, 1.0, 9.0, 2.0, 9.0]),
+        [4, 4, 8, 8, 8],
+        [0, 0, 1, 1, 1],
+        {0: 4.0, 1: 96.0},
+    )
+    sliced = Request("reserved", nodes=2, gpus_per_node=8, rule=PlacementRule(slices=(Slice("rack", 2),)))
+    assert found(sliced, asked)[0] == Cover(11.0, (2, 3))

@@ -1,0 +1,33 @@
+"""What reclaim may take for one beneficiary, and which sets of it suffice."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.topology import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Attempts by index. ``owner``: the attempt of each GPU that would come free to the beneficiary, else -1.
+
+    ``allowance``: GPUs that a tenant may still lose, by ``tenants``' code (I9). ``may_lose``: whether these together
+    are no more than lenders may take back, where any are taken on that ground.
+    """
+
+    owner: Ints
+    costs: npt.NDArray[np.float64]
+    num_gpus: Sequence[int]
+    tenants: Sequence[int]
+    allowance: Mapping[int, float]
+    may_lose: Callable[[Sequence[int]], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Attempts, by index, that suffice together, none to spare."""
+
+    cost: float
+    victims: tuple[int, ...]
