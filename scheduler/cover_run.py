@@ -191,4 +191,4 @@ class Run:
                 self.completed.difference_update(undone)
                 for cell, gain in gains:
                     self.shortages[cell] += gain
-        return Cover(self._cost(tuple(self.chosen)), tuple(sorted(self.chosen)))
+        return self.candidates.cover(tuple(self.chosen))

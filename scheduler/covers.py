@@ -24,6 +24,12 @@ class Candidates:
     allowance: Mapping[int, float]
     may_lose: Callable[[Sequence[int]], bool] | None = None
 
+    def cost_of(self, victims: Sequence[int]) -> float:
+        return sum(map(self.costs.item, sorted(victims)))
+
+    def cover(self, victims: Sequence[int]) -> "Cover":
+        return Cover(self.cost_of(victims), tuple(sorted(victims)))
+
 
 @dataclass(frozen=True, slots=True)
 class Cover:
@@ -31,3 +37,7 @@ class Cover:
 
     cost: float
     victims: tuple[int, ...]
+
+    def order(self) -> tuple[float, int, tuple[int, ...]]:
+        """The cheapest first, of equal ones of few."""
+        return self.cost, len(self.victims), self.victims

@@ -182,8 +182,14 @@ class Reclaimer:
             return Refused(Obstacle.GUARANTEES)
         if not covers:
             return self._refusal(free_from, request, claim)
-        target, victims = self._minimal(covers[0], owner, request)
-        next_best = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
+        rest = iter(covers)
+        for cover in rest:
+            target, victims = self._minimal(cover, owner, request)
+            if claim is None or claim.may_lose(victims, self._given_up(victims, target)):
+                break
+        else:
+            return Refused(Obstacle.GUARANTEES)
+        next_best = next((other for other in rest if set(other.victims) != set(victims)), None)
         cost = float(sum(self._givers.costs[index] for index in victims))
         return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
 

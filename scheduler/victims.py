@@ -1,11 +1,12 @@
-"""The cheapest attempts whose GPUs make one domain sufficient: a covering knapsack, solved greedily per domain.
+"""The cheapest attempts whose GPUs make one domain sufficient: a covering knapsack, solved per domain.
 
-Two runs (``scheduler.cover_run``): by the least marginal cost, and by the least cost for each cell completed. In slices
-the cells are chosen beforehand, by what each would cost alone; where those cannot be completed, others are.
+Two greedy runs (``scheduler.cover_run``): by the least marginal cost, and by the least cost for each cell completed. In
+slices the cells are chosen beforehand, by what each would cost alone; where those cannot be completed, others are. Then
+all sets of few victims are asked (``scheduler.cover_search``): of a domain with few candidates that is exact.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.cover_run import Run
+from scheduler.cover_search import Domain
 from scheduler.covers import Candidates, Cover
 from scheduler.shares import Shares, shares_of
 from scheduler.slices import cheapest_in_slices
@@ -60,7 +62,7 @@ def cheapest_covers(state: FleetState, request: Request, candidates: Candidates)
     for level in span[-1:] if request.preferred is None else span:
         covers = search.at(level)
         if covers:
-            return sorted(covers, key=lambda cover: (cover.cost, len(cover.victims), cover.victims))
+            return covers
     return []
 
 
@@ -94,8 +96,8 @@ class _Search:
     bounds: list[npt.NDArray[np.float64]]
     prices: list[npt.NDArray[np.float64]]
 
-    def at(self, level: int) -> set[Cover]:
-        """In domains of the level, the cheapest and the next best of them at least."""
+    def at(self, level: int) -> list[Cover]:
+        """In domains of the level, the cheapest first, with the next best of them at least."""
         layout, request = self.state.layout, self.request
         groups = layout.groups[level]
         short = self.after[~self.is_enough[self.after]]
@@ -104,22 +106,25 @@ class _Search:
         least_costs = _least_costs(groups[short], self.bounds[1][short], need_in)
         covers: set[Cover] = set()
         for group in possible[np.argsort(least_costs[possible], kind="stable")].tolist():
-            if len(covers) > 1 and least_costs[group] > sorted(cover.cost for cover in covers)[1]:
+            if any(least_costs[group] > cover.cost for cover in _in_order(covers)[1:2]):
                 break
-            if request.rule.slices:
-                covers.update(self._in_slices(level, self.after[groups[self.after] == group]))
-            else:
-                covers.update(self._in_any(short[groups[short] == group], int(need_in[group])))
-        return covers
+            cells = self.after[groups[self.after] == group]
+            is_sliced = bool(request.rule.slices)
+            known = self._in_slices(level, cells) if is_sliced else self._in_any(cells, int(need_in[group]))
+            domain = Domain(layout, request, self.candidates, self.shares, self.counts, level, cells)
+            covers.update(domain.cheapest(set(known)))
+        return _in_order(covers)
 
     def _in_any(self, cells: Ints, need: int) -> Iterator[Cover]:
+        """``cells``: those of a domain that fit at last."""
+        cells = cells[~self.is_enough[cells]]
         for by_cells in range(len(self.bounds)):
             found = self._run(cells, need, by_cells).cover(cells, self.bounds[by_cells][cells])
             if found is not None:
                 yield found
 
     def _in_slices(self, level: int, cells: Ints) -> Iterator[Cover]:
-        """``cells``: those of a domain that fit at last. Which of them a cap spares is known once one was tried."""
+        """As ``_in_any``. Which of them a cap spares is known once one was tried."""
         for by_cells, prices in enumerate(self.prices):
             costs = np.where(self.is_enough, 0.0, prices)
             for _ in range(MAX_TRIES):
@@ -139,6 +144,12 @@ class _Search:
         is_inside = np.zeros(len(self.is_enough), dtype=np.bool_)
         is_inside[cells] = True
         return Run(self.request, self.counts, self.shares, self.candidates, need, bool(by_cells), is_inside)
+
+
+def _in_order(covers: Collection[Cover]) -> list[Cover]:
+    """The cheapest first, without others that hold all its victims: such are no choice beside it."""
+    ordered = sorted(covers, key=Cover.order)
+    return ordered[:1] + [one for one in ordered[1:] if not set(ordered[0].victims) <= set(one.victims)]
 
 
 def _least_costs(groups: Ints, least_keys: npt.NDArray[np.float64], need_in: Ints) -> npt.NDArray[np.float64]:

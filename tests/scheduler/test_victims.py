@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.domain.policy import DEFAULT_POLICY
-from scheduler import victims
+from scheduler import cover_search, victims
 from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.shares import shares_of
 from scheduler.solver import Request, most_nodes
@@ -26,6 +26,13 @@ REQUESTS = st.builds(
     nodes=st.integers(1, 4),
     gpus_per_node=st.sampled_from([2, 8]),
     required=st.sampled_from([None, "rack"]),
+)
+SLICED = st.builds(
+    Request,
+    tier=st.just("reserved"),
+    nodes=st.sampled_from([2, 4]),
+    gpus_per_node=st.sampled_from([2, 4, 8]),
+    rule=st.just(PlacementRule(slices=(Slice("rack", 2),))),
 )
 
 
@@ -44,8 +51,59 @@ def found(request: Request, asked: Candidates) -> list[Cover]:
     return cheapest_covers(full_fleet(), request, asked)
 
 
+def best(request: Request, asked: Candidates) -> int | None:
+    """The least that any set costs which suffices and is within the allowances."""
+    state, costs = full_fleet(), [int(cost) for cost in asked.costs]
+    cell_of, num_cells = state.layout.cell_of_gpu, state.layout.num_cells
+    gains = np.array([np.bincount(cell_of[asked.owner == victim], minlength=num_cells) for victim in range(10)])
+    sets = [some for number in range(1, 11) for some in combinations(range(10), number)]
+    for some in sorted(sets, key=lambda some: sum(costs[victim] for victim in some)):
+        lost = [sum(asked.num_gpus[victim] for victim in some if victim % 3 == tenant) for tenant in ALLOWANCE]
+        is_allowed = all(number <= ALLOWANCE[tenant] for tenant, number in enumerate(lost))
+        if is_allowed and most_nodes(state, request, gains[list(some)].sum(axis=0)) >= request.nodes:
+            return sum(costs[victim] for victim in some)
+    return None
+
+
+@settings(max_examples=60, deadline=None)
+@given(owners=OWNERS, costs=COSTS, request=REQUESTS | SLICED)
+def test_of_few_candidates_the_cover_is_the_cheapest_there_is(
+    owners: list[int], costs: list[int], request: Request
+) -> None:
+    """Of many on a host, of one on many, within caps, in slices; and the next best is within neither."""
+    asked = candidates(owners, costs)
+    covers = found(request, asked)
+    assert (covers[0].cost if covers else None) == best(request, asked)
+    if len(covers) > 1:
+        assert not set(covers[0].victims) <= set(covers[1].victims)
+
+
+@settings(max_examples=40, deadline=None)
+@given(owners=OWNERS, costs=COSTS, request=REQUESTS | SLICED)
+def test_of_more_candidates_than_can_be_searched_the_cover_suffices_and_is_no_dearer_than_the_greedy_one(
+    owners: list[int], costs: list[int], request: Request
+) -> None:
+    asked = candidates(owners, costs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cover_search.Domain, "cheapest", lambda _, known: list(known))
+        greedy = found(request, asked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cover_search, "MAX_FREE", 4)
+        patch.setattr(cover_search, "MAX_SWAPPED", 4)
+        covers = found(request, asked)
+    assert covers or not greedy
+    for cover in covers:
+        state = full_fleet()
+        state.give(np.flatnonzero(np.isin(asked.owner, cover.victims)))
+        assert most_nodes(state, request) >= request.nodes
+    least = best(request, asked)
+    assert not covers or least is not None
+    if greedy and least is not None:
+        assert least <= covers[0].cost <= greedy[0].cost
+
+
 @settings(max_examples=150, deadline=None)
-@given(owners=OWNERS, costs=COSTS, request=REQUESTS)
+@given(owners=OWNERS, costs=COSTS, request=REQUESTS | SLICED)
 def test_domains_that_are_left_out_hold_neither_the_best_nor_the_next_best(
     owners: list[int], costs: list[int], request: Request
 ) -> None:
