@@ -1,7 +1,8 @@
 """One greedy run over one domain: its cells are completed one after another, by the least key, until there are enough.
 
-A cell's key is what completing it costs more or, where ``counts_cells``, that for each cell completed by it; then every
-victim without whom the gang would still fit is let off, the dearest first.
+A cell's key is what completing it costs more or, where ``counts_cells``, that for each cell completed by it, and what
+the gang is expected to lose on it. Then every victim without whom the gang would still fit is let off, the dearest
+first.
 """
 
 import heapq
@@ -33,6 +34,8 @@ class Run:
     counts_cells: bool
     is_inside: Flags
     """The cells that may be completed."""
+    losses: npt.NDArray[np.float64]
+    """What using each cell is expected to lose: a part of its key."""
     completed: set[int] = field(default_factory=set)
     chosen: dict[int, None] = field(default_factory=dict)
     shortages: dict[int, int] = field(default_factory=dict)
@@ -59,7 +62,7 @@ class Run:
             bundle = None if cell in self.completed else self._bundle(cell)
             if bundle is None:
                 continue
-            key = self._key(bundle)
+            key = self._key(bundle) + self.losses.item(cell)
             if self.heap and (key, cell) > self.heap[0]:
                 heapq.heappush(self.heap, (key, cell))
             else:

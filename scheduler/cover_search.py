@@ -5,7 +5,7 @@ dearest victims and in the most promising others: swaps of one for one, of sever
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -40,25 +40,30 @@ def _sets_of(number: int) -> Costs:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """``cells``: those of a group of ``level`` that fit once all candidates have let go; ``counts``: GPUs by cell."""
+    """``cells``: those of a group of ``level`` that fit once all candidates have let go.
+
+    ``counts``, ``losses``: by cell, the GPUs that are free and what the gang is expected to lose by its use.
+    """
 
     layout: Layout
     request: Request
     candidates: Candidates
     shares: Shares
     counts: Ints
+    losses: Costs
     level: int
     cells: Ints
 
     def cheapest(self, known: Collection[Cover]) -> list[Cover]:
         """The two cheapest covers, neither within the other, or, of many candidates, no worse ones than ``known``."""
-        best, covers = min(known, key=Cover.order, default=None), set(known)
+        covers = {replace(one, loss=self._loss(one)) for one in known} if self.losses.any() else set(known)
+        best, limit = min(covers, key=Cover.order, default=None), _limit(covers)
         if best is not None and len(best.victims) > MAX_KNOWN:
             return list(covers)
-        attempts = self._attempts(_limit(known))
+        attempts = self._attempts(limit)
         free = self._few(attempts[:MAX_FREE])
         if len(free) == len(attempts):
-            return self._among(free, (), _limit(known))
+            return self._among(free, (), limit)
         for _ in range(MAX_ROUNDS):
             covers.update(self._beside(best, attempts))
             before, best = best, min(covers, key=Cover.order, default=None)
@@ -84,7 +89,7 @@ class Domain:
         others = attempts[~np.isin(attempts, held)]
         free = self._few(np.concatenate([np.array(dearest, dtype=np.int64), others])[:MAX_SWAPPED])
         fixed = tuple(victim for victim in held if victim not in free)
-        return self._among(free, fixed, np.inf if best is None else best.cost)
+        return self._among(free, fixed, np.inf if best is None else best.weighed)
 
     def _few(self, few: Ints) -> Ints:
         """The first of them, as many as can be asked about."""
@@ -115,16 +120,22 @@ class Domain:
         )
         is_tried[0] = False
         rows = np.flatnonzero(is_tried)
-        rows = rows[self._suffice(sets[rows], free, counts)]
-        rows = rows[np.lexsort((rows, sets[rows].sum(axis=1), costs[rows]))]
+        near, are_usable = self._usable(sets[rows], free, counts)
+        others = np.setdiff1d(self.cells, near, assume_unique=True)
+        others = others[counts[others] >= self.request.gpus_per_node]
+        is_enough = self._suffice(near, are_usable, others)
+        rows, losses = rows[is_enough], self._losses(near, are_usable[is_enough], others)
+        in_order = np.lexsort((rows, sets[rows].sum(axis=1), costs[rows] + losses))
+        rows, losses = rows[in_order], losses[in_order]
         covers: list[Cover] = []
         while len(rows) and len(covers) < 2:  # the cheapest and the next best
             victims = (*fixed, *free[sets[rows[0]] > 0].tolist())
             if self.candidates.may_lose is None or self.candidates.may_lose(victims):
-                covers.append(self.candidates.cover(victims))
-                rows = rows[rows & rows[0] != rows[0]]
+                covers.append(replace(self.candidates.cover(victims), loss=losses.item(0)))
+                is_other = rows & rows[0] != rows[0]
+                rows, losses = rows[is_other], losses[is_other]
             else:
-                rows = rows[1:]
+                rows, losses = rows[1:], losses[1:]
         return covers
 
     def _are_allowed(self, sets: Costs, free: Ints, fixed: Sequence[int]) -> npt.NDArray[np.bool_]:
@@ -139,19 +150,38 @@ class Domain:
             are_allowed &= before + sets @ np.array(sizes) <= self.candidates.allowance[tenant]
         return are_allowed
 
-    def _suffice(self, sets: Costs, free: Ints, counts: Ints) -> npt.NDArray[np.bool_]:
-        layout, slices, size = self.layout, self.request.rule.slices, self.request.gpus_per_node
+    def _usable(self, sets: Costs, free: Ints, counts: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """The cells near these victims, and by set which of them fit without it."""
         near = self._near(free)
         gains = np.zeros((len(free), len(counts)))
         for row, victim in enumerate(free.tolist()):
             gains[row, self.shares.cells_of(victim)] = self.shares.counts_of(victim)
-        are_usable = counts[near] + sets @ gains[:, near] >= size
-        others = np.setdiff1d(self.cells, near, assume_unique=True)
-        num_others = len(in_whole_slices(layout, slices, others[counts[others] >= size], self.level))
-        enough: npt.NDArray[np.bool_] = (
-            rooms_by_row(layout, slices, near, are_usable, self.level) + num_others >= self.request.nodes
-        )
+        return near, counts[near] + sets @ gains[:, near] >= self.request.gpus_per_node
+
+    def _suffice(self, near: Ints, are_usable: npt.NDArray[np.bool_], others: Ints) -> npt.NDArray[np.bool_]:
+        """By set, with ``others``, which fit whoever is in it."""
+        layout, slices = self.layout, self.request.rule.slices
+        num_others = len(in_whole_slices(layout, slices, others, self.level))
+        rooms = rooms_by_row(layout, slices, near, are_usable, self.level)
+        enough: npt.NDArray[np.bool_] = rooms + num_others >= self.request.nodes
         return enough
+
+    def _losses(self, near: Ints, are_usable: npt.NDArray[np.bool_], others: Ints) -> Costs:
+        """By set what the gang is expected to lose on the soundest hosts; slices may ask for weaker ones."""
+        if not self.losses.any():
+            return np.zeros(len(are_usable))
+        least = np.sort(self.losses[others])[: self.request.nodes]
+        by_set = np.where(are_usable, self.losses[near], np.inf)
+        by_set = np.hstack([by_set, np.broadcast_to(least, (len(by_set), len(least)))])
+        found: Costs = np.sort(by_set, axis=1)[:, : self.request.nodes].sum(axis=1)
+        return found
+
+    def _loss(self, cover: Cover) -> float:
+        counts = self.counts.copy()
+        for victim in cover.victims:
+            counts[self.shares.cells_of(victim)] += self.shares.counts_of(victim)
+        usable = self.cells[counts[self.cells] >= self.request.gpus_per_node]
+        return float(np.sort(self.losses[usable])[: self.request.nodes].sum())
 
 
 def _limit(known: Collection[Cover]) -> float:
@@ -160,5 +190,5 @@ def _limit(known: Collection[Cover]) -> float:
         return np.inf
     best, *others = sorted(known, key=Cover.order)
     held = set(best.victims)
-    costs = [one.cost for one in others if not held <= set(one.victims) and not held >= set(one.victims)]
+    costs = [one.weighed for one in others if not held <= set(one.victims) and not held >= set(one.victims)]
     return min(costs, default=np.inf) * _ROUNDING

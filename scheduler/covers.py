@@ -33,11 +33,19 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Attempts, by index, that suffice together, none to spare."""
+    """Attempts, by index, that suffice together, none to spare.
+
+    ``cost``: GPU-seconds that they lose; ``loss``: that the gang is expected to lose on weak hosts there.
+    """
 
     cost: float
     victims: tuple[int, ...]
+    loss: float = 0.0
+
+    @property
+    def weighed(self) -> float:
+        return self.cost + self.loss
 
     def order(self) -> tuple[float, int, tuple[int, ...]]:
         """The cheapest first, of equal ones of few."""
-        return self.cost, len(self.victims), self.victims
+        return self.weighed, len(self.victims), self.victims

@@ -19,6 +19,7 @@ from scheduler.covers import Candidates, Cover
 from scheduler.shares import Shares, shares_of
 from scheduler.slices import cheapest_in_slices
 from scheduler.solver import Request, count_by_group, fitting_cells, level_span, room_of
+from scheduler.soundness import expected_losses
 from scheduler.topology import Flags, FleetState, Ints
 
 __all__ = ["Candidates", "Cover", "cheapest_covers", "dispensable"]
@@ -73,17 +74,21 @@ def _search(state: FleetState, request: Request, candidates: Candidates) -> "_Se
     after = fitting_cells(state, request, counts + np.bincount(shares.cells, shares.counts, num_cells))
     is_enough = np.zeros(num_cells, dtype=np.bool_)
     is_enough[fitting_cells(state, request, counts)] = True
-    bounds = [_least_keys(shares, candidates, num_cells, most) for most in (1, request.nodes)]
+    losses = np.zeros(num_cells)
+    usable = (state.tier(request.tier).admitted & state.is_free) | (candidates.owner >= 0)
+    losses[after] = expected_losses(state, request, after, usable)
+    bounds = [_least_keys(shares, candidates, num_cells, most) + losses for most in (1, request.nodes)]
     runs = (1, request.nodes) if request.rule.slices else ()
     prices = [_prices(shares, candidates, request.gpus_per_node - counts, most) for most in runs]
-    return _Search(state, request, candidates, counts, shares, after, is_enough, bounds, prices)
+    return _Search(state, request, candidates, counts, shares, after, is_enough, losses, bounds, prices)
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
     """``after``: cells that fit once all candidates have let go; ``is_enough``: those that fit as it is.
 
-    ``bounds``, ``prices``: of each cell, for the two runs; prices are asked for in slices alone.
+    ``losses``: of each cell what the gang is expected to lose by its use; ``bounds``, ``prices``: of each cell, for the
+    two runs; prices are asked for in slices alone.
     """
 
     state: FleetState
@@ -93,6 +98,7 @@ class _Search:
     shares: Shares
     after: Ints
     is_enough: Flags
+    losses: npt.NDArray[np.float64]
     bounds: list[npt.NDArray[np.float64]]
     prices: list[npt.NDArray[np.float64]]
 
@@ -106,12 +112,12 @@ class _Search:
         least_costs = _least_costs(groups[short], self.bounds[1][short], need_in)
         covers: set[Cover] = set()
         for group in possible[np.argsort(least_costs[possible], kind="stable")].tolist():
-            if any(least_costs[group] > cover.cost for cover in _in_order(covers)[1:2]):
+            if any(least_costs[group] > cover.weighed for cover in _in_order(covers)[1:2]):
                 break
             cells = self.after[groups[self.after] == group]
             is_sliced = bool(request.rule.slices)
             known = self._in_slices(level, cells) if is_sliced else self._in_any(cells, int(need_in[group]))
-            domain = Domain(layout, request, self.candidates, self.shares, self.counts, level, cells)
+            domain = Domain(layout, request, self.candidates, self.shares, self.counts, self.losses, level, cells)
             covers.update(domain.cheapest(set(known)))
         return _in_order(covers)
 
@@ -126,7 +132,7 @@ class _Search:
     def _in_slices(self, level: int, cells: Ints) -> Iterator[Cover]:
         """As ``_in_any``. Which of them a cap spares is known once one was tried."""
         for by_cells, prices in enumerate(self.prices):
-            costs = np.where(self.is_enough, 0.0, prices)
+            costs = np.where(self.is_enough, 0.0, prices) + self.losses
             for _ in range(MAX_TRIES):
                 slices, nodes = self.request.rule.slices, self.request.nodes
                 chosen = cheapest_in_slices(self.state.layout, slices, cells, costs[cells], nodes, level)
@@ -143,7 +149,9 @@ class _Search:
     def _run(self, cells: Ints, need: int, by_cells: int) -> Run:
         is_inside = np.zeros(len(self.is_enough), dtype=np.bool_)
         is_inside[cells] = True
-        return Run(self.request, self.counts, self.shares, self.candidates, need, bool(by_cells), is_inside)
+        return Run(
+            self.request, self.counts, self.shares, self.candidates, need, bool(by_cells), is_inside, self.losses
+        )
 
 
 def _in_order(covers: Collection[Cover]) -> list[Cover]:

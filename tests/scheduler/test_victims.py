@@ -1,6 +1,7 @@
 """The choice of victims is the same with and without what makes it quick."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler import cover_search, victims
+from scheduler.model import GpuView
 from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.shares import shares_of
 from scheduler.solver import Request, most_nodes
@@ -36,8 +38,16 @@ SLICED = st.builds(
 )
 
 
+RACKS_OF = {None: [slice(12)], "rack": [slice(first, first + 3) for first in (0, 3, 6, 9)]}
+"""The hosts of each domain in which the gang has to lie."""
+
+
+def full_gpus() -> list[GpuView]:
+    return racks({rack: [0] * 3 for rack in ("r0", "r1", "r2", "r3")})
+
+
 def full_fleet() -> FleetState:
-    return FleetState(racks({rack: [0] * 3 for rack in ("r0", "r1", "r2", "r3")}), DEFAULT_POLICY)
+    return FleetState(full_gpus(), DEFAULT_POLICY)
 
 
 def candidates(owners: Sequence[int], costs: Sequence[int]) -> Candidates:
@@ -163,3 +173,39 @@ def test_slices_are_chosen_anew_where_a_cap_spares_who_would_have_to_give() -> N
     )
     sliced = Request("reserved", nodes=2, gpus_per_node=8, rule=PlacementRule(slices=(Slice("rack", 2),)))
     assert found(sliced, asked)[0] == Cover(11.0, (2, 3))
+
+
+WEAK = st.lists(st.sampled_from([0, 0, 200, 10_000]), min_size=12, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(owners=OWNERS, costs=COSTS, weak=WEAK, request=REQUESTS)
+def test_what_the_gang_is_expected_to_lose_on_weak_hosts_is_a_part_of_the_sum(
+    owners: list[int], costs: list[int], weak: list[int], request: Request
+) -> None:
+    """Failures in a million hours of each GPU of a host, over a week, each of which costs the gang a restart."""
+    asked = replace(candidates(owners, costs), costs=np.array(costs) * 200.0)
+    gpus = [replace(view, health_cost=weak[number // 8]) for number, view in enumerate(full_gpus())]
+    state, week = FleetState(gpus, DEFAULT_POLICY), replace(request, expected_s=604_800.0)
+    restart_gpu_s = request.nodes * request.gpus_per_node * DEFAULT_POLICY.reclaim.restart_cost_s
+    loss_of = np.array(weak) * request.gpus_per_node * 168 / 1e6 * restart_gpu_s
+    least = np.inf
+    for some in (some for number in range(1, 11) for some in combinations(range(10), number)):
+        lost = [sum(asked.num_gpus[victim] for victim in some if victim % 3 == tenant) for tenant in ALLOWANCE]
+        fits = np.bincount(np.arange(96)[np.isin(asked.owner, some)] // 8, minlength=12) >= request.gpus_per_node
+        losses = [sorted(loss_of[rack][fits[rack]])[: request.nodes] for rack in RACKS_OF[request.required]]
+        sums = [sum(own) for own in losses if len(own) == request.nodes]
+        if sums and all(number <= ALLOWANCE[tenant] for tenant, number in enumerate(lost)):
+            least = min(least, min(sums) + sum(200 * costs[victim] for victim in some))
+    covers = cheapest_covers(state, week, asked)
+    assert (covers[0].weighed if covers else np.inf) == pytest.approx(least)
+
+
+def test_of_hosts_for_the_same_cost_the_sound_one_is_freed_but_for_a_job_that_prefers_weak_ones() -> None:
+    gpus = [replace(view, health_cost=10_000 if number < 8 else 0) for number, view in enumerate(full_gpus())]
+    state, owner = FleetState(gpus, DEFAULT_POLICY), np.repeat([0, 1, -1], [8, 8, 80])
+    asked = Candidates(owner, np.array([9.0, 9.0]), [8, 8], [0, 0], {0: 96.0})
+    request = Request("reserved", nodes=1, gpus_per_node=8)
+    assert [cover.victims for cover in cheapest_covers(state, request, asked)] == [(1,), (0,)]
+    weak = replace(request, prefers_weak=True)
+    assert [cover.victims for cover in cheapest_covers(state, weak, asked)] == [(0,), (1,)]
