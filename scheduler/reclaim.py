@@ -242,13 +242,18 @@ class Reclaimer:
             candidates = replace(candidates, may_lose=partial(claim.may_lose, given=num_given))
         return self._covered(request, owner, candidates)
 
-    def _covered(self, request: Request, owner: Ints, candidates: Candidates) -> "_Choice | None":
-        """The cheapest of those who suffice together."""
-        covers = cheapest_covers(self._state, request, candidates)
-        if not covers:
+    def _covered(
+        self, request: Request, owner: Ints, candidates: Candidates, claim: Claim | None = None
+    ) -> "_Choice | None":
+        """The cheapest of those who suffice together, and keep to the claim as they would be left."""
+        rest = iter(cheapest_covers(self._state, request, candidates))
+        for cover in rest:
+            target, victims = minimal(self._state, cover, owner, request, self._attempts, self._givers.costs)
+            if claim is None or claim.may_lose(victims, self._given_up(victims, target)):
+                break
+        else:
             return None
-        target, victims = minimal(self._state, covers[0], owner, request, self._attempts, self._givers.costs)
-        next_best = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
+        next_best = next((other for other in rest if set(other.victims) != set(victims)), None)
         cost = float(sum(self._givers.costs[index] for index in victims))
         return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
 
@@ -263,7 +268,7 @@ class Reclaimer:
         owner = self._owners_if((free_from <= self._now_ms) & givers.is_within_cap(), request)
         candidates = self._candidates(owner, givers.allowance_by_code())
         lent = candidates if claim is None else replace(candidates, may_lose=claim.may_lose)
-        choice = self._covered(request, owner, lent)
+        choice = self._covered(request, owner, lent, claim)
         if choice is None and claim is not None and cheapest_covers(self._state, request, candidates):
             return Refused(Obstacle.GUARANTEES)
         return choice or self._refusal(free_from, request, claim)
