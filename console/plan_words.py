@@ -15,6 +15,7 @@ from muster.domain.states import PlanOutcome
 from muster.domain.wait_reasons import FILTERS, WORDS, WaitReason
 from muster.services.held_places import Occupant
 from muster.services.job_plans import JobPlan
+from scheduler.layout import FLEET_LEVEL
 
 OUTCOMES: Final[Mapping[PlanOutcome, str]] = {
     PlanOutcome.STARTS: "It starts at once",
@@ -23,12 +24,13 @@ OUTCOMES: Final[Mapping[PlanOutcome, str]] = {
     PlanOutcome.WAITS: "It waits",
 }
 _FIELDS: Final[Mapping[str, str]] = {
+    "node_labels.without": "without what it asks of the label {}",
     "tier": "in the tier {}",
     "quota.ceiling_gpus": "with a quota of {} GPUs in its tier, which an operator sets",
     "quota.borrowable_gpus": "with a right to borrow {} GPUs in its tier, which an operator gives",
     "quota_above.ceiling_gpus": "with a quota of {} GPUs of its department in its tier, which an operator sets",
     "quota_above.borrowable_gpus": "with a right of its department to borrow {} GPUs in its tier",
-    "fleet.nodes": "with so many more idle hosts of its cohort: {}",
+    "fleet.nodes": "with so many more idle hosts of its cohort that it may use: {}",
 }
 
 
@@ -84,7 +86,7 @@ def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: S
         hosts=told["hosts"],
         standing=list(alignment_words(told["groups"], told["rails"], len(told["hosts"]))),
         victims=told["victims"],
-        changes=[_change(each["field"], each["value"]) for each in told["changes"]],
+        changes=[change_words(each["field"], each["value"]) for each in told["changes"]],
         num_place_gpus=len(place_of(plan)),
         occupants=[(each, since is not None and each.placed_at > since) for each in occupants],
     )
@@ -113,11 +115,13 @@ def _rows(plan: JobPlan) -> Sequence[Row]:
     ]
 
 
-def _change(field: str, value: float | str) -> str:
+def change_words(field: str, value: float | str) -> str:
     if field == "wall_time_s":
         return f"with a wall time of {span(float(value))} or less"
     if field == "shape.nodes":
         return f"on {plural(int(value), 'host')}"
+    if field == "topology.required":
+        return "anywhere in the fleet" if value == FLEET_LEVEL else f"anywhere in one {value}"
     return _FIELDS[field].format(value)
 
 

@@ -1,6 +1,6 @@
 """What one waiting job is told: why it waits, who is before it, when it may start, and what would let it start now."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -11,19 +11,24 @@ from muster.domain.wait_reasons import WaitReason
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.eta import Outlook
+from scheduler.layout import FLEET_LEVEL
 from scheduler.line import Line
 from scheduler.model import Held, Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.order import LEAST_RUN_S
+from scheduler.placement_rule import LabelRule
 from scheduler.solver import Request, most_nodes, place, request_of
-from scheduler.tenancy import Holdings
+from scheduler.tenancy import Holdings, Quota
 from scheduler.topology import FleetState, Ints
 
 TYPING_S: Final = 60.0
 """An advised wall time still holds so long after the answer."""
 
+_NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 ChangeField = Literal[
     "wall_time_s",
+    "topology.required",
+    "node_labels.without",
     "tier",
     "shape.nodes",
     "quota.ceiling_gpus",
@@ -38,8 +43,10 @@ ChangeField = Literal[
 class Change:
     """``field`` of the job, or of a quota, set to ``value``, and it would start at once.
 
-    ``quota_above``: of the tenant above its own that binds. ``fleet.nodes``: with so many more idle hosts of its cohort
-    in one domain of its level.
+    ``topology.required``: a wider level than it requires, ``FLEET_LEVEL`` where it may require none.
+    ``node_labels.without``: without what it asks of that label. ``quota_above``: of the tenant above its own that
+    binds. ``fleet.nodes``: with so many more idle hosts of its cohort, which its labels admit, in one domain of its
+    level.
     """
 
     field: ChangeField
@@ -70,7 +77,7 @@ def answer(
     number = outlook.line.number_of[job.job_id]
     starts = outlook.start_range(job.job_id)
     holdings = _with_kept(asked, decided, job, outlook)
-    changes = _Advice(asked, state, job, decided, grace_s, holdings, outlook.line).changes()
+    changes = _Advice(asked, state, job, decided, grace_s, holdings, outlook).changes()
     line, verdict = outlook.line, decided.waiting[number].verdict
     return Answer(verdict, line.jobs[:number], line.gpus_before[number], starts, tuple(changes))
 
@@ -103,21 +110,28 @@ class _Advice:
     decided: Plan
     grace_s: float
     holdings: Holdings
-    line: Line
+    outlook: Outlook
+
+    @property
+    def line(self) -> Line:
+        return self.outlook.line
 
     def changes(self) -> list[Change]:
-        """Each by itself, the cheapest first: a wall time, another tier, fewer hosts, a higher quota, more hosts."""
+        """Each by itself, the cheapest first: a wall time, a wider level, a label less, another tier, fewer hosts, a
+        higher quota, more hosts.
+        """
         if self.job.tier not in self.asked.policy.tiers:
             return []  # the policy has changed since the job was found possible
         own = self._let_go([*_held_for(self.job.job_id, self.decided)])
         if self._is_quota_kept():
             found = [*self._wall_time_before_others(), *self._tiers()]
         else:
-            found = [*self._wall_times(), *self._tiers(), *self._sizes(), *self._quotas(), *self._more_hosts()]
+            found = [*self._wall_times(), *self._levels(), *self._labels(), *self._tiers(), *self._sizes()]
+            found += [*self._quotas(), *self._more_hosts()]
         self.state.take(own)
         return found
 
-    def _let_go(self, uuids: Sequence[GpuUuid]) -> Ints:
+    def _let_go(self, uuids: Collection[GpuUuid]) -> Ints:
         """Of what is held those GPUs that are idle, free in the state from now on."""
         gpus = np.unique(self.state.layout.gpu_indices(uuids))
         placed = (
@@ -186,12 +200,58 @@ class _Advice:
             if wall_time_s >= LEAST_RUN_S:
                 yield Change("wall_time_s", float(int(wall_time_s)))
 
+    def _levels(self) -> Iterator[Change]:
+        """The narrowest of the wider ones in whose domains it fits."""
+        layout, required = self.state.for_tier(self.job.tier).layout, self.job.required_level
+        level = None if required is None else layout.level(required)
+        if level is None or not self._has_room(replace(self.job, required_level=None)):
+            return
+        for name in reversed(layout.levels[:level]):
+            if self._may_start(replace(self.job, required_level=None if name == FLEET_LEVEL else name)):
+                yield Change("topology.required", name)
+                return
+
+    def _labels(self) -> Iterator[Change]:
+        """Each that alone keeps it from where there is room."""
+        rule = self.job.rule
+        if not rule.labels or not self._has_room(replace(self.job, rule=replace(rule, labels=LabelRule()))):
+            return
+        for name in rule.labels.names:
+            if self._may_start(replace(self.job, rule=replace(rule, labels=rule.labels.without(name)))):
+                yield Change("node_labels.without", name)
+
+    def _has_room(self, job: WaitingJob) -> bool:
+        """By a count."""
+        request = self._request(job).at_least()
+        return most_nodes(self.state, request) >= request.nodes
+
     def _tiers(self) -> Iterator[Change]:
         """The lowest priority first, since it costs least."""
         tiers = self.asked.policy.tiers
         for name in sorted(tiers, key=lambda name: (tiers[name].priority, name)):
-            if name != self.job.tier and self._may_start(replace(self.job, tier=name)):
+            if name != self.job.tier and self._may_start_in(name):
                 yield Change("tier", name)
+
+    def _may_start_in(self, tier: str) -> bool:
+        """It goes before all of lower tiers: what this plan alone holds for them is its to take."""
+        wanted = replace(self.job, tier=tier)
+        if self._may_start(wanted):
+            return True
+        behind = self._held_behind(self.asked.policy.tiers[tier].priority)
+        idle = self._let_go(behind) if behind else _NONE
+        fits = len(idle) > 0 and self._may_start(wanted)
+        self.state.take(idle)
+        return fits
+
+    def _held_behind(self, priority: int) -> set[GpuUuid]:
+        """What this plan holds for jobs of lower priority alone, and nothing that was promised before."""
+        line, workload = self.outlook.line, self.asked.workload
+        behind, others = set[GpuUuid](), set[GpuUuid]()
+        for job_id, gpus in _held_by(self.decided):
+            of_tier = self.asked.policy.tiers.get(line.jobs[line.number_of[job_id]].tier)
+            (others if of_tier is None or of_tier.priority >= priority else behind).update(gpus)
+        promised = [*(one.gpus for one in workload.holds), *(one.held for one in workload.reclaims)]
+        return behind.difference(others, *promised) if behind else behind
 
     def _sizes(self) -> Iterator[Change]:
         """As many hosts as may start at once, where the job is of one size."""
@@ -213,9 +273,9 @@ class _Advice:
         needed = limit.most - limit.left + self.job.fewest_gpus
         quota = self.asked.workload.tenancy.quotas[limit.tenant_id, self.job.tier]
         is_own = limit.tenant_id == self.job.tenant_id
-        if limit.is_ceiling and (replace(quota, ceiling=None).most or needed) >= needed:
+        if limit.is_ceiling and _allows(replace(quota, ceiling=None), needed):
             yield Change("quota.ceiling_gpus" if is_own else "quota_above.ceiling_gpus", needed)
-        elif not limit.is_ceiling and (quota.ceiling is None or quota.ceiling >= needed):
+        elif not limit.is_ceiling and _allows(replace(quota, borrowable=None), needed):
             borrowed = needed - quota.guaranteed
             yield Change("quota.borrowable_gpus" if is_own else "quota_above.borrowable_gpus", borrowed)
 
@@ -228,6 +288,17 @@ class _Advice:
         missing = request.nodes - most_nodes(self.state, request)
         if missing > 0 and is_level:
             yield Change("fleet.nodes", missing)
+
+
+def _allows(quota: Quota, num_gpus: int) -> bool:
+    return quota.most is None or quota.most >= num_gpus
+
+
+def _held_by(decided: Plan) -> Iterator[tuple[JobId, Sequence[GpuUuid]]]:
+    """For whom, and what, by this plan."""
+    yield from {reclaim.beneficiary: reclaim.held for reclaim in decided.reclaims}.items()
+    for held in decided.holds:
+        yield held.job_id, held.gpus
 
 
 def _held_for(job_id: JobId, decided: Plan) -> Iterator[GpuUuid]:

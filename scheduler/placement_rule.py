@@ -64,6 +64,15 @@ class LabelRule:
     def __bool__(self) -> bool:
         return bool(self.required or self.forbidden)
 
+    @property
+    def names(self) -> Sequence[str]:
+        return sorted({name for name, _ in (*self.required, *self.forbidden)})
+
+    def without(self, name: str) -> "LabelRule":
+        """Whatever value that label has."""
+        required = tuple(each for each in self.required if each[0] != name)
+        return LabelRule(required, tuple(each for each in self.forbidden if each[0] != name))
+
     def admits(self, labels: Iterable[tuple[str, str]]) -> bool:
         values = dict(labels)
         has_all = all(values.get(name) in wanted for name, wanted in self.required)

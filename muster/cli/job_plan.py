@@ -27,6 +27,8 @@ from muster.domain.alignment_words import alignment_words
 from muster.domain.states import ExpectedFrom, PlanOutcome
 
 AHEAD_SHOWN: Final = 5
+WHOLE_FLEET: Final = "fleet"
+"""Of levels the one above all."""
 _SAID: Final = {
     PlanOutcome.STARTS: "it starts at once",
     PlanOutcome.RECLAIMS: "GPUs are reclaimed for it",
@@ -35,13 +37,15 @@ _SAID: Final = {
 }
 _OPTIONS: Final = {
     "wall_time_s": "--wall-time",
+    "topology.required": "--within",
+    "node_labels.without": "any value of the label",
     "tier": "--tier",
     "shape.nodes": "--nodes",
     "quota.ceiling_gpus": "a quota of GPUs in its tier of",
     "quota.borrowable_gpus": "a right to borrow GPUs in its tier of",
     "quota_above.ceiling_gpus": "a quota of GPUs of its department in its tier of",
     "quota_above.borrowable_gpus": "a right of its department to borrow GPUs in its tier of",
-    "fleet.nodes": "this many more idle hosts of its cohort:",
+    "fleet.nodes": "this many more idle hosts of its cohort that it may use:",
 }
 
 
@@ -119,7 +123,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
             f"  gives way: {victim['num_gpus']} GPUs{whose} ({victim['tier']}), {victim['notice_s']:g} s of notice, "
             f"{victim['cost_gpu_s']:,.0f} GPU-seconds lost{kept}"
         )
-    lines += [f"  it would start at once with {_OPTIONS[item['field']]} {_value(item)}" for item in found["changes"]]
+    lines += [f"  it would start at once {change_words(item)}" for item in found["changes"]]
     return lines
 
 
@@ -141,5 +145,9 @@ def reasons(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {mark} {reason['token']}: {counted}{reason['text']}"
 
 
-def _value(change: Mapping[str, Any]) -> str:
-    return f"{int(change['value'])}s" if change["field"] == "wall_time_s" else str(change["value"])
+def change_words(change: Mapping[str, Any]) -> str:
+    """A newer server may tell of one that has no words here."""
+    field, value = change["field"], change["value"]
+    if field == "topology.required" and value == WHOLE_FLEET:
+        return "without --within"
+    return f"with {_OPTIONS.get(field, field)} {f'{int(value)}s' if field == 'wall_time_s' else value}"

@@ -202,12 +202,16 @@ class PlannedVictim(TypedDict):
 class PlannedChange(TypedDict):
     """``field`` of the job, or of a quota in its tier, set to ``value``, would let it start at once.
 
-    ``quota_above``: of the department that its tenant is a team of, or of one above that. ``fleet.nodes``: so many more
-    idle hosts of its cohort, in one domain of the level that it requires.
+    ``topology.required``: a wider level than it requires; ``fleet``: none. ``node_labels.without``: without what it
+    asks of that label. ``quota_above``: of the department that its tenant is a team of, or of one above that.
+    ``fleet.nodes``: so many more idle hosts of its cohort, which its labels admit, in one domain of the level that it
+    requires.
     """
 
     field: Literal[
         "wall_time_s",
+        "topology.required",
+        "node_labels.without",
         "tier",
         "shape.nodes",
         "quota.ceiling_gpus",
