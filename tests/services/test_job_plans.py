@@ -104,8 +104,10 @@ def test_who_would_pass_with_a_wall_time_is_told_the_longest(stage: Stage) -> No
     stage.cycle()
     found = asked(stage, spec())
     assert (found.outcome, found.num_ahead) == (PlanOutcome.WAITS, 1)
-    change, dearer = found.changes
+    change, tier, dearer = found.changes
     assert change.field == "wall_time_s"
+    assert tier == Change("tier", "reserved"), "it goes before the gang that the place is held for"
+    assert asked(stage, spec(tier="reserved")).outcome is PlanOutcome.STARTS
     assert dearer == Change("fleet.nodes", 1)
     assert isinstance(change.value, float)
     assert asked(stage, spec(wall_time_s=change.value)).outcome is PlanOutcome.STARTS
