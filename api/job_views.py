@@ -87,8 +87,12 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
 
 def job_plan_view(plan: JobPlan, *, sees_all: bool, tenant_id: TenantId | None = None) -> documents.JobPlan:
     """Of who would give way a tenant reads tier, size and cost, and no hosts on which others still run; of who is
-    before it tier and size, but for its own.
+    before it tier and size; which jobs they are where they are its own.
     """
+
+    def is_named(owner: TenantId) -> bool:
+        return sees_all or owner == tenant_id
+
     return {
         "outcome": plan.outcome.value,
         "why": None if plan.verdict is None else plan.verdict.why,
@@ -101,8 +105,8 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool, tenant_id: TenantId | None =
         "gpus_ahead": plan.gpus_ahead,
         "ahead": [
             {
-                "job_id": one.job_id if sees_all or one.tenant_id == tenant_id else None,
-                "tenant_id": one.tenant_id if sees_all or one.tenant_id == tenant_id else None,
+                "job_id": one.job_id if is_named(one.tenant_id) else None,
+                "tenant_id": one.tenant_id if is_named(one.tenant_id) else None,
                 "tier": one.tier,
                 "num_gpus": one.num_gpus,
             }
@@ -119,8 +123,8 @@ def job_plan_view(plan: JobPlan, *, sees_all: bool, tenant_id: TenantId | None =
         "rails": _rails_view(plan.alignment),
         "victims": [
             {
-                "job_id": victim.job_id if sees_all else None,
-                "tenant_id": victim.tenant_id if sees_all else None,
+                "job_id": victim.job_id if is_named(victim.tenant_id) else None,
+                "tenant_id": victim.tenant_id if is_named(victim.tenant_id) else None,
                 "tier": victim.tier,
                 "num_gpus": victim.num_gpus,
                 "notice_s": victim.notice_s,

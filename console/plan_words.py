@@ -72,7 +72,7 @@ class PlanShown:
 
 def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: Sequence[Occupant] = ()) -> PlanShown:
     """``since``: when the job was submitted, so that who came to its place later is told apart."""
-    told = job_plan_view(plan, sees_all=viewer.principal.sees_all_tenants)
+    told = job_plan_view(plan, sees_all=viewer.principal.sees_all_tenants, tenant_id=viewer.principal.tenant_id)
     return PlanShown(
         outcome=plan.outcome,
         title=OUTCOMES[plan.outcome],

@@ -7,10 +7,12 @@ from typing import Final, Literal
 import numpy as np
 
 from muster.domain.ids import GpuUuid, JobId
+from muster.domain.wait_reasons import WaitReason
 from scheduler.closing import closing_of
 from scheduler.elastic import nodes_within
 from scheduler.eta import Outlook
 from scheduler.layout import FLEET_LEVEL
+from scheduler.line import Line
 from scheduler.model import Held, Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.order import LEAST_RUN_S
 from scheduler.placement_rule import LabelRule
@@ -74,9 +76,28 @@ def answer(
     outlook = outlook or Outlook(state, asked, decided)
     number = outlook.line.number_of[job.job_id]
     starts = outlook.start_range(job.job_id)
-    changes = _Advice(asked, state, job, decided, grace_s, outlook).changes()
+    holdings = _with_kept(asked, decided, job, outlook)
+    changes = _Advice(asked, state, job, decided, grace_s, holdings, outlook).changes()
     line, verdict = outlook.line, decided.waiting[number].verdict
     return Answer(verdict, line.jobs[:number], line.gpus_before[number], starts, tuple(changes))
+
+
+def _with_kept(asked: Question, decided: Plan, job: WaitingJob, outlook: Outlook) -> Holdings:
+    """What is held, and what quotas keep for others that wait, since GPUs are on their way to them."""
+    kept = {item.job_id: len(item.gpus) for item in asked.workload.holds}
+    standing = (reclaim.beneficiary for reclaim in asked.workload.reclaims)
+    for beneficiary in (*standing, *(reclaim.beneficiary for reclaim in decided.reclaims)):
+        number = outlook.line.number_of.get(beneficiary)
+        if number is not None:
+            kept[beneficiary] = outlook.line.jobs[number].fewest_gpus
+    for over in (job.job_id, *(lapse.beneficiary for lapse in decided.lapses)):
+        kept.pop(over, None)
+    holdings = outlook.holdings.copy() if kept else outlook.holdings
+    for job_id, num_gpus in kept.items():
+        number = outlook.line.number_of.get(job_id)
+        if number is not None:
+            holdings.keep(outlook.line.jobs[number].tenant_id, outlook.line.jobs[number].tier, num_gpus)
+    return holdings
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +109,12 @@ class _Advice:
     job: WaitingJob
     decided: Plan
     grace_s: float
+    holdings: Holdings
     outlook: Outlook
 
     @property
-    def holdings(self) -> Holdings:
-        return self.outlook.holdings
+    def line(self) -> Line:
+        return self.outlook.line
 
     def changes(self) -> list[Change]:
         """Each by itself, the cheapest first: a wall time, a wider level, a label less, another tier, fewer hosts, a
@@ -101,8 +123,11 @@ class _Advice:
         if self.job.tier not in self.asked.policy.tiers:
             return []  # the policy has changed since the job was found possible
         own = self._let_go([*_held_for(self.job.job_id, self.decided)])
-        found = [*self._wall_times(), *self._levels(), *self._labels(), *self._tiers(), *self._sizes()]
-        found += [*self._quotas(), *self._more_hosts()]
+        if self._is_quota_kept():
+            found = [*self._wall_time_before_others(), *self._tiers()]
+        else:
+            found = [*self._wall_times(), *self._levels(), *self._labels(), *self._tiers(), *self._sizes()]
+            found += [*self._quotas(), *self._more_hosts()]
         self.state.take(own)
         return found
 
@@ -155,6 +180,25 @@ class _Advice:
             if self._may_start(replace(self.job, expected_s=longest_s)):
                 yield Change("wall_time_s", float(int(longest_s - self.grace_s)))
                 return
+
+    def _is_quota_kept(self) -> bool:
+        """Its quota would let it start now, and is kept for others that start before it would have ended."""
+        binding = self.decided.waiting[self.line.number_of[self.job.job_id]].verdict.binding
+        is_quota = binding in {WaitReason.QUOTA, WaitReason.QUOTA_ABOVE, WaitReason.BORROWING}
+        return is_quota and nodes_within(self.job, self.holdings) >= self.job.fewest_nodes
+
+    def _wall_time_before_others(self) -> Iterator[Change]:
+        """The longest with which it is gone before any starts with which it shares a limit."""
+        limits = {limit.tenant_id for limit in self.holdings.limits(self.job.tenant_id, self.job.tier)}
+        starts_ms = []
+        for held in self.decided.holds:
+            other = self.line.jobs[self.line.number_of[held.job_id]]
+            if other.tier == self.job.tier and not limits.isdisjoint(self.holdings.line(other.tenant_id)):
+                starts_ms.append(held.until_ms)
+        if starts_ms and self._fits(self.job):
+            wall_time_s = (min(starts_ms) - self.asked.workload.now_ms) / 1000 - self.grace_s - TYPING_S
+            if wall_time_s >= LEAST_RUN_S:
+                yield Change("wall_time_s", float(int(wall_time_s)))
 
     def _levels(self) -> Iterator[Change]:
         """The narrowest of the wider ones in whose domains it fits."""
@@ -222,11 +266,11 @@ class _Advice:
     def _quotas(self) -> Iterator[Change]:
         """The least that suffices, where one quota alone keeps it waiting. An operator sets it."""
         limits = self.holdings.limits(self.job.tenant_id, self.job.tier)
-        binding = [limit for limit in limits if limit.most < limit.held + self.job.fewest_gpus]
+        binding = [limit for limit in limits if limit.left < self.job.fewest_gpus]
         if len(binding) != 1 or not self._fits(self.job):
             return
         (limit,) = binding
-        needed = limit.held + self.job.fewest_gpus
+        needed = limit.most - limit.left + self.job.fewest_gpus
         quota = self.asked.workload.tenancy.quotas[limit.tenant_id, self.job.tier]
         is_own = limit.tenant_id == self.job.tenant_id
         if limit.is_ceiling and _allows(replace(quota, ceiling=None), needed):

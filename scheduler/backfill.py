@@ -13,10 +13,12 @@ import numpy as np
 from muster.domain.policy import Policy
 from scheduler.endings import CLEANING_MS
 from scheduler.held_places import HeldPlaces, Place, at_most
+from scheduler.kept_quota import KeptQuota
 from scheduler.model import Held, WaitingJob
 from scheduler.outcomes import Refused
 from scheduler.reclaim import Reclaimer
 from scheduler.solver import Chosen, Request
+from scheduler.tenancy import Holdings, Limit
 from scheduler.topology import NEVER_MS, FleetState, Ints
 
 MAX_SEARCHES: Final = 64
@@ -26,8 +28,11 @@ MAX_SEARCHES: Final = 64
 class EasyBackfill(HeldPlaces):
     """As many places as ``queue.holds_per_cohort`` has, beside those that come free within a notice."""
 
-    def __init__(self, state: FleetState, policy: Policy, reclaimer: Reclaimer, now_ms: int) -> None:
+    def __init__(
+        self, state: FleetState, policy: Policy, reclaimer: Reclaimer, now_ms: int, holdings: Holdings
+    ) -> None:
         super().__init__(state, policy, reclaimer, now_ms)
+        self._quota = KeptQuota(reclaimer, holdings, now_ms)
         self._num_searches = 0
         notices_s = [tier.notice_s or 0.0 for tier in policy.tiers.values()]
         self._soon_ms = now_ms + int(max(notices_s, default=0.0) * 1000)
@@ -49,10 +54,23 @@ class EasyBackfill(HeldPlaces):
         if not is_coming and sum(self._cohort_of(held.gpus) == cohort for held in self._places) >= most:
             return None
         free = chosen.gpus[self._state.is_free[chosen.gpus]]
+        starts_ms = at_most(until_ms, refused)
+        if not self._quota.lets_start(job, starts_ms):
+            return None
+        self._quota.keep(job, starts_ms)
         is_by_reclaim = self._is_by_reclaim(chosen.gpus, until_ms, refused)
         if not len(free) and is_by_reclaim:
             return None  # nobody can start there in the meantime
-        return self._keep(Place(job, chosen.gpus, free, at_most(until_ms, refused), is_by_reclaim=is_by_reclaim))
+        return self._keep(Place(job, chosen.gpus, free, starts_ms, is_by_reclaim=is_by_reclaim))
+
+    def keep_quota(self, job: WaitingJob) -> int | None:
+        from_ms = self._quota.first_moment_ms(job)
+        if from_ms is not None:
+            self._quota.keep(job, from_ms)
+        return from_ms
+
+    def limit(self, job: WaitingJob) -> Limit | None:
+        return self._quota.limit(job)
 
     def _cohort_of(self, gpus: Ints) -> int:
         layout = self._state.layout

@@ -1,14 +1,28 @@
 """Planned work on nodes: who would still run as a node closes does not go there. Pure."""
 
+from dataclasses import replace
+
 from muster.domain.policy import Policy
 from scheduler.model import RunningAttempt, WaitingJob
 from scheduler.order import expected_s
+from scheduler.request import Request
 from scheduler.topology import FleetState
 
 
 def closing_of(state: FleetState, job: WaitingJob, policy: Policy, now_ms: int) -> int | None:
     """The last closing that the job would meet if it started now; who says no wall time is believed to take a day."""
     return state.last_closing_ms(now_ms + expected_s(job, policy) * 1000)
+
+
+def starting(state: FleetState, request: Request, at_ms: int, run_s: float | None) -> Request:
+    """The request as it is if it starts then: by its end other hosts have closed than if it started now.
+
+    ``run_s``: what its job is believed to take; None: nobody asks.
+    """
+    if run_s is None or not state.closings_ms:
+        return request
+    closing_ms = state.last_closing_ms(at_ms + run_s * 1000)
+    return request if closing_ms == request.closing_ms else replace(request, closing_ms=closing_ms)
 
 
 def closing_of_attempt(state: FleetState, attempt: RunningAttempt, policy: Policy, now_ms: int) -> int | None:

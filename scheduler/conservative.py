@@ -53,6 +53,7 @@ class ConservativeBackfill(HeldPlaces):
     ) -> None:
         super().__init__(state, policy, reclaimer, now_ms)
         self._holdings = holdings
+        self._quota_kept: list[Holding] = []
         self._asked: list[_Asked] = []
         self._is_booked: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self._starting: Place | None = None
@@ -157,7 +158,18 @@ class ConservativeBackfill(HeldPlaces):
         held = [Holding(*holder, 0, end_ms) for holder, end_ms in holders]
         ahead = self._places if self._starting is None else [self._starting, *self._places]
         held += [Holding(one.job.tenant_id, one.job.tier, len(one.gpus), one.until_ms, one.end_ms) for one in ahead]
-        return held
+        return [*held, *self._quota_kept]
+
+    def keep_quota(self, job: WaitingJob) -> int | None:
+        run_ms, endings = self._after(0, job.believed_s), self._reclaimer.endings
+        for ends_ms in (endings.known_ms(), endings.believed_ms()):
+            held = self._held_ahead(ends_ms)
+            from_ms = within_quota_ms(job, self._now_ms, run_ms, self._holdings, held)
+            if from_ms < NEVER_MS:
+                end_ms = self._after(from_ms, job.believed_s)
+                self._quota_kept.append(Holding(job.tenant_id, job.tier, job.fewest_gpus, from_ms, end_ms))
+                return from_ms
+        return None
 
     def moved(self) -> list[Held]:
         moved, self._moved = self._moved, []
@@ -165,7 +177,7 @@ class ConservativeBackfill(HeldPlaces):
 
     def may_start(self, job: WaitingJob) -> bool:
         """Not where its tenant's quota would then keep those from starting that have places."""
-        if not self._places or self._holdings.limit(job.tenant_id, job.tier) is None:
+        if not (self._places or self._quota_kept) or self._holdings.limit(job.tenant_id, job.tier) is None:
             return True
         held = self._held_ahead(self._reclaimer.endings.known_ms())
         run_ms = self._after(0, job.believed_s)
@@ -176,6 +188,8 @@ class ConservativeBackfill(HeldPlaces):
         end_ms = at_ms + expected_s(asked.job, self._policy) * 1000
         request = replace(asked.request, closing_ms=self._state.last_closing_ms(end_ms))
         gpus = np.flatnonzero(is_open & ~self._state.is_free)
+        if not request.may_use_spares:
+            gpus = gpus[~self._state.is_spare[gpus]]
         self._state.give(gpus)
         chosen = self._chosen(request)
         self._state.take(gpus)

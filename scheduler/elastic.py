@@ -13,7 +13,7 @@ from scheduler.closing import closing_of_attempt
 from scheduler.model import ElasticGang, Growth, RunningAttempt, WaitingJob, Workload
 from scheduler.recovery import replan
 from scheduler.solver import Chosen, Request, fitting_cells, most_nodes, parts_of, place
-from scheduler.tenancy import Holdings
+from scheduler.tenancy import Holdings, Limit
 from scheduler.topology import FleetState
 
 MAX_GROWTHS: Final = 16
@@ -22,8 +22,12 @@ MAX_GROWTHS: Final = 16
 
 def nodes_within(job: WaitingJob, holdings: Holdings) -> int:
     """The most hosts that the job may have within the quotas of its tenant and those above (I6), and that it takes."""
-    room = holdings.room(job.tenant_id, job.tier)
-    return job.most_nodes if room is None else min(job.most_nodes, room // job.gpus_per_node)
+    return nodes_of(job, holdings.limit(job.tenant_id, job.tier))
+
+
+def nodes_of(job: WaitingJob, limit: Limit | None) -> int:
+    """Of those that it takes, so many as the limit leaves."""
+    return job.most_nodes if limit is None else min(job.most_nodes, max(limit.left, 0) // job.gpus_per_node)
 
 
 def enlarge(state: FleetState, request: Request, chosen: Chosen, most: int) -> Chosen | None:
@@ -96,7 +100,7 @@ def _most(holdings: Holdings, attempt: RunningAttempt, gang: ElasticGang) -> int
     limit = holdings.limit(attempt.tenant_id, attempt.tier)
     if limit is None:
         return gang.max_nodes
-    return min(gang.max_nodes, max(limit.most - limit.held + len(attempt.gpus), 0) // gang.gpus_per_node)
+    return min(gang.max_nodes, max(limit.left + len(attempt.gpus), 0) // gang.gpus_per_node)
 
 
 def _grown(

@@ -69,9 +69,14 @@ class Endings:
         self._placed_known_ms.append(self._in_ms(job.believed_s))
         self._placed.append((job.tenant_id, job.tier, len(gpus)))
 
-    def holders(self) -> list[tuple[TenantId, str, int]]:
-        """Tenant, tier and number of GPUs of each, in the order of the ends."""
-        return [*((one.tenant_id, one.tier, len(one.gpus)) for one in self._attempts), *self._placed]
+    @property
+    def num_holders(self) -> int:
+        return len(self._attempts) + len(self._placed)
+
+    def holders(self, first: int = 0) -> list[tuple[TenantId, str, int]]:
+        """Tenant, tier and number of GPUs of each, in the order of the ends, from the one of that number on."""
+        of_attempts = [(one.tenant_id, one.tier, len(one.gpus)) for one in self._attempts[first:]]
+        return of_attempts + self._placed[max(first - len(self._attempts), 0) :]
 
     def _in_ms(self, run_s: float | None) -> int:
         return NEVER_MS if run_s is None else min(self._now_ms + int(run_s * 1000), NEVER_MS)

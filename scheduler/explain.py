@@ -54,14 +54,21 @@ def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
     is_own = limit.tenant_id == job.tenant_id
     why = f"needs {job.fewest_gpus} GPUs, but {limit_held(limit, job.tier, is_own=is_own)}"
     token = WaitReason.BORROWING if not limit.is_ceiling else WaitReason.QUOTA if is_own else WaitReason.QUOTA_ABOVE
-    return _alone(why, Reason(token, limit.held + job.fewest_gpus - limit.most))
+    return _alone(why, Reason(token, job.fewest_gpus - limit.left))
+
+
+def quota_kept(over: Verdict, from_ms: int) -> Verdict:
+    """Of one over its quota that enough work has passed."""
+    told = "as much work as the policy allows has passed it, so what it needs of that is kept for it from about "
+    return replace(over, why=f"{over.why}; {told}{_rounded(from_ms, 300_000)} on")
 
 
 def limit_held(limit: Limit, tier: str, *, is_own: bool) -> str:
     """What a commit and a plan say of a limit that is reached."""
     who = "its tenant holds" if is_own else "the department of its tenant holds, with all its teams,"
     allowed = "quota allows" if limit.is_ceiling else "guarantee and what it may borrow allow"
-    return f"{who} {limit.held} of the {limit.most} GPUs that its {allowed} in the tier {tier}"
+    told = f"{who} {limit.held} of the {limit.most} GPUs that its {allowed} in the tier {tier}"
+    return f"{told}, and {limit.kept} are kept for jobs that wait" if limit.kept else told
 
 
 def over_share(verdict: Verdict, over_gpus: float) -> Verdict:

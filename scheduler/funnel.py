@@ -114,8 +114,9 @@ def _left_out(state: FleetState, request: Request, promised: Flags) -> Ints:
         out[:, code] = refused
     taken = np.flatnonzero(promised & tier.admitted & ~state.is_free)
     out[:, _PROMISED] = np.bincount(layout.cell_of_gpu[taken], minlength=layout.num_cells)
-    spares = np.flatnonzero(state.is_spare & ~promised & tier.admitted & ~state.is_free)
-    out[:, _SPARE] = np.bincount(layout.cell_of_gpu[spares], minlength=layout.num_cells)
+    if not request.may_use_spares:
+        spares = np.flatnonzero(state.is_spare & ~promised & tier.admitted & ~state.is_free)
+        out[:, _SPARE] = np.bincount(layout.cell_of_gpu[spares], minlength=layout.num_cells)
     out[:, _IN_USE] = tier.admitted_counts - tier.counts - out[:, _PROMISED] - out[:, _SPARE]
     for node_id in request.avoid_nodes:
         _leave_out(layout, out, list(layout.cells_of_node.get(node_id, ())), _AVOIDED)

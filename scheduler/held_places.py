@@ -17,6 +17,7 @@ from scheduler.model import Held, WaitingJob
 from scheduler.outcomes import Refused
 from scheduler.reclaim import Reclaimer
 from scheduler.solver import Chosen, Request, place
+from scheduler.tenancy import Limit
 from scheduler.topology import NEVER_MS, FleetState, Ints
 
 
@@ -60,6 +61,15 @@ class HeldPlaces(ABC):
         that nothing is reclaimed: held beside the others, or whoever came later would take it, and the next cycle would
         reclaim after all.
         """
+
+    @abstractmethod
+    def keep_quota(self, job: WaitingJob) -> int | None:
+        """For one that a limit keeps waiting: from when on no job after it has what it needs of that, or None."""
+
+    def limit(self, job: WaitingJob) -> Limit | None:
+        """What is kept of a limit for those that start before the job would have ended, and leaves it least."""
+        del job
+        return None
 
     def may_start(self, job: WaitingJob) -> bool:
         """As far as others have places, whatever is idle."""

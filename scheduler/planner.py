@@ -22,7 +22,7 @@ from scheduler import explain
 from scheduler.backfill import EasyBackfill
 from scheduler.closing import closing_of
 from scheduler.conservative import ConservativeBackfill
-from scheduler.elastic import grow, nodes_within
+from scheduler.elastic import grow, nodes_of
 from scheduler.fair_share import FairShares, in_turns
 from scheduler.fragmentation import mix_of
 from scheduler.funnel import Funnel, funnel
@@ -46,9 +46,11 @@ from scheduler.model import (
     Withdrawal,
     Workload,
 )
-from scheduler.order import in_order, is_passed_enough
+from scheduler.order import expected_s, in_order, is_passed_enough
 from scheduler.outcomes import Coming, Notified, Outcome, Refused
 from scheduler.placing import Placing, could_be
+from scheduler.promises import Promises
+from scheduler.quota_gate import QuotaGate
 from scheduler.reclaim import Reclaimer
 from scheduler.recovery import replan, still_good, wait_until_ms
 from scheduler.solver import Request, request_of
@@ -126,9 +128,10 @@ class _Cycle:
             self._begin(workload)
         running = () if workload is None else workload.running
         self.shares = FairShares(state, policy, running, ordered, self.holdings)
+        self.quota = QuotaGate(state, self.holdings, self._is_passed_enough, self.reclaimer, self.backfill)
         self.placing = Placing(state, policy, self.holdings, self.reclaimer, self.backfill)
         self.waiters = Waiters(self.shares, self._is_passed_enough, self._funnel, self.backfill)
-        self.verdicts: dict[tuple[Request, TenantId, bool, Hashable], Verdict] = {}
+        self.verdicts: dict[tuple[Request, TenantId, bool, Hashable, Hashable], Verdict] = {}
         self.num_beneficiaries = 0
         self.growths: list[Growth] = []
         self.has_hopeful = False
@@ -143,6 +146,7 @@ class _Cycle:
                 self.waiters.tell(job, verdict)
         if self.has_hopeful or (self.workload is not None and self.workload.others_wait):
             return
+        self.quota.close()
         self.placing.enlarge()
         if self.workload is not None and self.workload.may_grow:
             self.growths = grow(self.state, self.policy, self.workload, self.holdings)
@@ -159,17 +163,19 @@ class _Cycle:
             self.reclaimer.promises.hold_own(own)
             if own.job_id in waiting:
                 self._comes_to(waiting[own.job_id], len(own.gpus))
-        self.spares = Spares(self.state, self.policy, workload)
+        given_back = {name for name, tier in self.policy.tiers.items() if tier.notice_s is not None}
+        firm = (job.job_id for job in self.ordered if job.tier not in given_back)
+        self.spares = Spares(self.state, self.policy, workload, self.reclaimer.promises.held_for(firm))
         for attempt in workload.running:
             self.holdings.add(attempt.tenant_id, attempt.tier, len(attempt.gpus))
         for job in self.ordered:
             if job.job_id in self.reclaimer.promises:
-                self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)
+                self._comes_to(job, job.fewest_gpus)
 
     def _rule(self, reclaimer: Reclaimer, now_ms: int) -> HeldPlaces:
         if self.policy.queue.backfill == CONSERVATIVE:
             return ConservativeBackfill(self.state, self.policy, reclaimer, now_ms, self.holdings)
-        return EasyBackfill(self.state, self.policy, reclaimer, now_ms)
+        return EasyBackfill(self.state, self.policy, reclaimer, now_ms, self.holdings)
 
     def _is_passed_enough(self, job: WaitingJob) -> bool:
         return is_passed_enough(job, self.policy, len(self.state.layout.uuids))
@@ -187,6 +193,8 @@ class _Cycle:
     def _decide(self, job: WaitingJob) -> Verdict | None:
         """None when the job is placed, else why it waits."""
         promises = None if self.reclaimer is None else self.reclaimer.promises
+        if promises is not None and job.job_id in promises:
+            return self._tried_by_itself(promises, job)
         own = None if promises is None else promises.lift_own(job.job_id)
         if promises is None or own is None:
             return self._tried(job)
@@ -200,16 +208,26 @@ class _Cycle:
             promises.lapses.append(Lapse(job.job_id, "with what was held for it it cannot go on now"))
         return verdict
 
+    def _tried_by_itself(self, promises: Promises, job: WaitingJob) -> Verdict | None:
+        """What its quota keeps for the job that GPUs are reclaimed for is no other's, and does not count against it."""
+        self.holdings.keep(job.tenant_id, job.tier, -job.fewest_gpus)
+        verdict = self._tried(job)
+        if job.job_id in promises:
+            self.holdings.keep(job.tenant_id, job.tier, job.fewest_gpus)
+        return verdict
+
     def _comes_to(self, job: WaitingJob, num_gpus: int) -> None:
-        """What is held for a job that waits is on its way to its tenant, as the commit counts it."""
+        """What is held for a job that waits is on its way to its tenant: no other job has it of a quota meanwhile."""
+        self.holdings.keep(job.tenant_id, job.tier, num_gpus)
         if self.reclaimer is not None:
             self.reclaimer.lending.comes(job.tenant_id, job.tier, num_gpus)
 
     def _tried(self, job: WaitingJob) -> Verdict | None:
         if job.tier not in self.policy.tiers:
             return explain.unknown_tier(job.tier)
-        within = self._within_quota(job)
-        over_quota = self._over_quota(job, within)
+        limit = self.quota.limit(job)
+        within = nodes_of(job, limit)
+        over_quota = self.quota.refusal(job, limit)
         if over_quota is not None:
             if self.reclaimer is not None and job.job_id in self.reclaimer.promises:
                 self.reclaimer.withdraw(job.job_id, "its tenant has reached its quota")
@@ -232,7 +250,10 @@ class _Cycle:
         lending = None if self.reclaimer is None else self.reclaimer.lending
         claim = None if lending is None else lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
         told_apart_by = None if self.backfill is None else self.backfill.told_apart_by(job)
-        alike = request, NO_TENANT if claim is None else job.tenant_id, self._is_beyond(job, claim), told_apart_by
+        run_s = expected_s(job, self.policy)
+        meets = None if self.reclaimer is None else self.reclaimer.told_apart_by(request, claim, run_s)
+        tenant = NO_TENANT if claim is None else job.tenant_id
+        alike = request, tenant, self._is_beyond(job, claim), told_apart_by, meets
         if alike not in self.verdicts:
             found = self._refused_or_held(job, request, claim)
             if not found.is_of_all:
@@ -246,7 +267,8 @@ class _Cycle:
         self.has_hopeful = self.has_hopeful or can_ever_fit
         through = self._funnel(request)
         outcome: Outcome = Refused()
-        if can_ever_fit:  # else nobody's giving way would help
+        may_start = self.backfill is None or self.backfill.may_start(job)
+        if can_ever_fit and may_start:  # else nobody's giving way would help
             outcome = self._reclaim(job, request.at_least(), claim)
         if isinstance(outcome, Notified):
             self.waiters.hold_anew()
@@ -283,20 +305,6 @@ class _Cycle:
         self.has_hopeful = True
         return explain.awaits_replacement(request, held, through)
 
-    def _over_quota(self, job: WaitingJob, within: int) -> Verdict | None:
-        """I6, as the commit will ask it again."""
-        if within >= job.fewest_nodes:
-            return None
-        limit = self.holdings.limit(job.tenant_id, job.tier)
-        if limit is None:
-            message = "a job without a limit is over it: a bug of ours"
-            raise AssertionError(message)
-        return explain.over_quota(job, limit)
-
-    def _within_quota(self, job: WaitingJob) -> int:
-        """The most hosts that it may have, of those that it takes."""
-        return nodes_within(job, self.holdings)
-
     def _decide_promised(self, reclaimer: Reclaimer, job: WaitingJob, request: Request) -> Verdict | None:
         """A job that GPUs are being reclaimed for is tried by itself: it alone may take what is held for it."""
         promises, self.has_hopeful = reclaimer.promises, True
@@ -305,7 +313,7 @@ class _Cycle:
             reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
             return None
         through = self._funnel(request)
-        if not reclaimer.still_suffices(job.job_id, request.at_least()):
+        if not reclaimer.still_suffices(job.job_id, request.at_least(), expected_s(job, self.policy)):
             reclaimer.withdraw(job.job_id, "it would no longer make room for the job that it was for")
             return explain.planned_anew(request, through)
         promises.hold(job.job_id, promises.held(job.job_id))
@@ -319,8 +327,9 @@ class _Cycle:
     def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None) -> Outcome:
         if self.reclaimer is None or self.num_beneficiaries == MAX_BENEFICIARIES:
             return Refused()
-        outcome = self.reclaimer.choose(job.job_id, request, claim, is_beyond=self._is_beyond(job, claim))
+        is_beyond, run_s = self._is_beyond(job, claim), expected_s(job, self.policy)
+        outcome = self.reclaimer.choose(job.job_id, request, claim, is_beyond=is_beyond, run_s=run_s)
         if isinstance(outcome, Notified):
             self.num_beneficiaries += 1
-            self.reclaimer.lending.comes(job.tenant_id, job.tier, job.fewest_gpus)
+            self._comes_to(job, job.fewest_gpus)
         return outcome

@@ -1,7 +1,7 @@
 """What is promised to whom: GPUs of standing reclaims are held for their beneficiaries, and nobody else takes them."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -53,6 +53,10 @@ class Promises:
     def held(self, job_id: JobId) -> Ints:
         uuids = (uuid for reclaim in self._standing[job_id] for uuid in reclaim.held)
         return np.unique(self._state.layout.gpu_indices(uuids))
+
+    def held_for(self, jobs: Iterable[JobId]) -> Ints:
+        """All that is held for those of these who are beneficiaries."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(self.held(job) for job in jobs if job in self)])
 
     def hold(self, job_id: JobId, gpus: Ints) -> None:
         """``gpus``: distinct indices, free or not."""

@@ -22,7 +22,7 @@ class Holding:
 
 def within_quota_ms(job: WaitingJob, from_ms: int, run_ms: int, holdings: Holdings, held: Sequence[Holding]) -> int:
     """The first moment, ``from_ms`` or later, from which the job may hold its fewest GPUs for so long."""
-    limits = [(one.tenant_id, one.most) for one in holdings.limits(job.tenant_id, job.tier)]
+    limits = [(one.tenant_id, one.most - one.kept) for one in holdings.limits(job.tenant_id, job.tier)]
     if not limits:
         return from_ms
     lines = {one.tenant_id: frozenset(holdings.line(one.tenant_id)) for one in held}

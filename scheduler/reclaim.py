@@ -10,25 +10,24 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
 
 import numpy as np
 
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.policy import Policy
+from scheduler.closing import starting
 from scheduler.endings import CLEANING_MS, Endings
 from scheduler.givers import Givers
 from scheduler.lending import Claim, Lending
+from scheduler.letting_off import minimal
 from scheduler.model import Reclaim, RunnerUp, Workload
 from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.promises import Promises
-from scheduler.shrinking import cheapest_shrink, kept_beside, surplus_of
-from scheduler.solver import Chosen, Request, fitting_cells, level_span, most_nodes, place, room_of
+from scheduler.shrinking import Surplus, cheapest_shrink, kept_beside, surplus_of, within_cap
+from scheduler.solver import Chosen, Request, fitting_cells, level_span, place, room_of
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
-from scheduler.victims import Candidates, Cover, cheapest_covers, dispensable
-
-MAX_MINIMISED: Final = 64
-"""Above this many victims they are no longer each left out on trial; the greedy run has done so by counts."""
+from scheduler.victims import Candidates, Cover, cheapest_covers
 
 
 def _stays(workload: Workload) -> dict[AttemptId, int]:
@@ -59,9 +58,14 @@ class Reclaimer:
                 self.promises.mask[state.layout.gpu_indices(reclaim.keeps)] = True
         self.reclaims: list[Reclaim] = []
 
-    def still_suffices(self, job_id: JobId, request: Request) -> bool:
-        """Whether the gang will fit once every victim has let go; asked after the job's hold was lifted."""
+    def still_suffices(self, job_id: JobId, request: Request, run_s: float | None = None) -> bool:
+        """Whether the gang will fit once every victim has let go; asked after the job's hold was lifted.
+
+        ``run_s``: what it is believed to take, counted from the last deadline on.
+        """
         held = self.promises.held(job_id)
+        starts_ms = max(self.promises.deadline_ms(job_id), self._now_ms)
+        request = starting(self._state, request, starts_ms, run_s)
         notice_ms = int((self._givers.longest_notice_s(request) or 0.0) * 1000)
         until_ms = max(self.promises.deadline_ms(job_id), self._now_ms + notice_ms)
         is_coming: Flags = np.append(self._ends <= until_ms, True)[self._owner[held]]
@@ -83,24 +87,61 @@ class Reclaimer:
                 self.endings.go_on(index)
 
     def choose(
-        self, job_id: JobId, request: Request, claim: Claim | None = None, *, is_beyond: bool = False
+        self,
+        job_id: JobId,
+        request: Request,
+        claim: Claim | None = None,
+        *,
+        is_beyond: bool = False,
+        run_s: float | None = None,
     ) -> Outcome:
         """Reclaim for a gang that does not fit now: ``reclaims`` grows, or the outcome says why not.
 
         ``claim``: of its tenant on what it has lent; ``is_beyond``: it has none, since with the job it would hold more
-        than it is guaranteed.
+        than it is guaranteed. ``run_s``: what it is believed to take; nobody counts on a victim that leaves before its
+        deadline, so it is to be over before hosts close even if it starts only then.
         """
         notice_s = self._givers.longest_notice_s(request, claim)
         if notice_s is None:
             return Refused(Obstacle.OWN_GUARANTEE if is_beyond else None)
-        coming = self.coming(self._now_ms + int(notice_s * 1000))
-        chosen = self.with_freed(coming, request)
-        if chosen is not None:
-            return Coming(self.endings.last_ms(chosen.gpus[~self._state.is_free[chosen.gpus]]))
+        latest_ms = self._now_ms + int(notice_s * 1000)
+        coming = self._open_to(request, self.coming(latest_ms))
+        until_ms = self._comes_by_itself(request, coming, latest_ms, run_s)
+        if until_ms is not None:
+            return Coming(until_ms)
+        request = starting(self._state, request, latest_ms, run_s)
         self._state.give(coming)
         choice = self._victims(request, claim)
         self._state.take(coming)
         return choice if isinstance(choice, Refused) else self._commit(job_id, choice)
+
+    def told_apart_by(self, request: Request, claim: Claim | None, run_s: float) -> float | None:
+        """Beside its request, by what reclaim may help a job where it does not help one with an equal request."""
+        notice_s = self._givers.longest_notice_s(request, claim) if self._state.closings_ms else None
+        if notice_s is None:
+            return None
+        is_same = starting(self._state, request, self._now_ms + int(notice_s * 1000), run_s) is request
+        return None if is_same else run_s
+
+    def _comes_by_itself(self, request: Request, coming: Ints, latest_ms: int, run_s: float | None) -> int | None:
+        """When enough has come free without reclaim, by then at the latest; None: it does not, or hosts close first.
+
+        ``coming``: what comes free until then.
+        """
+        first_ms = self._full_ms(request, coming)
+        if first_ms is None:
+            return None
+        for at_ms in (max(first_ms, self._now_ms), latest_ms):
+            then = starting(self._state, request, at_ms, run_s)
+            until_ms = first_ms if then is request else self._full_ms(then, self.coming(at_ms))
+            if until_ms is not None:
+                return until_ms
+        return None
+
+    def _full_ms(self, request: Request, coming: Ints) -> int | None:
+        """When its place has come free, of what comes free."""
+        chosen = self.with_freed(coming, request)
+        return None if chosen is None else self.endings.last_ms(chosen.gpus[~self._state.is_free[chosen.gpus]])
 
     def coming(self, until_ms: int, ends_ms: Ints | None = None) -> Ints:
         """Held GPUs that come free until then of their own, and are promised to nobody.
@@ -119,10 +160,17 @@ class Reclaimer:
         """The owner of each GPU that would come to the request if these attempts let go, else -1."""
         admitted = self._state.tier(request.tier).admitted
         comes = np.append(is_victim, False)[self._owner] & admitted & ~self._state.is_free & ~self.promises.mask
+        if not request.may_use_spares:
+            comes &= ~self._state.is_spare
         return np.where(comes, self._owner, -1)
 
+    def _open_to(self, request: Request, gpus: Ints) -> Ints:
+        """Those of them that the request may have once they are free: a spare that is lent stays one."""
+        return gpus if request.may_use_spares else gpus[~self._state.is_spare[gpus]]
+
     def with_freed(self, gpus: Ints, request: Request) -> Chosen | None:
-        """The placement on a hypothetical state in which ``gpus`` are free as well."""
+        """The placement on a hypothetical state in which ``gpus`` are free as well, as far as it may have them."""
+        gpus = self._open_to(request, gpus)
         self._state.give(gpus)
         chosen = place(self._state, request)
         self._state.take(gpus)
@@ -136,24 +184,27 @@ class Reclaimer:
         free_from = self._givers.free_from_ms(request, claim)
         whole = self._whole_victims(request, free_from, claim)
         shrunk = self._shrunk(request, free_from, claim)
+        if shrunk is None and isinstance(whole, Refused):
+            return self._mixed(request, free_from, claim, whole) or whole
         if shrunk is None:
             return whole
         if isinstance(whole, Refused):
             return shrunk
-        if shrunk.cost > whole.cost * self._policy.reclaim.shrink_cost_factor:
-            others = [one for one in (whole.runner_up, self._runner_up(shrunk)) if one is not None]
-            return replace(whole, runner_up=min(others, key=lambda one: one.cost_gpu_s))
-        return replace(shrunk, runner_up=self._runner_up(whole))
+        is_too_dear = shrunk.cost > whole.cost * self._policy.reclaim.shrink_cost_factor
+        choice, other = (whole, shrunk) if is_too_dear else (shrunk, whole)
+        return replace(choice, runner_up=self._next_best(choice, self._runner_up(other), whole.runner_up))
+
+    def _next_best(self, choice: "_Choice", *others: RunnerUp | None) -> RunnerUp | None:
+        """The cheapest of those that would take other victims."""
+        own = {self._attempts[index].attempt_id for index in choice.victims}
+        differing = (one for one in others if one is not None and set(one.victims) != own)
+        return min(differing, key=lambda one: one.cost_gpu_s, default=None)
 
     def _shrunk(self, request: Request, free_from: Ints, claim: Claim | None) -> "_Choice | None":
         if not self._givers.elastic:
             return None
         owner = self._owners_if(free_from <= self._now_ms, request)
-        offers = [
-            surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._givers.costs[index]))
-            for index in self._givers.elastic
-            if free_from[index] <= self._now_ms
-        ]
+        offers = self._offers(owner, free_from)
         shrink = cheapest_shrink(self._state, request, offers, self._givers.allowance)
         if shrink is None:
             return None
@@ -166,6 +217,46 @@ class Reclaimer:
             return None
         return _Choice(target, victims, float(sum(self._givers.costs[index] for index in victims)))
 
+    def _offers(self, owner: Ints, free_from: Ints) -> list[Surplus]:
+        """What elastic attempts could give now."""
+        return [
+            surplus_of(index, self._attempts[index], self._state.layout, owner, cost=float(self._givers.costs[index]))
+            for index in self._givers.elastic
+            if free_from[index] <= self._now_ms
+        ]
+
+    def _mixed(self, request: Request, free_from: Ints, claim: Claim | None, whole: Refused) -> "_Choice | None":
+        """Elastic victims that give what they can spare, beside others that end: where caps or guarantees leave neither
+        alone enough.
+        """
+        givers = self._givers
+        if not givers.elastic or whole.obstacle not in {Obstacle.CAP, Obstacle.GUARANTEES}:
+            return None
+        may_give = givers.is_within_cap()
+        may_give[givers.elastic] = True
+        owner = self._owners_if(may_give & (free_from <= self._now_ms), request)
+        owner, num_given = within_cap(owner, self._offers(owner, free_from), givers.allowance)
+        num_gpus = [num_given.get(index, num) for index, num in enumerate(givers.num_gpus)]
+        candidates = replace(self._candidates(owner, givers.allowance_by_code()), num_gpus=num_gpus)
+        if claim is not None:
+            candidates = replace(candidates, may_lose=partial(claim.may_lose, given=num_given))
+        return self._covered(request, owner, candidates)
+
+    def _covered(
+        self, request: Request, owner: Ints, candidates: Candidates, claim: Claim | None = None
+    ) -> "_Choice | None":
+        """The cheapest of those who suffice together, and keep to the claim as they would be left."""
+        rest = iter(cheapest_covers(self._state, request, candidates))
+        for cover in rest:
+            target, victims = minimal(self._state, cover, owner, request, self._attempts, self._givers.costs)
+            if claim is None or claim.may_lose(victims, self._given_up(victims, target)):
+                break
+        else:
+            return None
+        next_best = next((other for other in rest if set(other.victims) != set(victims)), None)
+        cost = float(sum(self._givers.costs[index] for index in victims))
+        return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
+
     def _given_up(self, victims: Sequence[int], target: Chosen) -> dict[int, int]:
         """GPUs that each gives for the target: all that it has, where it cannot go on with the rest."""
         held = frozenset([self._state.layout.uuids[gpu] for gpu in target.gpus.tolist()])
@@ -177,60 +268,10 @@ class Reclaimer:
         owner = self._owners_if((free_from <= self._now_ms) & givers.is_within_cap(), request)
         candidates = self._candidates(owner, givers.allowance_by_code())
         lent = candidates if claim is None else replace(candidates, may_lose=claim.may_lose)
-        covers = cheapest_covers(self._state, request, lent)
-        if not covers and claim is not None and cheapest_covers(self._state, request, candidates):
+        choice = self._covered(request, owner, lent, claim)
+        if choice is None and claim is not None and cheapest_covers(self._state, request, candidates):
             return Refused(Obstacle.GUARANTEES)
-        if not covers:
-            return self._refusal(free_from, request, claim)
-        target, victims = self._minimal(covers[0], owner, request)
-        next_best = next((cover for cover in covers[1:] if set(cover.victims) != set(victims)), None)
-        cost = float(sum(self._givers.costs[index] for index in victims))
-        return _Choice(target, victims, cost, None if next_best is None else self._runner_up(next_best))
-
-    def _minimal(self, cover: Cover, owner: Ints, request: Request) -> tuple[Chosen, list[int]]:
-        """The target among what the cover frees, and those victims alone without whom none is found."""
-        victims = list(cover.victims)
-        given_by = self._given_by(victims, owner)
-        self._state.give(np.concatenate(list(given_by.values())))
-        trials = dispensable(self._state, request, given_by)
-        for victim in sorted(trials, key=lambda index: (-self._givers.costs[index], index))[:MAX_MINIMISED]:
-            self._state.take(given_by[victim])
-            if most_nodes(self._state, request) >= request.nodes:
-                victims.remove(victim)
-            else:
-                self._state.give(given_by[victim])
-        target = self._sparing(request, victims, given_by) or place(self._state, request)
-        self._state.take(np.concatenate([given_by[victim] for victim in victims]))
-        if target is None:
-            message = "a cover of victims does not make room for the gang: a bug of ours"
-            raise AssertionError(message)
-        used = set(owner[target.gpus].tolist())
-        return target, [victim for victim in victims if victim in used]
-
-    def _sparing(self, request: Request, victims: Sequence[int], given_by: Mapping[int, Ints]) -> Chosen | None:
-        """The target without the hosts with which elastic victims could go on, where it can do without them.
-
-        On a state in which all that the victims hold is free. Their first ranks are kept.
-        """
-        layout = self._state.layout
-        gangs = [self._attempts[index].elastic for index in victims]
-        kept_parts = [part for gang in gangs if gang is not None for _, part in gang.parts[: gang.min_nodes]]
-        keeps = [uuid for part in kept_parts for uuid in part]
-        if not keeps:
-            return None
-        kept = np.intersect1d(layout.gpu_indices(keeps), np.concatenate(list(given_by.values())))
-        self._state.take(kept)
-        target = place(self._state, request)
-        self._state.give(kept)
-        return target
-
-    def _given_by(self, victims: Sequence[int], owner: Ints) -> dict[int, Ints]:
-        is_victim = np.zeros(len(self._attempts) + 1, dtype=np.bool_)
-        is_victim[list(victims)] = True
-        gpus = np.flatnonzero(is_victim[owner])
-        gpus = gpus[np.argsort(owner[gpus], kind="stable")]
-        numbers, starts = np.unique(owner[gpus], return_index=True)
-        return dict(zip(numbers.tolist(), np.split(gpus, starts[1:]), strict=True))
+        return choice or self._refusal(free_from, request, claim)
 
     def _runner_up(self, cover: "Cover | _Choice") -> RunnerUp:
         return RunnerUp(tuple(self._attempts[index].attempt_id for index in cover.victims), cover.cost)

@@ -22,8 +22,14 @@ class Shares:
     of_cells: Ints
 
     def of_attempt(self, attempt: int) -> list[tuple[int, int]]:
-        pairs = slice(self.of_attempts[attempt], self.of_attempts[attempt + 1])
-        return list(zip(self.cells[pairs].tolist(), self.counts[pairs].tolist(), strict=True))
+        return list(zip(self.cells_of(attempt).tolist(), self.counts_of(attempt).tolist(), strict=True))
+
+    def cells_of(self, attempt: int) -> Ints:
+        return self.cells[self.of_attempts[attempt] : self.of_attempts[attempt + 1]]
+
+    def counts_of(self, attempt: int) -> Ints:
+        """Of each of ``cells_of``."""
+        return self.counts[self.of_attempts[attempt] : self.of_attempts[attempt + 1]]
 
     def sole(self, cells: Ints) -> tuple[dict[int, list[tuple[int, int]]], dict[int, tuple[int, int]]]:
         """By attempt what it holds, of those who hold one of these cells alone and no other cell; and by cell who alone

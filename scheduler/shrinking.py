@@ -17,6 +17,7 @@ from scheduler.slices import cheapest_in_slices
 from scheduler.solver import Request, count_by_group, fitting_cells, level_span
 from scheduler.topology import NOWHERE, FleetState, Ints, Layout
 
+NOBODY: Final = -1
 FULL: Final = int(np.iinfo(np.int32).max)
 """As good as free GPUs without end: nothing that is given there is of use."""
 
@@ -53,6 +54,25 @@ def surplus_of(index: int, attempt: RunningAttempt, layout: Layout, owner: Ints,
     gpus = [layout.gpu_indices(uuids) for _, uuids in parts]
     comes = tuple(part[owner[part] == index] for part in gpus)
     return Surplus(index, attempt.tenant_id, cost, most, tuple(len(uuids) for _, uuids in parts), comes)
+
+
+def within_cap(
+    owner: Ints, surpluses: Sequence[Surplus], allowance: Mapping[TenantId, float]
+) -> tuple[Ints, dict[int, int]]:
+    """``owner`` without what each must keep: it gives its last hosts, as many as it can spare and its tenant may lose.
+
+    Then of each attempt that gives any how many GPUs that are.
+    """
+    owner, num_given = owner.copy(), dict[int, int]()
+    for surplus in surpluses:
+        left, num_hosts = allowance.get(surplus.tenant_id, 0.0), 0
+        for gpus, size in zip(reversed(surplus.gpus), reversed(surplus.sizes), strict=True):
+            if len(gpus) and num_hosts < surplus.most and size <= left:
+                num_hosts, left = num_hosts + 1, left - size
+                num_given[surplus.attempt] = num_given.get(surplus.attempt, 0) + size
+            else:
+                owner[gpus] = NOBODY
+    return owner, num_given
 
 
 def kept_beside(attempt: RunningAttempt, taken: Collection[GpuUuid]) -> tuple[GpuUuid, ...]:

@@ -87,6 +87,31 @@ def rooms_of_domains(layout: Layout, slices: Sequence[Slice], cells: Ints, domai
     return np.bincount(domain[is_whole], minlength=len(sizes))
 
 
+def rooms_by_row(
+    layout: Layout, slices: Sequence[Slice], cells: Ints, are_usable: npt.NDArray[np.bool_], level: int
+) -> Ints:
+    """Of each row the hosts in whole slices of those ``cells`` that it marks, which lie in one group of ``level``."""
+    numbers = are_usable.astype(np.float32)
+    for one in reversed(slices):
+        at = layout.level(one.level)
+        if at is None:
+            return np.zeros(len(numbers), dtype=np.int64)
+        if at < level:
+            break
+        groups, firsts, column = np.unique(layout.groups[at][cells], return_index=True, return_inverse=True)
+        is_within = (np.arange(len(groups)) == column[:, None]) & (groups != NOWHERE)
+        numbers = numbers @ is_within.astype(np.float32) // one.nodes * one.nodes
+        cells = cells[firsts]
+    rooms: Ints = numbers.sum(axis=1).astype(np.int64)
+    return rooms
+
+
+def outermost(layout: Layout, slices: Sequence[Slice], level: int) -> int | None:
+    """The widest level of slices within one group of ``level``."""
+    levels = [at for one in slices if (at := layout.level(one.level)) is not None and at >= level]
+    return min(levels, default=None)
+
+
 def _whole_runs(cells: Ints, groups: Ints, num_nodes: int) -> Ints:
     """Of ``cells``, in topology order, the first of each group, as many as make whole runs of so many."""
     is_known = groups != NOWHERE

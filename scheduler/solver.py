@@ -6,7 +6,7 @@ place, so that the same state gives the same answer (I19).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import TypeVar
@@ -36,6 +36,7 @@ __all__ = [
     "has_labels",
     "level_span",
     "most_nodes",
+    "narrowed",
     "parts_of",
     "pick_gpus",
     "place",
@@ -85,6 +86,17 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
         return int(room_by_numbers(state.layout, request.rule.slices, room, span[-1]).max(initial=0))
     cells = fitting_cells(state, request, counts)
     return int(room_of(state.layout, request, cells, span[-1]).max(initial=0))
+
+
+def narrowed(state: FleetState, request: Request) -> Request:
+    """Where a level is preferred, the request with the narrowest of its levels required at which it fits by counts."""
+    layout = state.for_tier(request.tier).layout
+    if request.preferred is None or request.nodes == 1:
+        return request
+    names = {number: name for name, number in layout.level_of.items()}
+    of_names = [names[level] for level in level_span(layout, request)[:-1] if level in names]
+    narrower = (replace(request, required=name) for name in of_names)
+    return next((one for one in narrower if most_nodes(state, one) >= request.nodes), request)
 
 
 def could_ever_fit(state: FleetState, request: Request) -> bool:

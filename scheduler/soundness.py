@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from scheduler.rail_sets import in_rail_order, picked_on_rails
 from scheduler.request import Request
@@ -110,6 +111,21 @@ def _failures_per_cost(state: FleetState, request: Request) -> float:
     """Over the time that the request is believed to run."""
     run_s = state.policy.queue.expected_run_s if request.expected_s is None else request.expected_s
     return run_s / _HOUR_S / _UNIT_H
+
+
+def expected_losses(
+    state: FleetState, request: Request, cells: Ints, usable: Flags | None = None
+) -> npt.NDArray[np.float64]:
+    """GPU-seconds that the gang is expected to lose by failures of its part of each cell; none where it prefers such.
+
+    A failure costs each of its GPUs what reclaim reckons for a victim's restart. ``cells``, ``usable``: as
+    ``cell_costs`` has it.
+    """
+    if request.prefers_weak or not state.layout.has_weak:
+        return np.zeros(len(cells))
+    gpu_s = request.nodes * request.gpus_per_node * state.policy.reclaim.restart_cost_s
+    costs = cell_costs(state, request, cells, usable).astype(np.float64)
+    return costs * (_failures_per_cost(state, request) * gpu_s)
 
 
 def _graded(state: FleetState, request: Request, costs: Ints) -> Ints:

@@ -2,8 +2,8 @@
 
 As many as fail at once in all but one in a hundred of the times (by the policy's ``confidence``): a host is away for
 ``replacement_h``, hosts fail alone, so their number is binomial. Jobs of tiers that a rule may reclaim run there all
-the same, and give way as ever; a job that was interrupted may have them. A cohort is what the tiers mix whose gangs
-they are for: each that no rule takes back, by its own layout. Pure.
+the same, and give way to who may have a spare; a job that was interrupted may. A cohort is what the tiers mix whose
+gangs they are for: each that no rule takes back, by its own layout. Pure.
 """
 
 import math
@@ -38,21 +38,27 @@ def spares_needed(num_hosts: int, num_gpus: int, failures_per_gpu_hour: float, p
 
 
 class Spares:
-    """What is kept in one cycle: taken in the fleet's state, but for who may run there."""
+    """What is kept in one cycle, but for who may run there: what is idle of it is taken in the fleet's state.
 
-    def __init__(self, state: FleetState, policy: Policy, workload: Workload) -> None:
+    ``promised``: what is held for beneficiaries, which is no spare whoever runs there.
+    """
+
+    def __init__(self, state: FleetState, policy: Policy, workload: Workload, promised: Ints | None = None) -> None:
         self._state, self._policy = state, policy
         self._gpus: Ints = np.zeros(0, dtype=np.int64)
+        self._is_any_kept = False
         if policy.recovery.spares.confidence is not None:
-            self._gpus = np.flatnonzero(_chosen(state, policy, workload))
-            state.is_spare[self._gpus] = True
+            chosen = _chosen(state, policy, workload, promised)
+            self._is_any_kept = bool(chosen.any())
+            self._gpus = np.flatnonzero(chosen & state.is_free)
+            state.is_spare[chosen] = True
             state.take(self._gpus)
 
     def may_use(self, job: WaitingJob) -> bool:
         """One that was interrupted, or that a rule may take back from there. False also where none are kept."""
         tier = self._policy.tiers.get(job.tier)
         is_open = tier is not None and (tier.notice_s is not None or job.interrupted_ms is not None)
-        return is_open and bool(len(self._gpus))
+        return is_open and self._is_any_kept
 
     @contextmanager
     def open_to(self, job: WaitingJob) -> Iterator[None]:
@@ -68,8 +74,8 @@ class Spares:
             self._state.take(self._gpus)
 
 
-def _chosen(state: FleetState, policy: Policy, workload: Workload) -> Flags:
-    """The GPUs of whole idle hosts, enough in each layout by which the gangs go that spares are for.
+def _chosen(state: FleetState, policy: Policy, workload: Workload, promised: Ints | None) -> Flags:
+    """The GPUs of whole hosts, enough in each layout by which the gangs go that spares are for.
 
     Those of the finest layout first: what is whole there is mostly so in a coarser one as well, and then counts there.
     """
@@ -78,11 +84,13 @@ def _chosen(state: FleetState, policy: Policy, workload: Workload) -> Flags:
         tier = policy.tiers.get(attempt.tier)
         if tier is not None and tier.notice_s is not None:
             lent[state.layout.gpu_indices(attempt.gpus)] = True
+    if promised is not None:
+        lent[promised] = False
     chosen: Flags = np.zeros(len(lent), dtype=np.bool_)
     protected = protected_tiers(policy).values()
     for name in sorted(protected, key=lambda name: -len(state.for_tier(name).layout.cohort_keys)):
         own, admitted = state.for_tier(name), state.tier(name).admitted
-        cells = _chosen_in(own, admitted, lent & ~chosen, chosen, policy, workload.failures_per_gpu_hour)
+        cells = _chosen_in(own, admitted, lent, chosen, policy, workload.failures_per_gpu_hour)
         chosen[own.layout.gpus_of_cells(cells)] = True
     return chosen
 
@@ -102,19 +110,20 @@ def protected_tiers(policy: Policy) -> dict[frozenset[str] | None, str]:
 def _chosen_in(
     state: FleetState, admitted: Flags, lent: Flags, chosen: Flags, policy: Policy, failures_per_gpu_hour: float
 ) -> Ints:
-    """Cells of the state's own layout, beside those that are ``chosen`` whole; those first of which their domain has
-    the most, so that they lie apart.
+    """Cells of the state's own layout, beside those that are ``chosen`` whole: those that are lent before idle ones,
+    which are then left to others, and those first of which their domain has the most, so that they lie apart.
     """
     layout = state.layout
     is_idle, is_kept = _all_of(state, admitted & state.is_free), _all_of(state, admitted & chosen)
-    is_lent = _all_of(state, admitted & (state.is_free | lent)) & ~is_idle
+    is_lent = _all_of(state, admitted & (state.is_free | lent)) & ~is_idle & ~is_kept
     found: list[int] = []
     for cohort in range(len(layout.cohort_keys)):
         own = layout.cell_cohort == cohort
         num_hosts, num_gpus = int(np.count_nonzero(own)), int(layout.cell_size[own].sum())
         needed = spares_needed(num_hosts, num_gpus, failures_per_gpu_hour, policy.recovery.spares)
-        missing = max(needed - int(np.count_nonzero(own & (is_lent | is_kept))), 0)
-        found += _apart(state, np.flatnonzero(own & is_idle & ~is_kept))[:missing]
+        missing = max(needed - int(np.count_nonzero(own & is_kept)), 0)
+        apart = [_apart(state, np.flatnonzero(own & cells)) for cells in (is_lent, is_idle & ~is_kept)]
+        found += [cell for cells in apart for cell in cells][:missing]
     return np.array(sorted(found), dtype=np.int64)
 
 

@@ -90,28 +90,38 @@ _ALONE: Final = Member()
 @dataclass(frozen=True, slots=True)
 class Limit:
     """What keeps ``tenant_id`` or one below it from more: ``held`` of ``most`` GPUs. ``is_ceiling``: else what it may
-    borrow.
+    borrow. ``kept``: beside what is held, for jobs that wait.
     """
 
     tenant_id: TenantId
     held: int
     most: int
     is_ceiling: bool
+    kept: int = 0
+
+    @property
+    def left(self) -> int:
+        """Negative where the limit is passed already."""
+        return self.most - self.held - self.kept
 
 
 class Holdings:
-    """GPUs by tenant and tier; what a tenant holds those above it hold too. ``num_changes`` only grows."""
+    """GPUs by tenant and tier; what a tenant holds those above it hold too. ``num_changes`` only grows.
 
-    __slots__ = ("_gpus", "_lines", "num_changes", "tenancy")
+    What is kept for jobs that wait is held by nobody yet, but no other job may have it of a limit.
+    """
+
+    __slots__ = ("_gpus", "_kept", "_lines", "num_changes", "tenancy")
 
     def __init__(self, tenancy: Tenancy) -> None:
         self.tenancy, self.num_changes = tenancy, 0
         self._gpus: dict[tuple[TenantId, str], int] = {}
+        self._kept: dict[tuple[TenantId, str], int] = {}
         self._lines: dict[TenantId, tuple[TenantId, ...]] = {}
 
     def copy(self) -> "Holdings":
         other = Holdings(self.tenancy)
-        other._gpus, other._lines = self._gpus.copy(), self._lines
+        other._gpus, other._kept, other._lines = self._gpus.copy(), self._kept.copy(), self._lines
         return other
 
     def line(self, tenant_id: TenantId) -> tuple[TenantId, ...]:
@@ -123,6 +133,12 @@ class Holdings:
         self.num_changes += 1
         for above in self.line(tenant_id):
             self._gpus[above, tier] = self._gpus.get((above, tier), 0) + num_gpus
+
+    def keep(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
+        """For a job that waits, as with ``add``; negative: no more."""
+        self.num_changes += 1
+        for above in self.line(tenant_id):
+            self._kept[above, tier] = self._kept.get((above, tier), 0) + num_gpus
 
     def set(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
         """Of one alone, where what it holds with all below it is known as a whole."""
@@ -137,7 +153,7 @@ class Holdings:
         """The one that leaves least (I6); the lowest of equal ones."""
         if not self.tenancy.quotas:
             return None
-        return min(self.limits(tenant_id, tier), key=lambda limit: limit.most - limit.held, default=None)
+        return min(self.limits(tenant_id, tier), key=lambda limit: limit.left, default=None)
 
     def limits(self, tenant_id: TenantId, tier: str) -> list[Limit]:
         """Of the tenant and of those above it, from below."""
@@ -147,12 +163,13 @@ class Holdings:
         quota = self.tenancy.quotas.get((tenant_id, tier))
         if quota is None or quota.most is None:
             return None
-        return Limit(tenant_id, self.of(tenant_id, tier), quota.most, quota.most == quota.ceiling)
+        kept = self._kept.get((tenant_id, tier), 0)
+        return Limit(tenant_id, self.of(tenant_id, tier), quota.most, quota.most == quota.ceiling, kept)
 
     def room(self, tenant_id: TenantId, tier: str) -> int | None:
-        """GPUs that the tenant may have beside what it holds; None: no limit."""
+        """GPUs that the tenant may have beside what it holds and what is kept; None: no limit."""
         limit = self.limit(tenant_id, tier)
-        return None if limit is None else max(limit.most - limit.held, 0)
+        return None if limit is None else max(limit.left, 0)
 
 
 def refusal_of_parent(parents: Mapping[TenantId, TenantId | None], tenant_id: TenantId, parent: TenantId) -> str | None:

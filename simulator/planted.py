@@ -203,11 +203,11 @@ PLANTED_BUGS: Final = (
         plan=misplanning.wait_for_ever,
     ),
     _bug(
-        "reserved_reclaimed", "GPUs of a tier are taken back from which no rule may", 16, "I7",
+        "reserved_reclaimed", "GPUs of a tier are taken back from which no rule may", 40, "I7",
         plan=misplanning.reclaim_from_any_tier, rechecks_victims=False,
     ),
     _bug(
-        "min_run_ignored", "an attempt is taken back before its minimum run time", 16, "I9",
+        "min_run_ignored", "an attempt is taken back before its minimum run time", 22, "I9",
         plan=misplanning.ignore_min_run, rechecks_victims=False,
     ),
     _bug(

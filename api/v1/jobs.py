@@ -44,6 +44,11 @@ class JobSubmission(JobSpec):
 
     tenant_id: Text | None = None
 
+    @property
+    def spec(self) -> JobSpec:
+        """Of the parts as they were read: a shape knows which of its fields it was told."""
+        return JobSpec.model_validate({name: getattr(self, name) for name in JobSpec.model_fields})
+
 
 class JobQuestion(JobSubmission):
     """A job as it might be submitted. Name and program decide nothing about its place, and may be left out."""
@@ -79,7 +84,7 @@ def submit_job(
 ) -> JSONResponse:
     """Accept a job: after the 201 it is never lost."""
     tenant_id = None if submission.tenant_id is None else TenantId(submission.tenant_id)
-    spec = JobSpec.model_validate(submission.model_dump(exclude={"tenant_id"}))
+    spec = submission.spec
     return change.run(
         principal,
         jobs.SUBMIT,
@@ -99,7 +104,7 @@ def plan_job(
     The scheduler's own planner answers, on what its next cycle would see. Nothing is stored, and nothing is promised.
     """
     tenant_id = None if question.tenant_id is None else TenantId(question.tenant_id)
-    spec = JobSpec.model_validate(question.model_dump(exclude={"tenant_id"}))
+    spec = question.spec
     units = dependencies_of(request).units
     found = reading(units, principal, job_plans.PLAN, lambda unit: job_plans.plan_job(unit, spec, tenant_id=tenant_id))
     return job_plan_view(found, sees_all=principal.sees_all_tenants, tenant_id=principal.tenant_id)

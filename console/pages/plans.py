@@ -120,7 +120,7 @@ def _spec(asked: dict[str, str]) -> JobSpec:
 def _number(name: str, text: str, kind: type[int] | type[float]) -> float:
     try:
         number = kind(text)
-        if math.isfinite(number):
+        if math.isfinite(number) and text.isascii() and "_" not in text:
             return number
     except ValueError:
         pass

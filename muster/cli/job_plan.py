@@ -57,6 +57,9 @@ def plan(
     max_nodes: MaxNodes = None,
     tier: Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")] = "on_demand",
     wall_time: Annotated[str | None, typer.Option(help="Such as 10m or 2h.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Without a wall time: it is believed to take what jobs of this name took.")
+    ] = None,
     within: Within = None,
     near: Near = None,
     slices: Slices = None,
@@ -72,6 +75,8 @@ def plan(
     place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
     shape = shape_of(nodes, gpus, total_gpus, min_nodes=min_nodes, max_nodes=max_nodes)
     question: dict[str, Any] = {"shape": shape, "tier": tier, "wall_time_s": seconds_of(wall_time), **place}
+    if name is not None:
+        question["name"] = name
     with open_client() as client:
         if tenant is not None:
             question["tenant_id"] = tenant_named(client, tenant)
@@ -91,7 +96,8 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     starts_at = (
         f", free at about {found['starts_at']}" if found["starts_at"] and outcome is not PlanOutcome.STARTS else ""
     )
-    ahead = f"; {found['num_ahead']} jobs are before it" if found["num_ahead"] else ""
+    jobs_before = "1 job is" if found["num_ahead"] == 1 else f"{found['num_ahead']} jobs are"
+    ahead = f"; {jobs_before} before it" if found["num_ahead"] else ""
     gpus = f", for {found['gpus_ahead']} GPUs" if found.get("gpus_ahead") else ""
     lines = [f"{_SAID[outcome]}{starts_at}{ahead}{gpus}"]
     if found["why"]:

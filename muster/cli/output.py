@@ -5,6 +5,7 @@
 
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -250,10 +251,40 @@ def wrote_json(document: object, path: Path | None) -> bool:
         say(json_of(document, indent=2))
         return True
     try:
-        path.write_text(json_of(document, indent=2) + "\n", encoding="utf-8")
+        _write_whole(path, json_of(document, indent=2) + "\n")
     except OSError as fault:
         raise CommandError(f"{path} cannot be written: {fault.strerror}", code=Exit.FAILED) from None
     return False
+
+
+def require_place(path: Path | None, *inputs: Path | None) -> None:
+    """Of ``--json OUT``, before the work is done: its folder is there, and it is none of the ``inputs``.
+
+    Raises:
+        CommandError: it cannot be written, or what is read would be overwritten.
+    """
+    if path is None or str(path) == "-":
+        return
+    if any(one is not None and one.exists() and path.exists() and one.samefile(path) for one in inputs):
+        raise CommandError(f"--json {path} would overwrite what is read", "Name another file.", Exit.USAGE)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        words = "it is a folder" if path.is_dir() else "its folder does not exist"
+        raise CommandError(f"--json {path} cannot be written: {words}", code=Exit.FAILED)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """What was there stays until all is written; a device or a pipe is written as it is."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    found = path.resolve()
+    draft = found.with_name(f".{found.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(found)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def yaml_of(document: object) -> str:

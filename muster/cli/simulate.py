@@ -22,11 +22,11 @@ from muster.cli import scenarios
 from muster.cli.drawn import require_folder, write_charts
 from muster.cli.exits import CommandError, Exit
 from muster.cli.failing import MOST_S, failures_asked, told_of
-from muster.cli.output import say, wrote_json
+from muster.cli.output import require_place, say, wrote_json
 from muster.cli.tables import Column, table_lines
 from simulator.traces.course import EndlessError
 from simulator.traces.failing import Failures
-from simulator.traces.jobs import MOST_FAULTS, TraceError, TraceJob, jobs_of, require_columns
+from simulator.traces.jobs import MOST_FAULTS, SURPLUS, TraceError, TraceJob, jobs_of, require_columns
 from simulator.traces.playing import estimates_of, play
 from simulator.traces.plots import plots_of
 from simulator.traces.report import Report, report_of
@@ -49,6 +49,7 @@ class QueueRule(StrEnum):
 
 
 def simulate(
+    context: typer.Context,
     *,
     trace: Annotated[
         Path | None,
@@ -94,12 +95,11 @@ def simulate(
     Of a trace nodes are equal, and jobs work as long as it says; nothing fails but by --failures (docs/traces.md).
     A scenario says itself what there is.
     """
-    what_fails = failures_asked(
-        failures, every_s=checkpoint_every, stall_s=checkpoint_stall, restart_s=restart, repair_s=repair
-    )
+    require_place(as_json, trace, scenario)
     if scenario is not None:
-        if trace is not None or nodes is not None or plots is not None or failures != "0" or restart is not None:
-            raise CommandError("--scenario stands alone", "Its file says what the fleet is.", Exit.USAGE)
+        if beside := _options_beside(context, "scenario", "as_json"):
+            advice = f"Its file says what the fleet is: leave out {', '.join(beside)}."
+            raise CommandError("--scenario stands alone", advice, Exit.USAGE)
         scenarios.tell(scenarios.decisions_of(scenario), as_json)
         return Exit.OK
     if trace is None or nodes is None:
@@ -107,6 +107,9 @@ def simulate(
     if not all(map(math.isfinite, (estimate_error, arrivals))):
         raise CommandError("a number must be finite", "Neither nan nor inf.", Exit.USAGE)
     require_folder(plots)
+    what_fails = failures_asked(
+        failures, every_s=checkpoint_every, stall_s=checkpoint_stall, restart_s=restart, repair_s=repair
+    )
     fleet = _Fleet(nodes, gpus_per_node, nodes_per_rack)
     jobs = _jobs_of(trace, nodes, gpus_per_node, arrivals)
     report, pace = _played(jobs, fleet, policy, what_fails, error=estimate_error, seed=seed)
@@ -121,6 +124,14 @@ def simulate(
         write_charts(plots, plots_of(report))
     _tell({**asked, **asdict(report), **pace}, report, as_json)
     return Exit.OK
+
+
+def _options_beside(context: typer.Context, *names: str) -> list[str]:
+    """Options that were given, by their words, but for those named."""
+    sources = {each: context.get_parameter_source(each) for each in context.params}
+    given = [each for each, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    words = {each.name: each.opts[0] for each in context.command.params}
+    return sorted(words[name] for name in given if name not in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,30 +170,33 @@ def _jobs_of(trace: Path, nodes: int, gpus_per_node: int, arrivals: float) -> li
     """Raises CommandError: the file cannot be read, or names what is wrong in it."""
     try:
         with _rows_of(trace) as rows:
-            require_columns(rows.fieldnames)
-            return jobs_of(rows, num_nodes=nodes, gpus_per_node=gpus_per_node, arrivals=arrivals)
+            try:
+                require_columns(rows.fieldnames)
+                return jobs_of(rows, num_nodes=nodes, gpus_per_node=gpus_per_node, arrivals=arrivals)
+            except csv.Error as fault:
+                words = f"{trace}: no CSV by line {rows.line_num} ({fault}): is a quote left open?"
+                raise CommandError(words, code=Exit.INVALID) from None
     except FileNotFoundError:
         raise CommandError(f"{trace}: there is no such file", code=Exit.NOT_FOUND) from None
     except TraceError as fault:
         rest = len(fault.faults) - MOST_FAULTS
-        named = [*fault.faults[:MOST_FAULTS], *([f"and {rest:,} more rows"] if rest > 0 else [])]
+        named = [*fault.faults[:MOST_FAULTS], *([f"and {rest:,} more faults"] if rest > 0 else [])]
         raise CommandError(f"{trace}: " + "; ".join(named), code=Exit.INVALID) from None
     except (OSError, EOFError, zlib.error) as fault:
         raise CommandError(f"{trace} cannot be read: {fault}", code=Exit.INVALID) from None
-    except (csv.Error, UnicodeDecodeError) as fault:
+    except UnicodeDecodeError as fault:
         raise CommandError(f"{trace}: no CSV in UTF-8 ({fault})", code=Exit.INVALID) from None
 
 
 @contextmanager
 def _rows_of(trace: Path) -> Iterator[csv.DictReader[str]]:
     with trace.open("rb") as raw:
-        is_packed = raw.read(2) == _GZIP
-        raw.seek(0)
+        is_packed = raw.peek(len(_GZIP))[: len(_GZIP)] == _GZIP  # a pipe cannot be read twice
         with (
             gzip.GzipFile(fileobj=raw) if is_packed else raw as content,
             io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as text,
         ):
-            yield csv.DictReader(text)
+            yield csv.DictReader(text, restkey=SURPLUS, strict=True)
 
 
 def _tell(document: dict[str, Any], report: Report, as_json: Path | None) -> None:

@@ -7,6 +7,8 @@ from typing import Final
 
 REQUIRED: Final = ("submit_s", "gpus", "duration_s")
 OPTIONAL: Final = ("nodes", "vc", "tenant", "tier")
+SURPLUS: Final = "fields beyond the header"
+"""Under this key a row has them, in a list."""
 MOST_FAULTS: Final = 10
 """So many bad rows are named; of the others the number is said."""
 MOST_SECONDS: Final = 10_000_000_000
@@ -77,6 +79,8 @@ class _Reader:
     def job(self, number: int, row: Mapping[str, object]) -> TraceJob | None:
         """None, and a fault noted, where the row is none."""
         num_faults = len(self.faults)
+        if SURPLUS in row:
+            self._fault(number, "has more fields than the header has columns: numbers have a point, no comma")
         submit_s = self._seconds(number, row, "submit_s")
         duration_s = self._seconds(number, row, "duration_s")
         gpus = self._count(number, row, "gpus", self._num_nodes * self._gpus_per_node)
@@ -108,8 +112,9 @@ class _Reader:
         return nodes, each
 
     def _seconds(self, number: int, row: Mapping[str, object], name: str) -> float:
+        text = str(row.get(name))
         try:
-            value = float(str(row.get(name)))
+            value = float(text) if text.isascii() and "_" not in text else math.nan
         except ValueError:
             value = math.nan
         if not 0 <= value <= MOST_SECONDS:

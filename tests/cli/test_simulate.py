@@ -54,6 +54,8 @@ def test_a_trace_is_played_and_its_result_written(tmp_path: Path, *, is_packed: 
         ),
         (b"submit_s,gpus,duration_s,gpus\n0,1,1,2\n", "the header has gpus twice: each column is wanted once"),
         (b"submit_s,gpus,duration_s,vc\n0,1,1,a\x1b[2J\n", "row 1: vc='a\\x1b[2J': must be printable"),
+        (b"submit_s,gpus,duration_s\n0,8,1,5\n", "row 1: has more fields than the header has columns"),
+        (b'submit_s,gpus,duration_s,note\n0,8,1,a\n1,8,1,"b\n2,8,1,c\n', "is a quote left open?"),
         (b"\xff\xfe\x00", "no CSV in UTF-8"),
         (gzip.compress(TRACE.encode(), mtime=0)[:40], "cannot be read"),
     ],
@@ -67,6 +69,13 @@ def test_a_bad_trace_is_told_by_row_and_column_and_leaves_nothing(tmp_path: Path
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stderr
     assert not out.exists()
+
+
+def test_a_trace_may_come_through_a_pipe() -> None:
+    words = [sys.executable, "-m", "muster", "simulate", "--trace", "/dev/stdin", "--nodes", "4", "--json", "-"]
+    for content in (TRACE.encode(), gzip.compress(TRACE.encode(), mtime=0)):
+        done = subprocess.run(words, check=True, input=content, capture_output=True, timeout=60)
+        assert json.loads(done.stdout)["jobs"] == 3
 
 
 def test_a_file_that_is_not_there_and_numbers_out_of_bounds(tmp_path: Path) -> None:
@@ -216,5 +225,24 @@ def test_what_a_plan_costs_and_when_it_starts_is_said_and_a_scenario_may_be_abou
 
 
 def test_a_trace_and_a_scenario_exclude_each_other() -> None:
-    for words in ((), ("--scenario", "x", "--nodes", "3")):
-        assert simulate(*words).returncode == 2
+    assert simulate().returncode == 2
+    for words in (("--nodes", "3"), ("--policy", "fifo"), ("--seed", "0"), ("--checkpoint-every", "60")):
+        done = simulate("--scenario", "x", *words)
+        assert (done.returncode, f"leave out {words[0]}." in done.stderr) == (2, True), done.stderr
+
+
+def test_a_result_is_written_whole_or_not_at_all_and_never_over_what_is_read(tmp_path: Path) -> None:
+    trace, out = tmp_path / "trace.csv", tmp_path / "out.json"
+    trace.write_text(TRACE)
+    out.write_text("the last one")
+    asked = ("--trace", str(trace), "--nodes", "4", "--json")
+    assert "would overwrite what is read" in simulate(*asked, str(trace)).stderr
+    assert "its folder does not exist" in simulate(*asked, str(tmp_path / "none" / "out.json")).stderr
+    assert "it is a folder" in simulate(*asked, str(tmp_path)).stderr
+    narrow = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-m", "muster", "simulate"]
+    done = subprocess.run([*narrow, *asked, str(out)], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "cannot be written" in done.stderr) == (1, True), done.stderr
+    assert (trace.read_text(), out.read_text()) == (TRACE, "the last one")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "trace.csv"]
+    assert simulate(*asked, str(out)).returncode == 0
+    assert json.loads(out.read_text())["jobs"] == 3

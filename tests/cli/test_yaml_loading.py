@@ -32,3 +32,16 @@ def test_what_a_mapping_takes_over_from_others_it_may_override() -> None:
 def test_nothing_is_made_of_a_tag() -> None:
     with pytest.raises(yaml.YAMLError, match="could not determine a constructor"):
         load_yaml("!!python/object/apply:os.getcwd []")
+
+
+def test_aliases_that_stand_for_a_billion_values_are_refused_before_they_are_written_out() -> None:
+    levels = [f"l{number}: &l{number} [{', '.join([f'*l{number - 1}'] * 9)}]" for number in range(1, 10)]
+    with pytest.raises(yaml.YAMLError, match="values, its aliases written out: 1,000,000 are the most"):
+        load_yaml("\n".join(["l0: &l0 [x]", *levels]))
+    assert load_yaml("&own [1, [2]]") == [1, [2]]
+    assert load_yaml("") is None
+
+
+def test_a_list_within_itself_is_read_for_others_to_refuse() -> None:
+    found = load_yaml("own: &own [*own]")
+    assert found["own"][0] is found["own"]

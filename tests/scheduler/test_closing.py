@@ -5,12 +5,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from muster.domain.ids import NodeId
+from muster.domain.ids import JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.wait_reasons import WaitReason
-from scheduler.model import GpuView, Parts, Plan, Reason, WaitingJob, Workload
+from scheduler.model import GpuView, Parts, Plan, Reason, RunningAttempt, StandingReclaim, WaitingJob, Workload
+from scheduler.outcomes import Coming, Obstacle, Refused
 from scheduler.planner import plan
-from tests.scheduler.fleets import MINUTE_MS, NOW_MS, job, of_host, racks
+from scheduler.reclaim import Reclaimer
+from scheduler.solver import request_of
+from scheduler.topology import FleetState
+from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, job, of_host, racks, running, standing
 
 RACKS = racks({"r0": [8, 8], "r1": [8, 8]})
 IN_AN_HOUR = {NodeId("r0h0"): NOW_MS + 60 * MINUTE_MS, NodeId("r0h1"): NOW_MS + 60 * MINUTE_MS}
@@ -63,3 +67,58 @@ def test_jobs_that_meet_the_same_closing_fail_together_and_others_do_not() -> No
     decided = decide([*long, lasting(job("short", nodes=4, gpus=8, at=9), 50)])
     assert nodes_of(decided, "short") == ["r0h0", "r0h1", "r1h0", "r1h1"]
     assert len(decided.waiting) == 3
+
+
+def beside_spot(
+    queue: list[WaitingJob], *, closes_minutes: float, attempts: list[RunningAttempt], reclaims: list[StandingReclaim]
+) -> Plan:
+    """In one rack of two hosts, both of which close."""
+    held = hold(racks({"r0": [8, 8]}), [uuid for attempt in attempts for uuid in attempt.gpus])
+    closes_ms = NOW_MS + int(closes_minutes * MINUTE_MS)
+    closings = {NodeId(name): closes_ms for name in ("r0h0", "r0h1")}
+    peaks = {TenantId("owner"): 1_000}
+    workload = Workload(NOW_MS, tuple(attempts), tuple(reclaims), peak_gpus=peaks, closings=closings)
+    return plan(held, queue, DEFAULT_POLICY, workload)
+
+
+SPOT = [running("v", of_host("r0h0")), running("w", of_host("r0h1"), saved_minutes=60)]
+
+
+def test_nobody_has_notice_for_a_job_that_would_not_end_in_time_after_it() -> None:
+    """The notice is two minutes; a victim may leave before, and nobody counts on that."""
+    gang = job("j", gpus=8, tier="reserved")
+    late = beside_spot([lasting(gang, 10)], closes_minutes=11.9, attempts=SPOT, reclaims=[])
+    assert late.reclaims == ()
+    assert "reclaim would help if it ended before hosts close for planned work" in late.waiting[0].why
+    in_time = beside_spot([lasting(gang, 10)], closes_minutes=12, attempts=SPOT, reclaims=[])
+    assert [reclaim.beneficiary for reclaim in in_time.reclaims] == ["j"]
+
+
+def test_one_that_would_not_end_in_time_hides_none_that_would() -> None:
+    queue = [lasting(job("long", gpus=8, tier="reserved"), 10), lasting(job("short", gpus=8, tier="reserved", at=1), 2)]
+    decided = beside_spot(queue, closes_minutes=11, attempts=SPOT, reclaims=[])
+    assert [reclaim.beneficiary for reclaim in decided.reclaims] == ["short"]
+
+
+def test_what_is_reclaimed_is_withdrawn_where_planned_work_has_come_between() -> None:
+    gang = lasting(job("j", gpus=8, tier="reserved"), 10)
+    promised = [standing("v", "j", of_host("r0h0"), in_s=90)]
+    decided = beside_spot([gang], closes_minutes=11.5, attempts=SPOT, reclaims=promised)
+    assert decided.withdrawals == (), "from the deadline on it ends just in time"
+    decided = beside_spot([gang], closes_minutes=11, attempts=SPOT, reclaims=promised)
+    assert [one.victim for one in decided.withdrawals] == ["v"]
+
+
+@pytest.mark.parametrize(("ends_minutes", "awaited"), [(1, Coming(NOW_MS + MINUTE_MS)), (1.5, None)])
+def test_what_ends_within_the_notice_is_waited_for_only_if_the_job_then_ends_in_time(
+    ends_minutes: float, awaited: Coming | None
+) -> None:
+    ending = running("ending", of_host("r0h0"), tier="reserved", ends_minutes=ends_minutes)
+    held = hold(racks({"r0": [8, 8]}), [*of_host("r0h0"), *of_host("r0h1")])
+    state = FleetState(held, DEFAULT_POLICY, ("rack",))
+    closings = {NodeId(name): NOW_MS + 11 * MINUTE_MS for name in ("r0h0", "r0h1")}
+    state.close(closings)
+    reclaimer = Reclaimer(state, DEFAULT_POLICY, Workload(NOW_MS, (ending, SPOT[1]), closings=closings))
+    request = request_of(job("j", gpus=8, tier="reserved"), is_reclaimable=False)
+    outcome = reclaimer.choose(JobId("j"), request, run_s=600)
+    assert outcome == (awaited or Refused(Obstacle.CLOSING))

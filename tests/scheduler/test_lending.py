@@ -161,6 +161,20 @@ def test_an_elastic_borrower_gives_hosts_back_before_a_rigid_one_ends() -> None:
     assert nearly.reclaims == (), "its second host would be of its guarantee"
 
 
+def test_an_elastic_borrower_gives_a_host_beside_a_rigid_one_that_ends() -> None:
+    """Its cap leaves it 20 of 40 GPUs: not the elastic one as a whole, which can spare one host."""
+    hosts = ["h0", "h1", "h2", "h3"]
+    parts = tuple((NodeId(name), tuple(view.uuid for view in host(name, 8))) for name in hosts)
+    spreads = replace(spot("e", BORROWER, hosts), elastic=ElasticGang(parts, 3, 4, 8))
+    reclaim = DEFAULT_POLICY.reclaim.model_copy(update={"cap_fraction": 0.5})
+    half = DEFAULT_POLICY.model_copy(update={"reclaim": reclaim})
+    both = [spreads, spot("rigid", BORROWER, ["h4"])]
+    found = decided(both, [wanting(LENDER, 2)], guaranteed(lender=16, borrower=16), half)
+    assert {one.victim: len(one.gpus) for one in found.reclaims} == {"e": 8, "rigid": 8}
+    spared = decided(both, [wanting(LENDER, 2)], guaranteed(lender=16, borrower=32), half)
+    assert spared.reclaims == (), "it is over by no more than one of them"
+
+
 def test_who_is_past_its_own_guarantee_is_told_that_it_takes_nothing_back() -> None:
     (told,) = decided(FOUR, [wanting(LENDER, 2)], guaranteed(lender=15)).waiting
     assert told.verdict.reasons[-1].token is WaitReason.OWN_GUARANTEE

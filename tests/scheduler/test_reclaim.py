@@ -258,6 +258,25 @@ def test_where_no_rack_is_known_a_preferred_one_hinders_no_reclaim() -> None:
     assert victims(decided) == ["a", "b"]
 
 
+@pytest.mark.parametrize("tier", ["reserved", "on_demand"])
+def test_where_a_rack_is_preferred_all_are_taken_who_make_one_sufficient(tier: str) -> None:
+    """One of them alone would do across two racks, with a host that is idle."""
+    names = {"stale": "r0h1", "fresh0": "r1h0", "fresh1": "r1h1"}
+    attempts = [running(name, of_host(at), saved_minutes=30 if name == "stale" else 1) for name, at in names.items()]
+    gpus = racks({"r0": [8, 8], "r1": [8, 8]})
+    (_, reclaim) = decide(gpus, [job("j", nodes=2, gpus=8, tier=tier, preferred="rack")], attempts).reclaims
+    assert sorted(reclaim.held) == sorted([*of_host("r1h0"), *of_host("r1h1")])
+    assert victims(decide(gpus, [job("j", nodes=2, gpus=8, tier=tier)], attempts)) in (["fresh0"], ["fresh1"])
+
+
+def test_where_no_preferred_rack_can_be_had_nobody_is_taken_in_vain_for_one() -> None:
+    firm = [running(f"firm{rack}", of_host(f"r{rack}h1"), tier="reserved") for rack in range(2)]
+    fresh = [running(f"v{rack}", of_host(f"r{rack}h0"), saved_minutes=1 + rack) for rack in range(2)]
+    gpus = racks({"r0": [8, 8], "r1": [8, 8], "r2": [8]})
+    wide = job("j", nodes=2, gpus=8, tier="reserved", preferred="rack")
+    assert victims(decide(gpus, [wide], [*firm, *fresh])) == ["v0"], "with the idle host of the third rack"
+
+
 def test_where_all_who_give_way_are_too_few_the_job_is_told_how_far_they_go() -> None:
     firm = replace(running("firm", of_host("r0h1")), tier="reserved")
     attempts = [running("v", of_host("r0h0")), firm]

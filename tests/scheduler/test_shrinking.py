@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from muster.domain.ids import GpuUuid, NodeId, TenantId
@@ -53,6 +53,21 @@ def test_an_elastic_gang_gives_its_last_host_although_another_gang_would_lose_le
     assert reclaim.cost_gpu_s == 32 * (60 + 120), "all of its GPUs start again"
     assert reclaim.runner_up is not None
     assert (reclaim.runner_up.victims, reclaim.runner_up.cost_gpu_s) == (("v",), 8 * 180)
+
+
+@pytest.mark.parametrize("factor", [0, 10])
+def test_the_runner_up_takes_others_than_the_choice(factor: float) -> None:
+    """Whole, it would be the cheapest as well; where nobody else would do there is none."""
+    policy = Policy(reclaim=ReclaimPolicy(shrink_cost_factor=factor))
+    small = elastic("e", ["r0h0", "r0h1"], 1)
+    (alone,) = decide(racks({"r0": [8, 8]}), [GANG], [small], policy=policy).reclaims
+    assert (alone.victim, alone.runner_up) == ("e", None)
+    beside = [small, running("stale", [*of_host("r1h0"), *of_host("r1h1")], saved_minutes=60)]
+    gang = job("gang", nodes=1, gpus=8, tier="reserved", required="rack")
+    (reclaim,) = decide(racks({"r0": [8, 8], "r1": [8, 8]}), [gang], beside, policy=policy).reclaims
+    assert reclaim.victim == "e"
+    assert reclaim.runner_up is not None
+    assert reclaim.runner_up.victims == ("stale",)
 
 
 @pytest.mark.parametrize(("factor", "victim"), [(0, "v"), (3.9, "v"), (4, "e")])
@@ -108,6 +123,63 @@ def test_only_what_it_gives_counts_toward_its_tenants_cap() -> None:
     assert hosts_of(reclaim.gpus) == ["r0h3"], "8 of 32 are its quarter"
     two = decide(gpus, [job("gang", nodes=2, gpus=8, tier="reserved")], attempts, peaks=peaks)
     assert two.reclaims == ()
+
+
+TEN = racks({"r0": [8] * 10})
+WIDE = elastic("e", [f"r0h{number}" for number in range(8)], 2)
+RIGID = running("v", of_host("r0h8"), tenant="other", saved_minutes=10)
+CAPPED = [WIDE, RIGID, running("small", of_host("r0h9"), tier="on_demand")]
+"""Of 72 GPUs of its tenant 18 may be lost: two hosts of it."""
+
+
+def test_where_the_cap_leaves_it_too_few_hosts_to_give_another_ends_beside_it() -> None:
+    found = {str(one.victim): one for one in decide(TEN, [replace(GANG, nodes=3)], CAPPED, peaks={}).reclaims}
+    assert found.keys() == {"e", "v"}
+    assert hosts_of(found["e"].gpus) == ["r0h6", "r0h7"]
+    assert len(found["e"].keeps) == 48
+    assert found["v"].keeps == ()
+
+
+def test_where_both_are_too_little_within_their_caps_the_cap_is_told() -> None:
+    decided = decide(TEN, [replace(GANG, nodes=4)], CAPPED, peaks={})
+    assert decided.reclaims == ()
+    assert "the cap on what a tenant may lose" in decided.waiting[0].why
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    owners=st.lists(st.sampled_from(["e", "e", "f", "v", "w", None]), min_size=8, max_size=8),
+    fewest=st.integers(1, 3),
+    nodes=st.integers(2, 6),
+    required=st.sampled_from([None, "rack"]),
+    fraction=st.sampled_from([0.4, 0.6, 0.8]),
+)
+@example(owners=["e", "e", "e", "e", "v", "f", "f", "f"], fewest=1, nodes=3, required=None, fraction=0.4)
+def test_a_mix_makes_room_within_each_cap_and_nobody_goes_on_below_its_fewest(
+    owners: list[str | None], fewest: int, nodes: int, required: str | None, fraction: float
+) -> None:
+    names = [f"r{rack}h{number}" for rack in range(2) for number in range(4)]
+    own = {name: [host for host, owner in zip(names, owners, strict=True) if owner == name] for name in "efvw"}
+    attempts = [elastic(name, own[name], min(fewest, len(own[name]))) for name in "ef" if own[name]]
+    gangs = [(name, [uuid for host in own[name] for uuid in of_host(host)]) for name in "vw" if own[name]]
+    attempts += [running(name, uuids, tenant="other") for name, uuids in gangs]
+    attempts.append(running("small", ["x-0"], tier="on_demand"))
+    gpus = racks({"r0": [8] * 4, "r1": [8] * 4})
+    gang = job("gang", nodes=nodes, gpus=8, tier="reserved", required=required)
+    policy = Policy(reclaim=ReclaimPolicy(cap_fraction=fraction))
+    reclaims = decide(gpus, [gang], attempts, policy=policy, peaks={}).reclaims
+    by_name = {attempt.attempt_id: attempt for attempt in attempts}
+    idle = {host for host, owner in zip(names, owners, strict=True) if owner is None}
+    given_by: dict[TenantId, int] = {}
+    for one in reclaims:
+        victim = by_name[one.victim]
+        assert set(one.gpus) | set(one.keeps) == set(victim.gpus)
+        assert victim.elastic is None or not one.keeps or len(one.keeps) >= 8 * victim.elastic.min_nodes
+        assert set(hosts_of(one.held)) <= idle | {host for each in reclaims for host in hosts_of(each.gpus)}
+        given_by[victim.tenant_id] = given_by.get(victim.tenant_id, 0) + len(one.gpus)
+    for tenant, given_up in given_by.items():
+        sizes = [len(attempt.gpus) for attempt in attempts if attempt.tenant_id == tenant]
+        assert given_up <= max(fraction * sum(sizes), min(sizes))
 
 
 def test_what_it_keeps_comes_free_to_nobody_else() -> None:

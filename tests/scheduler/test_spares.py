@@ -11,7 +11,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.recovery_policy import RecoveryPolicy, SparePolicy
 from muster.domain.wait_reasons import WaitReason
-from scheduler.model import GpuView, Parts, Plan, RunningAttempt, WaitingJob, Workload
+from scheduler.model import GpuView, Parts, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.spares import Spares, spares_needed
 from scheduler.topology import FleetState
@@ -84,6 +84,54 @@ def test_spot_runs_there_and_counts_as_a_spare() -> None:
     assert len(hosts_of(decide(SIX, [job("j", nodes=4, gpus=8)], lent), "j")) == 4
 
 
+LENT = ("r0h2", "r1h2")
+FIRM = tuple(running(name, of_host(name), tier="on_demand") for name in ("r0h0", "r0h1", "r1h0", "r1h1"))
+
+
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+@pytest.mark.parametrize("ends_minutes", [None, 1, 30])
+@pytest.mark.parametrize("tier", ["on_demand", "reserved"])
+def test_who_may_not_have_spares_neither_reclaims_those_that_are_lent_nor_counts_on_their_end(
+    tier: str, ends_minutes: float | None, backfill: str
+) -> None:
+    lent = tuple(running(f"s{name}", of_host(name), ends_minutes=ends_minutes) for name in LENT)
+    policy = KEEPS.model_copy(update={"queue": KEEPS.queue.model_copy(update={"backfill": backfill})})
+    decided = decide(SIX, [job("j", gpus=8, tier=tier)], (*FIRM, *lent), policy)
+    assert (decided.reclaims, decided.holds) == ((), ())
+    (waiting,) = decided.waiting
+    assert waiting.verdict.binding is WaitReason.SPARE
+    assert "16 of those are kept as spares" in waiting.why
+
+
+def test_of_more_lent_hosts_than_are_kept_the_others_are_reclaimed() -> None:
+    lent = tuple(running(f"s{name}", of_host(name), saved_minutes=1) for name in (*LENT, "r1h1"))
+    (reclaim,) = decide(SIX, [job("j", gpus=8)], (*FIRM[:3], *lent)).reclaims
+    assert reclaim.victim == "sr1h1", "one of each rack is kept"
+    promised = StandingReclaim(reclaim.victim, reclaim.beneficiary, NOW_MS + 1, reclaim.held)
+    gpus = hold(SIX, [uuid for attempt in (*FIRM[:3], *lent) for uuid in attempt.gpus])
+    workload = Workload(NOW_MS, (*FIRM[:3], *lent), (promised,), failures_per_gpu_hour=TWO_OF_SIX)
+    again = plan(gpus, [job("j", gpus=8), job("k", gpus=8, at=1)], KEEPS, workload)
+    assert (again.reclaims, again.withdrawals) == ((), ()), "what is promised to one is no spare, and the rest are"
+
+
+def test_a_gang_that_lost_a_host_reclaims_a_lent_one_and_spot_may_wait_for_it() -> None:
+    last: Parts = ((NodeId("r0h9"), tuple(GpuUuid(uuid) for uuid in of_host("r0h9"))),)
+    lost = replace(job("lost", nodes=1, gpus=8, keep=last), interrupted_ms=NOW_MS)
+    lent = tuple(running(f"s{name}", of_host(name), saved_minutes=1) for name in LENT)
+    (reclaim,) = decide(SIX, [lost], (*FIRM, *lent)).reclaims
+    assert reclaim.victim in {"sr0h2", "sr1h2"}
+    (waiting,) = decide(SIX, [job("s", gpus=8, tier="spot")], (*FIRM, *lent)).waiting
+    assert waiting.verdict.binding is WaitReason.IN_USE, "it might have them, if they were free"
+
+
+def test_what_is_idle_of_a_lent_host_is_kept_with_it() -> None:
+    lent = tuple(running(f"s{name}", of_host(name, 4), saved_minutes=1) for name in LENT)
+    small = [job("od", gpus=4), job("spot", gpus=4, tier="spot", at=1)]
+    decided = decide(SIX, small, (*FIRM, *lent))
+    assert (hosts_of(decided, "od"), decided.reclaims) == ([], ())
+    assert hosts_of(decided, "spot") != []
+
+
 def test_a_gang_that_lost_a_host_has_one_at_once_and_the_next_job_does_not() -> None:
     last: Parts = tuple((NodeId(host), tuple(GpuUuid(uuid) for uuid in of_host(host))) for host in ("r0h0", "r0h1"))
     gpus = racks({"r0": [8, 0, 8], "r1": [8, 8, 8]})
@@ -153,7 +201,7 @@ def test_a_host_of_two_kinds_is_whole_for_who_mixes_them_alone() -> None:
     halves = [replace(gpu, cohort_key=NEW if gpu.slot_index < 4 else OLD) for n in range(2) for gpu in host(f"h{n}", 8)]
     lent = (running("s", of_host("h0", 4)),)
     loose = kept_in(halves, tiers(mixed=("reserved", "on_demand")), lent)
-    assert loose == set(), "of two hosts one is to be kept, and spot has half of it: it would give that back"
+    assert loose == {"h0"}, "of two hosts one is to be kept, and spot, which has half of it, would give that back"
     busy = (running("s", of_host("h0", 4), tier="on_demand"),)
     assert kept_in(halves, tiers(mixed=("reserved", "on_demand")), busy) == {"h1"}
 

@@ -9,16 +9,17 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.domain.ids import AttemptId, NodeId
+from muster.domain.ids import AttemptId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY
 from scheduler.answer import answer
-from scheduler.model import GpuView, Plan, Question, Reclaim, RunningAttempt, StandingReclaim, WaitingJob
+from scheduler.model import GpuView, Plan, Question, Reclaim, RunningAttempt, StandingReclaim, WaitingJob, Workload
+from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.planner import plan_on
 from scheduler.request import request_of
 from scheduler.solver import Chosen, place
 from scheduler.topology import FleetState
-from tests.scheduler.fleets import NOW_MS, hold, host, job
-from tests.scheduler.test_plan_properties import LEVELS, World, fits, fleets, worlds
+from tests.scheduler.fleets import NOW_MS, hold, host, job, running
+from tests.scheduler.test_plan_properties import LEVELS, World, cost, fits, fleets, with_level_reached, worlds
 
 MANY = settings(max_examples=60, deadline=None)
 GRACE_S = 30.0
@@ -118,11 +119,13 @@ def test_p3_the_required_level_and_one_cohort_hold_of_what_is_given_and_of_what_
 @MANY
 @given(worlds())
 def test_p4_no_victim_could_be_spared(world: World) -> None:
+    """Without it the place would lie in no one domain of the level that was reached, where one is preferred."""
     one = alone(world)
-    attempts = {attempt.attempt_id: attempt for attempt in one.workload.running}
-    chosen = [attempts[reclaim.victim] for reclaim in one.plan().reclaims]
+    attempts, decided = {attempt.attempt_id: attempt for attempt in one.workload.running}, one.plan()
+    chosen = [attempts[reclaim.victim] for reclaim in decided.reclaims]
+    reached = with_level_reached(one, decided)
     for victim in chosen:
-        assert not fits(one, [other for other in chosen if other is not victim])
+        assert not fits(reached, [other for other in chosen if other is not victim])
 
 
 @MANY
@@ -251,6 +254,64 @@ def width(paths: tuple[tuple[str, str], ...]) -> int:
 def paths_of(state: FleetState, fleet: list[GpuView], chosen: Chosen) -> tuple[tuple[str, str], ...]:
     path_of = {gpu.node_id: (gpu.path[0], gpu.path[1]) for gpu in fleet}
     return tuple(path_of[state.layout.cell_node[cell]] for cell in chosen.cells.tolist())
+
+
+HALVES = st.lists(st.tuples(st.integers(-2, 6), st.integers(-2, 6)), min_size=2, max_size=12)
+"""Who has each half of a host: nobody, one who stays, or a gang, which may lie over several hosts."""
+SLICES = st.sampled_from([(), (Slice("rack", 1),), (Slice("rack", 2),), (Slice("pod", 2), Slice("rack", 1))])
+
+
+@MANY
+@given(
+    halves=HALVES,
+    saved=st.lists(st.integers(0, 100), min_size=7, max_size=7),
+    nodes=st.sampled_from([1, 2, 2, 4]),
+    gpus=st.sampled_from([2, 4, 4]),
+    required=st.sampled_from([None, None, "pod", "rack"]),
+    slices=SLICES,
+)
+def test_p10_of_twelve_nodes_the_victims_are_the_cheapest_there_are(
+    halves: list[tuple[int, int]],
+    saved: list[int],
+    nodes: int,
+    gpus: int,
+    required: str | None,
+    slices: tuple[Slice, ...],
+) -> None:
+    """Two gangs on a host, one over several, of which the gang may need some alone; in slices too."""
+    wanted = job("j", nodes=nodes, gpus=gpus, tier="reserved", required=required)
+    in_slices = replace(wanted, rule=PlacementRule(slices=slices if nodes > 1 else ()))
+    world = halved(halves, saved, in_slices)
+    if fits(world, []):
+        return
+    spot = [one for one in world.workload.running if one.tier == "spot"]
+    sets = [list(some) for size in range(1, len(spot) + 1) for some in combinations(spot, size)]
+    best = next((some for some in sorted(sets, key=total_cost) if fits(world, some)), None)
+    reclaims = world.plan().reclaims
+    assert bool(reclaims) == (best is not None)
+    if best is not None:
+        assert sum(one.cost_gpu_s for one in reclaims) == total_cost(best)
+
+
+def total_cost(some: list[RunningAttempt]) -> float:
+    return sum(map(cost, some))
+
+
+def halved(halves: list[tuple[int, int]], saved: list[int], wanted: WaitingJob) -> World:
+    """Hosts of three racks in two pods, in turn; gangs are saved so many minutes ago."""
+    gpus, held = list[GpuView](), dict[int, list[str]]()
+    for number, both in enumerate(halves):
+        views = host(f"n{number:02}", 4, path=(("p", "A"), ("p", "B"), ("q", "C"))[number % 3])
+        gpus += views
+        for half, owner in enumerate(both):
+            held.setdefault(owner, []).extend(view.uuid for view in views[2 * half : 2 * half + 2])
+    held.pop(-2, None)
+    attempts = [
+        running(f"g{owner}", uuids, tier="on_demand" if owner == -1 else "spot", saved_minutes=saved[owner])
+        for owner, uuids in held.items()
+    ]
+    taken = hold(gpus, [uuid for one in attempts for uuid in one.gpus])
+    return World(taken, [wanted], Workload(NOW_MS, tuple(attempts), peak_gpus={TenantId("owner"): 1000}))
 
 
 @MANY

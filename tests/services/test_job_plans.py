@@ -226,6 +226,8 @@ def test_another_tenants_job_is_explained_to_nobody_and_an_operators_answer_alon
     assert [(victim["tier"], victim["num_gpus"]) for victim in told["victims"]] == [("spot", 2)]
     assert len(whole["hosts"]) == 1
     assert whole["victims"][0]["tenant_id"] == stage.fleet.tenant.tenant_id
+    theirs = job_plan_view(found, sees_all=False, tenant_id=stage.fleet.tenant.tenant_id)
+    assert theirs["victims"] == whole["victims"], "whose job would give way is told which"
 
 
 def test_a_job_that_is_placed_while_it_is_explained_is_said_not_to_wait(

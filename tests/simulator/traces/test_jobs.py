@@ -41,6 +41,8 @@ def test_jobs_stand_by_submission_and_other_columns_are_passed_over() -> None:
     [
         ({"submit_s": "-1"}, "row 2: submit_s='-1': must be seconds, from 0 to 10,000,000,000"),
         ({"duration_s": "1e308"}, "row 2: duration_s='1e308': must be seconds, from 0 to"),
+        ({"submit_s": "1_0"}, "row 2: submit_s='1_0': must be seconds"),
+        ({"duration_s": "\u0661"}, "row 2: duration_s='\u0661': must be seconds"),
         ({"submit_s": None}, "row 2: submit_s=nothing: must be seconds"),
         ({"duration_s": "nan"}, "row 2: duration_s='nan': must be seconds"),
         ({"duration_s": "inf"}, "row 2: duration_s='inf'"),

@@ -57,7 +57,12 @@ def job_id(host: HostCase, tmp_path: Path) -> JobId:
     script.write_text(MUTE, encoding="utf-8")
     job_id = host.fleet.submit(program={"script": str(script), "args": ARGS})
     host.fleet.cycle()
-    host.turn_until(lambda: generation_at(host, 8) is not None and bool(rows(host)), timeout_s=200)
+
+    def is_first_heard_and_second_made() -> bool:
+        is_heard = any(row.status is not CheckpointStatus.WRITING for row in rows(host))
+        return is_heard and generation_at(host, 8) is not None
+
+    host.turn_until(is_first_heard_and_second_made, timeout_s=200)
     (folder,) = (host.state_dir / "attempts").iterdir()
     host.close()
     pid = supervisor.adopt(folder).pid
