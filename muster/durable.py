@@ -7,11 +7,14 @@ import os
 from pathlib import Path
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content``: after a crash there is the whole old file or the whole new one. Mode 0600."""
+def write_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Replace ``path`` by ``content``: after a crash there is the whole old file or the whole new one.
+
+    ``mode``: of the file, less what the umask takes.
+    """
     draft = _draft_of(path)
     try:
-        _write_flushed(draft, content)
+        _write_flushed(draft, content, mode)
         draft.replace(path)
     except OSError:
         draft.unlink(missing_ok=True)
@@ -45,8 +48,8 @@ def _draft_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}")
 
 
-def _write_flushed(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+def _write_flushed(path: Path, content: bytes, mode: int = 0o600) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()

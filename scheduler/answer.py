@@ -280,10 +280,13 @@ class _Advice:
             yield Change("quota.borrowable_gpus" if is_own else "quota_above.borrowable_gpus", borrowed)
 
     def _more_hosts(self) -> Iterator[Change]:
-        """Where there are too few idle ones of its cohort in any domain of its level."""
+        """Where there are too few idle ones of its cohort in any domain of its level, and hosts are as large at all."""
         if nodes_within(self.job, self.holdings) < self.job.fewest_nodes:
             return
         request = request_of(self.job).at_least()
+        layout = self.state.for_tier(self.job.tier).layout
+        if int(layout.cell_size.max(initial=0)) < request.gpus_per_node:
+            return
         is_level = request.required is None or self.state.layout.level(request.required) is not None
         missing = request.nodes - most_nodes(self.state, request)
         if missing > 0 and is_level:

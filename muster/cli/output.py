@@ -5,7 +5,6 @@
 
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import typer
 
 from muster.cli.exits import CommandError, Exit
 from muster.cli.tables import Column, Document, paragraphs, table_lines
+from muster.durable import write_durably
 
 AsJson = Annotated[bool, typer.Option("--json", help="The API's objects as JSON, for programs.")]
 AsYaml = Annotated[bool, typer.Option("--yaml", help="The same as YAML.")]
@@ -276,15 +276,8 @@ def _write_whole(path: Path, text: str) -> None:
     """What was there stays until all is written; a device or a pipe is written as it is."""
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
-        return
-    found = path.resolve()
-    draft = found.with_name(f".{found.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(found)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+    else:
+        write_durably(path.resolve(), text.encode(), mode=0o644)
 
 
 def yaml_of(document: object) -> str:

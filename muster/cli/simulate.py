@@ -110,20 +110,45 @@ def simulate(
     what_fails = failures_asked(
         failures, every_s=checkpoint_every, stall_s=checkpoint_stall, restart_s=restart, repair_s=repair
     )
-    fleet = _Fleet(nodes, gpus_per_node, nodes_per_rack)
-    jobs = _jobs_of(trace, nodes, gpus_per_node, arrivals)
-    report, pace = _played(jobs, fleet, policy, what_fails, error=estimate_error, seed=seed)
+    asked = _Asked(trace, _Fleet(nodes, gpus_per_node, nodes_per_rack), policy, estimate_error, arrivals, seed)
+    _tell_trace(asked, what_fails, plots, as_json)
+    return Exit.OK
+
+
+@dataclass(frozen=True, slots=True)
+class _Fleet:
+    nodes: int
+    gpus_per_node: int
+    nodes_per_rack: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    trace: Path
+    fleet: _Fleet
+    policy: QueueRule
+    estimate_error: float
+    arrivals: float
+    seed: int
+
+
+def _tell_trace(asked: _Asked, what_fails: Failures, plots: Path | None, as_json: Path | None) -> None:
+    """Play it; write what is asked for, and say the rest."""
+    fleet = asked.fleet
+    jobs = _jobs_of(asked.trace, fleet.nodes, fleet.gpus_per_node, asked.arrivals)
+    report, pace = _played(jobs, fleet, asked.policy, what_fails, error=asked.estimate_error, seed=asked.seed)
     told: dict[str, object] = {
-        "arrivals": arrivals,
-        "estimate_error": estimate_error,
-        "seed": seed,
+        "trace": asked.trace.name,
+        "policy": asked.policy.value,
+        **asdict(fleet),
+        "arrivals": asked.arrivals,
+        "estimate_error": asked.estimate_error,
+        "seed": asked.seed,
         "failing": told_of(what_fails),
     }
-    asked = {"trace": trace.name, "policy": policy.value, **asdict(fleet), **told}
     if plots is not None:
         write_charts(plots, plots_of(report))
-    _tell({**asked, **asdict(report), **pace}, report, as_json)
-    return Exit.OK
+    _tell({**told, **asdict(report), **pace}, report, as_json)
 
 
 def _options_beside(context: typer.Context, *names: str) -> list[str]:
@@ -132,13 +157,6 @@ def _options_beside(context: typer.Context, *names: str) -> list[str]:
     given = [each for each, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     words = {each.name: each.opts[0] for each in context.command.params}
     return sorted(words[name] for name in given if name not in names)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fleet:
-    nodes: int
-    gpus_per_node: int
-    nodes_per_rack: int | None
 
 
 def _played(

@@ -123,3 +123,10 @@ def test_a_label_that_alone_is_in_the_way_is_told() -> None:
     assert told(LabelRule(required=(("disk", frozenset({"small"})),), forbidden=(("disk", frozenset({"small"})),))) == [
         "disk"
     ]
+
+
+@pytest.mark.parametrize(("gpus_per_node", "advised"), [(8, True), (9, False)])
+def test_more_hosts_are_no_advice_where_none_is_as_large(gpus_per_node: int, *, advised: bool) -> None:
+    asked = question(racks({"A": [8, 8]}), [job("j", gpus=gpus_per_node, nodes=3)])
+    told = {one.field for one in changes(asked, asked.queue[0])}
+    assert ("fleet.nodes" in told) is advised
