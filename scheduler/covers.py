@@ -35,7 +35,8 @@ class Candidates:
 class Cover:
     """Attempts, by index, that suffice together, none to spare.
 
-    ``cost``: GPU-seconds that they lose; ``loss``: that the gang is expected to lose on weak hosts there.
+    ``cost``: GPU-seconds that they lose; ``loss``: that the gang is expected to lose on weak hosts there, at a hair's
+    weight.
     """
 
     cost: float

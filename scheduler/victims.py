@@ -24,6 +24,8 @@ from scheduler.topology import Flags, FleetState, Ints
 
 __all__ = ["Candidates", "Cover", "cheapest_covers", "dispensable"]
 
+LOSS_WEIGHT: Final = 1e-6
+"""Of what the gang is expected to lose on weak hosts beside what victims lose: it decides between equal ones alone."""
 MAX_TRIES: Final = 8
 """So often are cells of slices chosen anew, without those that could not be completed."""
 
@@ -76,7 +78,7 @@ def _search(state: FleetState, request: Request, candidates: Candidates) -> "_Se
     is_enough[fitting_cells(state, request, counts)] = True
     losses = np.zeros(num_cells)
     usable = (state.tier(request.tier).admitted & state.is_free) | (candidates.owner >= 0)
-    losses[after] = expected_losses(state, request, after, usable)
+    losses[after] = LOSS_WEIGHT * expected_losses(state, request, after, usable)
     bounds = [_least_keys(shares, candidates, num_cells, most) + losses for most in (1, request.nodes)]
     runs = (1, request.nodes) if request.rule.slices else ()
     prices = [_prices(shares, candidates, request.gpus_per_node - counts, most) for most in runs]
@@ -87,8 +89,8 @@ def _search(state: FleetState, request: Request, candidates: Candidates) -> "_Se
 class _Search:
     """``after``: cells that fit once all candidates have let go; ``is_enough``: those that fit as it is.
 
-    ``losses``: of each cell what the gang is expected to lose by its use; ``bounds``, ``prices``: of each cell, for the
-    two runs; prices are asked for in slices alone.
+    ``losses``: of each cell what the gang is expected to lose by its use, at ``LOSS_WEIGHT``; ``bounds``,
+    ``prices``: of each cell, for the two runs; prices are asked for in slices alone.
     """
 
     state: FleetState

@@ -164,8 +164,8 @@ class ReclaimPolicy(StrictModel):
     window_s: Seconds = Field(3600.0, description="The window of `cap_fraction`.")
     restart_cost_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
         120.0,
-        description="What each GPU of a victim is reckoned to lose beside its unsaved work, and each of the job's by "
-        "a failure that is expected on the hosts it would get. Victims are chosen by the least sum.",
+        description="What each GPU of a victim is reckoned to lose beside its unsaved work. Victims are chosen by the "
+        "least sum.",
     )
     shrink_cost_factor: Annotated[float, Field(ge=0, le=1_000_000, strict=False)] = Field(
         10.0,
