@@ -15,7 +15,7 @@ from muster.domain.wait_reasons import WaitReason
 from scheduler.funnel import Funnel
 from scheduler.model import Held, Reason, Verdict, WaitingJob
 from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
-from scheduler.solver import Request, has_labels, most_nodes
+from scheduler.solver import Request, has_labels, most_nodes, most_unrounded
 from scheduler.tenancy import Limit
 from scheduler.topology import FleetState, Ints
 
@@ -176,7 +176,7 @@ def _obstacle(outcome: Outcome) -> Iterator[Reason]:
     if isinstance(outcome, Coming):
         yield Reason(WaitReason.ENDING_SOON)
     elif isinstance(outcome, Refused) and outcome.obstacle in _OBSTACLES:
-        yield Reason(_OBSTACLES[outcome.obstacle])
+        yield Reason(_OBSTACLES[outcome.obstacle], outcome.num_gpus)
 
 
 def _no_room(state: FleetState, request: Request, outcome: Outcome, policy: Policy) -> str:
@@ -246,16 +246,11 @@ def _binding(state: FleetState, request: Request, num_free: int) -> str:
         most = most if request.closing_ms is None else most_nodes(state, anytime, admitted)
         if most >= request.nodes:
             return _BESIDE_WORK
-        told = _has(request, most, "that this tier admits", _in_any_slices(state, anytime, admitted))
+        told = _has(request, most, "that this tier admits", most_unrounded(state, anytime, admitted))
         return f"even with every GPU idle, {told}{_apart(state, admitted)}"
     if num_free < request.nodes * request.gpus_per_node:
         return ""
-    return _has(request, most_nodes(state, request), "free", _in_any_slices(state, request, tier.counts))
-
-
-def _in_any_slices(state: FleetState, request: Request, counts: Ints) -> int:
-    """The most hosts that a home would give if nothing were rounded to slices."""
-    return most_nodes(state, replace(request, rule=replace(request.rule, slices=())), counts)
+    return _has(request, most_nodes(state, request), "free", most_unrounded(state, request, tier.counts))
 
 
 def _apart(state: FleetState, admitted: Ints) -> str:
@@ -274,12 +269,12 @@ def _apart(state: FleetState, admitted: Ints) -> str:
     return f" ({', '.join(told)})" if told else ""
 
 
-def _has(request: Request, most: int, condition: str, most_unrounded: int) -> str:
-    """``most_unrounded``: hosts that it would have if it asked for no slices."""
+def _has(request: Request, most: int, condition: str, unrounded: int) -> str:
+    """``unrounded``: hosts that it would have if it asked for no slices."""
     what = "cohort" if request.required is None else f"cohort in one {request.required}"
     gpus = f"{request.gpus_per_node} GPU{'' if request.gpus_per_node == 1 else 's'} {condition}"
     hosts = "no host" if not most else f"only {most} of {request.nodes} hosts"
-    rounded = f", of {most_unrounded} before they are rounded down to whole slices" if most_unrounded > most else ""
+    rounded = f", of {unrounded} before they are rounded down to whole slices" if unrounded > most else ""
     return f"the largest {what} has {hosts} with {gpus}{rounded}"
 
 

@@ -16,7 +16,7 @@ from muster.domain.wait_reasons import WaitReason
 from scheduler.model import Reason
 from scheduler.placement_rule import LabelRule
 from scheduler.slices import count_by_group, in_whole_slices
-from scheduler.solver import Request, fitting_cells, has_labels, level_span, most_nodes, room_of
+from scheduler.solver import Request, fitting_cells, has_labels, level_span, most_nodes, most_unrounded, room_of
 from scheduler.topology import REFUSALS, Flags, FleetState, Ints, Layout
 
 _OF_REFUSAL: Final = {
@@ -158,8 +158,7 @@ def _shape(state: FleetState, wanted: Request, counts: Ints) -> WaitReason | Non
     suitable = state.layout.cell_cohort[counts >= wanted.gpus_per_node]
     if int(np.bincount(suitable).max(initial=0)) < wanted.nodes:
         return WaitReason.COHORT
-    whole = replace(wanted, rule=replace(wanted.rule, slices=()))
-    return WaitReason.SLICES if most_nodes(state, whole, counts) >= wanted.nodes else WaitReason.TOPOLOGY
+    return WaitReason.SLICES if most_unrounded(state, wanted, counts) >= wanted.nodes else WaitReason.TOPOLOGY
 
 
 def _misplaced(state: FleetState, wanted: Request, counts: Ints) -> tuple[list[Reason], int, int]:

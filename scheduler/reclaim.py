@@ -8,6 +8,7 @@ reclaimable tier a tenant takes back what it has lent (``scheduler.lending``).
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +26,7 @@ from scheduler.model import Reclaim, RunnerUp, Workload
 from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.promises import Promises
 from scheduler.shrinking import Surplus, cheapest_shrink, kept_beside, surplus_of, within_cap
-from scheduler.solver import Chosen, Request, fitting_cells, level_span, place, room_of
+from scheduler.solver import Chosen, Request, most_nodes, most_unrounded, place
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
 from scheduler.victims import Candidates, Cover, cheapest_covers
 
@@ -270,7 +271,7 @@ class Reclaimer:
         lent = candidates if claim is None else replace(candidates, may_lose=claim.may_lose)
         choice = self._covered(request, owner, lent, claim)
         if choice is None and claim is not None and cheapest_covers(self._state, request, candidates):
-            return Refused(Obstacle.GUARANTEES)
+            return Refused(Obstacle.GUARANTEES, num_gpus=self._num_given(free_from <= self._now_ms, request))
         return choice or self._refusal(free_from, request, claim)
 
     def _runner_up(self, cover: "Cover | _Choice") -> RunnerUp:
@@ -283,15 +284,30 @@ class Reclaimer:
             return Refused()
         if self._most_nodes_by(may_give, request) < request.nodes:
             return self._too_little(may_give, request)
-        if self._most_nodes_by(free_from <= self._now_ms, request) >= request.nodes:
-            is_lent = claim is None or self._is_lent(free_from, request, claim)
-            return Refused(Obstacle.CAP if is_lent else Obstacle.GUARANTEES)
+        may_give_now = free_from <= self._now_ms
+        if self._most_nodes_by(may_give_now, request) >= request.nodes:
+            if claim is None or self._is_lent(free_from, request, claim):
+                return Refused(Obstacle.CAP, num_gpus=self._num_over_caps(may_give_now, request))
+            return Refused(Obstacle.GUARANTEES, num_gpus=self._num_given(may_give_now, request))
         moments = np.unique(free_from[may_give & (free_from > self._now_ms)]).tolist()
 
         def is_enough(at_ms: int) -> bool:
             return self._most_nodes_by(free_from <= at_ms, request) >= request.nodes
 
-        return Refused(Obstacle.MIN_RUN, moments[bisect_left(moments, True, key=is_enough)], free_from_ms=free_from)
+        until_ms = moments[bisect_left(moments, True, key=is_enough)]
+        num_young = self._num_given(may_give & ~may_give_now, request)
+        return Refused(Obstacle.MIN_RUN, until_ms, num_young, free_from_ms=free_from)
+
+    def _num_given(self, is_victim: Flags, request: Request) -> int:
+        """GPUs that would come to the request if these let go."""
+        return int(np.count_nonzero(self._owners_if(is_victim, request) >= 0))
+
+    def _num_over_caps(self, is_victim: Flags, request: Request) -> int:
+        """Those of them that are more than their tenants may still lose."""
+        owner = self._owners_if(is_victim, request)
+        given = Counter(self._givers.tenants[index] for index in owner[owner >= 0].tolist())
+        allowance = self._givers.allowance_by_code()
+        return sum(max(num_gpus - int(max(allowance[code], 0)), 0) for code, num_gpus in given.items())
 
     def _is_lent(self, free_from: Ints, request: Request, claim: Claim) -> bool:
         """Whether what lenders may give would do if no cap bound them: else the cap's end changes nothing for it."""
@@ -307,20 +323,21 @@ class Reclaimer:
         most = self._most_nodes_by(may_give, anytime)
         if most >= request.nodes:
             return Refused(Obstacle.CLOSING)
-        in_any_slices = replace(anytime, rule=replace(request.rule, slices=()))
-        most_unrounded = self._most_nodes_by(may_give, in_any_slices)
-        return Refused(Obstacle.TOO_LITTLE, most_nodes=most, most_unrounded=most_unrounded)
+        unrounded = most_unrounded(self._state, anytime, self._counts_by(may_give, request))
+        num_gpus = self._num_given(may_give, request)
+        return Refused(Obstacle.TOO_LITTLE, num_gpus=num_gpus, most_nodes=most, most_unrounded=unrounded)
 
     def _most_nodes_by(self, is_victim: Flags, request: Request) -> int:
         """For so many hosts of one home there would be room if these let go."""
+        return most_nodes(self._state, request, self._counts_by(is_victim, request))
+
+    def _counts_by(self, is_victim: Flags, request: Request) -> Ints:
+        """Usable GPUs of each cell if these let go."""
         state = self._state.for_tier(request.tier)
-        span = level_span(state.layout, request)
-        if not span:
-            return 0
         gpus = np.flatnonzero(self._owners_if(is_victim, request) >= 0)
         freed = np.bincount(state.layout.cell_of_gpu[gpus], minlength=state.layout.num_cells)
-        cells = fitting_cells(state, request, state.tier(request.tier).counts + freed)
-        return int(room_of(state.layout, request, cells, span[-1]).max(initial=0))
+        counts: Ints = state.tier(request.tier).counts + freed
+        return counts
 
     def _notify(self, index: int, deadline_ms: int, num_kept: int) -> None:
         if index not in self._notified and not self._attempts[index].is_stopping:

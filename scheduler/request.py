@@ -44,6 +44,9 @@ class Request:
     def avoiding(self, nodes: frozenset[NodeId]) -> "Request":
         return replace(self, avoid_nodes=nodes)
 
+    def unsliced(self) -> "Request":
+        return replace(self, rule=replace(self.rule, slices=()))
+
     def wishing(self, wish: Wish) -> "Request":
         """With what it wishes for as if it asked for it."""
         return replace(self, rule=replace(self.rule, slices=wish.slices, wished=()))

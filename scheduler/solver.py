@@ -36,6 +36,7 @@ __all__ = [
     "has_labels",
     "level_span",
     "most_nodes",
+    "most_unrounded",
     "narrowed",
     "parts_of",
     "pick_gpus",
@@ -86,6 +87,14 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
         return int(room_by_numbers(state.layout, request.rule.slices, room, span[-1]).max(initial=0))
     cells = fitting_cells(state, request, counts)
     return int(room_of(state.layout, request, cells, span[-1]).max(initial=0))
+
+
+def most_unrounded(state: FleetState, request: Request, counts: Ints) -> int:
+    """As ``most_nodes``, if nothing were rounded down to slices; where those are, places must be known all the same."""
+    in_slices = fitting_cells(state, request, counts)
+    known = np.zeros_like(counts)
+    known[in_slices] = counts[in_slices]
+    return most_nodes(state, request.unsliced(), known)
 
 
 def narrowed(state: FleetState, request: Request) -> Request:

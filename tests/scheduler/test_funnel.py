@@ -12,6 +12,7 @@ from muster.domain.states import Standing
 from muster.domain.wait_reasons import WORDS, WaitReason
 from scheduler.funnel import Funnel, funnel
 from scheduler.model import GpuView, Reason, Verdict, WaitingJob, Workload
+from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.planner import plan
 from scheduler.solver import most_nodes, request_of
 from scheduler.tenancy import Tenancy
@@ -64,6 +65,16 @@ def test_cohorts_and_levels_are_told_apart() -> None:
     assert apart.binding is WaitReason.TOPOLOGY
 
 
+def test_slices_bind_where_they_are_rounded_down_and_not_where_places_are_unknown() -> None:
+    wanted = replace(job("j", nodes=4, gpus=8), rule=PlacementRule(slices=(Slice("rack", 2),)))
+    known = verdict(racks({"r0": [8, 8, 8], "r1": [8]}), wanted)
+    assert known.binding is WaitReason.SLICES
+    assert "of 4 before they are rounded down" in known.why
+    unknown = verdict([*racks({"r0": [8, 8]}), *host("a", 8), *host("b", 8)], wanted)
+    assert unknown.binding is WaitReason.TOPOLOGY
+    assert "rounded down" not in unknown.why
+
+
 def test_a_gang_that_the_fleet_could_never_hold_is_told_so() -> None:
     assert verdict(host("a", 8), job("j", nodes=2, gpus=8)).binding is WaitReason.CAPACITY
     assert verdict([*host("a", 4), *host("b", 4)], job("j", gpus=8)).binding is WaitReason.CAPACITY
@@ -88,7 +99,16 @@ def test_the_cap_on_reclaim_is_told_after_what_binds() -> None:
     gpus = hold(host("a", 8), of_host("a"))
     found = verdict(gpus, job("j", gpus=8, tier="reserved"), Workload(NOW_MS, tuple(spot)), policy)
     assert found.binding is WaitReason.IN_USE
-    assert found.reasons[-1] == Reason(WaitReason.RECLAIM_CAP)
+    assert found.reasons[-1] == Reason(WaitReason.RECLAIM_CAP, 4)
+
+
+def test_what_keeps_reclaim_from_helping_is_told_with_the_gpus_that_would_give_way() -> None:
+    gpus = [*hold(host("a", 8), of_host("a")), *hold(host("b", 8), of_host("b"))]
+    wanted = job("j", nodes=2, gpus=8, tier="reserved")
+    young = [running(f"s{name}", of_host(name), minutes=1) for name in "ab"]
+    assert verdict(gpus, wanted, Workload(NOW_MS, tuple(young))).reasons[-1] == Reason(WaitReason.RECLAIM_MIN_RUN, 16)
+    firm = (running("s", of_host("a")), running("t", of_host("b"), tier="on_demand"))
+    assert verdict(gpus, wanted, Workload(NOW_MS, firm)).reasons[-1] == Reason(WaitReason.RECLAIM_TOO_LITTLE, 8)
 
 
 def test_gpus_that_are_reclaimed_for_it_are_told() -> None:

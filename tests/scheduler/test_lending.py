@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from muster.domain.ids import JobId, NodeId, TenantId
 from muster.domain.policy import DEFAULT_POLICY, Policy
 from muster.domain.wait_reasons import WaitReason
-from scheduler.model import ElasticGang, GpuView, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
+from scheduler.model import ElasticGang, GpuView, Plan, Reason, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.tenancy import Member, Quota, Tenancy
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, running
@@ -62,7 +62,7 @@ def test_not_past_its_own_guarantee_and_not_out_of_anothers() -> None:
     assert decided(FOUR, [wanting(LENDER, 2)], guaranteed(lender=15)).reclaims == ()
     assert decided(FOUR, [wanting(LENDER, 1)], guaranteed(lender=32, borrower=32)).reclaims == ()
     (told,) = decided(FOUR, [wanting(LENDER, 2)], guaranteed(lender=32, borrower=24)).waiting
-    assert WaitReason.GUARANTEES in {reason.token for reason in told.verdict.reasons}
+    assert told.verdict.reasons[-1] == Reason(WaitReason.GUARANTEES, 32)
     assert "what other tenants borrow is not enough for it" in told.why
 
 
