@@ -18,7 +18,7 @@ import numpy as np
 from muster.domain.ids import TenantId
 from muster.domain.policy import Policy
 from scheduler.held_places import HeldPlaces, Place, at_most
-from scheduler.model import Held, WaitingJob
+from scheduler.model import Held, WaitingJob, Workload
 from scheduler.order import expected_s
 from scheduler.outcomes import Refused
 from scheduler.profile import Booking, Profile, SoonestRoom
@@ -49,9 +49,9 @@ class ConservativeBackfill(HeldPlaces):
     """A place for each, of the first ``queue.reservations_max`` that have one within ``queue.reservation_window_s``."""
 
     def __init__(
-        self, state: FleetState, policy: Policy, reclaimer: Reclaimer, now_ms: int, holdings: Holdings
+        self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload, holdings: Holdings
     ) -> None:
-        super().__init__(state, policy, reclaimer, now_ms)
+        super().__init__(state, policy, reclaimer, workload)
         self._holdings = holdings
         self._quota_kept: list[Holding] = []
         self._asked: list[_Asked] = []
@@ -63,7 +63,7 @@ class ConservativeBackfill(HeldPlaces):
         self._num_searches, self._num_beside = 0, 0
         self._moved: list[Held] = []
         self._never_beside: set[tuple[Request, float | None]] = set()
-        self._horizon_ms = now_ms + int(policy.queue.reservation_window_s * 1000)
+        self._horizon_ms = workload.now_ms + int(policy.queue.reservation_window_s * 1000)
 
     def _is_full(self, *, is_coming: bool = False) -> bool:
         most = self._policy.queue.reservations_max
@@ -123,8 +123,8 @@ class ConservativeBackfill(HeldPlaces):
 
     def _first_in(self, asked: _Asked, ends_ms: Ints) -> tuple[Chosen, int] | None:
         """If the ends are those. Between two moments at which something ends only ever less fits."""
-        profile, held = self._profile(ends_ms), self._held_ahead(ends_ms)
-        soonest = SoonestRoom(self._state, asked.request.at_least())
+        profile, held, fleet = self._profile(ends_ms), self._held_ahead(ends_ms), self._reopenings.fleet()
+        soonest = SoonestRoom(self._reopenings.in_the_end, asked.request.at_least())
         run_ms = self._after(0, asked.job.believed_s)
         alike = asked.request, asked.job.tenant_id, run_ms
         at_ms = self._not_before.get(alike, self._now_ms)
@@ -137,11 +137,11 @@ class ConservativeBackfill(HeldPlaces):
             if first_ms > at_ms:
                 at_ms = first_ms
                 continue
-            chosen = self._on(asked, opens_ms <= at_ms, at_ms)
+            chosen = self._on(fleet.at(at_ms), asked, opens_ms <= at_ms, at_ms)
             if chosen is not None:
                 self._not_before[alike] = at_ms
                 return chosen, at_ms
-            at_ms = int(opens_ms[opens_ms > at_ms].min(initial=NEVER_MS))
+            at_ms = int(opens_ms[opens_ms > at_ms].min(initial=self._reopenings.next_ms(at_ms)))
         return None
 
     def _profile(self, ends_ms: Ints) -> Profile:
@@ -183,22 +183,23 @@ class ConservativeBackfill(HeldPlaces):
         run_ms = self._after(0, job.believed_s)
         return within_quota_ms(job, self._now_ms, run_ms, self._holdings, held) == self._now_ms
 
-    def _on(self, asked: _Asked, is_open: Flags, at_ms: int) -> Chosen | None:
-        """On these GPUs, if it starts then. Nodes that have closed by its end stay so: nobody knows for how long."""
+    def _on(self, state: FleetState, asked: _Asked, is_open: Flags, at_ms: int) -> Chosen | None:
+        """On these GPUs of the fleet as it is then, if it starts then."""
         end_ms = at_ms + expected_s(asked.job, self._policy) * 1000
-        request = replace(asked.request, closing_ms=self._state.last_closing_ms(end_ms))
-        gpus = np.flatnonzero(is_open & ~self._state.is_free)
+        request = replace(asked.request, closing_ms=state.last_closing_ms(end_ms))
+        gpus = np.flatnonzero(is_open & ~state.is_free)
         if not request.may_use_spares:
-            gpus = gpus[~self._state.is_spare[gpus]]
-        self._state.give(gpus)
-        chosen = self._chosen(request)
-        self._state.take(gpus)
+            gpus = gpus[~state.is_spare[gpus]]
+        state.give(gpus)
+        chosen = self._chosen(request, state)
+        state.take(gpus)
         return chosen
 
-    def _chosen(self, request: Request) -> Chosen | None:
+    def _chosen(self, request: Request, state: FleetState | None = None) -> Chosen | None:
         """An elastic job has as many hosts as it may, so that nobody counts on what it will take."""
-        chosen = place(self._state, request, in_order=True) or place_smaller(self._state, request, in_order=True)
-        if chosen is None or (self._state.is_spare[chosen.gpus].any() and not request.may_use_spares):
+        state = state or self._state
+        chosen = place(state, request, in_order=True) or place_smaller(state, request, in_order=True)
+        if chosen is None or (state.is_spare[chosen.gpus].any() and not request.may_use_spares):
             return None
         return chosen
 

@@ -97,12 +97,16 @@ def planned_anew(request: Request, through: Funnel) -> Verdict:
 
 def held_for_it(request: Request, held: Held, through: Funnel) -> Verdict:
     """Of GPUs whose jobs say no wall time the moment is a belief. It is told by half minutes, so that it stands."""
-    why = (
-        f"{_needed(request)}; enough of them come free by {_rounded(held.until_ms, 30_000)} without reclaim, and "
-        f"{held.num_free} of the {len(held.gpus)} that it will start on are idle and held for it{_before(held)}"
-    )
+    by_then = f"enough of them come free by {_rounded(held.until_ms, 30_000)} without reclaim{_work(held)}"
+    idle = f"{held.num_free} of the {len(held.gpus)} that it will start on are idle and held for it{_before(held)}"
+    why = f"{_needed(request)}; {by_then}, and {idle}"
     num_hosts = len(held.gpus) // request.gpus_per_node
     return _verdict(why, through, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts))
+
+
+def _work(held: Held) -> str:
+    hosts = "host" if held.num_worked_on == 1 else "hosts"
+    return f", once planned work on {held.num_worked_on} {hosts} is over" if held.num_worked_on else ""
 
 
 def _before(held: Held) -> str:

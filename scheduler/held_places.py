@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.domain.policy import Policy
-from scheduler.model import Held, WaitingJob
+from scheduler.model import Held, WaitingJob, Workload
 from scheduler.outcomes import Refused
 from scheduler.reclaim import Reclaimer
+from scheduler.reopening import Reopenings
 from scheduler.solver import Chosen, Request, place
 from scheduler.tenancy import Limit
 from scheduler.topology import NEVER_MS, FleetState, Ints
@@ -23,7 +24,7 @@ from scheduler.topology import NEVER_MS, FleetState, Ints
 
 @dataclass(slots=True)
 class Place:
-    """``free``: those of its GPUs that are idle and that nobody has before it, which are taken in the fleet's state.
+    """``free``: those of its GPUs that nobody runs on or has before it, which are taken in the fleet's state.
 
     ``until_ms``: when its job starts there; ``end_ms``: when it has ended; ``num_before``: so many places have some of
     its GPUs before; ``is_by_reclaim``: some of it comes free by then by a reclaim alone.
@@ -46,9 +47,14 @@ def at_most(until_ms: int, refused: Refused | None) -> int:
 class HeldPlaces(ABC):
     """The holds of one cycle. Order matters: who comes earlier in the queue holds before who comes later."""
 
-    def __init__(self, state: FleetState, policy: Policy, reclaimer: Reclaimer, now_ms: int) -> None:
-        self._state, self._policy, self._reclaimer, self._now_ms = state, policy, reclaimer, now_ms
+    def __init__(self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload) -> None:
+        self._state, self._policy, self._reclaimer, self._now_ms = state, policy, reclaimer, workload.now_ms
+        self._reopenings = Reopenings(state, workload)
         self._places: list[Place] = []
+
+    def could_be_later(self, request: Request) -> bool:
+        """Once all planned work that is known of is over, if not before."""
+        return self._reopenings.could_be(request)
 
     @abstractmethod
     def hold(
@@ -86,9 +92,16 @@ class HeldPlaces(ABC):
         return []
 
     def _held(self, one: Place) -> Held:
-        uuids = self._state.layout.uuids
-        gpus = tuple(uuids[gpu] for gpu in one.gpus)
-        return Held(one.job.job_id, gpus, len(one.free), one.until_ms, one.num_before, one.is_by_reclaim)
+        layout = self._state.layout
+        gpus = tuple(layout.uuids[gpu] for gpu in one.gpus)
+        nodes = {layout.cell_node[cell] for cell in layout.cell_of_gpu[one.gpus].tolist()}
+        num_worked_on = len(nodes & self._reopenings.nodes_until(one.until_ms))
+        idle = self._num_idle(one)
+        return Held(one.job.job_id, gpus, idle, one.until_ms, one.num_before, one.is_by_reclaim, num_worked_on)
+
+    def _num_idle(self, one: Place) -> int:
+        """What others could use meanwhile: not what is still cordoned for planned work."""
+        return int(np.count_nonzero(self._state.tier(one.job.tier).admitted[one.free]))
 
     def _is_by_reclaim(self, gpus: Ints, until_ms: int, refused: Refused | None) -> bool:
         if refused is None or refused.free_from_ms is None:

@@ -274,7 +274,8 @@ class Held:
     """``gpus``: where a waiting job will start at about ``until_ms``; ``num_free`` of them are idle until then.
 
     ``num_before``: so many jobs before it have places on some of them until then; ``is_by_reclaim``: not all of them
-    come free of their own by then, the others may be reclaimed.
+    come free of their own by then, the others may be reclaimed. ``num_worked_on``: on so many of its hosts planned work
+    goes on until then at the latest, or is to come and over by then.
     """
 
     job_id: JobId
@@ -283,6 +284,7 @@ class Held:
     until_ms: int
     num_before: int = 0
     is_by_reclaim: bool = False
+    num_worked_on: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class _Cycle:
         self.state.close(workload.closings)
         self.state.expect(mix_of(self.policy.placement.fragmentation, workload.running, self.ordered))
         self.reclaimer = Reclaimer(self.state, self.policy, workload)
-        self.backfill = self._rule(self.reclaimer, workload.now_ms)
+        self.backfill = self._rule(self.reclaimer, workload)
         self.reclaimer.hold_standing({job.job_id for job in self.ordered if job.tier in self.policy.tiers})
         waiting = {job.job_id: job for job in self.ordered} if workload.holds else {}
         for own in workload.holds:
@@ -172,10 +172,10 @@ class _Cycle:
             if job.job_id in self.reclaimer.promises:
                 self._comes_to(job, job.fewest_gpus)
 
-    def _rule(self, reclaimer: Reclaimer, now_ms: int) -> HeldPlaces:
+    def _rule(self, reclaimer: Reclaimer, workload: Workload) -> HeldPlaces:
         if self.policy.queue.backfill == CONSERVATIVE:
-            return ConservativeBackfill(self.state, self.policy, reclaimer, now_ms, self.holdings)
-        return EasyBackfill(self.state, self.policy, reclaimer, now_ms, self.holdings)
+            return ConservativeBackfill(self.state, self.policy, reclaimer, workload, self.holdings)
+        return EasyBackfill(self.state, self.policy, reclaimer, workload, self.holdings)
 
     def _is_passed_enough(self, job: WaitingJob) -> bool:
         return is_passed_enough(job, self.policy, len(self.state.layout.uuids))
@@ -273,7 +273,7 @@ class _Cycle:
         if isinstance(outcome, Notified):
             self.waiters.hold_anew()
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, through))
-        if can_ever_fit:
+        if can_ever_fit or (self.backfill is not None and self.backfill.could_be_later(request)):
             refused = outcome if isinstance(outcome, Refused) else None
             held = self.waiters.hold(job, request, through, refused, is_coming=isinstance(outcome, Coming))
             if held is not None and refused is not None and held.is_by_reclaim:

@@ -13,8 +13,9 @@ import numpy as np
 from muster.domain.ids import JobId, NodeId
 from scheduler.elastic import nodes_within
 from scheduler.line import Line
-from scheduler.model import Question, WaitingJob, Workload
+from scheduler.model import Question, WaitingJob
 from scheduler.releases import Holder, Pace, Releases
+from scheduler.reopening import reopenings_ahead
 from scheduler.request import Request
 from scheduler.solver import most_nodes, place
 from scheduler.topology import Flags, FleetState, Ints
@@ -54,7 +55,7 @@ class Play:
         self._order = moments_ms.argsort(kind="stable").tolist()
         self._ends_ms, self._num_ended = moments_ms[self._order], 0
         self._begun: list[_End] = []
-        self._reopenings = _reopenings(asked.workload)
+        self._reopenings = reopenings_ahead(asked.workload)[::-1]
         self._holdings, self._is_busy = releases.holdings.copy(), releases.is_busy.copy()
         is_free: Flags = idle.is_free.copy()
         self._held_for: Ints = np.zeros(len(is_free), dtype=np.int64)
@@ -215,9 +216,3 @@ class Play:
         sizes = [self._releases.num_gpus(one) for one in self._order[self._num_ended :]]
         left = float((self._ends_ms[self._num_ended :] - self.at_ms) @ np.array(sizes, dtype=np.float64))
         return left + sum(len(gpus) * (at_ms - self.at_ms) for at_ms, _, gpus, _ in self._begun)
-
-
-def _reopenings(workload: Workload) -> list[tuple[int, NodeId]]:
-    """Those that are to come, the last first."""
-    ahead = [(at_ms, node_id) for node_id, at_ms in workload.reopenings.items() if at_ms > workload.now_ms]
-    return sorted(ahead, reverse=True)

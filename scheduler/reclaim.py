@@ -169,12 +169,15 @@ class Reclaimer:
         """Those of them that the request may have once they are free: a spare that is lent stays one."""
         return gpus if request.may_use_spares else gpus[~self._state.is_spare[gpus]]
 
-    def with_freed(self, gpus: Ints, request: Request) -> Chosen | None:
-        """The placement on a hypothetical state in which ``gpus`` are free as well, as far as it may have them."""
-        gpus = self._open_to(request, gpus)
-        self._state.give(gpus)
-        chosen = place(self._state, request)
-        self._state.take(gpus)
+    def with_freed(self, gpus: Ints, request: Request, state: FleetState | None = None) -> Chosen | None:
+        """The placement on a hypothetical state in which ``gpus`` are free as well, as far as it may have them.
+
+        ``state``: the fleet at another moment, with the same GPUs free.
+        """
+        gpus, state = self._open_to(request, gpus), state or self._state
+        state.give(gpus)
+        chosen = place(state, request)
+        state.take(gpus)
         return chosen
 
     def _victims(self, request: Request, claim: Claim | None) -> "_Choice | Refused":

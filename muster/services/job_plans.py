@@ -22,7 +22,6 @@ from muster.identity import new_id
 from muster.services import jobs
 from muster.services.lives import spec_of
 from muster.services.looks import without_a_look
-from muster.services.maintenance import reopenings
 from muster.services.outlooks import Planned, planned_together
 from muster.services.policies import active_policy
 from muster.services.queue_head import InThought
@@ -139,11 +138,8 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
 
 
 def _asked(unit: UnitOfWork, *, beside: InThought | None = None) -> Question | None:
-    """As a cycle is asked, with when planned work is over, by which starts are foreseen."""
-    asked = question(unit.session, unit.now, without_a_look(unit.session, unit.now), beside=beside)
-    if asked is None:
-        return None
-    return replace(asked, workload=replace(asked.workload, reopenings=reopenings(unit.session, unit.now)))
+    """As a cycle is asked."""
+    return question(unit.session, unit.now, without_a_look(unit.session, unit.now), beside=beside)
 
 
 def _require_waiting(job: Job) -> None:

@@ -12,7 +12,7 @@ from muster.services import elastic, looks
 from muster.services.failure_rates import fleet_rate
 from muster.services.fleet import count_gpus
 from muster.services.lives import to_ms
-from muster.services.maintenance import closings
+from muster.services.maintenance import closings, reopenings
 from muster.services.passed_work import with_passed_work
 from muster.services.placed_views import placed_views
 from muster.services.policies import active_policy
@@ -56,7 +56,8 @@ def question(
         others_wait=bool(not_yet),
     )
     rate = 0.0 if policy.recovery.spares.confidence is None else fleet_rate(session, policy)
-    running = replace(running, closings=closings(session, now), failures_per_gpu_hour=rate)
+    running = replace(running, closings=closings(session, now), reopenings=reopenings(session, now))
+    running = replace(running, failures_per_gpu_hour=rate)
     if queue:
         running = with_predicted_ends(session, running, policy)
     if _has_to_share(queue):

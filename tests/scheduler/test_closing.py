@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Literal
 
 import pytest
 
@@ -122,3 +123,35 @@ def test_what_ends_within_the_notice_is_waited_for_only_if_the_job_then_ends_in_
     request = request_of(job("j", gpus=8, tier="reserved"), is_reclaimable=False)
     outcome = reclaimer.choose(JobId("j"), request, run_s=600)
     assert outcome == (awaited or Refused(Obstacle.CLOSING))
+
+
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+def test_a_place_is_held_where_the_gang_ends_before_the_closing_if_it_starts_by_then(
+    backfill: Literal["easy", "conservative"],
+) -> None:
+    """If it started now it would be over in time in rack r0 too; when that comes free it would not."""
+    gpus = racks({"r0": [0, 0], "r1": [0, 0]})
+    busy = [
+        running(f"{rack}{number}", of_host(f"{rack}h{number}"), tier="on_demand", ends_minutes=minutes)
+        for rack, minutes in (("r0", 20), ("r1", 30))
+        for number in range(2)
+    ]
+    queue_policy = DEFAULT_POLICY.queue.model_copy(update={"backfill": backfill})
+    policy = DEFAULT_POLICY.model_copy(update={"queue": queue_policy})
+    workload = Workload(NOW_MS, tuple(busy), closings=IN_AN_HOUR)
+    for minutes, rack, until_minutes in ((40, "r0", 20), (50, "r1", 30)):
+        gang = lasting(job("j", nodes=2, gpus=8, required="rack", at=NOW_MS), minutes)
+        (held,) = plan(gpus, [gang], policy, workload).holds
+        assert {gpu[:2] for gpu in held.gpus} == {rack}
+        assert held.until_ms == NOW_MS + until_minutes * MINUTE_MS
+
+
+def test_of_two_that_ask_for_the_same_the_one_that_ends_in_time_has_a_place() -> None:
+    busy = [running(f"r{number}", of_host(f"r0h{number}"), tier="on_demand", ends_minutes=20) for number in range(2)]
+    queue = [
+        lasting(job("long", nodes=2, gpus=8, at=NOW_MS - 1), 50),
+        lasting(job("short", nodes=2, gpus=8, at=NOW_MS), 40),
+    ]
+    workload = Workload(NOW_MS, tuple(busy), closings=IN_AN_HOUR)
+    decided = plan(racks({"r0": [0, 0]}), queue, DEFAULT_POLICY, workload)
+    assert [held.job_id for held in decided.holds] == ["short"]
