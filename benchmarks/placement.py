@@ -17,6 +17,7 @@ from muster.domain.policy import DEFAULT_POLICY
 from muster.domain.states import Contact, Standing
 from scheduler.model import GpuView, RunningAttempt, WaitingJob, Workload
 from scheduler.outcomes import Notified
+from scheduler.placement_rule import PlacementRule, Slice
 from scheduler.planner import plan_on
 from scheduler.reclaim import Reclaimer
 from scheduler.solver import Request, parts_of, place
@@ -31,10 +32,15 @@ DECISIONS = 300
 NUM_WAITING = 10_000
 NOW_MS = 10_000_000
 PLANS = 15
+IN_FOURS = PlacementRule(slices=(Slice("rack", 4),))
 RECLAIMS = {
     "64 GPUs of one rack": Request("reserved", 8, 8, required="rack"),
     "512 GPUs of one block": Request("reserved", 64, 8, required="pod"),
     "1,024 GPUs": Request("reserved", 128, 8),
+    "128 GPUs in slices of four hosts of a rack": Request("reserved", 16, 8, rule=IN_FOURS),
+    "512 GPUs of one block in slices of four hosts of a rack": Request(
+        "reserved", 64, 8, required="pod", rule=IN_FOURS
+    ),
 }
 FREE = AdmissionFacts(standing=Standing.HEALTHY, contact=Contact.LIVE)
 HELD = replace(FREE, is_held=True)

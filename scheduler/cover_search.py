@@ -98,13 +98,19 @@ class Domain:
         return few
 
     def _near(self, attempts: Ints) -> Ints:
-        """Cells whose use by the gang changes with what these hold."""
-        touched = self.cells[np.isin(self.cells, np.concatenate([self.shares.cells_of(one) for one in attempts]))]
+        """The cells in which these hold something."""
+        held = np.concatenate([self.shares.cells_of(one) for one in attempts])
+        found: Ints = self.cells[np.isin(self.cells, held)]
+        return found
+
+    def _apart(self, others: Ints, near: Ints) -> tuple[Ints, Ints]:
+        """Those of ``others`` that are in slices with ``near``, and the rest."""
         outer = outermost(self.layout, self.request.rule.slices, self.level)
         if outer is None:
-            return touched
+            return others[:0], others
         groups = self.layout.groups[outer]
-        return self.cells[np.isin(groups[self.cells], groups[touched])]
+        is_around = np.isin(groups[others], groups[near])
+        return others[is_around], others[~is_around]
 
     def _among(self, free: Ints, fixed: Sequence[int], limit: float) -> list[Cover]:
         """The two cheapest covers of ``fixed`` and some of ``free``, neither within the other."""
@@ -153,17 +159,20 @@ class Domain:
     def _usable(self, sets: Costs, free: Ints, counts: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """The cells near these victims, and by set which of them fit without it."""
         near = self._near(free)
-        gains = np.zeros((len(free), len(counts)))
+        gains = np.zeros((len(free), len(near)), dtype=np.float32)
         for row, victim in enumerate(free.tolist()):
-            gains[row, self.shares.cells_of(victim)] = self.shares.counts_of(victim)
-        return near, counts[near] + sets @ gains[:, near] >= self.request.gpus_per_node
+            own, num_gained = self.shares.cells_of(victim), self.shares.counts_of(victim)
+            is_near = np.isin(own, near)
+            gains[row, near.searchsorted(own[is_near])] = num_gained[is_near]
+        return near, sets.astype(np.float32) @ gains >= (self.request.gpus_per_node - counts[near])
 
     def _suffice(self, near: Ints, are_usable: npt.NDArray[np.bool_], others: Ints) -> npt.NDArray[np.bool_]:
         """By set, with ``others``, which fit whoever is in it."""
         layout, slices = self.layout, self.request.rule.slices
-        num_others = len(in_whole_slices(layout, slices, others, self.level))
-        rooms = rooms_by_row(layout, slices, near, are_usable, self.level)
-        enough: npt.NDArray[np.bool_] = rooms + num_others >= self.request.nodes
+        around, apart = self._apart(others, near)
+        num_apart = len(in_whole_slices(layout, slices, apart, self.level))
+        rooms = rooms_by_row(layout, slices, near, are_usable, around, self.level)
+        enough: npt.NDArray[np.bool_] = rooms + num_apart >= self.request.nodes
         return enough
 
     def _losses(self, near: Ints, are_usable: npt.NDArray[np.bool_], others: Ints) -> Costs:

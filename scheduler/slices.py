@@ -4,8 +4,8 @@ What a domain has beyond a whole number of slices is of no use to the gang: coun
 level outward (as Kueue's topology-aware scheduling does).
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,6 @@ import numpy.typing as npt
 from scheduler.placement_rule import Slice
 from scheduler.tally import Tally
 from scheduler.topology import NOWHERE, Ints, Layout
-
-_Run = tuple[float, tuple[int, ...]]
-"""What a run of cells costs, and the cells."""
 
 
 def count_by_group(layout: Layout, cells: Ints, level: int) -> Ints:
@@ -88,10 +85,14 @@ def rooms_of_domains(layout: Layout, slices: Sequence[Slice], cells: Ints, domai
 
 
 def rooms_by_row(
-    layout: Layout, slices: Sequence[Slice], cells: Ints, are_usable: npt.NDArray[np.bool_], level: int
+    layout: Layout, slices: Sequence[Slice], cells: Ints, are_usable: npt.NDArray[np.bool_], around: Ints, level: int
 ) -> Ints:
-    """Of each row the hosts in whole slices of those ``cells`` that it marks, which lie in one group of ``level``."""
+    """Of each row the hosts in whole slices of those ``cells`` that it marks and all of ``around``, which lie in one
+    group of ``level``.
+    """
     numbers = are_usable.astype(np.float32)
+    constant = np.ones(len(around), dtype=np.float32)
+    cells = np.concatenate([cells, around])
     for one in reversed(slices):
         at = layout.level(one.level)
         if at is None:
@@ -99,10 +100,11 @@ def rooms_by_row(
         if at < level:
             break
         groups, firsts, column = np.unique(layout.groups[at][cells], return_index=True, return_inverse=True)
-        is_within = (np.arange(len(groups)) == column[:, None]) & (groups != NOWHERE)
-        numbers = numbers @ is_within.astype(np.float32) // one.nodes * one.nodes
+        is_within = ((np.arange(len(groups)) == column[:, None]) & (groups != NOWHERE)).astype(np.float32)
+        by_group = numbers @ is_within[: numbers.shape[1]] + constant @ is_within[numbers.shape[1] :]
+        numbers, constant = by_group // one.nodes * one.nodes, constant[:0]
         cells = cells[firsts]
-    rooms: Ints = numbers.sum(axis=1).astype(np.int64)
+    rooms: Ints = numbers.sum(axis=1).astype(np.int64) + int(constant.sum())
     return rooms
 
 
@@ -133,30 +135,50 @@ def cheapest_in_slices(
     """Of ``cells`` in a domain of ``level`` ``num_nodes`` in whole slices: those of the least sum of ``costs``, a cell
     each, as far as taking the cheapest slices one after another finds it. Empty where there are too few.
     """
-    runs: list[_Run] = [(float(cost), (int(cell),)) for cost, cell in zip(costs, cells, strict=True)]
+    runs = cheapest_runs(layout, slices, cells, costs, level)
+    needed = num_nodes // runs.cells.shape[1]
+    if len(runs.costs) < needed:
+        return cells[:0]
+    in_order = np.lexsort((runs.cells[:, 0], runs.costs))[:needed]
+    return np.sort(runs.cells[in_order].ravel())
+
+
+class Runs(NamedTuple):
+    """Cells that follow each other by rank: what each run costs, and its cells by row."""
+
+    costs: npt.NDArray[np.float64]
+    cells: Ints
+
+
+def cheapest_runs(
+    layout: Layout, slices: Sequence[Slice], cells: Ints, costs: npt.NDArray[np.float64], level: int
+) -> Runs:
+    """``cells`` in the outermost slices within ``level``, in each domain the cheapest together; each alone without."""
+    runs = Runs(costs, cells[:, None])
     for one in reversed(slices):
         at = layout.level(one.level)
         if at is None or at < level:
             break
-        runs = _joined(layout.groups[at], runs, one.nodes)
-    width = len(runs[0][1]) if runs else 1
-    chosen = sorted(runs)[: num_nodes // width]
-    found = [cell for _, run in chosen for cell in run]
-    return np.array(sorted(found) if len(found) == num_nodes else [], dtype=np.int64)
+        runs = _joined(layout, at, runs, one.nodes)
+    return runs
 
 
-def _joined(groups: Ints, runs: Sequence[_Run], num_nodes: int) -> list[_Run]:
-    by_group = defaultdict[int, list[_Run]](list)
-    for run in sorted(runs):
-        by_group[int(groups[run[1][0]])].append(run)
-    by_group.pop(NOWHERE, None)
-    joined = []
-    for inside in by_group.values():
-        width = num_nodes // len(inside[0][1])
-        for start in range(0, len(inside) - width + 1, width):
-            together = inside[start : start + width]
-            joined.append((sum(cost for cost, _ in together), tuple(cell for _, run in together for cell in run)))
-    return joined
+def in_groups(groups: Ints, num_groups: int) -> Ints:
+    """By group, and where they stand in that order as they stand here: numpy sorts short numbers in linear time."""
+    short = np.int16 if num_groups <= np.iinfo(np.int16).max else np.int64
+    return np.argsort(groups.astype(short), kind="stable")
+
+
+def _joined(layout: Layout, level: int, runs: Runs, num_nodes: int) -> Runs:
+    by_cost = np.argsort(runs.costs, kind="stable")
+    own, width = layout.groups[level][runs.cells[by_cost, 0]], num_nodes // runs.cells.shape[1]
+    by_group = in_groups(own, layout.num_groups[level])
+    own, in_order = own[by_group], by_cost[by_group]
+    starts = np.flatnonzero(np.append(True, own[1:] != own[:-1])) if len(own) else own
+    sizes = np.diff(np.append(starts, len(own)))
+    is_whole = np.arange(len(own)) - starts.repeat(sizes) < (sizes - sizes % width).repeat(sizes)
+    in_order = in_order[is_whole & (own != NOWHERE)]
+    return Runs(runs.costs[in_order].reshape(-1, width).sum(axis=1), runs.cells[in_order].reshape(-1, num_nodes))
 
 
 def are_in_slices(layout: Layout, slices: Sequence[Slice], cells: Ints) -> bool:

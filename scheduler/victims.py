@@ -17,7 +17,7 @@ from scheduler.cover_run import Run
 from scheduler.cover_search import Domain
 from scheduler.covers import Candidates, Cover
 from scheduler.shares import Shares, shares_of
-from scheduler.slices import cheapest_in_slices
+from scheduler.slices import cheapest_in_slices, cheapest_runs, in_groups
 from scheduler.solver import Request, count_by_group, fitting_cells, level_span, room_of
 from scheduler.soundness import expected_losses
 from scheduler.topology import Flags, FleetState, Ints
@@ -108,10 +108,9 @@ class _Search:
         """In domains of the level, the cheapest first, with the next best of them at least."""
         layout, request = self.state.layout, self.request
         groups = layout.groups[level]
-        short = self.after[~self.is_enough[self.after]]
         need_in = request.nodes - count_by_group(layout, np.flatnonzero(self.is_enough), level)
         possible = np.flatnonzero(room_of(layout, request, self.after, level) >= request.nodes)
-        least_costs = _least_costs(groups[short], self.bounds[1][short], need_in)
+        least_costs = self._least_costs(level, need_in)
         covers: set[Cover] = set()
         for group in possible[np.argsort(least_costs[possible], kind="stable")].tolist():
             if any(least_costs[group] > cover.weighed for cover in _in_order(covers)[1:2]):
@@ -122,6 +121,18 @@ class _Search:
             domain = Domain(layout, request, self.candidates, self.shares, self.counts, self.losses, level, cells)
             covers.update(domain.cheapest(set(known)))
         return _in_order(covers)
+
+    def _least_costs(self, level: int, need_in: Ints) -> npt.NDArray[np.float64]:
+        """Of each group what any cover costs at least; in slices of the cheapest cells of a domain each."""
+        groups, keys = self.state.layout.groups[level], self.bounds[1]
+        slices, nodes = self.request.rule.slices, self.request.nodes
+        if not slices:
+            short = self.after[~self.is_enough[self.after]]
+            return _least_costs(groups[short], keys[short], need_in)
+        costs = np.where(self.is_enough, 0.0, keys)[self.after]
+        runs = cheapest_runs(self.state.layout, slices, self.after, costs, level)
+        num_runs = np.full(len(need_in), nodes // runs.cells.shape[1])
+        return _least_costs(groups[runs.cells[:, 0]], runs.costs, num_runs)
 
     def _in_any(self, cells: Ints, need: int) -> Iterator[Cover]:
         """``cells``: those of a domain that fit at last."""
@@ -165,12 +176,11 @@ def _in_order(covers: Collection[Cover]) -> list[Cover]:
 def _least_costs(groups: Ints, least_keys: npt.NDArray[np.float64], need_in: Ints) -> npt.NDArray[np.float64]:
     """Of each group what any cover costs at least: the sum of its cells' least keys, of as many cells as it needs.
 
-    ``groups``, ``least_keys``: of each cell that is short of a node's part. No cell's key is more than its victims'
-    cost shared among all that they complete.
+    ``groups``, ``least_keys``: of each cell that is short of a node's part, or of each run of cells. No cell's key is
+    more than its victims' cost shared among all that they complete.
     """
     by_key = np.argsort(least_keys)
-    short = np.int16 if len(need_in) <= np.iinfo(np.int16).max else np.int64  # numpy sorts those in linear time
-    order = by_key[np.argsort(groups[by_key].astype(short), kind="stable")]
+    order = by_key[in_groups(groups[by_key], len(need_in))]
     groups, keys = groups[order], least_keys[order]
     needed = np.append(need_in, 0)[groups]  # of cells of which nobody knows the domain none
     is_needed = _places(groups) < needed
@@ -202,7 +212,7 @@ def _prices(shares: Shares, candidates: Candidates, shortages: Ints, most: int) 
     """
     cells_of_attempt = np.bincount(shares.attempts, minlength=len(candidates.costs))
     costs = (candidates.costs / np.clip(cells_of_attempt, 1, most))[shares.attempts]
-    by_density = np.lexsort((costs / shares.counts, shares.cells))
+    by_density = _by_density(shares, costs)
     cells, gains, costs = shares.cells[by_density], shares.counts[by_density], costs[by_density]
     given = np.cumsum(gains) - gains
     is_taken = given - given[shares.of_cells[cells]] < shortages[cells]
@@ -210,3 +220,13 @@ def _prices(shares: Shares, candidates: Candidates, shortages: Ints, most: int) 
     is_alone = gains >= shortages[cells]
     np.minimum.at(prices, cells[is_alone], costs[is_alone])
     return prices
+
+
+def _by_density(shares: Shares, costs: npt.NDArray[np.float64]) -> Ints:
+    """The pairs by cell, of one cell by what each GPU costs: most cells are one attempt's alone."""
+    found = shares.by_cell.copy()
+    cells = shares.cells[found]
+    is_shared = np.diff(shares.of_cells)[cells] > 1
+    pairs = found[is_shared]
+    found[is_shared] = pairs[np.lexsort((costs[pairs] / shares.counts[pairs], cells[is_shared]))]
+    return found
