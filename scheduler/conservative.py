@@ -22,10 +22,10 @@ from scheduler.model import Held, WaitingJob, Workload
 from scheduler.order import expected_s
 from scheduler.outcomes import Refused
 from scheduler.profile import Booking, Profile, SoonestRoom
-from scheduler.quota_ahead import Holding, within_quota_ms
+from scheduler.quota_ahead import Holding, tightest, within_quota_ms
 from scheduler.reclaim import Reclaimer
 from scheduler.solver import Chosen, Request, place, place_smaller
-from scheduler.tenancy import Holdings
+from scheduler.tenancy import Holdings, Limit
 from scheduler.topology import NEVER_MS, Flags, FleetState, Ints
 
 MAX_LOOKS: Final = 64
@@ -175,13 +175,12 @@ class ConservativeBackfill(HeldPlaces):
         moved, self._moved = self._moved, []
         return moved
 
-    def may_start(self, job: WaitingJob) -> bool:
-        """Not where its tenant's quota would then keep those from starting that have places."""
+    def booked(self, job: WaitingJob) -> Limit | None:
         if not (self._places or self._quota_kept) or self._holdings.limit(job.tenant_id, job.tier) is None:
-            return True
+            return None
         held = self._held_ahead(self._reclaimer.endings.known_ms())
-        run_ms = self._after(0, job.believed_s)
-        return within_quota_ms(job, self._now_ms, run_ms, self._holdings, held) == self._now_ms
+        limit = tightest(job, self._now_ms, self._after(0, job.believed_s), self._holdings, held)
+        return None if limit is None or limit.left >= job.fewest_gpus else limit
 
     def _on(self, state: FleetState, asked: _Asked, is_open: Flags, at_ms: int) -> Chosen | None:
         """On these GPUs of the fleet as it is then, if it starts then."""

@@ -46,7 +46,7 @@ class Outlook:
             layout = self._state.layout
             held = {(job_id, id(uuids)): uuids for job_id, uuids in _holds(self._asked, self._decided)}
             holds = [(job_id, layout.gpu_indices(uuids)) for (job_id, _), uuids in held.items()]
-            play = Play(self._asked, pace, self.line, self._releases, self._idle, holds)
+            play = Play(self._asked, self._decided, pace, self.line, self._releases, self._idle, holds)
             self._courses[pace] = Course(pace, self._volume, play)
         return self._courses[pace]
 

@@ -63,6 +63,16 @@ def quota_kept(over: Verdict, from_ms: int) -> Verdict:
     return replace(over, why=f"{over.why}; {told}{_rounded(from_ms, 300_000)} on")
 
 
+def quota_booked(job: WaitingJob, limit: Limit, held: Held | None) -> Verdict:
+    """Of one that would start now, by the GPUs: by then ``limit`` is booked for others, and it has a place after."""
+    over = over_quota(job, limit)
+    if held is None:
+        return over
+    why = f"{over.why}; a place is held for it from about {_rounded(held.until_ms, 30_000)} on"
+    num_hosts = len(held.gpus) // job.gpus_per_node
+    return replace(over, why=why, reasons=(*over.reasons, Reason(WaitReason.PLACE_HELD, len(held.gpus), num_hosts)))
+
+
 def limit_held(limit: Limit, tier: str, *, is_own: bool) -> str:
     """What a commit and a plan say of a limit that is reached."""
     who = "its tenant holds" if is_own else "the department of its tenant holds, with all its teams,"
@@ -303,7 +313,10 @@ def _outcome(outcome: Outcome, request: Request, policy: Policy) -> str:
     if outcome.obstacle is Obstacle.GUARANTEES:
         return "what other tenants borrow is not enough for it, and the rest is within their own guarantees"
     if outcome.obstacle is Obstacle.MIN_RUN and outcome.until_ms is not None:
-        return f"reclaim waits until {moment(outcome.until_ms)}, when enough jobs have had their minimum run time"
+        until, when = moment(outcome.until_ms), "when enough jobs have had their minimum run time"
+        if outcome.is_behind:
+            return f"reclaim waits until {until} at the earliest, {when}, and helps jobs before it first"
+        return f"reclaim waits until {until}, {when}"
     return ""
 
 

@@ -77,10 +77,10 @@ class HeldPlaces(ABC):
         del job
         return None
 
-    def may_start(self, job: WaitingJob) -> bool:
-        """As far as others have places, whatever is idle."""
+    def booked(self, job: WaitingJob) -> Limit | None:
+        """The limit by which those would not start that have places if the job started now, whatever is idle."""
         del job
-        return True
+        return None
 
     def told_apart_by(self, job: WaitingJob) -> Hashable:
         """Beside its request, by what a job may have a place where one with an equal request has none."""

@@ -6,7 +6,6 @@ that a limit keeps waiting: from the moment at which enough of what the limit le
 
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import replace
 
 from muster.domain.ids import JobId, TenantId
 from scheduler.model import WaitingJob
@@ -95,7 +94,7 @@ class KeptQuota:
         for at_ms in {one.start_ms for one in own}:
             at_once = sum(one.num_gpus for one in own if one.start_ms <= at_ms < one.end_ms)
             left = min(left, self._unheld_at(limit, tier, at_ms, ends) - at_once)
-        return replace(limit, kept=limit.kept + limit.left - max(left, min(limit.left, 0)))
+        return limit.leaving(left)
 
     def _left_at(self, limit: Limit, tier: str, at_ms: int, ends: _Ends) -> int:
         """Where nobody is gone before who has some of it kept."""

@@ -40,7 +40,7 @@ class Refused:
     """``until_ms``: when the minimum run times of enough victims are over; ``free_from_ms``: of each attempt.
     ``num_gpus``: what the obstacle leaves out of what would give way, or all of that where it would not do.
     ``most_nodes``: for so many hosts all who would give way make room, where that is too little, ``most_unrounded``
-    if nothing were rounded down to slices.
+    if nothing were rounded down to slices. ``is_behind``: jobs before it wait for minimum run times too.
     """
 
     obstacle: Obstacle | None = None
@@ -48,6 +48,7 @@ class Refused:
     num_gpus: int | None = None
     most_nodes: int = 0
     most_unrounded: int = 0
+    is_behind: bool = False
     free_from_ms: Ints | None = field(default=None, compare=False, repr=False)
 
 

@@ -45,7 +45,7 @@ class Placing:
 
     def start(self, job: WaitingJob, request: Request) -> bool:
         """Place it now, if there is room as far as others have places."""
-        if self._backfill is not None and not self._backfill.may_start(job):
+        if self._backfill is not None and self._backfill.booked(job) is not None:
             return False
         return self._pass(job, request) or self._place(job, request) or self._place_beside(job, request)
 

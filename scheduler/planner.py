@@ -47,7 +47,7 @@ from scheduler.model import (
     Workload,
 )
 from scheduler.order import expected_s, in_order, is_passed_enough
-from scheduler.outcomes import Coming, Notified, Outcome, Refused
+from scheduler.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.placing import Placing, could_be
 from scheduler.promises import Promises
 from scheduler.quota_gate import QuotaGate
@@ -134,6 +134,8 @@ class _Cycle:
         self.verdicts: dict[tuple[Request, TenantId, bool, Hashable, Hashable], Verdict] = {}
         self.num_beneficiaries = 0
         self.growths: list[Growth] = []
+        self.awaits_min_run = False
+        """Whether anybody waits for minimum run times, with no place held."""
         self.has_hopeful = False
         """Whether anybody waits who could use GPUs that are idle, now or with others that come free."""
 
@@ -266,10 +268,11 @@ class _Cycle:
         can_ever_fit = could_be(self.state, request)
         self.has_hopeful = self.has_hopeful or can_ever_fit
         through = self._funnel(request)
-        outcome: Outcome = Refused()
-        may_start = self.backfill is None or self.backfill.may_start(job)
-        if can_ever_fit and may_start:  # else nobody's giving way would help
-            outcome = self._reclaim(job, request.at_least(), claim)
+        booked = None if self.backfill is None else self.backfill.booked(job)
+        if booked is not None:  # nobody's giving way would help
+            held = self.waiters.hold(job, request, through, booked=booked) if can_ever_fit else None
+            return _Found(explain.quota_booked(job, booked, held))
+        outcome: Outcome = self._reclaim(job, request.at_least(), claim) if can_ever_fit else Refused()
         if isinstance(outcome, Notified):
             self.waiters.hold_anew()
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, through))
@@ -281,9 +284,17 @@ class _Cycle:
                 return _Found(explain.no_room(self.state, request, helped, self.policy, through, held=held))
             if held is not None:
                 return _Found(explain.held_for_it(request, held, through))
+        return self._refused(request, outcome, through)
+
+    def _refused(self, request: Request, outcome: Outcome, through: Funnel) -> "_Found":
+        """Of the first that waits for minimum run times, with no place held, it is its own moment that is told."""
+        is_first = False
+        if isinstance(outcome, Refused) and outcome.obstacle is Obstacle.MIN_RUN:
+            is_first, self.awaits_min_run = not self.awaits_min_run, True
+            outcome = replace(outcome, is_behind=not is_first)
         passed = None if self.backfill is None else self.backfill.in_the_way(request.at_least())
         verdict = explain.no_room(self.state, request, outcome, self.policy, through, held_until_ms=passed)
-        return _Found(verdict, is_of_all=True)
+        return _Found(verdict, is_of_all=not is_first)
 
     def _funnel(self, request: Request) -> Funnel:
         if self.reclaimer is not None:

@@ -13,7 +13,8 @@ import numpy as np
 from muster.domain.ids import JobId, NodeId
 from scheduler.elastic import nodes_within
 from scheduler.line import Line
-from scheduler.model import Question, WaitingJob
+from scheduler.model import Plan, Question, WaitingJob
+from scheduler.order import expected_s
 from scheduler.releases import Holder, Pace, Releases
 from scheduler.reopening import reopenings_ahead
 from scheduler.request import Request
@@ -44,6 +45,7 @@ class Play:
     def __init__(
         self,
         asked: Question,
+        decided: Plan,
         pace: Pace,
         line: Line,
         releases: Releases,
@@ -70,6 +72,7 @@ class Play:
         self._kinds = line.kinds_apart(self._with_holds) if self._with_holds else line.kinds
         self._next = [0] * len(self._kinds)
         self.state = idle.fork(is_free, {kind.request.tier for kind in self._kinds})
+        self._kept_from = _kept_from(asked, line, decided)
         self._num_starts, self._num_looks, self.at_ms = 0, 0, asked.workload.now_ms
         self.num_working: int | None = None
 
@@ -175,9 +178,26 @@ class Play:
         return int(self.state.tier(tier).counts.sum() + np.count_nonzero(~self._is_busy[own]))
 
     def _may_have(self, number: int) -> bool:
-        """Within its tenant's quota."""
+        """Within its tenant's quota, and as far as that is not kept for those who start before it is known to end."""
         job = self._line.jobs[number]
-        return nodes_within(job, self._holdings) >= job.fewest_nodes
+        if nodes_within(job, self._holdings) < job.fewest_nodes:
+            return False
+        if not self._kept_from:
+            return True
+        until_ms = self.at_ms + expected_s(job, self._asked.policy) * 1000
+        has_place = number in self._kept_from
+        others = [
+            one
+            for one, from_ms in self._kept_from.items()
+            if from_ms < until_ms and (one < number if has_place else one != number)
+        ]
+        return not others or self._may_have_beside(job, others)
+
+    def _may_have_beside(self, job: WaitingJob, others: Sequence[int]) -> bool:
+        holdings = self._holdings.copy()
+        for other in map(self._line.jobs.__getitem__, others):
+            holdings.keep(other.tenant_id, other.tier, other.fewest_gpus)
+        return nodes_within(job, holdings) >= job.fewest_nodes
 
     def _starts_now(self, number: int, request: Request) -> bool:
         own = self._own(number) if number in self._with_holds else _NONE
@@ -191,6 +211,7 @@ class Play:
                 self.state.take(idle)
             return False
         self._held_for[own] = 0
+        self._kept_from.pop(number, None)
         self._begin(self._line.jobs[number], chosen.gpus)
         return True
 
@@ -216,3 +237,10 @@ class Play:
         sizes = [self._releases.num_gpus(one) for one in self._order[self._num_ended :]]
         left = float((self._ends_ms[self._num_ended :] - self.at_ms) @ np.array(sizes, dtype=np.float64))
         return left + sum(len(gpus) * (at_ms - self.at_ms) for at_ms, _, gpus, _ in self._begun)
+
+
+def _kept_from(asked: Question, line: Line, decided: Plan) -> dict[int, int]:
+    """By number those that have places, where quotas bound anybody: when each is to start."""
+    holds = decided.holds if asked.workload.tenancy.quotas else ()
+    numbers = ((line.number_of.get(held.job_id), held.until_ms) for held in holds)
+    return {number: from_ms for number, from_ms in numbers if number is not None}

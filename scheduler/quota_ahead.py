@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from muster.domain.ids import TenantId
 from scheduler.model import WaitingJob
-from scheduler.tenancy import Holdings
+from scheduler.tenancy import Holdings, Limit
 from scheduler.topology import NEVER_MS
 
 
@@ -22,20 +22,32 @@ class Holding:
 
 def within_quota_ms(job: WaitingJob, from_ms: int, run_ms: int, holdings: Holdings, held: Sequence[Holding]) -> int:
     """The first moment, ``from_ms`` or later, from which the job may hold its fewest GPUs for so long."""
-    limits = [(one.tenant_id, one.most - one.kept) for one in holdings.limits(job.tenant_id, job.tier)]
-    if not limits:
-        return from_ms
-    lines = {one.tenant_id: frozenset(holdings.line(one.tenant_id)) for one in held}
-    counted = [
-        (most, [one for one in held if one.tier == job.tier and tenant in lines[one.tenant_id]])
-        for tenant, most in limits
-    ]
+    counted = _counted(job, holdings, held)
     ends = sorted({one.end_ms for _, own in counted for one in own if from_ms < one.end_ms < NEVER_MS})
     for at_ms in [from_ms, *ends]:
-        until_ms = NEVER_MS if run_ms == NEVER_MS else at_ms + run_ms
-        if all(_most_held(own, at_ms, until_ms) + job.fewest_gpus <= most for most, own in counted):
+        until_ms = _until_ms(at_ms, run_ms)
+        if all(_most_held(own, at_ms, until_ms) + job.fewest_gpus <= limit.most - limit.kept for limit, own in counted):
             return at_ms
     return NEVER_MS
+
+
+def tightest(job: WaitingJob, at_ms: int, run_ms: int, holdings: Holdings, held: Sequence[Holding]) -> Limit | None:
+    """Of the job's limits the one that leaves it least, from then on for so long."""
+    until_ms = _until_ms(at_ms, run_ms)
+    counted = _counted(job, holdings, held)
+    limits = [limit.leaving(limit.most - limit.kept - _most_held(own, at_ms, until_ms)) for limit, own in counted]
+    return min(limits, key=lambda limit: limit.left, default=None)
+
+
+def _counted(job: WaitingJob, holdings: Holdings, held: Sequence[Holding]) -> list[tuple[Limit, list[Holding]]]:
+    """Of each limit what counts for it."""
+    limits = holdings.limits(job.tenant_id, job.tier)
+    of_tier = [(one, holdings.line(one.tenant_id)) for one in held if one.tier == job.tier] if limits else []
+    return [(limit, [one for one, line in of_tier if limit.tenant_id in line]) for limit in limits]
+
+
+def _until_ms(at_ms: int, run_ms: int) -> int:
+    return NEVER_MS if run_ms == NEVER_MS else at_ms + run_ms
 
 
 def _most_held(held: Sequence[Holding], at_ms: int, until_ms: int) -> int:

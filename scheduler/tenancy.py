@@ -6,7 +6,7 @@ department holds, and so on upwards, so that a limit above binds everybody below
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from muster.domain.ids import TenantId
@@ -103,6 +103,10 @@ class Limit:
     def left(self) -> int:
         """Negative where the limit is passed already."""
         return self.most - self.held - self.kept
+
+    def leaving(self, left: int) -> "Limit":
+        """With so much more kept that no more is left than that."""
+        return replace(self, kept=self.kept + self.left - max(left, min(self.left, 0)))
 
 
 class Holdings:

@@ -4,6 +4,7 @@ What was told is told anew where a place moves, or where victims that were chose
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from muster.domain.ids import JobId
@@ -14,9 +15,25 @@ from scheduler.held_places import HeldPlaces
 from scheduler.model import Held, Turn, Verdict, Waiting, WaitingJob
 from scheduler.outcomes import Refused
 from scheduler.request import Request
+from scheduler.tenancy import Limit
 
 MAX_HELD_ANEW: Final = 4
 """So many that nothing could be held for are tried again when a reclaim frees more than its beneficiary takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """``booked``: the limit that keeps it waiting, whatever is idle."""
+
+    job: WaitingJob
+    request: Request
+    through: Funnel
+    booked: Limit | None = None
+
+    def with_place(self, held: Held) -> Verdict:
+        if self.booked is None:
+            return explain.held_for_it(self.request, held, self.through)
+        return explain.quota_booked(self.job, self.booked, held)
 
 
 class Waiters:
@@ -35,7 +52,7 @@ class Waiters:
         self._shares, self._is_passed_enough, self._funnel_of = shares, is_passed_enough, funnel_of
         self._backfill = backfill
         self._turns: dict[JobId, Turn] = {}
-        self._held_for: dict[JobId, tuple[WaitingJob, Request, Funnel]] = {}
+        self._held_for: dict[JobId, _Tried] = {}
         self._unheld: dict[JobId, tuple[WaitingJob, Request]] = {}
         self.waiting: list[Waiting] = []
         self.holds: list[Held] = []
@@ -55,12 +72,16 @@ class Waiters:
         refused: Refused | None = None,
         *,
         is_coming: bool = False,
+        booked: Limit | None = None,
     ) -> Held | None:
-        """A place for it, where there is one and the policy lets so many be held; else it is remembered."""
+        """A place for it, where there is one and the policy lets so many be held; else it is remembered.
+
+        ``booked``: the limit that keeps it waiting, whatever is idle.
+        """
         held = None if self._backfill is None else self._backfill.hold(job, request, refused, is_coming=is_coming)
         if held is not None:
-            self._keep(held, job, request, through)
-        elif len(self._unheld) < MAX_HELD_ANEW:
+            self._keep(held, _Tried(job, request, through, booked))
+        elif booked is None and len(self._unheld) < MAX_HELD_ANEW:
             self._unheld[job.job_id] = job, request
         return held
 
@@ -74,7 +95,7 @@ class Waiters:
             held = None if self._backfill is None else self._backfill.hold(job, request)
             if held is not None:
                 del self._unheld[job.job_id]
-                self._keep(held, job, request, through)
+                self._keep(held, _Tried(job, request, through))
                 self._tell_anew([held])
 
     def move(self, moved: Iterable[Held]) -> None:
@@ -84,15 +105,15 @@ class Waiters:
             self.holds = [elsewhere.get(held.job_id, held) for held in self.holds]
             self._tell_anew(elsewhere.values())
 
-    def _keep(self, held: Held, job: WaitingJob, request: Request, through: Funnel) -> None:
+    def _keep(self, held: Held, tried: "_Tried") -> None:
         self.holds.append(held)
-        self._held_for[job.job_id] = job, request, through
+        self._held_for[held.job_id] = tried
 
     def _tell_anew(self, holds: Iterable[Held]) -> None:
         told: dict[JobId, Waiting] = {}
         for held in holds:
-            job, request, through = self._held_for[held.job_id]
-            told[job.job_id] = self._told(job, explain.held_for_it(request, held, through))
+            tried = self._held_for[held.job_id]
+            told[held.job_id] = self._told(tried.job, tried.with_place(held))
         self.waiting = [told.get(one.job_id, one) for one in self.waiting]
 
     def _told(self, job: WaitingJob, verdict: Verdict) -> Waiting:

@@ -144,6 +144,15 @@ def test_a_young_attempt_is_no_victim_and_the_job_is_told_from_when_on_it_may_be
     assert "reclaim waits until 1970-01-01T17:05:00Z" in decided.waiting[0].why
 
 
+def test_who_waits_for_minimum_run_times_behind_others_is_told_that_it_is_their_moment() -> None:
+    queue = [job(name, gpus=8, tier="reserved", at=number) for number, name in enumerate("abc")]
+    young = [running("x", of_host("r0h0"), minutes=20), running("y", of_host("r0h1"), minutes=5)]
+    first, *others = (one.why for one in decide(racks({"r0": [8, 8]}), queue, young).waiting)
+    its_own = "reclaim waits until 1970-01-01T16:50:00Z, when enough jobs have had their minimum run time"
+    assert first.endswith(its_own)
+    assert all(why.endswith("their minimum run time, and helps jobs before it first") for why in others)
+
+
 def test_a_tenant_loses_no_more_than_its_cap_in_a_window() -> None:
     attempts = [running(f"v{n}", of_host(f"r0h{n}")) for n in range(4)]
     gpus, queue = racks({"r0": [8] * 4}), [job("j", gpus=8, tier="reserved")]
