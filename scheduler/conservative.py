@@ -22,7 +22,7 @@ from scheduler.model import Held, WaitingJob, Workload
 from scheduler.order import expected_s
 from scheduler.outcomes import Refused
 from scheduler.profile import Booking, Profile, SoonestRoom
-from scheduler.quota_ahead import Holding, tightest, within_quota_ms
+from scheduler.quota_ahead import Holding, QuotaAhead, Returning
 from scheduler.reclaim import Reclaimer
 from scheduler.solver import Chosen, Request, place, place_smaller
 from scheduler.tenancy import Holdings, Limit
@@ -52,7 +52,7 @@ class ConservativeBackfill(HeldPlaces):
         self, state: FleetState, policy: Policy, reclaimer: Reclaimer, workload: Workload, holdings: Holdings
     ) -> None:
         super().__init__(state, policy, reclaimer, workload)
-        self._holdings = holdings
+        self._holdings, self._quota = holdings, QuotaAhead(reclaimer, holdings)
         self._quota_kept: list[Holding] = []
         self._asked: list[_Asked] = []
         self._is_booked: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
@@ -116,20 +116,20 @@ class ConservativeBackfill(HeldPlaces):
         """None: nobody knows, or not within the window."""
         endings, job = self._reclaimer.endings, asked.job
         free_from_ms = None if asked.refused is None else asked.refused.free_from_ms
-        found = self._first_in(asked, endings.known_or_ms(free_from_ms))
+        found = self._first_in(asked, endings.known_or_ms(free_from_ms), self._quota.known())
         if found is not None or self._now_ms - job.queued_ms < self._policy.queue.starvation_s * 1000:
             return found
-        return self._first_in(asked, endings.believed_ms())
+        return self._first_in(asked, endings.believed_ms(), self._quota.believed())
 
-    def _first_in(self, asked: _Asked, ends_ms: Ints) -> tuple[Chosen, int] | None:
+    def _first_in(self, asked: _Asked, ends_ms: Ints, returning: Returning) -> tuple[Chosen, int] | None:
         """If the ends are those. Between two moments at which something ends only ever less fits."""
-        profile, held, fleet = self._profile(ends_ms), self._held_ahead(ends_ms), self._reopenings.fleet()
+        profile, booked, fleet = self._profile(ends_ms), self._booked(), self._reopenings.fleet()
         soonest = SoonestRoom(self._reopenings.in_the_end, asked.request.at_least())
         run_ms = self._after(0, asked.job.believed_s)
         alike = asked.request, asked.job.tenant_id, run_ms
         at_ms = self._not_before.get(alike, self._now_ms)
         for _ in range(MAX_LOOKS):
-            at_ms = within_quota_ms(asked.job, at_ms, run_ms, self._holdings, held)
+            at_ms = self._quota.first_ms(asked.job, at_ms, returning, booked)
             if at_ms > self._horizon_ms:
                 return None
             opens_ms = profile.opens_ms(at_ms, run_ms)
@@ -153,18 +153,15 @@ class ConservativeBackfill(HeldPlaces):
             free_from_ms[self._starting.gpus] = self._starting.end_ms
         return Profile(free_from_ms, [Booking(one.until_ms, one.end_ms, one.gpus) for one in self._places])
 
-    def _held_ahead(self, ends_ms: Ints) -> list[Holding]:
-        holders = zip(self._reclaimer.endings.holders(), ends_ms.tolist(), strict=True)
-        held = [Holding(*holder, 0, end_ms) for holder, end_ms in holders]
+    def _booked(self) -> list[Holding]:
+        """Quota ahead, beside what runs."""
         ahead = self._places if self._starting is None else [self._starting, *self._places]
-        held += [Holding(one.job.tenant_id, one.job.tier, len(one.gpus), one.until_ms, one.end_ms) for one in ahead]
+        held = [Holding(one.job.tenant_id, one.job.tier, len(one.gpus), one.until_ms, one.end_ms) for one in ahead]
         return [*held, *self._quota_kept]
 
     def keep_quota(self, job: WaitingJob) -> int | None:
-        run_ms, endings = self._after(0, job.believed_s), self._reclaimer.endings
-        for ends_ms in (endings.known_ms(), endings.believed_ms()):
-            held = self._held_ahead(ends_ms)
-            from_ms = within_quota_ms(job, self._now_ms, run_ms, self._holdings, held)
+        for returning in (self._quota.known(), self._quota.believed()):
+            from_ms = self._quota.first_ms(job, self._now_ms, returning, self._booked())
             if from_ms < NEVER_MS:
                 end_ms = self._after(from_ms, job.believed_s)
                 self._quota_kept.append(Holding(job.tenant_id, job.tier, job.fewest_gpus, from_ms, end_ms))
@@ -178,8 +175,7 @@ class ConservativeBackfill(HeldPlaces):
     def booked(self, job: WaitingJob) -> Limit | None:
         if not (self._places or self._quota_kept) or self._holdings.limit(job.tenant_id, job.tier) is None:
             return None
-        held = self._held_ahead(self._reclaimer.endings.known_ms())
-        limit = tightest(job, self._now_ms, self._after(0, job.believed_s), self._holdings, held)
+        limit = self._quota.tightest(job, self._now_ms, self._quota.known(), self._booked())
         return None if limit is None or limit.left >= job.fewest_gpus else limit
 
     def _on(self, state: FleetState, asked: _Asked, is_open: Flags, at_ms: int) -> Chosen | None:

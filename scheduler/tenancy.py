@@ -106,7 +106,7 @@ class Limit:
 
     def leaving(self, left: int) -> "Limit":
         """With so much more kept that no more is left than that."""
-        return replace(self, kept=self.kept + self.left - max(left, min(self.left, 0)))
+        return replace(self, kept=self.kept + self.left - max(min(left, self.left), min(self.left, 0)))
 
 
 class Holdings:
