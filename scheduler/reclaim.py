@@ -154,7 +154,9 @@ class Reclaimer:
         else:
             gpus = self.endings.coming(until_ms, ends_ms)
             if until_ms >= self._now_ms + CLEANING_MS:
-                gpus = np.union1d(gpus, self.endings.cleaned())
+                is_coming = np.zeros_like(self._state.is_free)
+                is_coming[gpus] = is_coming[self.endings.cleaned()] = True
+                gpus = np.flatnonzero(is_coming)
         return gpus[~self.promises.mask[gpus]]
 
     def _owners_if(self, is_victim: Flags, request: Request) -> Ints:
