@@ -54,7 +54,7 @@ class WaitReason(StrEnum):
 
 
 _ALL: Final = tuple(WaitReason)
-FILTERS: Final = frozenset(_ALL[_ALL.index(WaitReason.CAPACITY) : _ALL.index(WaitReason.TOPOLOGY) + 1])
+FILTERS: Final = frozenset(_ALL[_ALL.index(WaitReason.CAPACITY) : _ALL.index(WaitReason.SLICES) + 1])
 """What leaves GPUs out, each GPU counted once. ``quota`` and what is done about it count others."""
 
 WORDS: Final[Mapping[WaitReason, str]] = {
